@@ -1,0 +1,67 @@
+"""The compiled half of gpusize. Private: the public names are in `gpusize`."""
+
+from typing import Any, Final, final
+
+BUILD_PROFILE: Final[str]
+"""The cargo profile that built this extension: ``debug`` or ``release``."""
+
+def monotonic_ns() -> int:
+    """The engine's clock (CLOCK_MONOTONIC), in nanoseconds."""
+
+def clock_pair() -> tuple[int, int, int]:
+    """One reading of both clocks: (monotonic ns, wall ns since 1970, uncertainty ns)."""
+
+@final
+class Session:
+    """Workers and connections to one target; they live across levels.
+
+    ``target`` is the JSON of a TargetSpec (see docs/reference/engine.md). ``segments`` is the JSON list of body segments,
+    ``rows`` holds for each dataset row the bytes of each of its fields.
+    Raises GpusizeError subclasses: TargetError for an unknown host, a bad CA file and the like.
+    """
+
+    def __new__(cls, target: str, segments: str, rows: list[list[bytes]], *, workers: int = 1) -> Session: ...
+    def level(self, plan: str) -> Level:
+        """Queue one level (JSON of a LevelPlan). It starts when the one before has closed; the call returns at once."""
+    def probe(self, row: int = 0) -> str:
+        """Send one request outside every level; JSON of its record, with ``error`` and ``body_head`` (bounded text)."""
+    def close(self) -> None: ...
+
+@final
+class Level:
+    """One queued, running or finished visit of a level."""
+
+    def poll(self) -> str:
+        """JSON of a Progress (see docs/reference/engine.md); cheap, 10 Hz is fine."""
+    def stop(self, drain_ns: int) -> None:
+        """No new request from now on; those in flight have ``drain_ns`` and are then cancelled and recorded."""
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until every request of the level has its record and every part is on disk. False when the time ran out.
+
+        Checks for signals every 100 ms, so that Ctrl-C raises KeyboardInterrupt here.
+        """
+    def outcome(self) -> str:
+        """JSON of the LevelOutcome: counts, times, errors, CPU, histograms. Only after ``wait`` returned True."""
+    def rows(self) -> RecordBatches | None:
+        """The records still in memory, or None when they outgrew ``keep_bytes`` and are on disk only."""
+
+@final
+class RecordBatches:
+    """Records as Arrow batches, handed over without a copy."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class SimServer:
+    """The simulated cluster as an HTTP server on its own thread. ``config`` is the JSON of a ClusterConfig."""
+
+    def __new__(cls, config: str, host: str, port: int) -> SimServer: ...
+    @property
+    def port(self) -> int: ...
+    def stats(self) -> str:
+        """JSON: requests served, iterations, own lateness quantiles."""
+    def stop(self) -> None: ...
+
+def simulate(config: str, load: str) -> Any:
+    """Run the simulated cluster in virtual time. Returns columns as an Arrow stream object plus a JSON summary."""
