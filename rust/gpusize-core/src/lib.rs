@@ -1,1 +1,13 @@
 //! The engine of gpusize: schedules, the wire, records, and the simulated cluster. No Python in it.
+
+pub mod clock;
+pub mod draw;
+pub mod engine;
+pub mod error;
+pub mod outcome;
+pub mod pace;
+pub mod record;
+pub mod schedule;
+pub mod spec;
+pub mod stop;
+pub mod wire;

@@ -1,10 +1,47 @@
-//! The extension module `gpusize._core`.
+//! The extension module `gpusize._core`: convert, release the GIL, call the core, wrap.
+
 use pyo3::prelude::*;
+
+mod batches;
+mod errors;
+mod level;
+mod session;
+mod wait;
 
 /// The compiled half of gpusize.
 #[pymodule]
 mod _core {
+    use super::{Python, batches, clock, pyfunction};
+
+    #[pymodule_export]
+    use super::batches::RecordBatches;
+    #[pymodule_export]
+    use super::level::Level;
+    #[pymodule_export]
+    use super::session::Session;
+
     /// The cargo profile that built this extension.
     #[pymodule_export]
     const BUILD_PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
+    /// The engine's clock, in nanoseconds.
+    #[pyfunction]
+    fn monotonic_ns() -> i64 {
+        clock::now_ns()
+    }
+
+    /// One reading of both clocks: monotonic ns, wall ns since 1970, uncertainty ns.
+    #[pyfunction]
+    fn clock_pair() -> (i64, i64, i64) {
+        let pair = clock::pair();
+        (pair.mono_ns, pair.wall_ns, pair.uncertainty_ns)
+    }
+
+    /// Records of a made-up level, for benchmarks of the hand-over.
+    #[pyfunction]
+    fn synthetic_rows(py: Python<'_>, rows: u64) -> batches::RecordBatches {
+        py.detach(|| batches::RecordBatches::synthetic(rows))
+    }
 }
+
+use gpusize_core::clock;

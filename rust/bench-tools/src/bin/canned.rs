@@ -1,0 +1,217 @@
+//! One thread, one epoll set, one response: the cheapest honest HTTP/1.1 server to load.
+//!
+//! `canned --port 0 [--stall-at-s T --stall-for-s S]` answers every request on loopback with the same 13-byte body and keeps
+//! connections alive. With a stall, the whole server sleeps once, T seconds after its first request.
+//! Lines of JSON on stdout: the port, the stall's times on `CLOCK_MONOTONIC`, and at SIGTERM what was served.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bench_tools::args::Args;
+use bench_tools::requests::RequestCounter;
+use bench_tools::sys::{Epoll, Ready, end_with_parent, monotonic_ns, termination_fd};
+
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
+/// Responses that one write can carry.
+const BATCH: usize = 64;
+
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("canned: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn serve() -> Result<(), String> {
+    let args = Args::parse(std::env::args().skip(1), &["port", "stall-at-s", "stall-for-s"])?;
+    let stall = Stall::from_args(&args)?;
+    let port = args.get("port", 0_u16)?;
+    let run = || -> io::Result<()> {
+        end_with_parent()?;
+        let mut server = Server::bind(port, stall)?;
+        say(&format!("{{\"port\":{}}}", server.listener.local_addr()?.port()))?;
+        server.run()?;
+        say(&format!("{{\"requests\":{},\"connections\":{}}}", server.requests, server.accepted))
+    };
+    run().map_err(|error| error.to_string())
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+/// A pause of the whole server, once.
+#[derive(Debug, Clone, Copy)]
+struct Stall {
+    at_ns: i64,
+    length: Duration,
+}
+
+impl Stall {
+    fn from_args(args: &Args) -> Result<Option<Self>, String> {
+        if !args.has("stall-for-s") {
+            return Ok(None);
+        }
+        let (at_s, for_s): (f64, f64) = (args.get("stall-at-s", 1.0)?, args.get("stall-for-s", 1.0)?);
+        let length = Duration::try_from_secs_f64(for_s).map_err(|error| format!("--stall-for-s: {error}"))?;
+        Ok(Some(Self { at_ns: (at_s * 1e9) as i64, length }))
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    counter: RequestCounter,
+    /// Bytes of responses not yet written; the stream of responses repeats, so a number is enough.
+    owed: usize,
+    waits_for_room: bool,
+}
+
+impl Connection {
+    /// Reads once and counts; Ok(None) when the peer has closed or cannot be understood.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.stream.read(buffer) {
+            Ok(0) => Ok(None),
+            Ok(length) => Ok(self.counter.feed(&buffer[..length]).ok()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(0)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&mut self, batch: &[u8]) -> io::Result<()> {
+        while self.owed > 0 {
+            let from = (RESPONSE.len() - self.owed % RESPONSE.len()) % RESPONSE.len();
+            let until = batch.len().min(from + self.owed);
+            match self.stream.write(&batch[from..until]) {
+                Ok(written) => self.owed -= written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Server {
+    listener: TcpListener,
+    /// By file descriptor.
+    connections: Vec<Option<Connection>>,
+    batch: Vec<u8>,
+    buffer: Vec<u8>,
+    stall: Option<Stall>,
+    first_request_ns: Option<i64>,
+    requests: u64,
+    accepted: u64,
+}
+
+impl Server {
+    fn bind(port: u16, stall: Option<Stall>) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            connections: Vec::new(),
+            batch: RESPONSE.repeat(BATCH),
+            buffer: vec![0; 64 * 1024],
+            stall,
+            first_request_ns: None,
+            requests: 0,
+            accepted: 0,
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut epoll = Epoll::new()?;
+        let signals = termination_fd()?;
+        epoll.add(signals.as_raw_fd())?;
+        epoll.add(self.listener.as_raw_fd())?;
+        let mut ready: Vec<Ready> = Vec::new();
+        loop {
+            ready.clear();
+            ready.extend(epoll.wait()?);
+            for event in &ready {
+                if event.fd == signals.as_raw_fd() {
+                    return Ok(());
+                } else if event.fd == self.listener.as_raw_fd() {
+                    self.accept(&epoll)?;
+                } else {
+                    self.exchange(&epoll, *event)?;
+                }
+            }
+            self.stall_when_due()?;
+        }
+    }
+
+    fn accept(&mut self, epoll: &Epoll) -> io::Result<()> {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error),
+            };
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            let fd = stream.as_raw_fd();
+            epoll.add(fd)?;
+            let slot = slot(fd);
+            if self.connections.len() <= slot {
+                self.connections.resize_with(slot + 1, || None);
+            }
+            let counter = RequestCounter::default();
+            self.connections[slot] = Some(Connection { stream, counter, owed: 0, waits_for_room: false });
+            self.accepted += 1;
+        }
+    }
+
+    fn exchange(&mut self, epoll: &Epoll, event: Ready) -> io::Result<()> {
+        let Some(connection) = self.connections[slot(event.fd)].as_mut() else { return Ok(()) };
+        let mut alive = true;
+        if event.read {
+            match connection.read(&mut self.buffer) {
+                Ok(Some(requests)) => {
+                    connection.owed += requests * RESPONSE.len();
+                    self.requests += requests as u64;
+                }
+                Ok(None) | Err(_) => alive = false,
+            }
+        }
+        alive = alive && connection.write(&self.batch).is_ok();
+        if !alive {
+            self.connections[slot(event.fd)] = None;
+            return Ok(());
+        }
+        let waits_for_room = connection.owed > 0;
+        if waits_for_room != connection.waits_for_room {
+            connection.waits_for_room = waits_for_room;
+            epoll.watch(event.fd, waits_for_room)?;
+        }
+        Ok(())
+    }
+
+    fn stall_when_due(&mut self) -> io::Result<()> {
+        let Some(stall) = self.stall else { return Ok(()) };
+        if self.requests == 0 {
+            return Ok(());
+        }
+        let now_ns = monotonic_ns();
+        let first_ns = *self.first_request_ns.get_or_insert(now_ns);
+        if now_ns - first_ns < stall.at_ns {
+            return Ok(());
+        }
+        self.stall = None;
+        std::thread::sleep(stall.length);
+        say(&format!("{{\"stall_start_ns\":{now_ns},\"stall_end_ns\":{}}}", monotonic_ns()))
+    }
+}
+
+fn slot(fd: RawFd) -> usize {
+    usize::try_from(fd).unwrap_or_default()
+}

@@ -1,0 +1,299 @@
+//! One connection's exchanges: write a request, read and stamp its answer, say how it ended.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::AtomicU64;
+use std::task::Poll;
+
+use tokio::io::ReadBuf;
+
+use super::answer::{self, Reader};
+use super::level::{Live, Share, bump};
+use super::slot::{Abort, Slot};
+use super::stream::Stream;
+use super::worker::Worker;
+use super::worker_level::WorkerLevel;
+use crate::clock::now_ns;
+use crate::outcome::Outcome;
+use crate::record::Row;
+use crate::wire::WireError;
+use crate::wire::http1::Response;
+use crate::wire::request::Buffers;
+
+/// Room for one read; larger answers take several.
+const READ_BYTES: usize = 16_384;
+
+/// A slot's connection, when it has one, and its buffers.
+#[derive(Debug)]
+pub struct Line {
+    conn: Option<Conn>,
+    buffer: Vec<u8>,
+    request: Buffers,
+    response: Response,
+    reader: Reader,
+}
+
+#[derive(Debug)]
+struct Conn {
+    stream: Stream,
+    number: u32,
+    used: bool,
+}
+
+/// Why an exchange failed.
+#[derive(Debug)]
+struct Failure {
+    outcome: Outcome,
+    message: String,
+}
+
+impl Failure {
+    fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { outcome, message: message.into() }
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(e: WireError) -> Self {
+        let outcome = if matches!(e, WireError::Truncated(_)) { Outcome::Truncated } else { Outcome::ProtocolError };
+        Self::new(outcome, e.to_string())
+    }
+}
+
+impl Line {
+    pub fn new(worker: &Worker) -> Self {
+        let target = &worker.context.target;
+        let head_request = target.method == "HEAD";
+        Self {
+            conn: None,
+            buffer: vec![0; READ_BYTES],
+            request: Buffers::default(),
+            response: Response::new(head_request, target.max_header_bytes, target.max_body_bytes),
+            reader: Reader::default(),
+        }
+    }
+
+    /// Open the connection ahead of the first request; a failure shows when the request tries again.
+    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot) {
+        if self.conn.as_ref().is_none_or(|c| c.stream.is_stale()) {
+            let mut row = Row::due(0, 0, 0, 0);
+            let _ = self.connect(worker, slot, None, &mut row).await;
+        }
+        slot.deadline_ns.set(i64::MAX);
+        slot.abort.set(None);
+    }
+
+    /// One request from connect to last byte; fills `row` and returns the message of a failure.
+    pub async fn exchange(
+        &mut self,
+        worker: &Worker,
+        slot: &Slot,
+        level: &WorkerLevel,
+        row: &mut Row,
+    ) -> Option<String> {
+        let result = loop {
+            let result = self.attempt(worker, slot, level, row).await;
+            // A server may close an idle connection at the moment we use it: nothing was answered, so ask once more.
+            let unanswered = row.bytes_in == 0 && row.sent_ns != crate::record::columns::NO_TIME;
+            let reused = self.conn.as_ref().is_some_and(|c| c.used);
+            match result {
+                Err(f) if f.outcome == Outcome::Truncated && unanswered && reused && row.attempt == 0 => {
+                    self.conn = None;
+                    row.attempt = 1;
+                    row.bytes_out = 0;
+                    bump(&level.share().reconnects, 1);
+                }
+                other => break other,
+            }
+        };
+        match result {
+            Ok(()) => {
+                let verdict = answer::verdict(&worker.context.interpreter, &self.response, &mut self.reader, row);
+                if self.response.keep_alive {
+                    if let Some(conn) = &mut self.conn {
+                        conn.used = true;
+                    }
+                } else {
+                    self.conn = None;
+                }
+                row.outcome = verdict.0;
+                verdict.1
+            }
+            Err(failure) => {
+                self.conn = None;
+                answer::counts(&self.reader, row);
+                row.status = self.response.status;
+                row.end_ns = now_ns();
+                row.outcome = failure.outcome;
+                Some(failure.message)
+            }
+        }
+    }
+
+    async fn attempt(
+        &mut self,
+        worker: &Worker,
+        slot: &Slot,
+        level: &WorkerLevel,
+        row: &mut Row,
+    ) -> Result<(), Failure> {
+        self.response.reset();
+        self.reader.reset();
+        if self.conn.as_ref().is_some_and(|c| c.stream.is_stale()) {
+            self.conn = None;
+            bump(&level.share().reconnects, 1);
+        }
+        if self.conn.is_none() {
+            self.connect(worker, slot, Some(level.share()), row).await?;
+        }
+        let Self { conn: Some(conn), buffer, request, response, reader } = self else {
+            return Err(Failure::new(Outcome::ConnectError, "no connection"));
+        };
+        row.conn = conn.number;
+        let seed = level.shared.plan.seed;
+        let bytes = worker.context.requests.bytes(row.row as usize, row.seq, seed, request);
+        let sent_ns = now_ns();
+        row.sent_ns = sent_ns;
+        row.bytes_out = bytes.len() as u64;
+        slot.deadline_ns.set(sent_ns.saturating_add(worker.context.target.timeout_ns));
+        let timeout_s = worker.context.target.timeout_ns as f64 / 1e9;
+        let late = || format!("no complete response within {timeout_s} s");
+        bump(&level.share().sent, u64::from(row.attempt == 0));
+        let written = guard(slot, write_all(&mut conn.stream, bytes)).await.map_err(|a| given_up(a, &late))?;
+        // A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
+        let write_error = written.err();
+        let read = read_response(conn, slot, buffer, response, reader, worker, &level.live, row);
+        match (read.await, write_error) {
+            (Ok(()), _) => Ok(()),
+            (Err(Broken::Aborted(a)), _) => Err(given_up(a, &late)),
+            (Err(_), Some(e)) => Err(Failure::new(Outcome::Truncated, format!("the connection broke while sending: {e}"))),
+            (Err(Broken::Io(e)), None) => Err(Failure::new(Outcome::Truncated, format!("the connection broke: {e}"))),
+            (Err(Broken::Wire(e)), None) => Err(e.into()),
+        }
+    }
+
+    async fn connect(
+        &mut self,
+        worker: &Worker,
+        slot: &Slot,
+        share: Option<&Share>,
+        row: &mut Row,
+    ) -> Result<(), Failure> {
+        let context = &worker.context;
+        slot.deadline_ns.set(now_ns().saturating_add(context.target.connect_timeout_ns));
+        let count: Option<&AtomicU64> = share.map(|s| &s.connects);
+        let opening = guard(slot, Stream::connect(&context.addresses, context.tls.as_ref()));
+        let late = || format!("no connection within {} s", context.target.connect_timeout_ns as f64 / 1e9);
+        let (stream, took) = match opening.await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(refused)) => return Err(Failure::new(refused.outcome, refused.message)),
+            Err(abort) => return Err(given_up(abort, &late)),
+        };
+        if let Some(count) = count {
+            bump(count, 1);
+        }
+        row.connect_ns = took.connect_ns;
+        if let Some(tls_ns) = took.tls_ns {
+            row.tls_ns = tls_ns;
+        }
+        self.conn = Some(Conn { stream, number: worker.next_connection(), used: false });
+        Ok(())
+    }
+}
+
+/// Why reading stopped.
+enum Broken {
+    Aborted(Abort),
+    Io(io::Error),
+    Wire(WireError),
+}
+
+#[allow(clippy::too_many_arguments)] // the parts of a Line, borrowed apart, and what the stamps need
+async fn read_response(
+    conn: &mut Conn,
+    slot: &Slot,
+    buffer: &mut Vec<u8>,
+    response: &mut Response,
+    reader: &mut Reader,
+    worker: &Worker,
+    live: &RefCell<Live>,
+    row: &mut Row,
+) -> Result<(), Broken> {
+    let interpreter = &worker.context.interpreter;
+    let mut filled = 0;
+    loop {
+        let n = guard(slot, read(&mut conn.stream, &mut buffer[filled..])).await.map_err(Broken::Aborted)?;
+        let n = n.map_err(Broken::Io)?;
+        let now = now_ns();
+        row.end_ns = now;
+        if n == 0 {
+            response.eof().map_err(Broken::Wire)?;
+            return Ok(());
+        }
+        if row.bytes_in == 0 {
+            row.first_byte_ns = now;
+        }
+        row.bytes_in += n as u64;
+        filled += n;
+        let mut at = 0;
+        while at < filled && !response.done() {
+            let taken = response
+                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, interpreter, live, row))
+                .map_err(Broken::Wire)?;
+            if taken == 0 {
+                break;
+            }
+            at += taken;
+            if response.has_head() && !reader.has_begun() {
+                row.status = response.status;
+                reader.begin(interpreter, response);
+            }
+        }
+        if response.done() {
+            // Bytes after the answer were not asked for: nothing that follows on this connection can be trusted.
+            response.keep_alive &= at == filled;
+            return Ok(());
+        }
+        buffer.copy_within(at..filled, 0);
+        filled -= at;
+        if filled == buffer.len() {
+            buffer.resize(filled * 2, 0);
+        }
+    }
+}
+
+fn given_up(abort: Abort, late: &dyn Fn() -> String) -> Failure {
+    match abort {
+        Abort::Timeout => Failure::new(Outcome::Timeout, late()),
+        Abort::Cancelled => Failure::new(Outcome::Cancelled, "stopped by the user"),
+    }
+}
+
+/// Await, unless the slot is told to give up.
+async fn guard<F: Future>(slot: &Slot, future: F) -> Result<F::Output, Abort> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match slot.abort.get() {
+        Some(abort) => Poll::Ready(Err(abort)),
+        None => future.as_mut().poll(cx).map(Ok),
+    })
+    .await
+}
+
+async fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let n = poll_fn(|cx| stream.poll_write(cx, bytes)).await?;
+        if n == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = &bytes[n..];
+    }
+    poll_fn(|cx| stream.poll_flush(cx)).await
+}
+
+async fn read(stream: &mut Stream, room: &mut [u8]) -> io::Result<usize> {
+    let mut buf = ReadBuf::new(room);
+    poll_fn(|cx| stream.poll_read(cx, &mut buf)).await?;
+    Ok(buf.filled().len())
+}

@@ -1,0 +1,215 @@
+//! The thread that starts levels on all workers at one instant and notices when they have closed and drained.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::level::LevelShared;
+use crate::clock::now_ns;
+use crate::spec::{LoadSpec, Start};
+use crate::stop::Reason;
+
+/// From the barrier to the common start: longer than a wake-up of every worker.
+const LEAD_NS: i64 = 2_000_000;
+
+/// What the coordinator hears.
+#[derive(Debug)]
+pub enum Event {
+    /// Run this level after the others.
+    Queue(Arc<LevelShared>),
+    /// The user stops this level.
+    Stop(Arc<LevelShared>),
+    /// A worker's connections are open.
+    Ready,
+    /// A worker sends no new request of the level.
+    Closed { level: Arc<LevelShared>, reason: Reason },
+    /// A worker has recorded all its requests of the level.
+    Drained { level: Arc<LevelShared> },
+    /// End the session.
+    Quit,
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub enum Command {
+    /// Open the level's connections and say `Ready`.
+    Prepare(Arc<LevelShared>),
+    /// Begin; the first `running` slots go on from the level before, the others start spread over `stagger_ns`.
+    Start { level: Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32 },
+    /// Send no new request of the level.
+    Close { level: Arc<LevelShared>, reason: Reason },
+    /// Cancel what is left of the level at its `cancel_ns`.
+    CancelAt(Arc<LevelShared>),
+    /// End the thread.
+    Quit,
+}
+
+struct Active {
+    level: Arc<LevelShared>,
+    closed: usize,
+    drained: usize,
+}
+
+/// See the module.
+pub struct Coordinator {
+    workers: Vec<UnboundedSender<Command>>,
+    waiting: VecDeque<Arc<LevelShared>>,
+    preparing: Option<(Arc<LevelShared>, usize)>,
+    active: Vec<Active>,
+    open: bool,
+    running: u32,
+    residence_ns: i64,
+}
+
+impl Coordinator {
+    pub fn new(workers: Vec<UnboundedSender<Command>>) -> Self {
+        Self {
+            workers,
+            waiting: VecDeque::new(),
+            preparing: None,
+            active: Vec::new(),
+            open: false,
+            running: 0,
+            residence_ns: 0,
+        }
+    }
+
+    /// Serve until `Quit`, then stop what runs and end the workers.
+    pub fn run(mut self, events: &Receiver<Event>) {
+        let mut quits = false;
+        while let Ok(event) = events.recv() {
+            match event {
+                Event::Queue(level) => self.waiting.push_back(level),
+                Event::Stop(level) => self.stop(&level),
+                Event::Ready => self.ready(),
+                Event::Closed { level, reason } => self.closed(&level, reason),
+                Event::Drained { level } => self.drained(&level),
+                Event::Quit => {
+                    quits = true;
+                    self.stop_everything();
+                }
+            }
+            if quits && self.active.is_empty() && self.preparing.is_none() {
+                break;
+            }
+            if !quits {
+                self.advance();
+            }
+        }
+        self.tell(|| Command::Quit);
+    }
+
+    fn tell(&self, command: impl Fn() -> Command) {
+        for worker in &self.workers {
+            // A worker that is gone cannot be told anything.
+            let _ = worker.send(command());
+        }
+    }
+
+    fn advance(&mut self) {
+        if self.open || self.preparing.is_some() {
+            return;
+        }
+        let Some(level) = self.waiting.front() else { return };
+        let burst = matches!(level.plan.load, LoadSpec::Closed { start: Start::Burst, .. });
+        if burst && !self.active.is_empty() {
+            return;
+        }
+        let Some(level) = self.waiting.pop_front() else { return };
+        if self.active.is_empty() {
+            self.running = 0;
+            self.preparing = Some((level.clone(), 0));
+            self.tell(|| Command::Prepare(level.clone()));
+        } else {
+            self.start(&level, now_ns());
+        }
+    }
+
+    fn ready(&mut self) {
+        let Some((level, ready)) = &mut self.preparing else { return };
+        *ready += 1;
+        if *ready < self.workers.len() {
+            return;
+        }
+        let level = level.clone();
+        self.preparing = None;
+        if level.reason().is_some() {
+            end(level);
+        } else {
+            self.start(&level, now_ns() + LEAD_NS);
+        }
+    }
+
+    fn start(&mut self, level: &Arc<LevelShared>, start_ns: i64) {
+        let stagger_ns = match level.plan.load {
+            LoadSpec::Closed { start: Start::Staggered, stagger_ns, .. } => stagger_ns.unwrap_or(self.residence_ns),
+            _ => 0,
+        };
+        let running = self.running;
+        self.running = level.concurrency().unwrap_or(0);
+        level.set_start(start_ns);
+        self.open = true;
+        self.active.push(Active { level: level.clone(), closed: 0, drained: 0 });
+        self.tell(|| Command::Start { level: level.clone(), start_ns, stagger_ns, running });
+    }
+
+    fn closed(&mut self, level: &Arc<LevelShared>, reason: Reason) {
+        let Some(active) = self.active.iter_mut().find(|a| Arc::ptr_eq(&a.level, level)) else { return };
+        active.closed += 1;
+        if active.closed == self.workers.len() {
+            self.open = false;
+            self.residence_ns = level.residence_ns().unwrap_or(self.residence_ns);
+        } else if reason != Reason::Count && active.closed == 1 {
+            // A count is each worker's own; every other reason ends the level for all.
+            self.tell(|| Command::Close { level: level.clone(), reason });
+        }
+    }
+
+    fn drained(&mut self, level: &Arc<LevelShared>) {
+        let Some(at) = self.active.iter().position(|a| Arc::ptr_eq(&a.level, level)) else { return };
+        self.active[at].drained += 1;
+        if self.active[at].drained == self.workers.len() {
+            self.residence_ns = level.residence_ns().unwrap_or(self.residence_ns);
+            end(self.active.remove(at).level);
+        }
+    }
+
+    fn stop(&mut self, level: &Arc<LevelShared>) {
+        if let Some(at) = self.waiting.iter().position(|w| Arc::ptr_eq(w, level)) {
+            self.waiting.remove(at);
+            level.close(Reason::Stopped, now_ns());
+            end(level.clone());
+        } else if self.active.iter().any(|a| Arc::ptr_eq(&a.level, level)) {
+            self.tell(|| Command::Close { level: level.clone(), reason: Reason::Stopped });
+            self.tell(|| Command::CancelAt(level.clone()));
+        } else if self.preparing.as_ref().is_some_and(|(l, _)| Arc::ptr_eq(l, level)) {
+            level.close(Reason::Stopped, now_ns());
+        }
+    }
+
+    fn stop_everything(&mut self) {
+        for level in std::mem::take(&mut self.waiting) {
+            level.close(Reason::Stopped, now_ns());
+            end(level);
+        }
+        if let Some((level, _)) = &self.preparing {
+            level.close(Reason::Stopped, now_ns());
+        }
+        for active in &self.active {
+            let level = &active.level;
+            level.cancel_now();
+            self.tell(|| Command::Close { level: level.clone(), reason: Reason::Stopped });
+            self.tell(|| Command::CancelAt(level.clone()));
+        }
+    }
+}
+
+/// End a level's writer beside the next level, which must not wait for a slow disk.
+fn end(level: Arc<LevelShared>) {
+    let here = level.clone();
+    if std::thread::Builder::new().name("gpusize-finish".into()).spawn(move || level.finish()).is_err() {
+        here.finish();
+    }
+}

@@ -1,0 +1,265 @@
+//! One visit of a level: what its workers share, and the handle that a caller holds.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+
+use super::coordinator::Event;
+use super::errors::Errors;
+use super::progress::{self, LevelOutcome, Progress};
+use crate::clock::now_ns;
+use crate::error::{Error, Result};
+use crate::outcome::Outcome;
+use crate::record::Chunk;
+use crate::record::histogram::Times;
+use crate::record::writer::{Writer, Written};
+use crate::schedule::Rows;
+use crate::spec::{LevelPlan, LoadSpec};
+use crate::stop::{Reason, Rules};
+
+/// Lock without caring whether another thread panicked: all guarded data are plain counts and lists.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Histograms of one worker.
+#[derive(Debug, Default)]
+pub struct Live {
+    pub runtime: Times,
+    pub service: Times,
+    pub ttft: Times,
+    pub itl: Times,
+    pub lateness: Times,
+}
+
+impl Live {
+    /// Add the counts of another.
+    pub fn merge(&mut self, other: &Self) {
+        self.runtime.merge(&other.runtime);
+        self.service.merge(&other.service);
+        self.ttft.merge(&other.ttft);
+        self.itl.merge(&other.itl);
+        self.lateness.merge(&other.lateness);
+    }
+
+    /// Forget all counts.
+    pub fn clear(&mut self) {
+        for times in
+            [&mut self.runtime, &mut self.service, &mut self.ttft, &mut self.itl, &mut self.lateness]
+        {
+            times.clear();
+        }
+    }
+}
+
+/// Counts of one worker. Each has a single writer, so that adding needs no locked instruction.
+#[derive(Debug, Default)]
+#[repr(align(128))] // two cache lines: neighbours must not share one
+pub struct Share {
+    pub due: AtomicU64,
+    pub sent: AtomicU64,
+    pub outcomes: [AtomicU64; Outcome::ALL.len()],
+    pub connects: AtomicU64,
+    pub reconnects: AtomicU64,
+    pub service_sum_ns: AtomicU64,
+    pub served: AtomicU64,
+    pub cpu_ns: AtomicI64,
+    pub last_end_ns: AtomicI64,
+    pub live: Mutex<Live>,
+}
+
+/// Add to a count that only this thread writes.
+pub fn bump(count: &AtomicU64, by: u64) {
+    count.store(count.load(Relaxed) + by, Relaxed);
+}
+
+/// What the workers of a level share.
+#[derive(Debug)]
+pub struct LevelShared {
+    pub plan: LevelPlan,
+    pub rules: Rules,
+    pub rows: Rows,
+    pub shares: Vec<Share>,
+    pub errors: Mutex<Errors>,
+    start_ns: AtomicI64,
+    close_ns: AtomicI64,
+    cancel_ns: AtomicI64,
+    reason: AtomicU8,
+    writer: Mutex<Option<Writer>>,
+    written: Mutex<Option<Written>>,
+    finished: Condvar,
+    recent: Mutex<VecDeque<(i64, u64)>>,
+}
+
+impl LevelShared {
+    /// Check the plan and start its writer.
+    pub fn new(plan: LevelPlan, dataset_rows: usize, workers: usize) -> Result<Self> {
+        plan.check()?;
+        let dir = plan.dir.as_ref().map(PathBuf::from);
+        let writer = Writer::start(dir, plan.keep_bytes)
+            .map_err(|e| Error::environment(e.to_string(), "writer thread", "free some threads"))?;
+        Ok(Self {
+            rules: Rules::new(&plan.stop),
+            rows: Rows::new(dataset_rows, plan.order, plan.seed, 0),
+            shares: (0..workers).map(|_| Share::default()).collect(),
+            plan,
+            errors: Mutex::default(),
+            start_ns: AtomicI64::new(0),
+            close_ns: AtomicI64::new(0),
+            cancel_ns: AtomicI64::new(i64::MAX),
+            reason: AtomicU8::new(0),
+            writer: Mutex::new(Some(writer)),
+            written: Mutex::default(),
+            finished: Condvar::new(),
+            recent: Mutex::default(),
+        })
+    }
+
+    /// Slots in all, for a closed loop.
+    pub fn concurrency(&self) -> Option<u32> {
+        match self.plan.load {
+            LoadSpec::Closed { concurrency, .. } => Some(concurrency),
+            LoadSpec::Open { .. } => None,
+        }
+    }
+
+    /// Connections that worker `index` may have.
+    pub fn slots_of(&self, index: usize) -> usize {
+        let total = match self.plan.load {
+            LoadSpec::Closed { concurrency, .. } => concurrency,
+            LoadSpec::Open { connections, .. } => connections,
+        } as usize;
+        let workers = self.shares.len();
+        // An open loop gives each worker its stride of the schedule, so each needs a connection.
+        let share = total / workers + usize::from(index < total % workers);
+        if self.concurrency().is_none() { share.max(1) } else { share }
+    }
+
+    pub fn start_ns(&self) -> i64 {
+        self.start_ns.load(Relaxed)
+    }
+
+    pub fn set_start(&self, ns: i64) {
+        self.start_ns.store(ns, Relaxed);
+    }
+
+    pub fn close_ns(&self) -> i64 {
+        self.close_ns.load(Relaxed)
+    }
+
+    pub fn reason(&self) -> Option<Reason> {
+        Reason::from_u8(self.reason.load(Relaxed))
+    }
+
+    /// No new request from `ns` on; the first reason stays, the latest worker's time counts.
+    pub fn close(&self, reason: Reason, ns: i64) {
+        let _ = self.reason.compare_exchange(0, reason as u8, Relaxed, Relaxed);
+        self.close_ns.fetch_max(ns, Relaxed);
+    }
+
+    pub fn cancel_ns(&self) -> i64 {
+        self.cancel_ns.load(Relaxed)
+    }
+
+    /// Cancel what is in flight at once.
+    pub fn cancel_now(&self) {
+        self.cancel_ns.store(0, Relaxed);
+    }
+
+    /// Where workers send full chunks.
+    pub fn sender(&self) -> Option<Sender<Chunk>> {
+        lock(&self.writer).as_ref().map(Writer::sender)
+    }
+
+    /// Sum of one count over the workers.
+    pub fn sum(&self, count: impl Fn(&Share) -> &AtomicU64) -> u64 {
+        self.shares.iter().map(|s| count(s).load(Relaxed)).sum()
+    }
+
+    /// Finished requests, and how many of them failed.
+    pub fn finished_and_failed(&self) -> (u64, u64) {
+        let mut sums = (0, 0);
+        for outcome in Outcome::ALL {
+            let n = self.sum(|s| &s.outcomes[outcome as usize]);
+            sums.0 += n;
+            sums.1 += if outcome.is_failure() { n } else { 0 };
+        }
+        sums
+    }
+
+    /// Mean time from write to end of those that ended ok.
+    pub fn residence_ns(&self) -> Option<i64> {
+        let served = self.sum(|s| &s.served);
+        (served > 0).then(|| (self.sum(|s| &s.service_sum_ns) / served) as i64)
+    }
+
+    /// All requests have their record: end the writer and wake who waits.
+    pub fn finish(&self) {
+        let writer = lock(&self.writer).take();
+        let written = writer.map(Writer::finish).unwrap_or_default();
+        *lock(&self.written) = Some(written);
+        self.finished.notify_all();
+    }
+
+    pub fn is_finished(&self) -> bool {
+        lock(&self.written).is_some()
+    }
+
+    /// Completions per second over about the last second, as seen by `poll`.
+    pub fn recent_rate(&self, now: i64, done: u64) -> f64 {
+        let mut recent = lock(&self.recent);
+        recent.push_back((now, done));
+        while recent.len() > 2 && now - recent[1].0 > 1_000_000_000 {
+            recent.pop_front();
+        }
+        let (then, before) = recent[0];
+        if now > then { (done - before) as f64 * 1e9 / (now - then) as f64 } else { 0.0 }
+    }
+}
+
+/// A caller's handle of one queued, running or finished visit.
+#[derive(Clone, Debug)]
+pub struct Level {
+    pub(super) shared: Arc<LevelShared>,
+    pub(super) events: Sender<Event>,
+}
+
+impl Level {
+    /// Where the level stands; cheap.
+    pub fn poll(&self) -> Progress {
+        progress::progress(&self.shared)
+    }
+
+    /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded.
+    pub fn stop(&self, drain_ns: i64) {
+        self.shared.cancel_ns.fetch_min(now_ns().saturating_add(drain_ns.max(0)), Relaxed);
+        // A session that is gone has no level running.
+        let _ = self.events.send(Event::Stop(self.shared.clone()));
+    }
+
+    /// Wait until every request has its record and every part is on disk; false when the time ran out.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let written = lock(&self.shared.written);
+        let (written, _) = self
+            .shared
+            .finished
+            .wait_timeout_while(written, timeout, |w| w.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        written.is_some()
+    }
+
+    /// What came out; none before `wait` has returned true.
+    pub fn outcome(&self) -> Option<LevelOutcome> {
+        lock(&self.shared.written).as_ref().map(|w| progress::outcome(&self.shared, w))
+    }
+
+    /// The records, while they are in memory.
+    pub fn rows(&self) -> Option<Vec<RecordBatch>> {
+        lock(&self.shared.written).as_ref().and_then(|w| w.kept.clone())
+    }
+}

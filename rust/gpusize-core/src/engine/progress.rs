@@ -1,0 +1,174 @@
+//! What a level tells while it runs and when it is over.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde::Serialize;
+
+use super::errors::ErrorKind;
+use super::level::{LevelShared, Live, lock};
+use crate::clock::now_ns;
+use crate::outcome::Outcome;
+use crate::record::histogram::Bucket;
+use crate::record::writer::Written;
+use crate::stop::Reason;
+
+/// A level while it runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Progress {
+    /// `queued`, `running`, `draining` or `done`.
+    pub state: &'static str,
+    /// Since the start; stands still once the level is done.
+    pub elapsed_ns: i64,
+    /// Requests that were due.
+    pub due: u64,
+    /// Requests whose first byte was written.
+    pub sent: u64,
+    /// Requests with an outcome.
+    pub done: u64,
+    /// Of these, ok.
+    pub ok: u64,
+    /// The others by outcome.
+    pub failed: BTreeMap<&'static str, u64>,
+    /// Due and not done.
+    pub in_flight: u64,
+    /// Median runtime so far.
+    pub p50_ns: Option<i64>,
+    /// 95th percentile of the runtime so far.
+    pub p95_ns: Option<i64>,
+    /// 99th percentile of the lateness so far.
+    pub lateness_p99_ns: Option<i64>,
+    /// Completions per second over the last second.
+    pub rate: f64,
+    /// CPU of the workers over the elapsed time, in cores.
+    pub cpu_share: f64,
+    /// Connections opened.
+    pub connects: u64,
+}
+
+/// A level that is over.
+#[derive(Clone, Debug, Serialize)]
+pub struct LevelOutcome {
+    /// The visit's number.
+    pub visit: u32,
+    /// Why no further request was sent.
+    pub stop_reason: &'static str,
+    /// When the level began; 0 when it never did.
+    pub start_ns: i64,
+    /// When the last request could have been due.
+    pub close_ns: i64,
+    /// When the last request ended.
+    pub end_ns: i64,
+    /// Requests that were due.
+    pub due: u64,
+    /// Requests whose first byte was written.
+    pub sent: u64,
+    /// Records by outcome.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// Records in all.
+    pub rows: u64,
+    /// Connections opened.
+    pub connects: u64,
+    /// Of these, in place of one that the server had closed.
+    pub reconnects: u64,
+    /// CPU time of workers and writer.
+    pub cpu_ns: i64,
+    /// Number of workers.
+    pub workers: usize,
+    /// Mean time from write to end of the requests that ended ok.
+    pub residence_ns: Option<i64>,
+    /// File names of the Parquet parts.
+    pub parts: Vec<String>,
+    /// Why rows are missing on disk.
+    pub write_error: Option<String>,
+    /// The distinct failures.
+    pub errors: Vec<ErrorKind>,
+    /// Counts of times per metric.
+    pub histograms: BTreeMap<&'static str, Vec<Bucket>>,
+}
+
+fn live(level: &LevelShared) -> Live {
+    let mut all = Live::default();
+    for share in &level.shares {
+        all.merge(&lock(&share.live));
+    }
+    all
+}
+
+fn outcomes(level: &LevelShared) -> BTreeMap<&'static str, u64> {
+    let count = |o: Outcome| level.sum(|s| &s.outcomes[o as usize]);
+    Outcome::ALL.into_iter().map(|o| (o.name(), count(o))).filter(|(_, n)| *n > 0).collect()
+}
+
+pub fn progress(level: &LevelShared) -> Progress {
+    let (start, now) = (level.start_ns(), now_ns());
+    let state = match (level.is_finished(), start, level.reason()) {
+        (true, ..) => "done",
+        (false, 0, _) => "queued",
+        (false, _, None) => "running",
+        (false, _, Some(_)) => "draining",
+    };
+    let last = if state == "done" { level.shares.iter().map(|s| s.last_end_ns.load(Relaxed)).max() } else { Some(now) };
+    let elapsed_ns = if start == 0 { 0 } else { (last.unwrap_or(now) - start).max(0) };
+    let mut failed = outcomes(level);
+    let ok = failed.remove(Outcome::Ok.name()).unwrap_or(0);
+    let done = ok + failed.values().sum::<u64>();
+    let due = level.sum(|s| &s.due);
+    let live = live(level);
+    let cpu_ns: i64 = level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum();
+    Progress {
+        state,
+        elapsed_ns,
+        due,
+        sent: level.sum(|s| &s.sent),
+        done,
+        ok,
+        failed,
+        in_flight: due.saturating_sub(done),
+        p50_ns: live.runtime.quantile_ns(0.5),
+        p95_ns: live.runtime.quantile_ns(0.95),
+        lateness_p99_ns: live.lateness.quantile_ns(0.99),
+        rate: level.recent_rate(now, done),
+        cpu_share: if elapsed_ns > 0 { cpu_ns as f64 / elapsed_ns as f64 } else { 0.0 },
+        connects: level.sum(|s| &s.connects),
+    }
+}
+
+pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
+    let live = live(level);
+    let outcomes = outcomes(level);
+    let stop_reason = match level.reason() {
+        Some(Reason::Count) => "count",
+        Some(Reason::Duration) => "duration",
+        Some(Reason::Errors) => "errors",
+        Some(Reason::Stopped) if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",
+        Some(Reason::Stopped) | None => "stopped",
+    };
+    let histograms = [
+        ("runtime", &live.runtime),
+        ("service", &live.service),
+        ("ttft", &live.ttft),
+        ("itl", &live.itl),
+        ("lateness", &live.lateness),
+    ];
+    LevelOutcome {
+        visit: level.plan.visit,
+        stop_reason,
+        start_ns: level.start_ns(),
+        close_ns: level.close_ns(),
+        end_ns: level.shares.iter().map(|s| s.last_end_ns.load(Relaxed)).max().unwrap_or(0).max(level.close_ns()),
+        due: level.sum(|s| &s.due),
+        sent: level.sum(|s| &s.sent),
+        rows: outcomes.values().sum(),
+        outcomes,
+        connects: level.sum(|s| &s.connects),
+        reconnects: level.sum(|s| &s.reconnects),
+        cpu_ns: level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum::<i64>() + written.cpu_ns,
+        workers: level.shares.len(),
+        residence_ns: level.residence_ns(),
+        parts: written.parts.iter().filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect(),
+        write_error: written.error.clone(),
+        errors: lock(&level.errors).kinds(),
+        histograms: histograms.into_iter().map(|(name, times)| (name, times.buckets())).collect(),
+    }
+}

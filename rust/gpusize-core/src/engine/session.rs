@@ -1,0 +1,166 @@
+//! The session: opened once for a target, then any number of levels, then closed.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::coordinator::{Coordinator, Event};
+use super::level::{Level, LevelShared};
+use super::progress::LevelOutcome;
+use super::worker;
+use crate::error::{Error, Result};
+use crate::spec::{LevelPlan, LoadSpec, Order, Segment, Start, StopSpec, TargetSpec};
+use crate::wire::interpret::Interpreter;
+use crate::wire::request::Requests;
+use crate::wire::tls::Tls;
+
+/// What all workers read.
+#[derive(Debug)]
+pub struct Context {
+    pub target: TargetSpec,
+    pub addresses: Vec<SocketAddr>,
+    pub tls: Option<Tls>,
+    pub requests: Requests,
+    pub interpreter: Interpreter,
+}
+
+/// Workers and connections to one target.
+#[derive(Debug)]
+pub struct Session {
+    context: Arc<Context>,
+    workers: usize,
+    events: Sender<Event>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What one request before the levels brought.
+#[derive(Clone, Debug, Serialize)]
+pub struct Probe {
+    /// How it ended.
+    pub outcome: &'static str,
+    /// HTTP status of a failure, or 0 when there was none.
+    pub status: Option<u16>,
+    /// What went wrong, in the server's or the system's words.
+    pub message: Option<String>,
+    /// From the write to the last byte.
+    pub service_ns: Option<i64>,
+}
+
+impl Session {
+    /// Resolve the target, prepare the requests, start the workers. Nothing is sent yet.
+    pub fn open(target: TargetSpec, segments: Vec<Segment>, rows: Vec<Vec<Vec<u8>>>, workers: usize) -> Result<Self> {
+        if workers == 0 || workers > 1024 {
+            return Err(Error::usage(format!("{workers} workers"), "workers", "give 1 to 1024"));
+        }
+        let context = Arc::new(Context {
+            addresses: resolve(&target)?,
+            tls: target.tls.as_ref().map(Tls::new).transpose()?,
+            requests: Requests::new(&target, segments, rows)?,
+            interpreter: Interpreter::new(&target.response),
+            target,
+        });
+        let (events, inbox) = channel();
+        let mut commands = Vec::new();
+        let mut threads = Vec::new();
+        let spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(work)
+                .map_err(|e| Error::environment(e.to_string(), "threads", "ask for fewer workers"))
+        };
+        for index in 0..workers {
+            let (sender, receiver) = unbounded_channel();
+            commands.push(sender);
+            let (context, events) = (context.clone(), events.clone());
+            let work = Box::new(move || worker::run(index, context, events, receiver));
+            threads.push(spawn(format!("gpusize-worker-{index}"), work)?);
+        }
+        let coordinator = Coordinator::new(commands);
+        threads.push(spawn("gpusize-session".into(), Box::new(move || coordinator.run(&inbox)))?);
+        Ok(Self { context, workers, events, threads })
+    }
+
+    /// Queue a level; it starts when the one before has closed.
+    pub fn level(&self, plan: LevelPlan) -> Result<Level> {
+        let shared = Arc::new(LevelShared::new(plan, self.context.requests.rows(), self.workers)?);
+        self.events.send(Event::Queue(shared.clone())).map_err(|_| closed())?;
+        Ok(Level { shared, events: self.events.clone() })
+    }
+
+    /// Send one request outside every level, so that a target that refuses is known before the sweep.
+    pub fn probe(&self) -> Result<ProbeRun> {
+        let plan = LevelPlan {
+            visit: u32::MAX,
+            seed: 0,
+            load: LoadSpec::Closed { concurrency: 1, think_ns: 0, start: Start::Burst, stagger_ns: None },
+            stop: StopSpec { count: Some(1), ..StopSpec::default() },
+            order: Order::File,
+            dir: None,
+            keep_bytes: 0,
+        };
+        Ok(ProbeRun(self.level(plan)?))
+    }
+
+    /// Stop what runs and end all threads.
+    pub fn close(&mut self) {
+        let _ = self.events.send(Event::Quit);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A probe on its way.
+#[derive(Debug)]
+pub struct ProbeRun(Level);
+
+impl ProbeRun {
+    /// Wait a while for the answer; none when there is none yet.
+    pub fn wait(&self, timeout: Duration) -> Option<Probe> {
+        self.0.wait(timeout).then(|| self.0.outcome().map(|o| Probe::of(&o)))?
+    }
+
+    /// Give up.
+    pub fn stop(&self) {
+        self.0.stop(0);
+    }
+}
+
+impl Probe {
+    fn of(outcome: &LevelOutcome) -> Self {
+        let error = outcome.errors.first();
+        Self {
+            outcome: outcome.outcomes.keys().next().copied().unwrap_or("cancelled"),
+            status: error.map(|e| e.status),
+            message: error.map(|e| e.message.clone()),
+            service_ns: outcome.residence_ns,
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::usage("the session is closed", "session", "open a new one")
+}
+
+fn resolve(target: &TargetSpec) -> Result<Vec<SocketAddr>> {
+    let place = format!("{}:{}", target.host, target.port);
+    let found: Vec<SocketAddr> = (target.host.as_str(), target.port)
+        .to_socket_addrs()
+        .map_err(|e| Error::target(format!("unknown host: {e}"), &place, "check the host name in the URL"))?
+        .collect();
+    if found.is_empty() {
+        return Err(Error::target("unknown host: no address", place, "check the host name in the URL"));
+    }
+    Ok(found)
+}

@@ -1,0 +1,103 @@
+//! A connected byte stream, plain or TLS, without dynamic dispatch.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::clock::now_ns;
+use crate::outcome::Outcome;
+use crate::wire::tls::Tls;
+
+/// One connection's bytes.
+#[derive(Debug)]
+pub enum Stream {
+    /// Plain TCP.
+    Plain(TcpStream),
+    /// TLS over TCP.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub struct Refused {
+    /// `ConnectError` or `TlsError`.
+    pub outcome: Outcome,
+    /// What the system or the TLS library said.
+    pub message: String,
+}
+
+/// How long the parts of connecting took.
+#[derive(Clone, Copy, Debug)]
+pub struct Took {
+    /// TCP connect.
+    pub connect_ns: i64,
+    /// TLS handshake, when there is one.
+    pub tls_ns: Option<i64>,
+}
+
+impl Stream {
+    /// Connect to the first address that answers.
+    pub async fn connect(addresses: &[SocketAddr], tls: Option<&Tls>) -> Result<(Self, Took), Refused> {
+        let refused = |outcome, message: String| Refused { outcome, message };
+        let start = now_ns();
+        let mut tcp = Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
+        for address in addresses {
+            tcp = TcpStream::connect(address).await;
+            if tcp.is_ok() {
+                break;
+            }
+        }
+        let tcp = tcp.map_err(|e| refused(Outcome::ConnectError, e.to_string()))?;
+        tcp.set_nodelay(true).map_err(|e| refused(Outcome::ConnectError, e.to_string()))?;
+        let connected = now_ns();
+        let connect_ns = connected - start;
+        let Some(tls) = tls else {
+            return Ok((Self::Plain(tcp), Took { connect_ns, tls_ns: None }));
+        };
+        let stream = TlsConnector::from(tls.config.clone())
+            .connect(tls.name.clone(), tcp)
+            .await
+            .map_err(|e| refused(Outcome::TlsError, e.to_string()))?;
+        Ok((Self::Tls(Box::new(stream)), Took { connect_ns, tls_ns: Some(now_ns() - connected) }))
+    }
+
+    /// Whether the peer has closed a connection that lay idle. Costs no system call unless something has arrived.
+    pub fn is_stale(&self) -> bool {
+        let Self::Plain(tcp) = self else { return false };
+        match tcp.try_read(&mut [0_u8; 1]) {
+            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
+            // An end of stream, or bytes that nobody asked for.
+            Ok(_) => true,
+        }
+    }
+
+    /// Read some bytes.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(s) => Pin::new(s).poll_read(cx, buf),
+            Self::Tls(s) => Pin::new(s.as_mut()).poll_read(cx, buf),
+        }
+    }
+
+    /// Write some bytes.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(s) => Pin::new(s).poll_write(cx, bytes),
+            Self::Tls(s) => Pin::new(s.as_mut()).poll_write(cx, bytes),
+        }
+    }
+
+    /// Send what TLS still holds; nothing to do for plain TCP.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(s) => Pin::new(s.as_mut()).poll_flush(cx),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! One worker's part of a level: its stride of the sequence, its rows, its counts.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+
+use super::coordinator::Event;
+use super::level::{LevelShared, Live, Share, bump, lock};
+use crate::clock::{now_ns, thread_cpu_ns};
+use crate::outcome::Outcome;
+use crate::record::columns::{Common, NO_TIME};
+use crate::record::{Chunk, Row};
+use crate::stop::Reason;
+
+/// Rows of the first chunk; each next one has room for twice as many, up to the largest: a short level stays small, and a
+/// long one reaches Polars in few batches.
+const FIRST_ROWS: usize = 1_024;
+const LARGEST_ROWS: usize = 65_536;
+/// Rows wait at most about this long before the writer gets them.
+const CHUNK_AGE_NS: i64 = 1_000_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct WorkerLevel {
+    pub shared: Arc<LevelShared>,
+    worker: usize,
+    events: Sender<Event>,
+    rows: RefCell<Option<Sender<Chunk>>>,
+    chunk: RefCell<Chunk>,
+    chunk_since_ns: Cell<i64>,
+    pub live: RefCell<Live>,
+    next_seq: Cell<u64>,
+    in_flight: Cell<u64>,
+    closed: Cell<bool>,
+    drained: Cell<bool>,
+    cpu_start_ns: i64,
+}
+
+impl WorkerLevel {
+    pub fn new(shared: Arc<LevelShared>, worker: usize, events: Sender<Event>) -> Self {
+        let rows = shared.sender();
+        Self {
+            chunk: RefCell::new(Self::fresh_chunk(&shared, worker, FIRST_ROWS)),
+            shared,
+            worker,
+            events,
+            rows: RefCell::new(rows),
+            chunk_since_ns: Cell::new(now_ns()),
+            live: RefCell::default(),
+            next_seq: Cell::new(worker as u64),
+            in_flight: Cell::new(0),
+            closed: Cell::new(false),
+            drained: Cell::new(false),
+            cpu_start_ns: thread_cpu_ns(),
+        }
+    }
+
+    fn fresh_chunk(shared: &LevelShared, worker: usize, rows: usize) -> Chunk {
+        Chunk::new(Common { visit: shared.plan.visit, stream: 0, worker: worker as u16 }, rows)
+    }
+
+    pub fn share(&self) -> &Share {
+        &self.shared.shares[self.worker]
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    pub fn is_drained(&self) -> bool {
+        self.drained.get()
+    }
+
+    /// The next request of a closed loop: sequence number and row, or none when the level takes no more.
+    pub fn allocate(&self, now: i64) -> Option<(u64, u32)> {
+        if self.closed.get() {
+            return None;
+        }
+        let seq = self.next_seq.get();
+        if let Err(reason) = self.shared.rules.allows(seq, now - self.shared.start_ns()) {
+            let end = self.shared.rules.end_after_ns().filter(|_| reason == Reason::Duration);
+            self.close(reason, end.map_or(now, |after| self.shared.start_ns() + after));
+            return None;
+        }
+        self.next_seq.set(seq + self.shared.shares.len() as u64);
+        Some(self.admit(seq))
+    }
+
+    /// Request `seq` is due.
+    pub fn admit(&self, seq: u64) -> (u64, u32) {
+        self.in_flight.set(self.in_flight.get() + 1);
+        bump(&self.share().due, 1);
+        (seq, self.shared.rows.at(seq))
+    }
+
+    /// No new request on this worker.
+    pub fn close(&self, reason: Reason, ns: i64) {
+        if !self.closed.replace(true) {
+            self.shared.close(reason, ns);
+            // The coordinator outlives the workers.
+            let _ = self.events.send(Event::Closed { level: self.shared.clone(), reason });
+            self.check_drained();
+        }
+    }
+
+    /// A request has its outcome; `row` becomes a record.
+    pub fn finish(&self, row: &mut Row, message: Option<String>) {
+        if let Some(message) = message {
+            row.error_id = Some(lock(&self.shared.errors).add(row.outcome, row.status, message));
+        }
+        self.count(row);
+        let mut chunk = self.chunk.borrow_mut();
+        chunk.push(row);
+        if chunk.is_full() {
+            self.send(&mut chunk);
+        }
+        drop(chunk);
+        self.in_flight.set(self.in_flight.get() - 1);
+        if row.outcome.is_failure() {
+            let (finished, failed) = self.shared.finished_and_failed();
+            if self.shared.rules.too_many(failed, finished) {
+                self.close(Reason::Errors, now_ns());
+            }
+        }
+        self.check_drained();
+    }
+
+    fn count(&self, row: &Row) {
+        let share = self.share();
+        bump(&share.outcomes[row.outcome as usize], 1);
+        if row.end_ns > share.last_end_ns.load(Relaxed) {
+            share.last_end_ns.store(row.end_ns, Relaxed);
+        }
+        if row.sent_ns == NO_TIME {
+            return;
+        }
+        let mut live = self.live.borrow_mut();
+        live.lateness.record(row.sent_ns - row.due_ns);
+        if row.outcome == Outcome::Ok {
+            let service_ns = row.end_ns - row.sent_ns;
+            live.runtime.record(row.end_ns - row.due_ns);
+            live.service.record(service_ns);
+            if row.first_token_ns != NO_TIME {
+                live.ttft.record(row.first_token_ns - row.due_ns);
+            }
+            bump(&share.served, 1);
+            bump(&share.service_sum_ns, service_ns.max(0) as u64);
+        }
+    }
+
+    fn send(&self, chunk: &mut Chunk) {
+        let rows = if chunk.is_full() { (chunk.len() * 2).min(LARGEST_ROWS) } else { FIRST_ROWS.max(chunk.len()) };
+        let full = std::mem::replace(chunk, Self::fresh_chunk(&self.shared, self.worker, rows));
+        if let Some(rows) = &*self.rows.borrow() {
+            // A writer that died says so in the outcome.
+            let _ = rows.send(full);
+        }
+        self.chunk_since_ns.set(now_ns());
+    }
+
+    /// Make counts visible and rows durable in time; called about ten times a second.
+    pub fn tick(&self, now: i64) {
+        let mut live = self.live.borrow_mut();
+        if live.lateness.count() + live.itl.count() > 0 {
+            lock(&self.share().live).merge(&live);
+            live.clear();
+        }
+        self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns, Relaxed);
+        let mut chunk = self.chunk.borrow_mut();
+        if !chunk.is_empty() && now - self.chunk_since_ns.get() > CHUNK_AGE_NS {
+            self.send(&mut chunk);
+        }
+    }
+
+    fn check_drained(&self) {
+        if self.closed.get() && self.in_flight.get() == 0 && !self.drained.replace(true) {
+            let mut chunk = self.chunk.borrow_mut();
+            if !chunk.is_empty() {
+                self.send(&mut chunk);
+            }
+            drop(chunk);
+            self.tick(now_ns());
+            self.rows.borrow_mut().take();
+            let _ = self.events.send(Event::Drained { level: self.shared.clone() });
+        }
+    }
+}

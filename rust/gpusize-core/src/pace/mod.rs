@@ -1,0 +1,4 @@
+//! Waiting for due times.
+
+pub mod alarms;
+pub mod timer;

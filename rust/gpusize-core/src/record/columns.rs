@@ -1,0 +1,296 @@
+//! Rows as columns: one chunk belongs to one worker until it is full, then becomes an Arrow batch without a copy.
+
+use std::sync::Arc;
+
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, RecordBatchOptions};
+use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+
+use super::schema::schema;
+use crate::outcome::Outcome;
+
+/// "Did not happen" in a time, a count or a status. Turned into Arrow nulls when the chunk is closed, all rows at once,
+/// which is cheaper than a bit for each value in the hot loop.
+pub const NO_TIME: i64 = i64::MIN;
+const NO_COUNT: u32 = u32::MAX;
+const NO_STATUS: u16 = 0;
+
+/// One attempt at a request.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Position in the schedule.
+    pub seq: u64,
+    /// 0 for the first try.
+    pub attempt: u16,
+    /// Dataset row.
+    pub row: u32,
+    /// Connection number within the worker.
+    pub conn: u32,
+    /// When the schedule wanted it sent.
+    pub due_ns: i64,
+    /// When the pacer let it go.
+    pub fired_ns: i64,
+    /// Just before the first write.
+    pub sent_ns: i64,
+    /// Duration of TCP connect.
+    pub connect_ns: i64,
+    /// Duration of the TLS handshake.
+    pub tls_ns: i64,
+    /// Read that brought the first byte.
+    pub first_byte_ns: i64,
+    /// Read that brought the first content.
+    pub first_token_ns: i64,
+    /// Read that brought the last content.
+    pub last_token_ns: i64,
+    /// Just after the last read.
+    pub end_ns: i64,
+    /// Stream events with content.
+    pub events: u32,
+    /// Prompt tokens.
+    pub tokens_in: Option<u32>,
+    /// Generated tokens.
+    pub tokens_out: Option<u32>,
+    /// Cached prompt tokens.
+    pub tokens_cached: Option<u32>,
+    /// Reasoning tokens.
+    pub tokens_reasoning: Option<u32>,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Bytes written.
+    pub bytes_out: u64,
+    /// HTTP status, 0 for none.
+    pub status: u16,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Index into the level's errors.
+    pub error_id: Option<u32>,
+}
+
+impl Row {
+    /// A row of which nothing but its place in the schedule is known.
+    pub fn due(seq: u64, row: u32, due_ns: i64, fired_ns: i64) -> Self {
+        Self {
+            seq,
+            attempt: 0,
+            row,
+            conn: 0,
+            due_ns,
+            fired_ns,
+            sent_ns: NO_TIME,
+            connect_ns: NO_TIME,
+            tls_ns: NO_TIME,
+            first_byte_ns: NO_TIME,
+            first_token_ns: NO_TIME,
+            last_token_ns: NO_TIME,
+            end_ns: NO_TIME,
+            events: 0,
+            tokens_in: None,
+            tokens_out: None,
+            tokens_cached: None,
+            tokens_reasoning: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            status: NO_STATUS,
+            outcome: Outcome::Cancelled,
+            error_id: None,
+        }
+    }
+}
+
+/// What all rows of a chunk share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Common {
+    /// Level visit.
+    pub visit: u32,
+    /// Stream of the load.
+    pub stream: u16,
+    /// Engine worker.
+    pub worker: u16,
+}
+
+/// Rows of one worker and one level.
+#[derive(Debug)]
+pub struct Chunk {
+    common: Common,
+    seq: Vec<u64>,
+    attempt: Vec<u16>,
+    row: Vec<u32>,
+    conn: Vec<u32>,
+    times: [Vec<i64>; 9],
+    events: Vec<u32>,
+    tokens: [Vec<u32>; 4],
+    bytes: [Vec<u64>; 2],
+    status: Vec<u16>,
+    outcome: Vec<u8>,
+    error_id: Vec<u32>,
+}
+
+impl Chunk {
+    /// Bytes of one row in memory.
+    pub const ROW_BYTES: u64 = 4 + 2 + 8 + 2 + 4 + 2 + 2 + 8 + 2 + 2 + 2 + 4 + 9 * 8 + 4 + 4 * 4 + 2 * 8 + 2 + 1 + 4;
+
+    /// An empty chunk with room for `capacity` rows.
+    pub fn new(common: Common, capacity: usize) -> Self {
+        Self {
+            common,
+            seq: Vec::with_capacity(capacity),
+            attempt: Vec::with_capacity(capacity),
+            row: Vec::with_capacity(capacity),
+            conn: Vec::with_capacity(capacity),
+            times: std::array::from_fn(|_| Vec::with_capacity(capacity)),
+            events: Vec::with_capacity(capacity),
+            tokens: std::array::from_fn(|_| Vec::with_capacity(capacity)),
+            bytes: std::array::from_fn(|_| Vec::with_capacity(capacity)),
+            status: Vec::with_capacity(capacity),
+            outcome: Vec::with_capacity(capacity),
+            error_id: Vec::with_capacity(capacity),
+        }
+    }
+
+    /// Rows held.
+    pub fn len(&self) -> usize {
+        self.seq.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.seq.is_empty()
+    }
+
+    /// Whether another row would make the columns grow.
+    pub fn is_full(&self) -> bool {
+        self.seq.len() == self.seq.capacity()
+    }
+
+    /// Add one row.
+    pub fn push(&mut self, r: &Row) {
+        self.seq.push(r.seq);
+        self.attempt.push(r.attempt);
+        self.row.push(r.row);
+        self.conn.push(r.conn);
+        let times = [
+            r.due_ns,
+            r.fired_ns,
+            r.sent_ns,
+            r.connect_ns,
+            r.tls_ns,
+            r.first_byte_ns,
+            r.first_token_ns,
+            r.last_token_ns,
+            r.end_ns,
+        ];
+        for (column, value) in self.times.iter_mut().zip(times) {
+            column.push(value);
+        }
+        self.events.push(r.events);
+        for (column, value) in
+            self.tokens.iter_mut().zip([r.tokens_in, r.tokens_out, r.tokens_cached, r.tokens_reasoning])
+        {
+            column.push(value.unwrap_or(NO_COUNT));
+        }
+        self.bytes[0].push(r.bytes_in);
+        self.bytes[1].push(r.bytes_out);
+        self.status.push(r.status);
+        self.outcome.push(r.outcome as u8);
+        self.error_id.push(r.error_id.unwrap_or(NO_COUNT));
+    }
+
+    /// The chunk as an Arrow batch; columns change owner, they are not copied.
+    pub fn into_batch(self) -> RecordBatch {
+        let n = self.len();
+        let same = |value: u16| filled::<UInt16Type>(n, value);
+        let [due, fired, sent, connect, tls, first_byte, first_token, last_token, end] = self.times;
+        let [tokens_in, tokens_out, tokens_cached, tokens_reasoning] = self.tokens;
+        let [bytes_in, bytes_out] = self.bytes;
+        let columns: Vec<ArrayRef> = vec![
+            filled::<UInt32Type>(n, self.common.visit),
+            same(self.common.stream),
+            full::<UInt64Type>(self.seq),
+            full::<UInt16Type>(self.attempt),
+            full::<UInt32Type>(self.row),
+            same(0),
+            same(0),
+            nothing::<UInt64Type>(n),
+            nothing::<UInt16Type>(n),
+            same(0),
+            same(self.common.worker),
+            full::<UInt32Type>(self.conn),
+            full::<Int64Type>(due),
+            gaps::<Int64Type>(fired, NO_TIME),
+            gaps::<Int64Type>(sent, NO_TIME),
+            gaps::<Int64Type>(connect, NO_TIME),
+            gaps::<Int64Type>(tls, NO_TIME),
+            gaps::<Int64Type>(first_byte, NO_TIME),
+            gaps::<Int64Type>(first_token, NO_TIME),
+            gaps::<Int64Type>(last_token, NO_TIME),
+            gaps::<Int64Type>(end, NO_TIME),
+            full::<UInt32Type>(self.events),
+            gaps::<UInt32Type>(tokens_in, NO_COUNT),
+            gaps::<UInt32Type>(tokens_out, NO_COUNT),
+            gaps::<UInt32Type>(tokens_cached, NO_COUNT),
+            gaps::<UInt32Type>(tokens_reasoning, NO_COUNT),
+            full::<UInt64Type>(bytes_in),
+            full::<UInt64Type>(bytes_out),
+            gaps::<UInt16Type>(self.status, NO_STATUS),
+            full::<UInt8Type>(self.outcome),
+            gaps::<UInt32Type>(self.error_id, NO_COUNT),
+        ];
+        let options = RecordBatchOptions::new().with_row_count(Some(n));
+        RecordBatch::try_new_with_options(schema(), columns, &options)
+            .unwrap_or_else(|_| RecordBatch::new_empty(schema()))
+    }
+}
+
+fn full<T: ArrowPrimitiveType>(mut values: Vec<T::Native>) -> ArrayRef {
+    values.shrink_to_fit();
+    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), None))
+}
+
+fn filled<T: ArrowPrimitiveType>(n: usize, value: T::Native) -> ArrayRef {
+    full::<T>(vec![value; n])
+}
+
+fn nothing<T: ArrowPrimitiveType>(n: usize) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(vec![T::Native::default(); n]), Some(NullBuffer::new_null(n))))
+}
+
+fn gaps<T: ArrowPrimitiveType>(mut values: Vec<T::Native>, none: T::Native) -> ArrayRef
+where
+    T::Native: PartialEq,
+{
+    let nulls = NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |i| values[i] != none));
+    values.shrink_to_fit();
+    let nulls = (nulls.null_count() > 0).then_some(nulls);
+    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), nulls))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::Array;
+    use arrow_array::cast::AsArray;
+
+    #[test]
+    fn a_batch_holds_what_was_pushed() {
+        let mut chunk = Chunk::new(Common { visit: 7, stream: 0, worker: 3 }, 4);
+        let mut row = Row::due(5, 2, 100, 101);
+        chunk.push(&row);
+        row.seq = 6;
+        row.sent_ns = 110;
+        row.end_ns = 120;
+        row.status = 200;
+        row.outcome = Outcome::Ok;
+        row.tokens_out = Some(0);
+        chunk.push(&row);
+        let batch = chunk.into_batch();
+        assert_eq!((batch.num_rows(), batch.num_columns()), (2, schema().fields().len()));
+        let column = |name: &str| batch.column_by_name(name).unwrap();
+        assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[5, 6]);
+        assert_eq!(column("visit").as_primitive::<UInt32Type>().values(), &[7, 7]);
+        assert!(column("sent_ns").is_null(0) && column("sent_ns").is_valid(1));
+        assert!(column("status").is_null(0) && column("tokens_out").is_null(0) && column("tokens_out").is_valid(1));
+        assert_eq!(column("session").null_count(), 2);
+        assert_eq!(column("fired_ns").null_count(), 0);
+        assert_eq!(column("outcome").as_primitive::<UInt8Type>().values(), &[8, 0]);
+    }
+}

@@ -1,0 +1,293 @@
+//! What the engine is told: target, response, body segments, level. Plain data, the same as JSON (docs/reference/engine.md).
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Where requests go and how a response is read.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetSpec {
+    /// Host name or address, without brackets for IPv6.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// TLS settings, or none for plain text.
+    #[serde(default)]
+    pub tls: Option<TlsSpec>,
+    /// HTTP method.
+    #[serde(default = "post")]
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// Headers besides `Host`, `Content-Length` and `Connection`.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    /// Bound on connect and TLS handshake together.
+    #[serde(default = "five_seconds")]
+    pub connect_timeout_ns: i64,
+    /// Bound from the first write to the last byte.
+    #[serde(default = "five_minutes")]
+    pub timeout_ns: i64,
+    /// A longer response head is a protocol error.
+    #[serde(default = "max_header")]
+    pub max_header_bytes: usize,
+    /// A longer response body is a protocol error.
+    #[serde(default = "max_body")]
+    pub max_body_bytes: u64,
+    /// How to read an answer.
+    #[serde(default)]
+    pub response: ResponseSpec,
+}
+
+/// How the server's certificate is judged.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSpec {
+    /// Name that the certificate must carry.
+    pub server_name: String,
+    /// PEM file of the authorities to trust instead of the system's.
+    #[serde(default)]
+    pub ca_file: Option<String>,
+    /// Accept any certificate; the caller records that.
+    #[serde(default)]
+    pub insecure: bool,
+}
+
+/// How an answer is cut into events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Framing {
+    /// By the response's content type.
+    #[default]
+    Auto,
+    /// The body is one document.
+    Whole,
+    /// Server-sent events.
+    Sse,
+    /// One JSON document a line.
+    Ndjson,
+}
+
+/// How to read an answer, as data. Pointers are JSON pointers (RFC 6901).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResponseSpec {
+    /// How the body is cut into events.
+    pub framing: Framing,
+    /// A non-empty string at any of these is content.
+    pub content: Vec<String>,
+    /// A non-empty string at any of these is reasoning, which is content too.
+    pub reasoning: Vec<String>,
+    /// Where the server reports prompt tokens.
+    pub tokens_in: Option<String>,
+    /// Where the server reports generated tokens.
+    pub tokens_out: Option<String>,
+    /// Where the server reports prompt tokens served from its cache.
+    pub tokens_cached: Option<String>,
+    /// Where the server reports reasoning tokens.
+    pub tokens_reasoning: Option<String>,
+    /// Present and not null: the answer is an error whatever its status.
+    pub error: Option<String>,
+    /// Text of the event that ends a stream; a stream without it is truncated.
+    pub end: Option<String>,
+    /// Inclusive range of statuses that are a success.
+    pub success: (u16, u16),
+}
+
+impl Default for ResponseSpec {
+    fn default() -> Self {
+        Self {
+            framing: Framing::Auto,
+            content: Vec::new(),
+            reasoning: Vec::new(),
+            tokens_in: None,
+            tokens_out: None,
+            tokens_cached: None,
+            tokens_reasoning: None,
+            error: None,
+            end: None,
+            success: (200, 299),
+        }
+    }
+}
+
+/// A piece of a request body.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Segment {
+    /// The same bytes in every request.
+    Static(String),
+    /// The row's field with this number.
+    Field(usize),
+    /// `start + seq` in decimal.
+    Counter {
+        /// Value of the first request.
+        start: u64,
+    },
+    /// A whole number drawn by (seed, stream, purpose, seq), in decimal.
+    Random {
+        /// Keeps independent draws apart.
+        purpose: u64,
+        /// Smallest value.
+        low: u64,
+        /// Largest value.
+        high: u64,
+    },
+}
+
+/// One visit of one setting of the load.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LevelPlan {
+    /// Number of the visit, written into every record.
+    pub visit: u32,
+    /// Key of all draws.
+    #[serde(default)]
+    pub seed: u64,
+    /// How hard.
+    pub load: LoadSpec,
+    /// How long.
+    pub stop: StopSpec,
+    /// In which order the rows go.
+    #[serde(default)]
+    pub order: Order,
+    /// Folder of the Parquet parts, or none to keep the rows in memory only.
+    #[serde(default)]
+    pub dir: Option<String>,
+    /// Rows stay in memory up to this many bytes; with no `dir` there is no bound.
+    #[serde(default)]
+    pub keep_bytes: u64,
+}
+
+/// How hard a level loads its target.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoadSpec {
+    /// As many requests in flight as there are slots.
+    Closed {
+        /// Slots.
+        concurrency: u32,
+        /// Pause between a response and the next request of its slot.
+        #[serde(default)]
+        think_ns: i64,
+        /// How the slots begin.
+        #[serde(default)]
+        start: Start,
+        /// Time over which new slots start; none: the residence time that the engine measured.
+        #[serde(default)]
+        stagger_ns: Option<i64>,
+    },
+    /// Requests are due by a schedule, whatever the target does.
+    Open {
+        /// Requests per second.
+        rate: f64,
+        /// The arrival process.
+        #[serde(default)]
+        process: Process,
+        /// At most this many connections.
+        #[serde(default = "connections")]
+        connections: u32,
+        /// At most this many due requests wait for a connection; more are shed.
+        #[serde(default = "queue")]
+        queue: usize,
+    },
+}
+
+/// How the slots of a closed loop begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// All at one instant, after the level before has drained.
+    #[default]
+    Burst,
+    /// The running slots go on; new ones start spread over one residence time.
+    Staggered,
+}
+
+/// The arrival process of an open loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Process {
+    /// Equal gaps.
+    #[default]
+    Constant,
+    /// Exponential gaps.
+    Poisson,
+}
+
+/// In which order dataset rows are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// As in the file, again from the start when it ends.
+    #[default]
+    File,
+    /// A new permutation for each round through the file.
+    Shuffled,
+}
+
+/// When a level stops asking for more.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StopSpec {
+    /// After this many requests.
+    pub count: Option<u64>,
+    /// After this time.
+    pub duration_ns: Option<i64>,
+    /// When more than this share of the finished requests failed.
+    pub max_error_share: Option<f64>,
+    /// But not before this many failures.
+    pub min_errors: u64,
+}
+
+impl LevelPlan {
+    /// Refuse what cannot be meant.
+    pub fn check(&self) -> Result<()> {
+        let bad = |what: &str, place: &str, todo: &str| Err(Error::usage(what, place, todo));
+        match &self.load {
+            LoadSpec::Closed { concurrency: 0, .. } => {
+                return bad("a concurrency of 0 sends nothing", "load.closed.concurrency", "give 1 or more");
+            }
+            LoadSpec::Closed { think_ns, stagger_ns, .. } if *think_ns < 0 || stagger_ns.is_some_and(|s| s < 0) => {
+                return bad("a time is negative", "load.closed", "give 0 or more");
+            }
+            LoadSpec::Open { rate, .. } if !(rate.is_finite() && *rate > 0.0 && *rate <= 1e8) => {
+                return bad("the rate is not between 0 and 1e8 per second", "load.open.rate", "give a positive rate");
+            }
+            LoadSpec::Open { connections: 0, .. } => {
+                return bad("no connection is allowed", "load.open.connections", "give 1 or more");
+            }
+            _ => {}
+        }
+        if self.stop.count.is_none() && self.stop.duration_ns.is_none() {
+            return bad("the level would never stop", "stop", "give a count or a duration");
+        }
+        if self.stop.count == Some(0) || self.stop.duration_ns.is_some_and(|d| d <= 0) {
+            return bad("the level stops before it starts", "stop", "give a positive count or duration");
+        }
+        Ok(())
+    }
+}
+
+fn post() -> String {
+    "POST".to_owned()
+}
+fn five_seconds() -> i64 {
+    5_000_000_000
+}
+fn five_minutes() -> i64 {
+    300_000_000_000
+}
+fn max_header() -> usize {
+    65_536
+}
+fn max_body() -> u64 {
+    1 << 30
+}
+fn connections() -> u32 {
+    64
+}
+fn queue() -> usize {
+    10_000
+}

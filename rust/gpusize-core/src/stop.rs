@@ -1,0 +1,92 @@
+//! When a level stops asking for more: pure rules over counts and time.
+
+use serde::Serialize;
+
+use crate::spec::StopSpec;
+
+/// Why no new request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Reason {
+    /// All requests were sent.
+    Count = 1,
+    /// The time is over.
+    Duration = 2,
+    /// Too many failed.
+    Errors = 3,
+    /// The user asked for it.
+    Stopped = 4,
+}
+
+impl Reason {
+    /// Back from its number.
+    pub fn from_u8(code: u8) -> Option<Self> {
+        [Self::Count, Self::Duration, Self::Errors, Self::Stopped].into_iter().find(|r| *r as u8 == code)
+    }
+}
+
+/// The rules of one level.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    count: u64,
+    end_after_ns: i64,
+    max_error_share: f64,
+    min_errors: u64,
+}
+
+impl Rules {
+    /// From the plan.
+    pub fn new(spec: &StopSpec) -> Self {
+        Self {
+            count: spec.count.unwrap_or(u64::MAX),
+            end_after_ns: spec.duration_ns.unwrap_or(i64::MAX),
+            max_error_share: spec.max_error_share.unwrap_or(f64::INFINITY),
+            min_errors: spec.min_errors.max(1),
+        }
+    }
+
+    /// May request `seq` be sent, `after_ns` after the start?
+    pub fn allows(&self, seq: u64, after_ns: i64) -> Result<(), Reason> {
+        if seq >= self.count {
+            Err(Reason::Count)
+        } else if after_ns >= self.end_after_ns {
+            Err(Reason::Duration)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// When the time is over, after the start.
+    pub fn end_after_ns(&self) -> Option<i64> {
+        (self.end_after_ns != i64::MAX).then_some(self.end_after_ns)
+    }
+
+    /// Do these many failures among so many finished requests end the level?
+    pub fn too_many(&self, failed: u64, finished: u64) -> bool {
+        failed >= self.min_errors && failed as f64 > self.max_error_share * finished as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn count_and_time_bound_a_level() {
+        let rules = Rules::new(&StopSpec { count: Some(3), duration_ns: Some(100), ..StopSpec::default() });
+        assert_eq!(rules.allows(2, 99), Ok(()));
+        assert_eq!(rules.allows(3, 0), Err(Reason::Count));
+        assert_eq!(rules.allows(0, 100), Err(Reason::Duration));
+        assert!(!rules.too_many(1000, 1000), "no share was asked for");
+    }
+
+    #[test]
+    fn the_first_failure_or_a_share_ends_it() {
+        let strict = Rules::new(&StopSpec { max_error_share: Some(0.0), ..StopSpec::default() });
+        assert!(strict.too_many(1, 1) && strict.too_many(1, 1_000_000) && !strict.too_many(0, 5));
+        let spec = StopSpec { max_error_share: Some(0.01), min_errors: 5, ..StopSpec::default() };
+        let share = Rules::new(&spec);
+        assert!(!share.too_many(4, 4) && share.too_many(5, 499) && !share.too_many(5, 500));
+    }
+}

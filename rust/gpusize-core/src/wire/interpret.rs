@@ -1,0 +1,237 @@
+//! What an answer says, read by JSON pointers that the API gave as data.
+
+use sonic_rs::{JsonValueTrait, LazyValue, PointerNode, PointerTree};
+
+use crate::spec::{Framing, ResponseSpec};
+
+/// Longest error text kept of an answer.
+pub const MAX_MESSAGE: usize = 2_048;
+
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Content,
+    Reasoning,
+    TokensIn,
+    TokensOut,
+    TokensCached,
+    TokensReasoning,
+    Error,
+}
+
+/// A `ResponseSpec`, compiled.
+#[derive(Debug)]
+pub struct Interpreter {
+    tree: PointerTree,
+    roles: Vec<(Role, Vec<PointerNode>)>,
+    end: Option<Vec<u8>>,
+    framing: Framing,
+    success: std::ops::RangeInclusive<u16>,
+}
+
+/// What has been read of one answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Token counts as the server reported them.
+    pub tokens_in: Option<u32>,
+    /// Generated tokens.
+    pub tokens_out: Option<u32>,
+    /// Prompt tokens from the server's cache.
+    pub tokens_cached: Option<u32>,
+    /// Reasoning tokens.
+    pub tokens_reasoning: Option<u32>,
+    /// Whether the end marker came.
+    pub ended: bool,
+    /// The error that the answer carries.
+    pub error: Option<String>,
+    /// An event that is not JSON.
+    pub malformed: bool,
+}
+
+impl Interpreter {
+    /// Compile the pointers.
+    pub fn new(spec: &ResponseSpec) -> Self {
+        let mut tree = PointerTree::new();
+        let mut roles = Vec::new();
+        let mut add = |pointer: &str, role| {
+            let path = nodes(pointer);
+            tree.add_path(path.iter());
+            roles.push((role, path));
+        };
+        spec.content.iter().for_each(|p| add(p, Role::Content));
+        spec.reasoning.iter().for_each(|p| add(p, Role::Reasoning));
+        for (pointer, role) in [
+            (&spec.tokens_in, Role::TokensIn),
+            (&spec.tokens_out, Role::TokensOut),
+            (&spec.tokens_cached, Role::TokensCached),
+            (&spec.tokens_reasoning, Role::TokensReasoning),
+            (&spec.error, Role::Error),
+        ] {
+            if let Some(pointer) = pointer {
+                add(pointer, role);
+            }
+        }
+        Self {
+            tree,
+            roles,
+            end: spec.end.as_ref().map(|e| e.clone().into_bytes()),
+            framing: spec.framing,
+            success: spec.success.0..=spec.success.1,
+        }
+    }
+
+    /// How a body of these content types is cut.
+    pub fn framing(&self, event_stream: bool, ndjson: bool) -> Framing {
+        match self.framing {
+            Framing::Auto if event_stream => Framing::Sse,
+            Framing::Auto if ndjson => Framing::Ndjson,
+            Framing::Auto => Framing::Whole,
+            fixed => fixed,
+        }
+    }
+
+    /// Whether this status is a success.
+    pub fn success(&self, status: u16) -> bool {
+        self.success.contains(&status)
+    }
+
+    /// Whether a whole body has to be kept to be read.
+    pub fn reads_bodies(&self) -> bool {
+        !self.roles.is_empty()
+    }
+
+    /// Whether a stream without its end marker is truncated.
+    pub fn wants_end(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Read one event or one whole body into `answer`; says whether it carries content.
+    pub fn read(&self, data: &[u8], answer: &mut Answer) -> bool {
+        if self.end.as_deref() == Some(data) {
+            answer.ended = true;
+            return false;
+        }
+        if self.roles.is_empty() {
+            return !data.is_empty();
+        }
+        if let Ok(values) = sonic_rs::get_many(data, &self.tree) {
+            return values.iter().zip(&self.roles).fold(false, |c, (v, (role, _))| c | apply(*role, v.as_ref(), answer));
+        }
+        // One walk for all pointers fails as a whole where a single path meets an empty array or a null: ask one by one.
+        if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
+            answer.malformed = true;
+            return false;
+        }
+        self.roles.iter().fold(false, |content, (role, path)| {
+            let value = sonic_rs::get(data, path).ok();
+            content | apply(*role, value.as_ref(), answer)
+        })
+    }
+}
+
+/// Take one value into the answer; says whether it is content.
+fn apply(role: Role, value: Option<&LazyValue<'_>>, answer: &mut Answer) -> bool {
+    let Some(value) = value else { return false };
+    match role {
+        Role::Content | Role::Reasoning => return is_text(value),
+        Role::TokensIn => answer.tokens_in = count(value).or(answer.tokens_in),
+        Role::TokensOut => answer.tokens_out = count(value).or(answer.tokens_out),
+        Role::TokensCached => answer.tokens_cached = count(value).or(answer.tokens_cached),
+        Role::TokensReasoning => answer.tokens_reasoning = count(value).or(answer.tokens_reasoning),
+        Role::Error if !value.is_null() => answer.error = Some(message_of(value.as_raw_str().as_bytes())),
+        Role::Error => {}
+    }
+    false
+}
+/// The message that an error document carries, or its text; bounded.
+pub fn message_of(body: &[u8]) -> String {
+    for path in [&["error", "message"][..], &["message"], &["error"], &["detail"]] {
+        if let Ok(value) = sonic_rs::get(body, path)
+            && let Some(text) = value.as_str()
+        {
+            return bounded(text);
+        }
+    }
+    bounded(&String::from_utf8_lossy(&body[..body.len().min(MAX_MESSAGE * 2)]))
+}
+
+fn bounded(text: &str) -> String {
+    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE).collect();
+    clean.trim().to_owned()
+}
+
+fn is_text(value: &LazyValue<'_>) -> bool {
+    let raw = value.as_raw_str();
+    raw.starts_with('"') && raw.len() > 2
+}
+
+fn count(value: &LazyValue<'_>) -> Option<u32> {
+    value.as_u64().and_then(|n| u32::try_from(n).ok())
+}
+
+fn nodes(pointer: &str) -> Vec<PointerNode> {
+    let parts = pointer.strip_prefix('/').unwrap_or(pointer);
+    parts
+        .split('/')
+        .map(|part| match part.parse::<usize>() {
+            Ok(index) => PointerNode::Index(index),
+            Err(_) => PointerNode::Key(part.replace("~1", "/").replace("~0", "~").into()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chat() -> Interpreter {
+        Interpreter::new(&ResponseSpec {
+            content: vec!["/choices/0/delta/content".into()],
+            reasoning: vec!["/choices/0/delta/reasoning_content".into()],
+            tokens_in: Some("/usage/prompt_tokens".into()),
+            tokens_out: Some("/usage/completion_tokens".into()),
+            tokens_cached: Some("/usage/prompt_tokens_details/cached_tokens".into()),
+            error: Some("/error".into()),
+            end: Some("[DONE]".into()),
+            ..ResponseSpec::default()
+        })
+    }
+
+    #[test]
+    fn content_is_told_from_role_usage_and_end() {
+        let mut a = Answer::default();
+        let i = chat();
+        assert!(!i.read(br#"{"choices":[{"delta":{"role":"assistant","content":""}}],"usage":null}"#, &mut a));
+        assert!(!i.read(br#"{"choices":[{"delta":{"role":"assistant"}}]}"#, &mut a));
+        assert!(i.read(br#"{"id":"x","choices":[{"index":0,"delta":{"content":"Hi"}}]}"#, &mut a));
+        assert!(i.read(br#"{"choices":[{"delta":{"content":null,"reasoning_content":"hm"}}]}"#, &mut a));
+        assert!(!i.read(br#"{"choices":[{"delta":{"content":null}}],"usage":null}"#, &mut a));
+        assert_eq!(a, Answer::default());
+        let usage = br#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}}}"#;
+        assert!(!i.read(usage, &mut a));
+        assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached, a.ended), (Some(7), Some(2), Some(3), false));
+        assert!(!i.read(b"[DONE]", &mut a));
+        assert!(a.ended && !a.malformed && a.error.is_none());
+    }
+
+    #[test]
+    fn errors_inside_an_answer_and_broken_json_are_seen() {
+        let i = chat();
+        let mut a = Answer::default();
+        i.read(br#"{"error":{"message":"out of memory","code":500}}"#, &mut a);
+        assert_eq!(a.error.as_deref(), Some("out of memory"));
+        let mut a = Answer::default();
+        i.read(br#"{"error":null,"choices":[]}"#, &mut a);
+        assert_eq!(a, Answer::default());
+        for broken in [&b"{\"choices\":[{"[..], b"nonsense", b"{\"choices\" 3}"] {
+            let mut a = Answer::default();
+            i.read(broken, &mut a);
+            assert!(a.malformed, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn messages_are_bounded_and_plain() {
+        assert_eq!(message_of(b"{\"detail\":\"no \\u001b[31mmodel\"}"), "no  [31mmodel");
+        assert_eq!(message_of(&[b'x'; 9000]).len(), MAX_MESSAGE);
+    }
+}

@@ -1,0 +1,52 @@
+//! `gpusize._core.Level`.
+
+use std::time::Duration;
+
+use gpusize_core::engine;
+use pyo3::prelude::*;
+
+use crate::batches::RecordBatches;
+use crate::errors::UsageError;
+use crate::wait::wait;
+
+/// One queued, running or finished visit of a level.
+#[pyclass(frozen, module = "gpusize._core")]
+pub struct Level(pub engine::Level);
+
+#[pymethods]
+impl Level {
+    /// JSON of a Progress.
+    fn poll(&self, py: Python<'_>) -> PyResult<String> {
+        let progress = py.detach(|| self.0.poll());
+        json(&progress)
+    }
+
+    /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded.
+    fn stop(&self, py: Python<'_>, drain_ns: i64) {
+        py.detach(|| self.0.stop(drain_ns));
+    }
+
+    /// Wait until every request has its record and every part is on disk; False when the time ran out.
+    fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
+        let timeout = Duration::try_from_secs_f64(timeout_s.max(0.0)).unwrap_or(Duration::MAX);
+        Ok(wait(py, timeout, |slice| self.0.wait(slice).then_some(()))?.is_some())
+    }
+
+    /// JSON of the `LevelOutcome`; only after `wait` returned True.
+    fn outcome(&self, py: Python<'_>) -> PyResult<String> {
+        let outcome = py.detach(|| self.0.outcome());
+        json(&outcome.ok_or_else(|| {
+            UsageError::new_err(("the level is not over", "Level.outcome", "call it after wait() returned True"))
+        })?)
+    }
+
+    /// The records still in memory, or None when they are on disk only.
+    fn rows(&self) -> Option<RecordBatches> {
+        self.0.rows().map(RecordBatches::records)
+    }
+}
+
+/// Our own types always serialize; a failure would be a defect and is shown as one.
+pub fn json(value: &impl serde::Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|e| pyo3::exceptions::PyRuntimeError::new_err(e.to_string()))
+}

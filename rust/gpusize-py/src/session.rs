@@ -1,0 +1,75 @@
+//! `gpusize._core.Session`.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use gpusize_core::engine;
+use gpusize_core::spec::{Segment, TargetSpec};
+use pyo3::prelude::*;
+
+use crate::errors::{UsageError, bad_json, raise};
+use crate::level::{Level, json};
+use crate::wait::wait;
+
+/// Workers and connections to one target; they live across levels.
+#[pyclass(frozen, module = "gpusize._core")]
+pub struct Session {
+    inner: Mutex<Option<engine::Session>>,
+    /// Threads do not survive a fork: a child that uses the session would wait for ever.
+    pid: u32,
+}
+
+impl Session {
+    fn with<T>(&self, call: impl FnOnce(&engine::Session) -> gpusize_core::error::Result<T>) -> PyResult<T> {
+        if self.pid != std::process::id() {
+            let todo = "open a session in the child, or start processes with 'spawn'";
+            return Err(UsageError::new_err(("the session belongs to the process before the fork", "Session", todo)));
+        }
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = inner
+            .as_ref()
+            .ok_or_else(|| UsageError::new_err(("the session is closed", "Session", "open a new one")))?;
+        call(session).map_err(raise)
+    }
+}
+
+#[pymethods]
+impl Session {
+    #[new]
+    #[pyo3(signature = (target, segments, rows, *, workers=1))]
+    fn new(py: Python<'_>, target: &str, segments: &str, rows: Vec<Vec<Vec<u8>>>, workers: usize) -> PyResult<Self> {
+        let target: TargetSpec = serde_json::from_str(target).map_err(|e| bad_json("target", &e))?;
+        let segments: Vec<Segment> = serde_json::from_str(segments).map_err(|e| bad_json("segments", &e))?;
+        let session = py.detach(|| engine::Session::open(target, segments, rows, workers)).map_err(raise)?;
+        Ok(Self { inner: Mutex::new(Some(session)), pid: std::process::id() })
+    }
+
+    /// Queue one level (JSON of a `LevelPlan`); the call returns at once.
+    fn level(&self, plan: &str) -> PyResult<Level> {
+        let plan = serde_json::from_str(plan).map_err(|e| bad_json("plan", &e))?;
+        self.with(|session| session.level(plan)).map(Level)
+    }
+
+    /// Send one request outside every level; JSON of what it brought.
+    fn probe(&self, py: Python<'_>) -> PyResult<String> {
+        let run = self.with(engine::Session::probe)?;
+        match wait(py, Duration::MAX, |slice| run.wait(slice)) {
+            Ok(Some(probe)) => json(&probe),
+            Ok(None) => Err(UsageError::new_err(("the probe gave nothing", "Session.probe", "report this as a defect"))),
+            Err(interrupted) => {
+                run.stop();
+                Err(interrupted)
+            }
+        }
+    }
+
+    /// Stop what runs, record it, and end all threads.
+    fn close(&self, py: Python<'_>) {
+        let session = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if self.pid == std::process::id() {
+            py.detach(|| drop(session));
+        } else {
+            std::mem::forget(session);
+        }
+    }
+}
