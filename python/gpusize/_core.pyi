@@ -1,12 +1,15 @@
 """The compiled half of gpusize. Private: the public names are in `gpusize`."""
 
-from typing import Any, Final, final
+from typing import Final, final
 
 BUILD_PROFILE: Final[str]
 """The cargo profile that built this extension: ``debug`` or ``release``."""
 
 def monotonic_ns() -> int:
     """The engine's clock (CLOCK_MONOTONIC), in nanoseconds."""
+
+def synthetic_rows(rows: int) -> RecordBatches:
+    """Records of a made-up level, for benchmarks of the hand-over to Polars."""
 
 def clock_pair() -> tuple[int, int, int]:
     """One reading of both clocks: (monotonic ns, wall ns since 1970, uncertainty ns)."""
@@ -23,8 +26,8 @@ class Session:
     def __new__(cls, target: str, segments: str, rows: list[list[bytes]], *, workers: int = 1) -> Session: ...
     def level(self, plan: str) -> Level:
         """Queue one level (JSON of a LevelPlan). It starts when the one before has closed; the call returns at once."""
-    def probe(self, row: int = 0) -> str:
-        """Send one request outside every level; JSON of its record, with ``error`` and ``body_head`` (bounded text)."""
+    def probe(self) -> str:
+        """Send the first row once, outside every level; JSON with ``outcome``, ``status``, ``message``, ``service_ns``."""
     def close(self) -> None: ...
 
 @final
@@ -63,5 +66,11 @@ class SimServer:
         """JSON: requests served, iterations, own lateness quantiles."""
     def stop(self) -> None: ...
 
-def simulate(config: str, load: str) -> Any:
-    """Run the simulated cluster in virtual time. Returns columns as an Arrow stream object plus a JSON summary."""
+def simulate(config: str, load: str) -> tuple[RecordBatches, str]:
+    """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary."""
+
+def smallest_gpus(config: str, load: str, slo: str, seeds: list[int], max_gpus: int) -> str:
+    """The smallest number of GPUs with which ``load`` meets ``slo``; JSON with ``gpus`` and every size ``tried``."""
+
+def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
+    """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""

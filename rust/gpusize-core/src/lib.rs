@@ -8,6 +8,7 @@ pub mod outcome;
 pub mod pace;
 pub mod record;
 pub mod schedule;
+pub mod simulate;
 pub mod spec;
 pub mod stop;
 pub mod wire;

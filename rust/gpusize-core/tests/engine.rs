@@ -1,4 +1,5 @@
 //! The engine against a small HTTP server of plain threads.
+#![allow(clippy::unwrap_used)] // a failed helper is a failed test
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -203,7 +204,12 @@ fn a_closed_connection_is_replaced_and_the_request_not_lost() {
 
 #[test]
 fn stop_drains_then_cancels_and_keeps_everything() {
-    let (port, _) = serve(|n, stream| n < 3 && hello(n, stream) || { std::thread::park(); false });
+    let (port, _) = serve(|n, stream| {
+        n < 3 && hello(n, stream) || {
+            std::thread::park();
+            false
+        }
+    });
     let session = open(port, 1);
     let level = session.level(plan(r#"{"closed":{"concurrency":3}}"#, r#"{"count":1000}"#)).unwrap();
     while level.poll().sent < 6 {
@@ -218,7 +224,10 @@ fn stop_drains_then_cancels_and_keeps_everything() {
 
 #[test]
 fn a_silent_server_is_a_timeout() {
-    let (port, _) = serve(|_, _| { std::thread::park(); false });
+    let (port, _) = serve(|_, _| {
+        std::thread::park();
+        false
+    });
     let session = Session::open(target(port, r#","timeout_ns":30000000"#), vec![], vec![vec![]], 1).unwrap();
     let level = session.level(plan(r#"{"closed":{"concurrency":2}}"#, r#"{"count":4}"#)).unwrap();
     let (outcome, rows) = finish(&level);

@@ -6,6 +6,7 @@ mod batches;
 mod errors;
 mod level;
 mod session;
+mod simulate;
 mod wait;
 
 /// The compiled half of gpusize.
@@ -19,6 +20,8 @@ mod _core {
     use super::level::Level;
     #[pymodule_export]
     use super::session::Session;
+    #[pymodule_export]
+    use super::simulate::{SimServer, closed_form_runtime_s, simulate, smallest_gpus};
 
     /// The cargo profile that built this extension.
     #[pymodule_export]

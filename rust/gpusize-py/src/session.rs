@@ -55,7 +55,9 @@ impl Session {
         let run = self.with(engine::Session::probe)?;
         match wait(py, Duration::MAX, |slice| run.wait(slice)) {
             Ok(Some(probe)) => json(&probe),
-            Ok(None) => Err(UsageError::new_err(("the probe gave nothing", "Session.probe", "report this as a defect"))),
+            Ok(None) => {
+                Err(UsageError::new_err(("the probe gave nothing", "Session.probe", "report this as a defect")))
+            }
             Err(interrupted) => {
                 run.stop();
                 Err(interrupted)

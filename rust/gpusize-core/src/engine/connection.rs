@@ -168,7 +168,9 @@ impl Line {
         match (read.await, write_error) {
             (Ok(()), _) => Ok(()),
             (Err(Broken::Aborted(a)), _) => Err(given_up(a, &late)),
-            (Err(_), Some(e)) => Err(Failure::new(Outcome::Truncated, format!("the connection broke while sending: {e}"))),
+            (Err(_), Some(e)) => {
+                Err(Failure::new(Outcome::Truncated, format!("the connection broke while sending: {e}")))
+            }
             (Err(Broken::Io(e)), None) => Err(Failure::new(Outcome::Truncated, format!("the connection broke: {e}"))),
             (Err(Broken::Wire(e)), None) => Err(e.into()),
         }

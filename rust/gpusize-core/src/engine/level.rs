@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,15 +46,6 @@ impl Live {
         self.itl.merge(&other.itl);
         self.lateness.merge(&other.lateness);
     }
-
-    /// Forget all counts.
-    pub fn clear(&mut self) {
-        for times in
-            [&mut self.runtime, &mut self.service, &mut self.ttft, &mut self.itl, &mut self.lateness]
-        {
-            times.clear();
-        }
-    }
 }
 
 /// Counts of one worker. Each has a single writer, so that adding needs no locked instruction.
@@ -70,6 +61,11 @@ pub struct Share {
     pub served: AtomicU64,
     pub cpu_ns: AtomicI64,
     pub last_end_ns: AtomicI64,
+    /// Set by who looks at the level while it runs, cleared by the worker that shows its counts.
+    pub looked_at: AtomicBool,
+    /// Runtime and lateness when they were last looked at.
+    pub shown: Mutex<(Times, Times)>,
+    /// All counts, once the worker has drained.
     pub live: Mutex<Live>,
 }
 

@@ -9,7 +9,7 @@ use super::errors::ErrorKind;
 use super::level::{LevelShared, Live, lock};
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
-use crate::record::histogram::Bucket;
+use crate::record::histogram::{Bucket, Times};
 use crate::record::writer::Written;
 use crate::stop::Reason;
 
@@ -114,7 +114,15 @@ pub fn progress(level: &LevelShared) -> Progress {
     let ok = failed.remove(Outcome::Ok.name()).unwrap_or(0);
     let done = ok + failed.values().sum::<u64>();
     let due = level.sum(|s| &s.due);
-    let live = live(level);
+    let (mut runtime, mut lateness) = (Times::default(), Times::default());
+    for share in &level.shares {
+        share.looked_at.store(true, Relaxed);
+        let shown = lock(&share.shown);
+        runtime.merge(&shown.0);
+        lateness.merge(&shown.1);
+    }
+    let [p50_ns, p95_ns] = runtime.quantiles_ns([0.5, 0.95]);
+    let [lateness_p99_ns] = lateness.quantiles_ns([0.99]);
     let cpu_ns: i64 = level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum();
     Progress {
         state,
@@ -125,9 +133,9 @@ pub fn progress(level: &LevelShared) -> Progress {
         ok,
         failed,
         in_flight: due.saturating_sub(done),
-        p50_ns: live.runtime.quantile_ns(0.5),
-        p95_ns: live.runtime.quantile_ns(0.95),
-        lateness_p99_ns: live.lateness.quantile_ns(0.99),
+        p50_ns,
+        p95_ns,
+        lateness_p99_ns,
         rate: level.recent_rate(now, done),
         cpu_share: if elapsed_ns > 0 { cpu_ns as f64 / elapsed_ns as f64 } else { 0.0 },
         connects: level.sum(|s| &s.connects),

@@ -142,7 +142,8 @@ impl Worker {
                     let slot = self.slot(index);
                     let place = (index * level.shares.len() + self.index) as i64 - i64::from(running);
                     if place >= 0 {
-                        slot.ready_ns.set(start_ns + (i128::from(stagger_ns) * i128::from(place) / i128::from(fresh)) as i64);
+                        slot.ready_ns
+                            .set(start_ns + (i128::from(stagger_ns) * i128::from(place) / i128::from(fresh)) as i64);
                         if stagger_ns > 0 && slot.serving.borrow().is_none() {
                             slot.assign(Work::Connect);
                         }

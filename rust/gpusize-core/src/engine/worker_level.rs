@@ -161,10 +161,10 @@ impl WorkerLevel {
 
     /// Make counts visible and rows durable in time; called about ten times a second.
     pub fn tick(&self, now: i64) {
-        let mut live = self.live.borrow_mut();
-        if live.lateness.count() + live.itl.count() > 0 {
-            lock(&self.share().live).merge(&live);
-            live.clear();
+        let share = self.share();
+        if share.looked_at.swap(false, Relaxed) {
+            let live = self.live.borrow();
+            *lock(&share.shown) = (live.runtime.clone(), live.lateness.clone());
         }
         self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns, Relaxed);
         let mut chunk = self.chunk.borrow_mut();
@@ -180,7 +180,9 @@ impl WorkerLevel {
                 self.send(&mut chunk);
             }
             drop(chunk);
+            self.share().looked_at.store(true, Relaxed);
             self.tick(now_ns());
+            *lock(&self.share().live) = self.live.take();
             self.rows.borrow_mut().take();
             let _ = self.events.send(Event::Drained { level: self.shared.clone() });
         }

@@ -226,7 +226,8 @@ mod tests {
         let (r, ..) =
             read(b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx", 99, false).unwrap();
         assert!(r.keep_alive);
-        let (r, ..) = read(b"HTTP/1.1 200 OK\r\nConnection: Foo, Close\r\nContent-Length: 1\r\n\r\nx", 99, false).unwrap();
+        let (r, ..) =
+            read(b"HTTP/1.1 200 OK\r\nConnection: Foo, Close\r\nContent-Length: 1\r\n\r\nx", 99, false).unwrap();
         assert!(!r.keep_alive);
     }
 

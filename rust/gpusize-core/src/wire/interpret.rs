@@ -114,7 +114,10 @@ impl Interpreter {
             return !data.is_empty();
         }
         if let Ok(values) = sonic_rs::get_many(data, &self.tree) {
-            return values.iter().zip(&self.roles).fold(false, |c, (v, (role, _))| c | apply(*role, v.as_ref(), answer));
+            return values
+                .iter()
+                .zip(&self.roles)
+                .fold(false, |c, (v, (role, _))| c | apply(*role, v.as_ref(), answer));
         }
         // One walk for all pointers fails as a whole where a single path meets an empty array or a null: ask one by one.
         if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {

@@ -42,7 +42,11 @@ impl Requests {
             if let Segment::Field(k) = segment
                 && let Some(row) = rows.iter().position(|r| r.len() <= *k)
             {
-                return Err(Error::usage(format!("row {row} has no field {k}"), "rows", "give every field of every row"));
+                return Err(Error::usage(
+                    format!("row {row} has no field {k}"),
+                    "rows",
+                    "give every field of every row",
+                ));
             }
             if let Segment::Random { low, high, .. } = segment
                 && low > high
@@ -169,8 +173,11 @@ mod tests {
 
     #[test]
     fn drawn_bodies_depend_on_seed_and_sequence_only() {
-        let segments =
-            vec![Segment::Counter { start: 5 }, Segment::Static(" ".into()), Segment::Random { purpose: 1, low: 3, high: 9 }];
+        let segments = vec![
+            Segment::Counter { start: 5 },
+            Segment::Static(" ".into()),
+            Segment::Random { purpose: 1, low: 3, high: 9 },
+        ];
         let r = Requests::new(&target("POST"), segments, vec![vec![]]).unwrap();
         let (mut a, mut b) = (Buffers::default(), Buffers::default());
         assert_eq!(r.bytes(0, 2, 7, &mut a), r.bytes(0, 2, 7, &mut b));

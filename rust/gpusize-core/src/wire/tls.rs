@@ -23,8 +23,9 @@ pub struct Tls {
 impl Tls {
     /// Read the authorities and fix the protocol settings.
     pub fn new(spec: &TlsSpec) -> Result<Self> {
-        let name = ServerName::try_from(spec.server_name.clone())
-            .map_err(|_| Error::target("not a name that a certificate can carry", &spec.server_name, "check the URL"))?;
+        let name = ServerName::try_from(spec.server_name.clone()).map_err(|_| {
+            Error::target("not a name that a certificate can carry", &spec.server_name, "check the URL")
+        })?;
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()

@@ -1,0 +1,179 @@
+//! The cluster: GPUs, the router in front of them, and the order of their events. It has no clock; a driver tells it the time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::gpu::{Gpu, Limits};
+use super::service::purpose;
+use super::{ClusterConfig, Payload, Router, Running, Sequence};
+use crate::draw::Draw;
+
+/// What a driver gets to see. Times are the cluster's own.
+pub trait Observer<P> {
+    /// `count` equal iterations of one GPU ended at `end_ns`, each with one token for every sequence in `batch`.
+    /// For `batch[fresh..]` it was the first token; `count` is then 1.
+    fn iterations(
+        &mut self,
+        gpu: usize,
+        end_ns: i64,
+        iteration_ns: i64,
+        count: u64,
+        batch: &[Running<P>],
+        fresh: usize,
+    );
+    /// A sequence left the batch with `tokens` made: all of them, or fewer when it was cancelled.
+    fn finished(&mut self, gpu: usize, end_ns: i64, running: Running<P>, tokens: u32);
+    /// A cancelled sequence left the queue without service.
+    fn abandoned(&mut self, sequence: Sequence<P>);
+}
+
+/// Why a request is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its tokens need more KV cache than a whole GPU has.
+    TooLong {
+        /// Tokens of prompt and answer.
+        tokens: u64,
+        /// Tokens that fit.
+        limit: u64,
+    },
+    /// The queue of its GPU is full.
+    QueueFull,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Cluster<P> {
+    gpus: Vec<Gpu<P>>,
+    limits: Limits,
+    kv_blocks: u32,
+    kv_block_tokens: u32,
+    queue_limit: usize,
+    router: Router,
+    route: Draw,
+    /// (end, GPU, the GPU's generation); entries of an older generation are void.
+    events: BinaryHeap<Reverse<(i64, usize, u64)>>,
+    generations: Vec<u64>,
+    now_ns: i64,
+}
+
+impl<P: Payload> Cluster<P> {
+    /// An idle cluster at time 0. With `skip`, runs of equal iterations are one event: exact, and as fast as it gets; without,
+    /// every iteration is one, so that each token can be delivered.
+    pub fn new(config: &ClusterConfig, skip: bool) -> Self {
+        let gpus = config.gpus as usize;
+        Self {
+            gpus: (0..gpus).map(|_| Gpu::new(config.kv_blocks)).collect(),
+            limits: Limits::new(config, skip),
+            kv_blocks: config.kv_blocks,
+            kv_block_tokens: config.kv_block_tokens,
+            queue_limit: config.queue_limit.map_or(usize::MAX, |limit| limit as usize),
+            router: config.router,
+            route: Draw::new(config.seed, 0, purpose::ROUTE),
+            events: BinaryHeap::with_capacity(2 * gpus),
+            generations: vec![0; gpus],
+            now_ns: 0,
+        }
+    }
+
+    /// When the next iteration ends; `None` when all GPUs are idle.
+    pub fn next_event_ns(&mut self) -> Option<i64> {
+        while let Some(&Reverse((end_ns, gpu, generation))) = self.events.peek() {
+            if self.generations[gpu] == generation {
+                return Some(end_ns);
+            }
+            self.events.pop();
+        }
+        None
+    }
+
+    /// Let the next iteration end.
+    pub fn step(&mut self, observer: &mut impl Observer<P>) {
+        if self.next_event_ns().is_none() {
+            return;
+        }
+        if let Some(Reverse((end_ns, gpu, _))) = self.events.pop() {
+            self.now_ns = end_ns;
+            self.gpus[gpu].finish(gpu, &self.limits, observer);
+            self.schedule(gpu);
+        }
+    }
+
+    /// Let every iteration end that ends at `now_ns` or before.
+    pub fn advance(&mut self, now_ns: i64, observer: &mut impl Observer<P>) {
+        while self.next_event_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            self.step(observer);
+        }
+    }
+
+    /// Take a request at its `arrived_ns`, up to which the cluster must have advanced; returns its GPU.
+    pub fn arrive(&mut self, sequence: Sequence<P>, observer: &mut impl Observer<P>) -> Result<usize, Refusal> {
+        debug_assert!(sequence.arrived_ns >= self.now_ns, "a request from before the last event");
+        debug_assert!(sequence.output_tokens > 0, "a request without an answer");
+        let tokens = u64::from(sequence.prompt_tokens) + u64::from(sequence.output_tokens);
+        let limit = u64::from(self.kv_blocks) * u64::from(self.kv_block_tokens);
+        if tokens > limit {
+            return Err(Refusal::TooLong { tokens, limit });
+        }
+        let gpu = self.pick(sequence.index);
+        if self.gpus[gpu].waiting() >= self.queue_limit {
+            return Err(Refusal::QueueFull);
+        }
+        self.now_ns = sequence.arrived_ns;
+        let before = self.gpus[gpu].end_ns();
+        self.gpus[gpu].arrive(self.now_ns, sequence, &self.limits, observer);
+        if self.gpus[gpu].end_ns() != before {
+            self.schedule(gpu);
+        }
+        Ok(gpu)
+    }
+
+    fn pick(&self, index: u64) -> usize {
+        let count = self.gpus.len();
+        match self.router {
+            Router::RoundRobin => (index % count as u64) as usize,
+            Router::Random => (self.route.unit(index) * count as f64) as usize,
+            Router::LeastLoaded => {
+                let load = |gpu: &usize| self.gpus[*gpu].running() + self.gpus[*gpu].waiting();
+                (0..count).min_by_key(load).unwrap_or(0)
+            }
+        }
+    }
+
+    fn schedule(&mut self, gpu: usize) {
+        self.generations[gpu] += 1;
+        if let Some(end_ns) = self.gpus[gpu].end_ns() {
+            self.events.push(Reverse((end_ns, gpu, self.generations[gpu])));
+        }
+    }
+
+    /// GPUs in the cluster.
+    pub fn gpus(&self) -> usize {
+        self.gpus.len()
+    }
+
+    /// Sequences in the batch of a GPU.
+    pub fn running(&self, gpu: usize) -> usize {
+        self.gpus[gpu].running()
+    }
+
+    /// Requests in the queue of a GPU.
+    pub fn waiting(&self, gpu: usize) -> usize {
+        self.gpus[gpu].waiting()
+    }
+
+    /// Blocks of KV cache in use on a GPU.
+    pub fn used_blocks(&self, gpu: usize) -> u32 {
+        self.kv_blocks - self.gpus[gpu].free_blocks()
+    }
+
+    /// Iterations that a GPU has finished.
+    pub fn iterations(&self, gpu: usize) -> u64 {
+        self.gpus[gpu].iterations()
+    }
+
+    /// Time that a GPU has spent on finished iterations.
+    pub fn busy_ns(&self, gpu: usize) -> i64 {
+        self.gpus[gpu].busy_ns()
+    }
+}

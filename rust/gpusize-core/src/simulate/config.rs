@@ -1,0 +1,229 @@
+//! What the simulated cluster is made of.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Length, SimError};
+
+/// The whole cluster. Every field has a default; unknown fields are refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Name under which the model is served.
+    pub model: String,
+    /// GPUs, each a replica of the model with its own batch, KV cache and queue.
+    pub gpus: u32,
+    /// Cost of an iteration that serves nobody.
+    pub iteration_base_s: f64,
+    /// What each running sequence adds to an iteration.
+    pub iteration_per_sequence_s: f64,
+    /// What each prompt token of a newly admitted sequence adds to its first iteration.
+    pub prefill_per_token_s: f64,
+    /// Most sequences that run at once on one GPU.
+    pub max_batch: u32,
+    /// Blocks of KV cache per GPU. A sequence holds the blocks of its whole length from admission to end; nothing is preempted.
+    pub kv_blocks: u32,
+    /// Tokens per block of KV cache.
+    pub kv_block_tokens: u32,
+    /// Most requests that may wait in front of one busy GPU; more are refused. Null: no limit.
+    pub queue_limit: Option<u32>,
+    /// Which GPU a request goes to.
+    pub router: Router,
+    /// Length of answers; a request's `max_tokens` cuts it, and with `ignore_eos` sets it.
+    pub output_tokens: Length,
+    /// How a prompt's tokens are counted when a request does not say: its characters divided by this, rounded up.
+    pub characters_per_token: f64,
+    /// Spread of a request's own cost (its share of iterations and its prefill): a lognormal factor with mean 1 and this sigma.
+    pub noise_sigma: f64,
+    /// Same seed, same answers' lengths, costs, routes and faults by request index.
+    pub seed: u64,
+    /// Failures on request.
+    pub faults: Faults,
+}
+
+/// The rule that picks a GPU for an arriving request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Router {
+    /// Fewest requests running and waiting; the first such GPU.
+    LeastLoaded,
+    /// In turn.
+    RoundRobin,
+    /// By lot.
+    Random,
+}
+
+/// Failures that the cluster commits on request. The three rates exclude each other and add up to at most 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Faults {
+    /// Share of requests that are answered with status 500 at once.
+    pub fail_rate: f64,
+    /// Share of requests whose connection is reset halfway through the answer.
+    pub reset_rate: f64,
+    /// Share of requests whose answer is broken in the middle: JSON cut short, or the framing of a chunk.
+    pub malformed_rate: f64,
+    /// How long a stall freezes all GPUs; 0: no stalls.
+    pub stall_s: f64,
+    /// When the first stall begins, from the start.
+    pub stall_after_s: f64,
+    /// From the beginning of one stall to that of the next; null: a single stall.
+    pub stall_every_s: Option<f64>,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            model: "simulated".to_owned(),
+            gpus: 2,
+            iteration_base_s: 0.004,
+            iteration_per_sequence_s: 0.000_15,
+            prefill_per_token_s: 0.000_02,
+            max_batch: 32,
+            kv_blocks: 4096,
+            kv_block_tokens: 16,
+            queue_limit: None,
+            router: Router::LeastLoaded,
+            output_tokens: Length::Lognormal { median_tokens: 64.0, sigma: 0.25, max_tokens: 512 },
+            characters_per_token: 4.0,
+            noise_sigma: 0.0,
+            seed: 1,
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            fail_rate: 0.0,
+            reset_rate: 0.0,
+            malformed_rate: 0.0,
+            stall_s: 0.0,
+            stall_after_s: 5.0,
+            stall_every_s: None,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// Read and validate the JSON of a configuration; `{}` is the default one.
+    pub fn from_json(text: &str) -> Result<Self, SimError> {
+        let config: Self = serde_json::from_str(text).map_err(|source| SimError::Json { what: "config", source })?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Refuse what the model cannot do, naming the field.
+    pub fn validate(&self) -> Result<(), SimError> {
+        if self.model.is_empty() {
+            return Err(SimError::value("model", "must not be empty"));
+        }
+        for (field, value, most) in [
+            ("gpus", self.gpus, 100_000),
+            ("max_batch", self.max_batch, 1_000_000),
+            ("kv_blocks", self.kv_blocks, u32::MAX),
+            ("kv_block_tokens", self.kv_block_tokens, u32::MAX),
+            ("queue_limit", self.queue_limit.unwrap_or(1), u32::MAX),
+        ] {
+            if !(1..=most).contains(&value) {
+                return Err(SimError::value(field, format!("must be between 1 and {most}, not {value}")));
+            }
+        }
+        for (field, value, least, most) in [
+            ("iteration_base_s", self.iteration_base_s, 0.0, 3600.0),
+            ("iteration_per_sequence_s", self.iteration_per_sequence_s, 0.0, 3600.0),
+            ("prefill_per_token_s", self.prefill_per_token_s, 0.0, 3600.0),
+            ("noise_sigma", self.noise_sigma, 0.0, 5.0),
+            ("characters_per_token", self.characters_per_token, 0.01, 1e6),
+        ] {
+            in_range(field, value, least, most)?;
+        }
+        if self.iteration_base_s + self.iteration_per_sequence_s <= 0.0 {
+            return Err(SimError::value("iteration_base_s", "must not be 0 when iteration_per_sequence_s is 0 too"));
+        }
+        self.output_tokens.validate("output_tokens")?;
+        self.faults.validate()
+    }
+
+    /// Blocks of KV cache that a sequence of so many tokens holds.
+    pub fn blocks(&self, tokens: u64) -> u64 {
+        tokens.div_ceil(u64::from(self.kv_block_tokens))
+    }
+
+    /// Tokens of a prompt of so many characters, by `characters_per_token`; at least 1.
+    pub fn count_prompt_tokens(&self, characters: usize) -> u32 {
+        (characters as f64 / self.characters_per_token).ceil().clamp(1.0, f64::from(u32::MAX)) as u32
+    }
+}
+
+impl Faults {
+    fn validate(&self) -> Result<(), SimError> {
+        for (field, value, most) in [
+            ("faults.fail_rate", self.fail_rate, 1.0),
+            ("faults.reset_rate", self.reset_rate, 1.0),
+            ("faults.malformed_rate", self.malformed_rate, 1.0),
+            ("faults.stall_s", self.stall_s, 86_400.0),
+            ("faults.stall_after_s", self.stall_after_s, 1e9),
+        ] {
+            in_range(field, value, 0.0, most)?;
+        }
+        let sum = self.fail_rate + self.reset_rate + self.malformed_rate;
+        if sum > 1.0 + 1e-9 {
+            let problem = format!("fail_rate, reset_rate and malformed_rate add up to {sum}, which is more than 1");
+            return Err(SimError::value("faults", problem));
+        }
+        match self.stall_every_s {
+            Some(every) if !(every.is_finite() && every > self.stall_s) => {
+                let problem = format!("must be longer than stall_s ({}), not {every}", self.stall_s);
+                Err(SimError::value("faults.stall_every_s", problem))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(super) fn in_range(field: &str, value: f64, least: f64, most: f64) -> Result<(), SimError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(SimError::value(field, format!("must be between {least} and {most}, not {value}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_object_is_the_default_and_json_goes_round() {
+        let config = ClusterConfig::from_json("{}").unwrap();
+        assert_eq!(config, ClusterConfig::default());
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(ClusterConfig::from_json(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn bad_values_name_the_field() {
+        for (text, needle) in [
+            (r#"{"gpu": 2}"#, "unknown field `gpu`"),
+            (r#"{"gpus": 0}"#, "gpus of the simulated cluster must be between 1"),
+            (r#"{"queue_limit": 0}"#, "queue_limit"),
+            (r#"{"iteration_base_s": -1.0}"#, "iteration_base_s"),
+            (r#"{"iteration_base_s": 0.0, "iteration_per_sequence_s": 0.0}"#, "must not be 0"),
+            (r#"{"model": ""}"#, "model"),
+            (r#"{"router": "best"}"#, "unknown variant `best`"),
+            (r#"{"faults": {"fail_rate": 1.5}}"#, "faults.fail_rate"),
+            (r#"{"faults": {"fail_rate": 0.6, "reset_rate": 0.6}}"#, "add up to 1.2"),
+            (r#"{"faults": {"stall_s": 2.0, "stall_every_s": 1.0}}"#, "faults.stall_every_s"),
+            (r#"{"faults": {"stalls": 2.0}}"#, "unknown field"),
+        ] {
+            let error = ClusterConfig::from_json(text).expect_err(text).to_string();
+            assert!(error.contains(needle), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn prompts_are_counted_by_characters() {
+        let config = ClusterConfig::default();
+        assert_eq!([0, 1, 4, 5, 400].map(|characters| config.count_prompt_tokens(characters)), [1, 1, 1, 2, 100]);
+    }
+}

@@ -1,0 +1,232 @@
+//! One GPU: a batch that changes at the boundaries of iterations, a KV cache in blocks, and a queue.
+
+use std::collections::VecDeque;
+
+use super::{ClusterConfig, Observer, ns};
+
+/// What a driver attaches to a request.
+pub trait Payload {
+    /// Whether nobody waits for the answer any more; the sequence then leaves at the next boundary.
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// A request as the cluster sees it.
+#[derive(Debug)]
+pub struct Sequence<P> {
+    /// Its number in order of arrival.
+    pub index: u64,
+    /// The cluster's time of its arrival.
+    pub arrived_ns: i64,
+    /// Tokens to prefill.
+    pub prompt_tokens: u32,
+    /// Tokens to make; at least 1.
+    pub output_tokens: u32,
+    /// Factor on its share of iterations and on its prefill.
+    pub cost_factor: f64,
+    /// The driver's own.
+    pub payload: P,
+}
+
+/// A sequence in the batch.
+#[derive(Debug)]
+pub struct Running<P> {
+    /// The request.
+    pub sequence: Sequence<P>,
+    /// When it joined the batch.
+    pub admitted_ns: i64,
+    /// When it had its first token; -1 before.
+    pub first_token_ns: i64,
+    /// The GPU's finished iterations when it joined.
+    pub first_iteration: u64,
+    blocks: u32,
+}
+
+impl<P> Running<P> {
+    fn last_iteration(&self) -> u64 {
+        self.first_iteration + u64::from(self.sequence.output_tokens)
+    }
+
+    /// Tokens made so far, on a GPU that has finished `iterations`.
+    pub fn tokens(&self, iterations: u64) -> u32 {
+        (iterations - self.first_iteration) as u32
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    base_s: f64,
+    per_sequence_s: f64,
+    prefill_per_token_s: f64,
+    max_batch: usize,
+    kv_block_tokens: u32,
+    /// Several equal iterations count as one event; without it every iteration is an event.
+    skip: bool,
+}
+
+impl Limits {
+    pub(super) fn new(config: &ClusterConfig, skip: bool) -> Self {
+        Self {
+            base_s: config.iteration_base_s,
+            per_sequence_s: config.iteration_per_sequence_s,
+            prefill_per_token_s: config.prefill_per_token_s,
+            max_batch: config.max_batch as usize,
+            kv_block_tokens: config.kv_block_tokens,
+            skip,
+        }
+    }
+
+    fn blocks<P>(&self, sequence: &Sequence<P>) -> u64 {
+        let tokens = u64::from(sequence.prompt_tokens) + u64::from(sequence.output_tokens);
+        tokens.div_ceil(u64::from(self.kv_block_tokens))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Gpu<P> {
+    running: Vec<Running<P>>,
+    waiting: VecDeque<Sequence<P>>,
+    free_blocks: u32,
+    iterations: u64,
+    span_start_ns: i64,
+    iteration_ns: i64,
+    /// Iterations under way as one event; 0 when idle.
+    span: u64,
+    /// How many at the end of `running` joined with the current iteration.
+    fresh: usize,
+    busy_ns: i64,
+}
+
+impl<P: Payload> Gpu<P> {
+    pub(super) fn new(kv_blocks: u32) -> Self {
+        Self {
+            running: Vec::new(),
+            waiting: VecDeque::new(),
+            free_blocks: kv_blocks,
+            iterations: 0,
+            span_start_ns: 0,
+            iteration_ns: 0,
+            span: 0,
+            fresh: 0,
+            busy_ns: 0,
+        }
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn free_blocks(&self) -> u32 {
+        self.free_blocks
+    }
+
+    pub(super) fn iterations(&self) -> u64 {
+        self.iterations
+    }
+
+    pub(super) fn busy_ns(&self) -> i64 {
+        self.busy_ns
+    }
+
+    /// End of the iterations under way.
+    pub(super) fn end_ns(&self) -> Option<i64> {
+        (self.span > 0).then(|| self.span_start_ns + self.iteration_ns * self.span as i64)
+    }
+
+    /// Take a request at `now_ns`; `end_ns` may be another one afterwards.
+    pub(super) fn arrive(
+        &mut self,
+        now_ns: i64,
+        sequence: Sequence<P>,
+        limits: &Limits,
+        observer: &mut impl Observer<P>,
+    ) {
+        if self.span == 0 {
+            self.waiting.push_back(sequence);
+            self.begin(now_ns, limits, observer);
+            return;
+        }
+        // The batch can only take it before a sequence leaves if nothing is in its way; then the span ends at the next boundary.
+        let fits = self.running.len() < limits.max_batch && limits.blocks(&sequence) <= u64::from(self.free_blocks);
+        if self.span > 1 && self.waiting.is_empty() && fits {
+            let begun = (now_ns - self.span_start_ns) / self.iteration_ns + 1;
+            self.span = self.span.min(begun as u64);
+        }
+        self.waiting.push_back(sequence);
+    }
+
+    /// The iterations under way are over: tokens go out, sequences leave and join, the next iterations begin.
+    pub(super) fn finish(&mut self, gpu: usize, limits: &Limits, observer: &mut impl Observer<P>) {
+        let end_ns = self.span_start_ns + self.iteration_ns * self.span as i64;
+        self.iterations += self.span;
+        self.busy_ns += end_ns - self.span_start_ns;
+        let fresh = self.running.len() - self.fresh;
+        for running in &mut self.running[fresh..] {
+            running.first_token_ns = end_ns;
+        }
+        observer.iterations(gpu, end_ns, self.iteration_ns, self.span, &self.running, fresh);
+        let iterations = self.iterations;
+        let leaves =
+            |running: &mut Running<P>| running.last_iteration() <= iterations || running.sequence.payload.cancelled();
+        for running in self.running.extract_if(.., leaves) {
+            self.free_blocks += running.blocks;
+            let tokens = running.tokens(iterations);
+            observer.finished(gpu, end_ns, running, tokens);
+        }
+        self.begin(end_ns, limits, observer);
+    }
+
+    fn begin(&mut self, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) {
+        let prefill_s = self.admit(now_ns, limits, observer);
+        self.span_start_ns = now_ns;
+        if self.running.is_empty() {
+            self.span = 0;
+            return;
+        }
+        let load: f64 = self.running.iter().map(|running| running.sequence.cost_factor).sum();
+        let cost_s = limits.base_s + limits.per_sequence_s * load + prefill_s;
+        self.iteration_ns = ns(cost_s).max(1);
+        self.span = if limits.skip && self.fresh == 0 { self.until_next_leaves() } else { 1 };
+    }
+
+    /// Iterations until the first of the running sequences is done.
+    fn until_next_leaves(&self) -> u64 {
+        let next = self.running.iter().map(Running::last_iteration).min();
+        next.map_or(1, |last| last - self.iterations)
+    }
+
+    /// Let the head of the queue in while there is room, strictly in order; the seconds that the prompts cost.
+    fn admit(&mut self, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) -> f64 {
+        let mut prefill_s = 0.0;
+        self.fresh = 0;
+        while let Some(head) = self.waiting.front() {
+            if head.payload.cancelled() {
+                if let Some(sequence) = self.waiting.pop_front() {
+                    observer.abandoned(sequence);
+                }
+                continue;
+            }
+            let blocks = limits.blocks(head);
+            if self.running.len() >= limits.max_batch || blocks > u64::from(self.free_blocks) {
+                break;
+            }
+            let Some(sequence) = self.waiting.pop_front() else { break };
+            self.free_blocks -= blocks as u32;
+            prefill_s += limits.prefill_per_token_s * f64::from(sequence.prompt_tokens) * sequence.cost_factor;
+            self.running.push(Running {
+                sequence,
+                admitted_ns: now_ns,
+                first_token_ns: -1,
+                first_iteration: self.iterations,
+                blocks: blocks as u32,
+            });
+            self.fresh += 1;
+        }
+        prefill_s
+    }
+}

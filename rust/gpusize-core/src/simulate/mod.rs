@@ -1,0 +1,89 @@
+//! A simulated GPU cluster that serves with continuous batching: one state machine, driven in virtual time or as an HTTP server.
+//!
+//! An iteration of one GPU costs `iteration_base_s + iteration_per_sequence_s * active + prefill_per_token_s * new prompt tokens`
+//! and gives every running sequence one token. Sequences join and leave at the boundaries of iterations; a request that arrives
+//! during an iteration waits for its end, and one that arrives at the very end of an iteration waits for the next one to end.
+
+mod closed_form;
+mod cluster;
+mod config;
+mod gpu;
+mod length;
+mod load;
+mod result;
+mod search;
+mod server;
+mod service;
+mod stall;
+mod virtual_time;
+
+use std::io;
+use std::net::SocketAddr;
+
+pub use closed_form::closed_form_runtime_s;
+pub use cluster::{Cluster, Observer, Refusal};
+pub use config::{ClusterConfig, Faults, Router};
+pub use gpu::{Payload, Running, Sequence};
+pub use length::Length;
+pub use load::{Arrivals, Load, Process, Start, Think};
+pub use result::{Columns, Outcome, Quantiles, Summary, VirtualResult};
+pub use search::{Attainment, Metric, SmallestGpus, TrueSlo, smallest_gpus};
+pub use server::SimServer;
+pub use service::{Fault, Service, ServiceDraws};
+pub use stall::Stalls;
+pub use virtual_time::run_virtual;
+
+const NS_PER_S: f64 = 1e9;
+
+/// What can be wrong with a simulation.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// The text is not the JSON that was expected.
+    #[error("{what} of the simulated cluster: {source}")]
+    Json {
+        /// Which document: `config`, `load` or `slo`.
+        what: &'static str,
+        /// Line, column and reason.
+        source: serde_json::Error,
+    },
+    /// A value is outside what the model can do.
+    #[error("{field} of the simulated cluster {problem}")]
+    Value {
+        /// Path of the field, as in the JSON.
+        field: String,
+        /// What is wrong with it, with the value.
+        problem: String,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}: {source}")]
+    Bind {
+        /// The address that was asked for.
+        addr: SocketAddr,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The server's thread, runtime or timer could not be set up, or it has ended early.
+    #[error("the simulated cluster's server: {source}")]
+    Server {
+        /// The system's reason.
+        #[from]
+        source: io::Error,
+    },
+}
+
+impl SimError {
+    fn value(field: &str, problem: impl Into<String>) -> Self {
+        Self::Value { field: field.to_owned(), problem: problem.into() }
+    }
+}
+
+/// Seconds to whole nanoseconds, rounded; the callers have validated that the value is finite and in range.
+fn ns(seconds: f64) -> i64 {
+    (seconds * NS_PER_S).round() as i64
+}
+
+/// Nanoseconds to seconds.
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / NS_PER_S
+}

@@ -1,0 +1,145 @@
+//! The server's two reports: the metrics page and the statistics document.
+
+use serde_json::{Value, json};
+
+use super::super::seconds;
+use super::exposition::{Buckets, Page, escape};
+use super::metrics::GpuMetrics;
+use super::state::Shared;
+
+type Counter = (&'static str, &'static str, fn(&GpuMetrics) -> u64);
+type Distribution = (&'static str, &'static str, fn(&GpuMetrics) -> &Buckets);
+
+const COUNTERS: &[Counter] = &[
+    ("vllm:prompt_tokens_total", "Number of prefill tokens processed.", |gpu| gpu.prompt_tokens),
+    ("vllm:generation_tokens_total", "Number of generation tokens processed.", |gpu| gpu.generation_tokens),
+    ("vllm:num_preemptions_total", "Cumulative number of preemptions; the simulated cluster has none.", |_| 0),
+];
+
+const DISTRIBUTIONS: &[Distribution] = &[
+    ("vllm:time_to_first_token_seconds", "Time to first token.", |gpu| &gpu.ttft),
+    ("vllm:inter_token_latency_seconds", "Time between tokens of a sequence.", |gpu| &gpu.gap),
+    ("vllm:request_time_per_output_token_seconds", "Mean time per output token after the first.", |gpu| &gpu.per_token),
+    ("vllm:e2e_request_latency_seconds", "End to end request latency.", |gpu| &gpu.runtime),
+    ("vllm:request_queue_time_seconds", "Time in the waiting phase.", |gpu| &gpu.queue),
+    ("vllm:request_prefill_time_seconds", "Time in the prefill phase.", |gpu| &gpu.prefill),
+    ("vllm:request_decode_time_seconds", "Time in the decode phase.", |gpu| &gpu.decode),
+    ("vllm:request_prompt_tokens", "Number of prefill tokens of a request.", |gpu| &gpu.prompt),
+    ("vllm:request_generation_tokens", "Number of generation tokens of a request.", |gpu| &gpu.generation),
+    ("vllm:iteration_tokens_total", "Number of tokens per engine step.", |gpu| &gpu.iteration),
+];
+
+/// The page of `GET /metrics`. One engine per GPU.
+pub(super) fn metrics_page(shared: &Shared) -> String {
+    let mut page = Page::default();
+    let model = escape(&shared.config.model);
+    let labels: Vec<String> =
+        (0..shared.config.gpus).map(|gpu| format!("engine=\"{gpu}\",model_name=\"{model}\"")).collect();
+    gauges(&mut page, shared, &labels);
+    let metrics = shared.metrics.borrow();
+    for (name, help, value) in COUNTERS {
+        page.family(name, "counter", help);
+        for (gpu, labels) in metrics.gpus.iter().zip(&labels) {
+            page.sample(name, labels, value(gpu) as f64);
+        }
+    }
+    let name = "vllm:request_success_total";
+    page.family(name, "counter", "Count of processed requests by how they ended.");
+    for (gpu, labels) in metrics.gpus.iter().zip(&labels) {
+        for (reason, count) in [("stop", gpu.stopped), ("length", gpu.cut), ("abort", gpu.aborted)] {
+            page.sample(name, &format!("{labels},finished_reason=\"{reason}\""), count as f64);
+        }
+    }
+    for (name, help, buckets) in DISTRIBUTIONS {
+        page.family(name, "histogram", help);
+        for (gpu, labels) in metrics.gpus.iter().zip(&labels) {
+            page.histogram(name, labels, buckets(gpu));
+        }
+    }
+    drop(metrics);
+    own_series(&mut page, shared, &format!("model_name=\"{model}\""));
+    page.into_text()
+}
+
+fn gauges(page: &mut Page, shared: &Shared, labels: &[String]) {
+    let config = &shared.config;
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(usize) -> f64| {
+        page.family(name, "gauge", help);
+        for (gpu, labels) in labels.iter().enumerate() {
+            page.sample(name, labels, value(gpu));
+        }
+    };
+    shared.with_cluster(|cluster| {
+        gauge("vllm:num_requests_running", "Number of requests in execution batches.", &|gpu| {
+            cluster.running(gpu) as f64
+        });
+        gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", &|gpu| {
+            cluster.waiting(gpu) as f64
+        });
+        gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", &|gpu| {
+            f64::from(cluster.used_blocks(gpu)) / f64::from(config.kv_blocks)
+        });
+    });
+    let name = "vllm:cache_config_info";
+    page.family(name, "gauge", "Information of the cache configuration.");
+    for labels in labels {
+        let (block, blocks) = (config.kv_block_tokens, config.kv_blocks);
+        page.sample(name, &format!("{labels},block_size=\"{block}\",num_gpu_blocks=\"{blocks}\""), 1.0);
+    }
+}
+
+fn own_series(page: &mut Page, shared: &Shared, labels: &str) {
+    let metrics = shared.metrics.borrow();
+    let name = "gpusize_sim_answers_total";
+    page.family(name, "counter", "Answers by what became of them.");
+    for (kind, &count) in &metrics.answers {
+        page.sample(name, &format!("{labels},kind=\"{kind}\""), count as f64);
+    }
+    let name = "gpusize_sim_iterations_total";
+    page.family(name, "counter", "Iterations of all GPUs.");
+    page.sample(name, labels, iterations(shared) as f64);
+    let name = "gpusize_sim_lateness_seconds";
+    page.family(name, "histogram", "From when the model made a token to when it was handed to the writer.");
+    page.histogram(name, labels, &metrics.lateness);
+}
+
+fn iterations(shared: &Shared) -> u64 {
+    shared.with_cluster(|cluster| (0..cluster.gpus()).map(|gpu| cluster.iterations(gpu)).sum())
+}
+
+/// The document of `GET /stats` and of `SimServer::stats_json`.
+pub(super) fn stats(shared: &Shared) -> Value {
+    let now_ns = shared.now_ns().max(1);
+    let (running, waiting, busy): (usize, usize, Vec<f64>) = shared.with_cluster(|cluster| {
+        let gpus = 0..cluster.gpus();
+        (
+            gpus.clone().map(|gpu| cluster.running(gpu)).sum(),
+            gpus.clone().map(|gpu| cluster.waiting(gpu)).sum(),
+            gpus.map(|gpu| cluster.busy_ns(gpu) as f64 / now_ns as f64).collect(),
+        )
+    });
+    let metrics = shared.metrics.borrow();
+    let quantile = |share: f64| seconds(metrics.lateness_ns.value_at_quantile(share) as i64);
+    let tokens: u64 = metrics.gpus.iter().map(|gpu| gpu.generation_tokens).sum();
+    json!({
+        "uptime_s": seconds(now_ns),
+        "connections": metrics.connections,
+        "requests": shared.requests(),
+        "answers": metrics.answers,
+        "abandoned": metrics.abandoned + metrics.gpus.iter().map(|gpu| gpu.aborted).sum::<u64>(),
+        "running": running,
+        "waiting": waiting,
+        "tokens_out": tokens,
+        "iterations": iterations(shared),
+        "busy_share": busy,
+        "lateness_s": {
+            "count": metrics.lateness_ns.len(),
+            "mean": metrics.lateness_ns.mean() / 1e9,
+            "p50": quantile(0.5),
+            "p90": quantile(0.9),
+            "p99": quantile(0.99),
+            "max": seconds(metrics.lateness_ns.max() as i64),
+        },
+        "lateness_buckets": metrics.lateness.cumulated().map(|(bound_s, count)| json!([bound_s.is_finite().then_some(bound_s), count])).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,196 @@
+//! What the tasks of the server share, and the task that lets the cluster's iterations end on time.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+
+use super::super::{
+    Cluster, ClusterConfig, Fault, Observer, Refusal, Running, Sequence, Service, ServiceDraws, Stalls, seconds,
+};
+use super::metrics::Metrics;
+use super::ticket::Ticket;
+use crate::pace::timer::{Timer, monotonic_ns};
+
+/// Everything but the connections.
+pub(super) struct Shared {
+    pub config: ClusterConfig,
+    services: ServiceDraws,
+    stalls: Stalls,
+    /// The monotonic clock at the cluster's time 0.
+    epoch_ns: i64,
+    /// The wall clock at the same moment, in seconds since 1970.
+    epoch_wall_s: f64,
+    cluster: RefCell<Cluster<Rc<Ticket>>>,
+    pub metrics: RefCell<Metrics>,
+    /// The next event is another one than the engine waits for.
+    changed: Notify,
+    requests: Cell<u64>,
+}
+
+/// A request that was taken, or not.
+pub(super) struct Submitted {
+    pub index: u64,
+    pub prompt_tokens: u32,
+    pub arrived_ns: i64,
+    pub service: Service,
+    pub ticket: Result<Rc<Ticket>, Refusal>,
+}
+
+impl Shared {
+    pub(super) fn new(config: ClusterConfig) -> io::Result<Self> {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self {
+            services: ServiceDraws::new(&config, None),
+            stalls: Stalls::new(&config.faults),
+            epoch_ns: monotonic_ns(),
+            epoch_wall_s: wall.as_secs_f64(),
+            cluster: RefCell::new(Cluster::new(&config, false)),
+            metrics: RefCell::new(Metrics::new(&config)?),
+            changed: Notify::new(),
+            requests: Cell::new(0),
+            config,
+        })
+    }
+
+    /// Nanoseconds since the start, as the world sees it.
+    pub(super) fn now_ns(&self) -> i64 {
+        monotonic_ns() - self.epoch_ns
+    }
+
+    /// Wall time of `world_ns`, in seconds since 1970.
+    pub(super) fn wall_s(&self, world_ns: i64) -> f64 {
+        self.epoch_wall_s + seconds(world_ns)
+    }
+
+    /// Requests that have arrived so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.get()
+    }
+
+    /// Hand a request to the cluster, now. A request that is to fail gets no ticket and needs none.
+    pub(super) fn submit(
+        &self,
+        prompt_tokens: u32,
+        max_tokens: Option<u32>,
+        ignore_eos: bool,
+        streams: bool,
+    ) -> Submitted {
+        let index = self.requests.replace(self.requests.get() + 1);
+        let arrived_ns = self.now_ns();
+        let service = self.services.draw(index, max_tokens, ignore_eos);
+        let ticket = Ticket::new(streams, service.cut);
+        let mut submitted = Submitted { index, prompt_tokens, arrived_ns, service, ticket: Ok(Rc::clone(&ticket)) };
+        if service.fault == Some(Fault::Fail) {
+            return submitted;
+        }
+        let model_ns = self.stalls.to_model_ns(arrived_ns);
+        let sequence = Sequence {
+            index,
+            arrived_ns: model_ns,
+            prompt_tokens,
+            output_tokens: service.output_tokens,
+            cost_factor: service.cost_factor,
+            payload: ticket,
+        };
+        let mut cluster = self.cluster.borrow_mut();
+        let before = cluster.next_event_ns();
+        let mut delivery = Delivery { shared: self, metrics: &mut self.metrics.borrow_mut() };
+        // Iterations that are over by now end first, even when the engine is late for them.
+        cluster.advance(model_ns, &mut delivery);
+        if let Err(refusal) = cluster.arrive(sequence, &mut delivery) {
+            submitted.ticket = Err(refusal);
+        }
+        if cluster.next_event_ns() != before {
+            self.changed.notify_one();
+        }
+        submitted
+    }
+
+    /// Let iterations end when they are due, until the timer fails.
+    pub(super) async fn run_cluster(&self) -> io::Error {
+        let timer = match Timer::new() {
+            Ok(timer) => timer,
+            Err(error) => return error,
+        };
+        loop {
+            let next_ns = self.cluster.borrow_mut().next_event_ns();
+            let Some(next_ns) = next_ns else {
+                self.changed.notified().await;
+                continue;
+            };
+            let due_ns = self.epoch_ns + self.stalls.to_world_ns(next_ns);
+            let waited = tokio::select! {
+                biased;
+                waited = timer.wait_until(due_ns) => waited,
+                () = self.changed.notified() => continue,
+            };
+            if let Err(error) = waited {
+                return error;
+            }
+            let model_ns = self.stalls.to_model_ns(self.now_ns());
+            let mut delivery = Delivery { shared: self, metrics: &mut self.metrics.borrow_mut() };
+            self.cluster.borrow_mut().advance(model_ns, &mut delivery);
+        }
+    }
+
+    /// Wait while a stall is on.
+    pub(super) async fn thaw(&self) -> io::Result<()> {
+        let now_ns = self.now_ns();
+        let thawed_ns = self.stalls.thawed_ns(now_ns);
+        if thawed_ns > now_ns {
+            Timer::new()?.wait_until(self.epoch_ns + thawed_ns).await?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of what was made at `made_ns` are about to be written.
+    pub(super) fn note_write(&self, made_ns: i64) {
+        let late_ns = self.now_ns() - made_ns;
+        self.metrics.borrow_mut().note_lateness(late_ns);
+    }
+
+    /// Read the cluster's state.
+    pub(super) fn with_cluster<T>(&self, read: impl FnOnce(&Cluster<Rc<Ticket>>) -> T) -> T {
+        read(&self.cluster.borrow())
+    }
+}
+
+/// Takes what the cluster makes to the tickets and the metrics.
+struct Delivery<'a> {
+    shared: &'a Shared,
+    metrics: &'a mut Metrics,
+}
+
+impl Observer<Rc<Ticket>> for Delivery<'_> {
+    fn iterations(
+        &mut self,
+        gpu: usize,
+        end_ns: i64,
+        iteration_ns: i64,
+        count: u64,
+        batch: &[Running<Rc<Ticket>>],
+        fresh: usize,
+    ) {
+        let world_ns = self.shared.stalls.to_world_ns(end_ns);
+        for running in batch {
+            running.sequence.payload.deliver(count as u32, world_ns);
+        }
+        let counts = &mut self.metrics.gpus[gpu];
+        counts.note_iteration(iteration_ns, batch.len(), fresh);
+        for running in &batch[fresh..] {
+            counts.note_first_token(running, end_ns);
+        }
+    }
+
+    fn finished(&mut self, gpu: usize, end_ns: i64, running: Running<Rc<Ticket>>, tokens: u32) {
+        self.metrics.gpus[gpu].note_end(&running, end_ns, tokens, running.sequence.payload.is_cut());
+        running.sequence.payload.finish(self.shared.stalls.to_world_ns(end_ns));
+    }
+
+    fn abandoned(&mut self, _sequence: Sequence<Rc<Ticket>>) {
+        self.metrics.abandoned += 1;
+    }
+}

@@ -1,0 +1,94 @@
+//! The simulated cluster: as a server, and in virtual time.
+
+use std::net::{IpAddr, SocketAddr};
+
+use gpusize_core::simulate::{self as core, ClusterConfig, Load, SimError, TrueSlo};
+use pyo3::prelude::*;
+
+use crate::batches::RecordBatches;
+use crate::errors::{EnvironmentLacks, UsageError};
+use crate::level::json;
+
+fn raise(error: SimError) -> PyErr {
+    let what = error.to_string();
+    match error {
+        SimError::Json { .. } | SimError::Value { .. } => {
+            UsageError::new_err((what, None::<String>, "see docs/reference/simulate.md".to_owned()))
+        }
+        SimError::Bind { .. } => {
+            EnvironmentLacks::new_err((what, None::<String>, "choose another --port, or 0 for any free one".to_owned()))
+        }
+        _ => EnvironmentLacks::new_err((what,)),
+    }
+}
+
+/// The simulated cluster as an HTTP server on its own thread.
+#[pyclass(frozen, module = "gpusize._core")]
+pub struct SimServer(core::SimServer);
+
+#[pymethods]
+impl SimServer {
+    #[new]
+    fn new(py: Python<'_>, config: &str, host: &str, port: u16) -> PyResult<Self> {
+        let config = ClusterConfig::from_json(config).map_err(raise)?;
+        let address: IpAddr = host
+            .parse()
+            .map_err(|_| UsageError::new_err(("not an IP address", host.to_owned(), "listen on 127.0.0.1 or ::1")))?;
+        let start = || core::SimServer::start(config, SocketAddr::new(address, port));
+        Ok(Self(py.detach(start).map_err(raise)?))
+    }
+
+    /// The port that it listens on.
+    #[getter]
+    fn port(&self) -> u16 {
+        self.0.local_addr().port()
+    }
+
+    /// Statistics as JSON: those of now, or the last ones of a stopped server.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.0.stats_json()).map_err(raise)
+    }
+
+    /// Close every connection and end the thread.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.stop()).map_err(raise).map(drop)
+    }
+}
+
+/// Run the cluster in virtual time; the rows, and a JSON summary.
+#[pyfunction]
+pub fn simulate(py: Python<'_>, config: &str, load: &str) -> PyResult<(RecordBatches, String)> {
+    let config = ClusterConfig::from_json(config).map_err(raise)?;
+    let load = Load::from_json(load).map_err(raise)?;
+    let result = py.detach(|| core::run_virtual(&config, &load)).map_err(raise)?;
+    let batch = result.columns.to_record_batch().map_err(|e| EnvironmentLacks::new_err((e.to_string(),)))?;
+    Ok((RecordBatches::one(batch), json(&result.summary)?))
+}
+
+/// The smallest number of GPUs with which the load meets the SLO; JSON with every size that was tried.
+#[pyfunction]
+pub fn smallest_gpus(
+    py: Python<'_>,
+    config: &str,
+    load: &str,
+    slo: &str,
+    seeds: Vec<u64>,
+    max_gpus: u32,
+) -> PyResult<String> {
+    let config = ClusterConfig::from_json(config).map_err(raise)?;
+    let load = Load::from_json(load).map_err(raise)?;
+    let slo = TrueSlo::from_json(slo).map_err(raise)?;
+    json(&py.detach(|| core::smallest_gpus(&config, &load, &slo, &seeds, max_gpus)).map_err(raise)?)
+}
+
+/// Runtime in seconds of every request of a closed loop on one GPU, where the model has a formula.
+#[pyfunction]
+pub fn closed_form_runtime_s(
+    config: &str,
+    concurrency: u32,
+    prompt_tokens: u32,
+    output_tokens: u32,
+) -> PyResult<Option<f64>> {
+    let config = ClusterConfig::from_json(config).map_err(raise)?;
+    Ok(core::closed_form_runtime_s(&config, concurrency, prompt_tokens, output_tokens))
+}
