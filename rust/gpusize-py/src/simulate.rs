@@ -9,6 +9,7 @@ use crate::batches::RecordBatches;
 use crate::errors::{EnvironmentLacks, UsageError};
 use crate::level::json;
 
+#[allow(clippy::needless_pass_by_value)] // as map_err hands it over
 fn raise(error: SimError) -> PyErr {
     let what = error.to_string();
     match error {
@@ -67,6 +68,7 @@ pub fn simulate(py: Python<'_>, config: &str, load: &str) -> PyResult<(RecordBat
 
 /// The smallest number of GPUs with which the load meets the SLO; JSON with every size that was tried.
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 takes a list as a Vec
 pub fn smallest_gpus(
     py: Python<'_>,
     config: &str,

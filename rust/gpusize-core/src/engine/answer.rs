@@ -7,7 +7,7 @@ use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
 use crate::spec::Framing;
-use crate::wire::http1::Response;
+use crate::wire::http1::Head;
 use crate::wire::interpret::{Answer, Interpreter, MAX_MESSAGE, message_of};
 use crate::wire::sse::Splitter;
 
@@ -39,11 +39,10 @@ impl Reader {
     }
 
     /// The head is known: decide how the body is cut and how much of it is kept.
-    pub fn begin(&mut self, interpreter: &Interpreter, response: &Response) {
-        let success = interpreter.success(response.status);
+    pub fn begin(&mut self, interpreter: &Interpreter, head: &Head) {
+        let success = interpreter.success(head.status);
         // A failure's body is the server's message, whatever its form.
-        let framing =
-            if success { interpreter.framing(response.event_stream, response.ndjson) } else { Framing::Whole };
+        let framing = if success { interpreter.framing(head.content) } else { Framing::Whole };
         self.keep_bytes = match (success, interpreter.reads_bodies()) {
             (false, _) => MAX_MESSAGE * 4,
             (true, true) => MAX_WHOLE,
@@ -117,14 +116,8 @@ pub fn counts(reader: &Reader, row: &mut Row) {
 }
 
 /// How a complete response ended, and the message if it failed.
-pub fn verdict(
-    interpreter: &Interpreter,
-    response: &Response,
-    reader: &mut Reader,
-    row: &mut Row,
-) -> (Outcome, Option<String>) {
-    row.status = response.status;
-    if !interpreter.success(response.status) {
+pub fn verdict(interpreter: &Interpreter, reader: &mut Reader, row: &mut Row) -> (Outcome, Option<String>) {
+    if !interpreter.success(row.status) {
         let message = message_of(&reader.text);
         return (Outcome::HttpError, Some(message));
     }

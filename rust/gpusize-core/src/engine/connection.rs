@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
 use tokio::io::ReadBuf;
@@ -17,7 +16,7 @@ use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
-use crate::record::Row;
+use crate::record::{Due, Row};
 use crate::wire::WireError;
 use crate::wire::http1::Response;
 use crate::wire::request::Buffers;
@@ -25,10 +24,16 @@ use crate::wire::request::Buffers;
 /// Room for one read; larger answers take several.
 const READ_BYTES: usize = 16_384;
 
+/// A connection that lay idle this long is looked at before it is used. A server's close that comes sooner, or that only
+/// shows when we write, is met by asking once more.
+const IDLE_NS: i64 = 10_000_000;
+
 /// A slot's connection, when it has one, and its buffers.
 #[derive(Debug)]
 pub struct Line {
     conn: Option<Conn>,
+    /// A further connection stands for one that was closed.
+    had_one: bool,
     buffer: Vec<u8>,
     request: Buffers,
     response: Response,
@@ -39,7 +44,11 @@ pub struct Line {
 struct Conn {
     stream: Stream,
     number: u32,
+    /// It has carried an answer before.
     used: bool,
+    /// It may carry another request after the present one.
+    reusable: bool,
+    last_end_ns: i64,
 }
 
 /// Why an exchange failed.
@@ -68,6 +77,7 @@ impl Line {
         let head_request = target.method == "HEAD";
         Self {
             conn: None,
+            had_one: false,
             buffer: vec![0; READ_BYTES],
             request: Buffers::default(),
             response: Response::new(head_request, target.max_header_bytes, target.max_body_bytes),
@@ -76,10 +86,10 @@ impl Line {
     }
 
     /// Open the connection ahead of the first request; a failure shows when the request tries again.
-    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot) {
+    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, share: &Share) {
         if self.conn.as_ref().is_none_or(|c| c.stream.is_stale()) {
-            let mut row = Row::due(0, 0, 0, 0);
-            let _ = self.connect(worker, slot, None, &mut row).await;
+            let mut row = Row::due(Due::default());
+            let _ = self.connect(worker, slot, share, &mut row).await;
         }
         slot.deadline_ns.set(i64::MAX);
         slot.abort.set(None);
@@ -103,20 +113,19 @@ impl Line {
                     self.conn = None;
                     row.attempt = 1;
                     row.bytes_out = 0;
-                    bump(&level.share().reconnects, 1);
                 }
                 other => break other,
             }
         };
         match result {
             Ok(()) => {
-                let verdict = answer::verdict(&worker.context.interpreter, &self.response, &mut self.reader, row);
-                if self.response.keep_alive {
-                    if let Some(conn) = &mut self.conn {
-                        conn.used = true;
+                let verdict = answer::verdict(&worker.context.interpreter, &mut self.reader, row);
+                if let Some(conn) = &mut self.conn {
+                    conn.used = true;
+                    conn.last_end_ns = row.end_ns;
+                    if !conn.reusable {
+                        self.conn = None;
                     }
-                } else {
-                    self.conn = None;
                 }
                 row.outcome = verdict.0;
                 verdict.1
@@ -124,7 +133,6 @@ impl Line {
             Err(failure) => {
                 self.conn = None;
                 answer::counts(&self.reader, row);
-                row.status = self.response.status;
                 row.end_ns = now_ns();
                 row.outcome = failure.outcome;
                 Some(failure.message)
@@ -141,14 +149,13 @@ impl Line {
     ) -> Result<(), Failure> {
         self.response.reset();
         self.reader.reset();
-        if self.conn.as_ref().is_some_and(|c| c.stream.is_stale()) {
+        if self.conn.as_ref().is_some_and(|c| row.fired_ns - c.last_end_ns > IDLE_NS && c.stream.is_stale()) {
             self.conn = None;
-            bump(&level.share().reconnects, 1);
         }
         if self.conn.is_none() {
-            self.connect(worker, slot, Some(level.share()), row).await?;
+            self.connect(worker, slot, level.share(), row).await?;
         }
-        let Self { conn: Some(conn), buffer, request, response, reader } = self else {
+        let Self { conn: Some(conn), buffer, request, response, reader, .. } = self else {
             return Err(Failure::new(Outcome::ConnectError, "no connection"));
         };
         row.conn = conn.number;
@@ -161,7 +168,15 @@ impl Line {
         let timeout_s = worker.context.target.timeout_ns as f64 / 1e9;
         let late = || format!("no complete response within {timeout_s} s");
         bump(&level.share().sent, u64::from(row.attempt == 0));
-        let written = guard(slot, write_all(&mut conn.stream, bytes)).await.map_err(|a| given_up(a, &late))?;
+        // Nearly every request fits the socket's buffer: the slow path is for the others.
+        let written = match conn.stream.try_write(bytes) {
+            Ok(n) if n == bytes.len() => Ok(()),
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+            first => {
+                let rest = &bytes[first.unwrap_or(0)..];
+                guard(slot, write_all(&mut conn.stream, rest)).await.map_err(|a| given_up(a, &late))?
+            }
+        };
         // A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
         let write_error = written.err();
         let read = read_response(conn, slot, buffer, response, reader, worker, &level.live, row);
@@ -176,16 +191,9 @@ impl Line {
         }
     }
 
-    async fn connect(
-        &mut self,
-        worker: &Worker,
-        slot: &Slot,
-        share: Option<&Share>,
-        row: &mut Row,
-    ) -> Result<(), Failure> {
+    async fn connect(&mut self, worker: &Worker, slot: &Slot, share: &Share, row: &mut Row) -> Result<(), Failure> {
         let context = &worker.context;
         slot.deadline_ns.set(now_ns().saturating_add(context.target.connect_timeout_ns));
-        let count: Option<&AtomicU64> = share.map(|s| &s.connects);
         let opening = guard(slot, Stream::connect(&context.addresses, context.tls.as_ref()));
         let late = || format!("no connection within {} s", context.target.connect_timeout_ns as f64 / 1e9);
         let (stream, took) = match opening.await {
@@ -193,14 +201,14 @@ impl Line {
             Ok(Err(refused)) => return Err(Failure::new(refused.outcome, refused.message)),
             Err(abort) => return Err(given_up(abort, &late)),
         };
-        if let Some(count) = count {
-            bump(count, 1);
-        }
+        bump(&share.connects, 1);
+        bump(&share.reconnects, u64::from(std::mem::replace(&mut self.had_one, true)));
         row.connect_ns = took.connect_ns;
         if let Some(tls_ns) = took.tls_ns {
             row.tls_ns = tls_ns;
         }
-        self.conn = Some(Conn { stream, number: worker.next_connection(), used: false });
+        self.conn =
+            Some(Conn { stream, number: worker.next_connection(), used: false, reusable: false, last_end_ns: 0 });
         Ok(())
     }
 }
@@ -248,14 +256,17 @@ async fn read_response(
                 break;
             }
             at += taken;
-            if response.has_head() && !reader.has_begun() {
-                row.status = response.status;
-                reader.begin(interpreter, response);
+            if !reader.has_begun()
+                && let Some(head) = response.head()
+            {
+                row.status = head.status;
+                conn.reusable = head.keep_alive;
+                reader.begin(interpreter, head);
             }
         }
         if response.done() {
             // Bytes after the answer were not asked for: nothing that follows on this connection can be trusted.
-            response.keep_alive &= at == filled;
+            conn.reusable &= at == filled;
             return Ok(());
         }
         buffer.copy_within(at..filled, 0);

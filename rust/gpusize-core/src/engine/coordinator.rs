@@ -161,8 +161,8 @@ impl Coordinator {
         if active.closed == self.workers.len() {
             self.open = false;
             self.residence_ns = level.residence_ns().unwrap_or(self.residence_ns);
-        } else if reason != Reason::Count && active.closed == 1 {
-            // A count is each worker's own; every other reason ends the level for all.
+        } else if matches!(reason, Reason::Errors | Reason::Stopped) && active.closed == 1 {
+            // Counts and times end each worker by its own part of the schedule, of which the last request may still be due.
             self.tell(|| Command::Close { level: level.clone(), reason });
         }
     }

@@ -6,7 +6,7 @@ use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::pace::timer::Timer;
-use crate::record::Row;
+use crate::record::Due;
 use crate::schedule::Arrivals;
 use crate::spec::LoadSpec;
 use crate::stop::Reason;
@@ -56,7 +56,7 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
             }
         }
         let (seq, row) = level.admit(seq);
-        worker.dispatch(&level, Row::due(seq, row, due_ns, now), slots, queue);
+        worker.dispatch(&level, Due { seq, row, due_ns, fired_ns: now }, slots, queue);
         without_wait += 1;
         if without_wait >= TURN {
             without_wait = 0;

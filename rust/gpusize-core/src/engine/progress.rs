@@ -69,7 +69,7 @@ pub struct LevelOutcome {
     pub rows: u64,
     /// Connections opened.
     pub connects: u64,
-    /// Of these, in place of one that the server had closed.
+    /// Of these, in place of one that had been closed.
     pub reconnects: u64,
     /// CPU time of workers and writer.
     pub cpu_ns: i64,

@@ -3,21 +3,23 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::connection::Line;
+use super::level::LevelShared;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
-use crate::record::Row;
+use crate::record::{Due, Row};
 
 /// Something for a slot to do.
 #[derive(Debug)]
 pub enum Work {
-    /// Have a connection ready.
-    Connect,
+    /// Have a connection ready for this level.
+    Connect(Arc<LevelShared>),
     /// Send this request.
-    Request(Rc<WorkerLevel>, Row),
+    Request(Rc<WorkerLevel>, Due),
 }
 
 /// Why a wait for the peer is given up.
@@ -88,11 +90,12 @@ impl Slot {
         let mut line = Line::new(&worker);
         while let Some(work) = poll_fn(|cx| self.poll_work(&worker, cx)).await {
             match work {
-                Work::Connect => {
-                    line.prepare(&worker, &self).await;
+                Work::Connect(level) => {
+                    line.prepare(&worker, &self, &level.shares[worker.index]).await;
                     worker.prepared();
                 }
-                Work::Request(level, mut row) => {
+                Work::Request(level, due) => {
+                    let mut row = Row::due(due);
                     *self.serving.borrow_mut() = Some(level.clone());
                     let message = line.exchange(&worker, &self, &level, &mut row).await;
                     self.deadline_ns.set(i64::MAX);
@@ -132,7 +135,7 @@ impl Slot {
             }
             if let Some((seq, row)) = level.allocate(fired_ns) {
                 self.parked.set(false);
-                return Poll::Ready(Some(Work::Request(level, Row::due(seq, row, due_ns, fired_ns))));
+                return Poll::Ready(Some(Work::Request(level, Due { seq, row, due_ns, fired_ns })));
             }
         }
         if !self.parked.replace(true) {

@@ -85,6 +85,14 @@ impl Stream {
         }
     }
 
+    /// Write what the socket takes at once; the rest has to wait its turn with `poll_write`.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(s) => s.try_write(bytes),
+            Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
     /// Write some bytes.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {

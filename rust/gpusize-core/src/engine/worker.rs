@@ -18,7 +18,7 @@ use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::pace::alarms::Alarms;
-use crate::record::Row;
+use crate::record::{Due, Row};
 use crate::spec::LoadSpec;
 use crate::stop::Reason;
 
@@ -41,7 +41,7 @@ pub struct Worker {
     /// Slots of the current closed loop; 0 in an open one.
     closed_slots: Cell<usize>,
     think_ns: Cell<i64>,
-    queue: RefCell<VecDeque<(Rc<WorkerLevel>, Row)>>,
+    queue: RefCell<VecDeque<(Rc<WorkerLevel>, Due)>>,
     pacer: RefCell<Option<JoinHandle<()>>>,
     preparing: Cell<usize>,
     connections: Cell<u32>,
@@ -106,14 +106,14 @@ impl Worker {
         slots[index].clone()
     }
 
-    fn prepare(self: &Rc<Self>, level: &LevelShared) {
+    fn prepare(self: &Rc<Self>, level: &Arc<LevelShared>) {
         let count = level.slots_of(self.index);
         self.preparing.set(count);
         if count == 0 {
             let _ = self.events.send(Event::Ready);
         }
         for index in 0..count {
-            self.slot(index).assign(Work::Connect);
+            self.slot(index).assign(Work::Connect(level.clone()));
         }
     }
 
@@ -145,7 +145,7 @@ impl Worker {
                         slot.ready_ns
                             .set(start_ns + (i128::from(stagger_ns) * i128::from(place) / i128::from(fresh)) as i64);
                         if stagger_ns > 0 && slot.serving.borrow().is_none() {
-                            slot.assign(Work::Connect);
+                            slot.assign(Work::Connect(level.clone()));
                         }
                     }
                 }
@@ -207,7 +207,8 @@ impl Worker {
             *queue = kept;
             ended
         };
-        for (level, mut row) in queued {
+        for (level, due) in queued {
+            let mut row = Row::due(due);
             row.outcome = Outcome::Cancelled;
             row.end_ns = now_ns();
             level.finish(&mut row, Some("stopped by the user".to_owned()));
@@ -234,20 +235,21 @@ impl Worker {
         if index >= level.shared.slots_of(self.index) {
             return None;
         }
-        queue.pop_front().map(|(level, row)| Work::Request(level, row))
+        queue.pop_front().map(|(level, due)| Work::Request(level, due))
     }
 
     /// Hand a due request to a free connection, or let it wait, or shed it.
-    pub fn dispatch(self: &Rc<Self>, level: &Rc<WorkerLevel>, mut row: Row, slots: usize, queue_limit: usize) {
+    pub fn dispatch(self: &Rc<Self>, level: &Rc<WorkerLevel>, due: Due, slots: usize, queue_limit: usize) {
         if let Some(slot) = self.pop_idle(slots) {
-            slot.assign(Work::Request(level.clone(), row));
+            slot.assign(Work::Request(level.clone(), due));
         } else if self.slots.borrow().len() < slots {
             let index = self.slots.borrow().len();
             let slot = self.slot(index);
-            slot.assign(Work::Request(level.clone(), row));
+            slot.assign(Work::Request(level.clone(), due));
         } else if self.queue.borrow().len() < queue_limit {
-            self.queue.borrow_mut().push_back((level.clone(), row));
+            self.queue.borrow_mut().push_back((level.clone(), due));
         } else {
+            let mut row = Row::due(due);
             row.outcome = Outcome::Shed;
             level.finish(&mut row, None);
         }

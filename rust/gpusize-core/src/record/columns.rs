@@ -15,6 +15,19 @@ pub const NO_TIME: i64 = i64::MIN;
 const NO_COUNT: u32 = u32::MAX;
 const NO_STATUS: u16 = 0;
 
+/// A request's place in the schedule.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Due {
+    /// Position in the schedule.
+    pub seq: u64,
+    /// Dataset row.
+    pub row: u32,
+    /// When the schedule wanted it sent.
+    pub due_ns: i64,
+    /// When the pacer let it go.
+    pub fired_ns: i64,
+}
+
 /// One attempt at a request.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -68,14 +81,14 @@ pub struct Row {
 
 impl Row {
     /// A row of which nothing but its place in the schedule is known.
-    pub fn due(seq: u64, row: u32, due_ns: i64, fired_ns: i64) -> Self {
+    pub fn due(due: Due) -> Self {
         Self {
-            seq,
+            seq: due.seq,
             attempt: 0,
-            row,
+            row: due.row,
             conn: 0,
-            due_ns,
-            fired_ns,
+            due_ns: due.due_ns,
+            fired_ns: due.fired_ns,
             sent_ns: NO_TIME,
             connect_ns: NO_TIME,
             tls_ns: NO_TIME,
@@ -116,13 +129,36 @@ pub struct Chunk {
     attempt: Vec<u16>,
     row: Vec<u32>,
     conn: Vec<u32>,
-    times: [Vec<i64>; 9],
+    times: [Vec<i64>; 5],
+    rare_times: [Sparse<i64>; 4],
     events: Vec<u32>,
-    tokens: [Vec<u32>; 4],
+    tokens: [Sparse<u32>; 4],
     bytes: [Vec<u64>; 2],
     status: Vec<u16>,
     outcome: Vec<u8>,
-    error_id: Vec<u32>,
+    error_id: Sparse<u32>,
+}
+
+/// A column that costs nothing while no row has a value.
+#[derive(Debug, Default)]
+struct Sparse<T>(Vec<T>);
+
+impl<T: Copy + PartialEq> Sparse<T> {
+    /// Set the value of row `at`, the next one.
+    fn push(&mut self, at: usize, value: T, none: T) {
+        if value != none {
+            self.0.resize(at, none);
+            self.0.push(value);
+        }
+    }
+
+    fn into_array<P: ArrowPrimitiveType<Native = T>>(mut self, n: usize, none: T) -> ArrayRef {
+        if self.0.is_empty() {
+            return nothing::<P>(n);
+        }
+        self.0.resize(n, none);
+        gaps::<P>(self.0, none)
+    }
 }
 
 impl Chunk {
@@ -138,12 +174,13 @@ impl Chunk {
             row: Vec::with_capacity(capacity),
             conn: Vec::with_capacity(capacity),
             times: std::array::from_fn(|_| Vec::with_capacity(capacity)),
+            rare_times: Default::default(),
             events: Vec::with_capacity(capacity),
-            tokens: std::array::from_fn(|_| Vec::with_capacity(capacity)),
+            tokens: Default::default(),
             bytes: std::array::from_fn(|_| Vec::with_capacity(capacity)),
             status: Vec::with_capacity(capacity),
             outcome: Vec::with_capacity(capacity),
-            error_id: Vec::with_capacity(capacity),
+            error_id: Sparse::default(),
         }
     }
 
@@ -164,43 +201,41 @@ impl Chunk {
 
     /// Add one row.
     pub fn push(&mut self, r: &Row) {
+        let at = self.seq.len();
         self.seq.push(r.seq);
         self.attempt.push(r.attempt);
         self.row.push(r.row);
         self.conn.push(r.conn);
-        let times = [
-            r.due_ns,
-            r.fired_ns,
-            r.sent_ns,
-            r.connect_ns,
-            r.tls_ns,
-            r.first_byte_ns,
-            r.first_token_ns,
-            r.last_token_ns,
-            r.end_ns,
-        ];
+        let times = [r.due_ns, r.fired_ns, r.sent_ns, r.first_byte_ns, r.end_ns];
         for (column, value) in self.times.iter_mut().zip(times) {
             column.push(value);
+        }
+        let rare = [r.connect_ns, r.tls_ns, r.first_token_ns, r.last_token_ns];
+        for (column, value) in self.rare_times.iter_mut().zip(rare) {
+            column.push(at, value, NO_TIME);
         }
         self.events.push(r.events);
         for (column, value) in
             self.tokens.iter_mut().zip([r.tokens_in, r.tokens_out, r.tokens_cached, r.tokens_reasoning])
         {
-            column.push(value.unwrap_or(NO_COUNT));
+            column.push(at, value.unwrap_or(NO_COUNT), NO_COUNT);
         }
         self.bytes[0].push(r.bytes_in);
         self.bytes[1].push(r.bytes_out);
         self.status.push(r.status);
         self.outcome.push(r.outcome as u8);
-        self.error_id.push(r.error_id.unwrap_or(NO_COUNT));
+        self.error_id.push(at, r.error_id.unwrap_or(NO_COUNT), NO_COUNT);
     }
 
     /// The chunk as an Arrow batch; columns change owner, they are not copied.
     pub fn into_batch(self) -> RecordBatch {
         let n = self.len();
         let same = |value: u16| filled::<UInt16Type>(n, value);
-        let [due, fired, sent, connect, tls, first_byte, first_token, last_token, end] = self.times;
-        let [tokens_in, tokens_out, tokens_cached, tokens_reasoning] = self.tokens;
+        let [due, fired, sent, first_byte, end] = self.times;
+        let [connect, tls, first_token, last_token] =
+            self.rare_times.map(|times| times.into_array::<Int64Type>(n, NO_TIME));
+        let [tokens_in, tokens_out, tokens_cached, tokens_reasoning] =
+            self.tokens.map(|tokens| tokens.into_array::<UInt32Type>(n, NO_COUNT));
         let [bytes_in, bytes_out] = self.bytes;
         let columns: Vec<ArrayRef> = vec![
             filled::<UInt32Type>(n, self.common.visit),
@@ -218,22 +253,22 @@ impl Chunk {
             full::<Int64Type>(due),
             gaps::<Int64Type>(fired, NO_TIME),
             gaps::<Int64Type>(sent, NO_TIME),
-            gaps::<Int64Type>(connect, NO_TIME),
-            gaps::<Int64Type>(tls, NO_TIME),
+            connect,
+            tls,
             gaps::<Int64Type>(first_byte, NO_TIME),
-            gaps::<Int64Type>(first_token, NO_TIME),
-            gaps::<Int64Type>(last_token, NO_TIME),
+            first_token,
+            last_token,
             gaps::<Int64Type>(end, NO_TIME),
             full::<UInt32Type>(self.events),
-            gaps::<UInt32Type>(tokens_in, NO_COUNT),
-            gaps::<UInt32Type>(tokens_out, NO_COUNT),
-            gaps::<UInt32Type>(tokens_cached, NO_COUNT),
-            gaps::<UInt32Type>(tokens_reasoning, NO_COUNT),
+            tokens_in,
+            tokens_out,
+            tokens_cached,
+            tokens_reasoning,
             full::<UInt64Type>(bytes_in),
             full::<UInt64Type>(bytes_out),
             gaps::<UInt16Type>(self.status, NO_STATUS),
             full::<UInt8Type>(self.outcome),
-            gaps::<UInt32Type>(self.error_id, NO_COUNT),
+            self.error_id.into_array::<UInt32Type>(n, NO_COUNT),
         ];
         let options = RecordBatchOptions::new().with_row_count(Some(n));
         RecordBatch::try_new_with_options(schema(), columns, &options)
@@ -273,7 +308,7 @@ mod tests {
     #[test]
     fn a_batch_holds_what_was_pushed() {
         let mut chunk = Chunk::new(Common { visit: 7, stream: 0, worker: 3 }, 4);
-        let mut row = Row::due(5, 2, 100, 101);
+        let mut row = Row::due(Due { seq: 5, row: 2, due_ns: 100, fired_ns: 101 });
         chunk.push(&row);
         row.seq = 6;
         row.sent_ns = 110;
@@ -282,15 +317,17 @@ mod tests {
         row.outcome = Outcome::Ok;
         row.tokens_out = Some(0);
         chunk.push(&row);
+        chunk.push(&Row::due(Due { seq: 7, row: 2, due_ns: 100, fired_ns: 101 }));
         let batch = chunk.into_batch();
-        assert_eq!((batch.num_rows(), batch.num_columns()), (2, schema().fields().len()));
+        assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
-        assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[5, 6]);
-        assert_eq!(column("visit").as_primitive::<UInt32Type>().values(), &[7, 7]);
+        assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[5, 6, 7]);
+        assert_eq!(column("visit").as_primitive::<UInt32Type>().values(), &[7, 7, 7]);
         assert!(column("sent_ns").is_null(0) && column("sent_ns").is_valid(1));
         assert!(column("status").is_null(0) && column("tokens_out").is_null(0) && column("tokens_out").is_valid(1));
-        assert_eq!(column("session").null_count(), 2);
+        assert_eq!((column("tokens_out").null_count(), column("tokens_in").null_count()), (2, 3));
+        assert_eq!(column("session").null_count(), 3);
         assert_eq!(column("fired_ns").null_count(), 0);
-        assert_eq!(column("outcome").as_primitive::<UInt8Type>().values(), &[8, 0]);
+        assert_eq!(column("outcome").as_primitive::<UInt8Type>().values(), &[8, 0, 8]);
     }
 }

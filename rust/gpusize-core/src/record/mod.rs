@@ -5,4 +5,4 @@ pub mod histogram;
 pub mod schema;
 pub mod writer;
 
-pub use columns::{Chunk, Row};
+pub use columns::{Chunk, Due, Row};

@@ -4,22 +4,49 @@ use super::WireError;
 use super::body::Body;
 
 const MAX_HEADERS: usize = 100;
+/// Longer heads are not kept for comparison.
+const MAX_KEPT_HEAD: usize = 4_096;
 
-/// What of a response has been read so far.
-#[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // four independent facts of one response head
-pub struct Response {
+/// What a response head says that matters here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Head {
     /// Final status; 0 until the head has come.
     pub status: u16,
     /// Whether the connection may carry another request afterwards.
     pub keep_alive: bool,
-    /// `content-type` says server-sent events.
-    pub event_stream: bool,
-    /// `content-type` says one JSON document a line.
-    pub ndjson: bool,
-    /// Body bytes seen.
-    pub body_bytes: u64,
+    /// The content type, as far as it decides how the body is cut.
+    pub content: Content,
+    length: Length,
+}
+
+/// Content types that are streams of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// Anything else.
+    #[default]
+    Other,
+    /// Server-sent events.
+    EventStream,
+    /// One JSON document a line.
+    Ndjson,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Length {
+    #[default]
+    UntilClose,
+    Chunked,
+    Bytes(u64),
+}
+
+/// What of a response has been read so far.
+#[derive(Debug)]
+pub struct Response {
+    head: Head,
     body: Option<Body>,
+    body_bytes: u64,
+    /// The bytes of the last head: servers repeat themselves, and comparing costs a tenth of parsing.
+    last_head: Vec<u8>,
     head_request: bool,
     max_header_bytes: usize,
     max_body_bytes: u64,
@@ -29,21 +56,20 @@ impl Response {
     /// Ready for the first byte; `head_request`: the answer to HEAD never has a body.
     pub fn new(head_request: bool, max_header_bytes: usize, max_body_bytes: u64) -> Self {
         Self {
-            status: 0,
-            keep_alive: true,
-            event_stream: false,
-            ndjson: false,
-            body_bytes: 0,
+            head: Head::default(),
             body: None,
+            body_bytes: 0,
+            last_head: Vec::new(),
             head_request,
             max_header_bytes,
             max_body_bytes,
         }
     }
 
-    /// Forget the last response, keep the limits.
+    /// Be ready for another response.
     pub fn reset(&mut self) {
-        *self = Self::new(self.head_request, self.max_header_bytes, self.max_body_bytes);
+        self.body = None;
+        self.body_bytes = 0;
     }
 
     /// Whether the whole response has been read.
@@ -51,26 +77,24 @@ impl Response {
         self.body.as_ref().is_some_and(Body::done)
     }
 
-    /// Whether the final head has been read.
-    pub fn has_head(&self) -> bool {
-        self.body.is_some()
+    /// The final head, once it has been read.
+    pub fn head(&self) -> Option<&Head> {
+        self.body.as_ref().map(|_| &self.head)
     }
 
     /// Take bytes off `input`; returns how many. Fewer than all: the response is done, or the head is incomplete and
     /// the same bytes are wanted again together with more. Call again while bytes are taken.
     pub fn feed(&mut self, input: &[u8], sink: &mut impl FnMut(&[u8])) -> Result<usize, WireError> {
-        if let Some(body) = &mut self.body {
-            let seen = &mut self.body_bytes;
-            let taken = body.feed(input, &mut |b| {
-                *seen += b.len() as u64;
-                sink(b);
-            })?;
-            if self.body_bytes > self.max_body_bytes {
-                return Err(WireError::Protocol(format!("body longer than {} bytes", self.max_body_bytes)));
-            }
-            return Ok(taken);
+        let Some(body) = &mut self.body else { return self.read_head(input) };
+        let seen = &mut self.body_bytes;
+        let taken = body.feed(input, &mut |b| {
+            *seen += b.len() as u64;
+            sink(b);
+        })?;
+        if self.body_bytes > self.max_body_bytes {
+            return Err(WireError::Protocol(format!("body longer than {} bytes", self.max_body_bytes)));
         }
-        self.head(input)
+        Ok(taken)
     }
 
     /// The connection ended: was that the response's end?
@@ -81,7 +105,11 @@ impl Response {
         }
     }
 
-    fn head(&mut self, input: &[u8]) -> Result<usize, WireError> {
+    fn read_head(&mut self, input: &[u8]) -> Result<usize, WireError> {
+        if !self.last_head.is_empty() && input.starts_with(&self.last_head) {
+            self.begin_body();
+            return Ok(self.last_head.len());
+        }
         let mut headers = [const { std::mem::MaybeUninit::uninit() }; MAX_HEADERS];
         let mut head = httparse::Response::new(&mut []);
         let config = httparse::ParserConfig::default();
@@ -102,64 +130,81 @@ impl Response {
             200..=599 => {}
             _ => return Err(WireError::Protocol(format!("status {status}"))),
         }
-        self.status = status;
-        self.keep_alive = head.version == Some(1);
-        let mut body = self.headers(head.headers)?;
+        self.head = Head { status, keep_alive: head.version == Some(1), ..Head::default() };
+        self.head.read(head.headers)?;
         if self.head_request || status == 204 || status == 304 {
-            body = Body::Length(0);
+            self.head.length = Length::Bytes(0);
         }
-        if body == Body::Close {
-            self.keep_alive = false;
+        self.head.keep_alive &= self.head.length != Length::UntilClose;
+        self.last_head.clear();
+        if length <= MAX_KEPT_HEAD {
+            self.last_head.extend_from_slice(&input[..length]);
         }
-        self.body = Some(body);
+        self.begin_body();
         Ok(length)
     }
 
-    fn headers(&mut self, headers: &[httparse::Header<'_>]) -> Result<Body, WireError> {
-        let mut length = None;
-        let mut chunked = None;
-        for header in headers {
-            let (name, value) = (header.name.as_bytes(), header.value.trim_ascii());
-            // The length of the name rules out nearly every header before any byte is compared.
-            match name.len() {
-                14 if name.eq_ignore_ascii_case(b"content-length") => {
-                    let n = content_length(value)?;
-                    if length.is_some_and(|l| l != n) {
-                        return Err(WireError::Protocol("two different content lengths".to_owned()));
-                    }
-                    length = Some(n);
-                }
-                17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-                    let last = value.rsplit(|&b| b == b',').next().unwrap_or(value).trim_ascii();
-                    chunked = Some(last.eq_ignore_ascii_case(b"chunked"));
-                }
-                10 if name.eq_ignore_ascii_case(b"connection") => {
-                    for token in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
-                        if token.eq_ignore_ascii_case(b"close") {
-                            self.keep_alive = false;
-                        } else if token.eq_ignore_ascii_case(b"keep-alive") {
-                            self.keep_alive = true;
-                        }
-                    }
-                }
-                12 if name.eq_ignore_ascii_case(b"content-type") => {
-                    let kind = value.split(|&b| b == b';').next().unwrap_or(value).trim_ascii();
-                    self.event_stream = kind.eq_ignore_ascii_case(b"text/event-stream");
-                    self.ndjson = kind.eq_ignore_ascii_case(b"application/x-ndjson")
-                        || kind.eq_ignore_ascii_case(b"application/jsonl");
-                }
-                _ => {}
-            }
-        }
-        Ok(match (chunked, length) {
-            (Some(true), _) => Body::chunked(),
-            (Some(false), _) | (None, None) => Body::Close,
-            (None, Some(n)) => Body::Length(n),
-        })
+    fn begin_body(&mut self) {
+        self.body = Some(match self.head.length {
+            Length::UntilClose => Body::Close,
+            Length::Chunked => Body::chunked(),
+            Length::Bytes(n) => Body::Length(n),
+        });
     }
 
     fn too_long(&self) -> WireError {
         WireError::Protocol(format!("response head longer than {} bytes", self.max_header_bytes))
+    }
+}
+
+impl Head {
+    fn read(&mut self, headers: &[httparse::Header<'_>]) -> Result<(), WireError> {
+        let mut length = None;
+        let mut chunked = None;
+        for header in headers {
+            let (name, value) = (header.name, header.value.trim_ascii());
+            if name.eq_ignore_ascii_case("content-length") {
+                let n = content_length(value)?;
+                if length.is_some_and(|l| l != n) {
+                    return Err(WireError::Protocol("two different content lengths".to_owned()));
+                }
+                length = Some(n);
+            } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                let last = value.rsplit(|&b| b == b',').next().unwrap_or(value).trim_ascii();
+                chunked = Some(last.eq_ignore_ascii_case(b"chunked"));
+            } else if name.eq_ignore_ascii_case("connection") {
+                self.read_connection(value);
+            } else if name.eq_ignore_ascii_case("content-type") {
+                self.content = content(value);
+            }
+        }
+        self.length = match (chunked, length) {
+            (Some(true), _) => Length::Chunked,
+            (Some(false), _) | (None, None) => Length::UntilClose,
+            (None, Some(n)) => Length::Bytes(n),
+        };
+        Ok(())
+    }
+
+    fn read_connection(&mut self, value: &[u8]) {
+        for token in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            if token.eq_ignore_ascii_case(b"close") {
+                self.keep_alive = false;
+            } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            }
+        }
+    }
+}
+
+fn content(value: &[u8]) -> Content {
+    let kind = value.split(|&b| b == b';').next().unwrap_or(value).trim_ascii();
+    if kind.eq_ignore_ascii_case(b"text/event-stream") {
+        Content::EventStream
+    } else if kind.eq_ignore_ascii_case(b"application/x-ndjson") || kind.eq_ignore_ascii_case(b"application/jsonl") {
+        Content::Ndjson
+    } else {
+        Content::Other
     }
 }
 
@@ -174,6 +219,14 @@ fn content_length(value: &[u8]) -> Result<u64, WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn status(r: &Response) -> u16 {
+        r.head().unwrap().status
+    }
+
+    fn keeps(r: &Response) -> bool {
+        r.head().unwrap().keep_alive
+    }
 
     /// Feed in pieces as a connection does; returns (response, body, bytes left over).
     fn read(wire: &[u8], step: usize, head: bool) -> Result<(Response, Vec<u8>, usize), WireError> {
@@ -200,7 +253,7 @@ mod tests {
         let wire = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhelloNEXT";
         for step in 1..=wire.len() {
             let (r, body, left) = read(wire, step, false).unwrap();
-            assert_eq!((r.status, body.as_slice(), left, r.keep_alive), (200, &b"hello"[..], 4, true), "step {step}");
+            assert_eq!((status(&r), body.as_slice(), left, keeps(&r)), (200, &b"hello"[..], 4, true), "step {step}");
         }
     }
 
@@ -213,22 +266,22 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nX", false),
         ] {
             let (r, body, left) = read(wire, wire.len(), head).unwrap();
-            assert!(r.done() && body.is_empty() && left == 1 && r.keep_alive, "{wire:?}");
+            assert!(r.done() && body.is_empty() && left == 1 && keeps(&r), "{wire:?}");
         }
     }
 
     #[test]
     fn close_and_old_versions_end_the_connection() {
         let (r, body, _) = read(b"HTTP/1.1 200 OK\r\n\r\nall of it", 3, false).unwrap();
-        assert!(!r.keep_alive && body == b"all of it");
+        assert!(!keeps(&r) && body == b"all of it");
         let (r, ..) = read(b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", 50, false).unwrap();
-        assert!(!r.keep_alive);
+        assert!(!keeps(&r));
         let (r, ..) =
             read(b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx", 99, false).unwrap();
-        assert!(r.keep_alive);
+        assert!(keeps(&r));
         let (r, ..) =
             read(b"HTTP/1.1 200 OK\r\nConnection: Foo, Close\r\nContent-Length: 1\r\n\r\nx", 99, false).unwrap();
-        assert!(!r.keep_alive);
+        assert!(!keeps(&r));
     }
 
     #[test]
@@ -236,7 +289,28 @@ mod tests {
         let wire = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nContent-Length: 3\r\n\
             Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n";
         let (r, body, left) = read(wire, 7, false).unwrap();
-        assert!(r.done() && r.event_stream && body == b"ab" && left == 0);
+        assert!(r.done() && r.head().unwrap().content == Content::EventStream && body == b"ab" && left == 0);
+    }
+
+    #[test]
+    fn a_repeated_head_means_the_same_and_another_is_read() {
+        let mut r = Response::new(false, 4096, 1 << 20);
+        let heads = [
+            (&b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"[..], 200),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", 200),
+            (b"HTTP/1.1 404 No\r\nContent-Length: 3\r\n\r\nabc", 404),
+            (b"HTTP/1.1 404 No\r\nContent-Length: 3\r\n\r\nabc", 404),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 200),
+        ];
+        for (wire, want) in heads {
+            r.reset();
+            assert!(r.head().is_none());
+            let mut at = 0;
+            while !r.done() {
+                at += r.feed(&wire[at..], &mut |_| {}).unwrap();
+            }
+            assert_eq!((status(&r), at), (want, wire.len()));
+        }
     }
 
     #[test]

@@ -2,10 +2,14 @@
 
 use sonic_rs::{JsonValueTrait, LazyValue, PointerNode, PointerTree};
 
+use super::http1::Content;
 use crate::spec::{Framing, ResponseSpec};
 
 /// Longest error text kept of an answer.
 pub const MAX_MESSAGE: usize = 2_048;
+
+/// Deepest nesting that is read; far beyond any API's.
+const MAX_DEPTH: usize = 512;
 
 #[derive(Clone, Copy, Debug)]
 enum Role {
@@ -79,13 +83,13 @@ impl Interpreter {
         }
     }
 
-    /// How a body of these content types is cut.
-    pub fn framing(&self, event_stream: bool, ndjson: bool) -> Framing {
-        match self.framing {
-            Framing::Auto if event_stream => Framing::Sse,
-            Framing::Auto if ndjson => Framing::Ndjson,
-            Framing::Auto => Framing::Whole,
-            fixed => fixed,
+    /// How a body of this content type is cut.
+    pub fn framing(&self, content: Content) -> Framing {
+        match (self.framing, content) {
+            (Framing::Auto, Content::EventStream) => Framing::Sse,
+            (Framing::Auto, Content::Ndjson) => Framing::Ndjson,
+            (Framing::Auto, Content::Other) => Framing::Whole,
+            (fixed, _) => fixed,
         }
     }
 
@@ -112,6 +116,10 @@ impl Interpreter {
         }
         if self.roles.is_empty() {
             return !data.is_empty();
+        }
+        if too_deep(data) {
+            answer.malformed = true;
+            return false;
         }
         if let Ok(values) = sonic_rs::get_many(data, &self.tree) {
             return values
@@ -145,8 +153,34 @@ fn apply(role: Role, value: Option<&LazyValue<'_>>, answer: &mut Answer) -> bool
     }
     false
 }
+/// Whether a document is nested so deep that a recursive parser could overflow its stack: its sender is not trusted.
+fn too_deep(data: &[u8]) -> bool {
+    // The number of opening brackets bounds the depth, and counting them is nearly free.
+    if data.len() <= MAX_DEPTH || memchr::memchr2_iter(b'[', b'{', data).nth(MAX_DEPTH).is_none() {
+        return false;
+    }
+    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
+    for byte in data {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_text,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => depth += 1,
+            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return true;
+        }
+    }
+    false
+}
+
 /// The message that an error document carries, or its text; bounded.
 pub fn message_of(body: &[u8]) -> String {
+    if too_deep(body) {
+        return bounded(&String::from_utf8_lossy(&body[..MAX_MESSAGE]));
+    }
     for path in [&["error", "message"][..], &["message"], &["error"], &["detail"]] {
         if let Ok(value) = sonic_rs::get(body, path)
             && let Some(text) = value.as_str()
@@ -230,6 +264,20 @@ mod tests {
             i.read(broken, &mut a);
             assert!(a.malformed, "{broken:?}");
         }
+    }
+
+    #[test]
+    fn endless_nesting_is_refused_and_brackets_in_text_are_not_nesting() {
+        let i = chat();
+        for open in ["[", "{\"a\":"] {
+            let mut a = Answer::default();
+            assert!(!i.read(open.repeat(200_000).as_bytes(), &mut a));
+            assert!(a.malformed);
+            assert!(message_of(open.repeat(200_000).as_bytes()).len() <= MAX_MESSAGE);
+        }
+        let text = format!(r#"{{"choices":[{{"delta":{{"content":"{}\\\" [["}}}}]}}"#, "[{".repeat(2_000));
+        let mut a = Answer::default();
+        assert!(i.read(text.as_bytes(), &mut a) && !a.malformed);
     }
 
     #[test]
