@@ -1,44 +1,12 @@
 //! Monotonic nanoseconds, the pairing of that clock with wall time, and CPU time of threads.
-#![allow(unsafe_code)] // clock_gettime: std's Instant hides the value that records and other processes share.
+#![allow(unsafe_code)] // clock_gettime: std's Instant hides the value that records and other processes share
 
-use std::cell::Cell;
-
-/// A source of nanoseconds. Injected where time decides something, so that tests run in virtual time.
-pub trait Clock {
-    /// Nanoseconds since an arbitrary start; never goes back.
-    fn now_ns(&self) -> i64;
-}
-
-/// `CLOCK_MONOTONIC`, the clock of every record of this host.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MonoClock;
-
-impl Clock for MonoClock {
-    fn now_ns(&self) -> i64 {
-        read(libc::CLOCK_MONOTONIC)
-    }
-}
-
-/// A clock that a test moves by hand.
-#[derive(Debug, Default)]
-pub struct VirtualClock(Cell<i64>);
-
-impl VirtualClock {
-    /// Move to `ns`; the clock never goes back.
-    pub fn set(&self, ns: i64) {
-        self.0.set(self.0.get().max(ns));
-    }
-}
-
-impl Clock for VirtualClock {
-    fn now_ns(&self) -> i64 {
-        self.0.get()
-    }
-}
-
-/// Now, on the clock of the records.
+/// Now on `CLOCK_MONOTONIC`, the clock of every record of this host.
+///
+/// Whatever decides something by time (schedules, stop rules, the simulated cluster) takes the time as an argument, so
+/// that it runs in virtual time as well; only workers and servers read this clock.
 pub fn now_ns() -> i64 {
-    MonoClock.now_ns()
+    read(libc::CLOCK_MONOTONIC)
 }
 
 /// CPU time that the calling thread has used.
@@ -90,14 +58,6 @@ mod tests {
         let after = now_ns();
         assert!(before <= p.mono_ns && p.mono_ns <= after);
         assert!(p.uncertainty_ns >= 0 && p.wall_ns > 1_600_000_000_000_000_000);
-    }
-
-    #[test]
-    fn a_virtual_clock_never_goes_back() {
-        let clock = VirtualClock::default();
-        clock.set(10);
-        clock.set(5);
-        assert_eq!(clock.now_ns(), 10);
     }
 
     #[test]

@@ -69,6 +69,17 @@ pub enum Framing {
     Ndjson,
 }
 
+/// Which bodies are read as JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JsonRule {
+    /// All: a body that is not JSON breaks the protocol.
+    #[default]
+    Always,
+    /// Those whose content type says so; text in an event stream is content.
+    ByType,
+}
+
 /// How to read an answer, as data. Pointers are JSON pointers (RFC 6901).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -93,6 +104,8 @@ pub struct ResponseSpec {
     pub end: Option<String>,
     /// Inclusive range of statuses that are a success.
     pub success: (u16, u16),
+    /// Which bodies are read as JSON.
+    pub json: JsonRule,
 }
 
 impl Default for ResponseSpec {
@@ -108,6 +121,7 @@ impl Default for ResponseSpec {
             error: None,
             end: None,
             success: (200, 299),
+            json: JsonRule::Always,
         }
     }
 }

@@ -17,12 +17,14 @@ pub enum Reason {
     Errors = 3,
     /// The user asked for it.
     Stopped = 4,
+    /// A worker of ours died.
+    Failed = 5,
 }
 
 impl Reason {
     /// Back from its number.
     pub fn from_u8(code: u8) -> Option<Self> {
-        [Self::Count, Self::Duration, Self::Errors, Self::Stopped].into_iter().find(|r| *r as u8 == code)
+        [Self::Count, Self::Duration, Self::Errors, Self::Stopped, Self::Failed].into_iter().find(|r| *r as u8 == code)
     }
 }
 
@@ -79,6 +81,19 @@ mod tests {
         assert_eq!(rules.allows(3, 0), Err(Reason::Count));
         assert_eq!(rules.allows(0, 100), Err(Reason::Duration));
         assert!(!rules.too_many(1000, 1000), "no share was asked for");
+    }
+
+    #[test]
+    fn a_day_of_schedule_ends_on_its_boundary_in_virtual_time() {
+        use crate::schedule::Arrivals;
+        use crate::spec::Process;
+        const DAY_NS: i64 = 86_400_000_000_000;
+        let rules = Rules::new(&StopSpec { duration_ns: Some(DAY_NS), ..StopSpec::default() });
+        for (process, low, high) in [(Process::Constant, 864_000, 864_000), (Process::Poisson, 860_000, 868_000)] {
+            let arrivals = Arrivals::new(10.0, process, 3, 0).take_while(|(seq, due)| rules.allows(*seq, *due).is_ok());
+            let (count, last) = arrivals.fold((0, 0), |(n, _), (_, due)| (n + 1, due));
+            assert!((low..=high).contains(&count) && last < DAY_NS && last > DAY_NS - 10_000_000_000, "{count} {last}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The cluster in virtual time: against the closed form, against queueing laws, and against itself.
 
 use gpusize_core::simulate::{
-    Arrivals, ClusterConfig, Faults, Length, Load, Metric, Outcome, Process, Router, Start, Think, TrueSlo,
-    closed_form_runtime_s, run_virtual, smallest_gpus,
+    Arrivals, ClusterConfig, Faults, Length, Load, Outcome, Process, Router, Start, Think, closed_form_runtime_s,
+    run_virtual,
 };
 
 fn one_gpu() -> ClusterConfig {
@@ -150,34 +150,4 @@ fn refused_requests_are_no_fast_answers() {
     let config = ClusterConfig { gpus: 1, max_batch: 1, queue_limit: Some(1), ..ClusterConfig::default() };
     let result = run_virtual(&config, &open(50.0, Process::Poisson, 500)).unwrap();
     assert!(result.summary.outcomes[&Outcome::HttpError] > 250);
-    let slo = TrueSlo { metric: Metric::Runtime, share: 0.5, bound_s: 1e6 };
-    assert!(slo.attainment(&result) < 0.5);
-}
-
-#[test]
-fn the_smallest_cluster_meets_the_slo_and_one_less_does_not() {
-    let load = Load::closed(200, 2000);
-    let slo = TrueSlo { metric: Metric::Runtime, share: 0.95, bound_s: 0.6 };
-    let answer = smallest_gpus(&ClusterConfig::default(), &load, &slo, &[1, 2, 3], 100).unwrap();
-    let gpus = answer.gpus.unwrap();
-    assert!((5..=20).contains(&gpus), "{answer:?}");
-    let mean = |gpus| answer.tried.iter().find(|tried| tried.gpus == gpus).unwrap().mean;
-    assert!(mean(gpus) >= 0.95 && mean(gpus - 1) < 0.95, "{answer:?}");
-    let none = smallest_gpus(&ClusterConfig::default(), &load, &TrueSlo { bound_s: 0.01, ..slo }, &[1], 16).unwrap();
-    assert_eq!((none.gpus, none.tried.last().map(|tried| tried.gpus)), (None, Some(16)));
-    let ttft = TrueSlo { metric: Metric::Ttft, share: 0.9, bound_s: 100.0 };
-    assert_eq!(smallest_gpus(&ClusterConfig::default(), &load, &ttft, &[1], 100).unwrap().gpus, Some(1));
-}
-
-#[test]
-fn bad_questions_are_refused() {
-    let (config, load) = (ClusterConfig::default(), Load::closed(1, 1));
-    let slo = TrueSlo { metric: Metric::Runtime, share: 0.95, bound_s: 1.0 };
-    let error = |result: Result<_, gpusize_core::simulate::SimError>| result.err().map(|error| error.to_string());
-    assert!(error(smallest_gpus(&config, &load, &slo, &[], 4)).unwrap().contains("seeds"));
-    assert!(error(smallest_gpus(&config, &load, &slo, &[1], 0)).unwrap().contains("gpus"));
-    assert!(
-        error(smallest_gpus(&config, &load, &TrueSlo { share: 1.1, ..slo }, &[1], 4)).unwrap().contains("slo.share")
-    );
-    assert!(TrueSlo::from_json(r#"{"metric": "itl", "share": 0.9, "bound_s": 1}"#).is_err());
 }

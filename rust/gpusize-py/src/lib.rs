@@ -21,7 +21,7 @@ mod _core {
     #[pymodule_export]
     use super::session::Session;
     #[pymodule_export]
-    use super::simulate::{SimServer, closed_form_runtime_s, simulate, smallest_gpus};
+    use super::simulate::{SimServer, closed_form_runtime_s, simulate};
 
     /// The cargo profile that built this extension.
     #[pymodule_export]

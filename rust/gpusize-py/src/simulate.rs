@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use gpusize_core::simulate::{self as core, ClusterConfig, Load, SimError, TrueSlo};
+use gpusize_core::simulate::{self as core, ClusterConfig, Load, SimError};
 use pyo3::prelude::*;
 
 use crate::batches::RecordBatches;
@@ -64,23 +64,6 @@ pub fn simulate(py: Python<'_>, config: &str, load: &str) -> PyResult<(RecordBat
     let result = py.detach(|| core::run_virtual(&config, &load)).map_err(raise)?;
     let batch = result.columns.to_record_batch().map_err(|e| EnvironmentLacks::new_err((e.to_string(),)))?;
     Ok((RecordBatches::one(batch), json(&result.summary)?))
-}
-
-/// The smallest number of GPUs with which the load meets the SLO; JSON with every size that was tried.
-#[pyfunction]
-#[allow(clippy::needless_pass_by_value)] // PyO3 takes a list as a Vec
-pub fn smallest_gpus(
-    py: Python<'_>,
-    config: &str,
-    load: &str,
-    slo: &str,
-    seeds: Vec<u64>,
-    max_gpus: u32,
-) -> PyResult<String> {
-    let config = ClusterConfig::from_json(config).map_err(raise)?;
-    let load = Load::from_json(load).map_err(raise)?;
-    let slo = TrueSlo::from_json(slo).map_err(raise)?;
-    json(&py.detach(|| core::smallest_gpus(&config, &load, &slo, &seeds, max_gpus)).map_err(raise)?)
 }
 
 /// Runtime in seconds of every request of a closed loop on one GPU, where the model has a formula.

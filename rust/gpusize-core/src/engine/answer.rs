@@ -19,6 +19,7 @@ const MAX_WHOLE: usize = 64 << 20;
 pub struct Reader {
     framing: Option<Framing>,
     keep_bytes: usize,
+    reads_whole: bool,
     text: Vec<u8>,
     events: Splitter,
     answer: Answer,
@@ -43,7 +44,8 @@ impl Reader {
         let success = interpreter.success(head.status);
         // A failure's body is the server's message, whatever its form.
         let framing = if success { interpreter.framing(head.content) } else { Framing::Whole };
-        self.keep_bytes = match (success, interpreter.reads_bodies()) {
+        self.reads_whole = success && framing == Framing::Whole && interpreter.reads_bodies(head.content);
+        self.keep_bytes = match (success, self.reads_whole) {
             (false, _) => MAX_MESSAGE * 4,
             (true, true) => MAX_WHOLE,
             (true, false) => 0,
@@ -129,7 +131,7 @@ pub fn verdict(interpreter: &Interpreter, reader: &mut Reader, row: &mut Row) ->
                 interpreter.read(data, &mut reader.answer);
             });
         }
-    } else if interpreter.reads_bodies() && !reader.text.is_empty() {
+    } else if reader.reads_whole && !reader.text.is_empty() {
         interpreter.read(&reader.text, &mut reader.answer);
     }
     counts(reader, row);

@@ -27,6 +27,8 @@ pub enum Event {
     Closed { level: Arc<LevelShared>, reason: Reason },
     /// A worker has recorded all its requests of the level.
     Drained { level: Arc<LevelShared> },
+    /// A worker ended without being told to.
+    Died,
     /// End the session.
     Quit,
 }
@@ -86,6 +88,7 @@ impl Coordinator {
                 Event::Ready => self.ready(),
                 Event::Closed { level, reason } => self.closed(&level, reason),
                 Event::Drained { level } => self.drained(&level),
+                Event::Died => self.fail(),
                 Event::Quit => {
                     quits = true;
                     self.stop_everything();
@@ -186,6 +189,19 @@ impl Coordinator {
             self.tell(|| Command::CancelAt(level.clone()));
         } else if self.preparing.as_ref().is_some_and(|(l, _)| Arc::ptr_eq(l, level)) {
             level.close(Reason::Stopped, now_ns());
+        }
+    }
+
+    /// Without one of its workers no level can be whole: end them all, with what the others have recorded.
+    fn fail(&mut self) {
+        let active = std::mem::take(&mut self.active).into_iter().map(|a| a.level);
+        let preparing = self.preparing.take().map(|(level, _)| level);
+        for level in active.chain(preparing).chain(std::mem::take(&mut self.waiting)) {
+            level.close(Reason::Failed, now_ns());
+            self.tell(|| Command::Close { level: level.clone(), reason: Reason::Failed });
+            level.cancel_now();
+            self.tell(|| Command::CancelAt(level.clone()));
+            end(level);
         }
     }
 

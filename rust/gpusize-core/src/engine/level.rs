@@ -168,7 +168,7 @@ impl LevelShared {
     }
 
     /// Where workers send full chunks.
-    pub fn sender(&self) -> Option<Sender<Chunk>> {
+    pub fn sender(&self) -> Option<Sender<Option<Chunk>>> {
         lock(&self.writer).as_ref().map(Writer::sender)
     }
 

@@ -149,6 +149,7 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         Some(Reason::Count) => "count",
         Some(Reason::Duration) => "duration",
         Some(Reason::Errors) => "errors",
+        Some(Reason::Failed) => "failed",
         Some(Reason::Stopped) if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",
         Some(Reason::Stopped) | None => "stopped",
     };

@@ -87,6 +87,7 @@ impl Slot {
 
     /// The task: until the worker quits.
     pub async fn run(self: Rc<Self>, worker: Rc<Worker>) {
+        let note = worker.death_note();
         let mut line = Line::new(&worker);
         while let Some(work) = poll_fn(|cx| self.poll_work(&worker, cx)).await {
             match work {
@@ -107,6 +108,7 @@ impl Slot {
                 }
             }
         }
+        note.tear_up();
     }
 
     fn poll_work(&self, worker: &Worker, cx: &mut Context<'_>) -> Poll<Option<Work>> {

@@ -48,9 +48,32 @@ pub struct Worker {
     quit: Cell<bool>,
 }
 
+/// Tells the coordinator when a thread or a slot's task ends without being told to: by a panic, or for want of
+/// descriptors. Without it a level would wait for its requests for ever.
+#[derive(Debug)]
+pub struct DeathNote {
+    events: Sender<Event>,
+    expected: bool,
+}
+
+impl DeathNote {
+    /// The end was asked for.
+    pub fn tear_up(mut self) {
+        self.expected = true;
+    }
+}
+
+impl Drop for DeathNote {
+    fn drop(&mut self) {
+        if !self.expected {
+            let _ = self.events.send(Event::Died);
+        }
+    }
+}
+
 /// The thread: serve commands until told to quit.
 pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands: UnboundedReceiver<Command>) {
-    // Each fails only when the process is out of descriptors; the session notices that the worker is gone.
+    let note = DeathNote { events: events.clone(), expected: false };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     LocalSet::new().block_on(&runtime, async move {
         let Ok(alarms) = Alarms::new() else { return };
@@ -76,10 +99,16 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
         let sweeper = worker.clone();
         spawn_local(async move { sweeper.sweep_forever().await });
         worker.serve(commands).await;
+        note.tear_up();
     });
 }
 
 impl Worker {
+    /// To be held by a task that must not end by itself.
+    pub fn death_note(&self) -> DeathNote {
+        DeathNote { events: self.events.clone(), expected: false }
+    }
+
     async fn serve(self: &Rc<Self>, mut commands: UnboundedReceiver<Command>) {
         while let Some(command) = commands.recv().await {
             match command {

@@ -26,7 +26,7 @@ pub struct WorkerLevel {
     pub shared: Arc<LevelShared>,
     worker: usize,
     events: Sender<Event>,
-    rows: RefCell<Option<Sender<Chunk>>>,
+    rows: RefCell<Option<Sender<Option<Chunk>>>>,
     chunk: RefCell<Chunk>,
     chunk_since_ns: Cell<i64>,
     pub live: RefCell<Live>,
@@ -154,7 +154,7 @@ impl WorkerLevel {
         let full = std::mem::replace(chunk, Self::fresh_chunk(&self.shared, self.worker, rows));
         if let Some(rows) = &*self.rows.borrow() {
             // A writer that died says so in the outcome.
-            let _ = rows.send(full);
+            let _ = rows.send(Some(full));
         }
         self.chunk_since_ns.set(now_ns());
     }

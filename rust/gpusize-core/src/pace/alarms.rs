@@ -9,7 +9,8 @@ use std::task::{Poll, Waker};
 
 use tokio::sync::Notify;
 
-use super::timer::{Timer, monotonic_ns};
+use super::timer::Timer;
+use crate::clock::now_ns;
 
 /// The alarms of one runtime thread; `drive` has to run beside the waits.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Alarms {
     pub async fn sleep_until(&self, due_ns: i64) {
         let mut set = false;
         poll_fn(|cx| {
-            if monotonic_ns() >= due_ns {
+            if now_ns() >= due_ns {
                 return Poll::Ready(());
             }
             if !std::mem::replace(&mut set, true) {
@@ -84,7 +85,7 @@ impl Alarms {
                     () = self.earlier.notified() => {}
                 },
             }
-            let now = monotonic_ns();
+            let now = now_ns();
             while self.waiting.borrow().peek().is_some_and(|w| w.due_ns <= now) {
                 if let Some(waiting) = self.waiting.borrow_mut().pop() {
                     waiting.waker.wake();
@@ -108,14 +109,14 @@ mod tests {
             let driver = alarms.clone();
             tokio::task::spawn_local(async move { driver.drive().await });
             let order = Rc::new(RefCell::new(Vec::new()));
-            let base = monotonic_ns() + 2_000_000;
+            let base = now_ns() + 2_000_000;
             let tasks: Vec<_> = [5, 1, 3, 2, 4]
                 .into_iter()
                 .map(|k| {
                     let (alarms, order) = (alarms.clone(), order.clone());
                     tokio::task::spawn_local(async move {
                         alarms.sleep_until(base + k * 1_000_000).await;
-                        assert!(monotonic_ns() >= base + k * 1_000_000);
+                        assert!(now_ns() >= base + k * 1_000_000);
                         order.borrow_mut().push(k);
                     })
                 })

@@ -8,15 +8,9 @@ use std::ptr;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-const NS_PER_S: i64 = 1_000_000_000;
+use crate::clock::now_ns;
 
-/// Now on `CLOCK_MONOTONIC`, in nanoseconds.
-pub fn monotonic_ns() -> i64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid timespec to write to; CLOCK_MONOTONIC exists on every Linux, so the call cannot fail.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec * NS_PER_S + now.tv_nsec
-}
+const NS_PER_S: i64 = 1_000_000_000;
 
 /// One timer of one runtime thread. A wait may be dropped; the next one sets the timer anew.
 #[derive(Debug)]
@@ -41,7 +35,7 @@ impl Timer {
 
     /// Wait until `CLOCK_MONOTONIC` has reached `due_ns`; at once when it already has.
     pub async fn wait_until(&self, due_ns: i64) -> io::Result<()> {
-        if monotonic_ns() >= due_ns {
+        if now_ns() >= due_ns {
             // A caller that is behind must still let the other tasks of its thread run.
             tokio::task::coop::consume_budget().await;
             return Ok(());
@@ -94,9 +88,9 @@ mod tests {
         block_on(async {
             let timer = Timer::new().expect("timer");
             for step_ns in [0, 1, 50_000, 2_000_000] {
-                let due_ns = monotonic_ns() + step_ns;
+                let due_ns = now_ns() + step_ns;
                 timer.wait_until(due_ns).await.expect("wait");
-                assert!(monotonic_ns() >= due_ns);
+                assert!(now_ns() >= due_ns);
             }
         });
     }
@@ -105,15 +99,15 @@ mod tests {
     fn a_dropped_wait_does_not_disturb_the_next() {
         block_on(async {
             let timer = Timer::new().expect("timer");
-            let start_ns = monotonic_ns();
+            let start_ns = now_ns();
             tokio::select! {
                 biased;
                 result = timer.wait_until(start_ns + 3_600 * NS_PER_S) => result.expect("wait"),
                 () = tokio::task::yield_now() => {}
             }
-            let due_ns = monotonic_ns() + 1_000_000;
+            let due_ns = now_ns() + 1_000_000;
             timer.wait_until(due_ns).await.expect("wait");
-            assert!(monotonic_ns() >= due_ns);
+            assert!(now_ns() >= due_ns);
             timer.wait_until(start_ns).await.expect("a time that has passed");
         });
     }

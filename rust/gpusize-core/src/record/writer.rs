@@ -36,7 +36,7 @@ pub struct Written {
 /// A running writer.
 #[derive(Debug)]
 pub struct Writer {
-    sender: Sender<Chunk>,
+    sender: Sender<Option<Chunk>>,
     thread: JoinHandle<Written>,
 }
 
@@ -51,14 +51,15 @@ impl Writer {
         Ok(Self { sender, thread })
     }
 
-    /// Where chunks go; the end of all senders ends the writer.
-    pub fn sender(&self) -> Sender<Chunk> {
+    /// Where chunks go.
+    pub fn sender(&self) -> Sender<Option<Chunk>> {
         self.sender.clone()
     }
 
-    /// Close the last part and wait for it.
+    /// Close the last part and wait for it; what is sent after this call is lost.
     pub fn finish(self) -> Written {
-        drop(self.sender);
+        // Not the end of the channel: a worker that died may hold its sender for ever. A writer that died answers below.
+        let _ = self.sender.send(None);
         self.thread.join().unwrap_or_else(|_| Written { error: Some("the writer died".into()), ..Written::default() })
     }
 }
@@ -71,14 +72,14 @@ struct Part {
     since: Instant,
 }
 
-fn work(dir: Option<&Path>, keep_bytes: u64, chunks: &Receiver<Chunk>) -> Written {
+fn work(dir: Option<&Path>, keep_bytes: u64, chunks: &Receiver<Option<Chunk>>) -> Written {
     let mut written = Written { kept: Some(Vec::new()), ..Written::default() };
     let mut part: Option<Part> = None;
     let mut kept_bytes = 0;
     loop {
         let wait = part.as_ref().map_or(PART_AGE, |p| PART_AGE.saturating_sub(p.since.elapsed()));
         let result = match chunks.recv_timeout(wait) {
-            Ok(chunk) => {
+            Ok(Some(chunk)) => {
                 let batch = chunk.into_batch();
                 let result = match dir {
                     Some(dir) if written.error.is_none() => take(dir, &mut part, written.parts.len(), &batch),
@@ -89,7 +90,7 @@ fn work(dir: Option<&Path>, keep_bytes: u64, chunks: &Receiver<Chunk>) -> Writte
                 result
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
-            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
         };
         let due = part.as_ref().is_some_and(|p| p.rows >= PART_ROWS || p.since.elapsed() >= PART_AGE);
         let result = result.and_then(|()| if due { close(&mut part, &mut written.parts) } else { Ok(()) });
@@ -191,9 +192,8 @@ mod tests {
         let sender = writer.sender();
         let batches = 10;
         for i in 0..batches {
-            sender.send(chunk(i * 40_000, 40_000)).unwrap();
+            sender.send(Some(chunk(i * 40_000, 40_000))).unwrap();
         }
-        drop(sender);
         let written = writer.finish();
         assert_eq!((written.parts.len(), &written.error), (2, &None));
         assert!(written.kept.is_none(), "400,000 rows outgrow a MiB");
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn a_full_disk_is_reported_and_not_fatal() {
         let writer = Writer::start(Some(PathBuf::from("/nonexistent/folder")), 1 << 30).unwrap();
-        writer.sender().send(chunk(0, 10)).unwrap();
-        writer.sender().send(chunk(10, 10)).unwrap();
+        writer.sender().send(Some(chunk(0, 10))).unwrap();
+        writer.sender().send(Some(chunk(10, 10))).unwrap();
         let written = writer.finish();
         assert!(written.error.unwrap().contains("No such file") && written.parts.is_empty());
         assert_eq!(written.kept.unwrap().len(), 2, "nothing measured is lost");

@@ -11,7 +11,6 @@ mod gpu;
 mod length;
 mod load;
 mod result;
-mod search;
 mod server;
 mod service;
 mod stall;
@@ -27,7 +26,6 @@ pub use gpu::{Payload, Running, Sequence};
 pub use length::Length;
 pub use load::{Arrivals, Load, Process, Start, Think};
 pub use result::{Columns, Outcome, Quantiles, Summary, VirtualResult};
-pub use search::{Attainment, Metric, SmallestGpus, TrueSlo, smallest_gpus};
 pub use server::SimServer;
 pub use service::{Fault, Service, ServiceDraws};
 pub use stall::Stalls;
@@ -42,7 +40,7 @@ pub enum SimError {
     /// The text is not the JSON that was expected.
     #[error("{what} of the simulated cluster: {source}")]
     Json {
-        /// Which document: `config`, `load` or `slo`.
+        /// Which document: `config` or `load`.
         what: &'static str,
         /// Line, column and reason.
         source: serde_json::Error,

@@ -19,7 +19,7 @@ pub struct Head {
     length: Length,
 }
 
-/// Content types that are streams of events.
+/// Content types that decide how a body is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
     /// Anything else.
@@ -29,6 +29,8 @@ pub enum Content {
     EventStream,
     /// One JSON document a line.
     Ndjson,
+    /// One JSON document.
+    Json,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,6 +205,8 @@ fn content(value: &[u8]) -> Content {
         Content::EventStream
     } else if kind.eq_ignore_ascii_case(b"application/x-ndjson") || kind.eq_ignore_ascii_case(b"application/jsonl") {
         Content::Ndjson
+    } else if kind.eq_ignore_ascii_case(b"application/json") || kind.to_ascii_lowercase().ends_with(b"+json") {
+        Content::Json
     } else {
         Content::Other
     }

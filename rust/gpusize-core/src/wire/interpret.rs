@@ -3,7 +3,7 @@
 use sonic_rs::{JsonValueTrait, LazyValue, PointerNode, PointerTree};
 
 use super::http1::Content;
-use crate::spec::{Framing, ResponseSpec};
+use crate::spec::{Framing, JsonRule, ResponseSpec};
 
 /// Longest error text kept of an answer.
 pub const MAX_MESSAGE: usize = 2_048;
@@ -30,6 +30,7 @@ pub struct Interpreter {
     end: Option<Vec<u8>>,
     framing: Framing,
     success: std::ops::RangeInclusive<u16>,
+    json: JsonRule,
 }
 
 /// What has been read of one answer.
@@ -80,6 +81,7 @@ impl Interpreter {
             end: spec.end.as_ref().map(|e| e.clone().into_bytes()),
             framing: spec.framing,
             success: spec.success.0..=spec.success.1,
+            json: spec.json,
         }
     }
 
@@ -88,7 +90,7 @@ impl Interpreter {
         match (self.framing, content) {
             (Framing::Auto, Content::EventStream) => Framing::Sse,
             (Framing::Auto, Content::Ndjson) => Framing::Ndjson,
-            (Framing::Auto, Content::Other) => Framing::Whole,
+            (Framing::Auto, Content::Json | Content::Other) => Framing::Whole,
             (fixed, _) => fixed,
         }
     }
@@ -98,9 +100,9 @@ impl Interpreter {
         self.success.contains(&status)
     }
 
-    /// Whether a whole body has to be kept to be read.
-    pub fn reads_bodies(&self) -> bool {
-        !self.roles.is_empty()
+    /// Whether a whole body of this type has to be kept to be read.
+    pub fn reads_bodies(&self, content: Content) -> bool {
+        !self.roles.is_empty() && (self.json == JsonRule::Always || content == Content::Json)
     }
 
     /// Whether a stream without its end marker is truncated.
@@ -114,7 +116,8 @@ impl Interpreter {
             answer.ended = true;
             return false;
         }
-        if self.roles.is_empty() {
+        let may_be_text = self.json == JsonRule::ByType && !data.trim_ascii_start().starts_with(b"{");
+        if self.roles.is_empty() || may_be_text {
             return !data.is_empty();
         }
         if too_deep(data) {
@@ -278,6 +281,18 @@ mod tests {
         let text = format!(r#"{{"choices":[{{"delta":{{"content":"{}\\\" [["}}}}]}}"#, "[{".repeat(2_000));
         let mut a = Answer::default();
         assert!(i.read(text.as_bytes(), &mut a) && !a.malformed);
+    }
+
+    #[test]
+    fn text_is_read_as_json_only_where_it_says_so() {
+        let spec = ResponseSpec { content: vec!["/c".into()], json: JsonRule::ByType, ..ResponseSpec::default() };
+        let i = Interpreter::new(&spec);
+        assert!(
+            i.reads_bodies(Content::Json) && !i.reads_bodies(Content::Other) && chat().reads_bodies(Content::Other)
+        );
+        let mut a = Answer::default();
+        assert!(i.read(b"plain words", &mut a) && i.read(br#" {"c":"x"}"#, &mut a) && !i.read(br#"{"d":"x"}"#, &mut a));
+        assert!(!a.malformed);
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Splitter {
             if self.line.is_empty() {
                 // The common case: a whole line inside one read needs no copy of the line.
                 let rest = &input[end + 1..];
-                let one_event = !self.has_data && (rest.first() == Some(&b'\n') || rest.starts_with(b"\r\n\r\n"));
+                let one_event = !self.has_data && rest.first() == Some(&b'\n');
                 if let (true, Some(data)) = (one_event && !self.after_cr, data_of(&input[..end])) {
                     event(data);
                     input = &rest[1..];

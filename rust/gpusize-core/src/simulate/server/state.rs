@@ -12,7 +12,8 @@ use super::super::{
 };
 use super::metrics::Metrics;
 use super::ticket::Ticket;
-use crate::pace::timer::{Timer, monotonic_ns};
+use crate::clock::now_ns;
+use crate::pace::timer::Timer;
 
 /// Everything but the connections.
 pub(super) struct Shared {
@@ -45,7 +46,7 @@ impl Shared {
         Ok(Self {
             services: ServiceDraws::new(&config, None),
             stalls: Stalls::new(&config.faults),
-            epoch_ns: monotonic_ns(),
+            epoch_ns: now_ns(),
             epoch_wall_s: wall.as_secs_f64(),
             cluster: RefCell::new(Cluster::new(&config, false)),
             metrics: RefCell::new(Metrics::new(&config)?),
@@ -57,7 +58,7 @@ impl Shared {
 
     /// Nanoseconds since the start, as the world sees it.
     pub(super) fn now_ns(&self) -> i64 {
-        monotonic_ns() - self.epoch_ns
+        now_ns() - self.epoch_ns
     }
 
     /// Wall time of `world_ns`, in seconds since 1970.
