@@ -1,0 +1,58 @@
+"""The OpenAI chat completions API, as vLLM, SGLang, TensorRT-LLM, llama.cpp and NIM serve it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpusize.apis._openai import USAGE, OpenAiApi, content_row
+from gpusize.apis.base import ResponseSpec, row_error
+from gpusize.dataset import Row
+
+__all__ = ["OpenAiChat"]
+
+_RESPONSE: Final = ResponseSpec(
+    content=(
+        "/choices/0/delta/content",
+        "/choices/0/delta/tool_calls/0/function/arguments",
+        "/choices/0/message/content",
+        "/choices/0/message/tool_calls/0/function/arguments",
+    ),
+    reasoning=(
+        "/choices/0/delta/reasoning_content",
+        "/choices/0/delta/reasoning",
+        "/choices/0/message/reasoning_content",
+        "/choices/0/message/reasoning",
+    ),
+    end="[DONE]",
+    **USAGE,
+)
+
+
+class OpenAiChat(OpenAiApi):
+    """Chat completions.
+
+    A row's value is a prompt, a list of messages, or a complete body (an object with ``messages``); options that are
+    set win over members of such a body.
+    """
+
+    name = "openai-chat"
+    default_path = "/v1/chat/completions"
+    member = "messages"
+    spec = _RESPONSE
+
+    def split(self, row: Row) -> tuple[Any, dict[str, Any]]:
+        """The row's messages, and the further members of its body."""
+        value, rest = content_row(row, self.member)
+        if isinstance(value, str):
+            return [{"role": "user", "content": value}], rest
+        if (
+            not isinstance(value, list)
+            or not value
+            or not all(isinstance(one, dict) and "role" in one for one in value)
+        ):
+            raise row_error(
+                row,
+                f'cannot be sent as chat: "{row.key}" is neither a text nor a list of messages',
+                'a message is {"role": "user", "content": "…"}',
+            )
+        return value, rest

@@ -1,0 +1,40 @@
+"""The OpenAI completions API: a text goes on."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpusize.apis._openai import USAGE, OpenAiApi, content_row
+from gpusize.apis.base import ResponseSpec, row_error
+from gpusize.dataset import Row
+
+__all__ = ["OpenAiCompletions"]
+
+_RESPONSE: Final = ResponseSpec(
+    content=("/choices/0/text",), reasoning=("/choices/0/reasoning_content",), end="[DONE]", **USAGE
+)
+
+
+class OpenAiCompletions(OpenAiApi):
+    """Completions.
+
+    A row's value is a prompt, a list of token ids, or a complete body (an object with ``prompt``); options that are
+    set win over members of such a body.
+    """
+
+    name = "openai-completions"
+    default_path = "/v1/completions"
+    member = "prompt"
+    spec = _RESPONSE
+
+    def split(self, row: Row) -> tuple[Any, dict[str, Any]]:
+        """The row's prompt, and the further members of its body."""
+        value, rest = content_row(row, self.member)
+        tokens = isinstance(value, list) and bool(value) and all(type(one) is int for one in value)
+        if not (isinstance(value, str) or tokens):
+            raise row_error(
+                row,
+                f'cannot be sent as a prompt: "{row.key}" is neither a text nor a list of token ids',
+                "name another key with --dataset-key",
+            )
+        return value, rest

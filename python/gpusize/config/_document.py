@@ -1,0 +1,158 @@
+"""TOML, YAML and JSON files as plain values, with the line and column of every key."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpusize.errors import ConfigError
+from gpusize.textio import LineIndex, read_text, shown
+
+__all__ = ["Document", "read_document"]
+
+KeyPath = tuple[str, ...]
+
+_TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)\Z")
+_TOML_PART: Final = r"""(?:"[^"\n]*"|'[^'\n]*'|[A-Za-z0-9_-]+)"""
+_TOML_DOTTED: Final = rf"{_TOML_PART}(?:[ \t]*\.[ \t]*{_TOML_PART})*"
+_TOML_LINE: Final = re.compile(
+    rf"[ \t]*(?:\[\[?[ \t]*(?P<table>{_TOML_DOTTED})[ \t]*\]|(?P<key>{_TOML_DOTTED})[ \t]*=)"
+)
+_TOML_LONG: Final = re.compile(r'"""|' + "'''")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A configuration file.
+
+    Args:
+        source: its path.
+        values: its contents.
+        places: line and column of each key, from 1, by the path of keys that leads to it.
+    """
+
+    source: str
+    values: dict[str, Any]
+    places: Mapping[KeyPath, tuple[int, int]] = field(default_factory=dict)
+
+    def where(self, *keys: str) -> str:
+        """File, line and column of a key; as much of that as is known."""
+        place = self.places.get(keys)
+        return f"{self.source}:{place[0]}:{place[1]}" if place else self.source
+
+
+def read_document(path: str, suffix: str) -> Document:
+    """Read a file by its suffix.
+
+    Raises:
+        ConfigError: unreadable, broken (with line and column), or not a table of options.
+    """
+    text = read_text(path, error=ConfigError)
+    if suffix == ".toml":
+        return _toml(text, path)
+    if suffix == ".json":
+        return _json(text, path)
+    return _yaml(text, path)
+
+
+def _toml(text: str, source: str) -> Document:
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        message = str(problem)
+        match = _TOML_PLACE.search(message)
+        line, column = LineIndex(text).place(len(text))
+        if match and match[1]:
+            line, column = int(match[1]), int(match[2])
+        what = _TOML_PLACE.sub("", message)
+        raise ConfigError(f"broken TOML: {what}", f"{source}:{line}:{column}", "correct it there") from None
+    except RecursionError:
+        raise ConfigError("broken TOML: nested too deeply", source, None) from None
+    places: dict[KeyPath, tuple[int, int]] = {}
+    for path, place in _toml_places(text):
+        places.setdefault(path, place)
+    return Document(source, values, places)
+
+
+def _toml_places(text: str) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
+    table: KeyPath = ()
+    long_string = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not long_string and (match := _TOML_LINE.match(line)):
+            name = "table" if match["table"] else "key"
+            parts = tuple(part.strip("\"'") for part in re.findall(_TOML_PART, match[name]))
+            path = parts if name == "table" else (*table, *parts)
+            table = parts if name == "table" else table
+            for length in range(1, len(path) + 1):
+                yield path[:length], (number, match.start(name) + 1)
+        for quote in _TOML_LONG.findall(line):
+            if not long_string or quote == long_string:
+                long_string = "" if long_string else quote
+
+
+def _json(text: str, source: str) -> Document:
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as problem:
+        where = f"{source}:{problem.lineno}:{problem.colno}"
+        raise ConfigError(f"broken JSON: {problem.msg}", where, "correct it there") from None
+    except (ValueError, RecursionError) as problem:
+        raise ConfigError(f"broken JSON: {problem}", source, None) from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"this is {shown(values)}, not an object of options", source, 'write {"option": value}')
+    index = LineIndex(text)
+    places: dict[KeyPath, tuple[int, int]] = {}
+    for match in re.finditer(r'"((?:[^"\\]|\\.)*)"\s*:', text):
+        places.setdefault((match[1],), index.place(match.start()))
+    return Document(source, values, places)
+
+
+def _yaml(text: str, source: str) -> Document:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        values = YAML(typ="rt").load(text)
+    except MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+        what = (problem.problem or problem.context or "not YAML").split("\n")[0]
+        raise ConfigError(f"broken YAML: {what}", where, "correct it there") from None
+    except (YAMLError, ValueError, RecursionError) as problem:
+        raise ConfigError(f"broken YAML: {shown(str(problem), 120)}", source, "correct it there") from None
+    if values is None:
+        return Document(source, {})
+    if not isinstance(values, dict):
+        raise ConfigError("this is not a table of options", source, "write option: value")
+    places = dict(_yaml_places(values, ()))
+    return Document(source, _unwrapped(values), places)
+
+
+def _yaml_places(values: Any, above: KeyPath) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
+    for key, value in values.items():
+        path = (*above, str(key))
+        try:
+            line, column = values.lc.key(key)
+        except (AttributeError, KeyError, TypeError):  # a key that a merge brought has no place of its own
+            line, column = values.lc.line, values.lc.col
+        yield path, (line + 1, column + 1)
+        if isinstance(value, dict) and hasattr(value, "lc"):
+            yield from _yaml_places(value, path)
+
+
+def _unwrapped(value: Any) -> Any:
+    """Plain Python values: the YAML library's own carry comments and formats."""
+    if isinstance(value, dict):
+        return {str(key): _unwrapped(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unwrapped(item) for item in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    for plain in (int, float, str):
+        if isinstance(value, plain):
+            return plain(value)
+    return value

@@ -1,0 +1,201 @@
+"""Options, from the command line or a file, as target, dataset and load. The inverse of their ``options()``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gpusize.apis.generic import BODILESS
+from gpusize.config._kinds import Kind
+from gpusize.dataset import Dataset
+from gpusize.errors import UsageError
+from gpusize.headers import parse_header
+from gpusize.load import Load
+from gpusize.target import Target
+from gpusize.textio import shown
+from gpusize.units import as_duration_s, parse_concurrencies, parse_rate, parse_rates
+
+__all__ = ["INPUT_OPTIONS", "dataset_from_options", "load_from_options", "target_from_options"]
+
+_TARGET: Final[dict[str, Kind]] = {
+    "url": "text",
+    "api": "text",
+    "model": "text",
+    "header": "texts",
+    "headers": "pairs",
+    "api_key_env": "text",
+    "gpus": "whole",
+    "timeout": "duration",
+    "connect_timeout": "duration",
+    "cacert": "text",
+    "insecure": "flag",
+    "method": "text",
+    "stream": "flag",
+    "max_tokens": "whole",
+    "temperature": "number",
+    "extra_body": "table",
+    "body_template": "text",
+    "content_type": "text",
+    "response": "any",
+}
+_DATASET: Final[dict[str, Kind]] = {
+    "dataset": "text",
+    "dataset_key": "text",
+    "dataset_format": "text",
+    "dataset_id_key": "text",
+    "prompt": "text",
+}
+_LOAD: Final[dict[str, Kind]] = {
+    "concurrencies": "concurrencies",
+    "rates": "rates",
+    "process": "text",
+    "passes": "whole",
+    "count": "whole",
+    "duration": "duration",
+    "warmup": "duration",
+    "drain": "duration",
+    "max_error_rate": "number",
+    "order": "text",
+    "seed": "whole",
+    "think": "duration",
+    "connections": "whole",
+    "queue": "whole",
+    "workers": "whole",
+}
+INPUT_OPTIONS: Final[dict[str, Kind]] = {**_TARGET, **_DATASET, **_LOAD}
+"""All options that this module reads, with the kind of value of each."""
+
+_SECONDS: Final = {"timeout", "connect_timeout", "duration", "warmup", "drain", "think"}
+
+
+def target_from_options(options: Mapping[str, Any]) -> Target | None:
+    """The target that options name; None when there is no ``url``.
+
+    ``headers`` is a table, ``header`` a list of ``Name: value``; ``response`` is a table or a list of
+    ``field=pointer``.
+
+    Raises:
+        UsageError: options that cannot be meant.
+    """
+    given = _given(options, _TARGET)
+    if "url" not in given:
+        return None
+    for name in ("extra_body", "response"):
+        if name in given:
+            given[name] = (_table if name == "extra_body" else _response)(given[name], name)
+    lines = _headers(given.pop("headers", {})) + _texts(given.pop("header", []))
+    if lines:
+        parsed = [parse_header(line) for line in lines]
+        names = [name.lower() for name, _ in parsed]
+        if len(set(names)) < len(names):
+            raise UsageError("a header is given twice", "header", "give each once")
+        given["headers"] = dict(parsed)
+    return Target(**given)
+
+
+def dataset_from_options(options: Mapping[str, Any]) -> Dataset | None:
+    """The dataset that options name, a file or a single prompt; None when there is neither.
+
+    Where a template names the fields, or a method sends no body, rows need not have one of the usual keys.
+
+    Raises:
+        UsageError: both are given.
+        DatasetError: the dataset cannot be read.
+    """
+    given = _given(options, _DATASET)
+    if "prompt" in given:
+        if "dataset" in given:
+            raise UsageError("a dataset and a prompt are both given", "prompt", "give one of them")
+        return Dataset.from_prompt(given["prompt"])
+    if "dataset" not in given:
+        return None
+    keyless = options.get("body_template") or str(options.get("method", "")).upper() in BODILESS
+    key, fmt = given.get("dataset_key", "." if keyless else None), given.get("dataset_format")
+    return Dataset.read(given["dataset"], key, fmt, id_key=given.get("dataset_id_key", "id"))
+
+
+def load_from_options(options: Mapping[str, Any]) -> Load:
+    """The load that options describe; a closed loop over the default concurrencies when they say nothing.
+
+    Raises:
+        UsageError: options that cannot be meant.
+    """
+    given = _given(options, _LOAD)
+    if "concurrencies" in given:
+        value = given["concurrencies"]
+        given["concurrencies"] = parse_concurrencies(value) if isinstance(value, str) else _listed(value)
+    if "rates" in given:
+        value = given["rates"]
+        items = parse_rates(value) if isinstance(value, str) else _listed(value)
+        given["rates"] = [parse_rate(item) if isinstance(item, str) else item for item in items]
+    for name in ("concurrencies", "rates"):
+        if name in given and not given[name]:
+            raise UsageError(f"no {name} are given", name, "give at least one")
+    if "max_error_rate" in given:
+        given["max_error_share"] = given.pop("max_error_rate")
+    return Load(**given)
+
+
+def _given(options: Mapping[str, Any], names: Mapping[str, Kind]) -> dict[str, Any]:
+    """The options among ``names`` that have a value, durations as seconds under the name of the Python argument."""
+    given = {name: options[name] for name in names if options.get(name) is not None}
+    for name in _SECONDS & given.keys():
+        try:
+            given[f"{name}_s"] = as_duration_s(given.pop(name))
+        except UsageError as problem:
+            raise UsageError(problem.what, name, problem.todo) from None
+    return given
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Sequence) else [value]
+
+
+def _texts(value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _headers(value: Mapping[str, Any] | str | Sequence[str]) -> list[str]:
+    return [f"{name}: {text}" for name, text in value.items()] if isinstance(value, Mapping) else _texts(value)
+
+
+def _table(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    try:
+        parsed = json.loads(value)
+    except json.JSONDecodeError as problem:
+        where = f"{name}, line {problem.lineno}, column {problem.colno}"
+        raise UsageError(f"broken JSON: {problem.msg}", where, 'write it as {"top_k": 20}') from None
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise UsageError(f"broken JSON: {problem}", name, 'write it as {"top_k": 20}') from None
+    if not isinstance(parsed, dict):
+        raise UsageError(f"{shown(parsed)} is not an object", name, 'write it as {"top_k": 20}')
+    return parsed
+
+
+def _response(value: Any, name: str) -> dict[str, Any]:
+    """A table of response fields, also from texts as ``content=/text,/answer``, ``success=200-204`` or ``error=``."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    result: dict[str, Any] = {}
+    if not isinstance(value, str | Sequence) or not all(isinstance(item, str) for item in value):
+        raise UsageError(f"{shown(value)} says nothing about a response", name, "write it as content=/text")
+    for item in _texts(value):
+        field, equals, text = item.partition("=")
+        if not equals:
+            raise UsageError(f'"{shown(item)}" has no =', name, "write it as content=/text")
+        result[field.strip()] = _response_value(field.strip(), text.strip(), name)
+    return result
+
+
+def _response_value(field: str, text: str, name: str) -> Any:
+    if field in {"content", "reasoning"}:
+        return [pointer for pointer in text.split(",") if pointer]
+    if field == "success":
+        low, _, high = text.partition("-")
+        if not low.isdecimal() or not (high or low).isdecimal():
+            raise UsageError(f'"{shown(text)}" is not a range of statuses', name, "write it as success=200-299")
+        return (int(low), int(high or low))
+    return text or None

@@ -1,0 +1,132 @@
+"""Reading the text files that users hand over: what cannot be read is said with line and column, both from 1."""
+
+from __future__ import annotations
+
+import bisect
+import codecs
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LineIndex", "decode", "is_file", "read_bytes", "read_text", "shown", "without_trailing_commas"]
+
+_WIDE: Final = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+_JSON_SPACE: Final = " \t\n\r"
+_SUSPECT: Final = re.compile(rf",[{_JSON_SPACE}]*[\]}}]")
+_JSON_STRING_OR_COMMA: Final = re.compile(rf'"(?:[^"\\]|\\.)*"|,(?=[{_JSON_SPACE}]*[\]}}])', re.DOTALL)
+_SHOWN: Final = 40
+
+
+class LineIndex:
+    """Turns offsets into a text into line and column, both from 1, in O(log lines)."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", text))]
+
+    def line(self, offset: int) -> int:
+        """The line that holds ``offset``."""
+        return bisect.bisect_right(self._starts, offset)
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column of ``offset``."""
+        line = self.line(offset)
+        return line, offset - self._starts[line - 1] + 1
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is a file of this name; False also for what cannot be a name."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_bytes(path: str | Path, *, error: Callable[[str, str | None, str | None], UsageError] = UsageError) -> bytes:
+    """All of a file.
+
+    Raises:
+        UsageError: missing, a folder, or not readable; as the class ``error``.
+    """
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise error("there is no such file", str(path), "check the path") from None
+    except IsADirectoryError:
+        raise error("this is a folder, not a file", str(path), "name a file in it") from None
+    except PermissionError:
+        raise error("this file may not be read", str(path), "check its permissions") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise error(f"this file cannot be read: {reason}", shown(str(path), 200), None) from None
+
+
+def read_text(path: str | Path, *, error: Callable[[str, str | None, str | None], UsageError] = UsageError) -> str:
+    """All of a UTF-8 text file, line ends as they are, a byte order mark dropped.
+
+    Raises:
+        UsageError: as `read_bytes`, or not UTF-8; as the class ``error``.
+    """
+    return decode(read_bytes(path, error=error), str(path), error=error)
+
+
+def decode(data: bytes, source: str, *, error: Callable[[str, str | None, str | None], UsageError] = UsageError) -> str:
+    """``data`` as UTF-8 text without its byte order mark.
+
+    Raises:
+        UsageError: not UTF-8, with line and column of the first bad byte; as the class ``error``.
+    """
+    for mark, name in _WIDE:
+        if data.startswith(mark):
+            raise error(f"this file is {name}, not UTF-8", source, f"convert it: iconv -f {name} -t UTF-8")
+    try:
+        return data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+    except UnicodeDecodeError as problem:
+        good = data.removeprefix(codecs.BOM_UTF8)[: problem.start].decode("utf-8")
+        line, column = LineIndex(good).place(len(good))
+        byte = problem.object[problem.start]
+        raise error(
+            f"byte 0x{byte:02x} is not UTF-8",
+            f"{source}:{line}:{column}",
+            "save the file as UTF-8, or convert it with iconv",
+        ) from None
+
+
+def without_trailing_commas(text: str) -> tuple[str, list[int]]:
+    """JSON text with each comma before a closing bracket blanked out, and the offsets of those commas.
+
+    Other offsets stay. A comma that follows no value (``[,]``, ``[1,,]``) stays, for the parser to refuse.
+    """
+    if not _SUSPECT.search(text):  # the walk below costs twice what parsing costs
+        return text, []
+    offsets = []
+    for match in _JSON_STRING_OR_COMMA.finditer(text):
+        if match[0] == ",":
+            before = match.start() - 1
+            while before >= 0 and text[before] in _JSON_SPACE:
+                before -= 1
+            if before >= 0 and text[before] not in "[{,:":
+                offsets.append(match.start())
+    if not offsets:
+        return text, []
+    characters = list(text)
+    for offset in offsets:
+        characters[offset] = " "
+    return "".join(characters), offsets
+
+
+def shown(value: Any, length: int = _SHOWN) -> str:
+    """A value for a message: as JSON, cut to ``length`` characters, control characters escaped."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[: length + 1])
+    return text if len(text) <= length else f"{text[: length - 1]}…"
