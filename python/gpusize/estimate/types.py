@@ -1,0 +1,157 @@
+"""What every estimate method is asked and what it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from gpusize.errors import UsageError
+from gpusize.slo import Slo
+
+if TYPE_CHECKING:
+    from gpusize.levels import LevelData
+
+__all__ = ["Estimate", "Method", "Question", "binding", "whole_gpus"]
+
+FUZZ: Final = 1e-9
+"""Relative rounding error of the arithmetic; 22.0000000000001 GPUs are 22."""
+
+SCALE_OUT: Final = "capacity grows in proportion to the number of GPUs"
+IN_FLIGHT: Final = (
+    "users act as the test did: all at once, each asks again after its answer (and the think time, if any)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How many GPUs do so many users need?
+
+    Attributes:
+        users: requests in flight at all times.
+        slos: all must be met; the one that needs most GPUs decides.
+        gpus_per_replica: GPUs come in multiples of it.
+        gpus: GPUs that were tested, where the levels do not say.
+
+    Raises:
+        UsageError: a number is not positive, or there is no SLO.
+    """
+
+    users: float
+    slos: Sequence[Slo]
+    gpus_per_replica: int = 1
+    gpus: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("users", self.users), ("gpus per replica", self.gpus_per_replica)):
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{name} must be above 0, not {value:g}", None, "give how many there are")
+        if self.gpus is not None and self.gpus < 1:
+            raise UsageError(f"tested GPUs must be at least 1, not {self.gpus}", None, "give how many there are")
+        if not self.slos:
+            raise UsageError("there is no SLO to size for", None, "give one, as in: p95 runtime <= 10s")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An answer, or the reason why there is none.
+
+    Attributes:
+        method: name of the method.
+        gpus: whole GPUs, a multiple of the replica, at least one replica; None without an answer.
+        gpus_raw: the unrounded number.
+        gpus_low: fewer are not enough, by the method's uncertainty; None when it says nothing.
+        gpus_high: more are not needed, likewise.
+        capacity_concurrency: requests in flight that the tested GPUs carry within the SLO.
+        tested_gpus: GPUs that were measured.
+        users: as asked.
+        outside_tested_range: whether ``capacity_concurrency`` lies outside the tested concurrencies.
+        slo: the SLO that decides.
+        reason: why there is no answer.
+        assumptions: what must hold for the number to hold.
+        warnings: what weakens it.
+        next_levels: concurrencies that are worth measuring.
+        details: figures of the method, for tables and plots.
+        per_slo: the answers for each SLO, when there are several.
+    """
+
+    method: str
+    tested_gpus: int
+    users: float
+    slo: str | None = None
+    gpus: int | None = None
+    gpus_raw: float | None = None
+    gpus_low: int | None = None
+    gpus_high: int | None = None
+    capacity_concurrency: float | None = None
+    outside_tested_range: bool = False
+    reason: str | None = None
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    next_levels: tuple[int, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+    per_slo: tuple[Estimate, ...] = ()
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is a number."""
+        return self.gpus is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; a number that is not finite becomes null."""
+        found = {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__ if name != "per_slo"}
+        if self.per_slo:
+            found["per_slo"] = [one.to_json() for one in self.per_slo]
+        return found
+
+
+class Method(Protocol):
+    """A way to answer. ``levels`` are pooled, all of one number of GPUs, closed loop, not empty."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        ...
+
+    def answer(self, levels: Sequence[LevelData], question: Question) -> Estimate:
+        """Answer for all SLOs of the question. Data never make it raise; what cannot be answered has a reason."""
+        ...
+
+
+def whole_gpus(raw: float, per_replica: int = 1) -> int:
+    """Round up to whole replicas, at least one; rounding errors of the arithmetic do not add a replica."""
+    replicas = raw / per_replica
+    nearest = round(replicas)
+    whole = nearest if abs(replicas - nearest) <= FUZZ * max(1.0, replicas) else math.ceil(replicas)
+    return max(1, whole) * per_replica
+
+
+def scaled(users: float, capacity: float, tested_gpus: int) -> float:
+    """Unrounded GPUs: users over the capacity of the tested GPUs, times these."""
+    return (users / capacity) * tested_gpus
+
+
+def binding(answers: Sequence[Estimate]) -> Estimate:
+    """Join the answers of one method for several SLOs: all must hold, so the largest number decides.
+
+    One SLO without an answer leaves the whole without one; its reason is named.
+    """
+    if len(answers) == 1:
+        return answers[0]
+    missing = next((a for a in answers if not a.answered), None)
+    chosen = missing or max(answers, key=lambda a: (a.gpus or 0, a.gpus_raw or 0.0))
+    reason = None if missing is None else f"{missing.slo}: {missing.reason}"
+    warnings = tuple(dict.fromkeys(text for a in answers for text in a.warnings))
+    levels = tuple(sorted({level for a in answers for level in a.next_levels}))
+    return replace(chosen, reason=reason, warnings=warnings, next_levels=levels, per_slo=tuple(answers))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value

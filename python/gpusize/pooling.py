@@ -1,0 +1,71 @@
+"""Joins equal levels as repeats, and refuses to mix what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gpusize.errors import UsageError
+from gpusize.levels import LevelData
+
+__all__ = ["pool"]
+
+_SAME: Final = ("targets", "models", "dataset")
+
+
+def pool(levels: Iterable[LevelData], *, allow: Collection[str] = ()) -> list[LevelData]:
+    """Join equal levels, repeats within a run or over several runs, into one each.
+
+    Equal are levels of one setting (its loop, concurrency or rate), one number of GPUs, one state. A level keeps
+    its own steady window. The result is in the order of first appearance.
+
+    Args:
+        levels: of one or several runs.
+        allow: what may differ between them: ``targets``, ``models``, ``dataset``.
+
+    Raises:
+        UsageError: they differ in something else than what may; it is named with both values.
+    """
+    given = list(levels)
+    for name in _SAME:
+        if name not in allow:
+            _same(given, name)
+    groups: dict[tuple[object, ...], list[LevelData]] = {}
+    for level in given:
+        groups.setdefault(_key(level), []).append(level)
+    return [_join(group) for group in groups.values()]
+
+
+def _same(levels: Sequence[LevelData], name: str) -> None:
+    for level in levels[1:]:
+        first, other = levels[0].source.get(name), level.source.get(name)
+        if first != other:
+            raise UsageError(
+                f"the {name} differ: {json.dumps(first)} and {json.dumps(other)}",
+                f"runs {levels[0].run} and {level.run}",
+                f"estimate from one of them, or say that {name} may differ",
+            )
+
+
+def _key(level: LevelData) -> tuple[object, ...]:
+    s = level.setting
+    return (s.get("kind"), level.concurrency, level.rate, s.get("process"), s.get("think_s"), level.gpus, level.state)
+
+
+def _join(group: Sequence[LevelData]) -> LevelData:
+    import polars as pl
+
+    if len(group) == 1:
+        return group[0]
+    if any(level.imported for level in group):
+        # The calculator merges its jobs so: its percentiles cannot be pooled, the first (newest) one counts.
+        return next(level for level in group if level.imported) if all(x.imported for x in group) else _measured(group)
+    parts = tuple(visit for level in group for visit in level.visits())
+    return replace(group[0], parts=parts, intervals=(), records=pl.concat([part.records for part in parts]))
+
+
+def _measured(group: Sequence[LevelData]) -> LevelData:
+    """Measured levels win over imported ones of the same setting."""
+    return _join([level for level in group if not level.imported])

@@ -1,0 +1,106 @@
+"""Record frames: reading, versions, outcomes, exact quantiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusize.errors import StoreError
+from gpusize.frames import OUTCOMES, SCHEMA_KEY, column, empty, from_arrow, quantiles, record_dtypes, scan
+from gpusize.metrics import metric
+from tests.analysis.synthetic import frame
+
+ALL = frame({"due_ns": [0] * len(OUTCOMES), "end_ns": range(len(OUTCOMES)), "outcome": range(len(OUTCOMES))})
+
+
+def write(path, data=ALL, version="1"):
+    data.write_parquet(path, metadata={SCHEMA_KEY: version})
+    return path
+
+
+def test_outcome_codes_become_names_in_order(tmp_path):
+    records = scan([write(tmp_path / "part-00000.parquet")]).collect()
+    assert records["outcome"].dtype == pl.Enum(OUTCOMES)
+    assert records["outcome"].to_list() == list(OUTCOMES)
+    assert records.columns == list(record_dtypes())
+
+
+def test_parts_are_joined_in_order(tmp_path):
+    first, second = write(tmp_path / "a.parquet", ALL[:3]), write(tmp_path / "b.parquet", ALL[3:])
+    assert scan([first, second]).collect()["end_ns"].to_list() == list(range(len(OUTCOMES)))
+
+
+def test_a_path_with_wildcards_is_taken_as_it_is(tmp_path):
+    folder = tmp_path / "run [1]*"
+    folder.mkdir()
+    assert scan([write(folder / "part.parquet")]).collect().height == len(OUTCOMES)
+
+
+def test_memory_and_disk_give_the_same_frame(tmp_path):
+    assert from_arrow(ALL).collect().equals(scan([write(tmp_path / "a.parquet")]).collect())
+
+
+def test_no_parts_are_an_empty_frame():
+    assert scan([]).collect().height == 0
+    assert scan([]).collect_schema() == empty().collect_schema() == from_arrow(ALL).collect_schema()
+
+
+def test_a_newer_version_is_refused(tmp_path):
+    with pytest.raises(StoreError, match=r"schema version 2.*newer gpusize"):
+        scan([write(tmp_path / "a.parquet", version="2")])
+
+
+def test_a_broken_version_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="unreadable schema version"):
+        scan([write(tmp_path / "a.parquet", version="one")])
+
+
+def test_other_parquet_files_are_refused(tmp_path):
+    path = tmp_path / "other.parquet"
+    pl.DataFrame({"a": [1]}).write_parquet(path)
+    with pytest.raises(StoreError, match="column visit is missing"):
+        scan([path])
+
+
+def test_a_damaged_part_is_named(tmp_path):
+    path = tmp_path / "part.parquet"
+    path.write_bytes(b"PAR1 no more")
+    with pytest.raises(StoreError, match="unreadable part") as raised:
+        scan([path])
+    assert raised.value.where == str(path)
+
+
+def test_a_missing_part_is_named(tmp_path):
+    with pytest.raises(StoreError, match=r"gone\.parquet"):
+        scan([tmp_path / "gone.parquet"])
+
+
+def test_an_unknown_outcome_code_does_not_pass_as_another():
+    with pytest.raises(pl.exceptions.ComputeError):
+        from_arrow(frame({"due_ns": [0], "outcome": [len(OUTCOMES)]})).collect()
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 10**12), min_size=1, max_size=200),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+)
+def test_quantiles_are_numpys(runtimes_ns, probs):
+    records = from_arrow(frame({"due_ns": [0] * len(runtimes_ns), "end_ns": runtimes_ns}))
+    found = quantiles(records, metric("runtime").raw(), probs)
+    assert found == list(np.quantile(np.array(runtimes_ns, dtype=float), probs))
+
+
+def test_quantiles_of_nothing_are_none():
+    records = from_arrow(frame({"due_ns": [0, 1]}))
+    assert quantiles(records, metric("runtime").expr(), [0.5, 1.0]) == [None, None]
+
+
+def test_a_column_keeps_rows_of_all_chunks_and_drops_nulls():
+    parts = [from_arrow(frame({"due_ns": [0, 0], "end_ns": [10**9 * k, None]})) for k in range(1, 5)]
+    found = column(pl.concat(parts), metric("runtime").expr())
+    assert sorted(found) == [1.0, 2.0, 3.0, 4.0]
+    found[0] = 7.0

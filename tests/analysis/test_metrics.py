@@ -1,0 +1,99 @@
+"""The registry of metrics: complete, right on a row made by hand, and equal to its documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from gpusize.errors import UsageError
+from gpusize.metrics import METRICS, markdown, metric
+from tests.analysis.synthetic import MS, frame
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+ROW = {
+    "due_ns": [1000 * MS],
+    "fired_ns": [1001 * MS],
+    "sent_ns": [1003 * MS],
+    "connect_ns": [MS],
+    "first_byte_ns": [1100 * MS],
+    "first_token_ns": [1203 * MS],
+    "last_token_ns": [2203 * MS],
+    "end_ns": [2253 * MS],
+    "events": [51],
+    "tokens_in": [7],
+    "tokens_out": [101],
+    "bytes_in": [4000],
+}
+
+
+def value(name: str, **changes: list[int | None]) -> float | None:
+    found: float | None = frame({**ROW, **changes}).select(metric(name).expr()).item()
+    return found
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("runtime", 1.253),
+        ("service", 1.25),
+        ("ttft", 0.203),
+        ("ttft_sent", 0.2),
+        ("itl_mean", 0.01),
+        ("output_rate", 80.8),
+        ("tokens_in", 7.0),
+        ("tokens_out", 101.0),
+        ("tokens_cached", None),
+        ("first_byte", 0.097),
+        ("lateness", 0.003),
+        ("pacer_late", 0.001),
+        ("no_connection", 0.002),
+        ("connect", 0.001),
+        ("tls", None),
+        ("bytes_in", 4000.0),
+        ("bytes_out", 0.0),
+    ],
+)
+def test_values_of_one_request(name, expected):
+    assert value(name) == (None if expected is None else pytest.approx(expected, rel=1e-12))
+
+
+def test_itl_mean_counts_events_where_the_server_reported_no_tokens():
+    assert value("itl_mean", tokens_out=[None]) == pytest.approx(1.0 / 50)
+
+
+@pytest.mark.parametrize("tokens", [0, 1])
+def test_itl_mean_needs_two_tokens(tokens):
+    assert value("itl_mean", tokens_out=[tokens]) is None
+
+
+def test_a_request_never_sent_has_no_times():
+    facts = {"due_ns": [5], "outcome": [9]}
+    row = frame(facts).select(m.expr().alias(m.name) for m in METRICS.values() if m.unit == "s" and m.build)
+    assert row.null_count().row(0) == (1,) * row.width
+
+
+def test_lateness_is_the_sum_of_its_two_parts():
+    assert value("lateness") == pytest.approx((value("pacer_late") or 0) + (value("no_connection") or 0))
+
+
+@pytest.mark.parametrize("name", ["itl", "llm_latency"])
+def test_metrics_that_are_not_per_request_say_so(name):
+    with pytest.raises(UsageError, match="not known per request"):
+        metric(name).expr()
+
+
+def test_an_unknown_metric_is_named_with_the_nearest():
+    with pytest.raises(UsageError, match=r"'runtme'.*Did you mean runtime"):
+        metric("runtme")
+
+
+def test_every_expression_is_numeric():
+    schema = frame(ROW).select(m.expr().alias(m.name) for m in METRICS.values() if m.build).schema
+    assert set(schema.dtypes()) == {pl.Float64()}
+
+
+def test_the_documentation_is_current():
+    assert DOCS.read_text("utf-8") == markdown()
