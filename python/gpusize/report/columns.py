@@ -1,0 +1,136 @@
+"""The columns of the summary as they are shown, on the terminal and in the page: header, unit, cells, importance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpusize.report.source import SloView
+from gpusize.report.sweep import Sweep, is_usable
+from gpusize.report.text import clean, count, duration, finite, number, percent, plain_number, short_count, time_unit
+
+__all__ = ["Cell", "Column", "notes", "summary_columns"]
+
+GOOD: Final = "good"
+BAD: Final = "bad"
+FAINT: Final = "faint"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: its text, and how it is meant (``good``, ``bad``, ``faint`` or an empty text)."""
+
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: two lines of header, the cells, and its importance (0 is never left out)."""
+
+    key: str
+    title: str
+    unit: str
+    cells: tuple[Cell, ...]
+    rank: int
+    left: bool = False
+
+
+def summary_columns(sweep: Sweep) -> list[Column]:
+    """The columns for which the summary has data, in reading order."""
+    rows = sweep.rows
+    made = [_level(sweep), _plain(rows, "n", "n", "req", 1, short_count), *_several(rows)]
+    made.append(_plain(rows, "achieved_rate", "achieved", "req/s", 2, number))
+    if sweep.open_loop:
+        made.insert(2, _plain(rows, "offered_rate", "offered", "req/s", 6, number))
+    for rank, name in ((3, "p50"), (0, "p95"), (5, "p99")):
+        made.append(_time(rows, f"runtime_{name}_s", "runtime", name, rank, [f"runtime_{q}_s" for q in _QUANTILES]))
+    for rank, metric, title in ((6, "ttft", "TTFT"), (7, "itl", "ITL")):
+        made.append(_time(rows, f"{metric}_p50_s", title, "p50", rank + 3, [f"{metric}_{q}_s" for q in _QUANTILES]))
+        made.append(_time(rows, f"{metric}_p95_s", title, "p95", rank, [f"{metric}_{q}_s" for q in _QUANTILES]))
+    made.append(_plain(rows, "tokens_out_per_s", "output", "tok/s", 8, short_count))
+    made.append(_errors(rows))
+    judged = list(sweep.attainments())
+    made += [_attainment(rows, k, slo, f"SLO {k + 1}" if len(judged) > 1 else "SLO") for k, slo in judged]
+    made.append(_flags(rows))
+    return [column for column in made if column.rank <= 1 or any(cell.text != "–" for cell in column.cells)]
+
+
+_QUANTILES: Final = ("p50", "p95", "p99")
+
+
+def _level(sweep: Sweep) -> Column:
+    cells = []
+    for row in sweep.rows:
+        usable = is_usable(row)
+        cells.append(Cell(plain_number(sweep.x(row), 6), "" if usable else FAINT))
+    return Column("level", *(("rate", "req/s") if sweep.open_loop else ("level", "users")), tuple(cells), 0)
+
+
+def _several(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The GPUs and the run of each row, where these differ."""
+    made = []
+    if len({finite(row.get("gpus")) for row in rows}) > 1:
+        made.append(_plain(rows, "gpus", "tested", "GPUs", 1, plain_number))
+    if len({row.get("run") for row in rows}) > 1:
+        cells = tuple(Cell(clean(row.get("run") or "–", 24)) for row in rows)
+        made.append(Column("run", "run", "", cells, 11, left=True))
+    return made
+
+
+def _plain(
+    rows: Sequence[Mapping[str, Any]], key: str, title: str, unit: str, rank: int, show: Callable[[object], str]
+) -> Column:
+    cells = tuple(Cell(show(row.get(key)), "" if is_usable(row) else FAINT) for row in rows)
+    return Column(key, title, unit, cells, rank)
+
+
+def _time(
+    rows: Sequence[Mapping[str, Any]], key: str, title: str, name: str, rank: int, siblings: Sequence[str]
+) -> Column:
+    """A column of times, in the unit that fits all percentiles of the metric, so that they compare at a glance."""
+    unit = time_unit(row.get(sibling) for sibling in siblings for row in rows)
+    cells = tuple(Cell(unit.show(row.get(key)), "" if is_usable(row) else FAINT) for row in rows)
+    return Column(key, title, f"{name} {unit.name}", cells, rank)
+
+
+def _errors(rows: Sequence[Mapping[str, Any]]) -> Column:
+    cells = tuple(Cell(count(row.get("errors")), BAD if finite(row.get("errors")) else "") for row in rows)
+    return Column("errors", "errors", "n", cells, 4)
+
+
+def _attainment(rows: Sequence[Mapping[str, Any]], k: int, slo: SloView, title: str) -> Column:
+    cells = []
+    for row in rows:
+        share = finite(row.get(f"slo_{k}_attainment"))
+        if share is None or (slo.required is None and row.get(f"slo_{k}_met") is None):
+            cells.append(Cell(percent(share)))
+        elif not is_usable(row):
+            cells.append(Cell(percent(share), FAINT))
+        else:
+            met = row[f"slo_{k}_met"] if row.get(f"slo_{k}_met") is not None else share >= (slo.required or 0.0)
+            cells.append(Cell(f"{percent(share)} {'✓' if met else '✗'}", GOOD if met else BAD))
+    return Column(f"slo_{k}_attainment", title, "met", tuple(cells), 1)
+
+
+def _flags(rows: Sequence[Mapping[str, Any]]) -> Column:
+    """What makes a row doubtful; a level that did not finish says so first."""
+    cells = []
+    for row in rows:
+        words = [] if is_usable(row) else [str(row.get("state"))]
+        words += [flag for flag in row.get("flags") or () if flag not in words]
+        cells.append(Cell(clean(", ".join(words), 60) if words else "–", BAD if words else FAINT))
+    return Column("flags", "flags", "", tuple(cells), 2, left=True)
+
+
+def notes(sweep: Sweep) -> list[tuple[str, tuple[str, ...]]]:
+    """(level, alerts) of every level that has alerts, with the level named as in a sentence."""
+    made = []
+    for row in sweep.rows:
+        alerts = tuple(clean(alert) for alert in row.get("alerts") or ())
+        if not alerts and not is_usable(row):
+            alerts = (f"{clean(row.get('state'))} after {duration(row.get('total_runtime_s'))}",)
+        if alerts:
+            made.append((sweep.at(sweep.x(row) or 0.0), alerts))
+    return made

@@ -1,0 +1,173 @@
+"""What machines read: the summary as CSV, JSON and Parquet, estimate.json, and the one document of ``--json``.
+
+All JSON is strict: what is not finite becomes null, and everything beyond ASCII is escaped, so that no text from a
+server reaches a terminal that shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.durable import storing, write_atomic
+from gpusize.report.source import EstimateView, ReportSource, Truth, headline, view_estimate
+from gpusize.report.sweep import sweep_of
+from gpusize.report.words import answer
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["dumps", "estimate_document", "flat", "result_document", "strict", "write_outputs", "write_summary"]
+
+DOCUMENT_SCHEMA: Final = 1
+"""Version of the documents' shape; fields are added, never repurposed."""
+
+LIST_SEPARATOR: Final = " | "
+
+
+def strict(value: Any) -> Any:
+    """Plain JSON types: nan and infinities become null, tuples lists, keys texts, paths and times their text."""
+    if value is None or isinstance(value, (bool, str, int, float)):
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, Mapping):
+        return {str(key): strict(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [strict(inner) for inner in value]
+    if hasattr(value, "to_json"):
+        return strict(value.to_json())
+    if hasattr(value, "item"):  # a numpy scalar
+        return strict(value.item())
+    return str(value)
+
+
+def dumps(document: Any) -> str:
+    """Strict JSON text with a line end, two blanks of indent, keys in the document's order."""
+    return json.dumps(strict(document), indent=2, allow_nan=False) + "\n"
+
+
+def flat(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with its list columns joined to texts, for formats that have no lists."""
+    import polars as pl
+
+    lists = [name for name, kind in frame.schema.items() if kind == pl.List]
+    return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(LIST_SEPARATOR) for name in lists)
+
+
+def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: Truth | None = None) -> dict[str, Any]:
+    """The one document of ``--json``.
+
+    Keys: ``schema``, ``gpusize``, ``run``, ``path``, ``answer`` (a sentence or null), ``slos``, ``summary`` (one object
+    per row), ``estimates``, ``truth`` (of a simulated cluster, else null), ``warnings``, ``alerts``.
+    """
+    views = [view_estimate(each) for each in estimates]
+    best = headline(views)
+    rows = source.summary.to_dicts()
+    document = {
+        "schema": DOCUMENT_SCHEMA,
+        "gpusize": source.meta.get("gpusize"),
+        "run": source.meta.get("run"),
+        "path": source.path,
+        "answer": answer(best) if best is not None else None,
+        "slos": [slo.text for slo in sweep_of(source).slos],
+        "summary": rows,
+        "estimates": [_estimate(each) for each in estimates],
+        "truth": truth and asdict(truth),
+        "warnings": list(dict.fromkeys(text for view in views for text in view.warnings)),
+        "alerts": [
+            {"run": row.get("run"), "visit": row.get("visit"), "alerts": row["alerts"]}
+            for row in rows
+            if row.get("alerts")
+        ],
+    }
+    plain: dict[str, Any] = strict(document)
+    return plain
+
+
+def _estimate(estimate: Any) -> Any:
+    """An estimate's own JSON; a view of one is shown by its fields."""
+    return asdict(estimate) if isinstance(estimate, EstimateView) else estimate
+
+
+def estimate_document(
+    estimates: Sequence[Any], truth: Truth | None = None, calc_output: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The contents of ``estimate.json``.
+
+    Args:
+        estimates: as ``gpusize.estimate.estimate`` gives them.
+        truth: what the simulated cluster would really need.
+        calc_output: the sizing calculator's fields (``gpu_estimates``, ``fit_results``, ``calc_data``), which stand
+            beside ours under their own names.
+    """
+    best = headline([view_estimate(each) for each in estimates])
+    document: dict[str, Any] = strict(
+        {
+            "schema": DOCUMENT_SCHEMA,
+            "answer": answer(best) if best is not None else None,
+            "estimates": [_estimate(each) for each in estimates],
+            "truth": truth and asdict(truth),
+            **(calc_output or {}),
+        }
+    )
+    return document
+
+
+def write_summary(frame: pl.DataFrame, out_dir: Path) -> list[Path]:
+    """Write summary.parquet, summary.csv and summary.json; returns the files.
+
+    Raises:
+        StoreError: a file cannot be written.
+    """
+    files = [out_dir / f"summary.{suffix}" for suffix in ("parquet", "csv", "json")]
+    with storing(out_dir):
+        out_dir.mkdir(parents=True, exist_ok=True)
+    parquet = BytesIO()
+    frame.write_parquet(parquet)
+    write_atomic(files[0], parquet.getvalue())
+    write_atomic(files[1], flat(frame).write_csv().encode())
+    write_atomic(files[2], dumps(frame.to_dicts()).encode())
+    return files
+
+
+def write_outputs(
+    source: ReportSource,
+    estimates: Sequence[Any],
+    out_dir: Path,
+    *,
+    plots: bool = True,
+    truth: Truth | None = None,
+    calc_output: Mapping[str, Any] | None = None,
+) -> list[Path]:
+    """Write everything that is derived from a result: summary.*, estimate.json, plots/ and report.html.
+
+    Args:
+        source: a result.
+        estimates: its estimates; without any there is no estimate.json.
+        out_dir: usually the run folder; made when it is missing.
+        plots: whether figures are drawn, for the folder and for the page.
+        truth: as in ``result_document``.
+        calc_output: as in ``estimate_document``.
+
+    Returns:
+        The files, in the order in which they were written.
+
+    Raises:
+        StoreError: a file cannot be written.
+    """
+    from gpusize.report.html import write_html
+    from gpusize.report.plots import figures, save_figures
+
+    written = write_summary(source.summary, out_dir)
+    if estimates:
+        document = estimate_document(estimates, truth, calc_output)
+        write_atomic(out_dir / "estimate.json", dumps(document).encode())
+        written.append(out_dir / "estimate.json")
+    made = figures(source, estimates) if plots else {}
+    written += save_figures(made, out_dir / "plots") if made else []
+    written.append(write_html(source, estimates, out_dir / "report.html", truth=truth, figures=made))
+    return written

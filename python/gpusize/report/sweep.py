@@ -1,0 +1,106 @@
+"""A summary frame as the figures want it: x values, lines through repeats, levels that do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpusize.report.source import ReportSource, SloView, view_slo
+from gpusize.report.text import clean, finite, plain_number
+
+__all__ = ["Sweep", "sweep_of"]
+
+Row = Mapping[str, Any]
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The rows of a summary, each with its place on the x axis.
+
+    ``x`` is concurrency for closed loops and the offered rate, in requests/s, for open ones.
+    """
+
+    rows: tuple[Row, ...]
+    open_loop: bool
+    slos: tuple[SloView, ...]
+    about: str
+
+    @property
+    def x_label(self) -> str:
+        """The name of the x axis, with its unit."""
+        return "offered rate (requests/s)" if self.open_loop else "concurrency (requests in flight)"
+
+    @property
+    def x_unit(self) -> str:
+        """What one step on the x axis is called in a sentence."""
+        return "requests/s" if self.open_loop else "users"
+
+    def x(self, row: Row) -> float | None:
+        """A row's place on the x axis."""
+        return finite(row.get("rate") if self.open_loop else row.get("concurrency"))
+
+    def at(self, x: float) -> str:
+        """A place on the x axis in a sentence: ``1 user``, ``20 requests/s``."""
+        return f"{plain_number(x, 3 if x % 1 else 9)} {'user' if x == 1 and not self.open_loop else self.x_unit}"
+
+    @property
+    def levels(self) -> list[float]:
+        """The distinct x values, ascending, interrupted levels included."""
+        return sorted({x for x in map(self.x, self.rows) if x is not None})
+
+    def points(self, column: str, *, usable: bool = True) -> Points:
+        """(x, value) of every row that has a value; of the usable levels, or of the others."""
+        return sorted(
+            (x, y)
+            for row, x in ((row, self.x(row)) for row in self.rows)
+            if x is not None and (y := finite(row.get(column))) is not None and is_usable(row) == usable
+        )
+
+    def line(self, column: str) -> Points:
+        """(x, mean over repeats), ascending, of the usable levels."""
+        sums: dict[float, list[float]] = {}
+        for x, y in self.points(column):
+            sums.setdefault(x, []).append(y)
+        return [(x, sum(ys) / len(ys)) for x, ys in sorted(sums.items())]
+
+    def attainments(self) -> Iterator[tuple[int, SloView]]:
+        """The SLOs that the summary judges, with the ``k`` of their columns."""
+        for k, slo in enumerate(self.slos):
+            if any(finite(row.get(f"slo_{k}_attainment")) is not None for row in self.rows):
+                yield k, slo
+
+
+def is_usable(row: Row) -> bool:
+    """Whether the level was measured to its end and not voided."""
+    return bool(row.get("state", "done") == "done")
+
+
+def sweep_of(source: ReportSource) -> Sweep:
+    """The sweep behind a result."""
+    rows = tuple(source.summary.to_dicts())
+    open_loop = any(row.get("kind") == "open" for row in rows)
+    # A pooled summary may hold both kinds; an x axis holds one.
+    rows = tuple(row for row in rows if (row.get("kind") == "open") == open_loop)
+    return Sweep(rows, open_loop, _slos(source, rows), about(source.meta))
+
+
+def _slos(source: ReportSource, rows: Sequence[Row]) -> tuple[SloView, ...]:
+    """The SLOs of the summary's columns: by the texts that it holds, else those that the result names."""
+    texts: list[SloView] = []
+    while rows and (text := rows[0].get(f"slo_{len(texts)}")):
+        texts.append(view_slo(str(text)))
+    return tuple(texts) or tuple(view_slo(slo) for slo in source.slos)
+
+
+def about(meta: Mapping[str, Any]) -> str:
+    """One line that says what was measured: model, target, GPUs."""
+    targets: Sequence[Any] = meta.get("targets") or ()
+    target = targets[0] if targets and isinstance(targets[0], Mapping) else {}
+    parts = [target.get("model"), "simulated cluster" if target.get("simulated") else target.get("url")]
+    gpus = finite(target.get("gpus"))
+    if gpus is not None:
+        parts.append(f"{gpus:g} GPU{'' if gpus == 1 else 's'} tested")
+    parts.append(meta.get("run"))
+    return clean(" · ".join(clean(part, 80) for part in parts if part), 160)

@@ -1,0 +1,193 @@
+"""The summary and the estimates on a terminal.
+
+Tables adapt to the width: columns leave in order of importance, and a line says which. Without a terminal there are no
+escapes and, unless ``COLUMNS`` says otherwise, all columns; without UTF-8 there are no marks beyond ASCII.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from gpusize.report.columns import BAD, FAINT, GOOD, Column, notes, summary_columns
+from gpusize.report.source import EstimateView, ReportSource, Truth, each_slo, headline, view_estimate
+from gpusize.report.sweep import sweep_of
+from gpusize.report.text import number, plain_number
+from gpusize.report.words import answer, capacity_text, interval_text, method_text, next_text, remark, truth_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group, RenderableType
+    from rich.table import Table
+
+__all__ = ["estimate_panel", "make_console", "print_estimates", "print_summary", "summary_table"]
+
+_STYLES: Final = {GOOD: "green", BAD: "bold red", FAINT: "dim", "": ""}
+_WIDE: Final = 160
+"""Columns of an output that is no terminal: a file or a pipe has no width to fit."""
+
+_ASCII: Final = str.maketrans(
+    dict(zip("\u2713\u2717\u2013\u2026\u00b5\u00d7\u00b2\u2022\u00b7\u2191\u2192", "+x-~ux2*-^>", strict=True))
+)
+"""What stands for our own marks where the output takes ASCII only."""
+
+
+def make_console(file: IO[str] | None = None, *, width: int | None = None) -> Console:
+    """A console for ``file`` (standard output by default) that never interprets markup or emoji codes in text."""
+    from rich.console import Console
+
+    out = sys.stdout if file is None else file
+    if width is None and not out.isatty() and "COLUMNS" not in os.environ:
+        width = _WIDE
+    return Console(file=out, width=width, markup=False, emoji=False, highlight=False)
+
+
+def summary_table(source: ReportSource, console: Console) -> Table:
+    """The summary as a table that fits the console's width, with what was left out as its caption."""
+    columns = summary_columns(sweep_of(source))
+    dropped: list[Column] = []
+    table = _table(columns, console)
+    while _width(table, console) > console.width and any(column.rank for column in columns):
+        least = max(columns, key=lambda column: column.rank)
+        columns.remove(least)
+        dropped.append(least)
+        table = _table(columns, console)
+    if dropped:
+        names = ", ".join(f"{each.title} {each.unit.split()[0] if each.unit else ''}".strip() for each in dropped)
+        table.caption = _plain(console, f"not shown for lack of width: {names}")
+        table.caption_style = "dim"
+        table.caption_justify = "left"
+    return table
+
+
+def _table(columns: Sequence[Column], console: Console) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        header = Text(_plain(console, column.title))
+        header.append(f"\n{_plain(console, column.unit)}", style="not bold dim")
+        table.add_column(header, justify="left" if column.left else "right", no_wrap=not column.left)
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*(Text(_plain(console, cell.text), style=_STYLES[cell.tone]) for cell in cells))
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(width=10_000), table).maximum
+
+
+def _plain(console: Console, text: str) -> str:
+    return text if console.encoding.startswith("utf") else text.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+def print_summary(source: ReportSource, console: Console) -> None:
+    """Print the summary table, the SLOs that its marks stand for, and the alerts of its levels."""
+    from rich.text import Text
+
+    sweep = sweep_of(source)
+    if sweep.about:
+        console.print(Text(_plain(console, sweep.about), style="dim"))
+    console.print(summary_table(source, console))
+    for k, slo in sweep.attainments():
+        which = f" {k + 1}" if len(sweep.slos) > 1 else ""
+        console.print(Text(_plain(console, f"SLO{which}: {slo.text}"), style="dim"))
+    for level, alerts in notes(sweep):
+        for alert in alerts:
+            line = Text(_plain(console, f"! {level}: "), style="bold yellow")
+            line.append(_plain(console, alert), style="not bold")
+            console.print(line)
+
+
+def estimate_panel(estimates: Sequence[Any], console: Console, truth: Truth | None = None) -> RenderableType:
+    """The answer in one sentence, then what it rests on; both methods side by side; the truth where it is known."""
+    from rich import box
+    from rich.panel import Panel
+    from rich.text import Text
+
+    views = [view_estimate(each) for each in estimates]
+    best = headline(views)
+    if best is None:
+        return Text("No estimate was asked for.", style="dim")
+    body = _body(best, views, console, truth)
+    style = "green" if best.answered and not best.outside_tested_range else "yellow"
+    return Panel(
+        body,
+        title=Text("estimate", style="bold"),
+        title_align="left",
+        border_style=style,
+        padding=(0, 1),
+        box=box.ROUNDED if console.encoding.startswith("utf") else box.ASCII,
+    )
+
+
+def _body(best: EstimateView, views: Sequence[EstimateView], console: Console, truth: Truth | None) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    def said(text: str, style: str = "") -> Text:
+        return Text(_plain(console, text), style=style)
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column()
+    rows = [("capacity", capacity_text(best)), ("interval", interval_text(best)), ("method", method_text(best))]
+    if best.answered:
+        rows += [("why", best.reason), *(("assumes", f"• {each}") for each in best.assumptions)]
+    rows += [("weakens it", f"• {each}") for each in best.warnings]
+    rows += [("measure next", next_text(best)), ("true answer", truth_text(best, truth))]
+    previous = ""
+    for name, text in rows:
+        if text:
+            emphasis = "yellow" if name == "weakens it" else "bold" if name == "true answer" else ""
+            facts.add_row(said("" if name == previous else name), said(text, emphasis))
+            previous = name
+    parts: list[RenderableType] = [said(answer(best), "bold"), Text(""), facts]
+    if len(views) > 1 or best.per_slo:
+        parts += [Text(""), _methods(views, console)]
+    return Group(*parts)
+
+
+def _methods(views: Sequence[EstimateView], console: Console) -> Group:
+    """Every method's answer to every SLO, and below it what is to be said about one of them."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts = each_slo(views)
+    columns = {
+        "method": [each.method for each in parts],
+        "SLO": [each.slo for each in parts] if len({each.slo for each in parts}) > 1 else [],
+        "GPUs": [plain_number(each.gpus, 9) for each in parts],
+        "interval": [interval_text(each) for each in parts],
+        "unrounded": [number(each.gpus_raw) for each in parts],
+        "capacity (users)": [plain_number(each.capacity) for each in parts],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    if "SLO" in shown and console.width < 100:
+        del shown["unrounded"]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    for name in shown:
+        figure = name in ("GPUs", "unrounded", "capacity (users)")
+        table.add_column(name, justify="right" if figure else "left", no_wrap=name in ("method", "GPUs", "interval"))
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*(Text(_plain(console, cell)) for cell in row))
+    named = "SLO" in shown
+    remarks = [
+        Text(_plain(console, f"{each.method}{f', {each.slo}' if named else ''}: {remark(each)}"), style="dim")
+        for each in parts
+        if remark(each)
+    ]
+    return Group(table, *remarks)
+
+
+def print_estimates(estimates: Sequence[Any], console: Console, truth: Truth | None = None) -> None:
+    """Print the panel of ``estimate_panel``."""
+    console.print(estimate_panel(estimates, console, truth))

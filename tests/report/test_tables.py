@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gpusize.report.source import Truth
+from gpusize.report.tables import make_console, print_estimates, print_summary
+from tests.report.results import SLO, Source, console, crossing, frame, interrupted, row, slope, sweep
+
+
+def summary(source: Source, width: int, encoding: str = "utf-8") -> str:
+    out, raw = console(width, encoding)
+    print_summary(source, out)
+    return raw.getvalue().decode(encoding)
+
+
+def estimates(*given: Any, width: int = 80, truth: Truth | None = None) -> str:
+    out, raw = console(width)
+    print_estimates(given, out, truth)
+    return raw.getvalue().decode()
+
+
+def words(text: str) -> str:
+    """The text without frames and line breaks."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_no_line_is_wider_than_the_console(width: int) -> None:
+    source = sweep(interrupted())
+    assert max(map(len, summary(source, width).splitlines())) <= width
+    text = estimates(slope(), crossing(), width=width, truth=Truth(80, 10.0))
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_eighty_columns_keep_what_matters_and_name_the_rest() -> None:
+    text = summary(sweep(), 80)
+    line = next(each for each in text.splitlines() if each.strip().startswith("8 "))
+    assert line.split()[:5] == ["8", "1,234", "1.26", "6.33", "7.91"]
+    assert "99.0% ✓" in line
+    assert "not shown for lack of width: ITL p50, TTFT p50" in words(text)
+
+
+def test_wide_table_has_every_column_in_its_own_unit() -> None:
+    text = summary(sweep(), 160)
+    head = text.splitlines()[1:3]
+    assert head[0].split() == (
+        ["level", "n", "achieved"] + ["runtime"] * 3 + ["TTFT"] * 2 + ["ITL"] * 2 + ["output", "errors", "SLO"]
+    )
+    assert re.findall(r"p\d\d m?s", head[1]) == ["p50 s", "p95 s", "p99 s", "p50 s", "p95 s", "p50 ms", "p95 ms"]
+    first = text.splitlines()[4].split()
+    assert first[:4] == ["1", "1,234", "0.310", "3.23"]
+    assert "not shown" not in text
+
+
+def test_marks_follow_the_summary_and_interrupted_levels_have_none() -> None:
+    lines = {line.split()[0]: line for line in summary(sweep(interrupted()), 120).splitlines() if line.split()}
+    assert "40.0% ✗" in lines["16"]
+    assert "✗" not in lines["64"]
+    assert "interrupted" in lines["64"]
+
+
+def test_without_a_terminal_there_is_no_escape_and_hostile_text_is_harmless() -> None:
+    text = summary(sweep(interrupted()), 160)
+    assert "\x1b" not in text
+    assert "\x9b" not in text
+    assert '! 64 users: red <script>alert(1)</script> [bold]big[/bold] & "quoted" $x^2$' in words(text)
+
+
+def test_on_a_terminal_only_our_own_colours_reach_it() -> None:
+    out = Console(
+        file=io.StringIO(), force_terminal=True, color_system="standard", width=160, markup=False, emoji=False
+    )
+    print_summary(sweep(interrupted()), out)
+    assert isinstance(out.file, io.StringIO)
+    shown = out.file.getvalue()
+    assert "\x1b[1;31m" in shown
+    assert "\x1b[31mred" not in shown
+    assert "owned" not in shown
+    assert "[bold]big[/bold]" in shown
+
+
+def test_ascii_output_has_no_other_marks() -> None:
+    text = summary(sweep(interrupted()), 100, "ascii")
+    assert "99.0% +" in text
+    assert "40.0% x" in text
+
+
+def test_output_that_is_no_terminal_is_wide_unless_columns_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    file = io.StringIO()
+    assert make_console(file).width == 160
+    monkeypatch.setenv("COLUMNS", "72")
+    assert make_console(file).width == 72
+
+
+def test_open_loop_shows_offered_and_achieved() -> None:
+    rows = [row(r, 0.1, kind="open", achieved_rate=min(r, 40.0), tokens=False) for r in (20.0, 80.0)]
+    text = summary(Source(frame(rows)), 120)
+    assert re.search(r"^\s+80\s+1,234\s+80\.0\s+40\.0\s+80\.0\s+100\s+110", text, re.MULTILINE)
+    assert "p95 ms" in text
+    assert "TTFT" not in text
+
+
+def test_a_summary_of_no_rows_is_still_a_table() -> None:
+    assert "level" in summary(Source(frame([row(1, 1.0)]).clear()), 80)
+
+
+def test_the_answer_comes_first_and_the_rest_explains_it() -> None:
+    text = estimates(slope(), crossing(), truth=Truth(82, 9.75), width=100)
+    assert text.splitlines()[1].strip("│ ") == f"76 GPUs for 100 users at {SLO}"
+    said = words(text)
+    assert "10.6 users on the 8 GPUs tested (inside the tested range)" in said
+    assert "3.03 s + 0.657 s × concurrency, R² 0.995" in said
+    assert "weakens it • only 8 requests at level 1" in said
+    assert "measure next 10, 13 users" in said
+    assert (
+        "82 GPUs, by the simulated cluster's own model (9.75 users on the GPUs tested); the estimate is 6 too few"
+        in said
+    )
+    assert re.search(r"slope 76 75\.4 10\.6 crossing 94 50 to 100 GPUs 93\.7 8\.54", said)
+
+
+@pytest.mark.parametrize(
+    "truth, shown",
+    [
+        (Truth(76), "76 GPUs, by the simulated cluster's own model; the estimate agrees"),
+        (Truth(70, note="in virtual time"), "70 GPUs, in virtual time; the estimate is 6 too many"),
+        (Truth(None), "no number of GPUs is enough, by the simulated cluster's own model"),
+    ],
+)
+def test_the_truth_is_compared_with_the_estimate(truth: Truth, shown: str) -> None:
+    assert f"true answer {shown}" in words(estimates(slope(), truth=truth, width=120))
+
+
+def test_a_withheld_answer_gives_its_reason() -> None:
+    text = words(estimates(slope(p95_s=[3.0] * 6)))
+    assert f"No GPU count for 100 users at {SLO}: " in text
+    reason = slope(p95_s=[3.0] * 6).reason
+    assert reason is not None
+    assert reason in text
+    assert "assumes" not in text
+
+
+def test_the_first_method_with_an_answer_is_the_headline() -> None:
+    text = estimates(slope(p95_s=[3.0] * 6), crossing(), width=120)
+    assert text.splitlines()[1].strip("│ ") == f"94 GPUs for 100 users at {SLO}"
+    assert "interval 50 to 100 GPUs" in words(text)
+
+
+def test_several_slos_are_shown_one_by_one() -> None:
+    parts = (slope(), slope(slo="p95 ttft <= 1s", gpus=12))
+    text = words(estimates(slope(per_slo=parts), width=120))
+    assert re.search(r"slope p95 runtime <= 10s 76 75\.4 10\.6 slope p95 ttft <= 1s 12 ", text)
+
+
+def test_reasons_of_several_slos_stand_below_the_table_and_name_their_slo_once() -> None:
+    share = "share ok >= 99%"
+    missing = slope(slo=share, gpus=None, gpus_raw=None, capacity_concurrency=None, reason="no line fits shares")
+    joined = slope(slo=share, gpus=None, reason=f"{share}: no line fits shares", per_slo=(slope(), missing))
+    text = words(estimates(joined))
+    assert f"No GPU count for 100 users at {share}: no line fits shares " in text
+    assert text.endswith(f"slope, {share}: no line fits shares")
+
+
+def test_extrapolation_is_named() -> None:
+    text = words(estimates(slope(outside_tested_range=True)))
+    assert "outside the tested range: an extrapolation" in text
+
+
+def test_no_estimates() -> None:
+    assert "No estimate was asked for" in estimates()
