@@ -69,8 +69,5 @@ class SimServer:
 def simulate(config: str, load: str) -> tuple[RecordBatches, str]:
     """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary."""
 
-def smallest_gpus(config: str, load: str, slo: str, seeds: list[int], max_gpus: int) -> str:
-    """The smallest number of GPUs with which ``load`` meets ``slo``; JSON with ``gpus`` and every size ``tried``."""
-
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
     """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""

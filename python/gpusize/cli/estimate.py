@@ -1,0 +1,62 @@
+"""``gpusize estimate``: answers from what was measured; sends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = """[bold]Examples[/bold]
+
+  gpusize estimate runs/20261120T210312Z-7f3a9c --users 250 --slo 'p95 runtime <= 6s'
+
+  gpusize estimate runs/ --label gpu=H200 --users 250 --slo 'p99 ttft <= 500ms' --json"""
+
+QUESTION = "Question"
+RUNS = "Which runs"
+
+
+def command(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, or a folder of runs; equal levels are pooled as repeats.")
+    ],
+    users: Annotated[
+        float | None, typer.Option(help="Requests in flight to size for.", rich_help_panel=QUESTION)
+    ] = None,
+    slo: Annotated[
+        list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
+    ] = None,
+    method: Annotated[str, typer.Option(help="slope, crossing or all.", rich_help_panel=QUESTION)] = "all",
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs that were tested, where the run does not say.", rich_help_panel=QUESTION)
+    ] = None,
+    gpus_per_replica: Annotated[
+        int, typer.Option(help="GPUs come in multiples of this.", rich_help_panel=QUESTION)
+    ] = 1,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Only runs labelled KEY=VALUE; repeatable.", rich_help_panel=RUNS)
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What may differ between runs: targets, models or dataset; repeatable.", rich_help_panel=RUNS
+        ),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a level is flagged.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> int:
+    """Estimate the GPU count from earlier runs. No load is sent."""
+    from gpusize.answer import judge
+    from gpusize.assemble import labels_of
+    from gpusize.cli.shared import conclude, print_json, print_result
+    from gpusize.result import open_run
+
+    result = open_run(runs, labels=labels_of(label)).asking(users, slo or None)
+    estimates = result.estimates(method=method, gpus=gpus, gpus_per_replica=gpus_per_replica, allow=allow or ())
+    if json:
+        print_json(result, estimates)
+    else:
+        print_result(result, estimates)
+    return conclude(judge(result, estimates, strict=strict))

@@ -1,0 +1,190 @@
+"""``gpusize run``: measure, summarise, estimate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EPILOG = """[bold]Examples[/bold]
+
+  gpusize run     [dim]# a simulated cluster of two GPUs, in about a minute[/dim]
+
+  gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --concurrencies 1,2,4,8,16,32 --passes 2
+  --gpus 8 --users 100 --slo 'p95 runtime <= 10s'
+
+  gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --rates 5,10,20 --duration 60s
+  --slo 'p99 ttft <= 500ms'
+
+  gpusize run --config sweep.toml --label gpu=H200 --append"""
+
+TARGET = "Target"
+REQUEST = "Requests"
+DATASET = "Dataset"
+LOAD = "Load"
+QUESTION = "Question"
+OUTPUT = "Output"
+
+
+def command(
+    url: Annotated[
+        str | None,
+        typer.Option(help="Address of the target; without it a simulated cluster is started.", rich_help_panel=TARGET),
+    ] = None,
+    api: Annotated[
+        str | None,
+        typer.Option(help="openai-chat, openai-completions, generic, nat; else guessed.", rich_help_panel=TARGET),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the model to ask for.", rich_help_panel=TARGET)] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs that stand behind the target.", rich_help_panel=TARGET)] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(help="'Name: value'; secrets as env:VARIABLE or file:PATH; repeatable.", rich_help_panel=TARGET),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Variable that holds the API key.", rich_help_panel=TARGET)
+    ] = None,
+    cacert: Annotated[
+        str | None, typer.Option(help="PEM file of authorities to trust.", rich_help_panel=TARGET)
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Accept any certificate; the report says so.", rich_help_panel=TARGET),
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(help="Bound on one request; 5m.", rich_help_panel=TARGET)] = None,
+    connect_timeout: Annotated[
+        str | None, typer.Option(help="Bound on connecting; 5s.", rich_help_panel=TARGET)
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="HTTP method; POST.", rich_help_panel=REQUEST)] = None,
+    stream: Annotated[
+        bool | None, typer.Option("--stream/--no-stream", help="Ask for a stream of events.", rich_help_panel=REQUEST)
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Bound on generated tokens.", rich_help_panel=REQUEST)] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.", rich_help_panel=REQUEST)] = None,
+    extra_body: Annotated[
+        str | None, typer.Option(help="More members of the body, as JSON.", rich_help_panel=REQUEST)
+    ] = None,
+    body_template: Annotated[
+        str | None, typer.Option(help="Body with placeholders, as text or a file.", rich_help_panel=REQUEST)
+    ] = None,
+    content_type: Annotated[
+        str | None, typer.Option(help="Of the body; application/json.", rich_help_panel=REQUEST)
+    ] = None,
+    response: Annotated[
+        list[str] | None,
+        typer.Option(help="How to read answers, as content=/text; repeatable.", rich_help_panel=REQUEST),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Rows to send: JSON, JSONL, CSV, TSV or Parquet.", rich_help_panel=DATASET)
+    ] = None,
+    dataset_key: Annotated[str | None, typer.Option(help="The field to send.", rich_help_panel=DATASET)] = None,
+    dataset_format: Annotated[
+        str | None, typer.Option(help="Where the suffix does not tell.", rich_help_panel=DATASET)
+    ] = None,
+    dataset_id_key: Annotated[
+        str | None, typer.Option(help="The field with a row's id; id.", rich_help_panel=DATASET)
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="One text to send, instead of a dataset.", rich_help_panel=DATASET)
+    ] = None,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Send the rows in a seeded random order.", rich_help_panel=DATASET)
+    ] = False,
+    concurrencies: Annotated[
+        str | None, typer.Option(help="Requests in flight, one level each: 1,2,4,8.", rich_help_panel=LOAD)
+    ] = None,
+    rates: Annotated[
+        str | None, typer.Option(help="Requests per second, one level each.", rich_help_panel=LOAD)
+    ] = None,
+    process: Annotated[
+        str | None, typer.Option(help="Arrivals at a rate: poisson or constant.", rich_help_panel=LOAD)
+    ] = None,
+    passes: Annotated[
+        int | None, typer.Option(help="Requests per level, as a multiple of the concurrency.", rich_help_panel=LOAD)
+    ] = None,
+    count: Annotated[int | None, typer.Option(help="Requests per level.", rich_help_panel=LOAD)] = None,
+    duration: Annotated[str | None, typer.Option(help="Time per level, as 60s.", rich_help_panel=LOAD)] = None,
+    warmup: Annotated[
+        str | None, typer.Option(help="Start of a level that does not count; else found.", rich_help_panel=LOAD)
+    ] = None,
+    think: Annotated[
+        str | None, typer.Option(help="Pause between answer and next request.", rich_help_panel=LOAD)
+    ] = None,
+    drain: Annotated[
+        str | None, typer.Option(help="For requests in flight at Ctrl-C; 1s.", rich_help_panel=LOAD)
+    ] = None,
+    max_error_rate: Annotated[
+        float | None,
+        typer.Option(help="Share of failures a level survives; 0 with passes, else 0.01.", rich_help_panel=LOAD),
+    ] = None,
+    connections: Annotated[
+        int | None, typer.Option(help="Most connections at a rate; 256.", rich_help_panel=LOAD)
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option(help="Due requests that may wait at a rate; 10000.", rich_help_panel=LOAD)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Key of all draws; 1.", rich_help_panel=LOAD)] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that send; 1.", rich_help_panel=LOAD)] = None,
+    users: Annotated[
+        float | None, typer.Option(help="Requests in flight to size for.", rich_help_panel=QUESTION)
+    ] = None,
+    slo: Annotated[
+        list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
+    ] = None,
+    strict: Annotated[
+        bool | None, typer.Option("--strict", help="Exit 1 when a level is flagged.", rich_help_panel=QUESTION)
+    ] = None,
+    out: Annotated[str | None, typer.Option(help="The folder of runs; runs.", rich_help_panel=OUTPUT)] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE, to tell runs apart; repeatable.", rich_help_panel=OUTPUT)
+    ] = None,
+    append: Annotated[
+        bool | None,
+        typer.Option("--append", help="Estimate from the earlier runs in --out as well.", rich_help_panel=OUTPUT),
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with a run that died.", rich_help_panel=OUTPUT)] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Options from TOML, YAML, JSON or a run's run.json.", rich_help_panel=OUTPUT)
+    ] = None,
+    json: Annotated[
+        bool | None, typer.Option("--json", help="One JSON document on standard output.", rich_help_panel=OUTPUT)
+    ] = None,
+    quiet: Annotated[bool | None, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)] = None,
+    plots: Annotated[
+        bool | None, typer.Option("--plots/--no-plots", help="Draw the figures.", rich_help_panel=OUTPUT)
+    ] = None,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT)] = False,
+) -> int:
+    """Send load to a target level by level, keep every record, and estimate the GPU count."""
+    given = dict(locals())
+    order = "shuffled" if given.pop("shuffle") else None
+    for name in ("config", "resume", "_debug"):
+        given.pop(name)
+    return _run({**given, "order": order}, config, resume)
+
+
+def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int:
+    from gpusize.answer import judge
+    from gpusize.assemble import assembled, read_options
+    from gpusize.cli.shared import conclude, note, print_json, print_result
+    from gpusize.report.live import LiveProgress
+    from gpusize.runner import execute
+
+    options, notes = read_options(config, given, resume)
+    quiet = bool(options.get("quiet"))
+    with assembled(options, command=["gpusize", *sys.argv[1:]], resume=resume) as ready:
+        for text in () if quiet else (*notes, *ready.notes):
+            note(text)
+        with LiveProgress(quiet=quiet) as live:
+            result = execute(
+                ready.request, progress=lambda e: live.update(e.position - 1, e.total, e.setting, e.progress)
+            )
+    estimates = result.estimates() if result.can_estimate else []
+    page = result.report(plots=options.get("plots", True))
+    if options.get("json"):
+        print_json(result, estimates)
+    else:
+        print_result(result, estimates, [result.path, page])
+    return conclude(judge(result, estimates, strict=bool(options.get("strict"))))

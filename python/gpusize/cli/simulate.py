@@ -1,0 +1,64 @@
+"""``gpusize simulate``: the simulated cluster by itself."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+EPILOG = """[bold]Examples[/bold]
+
+  gpusize simulate --gpus 4 --port 8000
+
+  gpusize simulate --fail-rate 0.01 --stall 1s --seed 7"""
+
+CLUSTER = "Cluster"
+FAULTS = "Faults"
+
+
+def command(
+    gpus: Annotated[int | None, typer.Option(help="GPUs; 2 by default.", rich_help_panel=CLUSTER)] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the model.", rich_help_panel=CLUSTER)] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Sequences at once per GPU.", rich_help_panel=CLUSTER)] = None,
+    output_tokens: Annotated[
+        int | None, typer.Option(help="Answers of exactly so many tokens.", rich_help_panel=CLUSTER)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same answers.", rich_help_panel=CLUSTER)
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="The cluster's configuration as JSON; the options win.", rich_help_panel=CLUSTER)
+    ] = None,
+    fail_rate: Annotated[
+        float | None, typer.Option(help="Share answered with status 500.", rich_help_panel=FAULTS)
+    ] = None,
+    reset_rate: Annotated[float | None, typer.Option(help="Share reset halfway.", rich_help_panel=FAULTS)] = None,
+    malformed: Annotated[float | None, typer.Option(help="Share with a broken answer.", rich_help_panel=FAULTS)] = None,
+    stall: Annotated[
+        str | None, typer.Option(help="Freeze all GPUs once for so long, as 1s.", rich_help_panel=FAULTS)
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 0,
+    json_ready: Annotated[
+        bool,
+        typer.Option("--json-ready", help="Print one JSON line when it is up, and end when standard input does."),
+    ] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Serve a simulated GPU cluster over HTTP until Ctrl-C: the OpenAI APIs, /generate, /health, /metrics."""
+    from gpusize.simulate import cluster_config, serve
+
+    config = cluster_config(
+        cluster,
+        gpus=gpus,
+        model=model,
+        max_batch=max_batch,
+        output_tokens=output_tokens,
+        seed=seed,
+        fail_rate=fail_rate,
+        reset_rate=reset_rate,
+        malformed_rate=malformed,
+        stall=stall,
+    )
+    serve(config, host, port, out=sys.stdout, questions=sys.stdin if json_ready else None)

@@ -1,0 +1,182 @@
+"""The Rust engine with types: what ``gpusize._core`` takes and gives as JSON, as Python dictionaries of known shape.
+
+The shapes are those of ``docs/reference/engine.md``; times are integer nanoseconds on the engine's clock.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import warnings
+from typing import TYPE_CHECKING, Any, Self, TypedDict, cast
+
+from gpusize.errors import EnvironmentLacks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import ModuleType
+
+    import polars as pl
+
+    from gpusize import _core
+
+__all__ = ["Engine", "EngineLevel", "LevelOutcome", "ProbeRecord", "Progress", "build_profile", "core", "monotonic_ns"]
+
+
+class Progress(TypedDict):
+    """A level as it stands."""
+
+    state: str
+    elapsed_ns: int
+    due: int
+    sent: int
+    done: int
+    ok: int
+    failed: dict[str, int]
+    in_flight: int
+    p50_ns: int | None
+    p95_ns: int | None
+    lateness_p99_ns: int | None
+    rate: float
+    cpu_share: float
+    connects: int
+
+
+class LevelError(TypedDict):
+    """One distinct failure of a level; records point at it by ``id``."""
+
+    id: int
+    outcome: str
+    status: int | None
+    message: str
+    count: int
+
+
+class LevelOutcome(TypedDict):
+    """A level that has ended."""
+
+    visit: int
+    stop_reason: str
+    start_ns: int
+    close_ns: int
+    end_ns: int
+    due: int
+    sent: int
+    outcomes: dict[str, int]
+    rows: int
+    connects: int
+    reconnects: int
+    cpu_ns: int
+    workers: int
+    residence_ns: int | None
+    parts: list[str]
+    write_error: str | None
+    errors: list[LevelError]
+    histograms: dict[str, list[list[int]]]
+
+
+class ProbeRecord(TypedDict):
+    """The one request that is sent before a sweep; ``message``: what failed, in the server's or the system's words."""
+
+    outcome: str
+    status: int | None
+    message: str | None
+    service_ns: int | None
+
+
+@functools.cache
+def core() -> ModuleType:
+    """The extension module; warns, once, of a debug build: its numbers are not worth having.
+
+    Raises:
+        EnvironmentLacks: it was not built for this interpreter.
+    """
+    try:
+        from gpusize import _core
+    except ImportError as error:
+        raise EnvironmentLacks(
+            f"the compiled part of gpusize cannot be loaded ({error})",
+            "gpusize._core",
+            "install gpusize again: pip install .",
+        ) from error
+    if _core.BUILD_PROFILE != "release":
+        text = f"gpusize._core is a {_core.BUILD_PROFILE} build, many times slower: measure with a release build"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    return _core
+
+
+def build_profile() -> str:
+    """The cargo profile that built the extension: ``release``, or ``debug``, of which it warns."""
+    return str(core().BUILD_PROFILE)
+
+
+def monotonic_ns() -> int:
+    """The engine's clock, in nanoseconds."""
+    return int(core().monotonic_ns())
+
+
+class EngineLevel:
+    """One queued, running or finished visit of a level."""
+
+    def __init__(self, level: _core.Level, visit: int) -> None:
+        self._level = level
+        self.visit = visit
+
+    def poll(self) -> Progress:
+        """The level as it stands; cheap enough for ten times a second."""
+        return cast("Progress", json.loads(self._level.poll()))
+
+    def stop(self, drain_ns: int) -> None:
+        """Send nothing new; requests in flight have ``drain_ns`` and are then cancelled and recorded."""
+        self._level.stop(drain_ns)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until every request has its record and every part is on disk. False when the time ran out."""
+        return self._level.wait(timeout_s)
+
+    def outcome(self) -> LevelOutcome:
+        """What happened; only after ``wait`` has returned True."""
+        outcome = cast("LevelOutcome", json.loads(self._level.outcome()))
+        # The engine names parts as they lie in the plan's ``dir``, which is the level's ``records``.
+        outcome["parts"] = [f"records/{part.rpartition('/')[2]}" for part in outcome["parts"]]
+        return outcome
+
+    def frame(self) -> pl.DataFrame | None:
+        """The records still in memory, or None when they outgrew it and are on disk only."""
+        import polars as pl
+
+        batches = self._level.rows()
+        return None if batches is None else pl.DataFrame(batches)
+
+
+class Engine:
+    """Workers and connections to one target; they live across levels. A context manager."""
+
+    def __init__(
+        self,
+        target: Mapping[str, Any],
+        segments: Sequence[Mapping[str, Any]],
+        rows: list[list[bytes]],
+        *,
+        workers: int = 1,
+    ) -> None:
+        session = core().Session
+        self._session: _core.Session = session(json.dumps(target), json.dumps(list(segments)), rows, workers=workers)
+
+    def queue(self, plan: Mapping[str, Any]) -> EngineLevel:
+        """Queue one level (a LevelPlan). It starts when the one before it has closed; the call returns at once."""
+        return EngineLevel(self._session.level(json.dumps(plan)), int(plan["visit"]))
+
+    def probe(self) -> ProbeRecord:
+        """Send the first row once, outside every level."""
+        return cast("ProbeRecord", json.loads(self._session.probe()))
+
+    def close(self) -> None:
+        """Close the connections and end the workers; safe to call twice."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

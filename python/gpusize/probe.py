@@ -1,0 +1,72 @@
+"""One request before the sweep: a target that does not answer is told in one line, before anything is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpusize.errors import TargetError
+from gpusize.textio import shown
+from gpusize.units import format_duration
+
+if TYPE_CHECKING:
+    from gpusize.engine import Engine, ProbeRecord
+    from gpusize.target import Target
+
+__all__ = ["probe"]
+
+MESSAGE_CHARS: Final = 300
+
+
+def probe(engine: Engine, target: Target) -> ProbeRecord:
+    """Send the dataset's first row once, outside every level.
+
+    Raises:
+        TargetError: the sweep could not count the answer; with the server's own words, bounded and harmless.
+    """
+    record = engine.probe()
+    if record["outcome"] == "ok":
+        return record
+    what, todo = _complaint(record, target)
+    raise TargetError(what, target.url, todo)
+
+
+def _complaint(record: ProbeRecord, target: Target) -> tuple[str, str]:
+    """What was wrong with the first answer, and what to do about it."""
+    said = _words(record)
+    status = record["status"]
+    match record["outcome"]:
+        case "connect_error":
+            return f"cannot connect{said}", "is the server running, and is the address right?"
+        case "tls_error":
+            return f"the TLS handshake failed{said}", "name its authority with --cacert, or accept any with --insecure"
+        case "timeout":
+            bounds = (
+                f"{format_duration(target.connect_timeout_s)} to connect, {format_duration(target.timeout_s)} in all"
+            )
+            return f"no answer to the first request in time ({bounds}){said}", "raise --timeout or --connect-timeout"
+        case "http_error":
+            return f"the first request was answered with status {status}{said}", _advice(status, target)
+        case "api_error":
+            return f"the first request was answered with an error{said}", "see the server's documentation"
+        case "truncated":
+            return f"the first answer ended too early{said}", f"does this address speak the {target.api} API?"
+        case _:
+            return f"the first answer cannot be read{said}", f"does this address speak the {target.api} API?"
+
+
+def _words(record: ProbeRecord) -> str:
+    """What the server, or the system, said: one line, bounded, without control characters."""
+    words = " ".join((record["message"] or "").split())
+    return f": {shown(words, MESSAGE_CHARS)}" if words else ""
+
+
+def _advice(status: int | None, target: Target) -> str:
+    if status in (401, 403):
+        return "does it want a key? name its variable with --api-key-env"
+    if status in (404, 405):
+        return f"is this the path of the {target.api} API, and does the model exist there?"
+    if status in (400, 422):
+        return "does the server want other fields? see --api, --model, --body-template"
+    if status == 429:
+        return "the server limits requests: a sweep would measure its limit"
+    return "see the server's log"

@@ -1,0 +1,119 @@
+"""What a run that died has left behind: its closed parts become a level of state ``partial``."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from gpusize.durable import fsync_path, storing
+from gpusize.store import level_dirs, open_level_dirs, read_level
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpusize.store import RunStore
+
+__all__ = ["finished_steps", "recover"]
+
+_TORN = ".torn"
+
+
+def recover(store: RunStore) -> list[Path]:
+    """Commit the levels that a crash left open, as ``partial``, and return their folders.
+
+    A part whose end never reached the disk is kept beside the others under a name that readers pass over; a level
+    that was only queued holds nothing and goes.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    recovered = []
+    for path in open_level_dirs(store.path):
+        visit = int(path.name.removeprefix(".").removesuffix(".open"))
+        if (path / "records").is_dir():
+            if store.discard_if_empty(visit):
+                continue
+        elif not any(path.iterdir()):
+            with storing(path):
+                path.rmdir()
+            continue
+        recovered.append(store.commit_level(visit, _partial_level(path), {}))
+    return recovered
+
+
+def finished_steps(path: Path) -> set[int]:
+    """The positions in ``run.json``'s ``levels`` that need no further visit.
+
+    A level that a failure voided is finished too: the failure is what was measured.
+    """
+    levels = (read_level(entry) for entry in level_dirs(path))
+    return {int(level["step"]) for level in levels if level["state"] in ("done", "interrupted") and "step" in level}
+
+
+def _partial_level(path: Path) -> dict[str, Any]:
+    noted: dict[str, Any] = {}
+    if (path / "level.json").is_file():
+        noted = read_level(path)
+    parts, torn = _sort_parts(path)
+    alerts = ["the run ended before this level did; what had been written by then is kept and not used for estimates"]
+    if torn:
+        alerts.append(f"{len(torn)} part(s) were cut off and cannot be read: {', '.join(torn)}")
+    kept = {"setting": noted.get("setting", {}), **{key: noted[key] for key in ("step",) if key in noted}}
+    return {
+        **kept,
+        "state": "partial",
+        "stop_reason": "failed",
+        "intervals": [],
+        "alerts": alerts,
+        **_count(parts),
+        "parts": [f"records/{part.name}" for part in parts],
+        "errors": [],
+    }
+
+
+def _sort_parts(path: Path) -> tuple[list[Path], list[str]]:
+    """The readable parts, and the names under which the torn ones are kept."""
+    import polars as pl
+
+    whole, torn = [], []
+    folder = path / "records"
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    for part in entries:
+        readable = False
+        if part.suffix == ".parquet":
+            with contextlib.suppress(pl.exceptions.PolarsError, OSError):
+                pl.scan_parquet(part).select(pl.len()).collect()
+                readable = True
+        if readable:
+            whole.append(part)
+            continue
+        kept = part if part.name.endswith(_TORN) else part.with_name(part.name + _TORN)
+        with storing(part):
+            part.rename(kept)
+        torn.append(kept.name)
+    if torn:
+        with storing(folder):
+            fsync_path(folder)
+    return whole, torn
+
+
+def _count(parts: Sequence[Path]) -> dict[str, Any]:
+    import polars as pl
+
+    if not parts:
+        return {"start_ns": None, "close_ns": None, "end_ns": None, "due": 0, "sent": 0, "outcomes": {}, "rows": 0}
+    records = pl.scan_parquet(list(parts), glob=False)
+    facts = records.select(
+        start_ns=pl.col("due_ns").min(),
+        close_ns=pl.col("due_ns").max(),
+        end_ns=pl.max_horizontal(pl.col("due_ns").max(), pl.col("end_ns").max()),
+        due=pl.len(),
+        sent=pl.col("sent_ns").count(),
+        rows=pl.len(),
+    ).collect()
+    from gpusize.frames import OUTCOMES
+
+    by_outcome = records.group_by("outcome").agg(pl.len()).sort("outcome").collect()
+    outcomes = {OUTCOMES[code]: count for code, count in by_outcome.iter_rows()}
+    return {**facts.row(0, named=True), "outcomes": outcomes}

@@ -1,0 +1,294 @@
+"""What a run has measured, ready to be looked at; the same whether it has just ended or was opened years later."""
+
+from __future__ import annotations
+
+import html
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpusize.errors import StoreError, UsageError
+from gpusize.levels import read_levels
+from gpusize.slo import Slo
+from gpusize.store import find_runs, read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import polars as pl
+    from matplotlib.figure import Figure
+
+    from gpusize.estimate import Estimate, Question
+    from gpusize.levels import LevelData
+    from gpusize.report.source import Truth
+
+__all__ = ["Result", "open_run"]
+
+
+def open_run(path: str | Path | Sequence[str | Path], *, labels: Mapping[str, str] | None = None) -> Result:
+    """Open what was measured earlier.
+
+    Args:
+        path: a run folder, a folder of runs, or several of them; a run that is named twice counts once.
+        labels: keep only the runs that carry all of these.
+
+    Raises:
+        StoreError: there is no run at a path, or it cannot be read.
+        UsageError: no run carries the labels.
+    """
+    given = [path] if isinstance(path, str | Path) else list(path)
+    if not given:
+        raise UsageError("no run is named", None, "give a run folder, or a folder of runs")
+    # Named as the user names them, and told apart by where they really are.
+    found = list({run.resolve(): run for each in given for run in find_runs(Path(each))}.values())
+    wanted = dict(labels or {})
+    kept = [run for run in found if not wanted or _carries(run, wanted)]
+    if not kept:
+        shown = ", ".join(f"{key}={value}" for key, value in wanted.items())
+        raise UsageError(f"no run is labelled {shown}", ", ".join(map(str, given)), "see the labels in run.json")
+    return Result(kept)
+
+
+def _carries(run: Path, wanted: Mapping[str, str]) -> bool:
+    labels = read_run(run).get("labels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:
+    """SLOs from texts or objects, one or several.
+
+    Raises:
+        SloError: a text that does not parse.
+    """
+    if slos is None:
+        return ()
+    given = [slos] if isinstance(slos, Slo | str) else slos
+    return tuple(Slo.parse(each) if isinstance(each, str) else each for each in given)
+
+
+class Result:
+    """The measurements of one run, or of several that are looked at together. Nothing here sends any load.
+
+    Records and samples stay on disk until they are asked for.
+
+    Args:
+        paths: run folders; the first gives ``path`` and ``meta``.
+        slos: SLOs that the summary judges and ``estimate`` answers for; by default those of the first run.
+        users: users that ``estimate`` answers for; by default those of the first run.
+
+    Attributes:
+        paths: the run folders.
+        cancelled: whether the user ended the run that this is the result of.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        users: float | None = None,
+    ) -> None:
+        if not paths:
+            raise UsageError("a result needs a run", None, "give at least one run folder")
+        self.paths = tuple(paths)
+        self.cancelled = False
+        self._slos = as_slos(slos) if slos is not None else None
+        self._users = users
+
+    @property
+    def path(self) -> Path:
+        """The folder of the (first) run."""
+        return self.paths[0]
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """The contents of ``run.json`` of the (first) run."""
+        return read_run(self.path)
+
+    @cached_property
+    def slos(self) -> tuple[Slo, ...]:
+        """The SLOs that are judged, in order."""
+        return self._slos if self._slos is not None else as_slos(self._option("slo", "slos"))
+
+    @cached_property
+    def users(self) -> float | None:
+        """The users that are sized for, None when nobody said."""
+        asked = self._users if self._users is not None else self._option("users")
+        return None if asked is None else float(asked)
+
+    @cached_property
+    def levels(self) -> tuple[LevelData, ...]:
+        """Every level visit of every run, in the order of the runs and of their visits."""
+        return tuple(level for path in self.paths for level in read_levels(path))
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """One row per level visit; columns as in ``gpusize.summary.SUMMARY_COLUMNS``."""
+        from gpusize.summary import summarize
+
+        return summarize(self.levels, self.slos)
+
+    @cached_property
+    def truth(self) -> Truth | None:
+        """What the simulated cluster would really need, by its model in virtual time; None for a real target."""
+        from gpusize.demo import truth_of
+
+        return truth_of(self)
+
+    def scan(self) -> pl.LazyFrame:
+        """The records as a LazyFrame over the files, ``outcome`` as an enum; of several runs with a column ``run``."""
+        import polars as pl
+
+        from gpusize.frames import empty
+
+        frames = [level.records for level in self.levels if not level.imported]
+        if len(self.paths) > 1:
+            runs = [level.run for level in self.levels if not level.imported]
+            frames = [f.select(pl.lit(run).alias("run"), pl.all()) for f, run in zip(frames, runs, strict=True)]
+        return pl.concat(frames) if frames else empty()
+
+    @cached_property
+    def records(self) -> pl.DataFrame:
+        """All records in memory, one row per attempt; see ``scan`` for more than fit there."""
+        return self.scan().collect()
+
+    def estimate(
+        self,
+        users: float | None = None,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        method: str = "slope",
+        gpus: int | None = None,
+        *,
+        gpus_per_replica: int = 1,
+        allow: Collection[str] = (),
+    ) -> Estimate:
+        """How many GPUs so many users need; the answer, or the reason why there is none.
+
+        Args:
+            users: requests in flight at all times; None for what the run was asked.
+            slos: all must be met; None for those of the run.
+            method: a name in ``gpusize.estimate.METHODS``.
+            gpus: GPUs that were tested, where the run does not say.
+            gpus_per_replica: GPUs come in multiples of it.
+            allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
+
+        Raises:
+            UsageError: no users or no SLO are known, no such method, or runs that cannot be compared.
+        """
+        if method == "all":
+            raise UsageError("one estimate has one method", "method", "use estimates() for all of them")
+        return self.estimates(users, slos, method, gpus, gpus_per_replica=gpus_per_replica, allow=allow)[0]
+
+    def estimates(
+        self,
+        users: float | None = None,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        method: str = "all",
+        gpus: int | None = None,
+        *,
+        gpus_per_replica: int = 1,
+        allow: Collection[str] = (),
+    ) -> list[Estimate]:
+        """As ``estimate``, one answer per method."""
+        from gpusize.estimate import estimate
+
+        question = self.question(users, slos, gpus, gpus_per_replica=gpus_per_replica)
+        return estimate(self.levels, question, method, allow=allow)
+
+    def question(
+        self,
+        users: float | None = None,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        gpus: int | None = None,
+        *,
+        gpus_per_replica: int = 1,
+    ) -> Question:
+        """What ``estimate`` answers with these arguments; raises as it does."""
+        from gpusize.estimate import Question
+
+        asked_users = self.users if users is None else users
+        if asked_users is None:
+            raise UsageError("nobody said for how many users", "users", "give their number, as in --users 100")
+        return Question(asked_users, self.slos if slos is None else as_slos(slos), gpus_per_replica, gpus)
+
+    def asking(self, users: float | None = None, slos: Sequence[Slo | str] | Slo | str | None = None) -> Result:
+        """The same measurements with another question; None keeps what was asked before.
+
+        Raises:
+            UsageError: users that cannot be meant.
+            SloError: an SLO that does not parse.
+        """
+        return Result(
+            self.paths, slos=self._slos if slos is None else slos, users=self._users if users is None else users
+        )
+
+    @property
+    def can_estimate(self) -> bool:
+        """Whether users and SLOs are known, so that ``estimate`` needs no arguments."""
+        return self.users is not None and bool(self.slos)
+
+    def _possible_estimates(self) -> list[Estimate]:
+        return self.estimates() if self.can_estimate else []
+
+    def plot(self, kind: str = "runtime") -> Figure:
+        """One figure.
+
+        Args:
+            kind: ``runtime``, ``fit``, ``throughput`` or ``attainment``.
+
+        Raises:
+            UsageError: there is no such figure, or no data for it.
+        """
+        from gpusize.report.plots import figures
+
+        made = figures(self, self._possible_estimates())
+        if kind not in made:
+            raise UsageError(
+                f"there is no figure {kind!r} of this result", "kind", f"there are {', '.join(made) or 'none'}"
+            )
+        return made[kind]
+
+    def report(self, out: str | Path | None = None, *, plots: bool = True) -> Path:
+        """Write summary, estimate, plots and ``report.html``; what is there already is made anew.
+
+        Args:
+            out: a folder; the (first) run's own by default.
+            plots: whether figures are made.
+
+        Returns:
+            The path of ``report.html``.
+
+        Raises:
+            StoreError: a file cannot be written.
+        """
+        from gpusize.report.export import write_outputs
+
+        estimates = self._possible_estimates()
+        calculator = None
+        if estimates:
+            from gpusize.estimate import to_calc_output
+
+            calculator = to_calc_output(self.levels, self.question())
+        folder = self.path if out is None else Path(out)
+        return write_outputs(self, estimates, folder, plots=plots, truth=self.truth, calc_output=calculator)[-1]
+
+    def _option(self, *names: str) -> Any:
+        options = self.meta.get("options") or {}
+        return next((options[name] for name in names if options.get(name) is not None), None)
+
+    def __repr__(self) -> str:
+        runs = f", {len(self.paths)} runs" if len(self.paths) > 1 else ""
+        return f"Result({str(self.path)!r}, {len(self.levels)} levels{runs})"
+
+    def _repr_html_(self) -> str:
+        lines = [
+            f"<b>{html.escape(str(self.meta.get('run')))}</b>: {len(self.levels)} levels in {len(self.paths)} run(s)"
+        ]
+        try:
+            from gpusize.report.source import view_estimate
+            from gpusize.report.words import answer
+
+            lines += [html.escape(f"{e.method}: {answer(view_estimate(e))}") for e in self._possible_estimates()]
+        except (StoreError, UsageError) as error:
+            lines.append(html.escape(str(error)))
+        return "<br>".join(lines) + self.summary._repr_html_()

@@ -1,0 +1,235 @@
+"""The simulated cluster as a child process that serves on loopback, and the serving itself.
+
+The child is a process of its own so that its CPU time is not the generator's. It says on its standard output when it is
+up, takes questions on its standard input, and ends when that closes: also when this process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from gpusize.engine import core
+from gpusize.errors import EnvironmentLacks, UsageError
+from gpusize.interrupt import StopSwitch, on_interrupt
+from gpusize.textio import shown
+from gpusize.units import parse_duration_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpusize.target import Target
+
+__all__ = ["LatenessWatch", "SimulatedCluster", "cluster_config", "serve"]
+
+HOST: Final = "127.0.0.1"
+STOP_S: Final = 5.0
+
+
+class SimulatedCluster:
+    """A simulated cluster that serves on loopback while the ``with`` block runs.
+
+    Args:
+        config: fields of the cluster's configuration that differ from the defaults; see docs/reference/simulate.md.
+        port: where to listen; 0 for any free port.
+
+    Raises:
+        EnvironmentLacks: on entry, when the child does not come up; with what it said.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, *, port: int = 0) -> None:
+        self.config: dict[str, Any] = {"gpus": 2, "model": "simulated", **(config or {})}
+        self._port = port
+        self._child: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "gpusize", "simulate", "--json-ready"]
+        command += ["--port", str(self._port), "--cluster", json.dumps(self.config)]
+        # The child finds the package where this process found it, whatever put it on the path.
+        paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        # A session of its own: Ctrl-C on the terminal is for the generator, which then puts things in order.
+        self._child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        ready = self._read_line()
+        if ready is None:
+            _, errors = self._child.communicate()
+            raise EnvironmentLacks(
+                f"the simulated cluster did not start: {shown(errors.strip() or 'it said nothing', 500)}", "simulate"
+            )
+        self.url = str(ready["url"])
+        self.config = dict(ready["config"])
+        return self
+
+    def target(self, **settings: Any) -> Target:
+        """The cluster as a target: its address, model and GPUs, and whatever ``settings`` say.
+
+        Raises:
+            UsageError: settings that ``gpusize.Target`` refuses.
+        """
+        from gpusize.target import Target
+
+        return Target(**{"url": self.url, "model": self.config["model"], "gpus": self.config["gpus"], **settings})
+
+    def stats(self) -> dict[str, Any]:
+        """What the cluster says of itself: requests served, iterations, its own lateness; empty when it has ended."""
+        child = self._child
+        if child is None or child.stdin is None:
+            return {}
+        with contextlib.suppress(OSError, ValueError):
+            child.stdin.write("stats\n")
+            child.stdin.flush()
+        return self._read_line() or {}
+
+    def __exit__(self, *_: object) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        with contextlib.suppress(OSError):
+            if child.stdin is not None:
+                child.stdin.close()
+        try:
+            child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        for stream in (child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _read_line(self) -> dict[str, Any] | None:
+        child = self._child
+        line = child.stdout.readline() if child is not None and child.stdout is not None else ""
+        return dict(json.loads(line)) if line else None
+
+
+class LatenessWatch:
+    """How late the cluster was with its iterations, from one look to the next."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._before = self._counts()
+
+    def _counts(self) -> list[tuple[float, int]]:
+        """Iterations that were late by no more than each bound, in seconds; the last bound is infinite."""
+        buckets = self._cluster.stats().get("lateness_buckets") or []
+        return [(math.inf if bound is None else float(bound), int(count)) for bound, count in buckets]
+
+    def p99_s(self) -> float:
+        """Lateness in seconds that 99 % of the iterations since the last look kept; 0 when there were none.
+
+        Interpolated within its bucket; infinite beyond the last bound.
+        """
+        now = self._counts()
+        earlier = dict(self._before)
+        self._before = now
+        since = [(bound_s, count - earlier.get(bound_s, 0)) for bound_s, count in now]
+        total = since[-1][1] if since else 0
+        rank = 0.99 * total
+        low_s, below = 0.0, 0
+        for bound_s, count in since:
+            if total and count >= rank:
+                # An empty bucket cannot hold the rank, so that count > below here.
+                return low_s + (bound_s - low_s) * (rank - below) / (count - below)
+            low_s, below = bound_s, count
+        return 0.0
+
+
+def cluster_config(
+    text: str | None = None, *, output_tokens: int | None = None, stall: str | None = None, **fields: Any
+) -> dict[str, Any]:
+    """The cluster's configuration from a JSON text and the options that win over it.
+
+    Args:
+        text: JSON of a configuration, or None.
+        output_tokens: answers of exactly so many tokens.
+        stall: how long all GPUs freeze once, as ``1s``.
+        fields: further fields; those that are faults go there, None stands for not given.
+
+    Raises:
+        UsageError: the text is no JSON object, or a value cannot be meant.
+    """
+    try:
+        config = json.loads(text) if text is not None else {}
+    except ValueError as error:
+        raise UsageError(f"broken JSON: {error}", "cluster", 'write it as {"gpus": 4}') from None
+    if not isinstance(config, dict):
+        raise UsageError("not a JSON object", "cluster", 'write it as {"gpus": 4}')
+    given = {name: value for name, value in fields.items() if value is not None}
+    if output_tokens is not None:
+        given["output_tokens"] = {"fixed": {"tokens": output_tokens}}
+    faults: dict[str, Any] = {
+        name: given.pop(name) for name in ("fail_rate", "reset_rate", "malformed_rate") if name in given
+    }
+    if stall is not None:
+        faults["stall_s"] = parse_duration_s(stall)
+    if faults:
+        given["faults"] = {**config.get("faults", {}), **faults}
+    return {**config, **given}
+
+
+def serve(config: Mapping[str, Any], host: str, port: int, *, out: IO[str], questions: IO[str] | None) -> None:
+    """Serve until Ctrl-C, or until ``questions`` ends.
+
+    Args:
+        config: the cluster's configuration; missing fields have their defaults.
+        host: address to listen on.
+        port: port to listen on; 0 for any free one.
+        out: is told when the cluster is up: one line, in JSON (``url``, ``pid``, ``config``) when there are questions.
+        questions: each line ``stats`` is answered with one JSON line on ``out``; None to serve until Ctrl-C.
+
+    Raises:
+        UsageError: the configuration cannot be meant.
+        EnvironmentLacks: the port cannot be had.
+    """
+    server = core().SimServer(json.dumps(dict(config)), host, port)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
+    try:
+        if questions is None:
+            # Who reads the line may send the signal: it must not find the default handler.
+            with on_interrupt(asked := _Interrupted()):
+                out.write(f"simulated cluster at {url} (OpenAI API: {url}/v1); Ctrl-C ends it\n")
+                out.flush()
+                asked.wait()
+            return
+        _say(out, {"url": url, "pid": os.getpid(), "config": dict(config)})
+        for line in questions:
+            if line.strip() == "stats":
+                _say(out, json.loads(server.stats()))
+    finally:
+        server.stop()
+
+
+def _say(out: IO[str], content: Mapping[str, Any]) -> None:
+    out.write(f"{json.dumps(content)}\n")
+    out.flush()
+
+
+class _Interrupted(StopSwitch):
+    """Lets a thread wait for Ctrl-C."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._event = threading.Event()
+
+    def ask(self) -> None:
+        super().ask()
+        self._event.set()
+
+    def wait(self) -> None:
+        """Return when an end was asked for."""
+        self._event.wait()

@@ -1,0 +1,222 @@
+"""The whole path from the command line, against a server on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.cli.conftest import Gpusize, chat
+from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, answer
+
+SWEEP = ("--prompt", "x", "--no-stream", "--model", "m", "--gpus", "2", "--quiet")
+QUESTION = ("--users", "8", "--slo", "p95 runtime <= 60s")
+
+
+def only_run() -> Path:
+    [path] = Path("runs").iterdir()
+    return path
+
+
+def levels(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(file.read_text()) for file in sorted(path.glob("levels/*/level.json"))]
+
+
+def test_a_sweep_leaves_everything_that_the_reference_names(gpusize: Gpusize, url: str) -> None:
+    done = gpusize("run", "--url", url, *SWEEP, *QUESTION, "--concurrencies", "1,2,4", "--passes", "3")
+    # Whether so short levels follow a line is chance; either way everything is written.
+    assert done.code in (0, 1), done.err
+    path = only_run()
+    assert str(path / "report.html") in done.out
+    names = {entry.name for entry in path.iterdir()}
+    derived = {"summary.parquet", "summary.csv", "summary.json", "estimate.json", "plots", "report.html"}
+    assert names == {"run.json", "clocks.parquet", "levels", ".lock", *derived}
+    assert {file.suffix for file in (path / "plots").iterdir()} == {".png", ".svg"}
+    for level, concurrency in zip(levels(path), (1, 2, 4), strict=True):
+        assert level["schema"] == 1
+        assert level["state"] == "done"
+        assert level["setting"]["concurrency"] == concurrency
+        assert level["rows"] == 3 * concurrency == level["outcomes"]["ok"]
+        assert [each["name"] for each in level["intervals"]] == ["steady"]
+    records = pl.read_parquet(path / "levels" / "0002" / "records" / "part-*.parquet")
+    assert records["tokens_out"].to_list() == [7] * 12
+    assert pl.read_parquet(path / "clocks.parquet").height >= 2
+    assert pl.read_parquet(path / "levels" / "0000" / "histograms.parquet").height > 0
+
+
+def test_estimate_answers_from_what_was_measured_without_sending_anything(
+    gpusize: Gpusize, url: str, chat_server: ScriptedServer
+) -> None:
+    gpusize("run", "--url", url, *SWEEP, "--concurrencies", "1,2,4", "--passes", "2", "--no-plots")
+    path, sent = only_run(), len(chat_server.requests)
+    done = gpusize("estimate", path, "--users", "2", "--slo", "p95 runtime <= 60s", "--method", "crossing", "--json")
+    document = json.loads(done.out)
+    assert len(chat_server.requests) == sent
+    [estimate] = document["estimates"]
+    assert estimate["method"] == "crossing"
+    assert estimate["tested_gpus"] == 2
+    assert document["summary"][0]["concurrency"] == 1
+    assert done.code in (0, 1)
+
+
+def test_json_is_one_document_and_nothing_else(gpusize: Gpusize, url: str) -> None:
+    options = ("--concurrencies", "1,2", "--passes", "1", "--json", "--no-plots")
+    noisy = [each for each in SWEEP if each != "--quiet"]
+    done = gpusize("run", "--url", url, *noisy, *options)
+    document = json.loads(done.out)
+    assert [row["concurrency"] for row in document["summary"]] == [1, 2]
+    assert document["path"] == str(only_run())
+    assert "level 2/2" in done.err
+
+
+def test_quiet_says_nothing_while_it_runs(gpusize: Gpusize, url: str) -> None:
+    done = gpusize("run", "--url", url, *SWEEP, "--concurrencies", "1", "--passes", "1", "--no-plots")
+    assert done.err == ""
+
+
+def test_run_json_repeats_the_run(gpusize: Gpusize, url: str) -> None:
+    asked = ("--concurrencies", "1,2", "--passes", "2", "--seed", "7", "--label", "a=b", *QUESTION)
+    gpusize("run", "--url", url, *SWEEP, *asked, "--no-plots")
+    first = only_run()
+    again = gpusize("run", "--config", first / "run.json", "--out", "again", "--no-plots", "--quiet")
+    assert again.code in (0, 1), again.err
+    [second] = Path("again").iterdir()
+    one, two = (json.loads((path / "run.json").read_text()) for path in (first, second))
+    for name in ("targets", "models", "dataset", "seed", "labels", "levels", "options"):
+        assert one[name] == two[name], name
+
+
+def test_the_command_line_wins_over_the_file(gpusize: Gpusize, url: str) -> None:
+    Path("sweep.toml").write_text(
+        f'url = "{url}"\nprompt = "x"\nstream = false\nconcurrencies = [1, 2]\nduration = "9h"\n'
+        "plots = false\nquiet = true\n"
+    )
+    done = gpusize("run", "--config", "sweep.toml", "--count", "3")
+    assert done.code == 0, done.err
+    assert [level["rows"] for level in levels(only_run())] == [3, 3]
+
+
+def test_resume_goes_on(gpusize: Gpusize, url: str) -> None:
+    gpusize("run", "--url", url, *SWEEP, "--concurrencies", "1,2,4", "--passes", "1", "--no-plots")
+    path = only_run()
+    # A crash: the last level was never committed, and its only part was cut off.
+    last = path / "levels" / "0002"
+    part = last / "records" / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-100])
+    last.rename(last.with_name(".0002.open"))
+    done = gpusize("run", "--resume", path, "--quiet", "--no-plots")
+    assert done.code == 0, done.err
+    assert [level["state"] for level in levels(path)] == ["done", "done", "partial", "done"]
+    assert levels(path)[3]["setting"]["concurrency"] == 4
+
+
+def test_append_pools_the_runs(gpusize: Gpusize, url: str) -> None:
+    asked = ("--concurrencies", "1,2", "--passes", "2", "--no-plots", *QUESTION)
+    gpusize("run", "--url", url, *SWEEP, *asked)
+    done = gpusize("run", "--url", url, *SWEEP, *asked, "--append", "--json")
+    document = json.loads(done.out)
+    assert len(document["summary"]) == 4
+    assert len({row["run"] for row in document["summary"]}) == 2
+    refused = gpusize("run", "--url", url, *SWEEP, "--model", "other", *asked, "--append")
+    assert refused.code == 2
+    assert "another model" in refused.complaint
+
+
+def test_no_level_within_the_slo_is_a_measured_no(gpusize: Gpusize, url: str) -> None:
+    asked = ("--concurrencies", "1,2", "--passes", "2", "--no-plots", "--slo", "p95 runtime <= 0.001us")
+    done = gpusize("run", "--url", url, *SWEEP, *asked)
+    assert done.code == 1
+    assert "no measured level meets" in done.complaint
+    assert (only_run() / "report.html").is_file()
+
+
+def test_a_failure_voids_its_level_with_passes_and_the_sweep_goes_on(
+    gpusize: Gpusize, scripted_server: Callable[[Script], ScriptedServer]
+) -> None:
+    failing = 3  # the probe is the first, then one request of level 1, then the first of level 2
+
+    def script(request: Request) -> Sequence[Step]:
+        server = servers[0]
+        if len(server.requests) == failing:
+            return [Send(answer(b"too busy", status="503 Service Unavailable"))]
+        return chat(request)
+
+    servers: list[ScriptedServer] = []
+    servers.append(scripted_server(script))
+    asked = ("--url", f"http://127.0.0.1:{servers[0].port}/v1", "--concurrencies", "1,2,4", "--passes", "1")
+    done = gpusize("run", *asked, *SWEEP, "--no-plots")
+    assert done.code == 0
+    found = levels(only_run())
+    assert [level["state"] for level in found] == ["done", "interrupted", "done"]
+    [alert] = [text for text in found[1]["alerts"] if text.startswith("interrupted")]
+    assert "http_error 503" in alert
+    assert "too busy" in alert
+    assert "interrupted" in done.out
+
+
+def test_an_allowed_share_of_failures_does_not_void(
+    gpusize: Gpusize, scripted_server: Callable[[Script], ScriptedServer]
+) -> None:
+    def script(request: Request) -> Sequence[Step]:
+        if request.number == 2:
+            return [Send(answer(b"no", status="500 Internal Server Error"))]
+        return chat(request)
+
+    server = scripted_server(script)
+    asked = ("--url", f"http://127.0.0.1:{server.port}/v1", "--concurrencies", "1", "--count", "10")
+    gpusize("run", *asked, *SWEEP, "--max-error-rate", "0.5", "--no-plots")
+    [level] = levels(only_run())
+    assert level["state"] == "done"
+    assert level["outcomes"] == {"ok": 9, "http_error": 1}
+
+
+def test_secrets_reach_the_server_and_nothing_else(
+    gpusize: Gpusize, url: str, chat_server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "s3cret-value")
+    asked = ("--api-key-env", "MY_KEY", "--header", "X-Token: env:MY_KEY", "--concurrencies", "1", "--passes", "1")
+    done = gpusize("run", "--url", url, *SWEEP, *asked)
+    assert chat_server.requests[0].header("Authorization") == "Bearer s3cret-value"
+    assert chat_server.requests[0].header("X-Token") == "s3cret-value"
+    assert "s3cret-value" not in done.out + done.err
+    for file in only_run().rglob("*"):
+        assert not file.is_file() or b"s3cret-value" not in file.read_bytes(), file
+
+
+def test_report_makes_the_derived_files_again(gpusize: Gpusize, url: str) -> None:
+    gpusize("run", "--url", url, *SWEEP, *QUESTION, "--concurrencies", "1,2", "--passes", "2", "--no-plots")
+    path = only_run()
+    before = (path / "summary.json").read_bytes()
+    (path / "summary.json").unlink()
+    done = gpusize("report", path)
+    assert done.out.strip() == str(path / "report.html")
+    assert (path / "summary.json").read_bytes() == before
+    assert (path / "plots" / "runtime.svg").is_file()
+    elsewhere = gpusize("report", path, "--out", "elsewhere", "--no-plots")
+    assert elsewhere.out.strip() == "elsewhere/report.html"
+
+
+def test_an_open_loop_keeps_its_rate_and_shows_it(gpusize: Gpusize, url: str) -> None:
+    done = gpusize(
+        "run", "--url", url, *SWEEP, "--rates", "200", "--process", "constant", "--count", "40", "--no-plots"
+    )
+    assert done.code == 0, done.err
+    [level] = levels(only_run())
+    assert level["setting"] == {
+        "kind": "open", "rate": 200.0, "process": "constant", "passes": None, "count": 40, "duration_s": None,
+    }  # fmt: skip
+    assert level["rows"] == 40
+
+
+def test_dataset_rows_are_sent_in_order_and_repeat(gpusize: Gpusize, url: str, chat_server: ScriptedServer) -> None:
+    Path("rows.jsonl").write_text("".join(f'{{"id": {k}, "question": "q{k}"}}\n' for k in range(3)))
+    asked = ("--dataset", "rows.jsonl", "--concurrencies", "1", "--passes", "5")
+    gpusize("run", "--url", url, *asked, "--no-stream", "--quiet", "--no-plots")
+    sent = [json.loads(each.body)["messages"][-1]["content"] for each in chat_server.requests]
+    assert sent == ["q0", "q0", "q1", "q2", "q0", "q1"]
+    records = pl.read_parquet(only_run() / "levels" / "0000" / "records" / "part-*.parquet").sort("seq")
+    assert records["row"].to_list() == [0, 1, 2, 0, 1]

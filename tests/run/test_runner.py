@@ -1,0 +1,295 @@
+"""A run from its first request to its result, with an engine without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import pytest
+
+from gpusize import runner
+from gpusize.clocks import ClockLog
+from gpusize.dataset import Dataset
+from gpusize.errors import StoreError, TargetError, UsageError
+from gpusize.interrupt import StopSwitch
+from gpusize.load import Load
+from gpusize.result import open_run
+from gpusize.runner import RunRequest, execute
+from gpusize.slo import Slo
+from gpusize.store import RunStore, level_dirs, read_level, read_run
+from gpusize.target import Target
+from tests.run.fakes import FakeClock, FakeEngine, FakeLevel, write_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpusize.engine import Engine
+    from gpusize.result import Result
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = FakeClock().pair
+    resumed = ClockLog.resumed
+
+    def with_fake_clock(file: Path) -> ClockLog:
+        log = resumed(file)
+        log.read = pair
+        return log
+
+    monkeypatch.setattr(ClockLog, "resumed", with_fake_clock)
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> RunRequest:
+    return RunRequest(
+        target=Target("http://127.0.0.1:9/v1", model="m", gpus=2, headers={"X-Key": "env:NOT_READ"}),
+        dataset=Dataset.from_rows([{"prompt": "a"}, {"prompt": "b"}]),
+        load=Load(concurrencies=(1, 2, 4), passes=1),
+        slos=(Slo.parse("p95 runtime <= 1s"),),
+        users=10,
+        out=tmp_path / "runs",
+        labels={"k": "v"},
+        command=["gpusize", "run"],
+    )
+
+
+class Made(FakeEngine):
+    """A fake engine that notes what it was made of."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.made_of: tuple[Any, ...] = ()
+        self.answer: dict[str, Any] = {"outcome": "ok", "status": 200, "message": None, "service_ns": 1}
+
+    def __call__(self, *args: Any, workers: int) -> Made:
+        self.made_of = (*args, workers)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def probe(self) -> dict[str, Any]:
+        return self.answer
+
+
+def go(request: RunRequest, engine: Made | None = None, **more: Any) -> Result:
+    made = engine or Made()
+    return execute(request, engine=cast("Callable[..., Engine]", made), **more)
+
+
+@pytest.fixture(autouse=True)
+def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOT_READ", "s3cret")
+
+
+def test_a_run_leaves_a_folder_that_says_everything(request_: RunRequest) -> None:
+    engine = Made()
+    result = go(request_, engine)
+    meta = read_run(result.path)
+    assert meta["schema"] == 1
+    assert list(meta) == [
+        "schema", "gpusize", "run", "created", "command", "options", "targets", "models", "hosts", "dataset", "seed",
+        "labels", "levels",
+    ]  # fmt: skip
+    assert meta["targets"][0] == {
+        "url": "http://127.0.0.1:9/v1/chat/completions",
+        "api": "openai-chat",
+        "model": "m",
+        "gpus": 2,
+        "tls_verified": None,
+        "simulated": None,
+    }
+    assert meta["dataset"]["rows"] == 2
+    assert meta["options"]["slo"] == ["p95 runtime <= 1s"]
+    assert meta["options"]["users"] == 10
+    assert [level["concurrency"] for level in meta["levels"]] == [1, 2, 4]
+    assert "s3cret" not in (result.path / "run.json").read_text()
+    assert "s3cret" in json.dumps(engine.made_of[0])
+    assert result.summary["concurrency"].to_list() == [1, 2, 4]
+    assert result.records.height == 12
+    assert (result.users, [str(slo) for slo in result.slos]) == (10, ["p95 runtime <= 1s"])
+    assert not result.cancelled
+    assert engine.log[-1] == "close"
+    assert (result.path / "clocks.parquet").is_file()
+
+
+def test_the_result_can_be_opened_again(request_: RunRequest) -> None:
+    made = go(request_)
+    opened = open_run(made.path)
+    assert opened.summary.equals(made.summary)
+    assert opened.users == 10
+    assert opened.slos == made.slos
+    assert repr(opened) == f"Result('{made.path}', 3 levels)"
+    assert "3 levels in 1 run(s)" in opened._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "outcome, status, message, expected",
+    [
+        ("connect_error", 0, "Connection refused (os error 111)", r"connect: Connection refused \(os error 111\)\. Is"),
+        ("tls_error", 0, "UnknownIssuer", "TLS handshake failed: UnknownIssuer. Name its authority"),
+        ("timeout", None, None, r"in time \(5s to connect, 5m in all\)\. Raise --timeout"),
+        (
+            "http_error",
+            404,
+            "no model \x1b[31mx\n\ny",
+            r"status 404: no model \\x1b\[31mx y\. Is this the path of the op",
+        ),
+        ("http_error", 401, "", r"status 401\. Does it want a key"),
+        ("http_error", 500, "x" * 9999, "status 500: x{290,299}…"),
+        ("http_error", 422, "bad", "status 422: bad. Does the server want other fields"),
+        ("http_error", 429, "", "status 429. The server limits requests"),
+        ("api_error", 200, "busy", "answered with an error: busy"),
+        ("truncated", 200, None, "ended too early"),
+        ("protocol_error", None, "not HTTP", "cannot be read: not HTTP"),
+    ],
+)
+def test_a_bad_first_answer_is_told_and_nothing_is_written(
+    request_: RunRequest, outcome: str, status: int | None, message: str | None, expected: str
+) -> None:
+    engine = Made()
+    engine.answer = {"outcome": outcome, "status": status, "message": message, "service_ns": None}
+    with pytest.raises(TargetError, match=expected) as caught:
+        go(request_, engine)
+    assert caught.value.exit_code == 3
+    assert str(caught.value).startswith("http://127.0.0.1:9/v1/chat/completions: ")
+    assert "\n" not in str(caught.value)
+    assert not request_.out.exists()
+
+
+def test_an_interrupted_run_says_so_and_keeps_what_it_has(request_: RunRequest) -> None:
+    switch = StopSwitch()
+    engine = Made()
+
+    def ask_in_second(level: FakeLevel) -> None:
+        if level.visit == 1:
+            switch.ask()
+
+    engine.on_end = ask_in_second
+    result = go(request_, engine, stop=switch)
+    assert result.cancelled
+    assert result.summary["state"].to_list() == ["done", "done"]
+
+
+def test_resume_measures_what_is_missing(request_: RunRequest) -> None:
+    switch = StopSwitch()
+    engine = Made()
+    engine.on_end = lambda _level: switch.ask()
+    first = go(request_, engine, stop=switch)
+    assert first.summary["concurrency"].to_list() == [1]
+    # What a crash would have left of the second level:
+    with RunStore.reopen(first.path) as store:
+        folder = store.open_level(1, {"setting": request_.load.settings(2)[1], "step": 1})
+        write_part(folder / "records" / "part-00000.parquet", 1, ["ok"], 0)
+
+    result = go(replace(request_, resume=first.path))
+
+    assert result.path == first.path
+    assert [read_level(each)["state"] for each in level_dirs(first.path)] == ["done", "partial", "done", "done"]
+    assert result.summary["concurrency"].to_list() == [1, 2, 2, 4]
+    again = go(replace(request_, resume=first.path))
+    assert again.summary.height == 4
+
+
+@pytest.mark.parametrize(
+    "changed, what",
+    [
+        ({"load": Load(concurrencies=(1, 2), passes=1)}, "sweep"),
+        ({"load": Load(concurrencies=(1, 2, 4), passes=1, seed=9)}, "seed"),
+        ({"dataset": Dataset.from_prompt("other")}, "dataset"),
+        ({"target": Target("http://127.0.0.1:9/v1", model="n")}, "model"),
+        ({"target": Target("http://127.0.0.1:8/v1", model="m")}, "target"),
+    ],
+)
+def test_resume_with_something_else_is_refused(request_: RunRequest, changed: dict[str, Any], what: str) -> None:
+    first = go(request_)
+    with pytest.raises(UsageError, match=f"the {what} differs"):
+        go(replace(request_, resume=first.path, **changed))
+    assert len(level_dirs(first.path)) == 3
+    with RunStore.reopen(first.path):
+        pass
+
+
+def test_append_includes_the_earlier_runs(request_: RunRequest) -> None:
+    first = go(request_)
+    second = go(replace(request_, append=True))
+    assert second.paths == (second.path, first.path)
+    assert second.summary.height == 6
+    assert second.scan().collect_schema().names()[0] == "run"
+    assert set(second.records["run"].unique()) == {first.path.name, second.path.name}
+    assert open_run(request_.out).summary.height == 6
+    assert open_run([request_.out, first.path]).summary.height == 6
+
+
+def test_append_to_something_else_is_refused_before_any_load(request_: RunRequest) -> None:
+    go(request_)
+    engine = Made()
+    other = replace(request_, append=True, dataset=Dataset.from_prompt("other"))
+    with pytest.raises(UsageError, match="another dataset"):
+        go(other, engine)
+    assert engine.log == []
+
+
+def test_labels_choose_runs(request_: RunRequest) -> None:
+    first = go(request_)
+    go(replace(request_, labels={"k": "w"}))
+    assert open_run(request_.out, labels={"k": "v"}).paths == (first.path,)
+    with pytest.raises(UsageError, match="no run is labelled k=x"):
+        open_run(request_.out, labels={"k": "x"})
+
+
+def test_a_full_disk_names_the_way_on(request_: RunRequest) -> None:
+    engine = Made(outcomes={1: {"write_error": "No space left on device (os error 28)"}})
+    with pytest.raises(StoreError, match="--resume") as caught:
+        go(request_, engine)
+    [path] = request_.out.iterdir()
+    assert str(path) in str(caught.value)
+    assert [read_level(each)["state"] for each in level_dirs(path)] == ["done", "partial"]
+    resumed = go(replace(request_, resume=path))
+    assert resumed.summary.filter(state="done")["concurrency"].to_list() == [1, 2, 4]
+
+
+@pytest.mark.parametrize("users", [0, -1, float("nan")])
+def test_users_that_cannot_be_meant(request_: RunRequest, users: float) -> None:
+    with pytest.raises(UsageError, match="users"):
+        replace(request_, users=users)
+
+
+def test_a_cancelled_task_ends_the_run_in_order(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Made(looks=10**9)
+    monkeypatch.setattr(runner, "execute", partial(execute, engine=cast("Callable[..., Engine]", engine)))
+    running = threading.Event()
+
+    async def main() -> None:
+        task = asyncio.create_task(
+            runner.arun(
+                request_.target,
+                request_.dataset,
+                request_.load,
+                out=request_.out,
+                progress=lambda _event: running.set(),
+            )
+        )
+        await asyncio.to_thread(running.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    result = open_run(request_.out)
+    assert result.summary["state"].to_list() == ["cancelled"]
+
+
+def test_arun_hands_back_the_result(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "execute", partial(execute, engine=cast("Callable[..., Engine]", Made())))
+    result = asyncio.run(runner.arun(request_.target, request_.dataset, request_.load, out=request_.out))
+    assert result.summary.height == 3

@@ -1,0 +1,162 @@
+"""Levels are queued one ahead, committed when they end, and stopped in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import polars as pl
+import pytest
+
+from gpusize.clocks import ClockLog
+from gpusize.errors import StoreError
+from gpusize.interrupt import StopSwitch
+from gpusize.load import Load
+from gpusize.store import RunStore, level_dirs, open_level_dirs, read_level
+from gpusize.sweep import ProgressEvent, Step, Sweep
+from gpusize.verdict import judge_level
+from tests.run.fakes import MS, FakeClock, FakeEngine, FakeLevel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpusize.engine import Engine, LevelOutcome
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore.create(tmp_path, {"run": "r", "levels": []}) as made:
+        yield made
+
+
+def steps_of(load: Load) -> list[Step]:
+    pairs = zip(load.settings(4), load.plans(4), strict=True)
+    return [Step(index, setting, plan) for index, (setting, plan) in enumerate(pairs)]
+
+
+def describe(step: Step, outcome: LevelOutcome, folder: Path, cancelled: bool) -> dict[str, Any]:
+    share = step.plan["stop"]["max_error_share"]
+    return judge_level(step.setting, outcome, folder, max_error_share=share, cancelled=cancelled)
+
+
+def sweep(engine: FakeEngine, store: RunStore, switch: StopSwitch | None = None, **more: Any) -> Sweep:
+    clocks = ClockLog(read=FakeClock().pair)
+    return Sweep(cast("Engine", engine), store, clocks, switch or StopSwitch(), 7 * MS, describe, **more)
+
+
+def states(store: RunStore) -> list[str]:
+    return [read_level(folder)["state"] for folder in level_dirs(store.path)]
+
+
+def test_timed_levels_are_queued_one_ahead(store: RunStore) -> None:
+    engine = FakeEngine()
+    sweep(engine, store).run(steps_of(Load(concurrencies=(1, 2, 4), count=4)))
+    assert engine.log == ["queue 0", "queue 1", "queue 2", "outcome 0", "outcome 1", "outcome 2"]
+    assert engine.most_waiting == 2
+    assert states(store) == ["done"] * 3
+    assert [read_level(f)["setting"]["concurrency"] for f in level_dirs(store.path)] == [1, 2, 4]
+    assert [read_level(f)["step"] for f in level_dirs(store.path)] == [0, 1, 2]
+
+
+def test_levels_by_passes_run_one_after_the_other(store: RunStore) -> None:
+    engine = FakeEngine()
+    sweep(engine, store).run(steps_of(Load(concurrencies=(1, 2), passes=2)))
+    assert engine.most_waiting == 1
+    assert states(store) == ["done", "done"]
+
+
+def test_a_failure_voids_a_level_and_the_next_goes_on(store: RunStore) -> None:
+    error = {"id": 0, "outcome": "http_error", "status": 500, "message": "no\x1b[2J room", "count": 1}
+    failed = {"outcomes": {"ok": 3, "http_error": 1}, "errors": [error], "stop_reason": "errors"}
+    engine = FakeEngine(outcomes={0: failed})
+    sweep(engine, store).run(steps_of(Load(concurrencies=(1, 2), passes=2)))
+    assert states(store) == ["interrupted", "done"]
+    [alert] = read_level(level_dirs(store.path)[0])["alerts"]
+    assert alert == r"interrupted: 1 of 4 requests failed (1 x http_error 500: no\x1b[2J room)"
+
+
+def test_a_tolerated_failure_is_told_and_does_not_void(store: RunStore) -> None:
+    engine = FakeEngine(outcomes={0: {"outcomes": {"ok": 3, "timeout": 1}}})
+    sweep(engine, store).run(steps_of(Load(concurrencies=(1,), count=4, max_error_share=0.25)))
+    level = read_level(level_dirs(store.path)[0])
+    assert level["state"] == "done"
+    assert "1 of 4 requests failed" in level["alerts"]
+
+
+def test_one_wish_to_stop_drains_and_keeps_everything(store: RunStore) -> None:
+    switch = StopSwitch()
+    engine = FakeEngine(looks=3)
+    seen: list[ProgressEvent] = []
+
+    def progress(event: ProgressEvent) -> None:
+        seen.append(event)
+        if event.position == 2 and event.kind == "running" and not switch.asked:
+            switch.ask()
+
+    sweep(engine, store, switch, progress=progress).run(steps_of(Load(concurrencies=(1, 2, 4, 8), count=4)))
+
+    # The queued one is stopped first: it must not start when the running one stops.
+    assert [line for line in engine.log if line.startswith("stop")] == [f"stop 2 {7 * MS}", f"stop 1 {7 * MS}"]
+    assert states(store) == ["done", "cancelled"]
+    assert open_level_dirs(store.path) == []
+    assert [event.position for event in seen if event.kind == "level"] == [1, 2]
+
+
+def test_a_second_wish_cancels_at_once(store: RunStore) -> None:
+    switch = StopSwitch()
+    engine = FakeEngine(looks=3)
+
+    class Stubborn(FakeLevel):
+        def wait(self, _timeout_s: float) -> bool:
+            switch.ask()
+            return len(self.stopped) > 1
+
+    engine.queue = lambda plan: Stubborn(engine, plan)  # type: ignore[method-assign]
+    sweep(engine, store, switch).run(steps_of(Load(concurrencies=(1,), count=4)))
+    assert [line for line in engine.log if line.startswith("stop")] == [f"stop 0 {7 * MS}", "stop 0 0"]
+    assert states(store) == ["cancelled"]
+
+
+def test_a_level_that_ended_before_the_wish_is_done(store: RunStore) -> None:
+    switch = StopSwitch()
+    engine = FakeEngine()
+    engine.on_end = lambda _level: switch.ask()
+    engine.outcomes = {0: {"stop_reason": "count"}}
+    sweep(engine, store, switch).run(steps_of(Load(concurrencies=(1, 2), passes=1)))
+    assert states(store)[0] == "done"
+    assert len(states(store)) == 1
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_there_is(store: RunStore) -> None:
+    engine = FakeEngine(outcomes={1: {"write_error": "No space left on device (os error 28)"}})
+    with pytest.raises(StoreError, match=r"No space left on device.*--resume") as caught:
+        sweep(engine, store).run(steps_of(Load(concurrencies=(1, 2, 4), count=4)))
+    assert caught.value.exit_code == 3
+    assert states(store) == ["done", "partial"]
+    assert "stop 2 0" in engine.log
+
+
+def test_clock_pairs_are_written_with_every_level(store: RunStore) -> None:
+    engine = FakeEngine(looks=5)
+    sweep(engine, store).run(steps_of(Load(concurrencies=(1, 2), count=4)))
+    pairs = pl.read_parquet(store.path / "clocks.parquet")
+    assert pairs.columns == ["mono_ns", "wall_ns", "uncertainty_ns"]
+    assert pairs.height == 1  # the fake clock moves 1 ms at each look: 10 s never pass
+
+
+def test_clock_pairs_are_10_s_apart() -> None:
+    at = iter(range(0, 10**12, 3 * 10**9))
+    log = ClockLog(read=lambda: (now := next(at), now, 1))
+    for _ in range(12):
+        log.tick()
+    assert [pair[0] // 10**9 for pair in log.pairs] == [0, 12, 24]
+
+
+def test_pairs_survive_a_resume(tmp_path: Path) -> None:
+    clock = FakeClock()
+    first = ClockLog(read=clock.pair)
+    first.take()
+    first.write(tmp_path / "clocks.parquet")
+    second = ClockLog.resumed(tmp_path / "clocks.parquet")
+    assert second.pairs == first.pairs
+    assert ClockLog.resumed(tmp_path / "none.parquet").pairs == []

@@ -1,0 +1,108 @@
+"""A run that died: whole levels stay, closed parts of the open one become a partial level, the rest is run again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from gpusize.recovery import finished_steps, recover
+from gpusize.store import RunStore, level_dirs, open_level_dirs, read_level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SETTING = {"kind": "closed", "concurrency": 4}
+
+
+def part(path: Path, rows: list[tuple[int, int | None, int | None, int]]) -> None:
+    names = ("due_ns", "sent_ns", "end_ns", "outcome")
+    schema = {"due_ns": pl.Int64, "sent_ns": pl.Int64, "end_ns": pl.Int64, "outcome": pl.UInt8}
+    pl.DataFrame({name: [row[k] for row in rows] for k, name in enumerate(names)}, schema=schema).write_parquet(path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore.create(tmp_path, {"run": "r", "levels": [SETTING, SETTING, SETTING]}) as made:
+        yield made
+
+
+def open_level(store: RunStore, visit: int, step: int) -> Path:
+    return store.open_level(visit, {"setting": SETTING, "step": step}) / "records"
+
+
+def commit(store: RunStore, visit: int, step: int, state: str) -> None:
+    open_level(store, visit, step)
+    level: dict[str, Any] = {"setting": SETTING, "step": step, "state": state}
+    store.commit_level(visit, level, {})
+
+
+def test_closed_parts_become_a_partial_level(store: RunStore) -> None:
+    records = open_level(store, 2, 1)
+    part(records / "part-00000.parquet", [(10, 11, 20, 0), (12, 13, 40, 0)])
+    part(records / "part-00001.parquet", [(14, None, None, 9), (30, 31, 35, 1)])
+
+    [folder] = recover(store)
+
+    level = read_level(folder)
+    assert folder.name == "0002"
+    assert level["state"] == "partial"
+    assert level["setting"] == SETTING
+    assert (level["start_ns"], level["close_ns"], level["end_ns"]) == (10, 30, 40)
+    assert (level["due"], level["sent"], level["rows"]) == (4, 3, 4)
+    assert level["outcomes"] == {"ok": 2, "http_error": 1, "shed": 1}
+    assert level["parts"] == ["records/part-00000.parquet", "records/part-00001.parquet"]
+    assert level["intervals"] == []
+    assert "not used for estimates" in level["alerts"][0]
+    assert open_level_dirs(store.path) == []
+
+
+def test_a_torn_part_is_kept_under_another_name(store: RunStore) -> None:
+    records = open_level(store, 0, 0)
+    part(records / "part-00000.parquet", [(10, 11, 20, 0)])
+    whole = (records / "part-00000.parquet").read_bytes()
+    (records / "part-00001.parquet").write_bytes(whole[: len(whole) // 2])
+    (records / "part-00002.parquet.tmp").write_bytes(b"PAR1")
+
+    [folder] = recover(store)
+
+    level = read_level(folder)
+    assert level["rows"] == 1
+    assert level["parts"] == ["records/part-00000.parquet"]
+    kept = folder / "records" / "part-00001.parquet.torn"
+    assert kept.read_bytes() == whole[: len(whole) // 2]
+    assert (folder / "records" / "part-00002.parquet.tmp.torn").exists()
+    assert "2 part(s)" in level["alerts"][1]
+
+
+def test_a_level_without_a_whole_part_is_still_kept(store: RunStore) -> None:
+    (open_level(store, 0, 0) / "part-00000.parquet").write_bytes(b"PAR1 and no end")
+    [folder] = recover(store)
+    assert read_level(folder)["rows"] == 0
+    assert read_level(folder)["state"] == "partial"
+
+
+def test_queued_levels_leave_nothing(store: RunStore) -> None:
+    open_level(store, 0, 0)
+    (store.path / "levels" / ".0001.open").mkdir()
+    assert recover(store) == []
+    assert list((store.path / "levels").iterdir()) == []
+
+
+def test_what_needs_no_further_visit(store: RunStore) -> None:
+    commit(store, 0, 0, "done")
+    commit(store, 1, 1, "interrupted")
+    commit(store, 2, 2, "cancelled")
+    assert finished_steps(store.path) == {0, 1}
+    commit(store, 3, 2, "done")
+    assert finished_steps(store.path) == {0, 1, 2}
+
+
+def test_recovering_twice_changes_nothing(store: RunStore) -> None:
+    part(open_level(store, 0, 0) / "part-00000.parquet", [(10, 11, 20, 0)])
+    recover(store)
+    before = [read_level(each) for each in level_dirs(store.path)]
+    assert recover(store) == []
+    assert [read_level(each) for each in level_dirs(store.path)] == before
