@@ -1,0 +1,120 @@
+# Everything that a person, or CI, does with this repository. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# The first Python on PATH that is new enough; `make PYTHON=python3.13 run` overrules it.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+RUST   := $(shell find rust -type f) Cargo.toml Cargo.lock
+
+# ---------------------------------------------------------------------------------------------------- using it
+
+.PHONY: run
+run: setup ## Set everything up, then size a simulated cluster: the whole path in about a minute
+	$(BIN)/gpusize run $(ARGS)
+
+.PHONY: setup
+setup: $(STAMPS)/extension ## Make .venv with the extension in it; .venv/bin/gpusize is the command
+
+$(STAMPS)/venv:
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 on PATH (set PYTHON=/path/to/python3)" >&2; exit 3; }
+	@command -v cargo >/dev/null || { echo "make: no cargo on PATH: install a Rust toolchain, 1.88 or newer" >&2; exit 3; }
+	@echo "== virtual environment: $$($(PYTHON) --version)"
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/run: requirements/run.txt $(STAMPS)/venv
+	@echo "== Python packages to run"
+	$(PIP) install -r $<
+	@touch $@
+
+$(STAMPS)/dev: requirements/dev.txt $(STAMPS)/run
+	@echo "== Python packages to test, lint and package"
+	$(PIP) install -r $<
+	@touch $@
+
+# Editable: Python sources are used where they lie, only Rust sources ask for a new build.
+$(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/run
+	@echo "== extension, release build (minutes the first time)"
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --skip-install
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# ------------------------------------------------------------------------------------------------- checking it
+
+.PHONY: test
+test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrows the latter)
+	cargo test --workspace --locked
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+.PHONY: test-slow
+test-slow: setup $(STAMPS)/dev ## The tests that take minutes
+	$(BIN)/pytest -m slow --timeout 900 $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: lint-rust lint-python lint-stubs ## rustfmt, clippy, ruff, mypy, stubtest
+
+.PHONY: lint-rust
+lint-rust:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: lint-python
+lint-python: $(STAMPS)/dev
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+.PHONY: lint-stubs
+lint-stubs: setup $(STAMPS)/dev
+	$(BIN)/stubtest gpusize._core --mypy-config-file pyproject.toml --allowlist tests/packaging/stubtest-allowlist.txt
+
+.PHONY: fmt
+fmt: $(STAMPS)/dev ## Format Rust and Python in place
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+.PHONY: coverage
+coverage: setup $(STAMPS)/dev ## Line coverage of Rust and of Python, both printed at the end
+	TARGET=$(TARGET)/coverage BIN=$(BIN) scripts/coverage.sh
+
+.PHONY: bench
+bench: setup $(STAMPS)/dev ## The benchmarks that need nothing but this repository: records and the simulated cluster's model
+	$(BIN)/python -m benches.http --only records,model
+
+.PHONY: bench-http
+bench-http: setup $(STAMPS)/dev ## The timing bars: beside wrk, nginx and a bare timer, with the host's facts
+	$(BIN)/python -m benches.http
+
+# ------------------------------------------------------------------------------------------------- handing it on
+
+.PHONY: docs
+docs: $(STAMPS)/dev ## The documentation site, into site/
+	$(BIN)/zensical build --strict --clean
+
+.PHONY: wheel
+wheel: $(STAMPS)/dev ## An abi3 manylinux wheel in dist/, audited and tried in clean environments
+	$(BIN)/python scripts/wheel.py --target-dir $(TARGET)/wheel
+
+.PHONY: lock
+lock: $(STAMPS)/dev ## Resolve requirements/*.txt again from pyproject.toml
+	BIN=$(BIN) scripts/lock.sh
+
+.PHONY: clean
+clean: ## Remove everything that make made; run folders stay
+	cargo clean --quiet
+	rm -rf $(VENV) dist site htmlcov python/gpusize/_core*.so .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	find python tests benches scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,0 +1,39 @@
+"""What all tests share: in CI a skipped test is a failed test, unless it says that it may be skipped."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytest_plugins = ["pytester"]
+
+
+def _is_unwanted_skip(report: pytest.TestReport | pytest.CollectReport) -> bool:
+    return os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail")
+
+
+def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"{report.nodeid} was skipped, and CI has to run it: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if _is_unwanted_skip(report) and item.get_closest_marker("optional_in_ci") is None:
+        _fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if _is_unwanted_skip(report):
+        _fail(report)
+    return report
