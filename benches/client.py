@@ -1,0 +1,94 @@
+"""The gpusize side of a benchmark: one whole Python process that sends one level and ends.
+
+``python -m benches.client '{"port": 8080, "load": {...}, "stop": {...}, "dir": "..."}'`` prints the level's outcome as
+JSON. Everything that a run of the engine costs is in this process: the interpreter, the import, the worker and the
+writer of Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["level_plan", "main", "target_spec"]
+
+PLAIN_RESPONSE: dict[str, Any] = {
+    "framing": "whole",
+    "content": [],
+    "reasoning": [],
+    "tokens_in": None,
+    "tokens_out": None,
+    "tokens_cached": None,
+    "tokens_reasoning": None,
+    "error": None,
+    "end": None,
+    "success": [200, 299],
+}
+
+
+def target_spec(port: int, **changes: Any) -> dict[str, Any]:
+    """GET / on loopback, as docs/reference/engine.md spells a target; ``changes`` replace its fields."""
+    spec: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "port": port,
+        "tls": None,
+        "method": "GET",
+        "path": "/",
+        "headers": [],
+        "connect_timeout_ns": 5_000_000_000,
+        "timeout_ns": 30_000_000_000,
+        "max_header_bytes": 65_536,
+        "max_body_bytes": 1 << 30,
+        "response": PLAIN_RESPONSE,
+    }
+    return {**spec, **changes}
+
+
+def level_plan(load: dict[str, Any], stop: dict[str, Any], directory: str | None, **changes: Any) -> dict[str, Any]:
+    """One level; the stop rules that are not given are off."""
+    plan: dict[str, Any] = {
+        "visit": 0,
+        "seed": 1,
+        "load": load,
+        "stop": {"count": None, "duration_ns": None, "max_error_share": None, "min_errors": 1, **stop},
+        "order": "file",
+        "dir": directory,
+        "keep_bytes": 64 << 20,
+    }
+    return {**plan, **changes}
+
+
+def main(argument: str) -> int:
+    """Send the level that ``argument`` describes."""
+    from gpusize import _core
+
+    asked = json.loads(argument)
+    directory = asked.get("dir")
+    if directory:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    startup_s = time.process_time()
+    target = json.dumps(target_spec(asked["port"], **asked.get("target", {})))
+    session = _core.Session(target, json.dumps(asked.get("segments", [])), [[]], workers=1)
+    level = session.level(json.dumps(level_plan(asked["load"], asked["stop"], directory)))
+    while not level.wait(60.0):
+        pass
+    outcome = json.loads(level.outcome())
+    outcome.pop("histograms", None)
+    session.close()
+    print(json.dumps({"startup_cpu_s": startup_s, "build": _core.BUILD_PROFILE, "vm_hwm_bytes": vm_hwm(), **outcome}))
+    return 0
+
+
+def vm_hwm() -> int:
+    """The peak of this process's resident memory, in bytes."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/self/status holds no VmHWM")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

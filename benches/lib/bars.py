@@ -1,0 +1,37 @@
+"""A bar: a bound that a measurement must keep, stated before it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from benches.lib.stats import Interval, plain
+
+__all__ = ["Bar", "exit_code"]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """An upper bound on a measured number; less is better in all of them."""
+
+    name: str
+    measured: Interval
+    bound: float
+    unit: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the worse end of the interval keeps the bound; NaN never does."""
+        return self.measured.hi <= self.bound
+
+    def line(self) -> str:
+        """``BAR name value [lo,hi] bound ok|short``, for people and for grep."""
+        m = self.measured
+        verdict = "ok" if self.ok else "short"
+        unit = f" {self.unit}" if self.unit else ""
+        return f"BAR {self.name} {plain(m.value)} [{plain(m.lo)},{plain(m.hi)}] {plain(self.bound)}{unit} {verdict}"
+
+
+def exit_code(bars: Iterable[Bar]) -> int:
+    """1 when a bar is short, else 0."""
+    return int(any(not bar.ok for bar in bars))

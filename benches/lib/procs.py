@@ -1,0 +1,100 @@
+"""Processes that are measured: pinned to a core, their CPU read from the kernel when they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from benches.lib.host import ROOT, CpuTimes
+
+__all__ = ["BenchFailed", "Finished", "LineServer", "pinned", "run_measured"]
+
+
+class BenchFailed(Exception):
+    """A benchmark that could not be taken; its text is for people."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A process that has ended, with all its threads and children that it waited for."""
+
+    stdout: str
+    stderr: str
+    user_s: float
+    system_s: float
+    wall_s: float
+    peak_rss_bytes: int
+    steal: float
+
+    @property
+    def cpu_s(self) -> float:
+        """User and system time together."""
+        return self.user_s + self.system_s
+
+
+def pinned(command: Sequence[str], core: int) -> list[str]:
+    """The command, held on one core with all its threads."""
+    return ["taskset", "-c", str(core), *command]
+
+
+def run_measured(command: Sequence[str], *, timeout_s: float = 600) -> Finished:
+    """Run a command to its end; its CPU time is what the kernel charged (wait4), start-up included.
+
+    Raises BenchFailed when it fails or takes longer than ``timeout_s``.
+    """
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        before, start_s = CpuTimes.now(), time.monotonic()
+        process = subprocess.Popen(command, stdout=out, stderr=err, cwd=ROOT)
+        killer = threading.Timer(timeout_s, process.kill)
+        killer.start()
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            killer.cancel()
+        wall_s, steal = time.monotonic() - start_s, CpuTimes.now().steal_share(before)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        finished = Finished(
+            out.read(), err.read(), usage.ru_utime, usage.ru_stime, wall_s, usage.ru_maxrss * 1024, steal
+        )
+    if process.returncode != 0:
+        raise BenchFailed(f"{' '.join(command)} ended with {process.returncode}:\n{finished.stderr[-2000:]}")
+    return finished
+
+
+class LineServer:
+    """A server of ours that prints its port as a line of JSON; a context manager."""
+
+    def __init__(self, command: Sequence[str], core: int) -> None:
+        self._process = subprocess.Popen(pinned(command, core), stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        self.port = int(self.next_line()["port"])
+
+    def next_line(self) -> dict[str, Any]:
+        """The next line that the server prints."""
+        if self._process.stdout is None:
+            raise BenchFailed("the server's output is not ours to read")
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.stdout.close()
+            raise BenchFailed(f"the server ended early with {self._process.wait()}")
+        parsed: dict[str, Any] = json.loads(line)
+        return parsed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.terminate()
+        self._process.communicate()

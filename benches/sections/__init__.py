@@ -1,0 +1,1 @@
+"""The parts of ``python -m benches.http``; each can be run alone with ``--only``."""
