@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from benches.lib.bars import Bar
 from benches.lib.context import Context, say
 from benches.lib.procs import BenchFailed, LineServer, pinned, run_measured
 from benches.lib.stats import Interval, bootstrap_median
-from benches.sections.cpu import CONNECTIONS, closed
+from benches.sections.cpu import CONNECTIONS
 
 __all__ = ["records"]
 
@@ -46,6 +47,7 @@ for number, start in enumerate(range(0, rows, part)):
 _PERCENTILES = """
 import json, sys
 from pathlib import Path
+from typing import Any
 from benches.client import vm_hwm
 from gpusize.frames import scan
 from gpusize.levels import LevelData
@@ -91,10 +93,19 @@ def _percentiles(ctx: Context, rows: int) -> tuple[str, Bar]:
 def _generator(ctx: Context) -> tuple[str, Bar]:
     count = ctx.size(5_000_000, 20_000)
     with LineServer([ctx.tools.canned, "--port", "0"], ctx.server_core) as server:
-        folder = ctx.fresh_dir("records")
-        asked = {"port": server.port, "load": closed(CONNECTIONS), "stop": {"count": count}, "dir": str(folder)}
-        _, outcome = ctx.run_client(asked, timeout_s=1200)
-    if outcome["rows"] != count:
-        raise BenchFailed(f"{count} requests were asked for, {outcome['rows']} have a record")
-    peak = Interval.exact(outcome["vm_hwm_bytes"] / MIB)
-    return f"a run of {count} requests, peak RSS, MiB", Bar("generator_peak_rss_mib", peak, GENERATOR_MIB, "MiB")
+        out = str(ctx.fresh_dir("runs"))
+        command = [sys.executable, "-m", "gpusize", "run", "--url", f"http://127.0.0.1:{server.port}/", "--out", out]
+        command += ["--api", "generic", "--method", "GET", "--prompt", "none", "--quiet", "--json"]
+        command += ["--concurrencies", str(CONNECTIONS), "--count", str(count), "--slo", "p95 runtime <= 10ms"]
+        finished = run_measured(pinned(command, ctx.client_core), timeout_s=1200)
+    document = json.loads(finished.stdout)
+    ended = sum(level["rows"] for level in _levels(out))
+    if ended != count:
+        raise BenchFailed(f"{count} requests were asked for, {ended} have a record: {document['alerts']}")
+    peak = Interval.exact(finished.peak_rss_bytes / MIB)
+    name = f"gpusize run of {count} requests with summary, plots and report, peak RSS, MiB"
+    return name, Bar("generator_peak_rss_mib", peak, GENERATOR_MIB, "MiB")
+
+
+def _levels(out: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in Path(out).glob("*/levels/*/level.json")]
