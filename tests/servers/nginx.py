@@ -15,6 +15,10 @@ __all__ = ["NGINX", "Nginx"]
 # It lies in sbin, which a user's PATH may lack.
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
+# A test run that is killed must not leave servers behind.
+_SETPRIV = shutil.which("setpriv")
+_ENDS_WITH_US = [_SETPRIV, "--pdeathsig", "TERM", "--"] if _SETPRIV else []
+
 CONFIG = """
 daemon off;
 {user}
@@ -64,7 +68,7 @@ class Nginx:
             text = CONFIG.format(folder=folder, port=self.port, server=server, ssl=" ssl" if ssl else "", user=user)
             config.write_text(text, encoding="utf-8")
             self._process = subprocess.Popen(
-                [*prefix, NGINX, "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log")],
+                [*_ENDS_WITH_US, *prefix, NGINX, "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log")],
                 env={**os.environ, "NGINX": f"{listener.fileno()};"},
                 pass_fds=[listener.fileno()],
                 stdout=subprocess.DEVNULL,
