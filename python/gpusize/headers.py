@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpusize.errors import UsageError
 from gpusize.textio import read_text, shown
 
-__all__ = ["HIDDEN", "check_name", "check_value", "is_secret", "parse_header", "public_value", "resolve"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "HIDDEN",
+    "check_name",
+    "check_value",
+    "is_secret",
+    "parse_header",
+    "public_value",
+    "resolve",
+    "secret_words",
+    "without_secrets",
+]
 
 HIDDEN: Final = "(hidden)"
 """What stands for a secret value that was given literally."""
+
+_LEAST_SECRET: Final = 4
+"""Characters from which a secret is looked for in a text: a shorter one would hit innocent words."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REFERENCE: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9-]* +)?(?P<kind>env|file):(?P<name>.+)")
@@ -87,8 +103,7 @@ def resolve(name: str, value: str) -> str:
 
     Raises:
         UsageError: the variable is not set, the file cannot be read, or the result cannot stand in a header. The
-        value is never
-            part of the message.
+            value is never part of the message.
     """
     if value == HIDDEN:
         raise UsageError(f"the value of {name} was not kept", "header", f'give it again: "{name}: env:VARIABLE"')
@@ -111,6 +126,27 @@ def resolve(name: str, value: str) -> str:
             "the value holds characters beyond ASCII", f"header {name}", "encode them, as the server expects it"
         )
     return full
+
+
+def secret_words(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets that these headers send, the longest first: each value, and what follows its scheme.
+
+    Raises:
+        UsageError: as ``resolve``.
+    """
+    words: set[str] = set()
+    for name, value in headers.items():
+        if is_secret(name) or _REFERENCE.fullmatch(value):
+            full = resolve(name, value)
+            words |= {full, full.rpartition(" ")[2]}
+    return tuple(sorted((word for word in words if len(word) >= _LEAST_SECRET), key=len, reverse=True))
+
+
+def without_secrets(text: str, words: Sequence[str]) -> str:
+    """A server's text with every one of the words hidden: some servers repeat the key that they refuse."""
+    for word in words:
+        text = text.replace(word, HIDDEN)
+    return text
 
 
 def _environment(name: str, variable: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpusize.apis import Api, ApiOptions, create_api, guess_api
 from gpusize.errors import UsageError
-from gpusize.headers import check_name, check_value, is_secret, public_value, resolve
+from gpusize.headers import check_name, check_value, is_secret, public_value, resolve, secret_words
 from gpusize.textio import is_file, shown
 from gpusize.units import format_duration, seconds_to_ns
 from gpusize.urls import Address, parse_url
@@ -28,11 +28,11 @@ class Target:
     """A server under test.
 
     Args:
-        url: ``http://`` or ``https://`` address; without a path (or with ``/v1``) the API's own path is added. api:
-        name of the API (`gpusize.apis.api_names`); None: guessed from the path. model: name of the model to ask for.
+        url: ``http://`` or ``https://`` address; without a path (or with ``/v1``) the API's own path is added.
+        api: name of the API (`gpusize.apis.api_names`); None: guessed from the path.
+        model: name of the model to ask for.
         headers: further headers. A value may be ``env:VARIABLE`` or ``file:PATH``, also after a scheme such as
-        ``Bearer``; it is
-            read when the run starts.
+            ``Bearer``; it is read when the run starts.
         api_key_env: environment variable whose value is sent as ``Authorization: Bearer``.
         gpus: GPUs that serve this target.
         timeout_s: bound on one request, from its first byte out to the last byte in.
@@ -184,10 +184,22 @@ class Target:
             "response": spoken.response(),
         }
 
-    def _sent_headers(self, api: Api) -> list[tuple[str, str]]:
+    def secret_words(self) -> tuple[str, ...]:
+        """What no message may show: the secrets among the headers, as they are sent.
+
+        Raises:
+            UsageError: a secret cannot be read.
+        """
+        return secret_words(self._own_headers())
+
+    def _own_headers(self) -> dict[str, str]:
         own = dict(self.headers)
         if self.api_key_env:
             own["Authorization"] = f"Bearer env:{self.api_key_env}"
+        return own
+
+    def _sent_headers(self, api: Api) -> list[tuple[str, str]]:
+        own = self._own_headers()
         taken = {name.lower() for name in own}
         base = [("User-Agent", "gpusize"), *api.headers()]
         sent = [(name, value) for name, value in base if name.lower() not in taken]

@@ -52,8 +52,7 @@ def load_config(path: str | Path, known: Mapping[str, Kind]) -> Config:
 
     Raises:
         ConfigError: unreadable or broken, an option that the command does not have, or a value of the wrong kind;
-        with line and
-            column.
+            with line and column.
     """
     file = Path(path)
     if file.is_dir() and (file / "run.json").is_file():

@@ -1,0 +1,194 @@
+"""The documentation is true as far as a machine can tell: links resolve, commands parse, names exist."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer import TyperException
+
+import gpusize
+from gpusize.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```\s*$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """Language and text of every fenced block, without its indent."""
+    for indent, language, text in FENCE.findall(page.read_text("utf-8")):
+        yield language, "\n".join(line.removeprefix(indent) for line in text.splitlines())
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text("utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of headings as GitHub and the documentation site make them."""
+    found = re.findall(r"^#+ +(.+?)\s*$", prose(page), re.MULTILINE)
+    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.lower())) for heading in found}
+
+
+def shell_commands() -> list[tuple[str, str]]:
+    """Every command line that begins with gpusize in the fenced shell blocks, its continuation lines joined."""
+    found = []
+    for name, page in zip(NAMES, PAGES, strict=True):
+        for language, text in blocks(page):
+            if language == "sh":
+                lines = re.sub(r"\\\n\s*", "", text).splitlines()
+                found += [(name, line) for line in lines if line.startswith("gpusize")]
+    return found
+
+
+COMMANDS = shell_commands()
+
+
+def commands() -> dict[str, Any]:
+    """Every command by its words."""
+    group: Any = typer.main.get_command(app)
+    return {**group.commands, "import nat": group.commands["import"].commands["nat"]}
+
+
+def options() -> set[str]:
+    """Every option of every command."""
+    group: Any = typer.main.get_command(app)
+    parameters = [param for command in (group, *commands().values()) for param in command.params]
+    return {option for param in parameters for option in (*param.opts, *param.secondary_opts) if option[:2] == "--"}
+
+
+def parse(line: str) -> str:
+    """What is wrong with a command line, by its own parser; empty when nothing is. Nothing is run."""
+    words = shlex.split(line, comments=True)[1:]
+    name = " ".join(words[:2] if words[:1] == ["import"] else words[:1])
+    command = commands().get(name)
+    if command is None:
+        return f"there is no command {name}"
+    try:
+        command.make_context(name, words[len(name.split()) :])
+    except TyperException as error:
+        return str(error.format_message())
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    missing = []
+    for link in LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(link)
+    assert missing == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in LINK.findall(prose(index))}
+    pages = {page for page in PAGES if page.is_relative_to(ROOT / "docs")} - {index}
+    assert sorted(str(page.relative_to(ROOT)) for page in pages - linked) == []
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(COMMANDS) > 20
+    assert "No such option" in parse("gpusize run --no-such-option 3")
+    assert parse("gpusize nothing") == "there is no command nothing"
+
+
+@pytest.mark.parametrize("name, line", COMMANDS)
+def test_every_command_parses(name: str, line: str) -> None:
+    assert parse(line) == "", name
+
+
+def test_slos_in_commands_parse() -> None:
+    for _, line in COMMANDS:
+        words = shlex.split(line)
+        for option, value in itertools.pairwise(words):
+            if option == "--slo":
+                assert str(gpusize.Slo.parse(value)).split()
+
+
+def test_every_slo_of_the_reference_parses() -> None:
+    text = (ROOT / "docs" / "reference" / "slo.md").read_text("utf-8")
+    examples = re.findall(r"^\| `([^|]+?)` \|", text, re.MULTILINE)
+    assert len(examples) >= 5
+    for cell in examples:
+        for example in cell.split("`, `"):
+            assert str(gpusize.Slo.parse(example)).split()
+
+
+def test_the_command_line_page_names_every_option_and_no_other() -> None:
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
+    assert set(re.findall(r"`(--[a-z-]+)", text)) == options() - {"--help"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_blocks_are_in_their_language(page: Path) -> None:
+    for language, text in blocks(page):
+        if language == "python":
+            ast.parse(text)
+        elif language == "toml":
+            tomllib.loads(text)
+        elif language == "json":
+            json.loads(text)
+
+
+def test_every_name_of_the_python_page_exists() -> None:
+    page = ROOT / "docs" / "reference" / "python.md"
+    named = set(re.findall(r"gpusize\.([A-Za-z_]+)", page.read_text("utf-8"))) - {"apis"}
+    assert named <= set(gpusize.__all__)
+    assert set(gpusize.__all__) <= named, "a public name without documentation"
+    members = re.findall(r"^\| ((?:`\.[a-z_]+(?:\([^`]*\))?`(?:, )?)+) \|", page.read_text("utf-8"), re.MULTILINE)
+    assert len(members) >= 10
+    for cell in members:
+        for member in re.findall(r"`\.([a-z_]+)", cell):
+            assert hasattr(gpusize.Result, member) or member in {"paths", "cancelled"}, member
+
+
+@pytest.mark.parametrize("name, owner", [("Target", gpusize.Target), ("Load", gpusize.Load)])
+def test_fields_are_listed(name: str, owner: Any) -> None:
+    text = (ROOT / "docs" / "reference" / "python.md").read_text("utf-8")
+    [line] = re.findall(rf"^\*\*{name}\*\* fields: (.+)$", text, re.MULTILINE)
+    assert set(owner.__dataclass_fields__) == set(re.findall(r"`([a-z_]+)`", line.split("Meanings")[0]))
+
+
+def test_the_configuration_file_of_the_reference_is_accepted(tmp_path: Path) -> None:
+    from gpusize.assemble import RUN_OPTIONS
+    from gpusize.config import load_config
+
+    [text] = [text for language, text in blocks(ROOT / "docs" / "reference" / "config.md") if language == "toml"]
+    file = tmp_path / "sweep.toml"
+    file.write_text(text, "utf-8")
+    assert load_config(file, RUN_OPTIONS).options["gpus"] == 8
+
+
+def test_the_cluster_configurations_are_accepted() -> None:
+    from gpusize.engine import core
+
+    found = 0
+    for _, line in COMMANDS:
+        words = shlex.split(line)
+        if "--cluster" in words:
+            server = core().SimServer(words[words.index("--cluster") + 1], "127.0.0.1", 0)
+            server.stop()
+            found += 1
+    assert found
+
+
+def test_pictures_are_small() -> None:
+    for picture in (ROOT / "docs" / "images").iterdir():
+        assert picture.stat().st_size < 200_000, picture.name
