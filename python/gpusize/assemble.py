@@ -73,6 +73,8 @@ def read_options(
     options: dict[str, Any] = {}
     notes: list[str] = []
     if resume is not None:
+        if not (resume / "run.json").is_file():
+            raise UsageError("there is no run to be resumed", str(resume), "name the folder that holds its run.json")
         # The note that a run is repeated would mislead here: it is gone on with.
         options |= load_config(resume, RUN_OPTIONS).options
     if file is not None:
@@ -135,6 +137,9 @@ def _demo_options(options: Mapping[str, Any]) -> dict[str, Any]:
         chosen.pop("concurrencies")
     if any(options.get(name) is not None for name in _LOAD_STOPS):
         chosen.pop("duration")
+    if options.get("rates") is not None:
+        # Users are requests in flight: a load by rates cannot be asked for them, unless the user insists.
+        chosen.pop("users")
     return {**chosen, **options}
 
 

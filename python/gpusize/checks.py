@@ -14,6 +14,8 @@ __all__ = ["CPU_LIMIT", "LATE_FLOOR_S", "LATE_SHARE", "Checks", "check"]
 
 CPU_LIMIT: Final = 0.8
 """Share of its cores from which the generator itself queues; a thread at 80 % already makes work wait for itself."""
+CPU_LEAST_S: Final = 0.05
+"""A level that is over sooner says nothing of the generator's CPU: its set-up and last part are most of it."""
 LATE_FLOOR_S: Final = 1e-3
 """Lateness below this is the noise of timers and of the scheduler."""
 LATE_SHARE: Final = 0.01
@@ -74,10 +76,10 @@ def check(level: LevelData) -> Checks:
 
 
 def generator_cpu(level: LevelData) -> float | None:
-    """CPU time of the generator over elapsed time and workers; None where ``level.json`` does not say."""
+    """CPU time of the generator over elapsed time and workers; None for a very short level and where nobody says."""
     cpu_ns, start, end = (level.meta.get(key) for key in ("cpu_ns", "start_ns", "end_ns"))
     workers = level.meta.get("workers") or 1
-    if cpu_ns is None or start is None or end is None or end <= start:
+    if cpu_ns is None or start is None or end is None or end - start < CPU_LEAST_S * NS_PER_S:
         return None
     return float((cpu_ns / NS_PER_S) / ((end - start) / NS_PER_S * workers))
 

@@ -148,6 +148,11 @@ class Load:
         return "open" if self.rates else "closed"
 
     @property
+    def most_connections(self) -> int:
+        """Connections that the largest level may have open at once."""
+        return self.connections if self.kind == "open" else max(self.concurrencies)
+
+    @property
     def by_passes(self) -> bool:
         """Whether levels run by passes, where every request counts and one failure voids a level."""
         return self.kind == "closed" and self.count is None and self.duration_s is None

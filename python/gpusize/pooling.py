@@ -13,6 +13,7 @@ from gpusize.levels import LevelData
 __all__ = ["pool"]
 
 _SAME: Final = ("targets", "models", "dataset")
+_DIGITS: Final = 12
 
 
 def pool(levels: Iterable[LevelData], *, allow: Collection[str] = ()) -> list[LevelData]:
@@ -26,8 +27,12 @@ def pool(levels: Iterable[LevelData], *, allow: Collection[str] = ()) -> list[Le
         allow: what may differ between them: ``targets``, ``models``, ``dataset``.
 
     Raises:
-        UsageError: they differ in something else than what may; it is named with both values.
+        UsageError: they differ in something else than what may; it is named with both values. Or ``allow`` holds
+            another name.
     """
+    unknown = sorted(set(allow) - set(_SAME))
+    if unknown:
+        raise UsageError(f'"{unknown[0]}" is not among what may differ', "allow", f"name {', '.join(_SAME)}")
     given = list(levels)
     for name in _SAME:
         if name not in allow:
@@ -43,10 +48,15 @@ def _same(levels: Sequence[LevelData], name: str) -> None:
         first, other = levels[0].source.get(name), level.source.get(name)
         if first != other:
             raise UsageError(
-                f"the {name} differ: {json.dumps(first)} and {json.dumps(other)}",
+                f"the {name} {'differs' if name == 'dataset' else 'differ'}: {_named(first)} and {_named(other)}",
                 f"runs {levels[0].run} and {level.run}",
-                f"estimate from one of them, or say that {name} may differ",
+                f"estimate from one of them, or let it differ: --allow {name}",
             )
+
+
+def _named(value: object) -> str:
+    """A value in print; of a digest its first digits are enough to tell it from another."""
+    return value[:_DIGITS] if isinstance(value, str) and len(value) > _DIGITS else json.dumps(value)
 
 
 def _key(level: LevelData) -> tuple[object, ...]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpusize.errors import TargetError
+from gpusize.headers import without_secrets
 from gpusize.textio import shown
 from gpusize.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpusize.engine import Engine, ProbeRecord
     from gpusize.target import Target
 
@@ -32,11 +35,18 @@ def probe(engine: Engine, target: Target) -> ProbeRecord:
 
 def _complaint(record: ProbeRecord, target: Target) -> tuple[str, str]:
     """What was wrong with the first answer, and what to do about it."""
-    said = _words(record)
+    said = _words(record, target.secret_words())
     status = record["status"]
     match record["outcome"]:
         case "connect_error":
             return f"cannot connect{said}", "is the server running, and is the address right?"
+        case "tls_error" if "CaUsedAsEndEntity" in said:
+            # What `openssl req -x509` makes when nobody says otherwise; the library's word for it helps nobody.
+            what = "the TLS handshake failed: the server's certificate is marked as an authority (CA:TRUE)"
+            return (
+                what,
+                "make one with basicConstraints=CA:FALSE, signed by the --cacert, or accept any with --insecure",
+            )
         case "tls_error":
             return f"the TLS handshake failed{said}", "name its authority with --cacert, or accept any with --insecure"
         case "timeout":
@@ -54,9 +64,9 @@ def _complaint(record: ProbeRecord, target: Target) -> tuple[str, str]:
             return f"the first answer cannot be read{said}", f"does this address speak the {target.api} API?"
 
 
-def _words(record: ProbeRecord) -> str:
-    """What the server, or the system, said: one line, bounded, without control characters."""
-    words = " ".join((record["message"] or "").split())
+def _words(record: ProbeRecord, secrets: Sequence[str]) -> str:
+    """What the server, or the system, said: one line, bounded, without control characters and secrets."""
+    words = without_secrets(" ".join((record["message"] or "").split()), secrets)
     return f": {shown(words, MESSAGE_CHARS)}" if words else ""
 
 

@@ -7,7 +7,7 @@ import contextlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.apis import encode_rows
 from gpusize.checks import LATE_FLOOR_S
@@ -15,7 +15,9 @@ from gpusize.clocks import ClockLog
 from gpusize.dataset import Dataset
 from gpusize.engine import Engine
 from gpusize.errors import UsageError
+from gpusize.headers import without_secrets
 from gpusize.interrupt import StopSwitch, on_interrupt
+from gpusize.limits import allow_connections
 from gpusize.load import Load
 from gpusize.probe import probe
 from gpusize.provenance import run_facts
@@ -230,6 +232,7 @@ def execute(
         engine: makes the engine; for tests.
     """
     switch = stop or StopSwitch()
+    allow_connections(request.load.most_connections)
     facts = request.facts()
     steps = request.steps()
     earlier = _earlier(request, facts) if request.append else []
@@ -260,11 +263,12 @@ def _drain_ns(request: RunRequest) -> int:
 
 def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, bool], dict[str, Any]]:
     watch = None if request.cluster is None else LatenessWatch(request.cluster)
+    secrets = request.target.secret_words()
 
     def describe(step: Step, outcome: LevelOutcome, folder: Path, cancelled: bool) -> dict[str, Any]:  # noqa: FBT001
         level = judge_level(
             step.setting,
-            outcome,
+            _without_secrets(outcome, secrets),
             folder,
             max_error_share=request.load.error_share,
             warmup_s=request.load.warmup_s,
@@ -279,6 +283,11 @@ def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, bool]
         return level
 
     return describe
+
+
+def _without_secrets(outcome: LevelOutcome, secrets: Sequence[str]) -> LevelOutcome:
+    errors = [{**error, "message": without_secrets(error["message"], secrets)} for error in outcome["errors"]]
+    return cast("LevelOutcome", {**outcome, "errors": errors})
 
 
 def _open_store(request: RunRequest, facts: Mapping[str, Any]) -> RunStore:

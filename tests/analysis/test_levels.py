@@ -127,6 +127,18 @@ def test_different_systems_are_refused_unless_allowed(name):
         pool(levels)
     assert raised.value.where == "runs r1 and r2"
     assert len(pool(levels, allow=[name])) == 1
+    assert f"--allow {name}" in str(raised.value)
+
+
+def test_only_what_is_compared_may_be_allowed_to_differ():
+    with pytest.raises(UsageError, match=r'"datasets" is not among.*targets, models, dataset'):
+        pool([steady_level()], allow=["datasets"])
+
+
+def test_digests_are_told_apart_by_their_first_digits():
+    levels = [steady_level(run=letter, source={**SOURCE, "dataset": letter * 64}) for letter in "ab"]
+    with pytest.raises(UsageError, match=r"the dataset differs: a{12} and b{12}\."):
+        pool(levels)
 
 
 def test_the_simulated_cluster_is_the_same_on_another_port(tmp_path):

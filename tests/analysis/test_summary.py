@@ -152,6 +152,9 @@ def test_the_generators_cpu():
     assert found["flags"] == ["generator-limited"]
     assert "90%" in found["alerts"][0]
     assert row(with_meta(steady(), cpu_ns=elapsed * 0.7))["flags"] == []
+    # Of a level of a few milliseconds, set-up and the last part are most of the CPU time.
+    short = with_meta(steady(), start_ns=0, end_ns=10_000_000, cpu_ns=25_000_000)
+    assert row(short)["generator_cpu"] is None
 
 
 @pytest.mark.parametrize("late_ms,flags", [(0.9, []), (1.5, ["late"])])

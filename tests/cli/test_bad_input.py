@@ -105,6 +105,7 @@ def test_datasets(gpusize: Gpusize, url: str, name: str, content: str, expected:
         (("--count", "many"), "--count"),
         (("--nope",), "--nope"),
         (("--append", "--resume", "runs/x"), "runs/x"),
+        (("--resume", "absent"), "no run to be resumed"),
         (("--config", "absent.toml"), "absent.toml"),
         (("--seed", "-1"), "seed"),
         (("--workers", "0"), "workers"),
@@ -131,6 +132,20 @@ def test_an_output_folder_that_cannot_be_made(gpusize: Gpusize, url: str, out: s
     done = gpusize("run", "--url", url, *SWEEP, "--out", out)
     assert done.code == 3
     assert done.complaint.startswith(f"{out}")
+    assert "Choose another folder" in done.complaint
+
+
+def test_a_server_that_repeats_the_key_does_not_betray_it(
+    gpusize: Gpusize, scripted_server: Callable[[Script], ScriptedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "sk-s3cret")
+    body = b'{"error": {"message": "no such key: Bearer sk-s3cret (sk-s3cret)"}}'
+    server = scripted_server(lambda _request: [Send(answer(body, status="401 Unauthorized"))])
+    url = f"http://127.0.0.1:{server.port}/v1"
+    done = gpusize("run", "--url", url, "--model", "m", *SWEEP, "--api-key-env", "KEY")
+    assert done.code == 3
+    assert "no such key: (hidden) ((hidden))" in done.complaint
+    assert "s3cret" not in done.err
 
 
 @pytest.mark.parametrize("command", ["estimate", "report"])

@@ -37,6 +37,14 @@ def test_gpus_without_a_target_sizes_the_cluster(gpusize: Gpusize) -> None:
     assert (target["gpus"], target["simulated"]["gpus"]) == (5, 5)
 
 
+def test_rates_without_a_target_ask_for_no_users(gpusize: Gpusize) -> None:
+    done = gpusize("run", "--rates", "50", "--count", "5", "--max-tokens", "2", "--json", "--no-plots", "--quiet")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert document["estimates"] == []
+    assert [row["rate"] for row in document["summary"]] == [50.0]
+
+
 @pytest.mark.slow
 def test_the_demo_as_it_is_finds_the_truth(gpusize: Gpusize) -> None:
     done = gpusize("run", "--json", "--quiet")

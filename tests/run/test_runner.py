@@ -137,6 +137,7 @@ def test_the_result_can_be_opened_again(request_: RunRequest) -> None:
     [
         ("connect_error", 0, "Connection refused (os error 111)", r"connect: Connection refused \(os error 111\)\. Is"),
         ("tls_error", 0, "UnknownIssuer", "TLS handshake failed: UnknownIssuer. Name its authority"),
+        ("tls_error", 0, "Other(OtherError(CaUsedAsEndEntity))", r"marked as an authority \(CA:TRUE\)\. Make one with"),
         ("timeout", None, None, r"in time \(5s to connect, 5m in all\)\. Raise --timeout"),
         (
             "http_error",
@@ -164,6 +165,20 @@ def test_a_bad_first_answer_is_told_and_nothing_is_written(
     assert str(caught.value).startswith("http://127.0.0.1:9/v1/chat/completions: ")
     assert "\n" not in str(caught.value)
     assert not request_.out.exists()
+
+
+def test_a_secret_that_the_server_repeats_is_not_kept(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "sk-0123456789")
+    monkeypatch.setenv("WHO", "tenant-42")
+    headers = {"X-Tenant": "env:WHO", "X-Plain": "plain"}
+    request = replace(request_, target=replace(request_.target, api_key_env="KEY", headers=headers))
+    said = "Bearer sk-0123456789 of tenant-42 is plain"
+    error = {"id": 0, "outcome": "http_error", "status": 401, "message": said, "count": 1}
+    result = go(request, Made(outcomes={0: {"outcomes": {"ok": 1, "http_error": 1}, "errors": [error]}}))
+    level = json.loads((result.path / "levels" / "0000" / "level.json").read_text())
+    assert level["errors"][0]["message"] == "(hidden) of (hidden) is plain"
+    written = [path.read_bytes() for path in result.path.rglob("*") if path.is_file()]
+    assert not any(b"0123456789" in content or b"tenant-42" in content for content in written)
 
 
 def test_an_interrupted_run_says_so_and_keeps_what_it_has(request_: RunRequest) -> None:

@@ -50,8 +50,8 @@ def invoke(argv: Sequence[str]) -> int:
         if "--debug" in argv:
             raise
         return _fail(str(error), error.exit_code)
-    except Exception as error:  # the last line of defence
-        if "--debug" in argv:
+    except BaseException as error:  # the last line of defence; a panic of an extension is no Exception
+        if "--debug" in argv or isinstance(error, SystemExit):
             raise
         return _fail(f"{type(error).__name__}: {error} (a bug in gpusize; --debug shows where)", BUG)
     return code if isinstance(code, int) else 0

@@ -26,6 +26,7 @@ DATASET = "Dataset"
 LOAD = "Load"
 QUESTION = "Question"
 OUTPUT = "Output"
+INTERRUPTED = 130
 
 
 def command(
@@ -181,10 +182,15 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
             result = execute(
                 ready.request, progress=lambda e: live.update(e.position - 1, e.total, e.setting, e.progress)
             )
-    estimates = result.estimates() if result.can_estimate else []
-    page = result.report(plots=options.get("plots", True))
-    if options.get("json"):
-        print_json(result, estimates)
-    else:
-        print_result(result, estimates, [result.path, page])
+    try:
+        estimates = result.estimates() if result.can_estimate else []
+        page = result.report(plots=options.get("plots", True))
+        if options.get("json"):
+            print_json(result, estimates)
+        else:
+            print_result(result, estimates, [result.path, page])
+    except KeyboardInterrupt:
+        # Ctrl-C once more than was needed: what it cuts off can be made again.
+        note(f"interrupted; what was measured is kept in {result.path}, gpusize report makes the rest of it")
+        return INTERRUPTED
     return conclude(judge(result, estimates, strict=bool(options.get("strict"))))

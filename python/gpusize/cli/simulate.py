@@ -47,8 +47,10 @@ def command(
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Serve a simulated GPU cluster over HTTP until Ctrl-C: the OpenAI APIs, /generate, /health, /metrics."""
+    from gpusize.limits import allow_most_files
     from gpusize.simulate import cluster_config, serve
 
+    allow_most_files()
     config = cluster_config(
         cluster,
         gpus=gpus,

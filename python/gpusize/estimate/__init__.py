@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 from gpusize.errors import UsageError
 from gpusize.estimate.calculator import to_calc_output
 from gpusize.estimate.crossing import Crossing
+from gpusize.estimate.second import with_second_opinion
 from gpusize.estimate.slope import Slope
-from gpusize.estimate.types import Estimate, Method, Question
+from gpusize.estimate.types import Estimate, Method, Question, gpus_text
 
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
@@ -57,7 +58,8 @@ def estimate(
         return [Estimate(m.name, gpus, question.users, reason=reason, warnings=tuple(warnings)) for m in asked]
     warnings += _doubts(chosen)
     answers = [m.answer(chosen, question) for m in asked]
-    return [replace(a, warnings=tuple(dict.fromkeys((*a.warnings, *warnings)))) for a in answers]
+    doubted = with_second_opinion(answers)
+    return [replace(a, warnings=tuple(dict.fromkeys((*a.warnings, *warnings)))) for a in doubted]
 
 
 def _with_gpus(levels: Iterable[LevelData], question: Question) -> list[LevelData]:
@@ -76,7 +78,8 @@ def _comparable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]
     votes = Counter(lv.gpus for lv in closed if lv.state == "done") or Counter(lv.gpus for lv in closed)
     gpus = max(votes, key=lambda g: (votes[g], g))
     warnings += [
-        f"the levels with {other or 'an unknown number of'} GPUs are left out; those with {gpus} count"
+        f"the levels with {gpus_text(other) if other else 'an unknown number of GPUs'} are left out; "
+        f"those with {gpus or 'an unknown number'} count"
         for other in sorted({lv.gpus for lv in closed} - {gpus})
     ]
     return [lv for lv in closed if lv.gpus == gpus], warnings

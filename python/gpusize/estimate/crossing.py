@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.estimate.isotonic import crossing_point, decreasing, wilson
-from gpusize.estimate.types import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, scaled, whole_gpus
+from gpusize.estimate.types import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, gpus_text, scaled, whole_gpus
 
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
@@ -172,7 +172,7 @@ def _below(base: Estimate, points: Sequence[_Point], question: Question) -> Esti
         return replace(base, reason=reason)
     reason = (
         f"beyond what was measured: concurrency {lowest}, the smallest level, misses the SLO; "
-        f"at least {bound} GPUs are needed"
+        f"at least {gpus_text(bound)} {'is' if bound == 1 else 'are'} needed"
     )
     follow = tuple(sorted({1, max(1, lowest // 4), max(1, lowest // 2)}))
     return replace(base, reason=reason, gpus_low=bound, outside_tested_range=True, next_levels=follow)
@@ -184,7 +184,7 @@ def _above(base: Estimate, points: Sequence[_Point], question: Question) -> Esti
     bound = whole_gpus(scaled(question.users, highest, base.tested_gpus), question.gpus_per_replica)
     reason = (
         f"beyond what was measured: concurrency {highest}, the largest level, keeps the SLO; "
-        f"at most {bound} GPUs are needed"
+        f"at most {gpus_text(bound)} {'is' if bound == 1 else 'are'} needed"
     )
     follow = (math.ceil(highest * 1.5), highest * 2, highest * 4)
     return replace(base, reason=reason, gpus_high=bound, outside_tested_range=True, next_levels=follow)

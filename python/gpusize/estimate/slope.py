@@ -101,7 +101,7 @@ def _answered(
     if outside:
         where = f"above the largest ({max(tested)})" if above else f"below the smallest ({min(tested)})"
         warnings.append(f"extrapolated: {at_target:.4g} requests in flight is {where} concurrency that was measured")
-    follow = sorted({max(1, math.floor(at_target)), math.ceil(at_target * 1.25)}) if outside else []
+    follow = _toward(at_target, max(tested)) if outside else ()
     return replace(
         base,
         gpus=whole_gpus(raw, question.gpus_per_replica),
@@ -109,8 +109,15 @@ def _answered(
         capacity_concurrency=at_target,
         outside_tested_range=outside,
         warnings=tuple(warnings),
-        next_levels=tuple(follow),
+        next_levels=follow,
     )
+
+
+def _toward(at_target: float, top: int) -> tuple[int, ...]:
+    """Levels around the answer; steps towards it where it is far beyond the largest level, since lines rarely last."""
+    if at_target > 4 * top:
+        return (2 * top, 4 * top)
+    return tuple(sorted({max(1, math.floor(at_target)), math.ceil(at_target * 1.25)}))
 
 
 def _details(

@@ -13,7 +13,7 @@ from gpusize.slo import Slo
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
 
-__all__ = ["Estimate", "Method", "Question", "binding", "whole_gpus"]
+__all__ = ["Estimate", "Method", "Question", "binding", "gpus_text", "whole_gpus"]
 
 FUZZ: Final = 1e-9
 """Relative rounding error of the arithmetic; 22.0000000000001 GPUs are 22."""
@@ -125,6 +125,11 @@ def whole_gpus(raw: float, per_replica: int = 1) -> int:
     nearest = round(replicas)
     whole = nearest if abs(replicas - nearest) <= FUZZ * max(1.0, replicas) else math.ceil(replicas)
     return max(1, whole) * per_replica
+
+
+def gpus_text(gpus: int) -> str:
+    """A number of GPUs in words: ``1 GPU``, ``2 GPUs``."""
+    return f"{gpus} GPU{'' if gpus == 1 else 's'}"
 
 
 def scaled(users: float, capacity: float, tested_gpus: int) -> float:
