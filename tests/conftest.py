@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 pytest_plugins = ["pytester"]
+
+
+def pytest_configure() -> None:
+    # Commands that a script puts into the background ignore Ctrl-C, and the commands under test would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _is_unwanted_skip(report: pytest.TestReport | pytest.CollectReport) -> bool:

@@ -18,8 +18,9 @@ def clock_pair() -> tuple[int, int, int]:
 class Session:
     """Workers and connections to one target; they live across levels.
 
-    ``target`` is the JSON of a TargetSpec (see docs/reference/engine.md). ``segments`` is the JSON list of body segments,
+    ``target`` is the JSON of a TargetSpec (see docs/reference/engine.md), ``segments`` the JSON list of body segments;
     ``rows`` holds for each dataset row the bytes of each of its fields.
+
     Raises GpusizeError subclasses: TargetError for an unknown host, a bad CA file and the like.
     """
 
@@ -27,7 +28,10 @@ class Session:
     def level(self, plan: str) -> Level:
         """Queue one level (JSON of a LevelPlan). It starts when the one before has closed; the call returns at once."""
     def probe(self) -> str:
-        """Send the first row once, outside every level; JSON with ``outcome``, ``status``, ``message``, ``service_ns``."""
+        """Send the first row once, outside every level.
+
+        JSON with ``outcome``, ``status`` (of a failure), ``message`` and ``service_ns``.
+        """
     def close(self) -> None: ...
 
 @final

@@ -267,8 +267,9 @@ class Result:
         calculator = None
         if estimates:
             from gpusize.estimate import to_calc_output
+            from gpusize.row_ids import read_ids
 
-            calculator = to_calc_output(self.levels, self.question())
+            calculator = to_calc_output(self.levels, self.question(), read_ids(self.path))
         folder = self.path if out is None else Path(out)
         return write_outputs(self, estimates, folder, plots=plots, truth=self.truth, calc_output=calculator)[-1]
 

@@ -23,6 +23,7 @@ from gpusize.probe import probe
 from gpusize.provenance import run_facts
 from gpusize.recovery import finished_steps, recover
 from gpusize.result import Result, as_slos
+from gpusize.row_ids import keep_ids
 from gpusize.simulate import LatenessWatch, SimulatedCluster
 from gpusize.store import RunStore, find_runs, read_run
 from gpusize.sweep import Step, Sweep
@@ -245,6 +246,7 @@ def execute(
         if switch.asked:
             raise KeyboardInterrupt
         with on_interrupt(switch), _open_store(request, facts) as store:
+            keep_ids(store.path, request.dataset.ids)
             clocks = ClockLog.resumed(store.path / "clocks.parquet")
             clocks.take()
             sweep = Sweep(session, store, clocks, switch, _drain_ns(request), _describer(request), progress)

@@ -34,7 +34,7 @@ def test_a_sweep_leaves_everything_that_the_reference_names(gpusize: Gpusize, ur
     assert str(path / "report.html") in done.out
     names = {entry.name for entry in path.iterdir()}
     derived = {"summary.parquet", "summary.csv", "summary.json", "estimate.json", "plots", "report.html"}
-    assert names == {"run.json", "clocks.parquet", "levels", ".lock", *derived}
+    assert names == {"run.json", "dataset.parquet", "clocks.parquet", "levels", ".lock", *derived}
     assert {file.suffix for file in (path / "plots").iterdir()} == {".png", ".svg"}
     for level, concurrency in zip(levels(path), (1, 2, 4), strict=True):
         assert level["schema"] == 1
@@ -61,6 +61,15 @@ def test_estimate_answers_from_what_was_measured_without_sending_anything(
     assert estimate["tested_gpus"] == 2
     assert document["summary"][0]["concurrency"] == 1
     assert done.code in (0, 1)
+
+
+def test_the_calculators_fields_carry_the_datasets_ids(gpusize: Gpusize, url: str) -> None:
+    Path("d.json").write_text('[{"id": "a", "prompt": "x"}, {"id": "b", "prompt": "y"}]', encoding="utf-8")
+    asked = [each for each in SWEEP if each not in ("--prompt", "x")]
+    gpusize("run", "--url", url, *asked, *QUESTION, "--dataset", "d.json", "--concurrencies", "1,3", "--passes", "1")
+    document = json.loads((only_run() / "estimate.json").read_text(encoding="utf-8"))
+    items = {c: set(data["sizing_metrics"]["per_item_metrics"]) for c, data in document["calc_data"].items()}
+    assert items == {"1": {"a"}, "3": {"a", "b", "a_rep1"}}
 
 
 def test_json_is_one_document_and_nothing_else(gpusize: Gpusize, url: str) -> None:

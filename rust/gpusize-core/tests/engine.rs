@@ -1,76 +1,18 @@
 //! The engine against a small HTTP server of plain threads.
 #![allow(clippy::unwrap_used)] // a failed helper is a failed test
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod engine_common;
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arrow_array::cast::AsArray;
+use arrow_array::Array;
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, RecordBatch};
+use engine_common::{LONG, column, finish, hello, open, plan, serve, target};
 use gpusize_core::engine::{Level, LevelOutcome, Session};
-use gpusize_core::spec::{LevelPlan, Segment, TargetSpec};
-
-const LONG: Duration = Duration::from_secs(60);
-
-/// A server that answers each request by `answer`; the count is of requests seen.
-fn serve(answer: fn(usize, &mut TcpStream) -> bool) -> (u16, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let seen = Arc::new(AtomicUsize::new(0));
-    let count = seen.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (Ok(mut stream), count) = (stream, count.clone()) else { return };
-            std::thread::spawn(move || {
-                stream.set_nodelay(true).unwrap();
-                let mut held = Vec::new();
-                let mut buffer = [0; 4096];
-                loop {
-                    if let Some(end) = held.windows(4).position(|w| w == b"\r\n\r\n") {
-                        held.drain(..end + 4);
-                        if !answer(count.fetch_add(1, Ordering::SeqCst), &mut stream) {
-                            return;
-                        }
-                        continue;
-                    }
-                    match stream.read(&mut buffer) {
-                        Ok(n) if n > 0 => held.extend_from_slice(&buffer[..n]),
-                        _ => return,
-                    }
-                }
-            });
-        }
-    });
-    (port, seen)
-}
-
-fn hello(_: usize, stream: &mut TcpStream) -> bool {
-    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").is_ok()
-}
-
-fn target(port: u16, more: &str) -> TargetSpec {
-    serde_json::from_str(&format!(r#"{{"host":"127.0.0.1","port":{port},"method":"GET","path":"/"{more}}}"#)).unwrap()
-}
-
-fn plan(load: &str, stop: &str) -> LevelPlan {
-    serde_json::from_str(&format!(r#"{{"visit":0,"load":{load},"stop":{stop}}}"#)).unwrap()
-}
-
-fn open(port: u16, workers: usize) -> Session {
-    Session::open(target(port, ""), vec![], vec![vec![], vec![], vec![]], workers).unwrap()
-}
-
-fn finish(level: &Level) -> (LevelOutcome, Vec<RecordBatch>) {
-    assert!(level.wait(LONG), "the level ended");
-    (level.outcome().unwrap(), level.rows().unwrap())
-}
-
-fn column<T: arrow_array::types::ArrowPrimitiveType>(rows: &[RecordBatch], name: &str) -> Vec<T::Native> {
-    rows.iter().flat_map(|b| b.column_by_name(name).unwrap().as_primitive::<T>().values().to_vec()).collect()
-}
+use gpusize_core::spec::{Segment, TargetSpec};
 
 #[test]
 fn a_closed_loop_sends_exactly_the_count_with_any_number_of_workers() {

@@ -117,8 +117,14 @@ pub fn counts(reader: &Reader, row: &mut Row) {
     row.tokens_reasoning = reader.answer.tokens_reasoning;
 }
 
-/// How a complete response ended, and the message if it failed.
-pub fn verdict(interpreter: &Interpreter, reader: &mut Reader, row: &mut Row) -> (Outcome, Option<String>) {
+/// How a complete response ended, and the message if it failed; `has_body`: the method lets an answer have a body.
+pub fn verdict(
+    interpreter: &Interpreter,
+    reader: &mut Reader,
+    live: &RefCell<Live>,
+    has_body: bool,
+    row: &mut Row,
+) -> (Outcome, Option<String>) {
     if !interpreter.success(row.status) {
         let message = message_of(&reader.text);
         return (Outcome::HttpError, Some(message));
@@ -128,11 +134,17 @@ pub fn verdict(interpreter: &Interpreter, reader: &mut Reader, row: &mut Row) ->
         if reader.framing == Some(Framing::Ndjson) && !reader.text.is_empty() {
             let rest = std::mem::take(&mut reader.text);
             line(&rest, &mut |data| {
-                interpreter.read(data, &mut reader.answer);
+                if interpreter.read(data, &mut reader.answer) {
+                    stamp(row, row.end_ns, live);
+                }
             });
         }
-    } else if reader.reads_whole && !reader.text.is_empty() {
-        interpreter.read(&reader.text, &mut reader.answer);
+    } else if reader.reads_whole {
+        if !reader.text.is_empty() {
+            interpreter.read(&reader.text, &mut reader.answer);
+        } else if has_body && !matches!(row.status, 204 | 205) && interpreter.wants_json() {
+            reader.answer.malformed = true;
+        }
     }
     counts(reader, row);
     if let Some(message) = reader.answer.error.take() {

@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use tokio::io::ReadBuf;
 
 use super::answer::{self, Reader};
 use super::level::{Live, Share, bump};
-use super::slot::{Abort, Slot};
+use super::slot::{Abort, CANCELLED, Slot};
 use super::stream::Stream;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
@@ -28,6 +28,9 @@ const READ_BYTES: usize = 16_384;
 /// shows when we write, is met by asking once more.
 const IDLE_NS: i64 = 10_000_000;
 
+/// Longest time for a close to cross our request on its way.
+const CROSSING_NS: i64 = 500_000_000;
+
 /// A slot's connection, when it has one, and its buffers.
 #[derive(Debug)]
 pub struct Line {
@@ -38,6 +41,7 @@ pub struct Line {
     request: Buffers,
     response: Response,
     reader: Reader,
+    head_request: bool,
 }
 
 #[derive(Debug)]
@@ -82,6 +86,7 @@ impl Line {
             request: Buffers::default(),
             response: Response::new(head_request, target.max_header_bytes, target.max_body_bytes),
             reader: Reader::default(),
+            head_request,
         }
     }
 
@@ -89,7 +94,9 @@ impl Line {
     pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, share: &Share) {
         if self.conn.as_ref().is_none_or(|c| c.stream.is_stale()) {
             let mut row = Row::due(Due::default());
+            slot.connecting.set(true);
             let _ = self.connect(worker, slot, share, &mut row).await;
+            slot.connecting.set(false);
         }
         slot.deadline_ns.set(i64::MAX);
         slot.abort.set(None);
@@ -105,11 +112,8 @@ impl Line {
     ) -> Option<String> {
         let result = loop {
             let result = self.attempt(worker, slot, level, row).await;
-            // A server may close an idle connection at the moment we use it: nothing was answered, so ask once more.
-            let unanswered = row.bytes_in == 0 && row.sent_ns != crate::record::columns::NO_TIME;
-            let reused = self.conn.as_ref().is_some_and(|c| c.used);
             match result {
-                Err(f) if f.outcome == Outcome::Truncated && unanswered && reused && row.attempt == 0 => {
+                Err(f) if f.outcome == Outcome::Truncated && row.attempt == 0 && self.crossed(row) => {
                     self.conn = None;
                     row.attempt = 1;
                     row.bytes_out = 0;
@@ -119,7 +123,13 @@ impl Line {
         };
         match result {
             Ok(()) => {
-                let verdict = answer::verdict(&worker.context.interpreter, &mut self.reader, row);
+                let verdict = answer::verdict(
+                    &worker.context.interpreter,
+                    &mut self.reader,
+                    &level.live,
+                    !self.head_request,
+                    row,
+                );
                 if let Some(conn) = &mut self.conn {
                     conn.used = true;
                     conn.last_end_ns = row.end_ns;
@@ -138,6 +148,13 @@ impl Line {
                 Some(failure.message)
             }
         }
+    }
+
+    /// Whether the server closed a connection that lay idle at the moment we used it: nothing was answered, so it may be
+    /// asked once more. A close that comes later than that is the server's answer to the request.
+    fn crossed(&self, row: &Row) -> bool {
+        let reused = self.conn.as_ref().is_some_and(|c| c.used);
+        reused && row.bytes_in == 0 && now_ns() - row.sent_ns < CROSSING_NS
     }
 
     async fn attempt(
@@ -169,18 +186,24 @@ impl Line {
         let late = || format!("no complete response within {timeout_s} s");
         bump(&level.share().sent, u64::from(row.attempt == 0));
         // Nearly every request fits the socket's buffer: the slow path is for the others.
-        let written = match conn.stream.try_write(bytes) {
-            Ok(n) if n == bytes.len() => Ok(()),
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
-            first => {
-                let rest = &bytes[first.unwrap_or(0)..];
-                guard(slot, write_all(&mut conn.stream, rest)).await.map_err(|a| given_up(a, &late))?
-            }
+        let mut unsent = Unsent::default();
+        match conn.stream.try_write(bytes) {
+            Ok(n) if n == bytes.len() => {}
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => unsent.error = Some(e),
+            first => unsent = Unsent { bytes: &bytes[first.unwrap_or(0)..], flushes: true, error: None },
+        }
+        let live = &level.live;
+        let read = if unsent.flushes {
+            let read =
+                read_response::<true>(conn, slot, buffer, response, reader, worker, live, row, &mut unsent).await;
+            row.bytes_out -= unsent.bytes.len() as u64;
+            conn.reusable &= unsent.bytes.is_empty() && unsent.error.is_none();
+            read
+        } else {
+            read_response::<false>(conn, slot, buffer, response, reader, worker, live, row, &mut unsent).await
         };
         // A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
-        let write_error = written.err();
-        let read = read_response(conn, slot, buffer, response, reader, worker, &level.live, row);
-        match (read.await, write_error) {
+        match (read, unsent.error) {
             (Ok(()), _) => Ok(()),
             (Err(Broken::Aborted(a)), _) => Err(given_up(a, &late)),
             (Err(_), Some(e)) => {
@@ -220,8 +243,17 @@ enum Broken {
     Wire(WireError),
 }
 
+/// What the socket did not take at once. It is sent while the answer is awaited: a server may answer before it has read
+/// everything, and then read no more.
+#[derive(Default)]
+struct Unsent<'a> {
+    bytes: &'a [u8],
+    flushes: bool,
+    error: Option<io::Error>,
+}
+
 #[allow(clippy::too_many_arguments)] // the parts of a Line, borrowed apart, and what the stamps need
-async fn read_response(
+async fn read_response<const SENDS: bool>(
     conn: &mut Conn,
     slot: &Slot,
     buffer: &mut Vec<u8>,
@@ -230,11 +262,18 @@ async fn read_response(
     worker: &Worker,
     live: &RefCell<Live>,
     row: &mut Row,
+    unsent: &mut Unsent<'_>,
 ) -> Result<(), Broken> {
     let interpreter = &worker.context.interpreter;
     let mut filled = 0;
     loop {
-        let n = guard(slot, read(&mut conn.stream, &mut buffer[filled..])).await.map_err(Broken::Aborted)?;
+        let room = &mut buffer[filled..];
+        let n = if SENDS {
+            guard(slot, send_and_read(&mut conn.stream, unsent, room)).await
+        } else {
+            guard(slot, read(&mut conn.stream, room)).await
+        };
+        let n = n.map_err(Broken::Aborted)?;
         let n = n.map_err(Broken::Io)?;
         let now = now_ns();
         row.end_ns = now;
@@ -280,7 +319,7 @@ async fn read_response(
 fn given_up(abort: Abort, late: &dyn Fn() -> String) -> Failure {
     match abort {
         Abort::Timeout => Failure::new(Outcome::Timeout, late()),
-        Abort::Cancelled => Failure::new(Outcome::Cancelled, "stopped by the user"),
+        Abort::Cancelled => Failure::new(Outcome::Cancelled, CANCELLED),
     }
 }
 
@@ -294,15 +333,33 @@ async fn guard<F: Future>(slot: &Slot, future: F) -> Result<F::Output, Abort> {
     .await
 }
 
-async fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let n = poll_fn(|cx| stream.poll_write(cx, bytes)).await?;
-        if n == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+async fn send_and_read(stream: &mut Stream, unsent: &mut Unsent<'_>, room: &mut [u8]) -> io::Result<usize> {
+    let mut buf = ReadBuf::new(room);
+    poll_fn(|cx| {
+        // A write that fails is remembered; what the server has said by then may still be read.
+        if let Poll::Ready(Err(e)) = poll_send(stream, unsent, cx) {
+            unsent.error = Some(e);
+            unsent.flushes = false;
         }
-        bytes = &bytes[n..];
+        stream.poll_read(cx, &mut buf)
+    })
+    .await?;
+    Ok(buf.filled().len())
+}
+
+fn poll_send(stream: &mut Stream, unsent: &mut Unsent<'_>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    while unsent.flushes && !unsent.bytes.is_empty() {
+        let n = ready!(stream.poll_write(cx, unsent.bytes))?;
+        if n == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        unsent.bytes = &unsent.bytes[n..];
     }
-    poll_fn(|cx| stream.poll_flush(cx)).await
+    if unsent.flushes {
+        ready!(stream.poll_flush(cx))?;
+        unsent.flushes = false;
+    }
+    Poll::Ready(Ok(()))
 }
 
 async fn read(stream: &mut Stream, room: &mut [u8]) -> io::Result<usize> {

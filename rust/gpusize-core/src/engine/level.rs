@@ -81,11 +81,14 @@ pub struct LevelShared {
     pub rules: Rules,
     pub rows: Rows,
     pub shares: Vec<Share>,
+    /// How many workers take part, the first ones: each needs a slot.
+    pub members: usize,
     pub errors: Mutex<Errors>,
     start_ns: AtomicI64,
     close_ns: AtomicI64,
     cancel_ns: AtomicI64,
     reason: AtomicU8,
+    write_failed: Arc<AtomicBool>,
     writer: Mutex<Option<Writer>>,
     written: Mutex<Option<Written>>,
     finished: Condvar,
@@ -103,12 +106,17 @@ impl LevelShared {
             rules: Rules::new(&plan.stop),
             rows: Rows::new(dataset_rows, plan.order, plan.seed, 0),
             shares: (0..workers).map(|_| Share::default()).collect(),
+            members: match plan.load {
+                LoadSpec::Closed { concurrency, .. } => workers.min(concurrency as usize),
+                LoadSpec::Open { .. } => workers,
+            },
             plan,
             errors: Mutex::default(),
             start_ns: AtomicI64::new(0),
             close_ns: AtomicI64::new(0),
             cancel_ns: AtomicI64::new(i64::MAX),
             reason: AtomicU8::new(0),
+            write_failed: writer.failed(),
             writer: Mutex::new(Some(writer)),
             written: Mutex::default(),
             finished: Condvar::new(),
@@ -152,9 +160,9 @@ impl LevelShared {
         Reason::from_u8(self.reason.load(Relaxed))
     }
 
-    /// No new request from `ns` on; the first reason stays, the latest worker's time counts.
+    /// No new request from `ns` on; the gravest worker's reason and the latest one's time count.
     pub fn close(&self, reason: Reason, ns: i64) {
-        let _ = self.reason.compare_exchange(0, reason as u8, Relaxed, Relaxed);
+        self.reason.fetch_max(reason as u8, Relaxed);
         self.close_ns.fetch_max(ns, Relaxed);
     }
 
@@ -164,7 +172,17 @@ impl LevelShared {
 
     /// Cancel what is in flight at once.
     pub fn cancel_now(&self) {
-        self.cancel_ns.store(0, Relaxed);
+        self.cancel_by(0);
+    }
+
+    /// Cancel at `ns` what is in flight then, or earlier if that was asked for before.
+    pub fn cancel_by(&self, ns: i64) {
+        self.cancel_ns.fetch_min(ns, Relaxed);
+    }
+
+    /// Whether rows can no longer be kept on disk.
+    pub fn write_failed(&self) -> bool {
+        self.write_failed.load(Relaxed)
     }
 
     /// Where workers send full chunks.
@@ -214,7 +232,7 @@ impl LevelShared {
             recent.pop_front();
         }
         let (then, before) = recent[0];
-        if now > then { (done - before) as f64 * 1e9 / (now - then) as f64 } else { 0.0 }
+        if now > then { done.saturating_sub(before) as f64 * 1e9 / (now - then) as f64 } else { 0.0 }
     }
 }
 
@@ -233,7 +251,7 @@ impl Level {
 
     /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded.
     pub fn stop(&self, drain_ns: i64) {
-        self.shared.cancel_ns.fetch_min(now_ns().saturating_add(drain_ns.max(0)), Relaxed);
+        self.shared.cancel_by(now_ns().saturating_add(drain_ns.max(0)));
         // A session that is gone has no level running.
         let _ = self.events.send(Event::Stop(self.shared.clone()));
     }
@@ -257,5 +275,20 @@ impl Level {
     /// The records, while they are in memory.
     pub fn rows(&self) -> Option<Vec<RecordBatch>> {
         lock(&self.shared.written).as_ref().and_then(|w| w.kept.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gravest_reason_of_all_workers_stays() {
+        let plan = r#"{"visit":0,"load":{"closed":{"concurrency":1}},"stop":{"count":1}}"#;
+        let level = LevelShared::new(serde_json::from_str(plan).expect("a plan"), 1, 3).expect("a level");
+        level.close(Reason::Count, 5);
+        level.close(Reason::Errors, 9);
+        level.close(Reason::Duration, 7);
+        assert_eq!((level.reason(), level.close_ns(), level.members), (Some(Reason::Errors), 9, 1));
     }
 }

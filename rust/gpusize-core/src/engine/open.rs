@@ -18,23 +18,24 @@ const TURN: u32 = 32;
 pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
     let LoadSpec::Open { rate, process, queue, .. } = level.shared.plan.load else { return };
     let Ok(timer) = Timer::new() else {
-        level.close(Reason::Errors, now_ns());
+        level.close(Reason::Failed, now_ns());
         return;
     };
     let start_ns = level.shared.start_ns();
-    let stride = level.shared.shares.len() as u64;
+    let stride = level.shared.members as u64;
     let queue = queue.div_ceil(stride as usize);
     let mut without_wait = 0;
     let mut now = now_ns();
     for (seq, offset_ns) in Arrivals::new(rate, process, level.shared.plan.seed, 0) {
-        let due_ns = start_ns + offset_ns;
+        let due_ns = start_ns.saturating_add(offset_ns);
         if let Err(reason) = level.shared.rules.allows(seq, offset_ns) {
             let end_ns = match (reason, level.shared.rules.end_after_ns()) {
-                (Reason::Duration, Some(after)) => start_ns + after,
+                (Reason::Duration, Some(after)) => start_ns.saturating_add(after),
                 _ => now,
             };
-            if timer.wait_until(end_ns).await.is_ok() {
-                level.close(reason, end_ns);
+            match timer.wait_until(end_ns).await {
+                Ok(()) => level.close(reason, end_ns),
+                Err(_) => level.close(Reason::Failed, now_ns()),
             }
             return;
         }
@@ -48,7 +49,7 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
             now = now_ns();
             if due_ns > now {
                 if timer.wait_until(due_ns).await.is_err() {
-                    level.close(Reason::Errors, now);
+                    level.close(Reason::Failed, now);
                     return;
                 }
                 without_wait = 0;

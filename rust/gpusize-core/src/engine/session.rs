@@ -36,6 +36,8 @@ pub struct Session {
     workers: usize,
     events: Sender<Event>,
     threads: Vec<JoinHandle<()>>,
+    /// Threads do not survive a fork: a child has none to end.
+    pid: u32,
 }
 
 /// What one request before the levels brought.
@@ -82,7 +84,7 @@ impl Session {
         }
         let coordinator = Coordinator::new(commands);
         threads.push(spawn("gpusize-session".into(), Box::new(move || coordinator.run(&inbox)))?);
-        Ok(Self { context, workers, events, threads })
+        Ok(Self { context, workers, events, threads, pid: std::process::id() })
     }
 
     /// Queue a level; it starts when the one before has closed.
@@ -108,6 +110,10 @@ impl Session {
 
     /// Stop what runs and end all threads.
     pub fn close(&mut self) {
+        if self.pid != std::process::id() {
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return;
+        }
         let _ = self.events.send(Event::Quit);
         for thread in self.threads.drain(..) {
             let _ = thread.join();

@@ -11,6 +11,7 @@ use super::level::LevelShared;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
+use crate::record::columns::NO_TIME;
 use crate::record::{Due, Row};
 
 /// Something for a slot to do.
@@ -31,6 +32,9 @@ pub enum Abort {
     Cancelled,
 }
 
+/// The message of a cancelled request.
+pub const CANCELLED: &str = "the level was stopped";
+
 /// What others see of a slot.
 #[derive(Debug)]
 pub struct Slot {
@@ -41,6 +45,8 @@ pub struct Slot {
     /// When the running wait is given up.
     pub deadline_ns: Cell<i64>,
     pub abort: Cell<Option<Abort>>,
+    /// A connection is being opened ahead of its first request.
+    pub connecting: Cell<bool>,
     /// The level of the running request.
     pub serving: RefCell<Option<Rc<WorkerLevel>>>,
     pub parked: Cell<bool>,
@@ -57,6 +63,7 @@ impl Slot {
             ready_ns: Cell::new(0),
             deadline_ns: Cell::new(i64::MAX),
             abort: Cell::new(None),
+            connecting: Cell::new(false),
             serving: RefCell::default(),
             parked: Cell::new(false),
             waker: RefCell::default(),
@@ -70,6 +77,24 @@ impl Slot {
         self.parked.set(false);
         *self.assigned.borrow_mut() = Some(work);
         self.wake();
+    }
+
+    /// Whether something waits to be taken up.
+    pub fn is_assigned(&self) -> bool {
+        self.assigned.borrow().is_some()
+    }
+
+    /// Take back a request of `level` that the task has not begun.
+    pub fn withdraw(&self, level: &Rc<WorkerLevel>) -> Option<Due> {
+        let mut assigned = self.assigned.borrow_mut();
+        match &*assigned {
+            Some(Work::Request(theirs, due)) if Rc::ptr_eq(theirs, level) => {
+                let due = *due;
+                *assigned = None;
+                Some(due)
+            }
+            _ => None,
+        }
     }
 
     /// Let the task look again.
@@ -92,8 +117,10 @@ impl Slot {
         while let Some(work) = poll_fn(|cx| self.poll_work(&worker, cx)).await {
             match work {
                 Work::Connect(level) => {
-                    line.prepare(&worker, &self, &level.shares[worker.index]).await;
-                    worker.prepared();
+                    if worker.wants_connection(&level) {
+                        line.prepare(&worker, &self, &level.shares[worker.index]).await;
+                    }
+                    worker.prepared(&level);
                 }
                 Work::Request(level, due) => {
                     let mut row = Row::due(due);
@@ -104,7 +131,12 @@ impl Slot {
                     self.serving.borrow_mut().take();
                     self.last_now_ns.set(row.end_ns);
                     self.ready_ns.set(row.end_ns + worker.think_ns());
+                    let unsent = row.sent_ns == NO_TIME;
                     level.finish(&mut row, message);
+                    if unsent {
+                        // A connect may fail at once, again and again; the thread's other tasks must get their turn.
+                        tokio::task::yield_now().await;
+                    }
                 }
             }
         }
@@ -130,6 +162,7 @@ impl Slot {
             if due_ns > self.last_now_ns.get() {
                 fired_ns = now_ns();
                 if fired_ns < due_ns {
+                    level.close_if_used_up();
                     self.alarm(worker, due_ns, cx);
                     return Poll::Pending;
                 }

@@ -13,7 +13,7 @@ use super::coordinator::{Command, Event};
 use super::level::LevelShared;
 use super::open;
 use super::session::Context;
-use super::slot::{Abort, Slot, Work};
+use super::slot::{Abort, CANCELLED, Slot, Work};
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
@@ -43,7 +43,8 @@ pub struct Worker {
     think_ns: Cell<i64>,
     queue: RefCell<VecDeque<(Rc<WorkerLevel>, Due)>>,
     pacer: RefCell<Option<JoinHandle<()>>>,
-    preparing: Cell<usize>,
+    /// The level whose connections are being opened, and how many are to come.
+    preparing: RefCell<Option<(Arc<LevelShared>, usize)>>,
     connections: Cell<u32>,
     quit: Cell<bool>,
 }
@@ -90,12 +91,15 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
             think_ns: Cell::new(0),
             queue: RefCell::default(),
             pacer: RefCell::default(),
-            preparing: Cell::new(0),
+            preparing: RefCell::default(),
             connections: Cell::new(0),
             quit: Cell::new(false),
         });
         let driver = worker.clone();
-        spawn_local(async move { driver.alarms.drive().await });
+        spawn_local(async move {
+            let _note = driver.death_note();
+            driver.alarms.drive().await
+        });
         let sweeper = worker.clone();
         spawn_local(async move { sweeper.sweep_forever().await });
         worker.serve(commands).await;
@@ -137,28 +141,40 @@ impl Worker {
 
     fn prepare(self: &Rc<Self>, level: &Arc<LevelShared>) {
         let count = level.slots_of(self.index);
-        self.preparing.set(count);
         if count == 0 {
             let _ = self.events.send(Event::Ready);
         }
+        *self.preparing.borrow_mut() = (count > 0).then(|| (level.clone(), count));
         for index in 0..count {
             self.slot(index).assign(Work::Connect(level.clone()));
         }
     }
 
     /// A slot has its connection, or knows that it gets none.
-    pub fn prepared(&self) {
-        match self.preparing.get() {
-            0 => {}
-            1 => {
-                self.preparing.set(0);
+    pub fn prepared(&self, level: &Arc<LevelShared>) {
+        let mut preparing = self.preparing.borrow_mut();
+        if let Some((ours, left)) = &mut *preparing
+            && Arc::ptr_eq(ours, level)
+        {
+            *left -= 1;
+            if *left == 0 {
+                *preparing = None;
                 let _ = self.events.send(Event::Ready);
             }
-            n => self.preparing.set(n - 1),
         }
     }
 
+    /// Whether a connection for `level` is still of use.
+    pub fn wants_connection(&self, level: &LevelShared) -> bool {
+        !self.quit.get() && level.reason().is_none_or(|r| matches!(r, Reason::Count | Reason::Duration))
+    }
+
     fn start(self: &Rc<Self>, level: &Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32) {
+        if self.index >= level.members {
+            self.current.borrow_mut().take();
+            self.closed_slots.set(0);
+            return;
+        }
         let mine = Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone()));
         self.levels.borrow_mut().push(mine.clone());
         *self.current.borrow_mut() = Some(mine.clone());
@@ -173,7 +189,7 @@ impl Worker {
                     if place >= 0 {
                         slot.ready_ns
                             .set(start_ns + (i128::from(stagger_ns) * i128::from(place) / i128::from(fresh)) as i64);
-                        if stagger_ns > 0 && slot.serving.borrow().is_none() {
+                        if stagger_ns > 0 && slot.serving.borrow().is_none() && !slot.is_assigned() {
                             slot.assign(Work::Connect(level.clone()));
                         }
                     }
@@ -185,6 +201,8 @@ impl Worker {
             LoadSpec::Open { .. } => {
                 self.closed_slots.set(0);
                 self.think_ns.set(0);
+                // Slots of a closed loop may lie in a think time.
+                self.wake_all();
                 let pacer = spawn_local(open::pace(self.clone(), mine, count));
                 if let Some(old) = self.pacer.borrow_mut().replace(pacer) {
                     old.abort();
@@ -198,7 +216,7 @@ impl Worker {
         if let Some(after) = level.shared.rules.end_after_ns() {
             let worker = self.clone();
             spawn_local(async move {
-                let end = level.shared.start_ns() + after;
+                let end = level.shared.start_ns().saturating_add(after);
                 worker.alarms.sleep_until(end).await;
                 level.close(Reason::Duration, end);
             });
@@ -210,12 +228,17 @@ impl Worker {
     }
 
     fn close(&self, level: &Arc<LevelShared>, reason: Reason) {
+        if self.preparing.borrow().as_ref().is_some_and(|(l, _)| Arc::ptr_eq(l, level)) {
+            self.slots.borrow().iter().filter(|s| s.connecting.get()).for_each(|s| s.abort(Abort::Cancelled));
+        }
         let Some(mine) = self.find(level) else { return };
         let is_current = self.current.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, &mine));
         if is_current && let Some(pacer) = self.pacer.borrow_mut().take() {
             pacer.abort();
         }
         mine.close(reason, now_ns());
+        // What is due but not on its way would be a new request.
+        self.withdraw(&mine);
     }
 
     fn cancel_at(self: &Rc<Self>, level: Arc<LevelShared>) {
@@ -228,20 +251,27 @@ impl Worker {
         });
     }
 
-    fn cancel(&self, level: &Rc<WorkerLevel>) {
-        let ours = |other: &Rc<WorkerLevel>| Rc::ptr_eq(other, level);
-        let queued: VecDeque<_> = {
-            let mut queue = self.queue.borrow_mut();
-            let (ended, kept) = std::mem::take(&mut *queue).into_iter().partition(|(l, _)| ours(l));
-            *queue = kept;
-            ended
-        };
-        for (level, due) in queued {
+    /// Record the level's requests that no slot has begun as cancelled.
+    fn withdraw(&self, level: &Rc<WorkerLevel>) {
+        let mut waiting: Vec<Due> = self.slots.borrow().iter().filter_map(|s| s.withdraw(level)).collect();
+        self.queue.borrow_mut().retain(|(theirs, due)| {
+            let kept = !Rc::ptr_eq(theirs, level);
+            if !kept {
+                waiting.push(*due);
+            }
+            kept
+        });
+        for due in waiting {
             let mut row = Row::due(due);
             row.outcome = Outcome::Cancelled;
             row.end_ns = now_ns();
-            level.finish(&mut row, Some("stopped by the user".to_owned()));
+            level.finish(&mut row, Some(CANCELLED.to_owned()));
         }
+    }
+
+    fn cancel(&self, level: &Rc<WorkerLevel>) {
+        let ours = |other: &Rc<WorkerLevel>| Rc::ptr_eq(other, level);
+        self.withdraw(level);
         for slot in self.slots.borrow().iter() {
             if slot.serving.borrow().as_ref().is_some_and(ours) {
                 slot.abort(Abort::Cancelled);
@@ -280,6 +310,7 @@ impl Worker {
         } else {
             let mut row = Row::due(due);
             row.outcome = Outcome::Shed;
+            row.end_ns = due.fired_ns;
             level.finish(&mut row, None);
         }
     }

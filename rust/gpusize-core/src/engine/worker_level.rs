@@ -83,8 +83,15 @@ impl WorkerLevel {
             self.close(reason, end.map_or(now, |after| self.shared.start_ns() + after));
             return None;
         }
-        self.next_seq.set(seq + self.shared.shares.len() as u64);
+        self.next_seq.set(seq + self.shared.members as u64);
         Some(self.admit(seq))
+    }
+
+    /// Close a closed loop that has given out its last request, without waiting until somebody asks for another.
+    pub fn close_if_used_up(&self) {
+        if self.shared.rules.allows(self.next_seq.get(), 0) == Err(Reason::Count) {
+            self.close(Reason::Count, now_ns());
+        }
     }
 
     /// Request `seq` is due.
@@ -161,6 +168,14 @@ impl WorkerLevel {
 
     /// Make counts visible and rows durable in time; called about ten times a second.
     pub fn tick(&self, now: i64) {
+        if self.shared.write_failed() {
+            // Load whose records are lost is load for nothing.
+            self.close(Reason::Failed, now);
+        }
+        self.publish(now);
+    }
+
+    fn publish(&self, now: i64) {
         let share = self.share();
         if share.looked_at.swap(false, Relaxed) {
             let live = self.live.borrow();
@@ -181,7 +196,7 @@ impl WorkerLevel {
             }
             drop(chunk);
             self.share().looked_at.store(true, Relaxed);
-            self.tick(now_ns());
+            self.publish(now_ns());
             *lock(&self.share().live) = self.live.take();
             self.rows.borrow_mut().take();
             let _ = self.events.send(Event::Drained { level: self.shared.clone() });

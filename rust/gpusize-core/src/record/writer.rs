@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -38,6 +40,7 @@ pub struct Written {
 pub struct Writer {
     sender: Sender<Option<Chunk>>,
     thread: JoinHandle<Written>,
+    failed: Arc<AtomicBool>,
 }
 
 impl Writer {
@@ -45,10 +48,17 @@ impl Writer {
     pub fn start(dir: Option<PathBuf>, keep_bytes: u64) -> io::Result<Self> {
         let (sender, receiver) = channel();
         let keep_bytes = if dir.is_some() { keep_bytes } else { u64::MAX };
+        let failed = Arc::new(AtomicBool::new(false));
+        let flag = failed.clone();
         let thread = std::thread::Builder::new()
             .name("gpusize-writer".into())
-            .spawn(move || work(dir.as_deref(), keep_bytes, &receiver))?;
-        Ok(Self { sender, thread })
+            .spawn(move || work(dir.as_deref(), keep_bytes, &receiver, &flag))?;
+        Ok(Self { sender, thread, failed })
+    }
+
+    /// Set as soon as rows can no longer be kept on disk.
+    pub fn failed(&self) -> Arc<AtomicBool> {
+        self.failed.clone()
     }
 
     /// Where chunks go.
@@ -72,7 +82,7 @@ struct Part {
     since: Instant,
 }
 
-fn work(dir: Option<&Path>, keep_bytes: u64, chunks: &Receiver<Option<Chunk>>) -> Written {
+fn work(dir: Option<&Path>, keep_bytes: u64, chunks: &Receiver<Option<Chunk>>, failed: &AtomicBool) -> Written {
     let mut written = Written { kept: Some(Vec::new()), ..Written::default() };
     let mut part: Option<Part> = None;
     let mut kept_bytes = 0;
@@ -95,6 +105,7 @@ fn work(dir: Option<&Path>, keep_bytes: u64, chunks: &Receiver<Option<Chunk>>) -
         let due = part.as_ref().is_some_and(|p| p.rows >= PART_ROWS || p.since.elapsed() >= PART_AGE);
         let result = result.and_then(|()| if due { close(&mut part, &mut written.parts) } else { Ok(()) });
         note(&mut written, &mut part, result);
+        failed.store(written.error.is_some(), Relaxed);
     }
     let result = close(&mut part, &mut written.parts);
     note(&mut written, &mut part, result);

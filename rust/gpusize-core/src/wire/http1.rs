@@ -132,13 +132,14 @@ impl Response {
             200..=599 => {}
             _ => return Err(WireError::Protocol(format!("status {status}"))),
         }
+        // A head that turns out broken must not pass for the one before it.
+        self.last_head.clear();
         self.head = Head { status, keep_alive: head.version == Some(1), ..Head::default() };
         self.head.read(head.headers)?;
         if self.head_request || status == 204 || status == 304 {
             self.head.length = Length::Bytes(0);
         }
         self.head.keep_alive &= self.head.length != Length::UntilClose;
-        self.last_head.clear();
         if length <= MAX_KEPT_HEAD {
             self.last_head.extend_from_slice(&input[..length]);
         }
@@ -315,6 +316,20 @@ mod tests {
             }
             assert_eq!((status(&r), at), (want, wire.len()));
         }
+    }
+
+    #[test]
+    fn a_broken_head_does_not_change_what_an_earlier_one_meant() {
+        let mut r = Response::new(false, 4096, 1 << 20);
+        let good = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+        r.feed(good, &mut |_| {}).unwrap();
+        r.reset();
+        assert!(r.feed(b"HTTP/1.1 500 No\r\nContent-Length: x\r\n\r\n", &mut |_| {}).is_err());
+        r.reset();
+        r.feed(good, &mut |_| {}).unwrap();
+        assert_eq!(status(&r), 200);
+        r.feed(b"ab", &mut |_| {}).unwrap();
+        assert!(r.done());
     }
 
     #[test]

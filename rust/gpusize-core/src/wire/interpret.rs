@@ -8,8 +8,8 @@ use crate::spec::{Framing, JsonRule, ResponseSpec};
 /// Longest error text kept of an answer.
 pub const MAX_MESSAGE: usize = 2_048;
 
-/// Deepest nesting that is read; far beyond any API's.
-const MAX_DEPTH: usize = 512;
+/// Deepest nesting that is read: what `serde_json` takes too, and far beyond any API's.
+const MAX_DEPTH: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
 enum Role {
@@ -105,6 +105,11 @@ impl Interpreter {
         !self.roles.is_empty() && (self.json == JsonRule::Always || content == Content::Json)
     }
 
+    /// Whether a success without a JSON document breaks the protocol.
+    pub fn wants_json(&self) -> bool {
+        self.json == JsonRule::Always
+    }
+
     /// Whether a stream without its end marker is truncated.
     pub fn wants_end(&self) -> bool {
         self.end.is_some()
@@ -151,11 +156,14 @@ fn apply(role: Role, value: Option<&LazyValue<'_>>, answer: &mut Answer) -> bool
         Role::TokensOut => answer.tokens_out = count(value).or(answer.tokens_out),
         Role::TokensCached => answer.tokens_cached = count(value).or(answer.tokens_cached),
         Role::TokensReasoning => answer.tokens_reasoning = count(value).or(answer.tokens_reasoning),
-        Role::Error if !value.is_null() => answer.error = Some(message_of(value.as_raw_str().as_bytes())),
+        Role::Error if !value.is_null() => {
+            answer.error = Some(value.as_str().map_or_else(|| message_of(value.as_raw_str().as_bytes()), bounded));
+        }
         Role::Error => {}
     }
     false
 }
+
 /// Whether a document is nested so deep that a recursive parser could overflow its stack: its sender is not trusted.
 fn too_deep(data: &[u8]) -> bool {
     // The number of opening brackets bounds the depth, and counting them is nearly free.
@@ -182,7 +190,7 @@ fn too_deep(data: &[u8]) -> bool {
 /// The message that an error document carries, or its text; bounded.
 pub fn message_of(body: &[u8]) -> String {
     if too_deep(body) {
-        return bounded(&String::from_utf8_lossy(&body[..MAX_MESSAGE]));
+        return bounded(&String::from_utf8_lossy(&body[..body.len().min(MAX_MESSAGE)]));
     }
     for path in [&["error", "message"][..], &["message"], &["error"], &["detail"]] {
         if let Ok(value) = sonic_rs::get(body, path)
@@ -205,7 +213,8 @@ fn is_text(value: &LazyValue<'_>) -> bool {
 }
 
 fn count(value: &LazyValue<'_>) -> Option<u32> {
-    value.as_u64().and_then(|n| u32::try_from(n).ok())
+    let whole = |x: &f64| (0.0..f64::from(u32::MAX)).contains(x) && x.fract() == 0.0;
+    value.as_u64().or_else(|| value.as_f64().filter(whole).map(|x| x as u64)).and_then(|n| u32::try_from(n).ok())
 }
 
 fn nodes(pointer: &str) -> Vec<PointerNode> {
@@ -213,8 +222,9 @@ fn nodes(pointer: &str) -> Vec<PointerNode> {
     parts
         .split('/')
         .map(|part| match part.parse::<usize>() {
-            Ok(index) => PointerNode::Index(index),
-            Err(_) => PointerNode::Key(part.replace("~1", "/").replace("~0", "~").into()),
+            // RFC 6901: an index is written without sign and leading zeros; all else is a name.
+            Ok(index) if index.to_string() == part => PointerNode::Index(index),
+            _ => PointerNode::Key(part.replace("~1", "/").replace("~0", "~").into()),
         })
         .collect()
 }
@@ -276,11 +286,33 @@ mod tests {
             let mut a = Answer::default();
             assert!(!i.read(open.repeat(200_000).as_bytes(), &mut a));
             assert!(a.malformed);
-            assert!(message_of(open.repeat(200_000).as_bytes()).len() <= MAX_MESSAGE);
+            for times in [MAX_DEPTH + 1, 200_000] {
+                assert!(message_of(open.repeat(times).as_bytes()).len() <= MAX_MESSAGE);
+            }
         }
         let text = format!(r#"{{"choices":[{{"delta":{{"content":"{}\\\" [["}}}}]}}"#, "[{".repeat(2_000));
         let mut a = Answer::default();
         assert!(i.read(text.as_bytes(), &mut a) && !a.malformed);
+    }
+
+    #[test]
+    fn pointers_reach_numbers_indices_and_escaped_names() {
+        let spec = ResponseSpec {
+            content: vec!["/a~1b/1/~01".into()],
+            tokens_in: Some("/usage/in".into()),
+            tokens_out: Some("/usage/out".into()),
+            tokens_cached: Some("/usage/+1".into()),
+            error: Some("/error".into()),
+            ..ResponseSpec::default()
+        };
+        let i = Interpreter::new(&spec);
+        let mut a = Answer::default();
+        assert!(i.read(br#"{"a/b":[{},{"~1":"x"}],"usage":{"in":7.0,"out":2.5e1,"+1":3}}"#, &mut a));
+        assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached), (Some(7), Some(25), Some(3)));
+        assert!(!i.read(br#"{"usage":{"in":null,"out":-1,"+1":0.5}}"#, &mut a));
+        assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached), (Some(7), Some(25), Some(3)), "what was said stays");
+        i.read(br#"{"error":"no room"}"#, &mut a);
+        assert_eq!(a.error.as_deref(), Some("no room"));
     }
 
     #[test]

@@ -1,0 +1,183 @@
+//! Levels that follow, overlap and interrupt each other: nothing hangs, nothing is sent after a stop.
+#![allow(clippy::unwrap_used)] // a failed helper is a failed test
+
+mod engine_common;
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use arrow_array::types::UInt64Type;
+use engine_common::{column, finish, hello, open, plan, serve, target};
+use gpusize_core::engine::{Level, Session};
+use gpusize_core::spec::TargetSpec;
+
+/// Far longer than anything here takes, far shorter than the pauses that must not be waited for.
+const SOON: Duration = Duration::from_secs(20);
+
+fn silent(_: usize, _: &mut TcpStream) -> bool {
+    std::thread::park();
+    false
+}
+
+fn closed(session: &Session, more: &str, stop: &str) -> Level {
+    session.level(plan(&format!(r#"{{"closed":{{{more}}}}}"#), stop)).unwrap()
+}
+
+fn until(level: &Level, sent: u64) {
+    while level.poll().sent < sent {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn workers_without_a_slot_neither_hang_nor_keep_requests() {
+    let (port, _) = serve(hello);
+    let session = open(port, 4);
+    let probe = session.probe().unwrap();
+    assert_eq!(probe.wait(SOON).expect("the probe ends").outcome, "ok");
+    for start in ["burst", "staggered"] {
+        let levels: Vec<Level> = [2, 1, 6, 3, 4]
+            .map(|c| {
+                let load = format!(r#""concurrency":{c},"start":"{start}","stagger_ns":100000"#);
+                closed(&session, &load, r#"{"count":51}"#)
+            })
+            .into();
+        for level in levels {
+            assert!(level.wait(SOON), "the level ended");
+            let (outcome, rows) = finish(&level);
+            assert_eq!((outcome.outcomes, outcome.workers), ([("ok", 51)].into(), 4));
+            let mut seq = column::<UInt64Type>(&rows, "seq");
+            seq.sort_unstable();
+            assert_eq!(seq, (0..51).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn a_think_time_holds_up_neither_the_end_nor_the_next_level() {
+    let (port, _) = serve(hello);
+    let session = open(port, 1);
+    let hour = 3_600_000_000_000_i64;
+    let first = closed(&session, &format!(r#""concurrency":2,"think_ns":{hour}"#), r#"{"count":2}"#);
+    let late = closed(
+        &session,
+        &format!(r#""concurrency":4,"start":"staggered","stagger_ns":{hour}"#),
+        r#"{"duration_ns":20000000}"#,
+    );
+    let open = session.level(plan(r#"{"open":{"rate":1000,"connections":4}}"#, r#"{"count":20}"#)).unwrap();
+    let again = closed(&session, r#""concurrency":3,"start":"staggered","stagger_ns":1000"#, r#"{"count":9}"#);
+    for (level, ok) in [(&first, 2), (&late, 1), (&open, 20), (&again, 9)] {
+        assert!(level.wait(SOON), "the level ended");
+        let outcome = level.outcome().unwrap();
+        assert!(outcome.outcomes["ok"] >= ok && outcome.outcomes.len() == 1, "{:?}", outcome.outcomes);
+    }
+}
+
+/// Takes connections, and never shakes hands.
+fn handshakes_that_hang() -> (TargetSpec, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tls = r#","tls":{"server_name":"localhost","insecure":true},"connect_timeout_ns":3600000000000"#;
+    (target(listener.local_addr().unwrap().port(), tls), listener)
+}
+
+#[test]
+fn a_stop_ends_a_level_whose_connections_do_not_open() {
+    let (target, listener) = handshakes_that_hang();
+    let session = Session::open(target, vec![], vec![vec![]], 2).unwrap();
+    let level = closed(&session, r#""concurrency":3"#, r#"{"count":3}"#);
+    let next = closed(&session, r#""concurrency":3"#, r#"{"count":3}"#);
+    let _held: Vec<_> = (0..3).map(|_| listener.accept().unwrap()).collect();
+    level.stop(3_600_000_000_000);
+    assert!(level.wait(SOON), "there is nothing to drain");
+    let outcome = level.outcome().unwrap();
+    assert_eq!((outcome.stop_reason, outcome.due), ("stopped", 0));
+    let _held: Vec<_> = (0..3).map(|_| listener.accept().unwrap()).collect();
+    drop(session);
+    assert!(next.wait(SOON) && next.outcome().unwrap().rows == 0);
+}
+
+#[test]
+fn closing_the_session_records_what_runs_and_ends_what_waits() {
+    let (port, _) = serve(silent);
+    let mut session = open(port, 2);
+    let running = closed(&session, r#""concurrency":3"#, r#"{"count":1000}"#);
+    let queued = closed(&session, r#""concurrency":3"#, r#"{"count":1000}"#);
+    until(&running, 3);
+    session.close();
+    let (outcome, _) = finish(&running);
+    assert_eq!((outcome.stop_reason, outcome.outcomes), ("cancelled", [("cancelled", 3)].into()));
+    assert_eq!(finish(&queued).0.stop_reason, "stopped");
+    let more = plan(r#"{"closed":{"concurrency":1}}"#, r#"{"count":1}"#);
+    assert!(session.level(more).is_err());
+}
+
+#[test]
+fn each_of_queued_draining_and_running_levels_can_be_stopped() {
+    let (port, _) = serve(silent);
+    let session = open(port, 2);
+    let stagger = r#""concurrency":3,"start":"staggered","stagger_ns":1000"#;
+    let draining = closed(&session, stagger, r#"{"duration_ns":30000000}"#);
+    let running = closed(&session, r#""concurrency":8,"start":"staggered","stagger_ns":1000"#, r#"{"count":1000}"#);
+    let queued = closed(&session, stagger, r#"{"count":1000}"#);
+    queued.stop(0);
+    assert_eq!((finish(&queued).0.stop_reason, queued.poll().state), ("stopped", "done"));
+    until(&running, 5);
+    assert_eq!(draining.poll().state, "draining");
+    draining.stop(0);
+    assert_eq!(finish(&draining).0.outcomes, [("cancelled", 3)].into());
+    running.stop(3_600_000_000_000);
+    assert!(!running.wait(Duration::from_millis(50)), "it drains");
+    running.stop(0);
+    let (outcome, _) = finish(&running);
+    assert_eq!((outcome.stop_reason, outcome.due), ("cancelled", outcome.rows));
+}
+
+#[test]
+fn what_waits_for_a_connection_is_not_sent_after_a_stop() {
+    let (port, seen) = serve(|_, stream| {
+        std::thread::park_timeout(Duration::from_millis(20));
+        hello(0, stream)
+    });
+    let session = open(port, 1);
+    let load = r#"{"open":{"rate":5000,"connections":1,"queue":100000}}"#;
+    let level = session.level(plan(load, r#"{"count":100000}"#)).unwrap();
+    while level.poll().due < 500 {
+        std::thread::yield_now();
+    }
+    level.stop(3_600_000_000_000);
+    let (outcome, _) = finish(&level);
+    assert_eq!(outcome.outcomes["cancelled"], outcome.due - outcome.sent);
+    assert_eq!(outcome.sent, seen.load(std::sync::atomic::Ordering::SeqCst) as u64);
+    assert!(outcome.sent * 5 < outcome.due, "{} of {}", outcome.sent, outcome.due);
+}
+
+#[test]
+fn connects_that_fail_at_once_leave_the_thread_its_turn() {
+    // TCP to a multicast address is refused by the system before anything is sent.
+    let nowhere = TargetSpec { host: "224.0.0.1".into(), ..target(9, "") };
+    let session = Session::open(nowhere, vec![], vec![vec![]], 1).unwrap();
+    let level = closed(&session, r#""concurrency":2"#, r#"{"count":1000000000}"#);
+    while level.poll().due < 10 {
+        std::thread::yield_now();
+    }
+    level.stop(0);
+    assert!(level.wait(SOON), "the stop was heard");
+    assert!(level.outcome().unwrap().outcomes["connect_error"] >= 10);
+}
+
+#[test]
+fn a_level_after_one_that_failed_runs_on() {
+    let (port, _) = serve(|n, stream| {
+        if n == 5 {
+            stream.write_all(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n").is_ok()
+        } else {
+            hello(n, stream)
+        }
+    });
+    let session = open(port, 2);
+    let strict = closed(&session, r#""concurrency":2"#, r#"{"count":100,"max_error_share":0.0}"#);
+    let next = closed(&session, r#""concurrency":5,"start":"staggered""#, r#"{"count":50}"#);
+    assert_eq!(finish(&strict).0.stop_reason, "errors");
+    assert_eq!(finish(&next).0.outcomes["ok"], 50);
+}
