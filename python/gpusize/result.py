@@ -131,9 +131,12 @@ class Result:
     @cached_property
     def truth(self) -> Truth | None:
         """What the simulated cluster would really need, by its model in virtual time; None for a real target."""
-        from gpusize.demo import truth_of
+        from gpusize.truth import truth_of
 
-        return truth_of(self)
+        config = (self.meta.get("targets") or [{}])[0].get("simulated")
+        if config is None or not self.can_estimate:
+            return None
+        return truth_of(config, self.users or 1, self.slos, self.scan(), self._option("max_tokens"))
 
     def scan(self) -> pl.LazyFrame:
         """The records as a LazyFrame over the files, ``outcome`` as an enum; of several runs with a column ``run``."""

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from gpusize.report.source import Truth
     from gpusize.slo import Slo
 
-__all__ = ["simulate_closed", "true_gpus"]
+__all__ = ["simulate_closed", "true_gpus", "truth_of"]
 
 MAX_GPUS: Final = 100_000
 
@@ -95,3 +96,43 @@ def true_gpus(
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def truth_of(
+    config: Mapping[str, Any], users: float, slos: Sequence[Slo], records: pl.LazyFrame, max_tokens: int | None
+) -> Truth:
+    """The true answer to the question that was put to a run on a simulated cluster.
+
+    Prompts are as long as the measured ones were on average, answers as the cluster is configured.
+
+    Args:
+        config: the cluster's configuration.
+        users: requests in flight that are asked for.
+        slos: what they have to keep.
+        records: what was measured.
+        max_tokens: what the requests allowed, None for no bound.
+    """
+    from gpusize.report.source import Truth
+
+    prompt_tokens = max(1, round(_mean_tokens_in(records)))
+    gpus = true_gpus(_limited(config, max_tokens), round(users), slos, prompt_tokens=prompt_tokens)
+    return Truth(gpus, note=f"by its model in virtual time, with prompts of {prompt_tokens} tokens")
+
+
+def _mean_tokens_in(records: pl.LazyFrame) -> float:
+    import polars as pl
+
+    mean = records.select(pl.col("tokens_in").mean()).collect(engine="streaming").item()
+    return 1.0 if mean is None else float(mean)
+
+
+def _limited(config: Mapping[str, Any], max_tokens: int | None) -> dict[str, Any]:
+    """The configuration with its answers cut to what the requests allowed."""
+    if max_tokens is None or "output_tokens" not in config:
+        return dict(config)
+    [(kind, length)] = config["output_tokens"].items()
+    name = "tokens" if kind == "fixed" else "max_tokens"
+    cut = {**length, name: min(length[name], max_tokens)}
+    if kind == "uniform":
+        cut["min_tokens"] = min(cut["min_tokens"], max_tokens)
+    return {**config, "output_tokens": {kind: cut}}

@@ -28,7 +28,7 @@ impl RecordBatches {
 
     /// Made-up records in chunks of the engine's size.
     pub fn synthetic(rows: u64) -> Self {
-        const CHUNK: u64 = 65_536;
+        const CHUNK: u64 = Chunk::LARGEST_ROWS as u64;
         let chunk = |from: u64| {
             let n = CHUNK.min(rows - from);
             let mut chunk = Chunk::new(Common::default(), n as usize);

@@ -7,6 +7,7 @@ use std::sync::mpsc::Receiver;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::level::LevelShared;
+use super::messages::{Command, Event};
 use crate::clock::now_ns;
 use crate::spec::{LoadSpec, Start};
 use crate::stop::Reason;
@@ -15,40 +16,6 @@ use crate::stop::Reason;
 const VOID_DRAIN_NS: i64 = 1_000_000_000;
 /// From the barrier to the common start: longer than a wake-up of every worker.
 const LEAD_NS: i64 = 2_000_000;
-
-/// What the coordinator hears.
-#[derive(Debug)]
-pub enum Event {
-    /// Run this level after the others.
-    Queue(Arc<LevelShared>),
-    /// The user stops this level.
-    Stop(Arc<LevelShared>),
-    /// A worker's connections are open.
-    Ready,
-    /// A worker sends no new request of the level.
-    Closed { level: Arc<LevelShared>, reason: Reason },
-    /// A worker has recorded all its requests of the level.
-    Drained { level: Arc<LevelShared> },
-    /// A worker ended without being told to.
-    Died,
-    /// End the session.
-    Quit,
-}
-
-/// What a worker is told.
-#[derive(Debug)]
-pub enum Command {
-    /// Open the level's connections and say `Ready`.
-    Prepare(Arc<LevelShared>),
-    /// Begin; the first `running` slots go on from the level before, the others start spread over `stagger_ns`.
-    Start { level: Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32 },
-    /// Send no new request of the level.
-    Close { level: Arc<LevelShared>, reason: Reason },
-    /// Cancel what is left of the level at its `cancel_ns`.
-    CancelAt(Arc<LevelShared>),
-    /// End the thread.
-    Quit,
-}
 
 struct Active {
     level: Arc<LevelShared>,

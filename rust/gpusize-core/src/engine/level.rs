@@ -1,4 +1,4 @@
-//! One visit of a level: what its workers share, and the handle that a caller holds.
+//! One visit of a level: what its workers share.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -7,12 +7,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
-
-use super::coordinator::Event;
 use super::errors::Errors;
-use super::progress::{self, LevelOutcome, Progress};
-use crate::clock::now_ns;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
 use crate::record::Chunk;
@@ -221,7 +216,18 @@ impl LevelShared {
     }
 
     pub fn is_finished(&self) -> bool {
-        lock(&self.written).is_some()
+        self.written().is_some()
+    }
+
+    /// What the writer left, once the level is over.
+    pub fn written(&self) -> MutexGuard<'_, Option<Written>> {
+        lock(&self.written)
+    }
+
+    /// Wait until the level is over; false when the time ran out.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let waiting = self.finished.wait_timeout_while(self.written(), timeout, |w| w.is_none());
+        waiting.unwrap_or_else(PoisonError::into_inner).0.is_some()
     }
 
     /// Completions per second over about the last second, as seen by `poll`.
@@ -233,48 +239,6 @@ impl LevelShared {
         }
         let (then, before) = recent[0];
         if now > then { done.saturating_sub(before) as f64 * 1e9 / (now - then) as f64 } else { 0.0 }
-    }
-}
-
-/// A caller's handle of one queued, running or finished visit.
-#[derive(Clone, Debug)]
-pub struct Level {
-    pub(super) shared: Arc<LevelShared>,
-    pub(super) events: Sender<Event>,
-}
-
-impl Level {
-    /// Where the level stands; cheap.
-    pub fn poll(&self) -> Progress {
-        progress::progress(&self.shared)
-    }
-
-    /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded.
-    pub fn stop(&self, drain_ns: i64) {
-        self.shared.cancel_by(now_ns().saturating_add(drain_ns.max(0)));
-        // A session that is gone has no level running.
-        let _ = self.events.send(Event::Stop(self.shared.clone()));
-    }
-
-    /// Wait until every request has its record and every part is on disk; false when the time ran out.
-    pub fn wait(&self, timeout: Duration) -> bool {
-        let written = lock(&self.shared.written);
-        let (written, _) = self
-            .shared
-            .finished
-            .wait_timeout_while(written, timeout, |w| w.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
-        written.is_some()
-    }
-
-    /// What came out; none before `wait` has returned true.
-    pub fn outcome(&self) -> Option<LevelOutcome> {
-        lock(&self.shared.written).as_ref().map(|w| progress::outcome(&self.shared, w))
-    }
-
-    /// The records, while they are in memory.
-    pub fn rows(&self) -> Option<Vec<RecordBatch>> {
-        lock(&self.shared.written).as_ref().and_then(|w| w.kept.clone())
     }
 }
 

@@ -5,9 +5,12 @@
 
 mod answer;
 mod connection;
+mod context;
 mod coordinator;
 mod errors;
+mod handle;
 mod level;
+mod messages;
 mod open;
 mod progress;
 mod session;
@@ -16,6 +19,6 @@ mod stream;
 mod worker;
 mod worker_level;
 
-pub use level::Level;
+pub use handle::Level;
 pub use progress::{LevelOutcome, Progress};
 pub use session::{Probe, ProbeRun, Session};

@@ -1,6 +1,5 @@
 //! The session: opened once for a target, then any number of levels, then closed.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -9,25 +8,15 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::coordinator::{Coordinator, Event};
-use super::level::{Level, LevelShared};
+use super::context::Context;
+use super::coordinator::Coordinator;
+use super::handle::Level;
+use super::level::LevelShared;
+use super::messages::Event;
 use super::progress::LevelOutcome;
 use super::worker;
 use crate::error::{Error, Result};
 use crate::spec::{LevelPlan, LoadSpec, Order, Segment, Start, StopSpec, TargetSpec};
-use crate::wire::interpret::Interpreter;
-use crate::wire::request::Requests;
-use crate::wire::tls::Tls;
-
-/// What all workers read.
-#[derive(Debug)]
-pub struct Context {
-    pub target: TargetSpec,
-    pub addresses: Vec<SocketAddr>,
-    pub tls: Option<Tls>,
-    pub requests: Requests,
-    pub interpreter: Interpreter,
-}
 
 /// Workers and connections to one target.
 #[derive(Debug)]
@@ -59,13 +48,7 @@ impl Session {
         if workers == 0 || workers > 1024 {
             return Err(Error::usage(format!("{workers} workers"), "workers", "give 1 to 1024"));
         }
-        let context = Arc::new(Context {
-            addresses: resolve(&target)?,
-            tls: target.tls.as_ref().map(Tls::new).transpose()?,
-            requests: Requests::new(&target, segments, rows)?,
-            interpreter: Interpreter::new(&target.response),
-            target,
-        });
+        let context = Arc::new(Context::new(target, segments, rows)?);
         let (events, inbox) = channel();
         let mut commands = Vec::new();
         let mut threads = Vec::new();
@@ -157,16 +140,4 @@ impl Probe {
 
 fn closed() -> Error {
     Error::usage("the session is closed", "session", "open a new one")
-}
-
-fn resolve(target: &TargetSpec) -> Result<Vec<SocketAddr>> {
-    let place = format!("{}:{}", target.host, target.port);
-    let found: Vec<SocketAddr> = (target.host.as_str(), target.port)
-        .to_socket_addrs()
-        .map_err(|e| Error::target(format!("unknown host: {e}"), &place, "check the host name in the URL"))?
-        .collect();
-    if found.is_empty() {
-        return Err(Error::target("unknown host: no address", place, "check the host name in the URL"));
-    }
-    Ok(found)
 }

@@ -9,10 +9,10 @@ use std::sync::mpsc::Sender;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
-use super::coordinator::{Command, Event};
+use super::context::Context;
 use super::level::LevelShared;
+use super::messages::{Command, DeathNote, Event};
 use super::open;
-use super::session::Context;
 use super::slot::{Abort, CANCELLED, Slot, Work};
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
@@ -49,32 +49,9 @@ pub struct Worker {
     quit: Cell<bool>,
 }
 
-/// Tells the coordinator when a thread or a slot's task ends without being told to: by a panic, or for want of
-/// descriptors. Without it a level would wait for its requests for ever.
-#[derive(Debug)]
-pub struct DeathNote {
-    events: Sender<Event>,
-    expected: bool,
-}
-
-impl DeathNote {
-    /// The end was asked for.
-    pub fn tear_up(mut self) {
-        self.expected = true;
-    }
-}
-
-impl Drop for DeathNote {
-    fn drop(&mut self) {
-        if !self.expected {
-            let _ = self.events.send(Event::Died);
-        }
-    }
-}
-
 /// The thread: serve commands until told to quit.
 pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands: UnboundedReceiver<Command>) {
-    let note = DeathNote { events: events.clone(), expected: false };
+    let note = DeathNote::new(events.clone());
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     LocalSet::new().block_on(&runtime, async move {
         let Ok(alarms) = Alarms::new() else { return };
@@ -110,7 +87,7 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
 impl Worker {
     /// To be held by a task that must not end by itself.
     pub fn death_note(&self) -> DeathNote {
-        DeathNote { events: self.events.clone(), expected: false }
+        DeathNote::new(self.events.clone())
     }
 
     async fn serve(self: &Rc<Self>, mut commands: UnboundedReceiver<Command>) {

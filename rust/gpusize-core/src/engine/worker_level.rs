@@ -5,18 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
-use super::coordinator::Event;
 use super::level::{LevelShared, Live, Share, bump, lock};
+use super::messages::Event;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::outcome::Outcome;
 use crate::record::columns::{Common, NO_TIME};
 use crate::record::{Chunk, Row};
 use crate::stop::Reason;
 
-/// Rows of the first chunk; each next one has room for twice as many, up to the largest: a short level stays small, and a
-/// long one reaches Polars in few batches.
+/// Rows of the first chunk; each next one has room for twice as many, up to the largest, so that a short level stays small.
 const FIRST_ROWS: usize = 1_024;
-const LARGEST_ROWS: usize = 65_536;
 /// Rows wait at most about this long before the writer gets them.
 const CHUNK_AGE_NS: i64 = 1_000_000_000;
 
@@ -157,7 +155,8 @@ impl WorkerLevel {
     }
 
     fn send(&self, chunk: &mut Chunk) {
-        let rows = if chunk.is_full() { (chunk.len() * 2).min(LARGEST_ROWS) } else { FIRST_ROWS.max(chunk.len()) };
+        let rows =
+            if chunk.is_full() { (chunk.len() * 2).min(Chunk::LARGEST_ROWS) } else { FIRST_ROWS.max(chunk.len()) };
         let full = std::mem::replace(chunk, Self::fresh_chunk(&self.shared, self.worker, rows));
         if let Some(rows) = &*self.rows.borrow() {
             // A writer that died says so in the outcome.

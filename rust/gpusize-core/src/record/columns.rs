@@ -162,6 +162,10 @@ impl<T: Copy + PartialEq> Sparse<T> {
 }
 
 impl Chunk {
+    /// Most rows of a chunk. Each column of each batch costs Polars a kilobyte of fresh memory at the hand-over, so ten
+    /// million rows must not come in hundreds of batches.
+    pub const LARGEST_ROWS: usize = 1 << 18;
+
     /// Bytes of one row in memory.
     pub const ROW_BYTES: u64 = 4 + 2 + 8 + 2 + 4 + 2 + 2 + 8 + 2 + 2 + 2 + 4 + 9 * 8 + 4 + 4 * 4 + 2 * 8 + 2 + 1 + 4;
 

@@ -1,0 +1,48 @@
+//! What a caller holds of a level.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+
+use super::level::LevelShared;
+use super::messages::Event;
+use super::progress::{self, LevelOutcome, Progress};
+use crate::clock::now_ns;
+
+/// A caller's handle of one queued, running or finished visit.
+#[derive(Clone, Debug)]
+pub struct Level {
+    pub(super) shared: Arc<LevelShared>,
+    pub(super) events: Sender<Event>,
+}
+
+impl Level {
+    /// Where the level stands; cheap.
+    pub fn poll(&self) -> Progress {
+        progress::progress(&self.shared)
+    }
+
+    /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded.
+    pub fn stop(&self, drain_ns: i64) {
+        self.shared.cancel_by(now_ns().saturating_add(drain_ns.max(0)));
+        // A session that is gone has no level running.
+        let _ = self.events.send(Event::Stop(self.shared.clone()));
+    }
+
+    /// Wait until every request has its record and every part is on disk; false when the time ran out.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        self.shared.wait(timeout)
+    }
+
+    /// What came out; none before `wait` has returned true.
+    pub fn outcome(&self) -> Option<LevelOutcome> {
+        self.shared.written().as_ref().map(|w| progress::outcome(&self.shared, w))
+    }
+
+    /// The records, while they are in memory.
+    pub fn rows(&self) -> Option<Vec<RecordBatch>> {
+        self.shared.written().as_ref().and_then(|w| w.kept.clone())
+    }
+}
