@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import gpusize
-from gpusize import demo
+from gpusize import truth
 from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.simulate import LatenessWatch, SimulatedCluster, cluster_config
 from gpusize.slo import Slo
@@ -113,8 +113,8 @@ def test_the_truth_of_an_slo_that_no_number_keeps() -> None:
     ],
 )
 def test_the_truth_knows_of_max_tokens(length: dict[str, Any], cut: dict[str, Any]) -> None:
-    assert demo._limited({"output_tokens": length}, 5) == {"output_tokens": cut}
-    assert demo._limited({"output_tokens": length}, None) == {"output_tokens": length}
+    assert truth._limited({"output_tokens": length}, 5) == {"output_tokens": cut}
+    assert truth._limited({"output_tokens": length}, None) == {"output_tokens": length}
 
 
 def test_options_make_a_configuration() -> None:
