@@ -130,18 +130,7 @@ def _crossing(axes: Axes, capacity: float, needed: float) -> None:
     low, high = axes.get_xlim()
     if not low <= capacity <= high:
         return
-    axes.plot([capacity, capacity], [0, needed], color=style.INK, linewidth=1.1, linestyle=(0, (1, 1.5)), zorder=2)
-    axes.plot(
-        [capacity],
-        [needed],
-        linestyle="none",
-        marker="o",
-        markersize=9,
-        markerfacecolor=style.PAPER,
-        markeredgecolor=style.INK,
-        markeredgewidth=1.8,
-        zorder=6,
-    )
+    style.mark_crossing(axes, capacity, needed)
     axes.annotate(
         plain_number(capacity),
         (capacity, needed),

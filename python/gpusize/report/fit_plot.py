@@ -165,18 +165,7 @@ def _capacity(axes: Axes, capacity: float, bound: float, high: float) -> None:
             zorder=7,
         )
         return
-    axes.plot([capacity, capacity], [0, bound], color=style.INK, linewidth=1.1, linestyle=(0, (1, 1.5)), zorder=2)
-    axes.plot(
-        [capacity],
-        [bound],
-        linestyle="none",
-        marker="o",
-        markersize=9,
-        markerfacecolor=style.PAPER,
-        markeredgecolor=style.INK,
-        markeredgewidth=1.8,
-        zorder=6,
-    )
+    style.mark_crossing(axes, capacity, bound)
     beside = (-9, "right") if capacity > 0.85 * high else (9, "left")
     axes.annotate(
         f"C* = {plain_number(capacity)}",

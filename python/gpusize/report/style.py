@@ -137,6 +137,13 @@ def halo() -> list[Any]:
     return [withStroke(linewidth=3, foreground=PAPER)]
 
 
+def mark_crossing(axes: Axes, x: float, y: float) -> None:
+    """The point that an estimate rests on: a ring at (x, y) and a dotted line down to the axis."""
+    axes.plot([x, x], [0, y], color=INK, linewidth=1.1, linestyle=(0, (1, 1.5)), zorder=2)
+    ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": PAPER, "markeredgecolor": INK}
+    axes.plot([x], [y], linestyle="none", markeredgewidth=1.8, zorder=6, **ring)
+
+
 def level_axis(axes: Axes, levels: Sequence[float], label: str) -> None:
     """The x axis of a sweep: the tested levels as ticks, on a log scale when they span a factor of 12 or more."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
