@@ -75,3 +75,24 @@ def simulate(config: str, load: str) -> tuple[RecordBatches, str]:
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
     """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""
+
+def kserve_encode(method: str, request_json: str, raw: list[bytes]) -> bytes:
+    """The bytes of a request to ``method`` (``ModelInfer``, ``ModelMetadata`` and the others of the service).
+
+    The JSON has the field names of the protocol, numbers for 64-bit integers and base64 for bytes; ``raw`` becomes
+    ``raw_input_contents``, one per input.
+
+    Raises UsageError for an unknown method or field, or raw tensors that do not fit the inputs.
+    """
+
+def kserve_decode(method: str, response: bytes) -> str:
+    """The JSON of a response from ``method``; ``raw_output_contents`` as a list of lengths in bytes.
+
+    Raises TargetError for bytes that are no such response.
+    """
+
+def kserve_raw_outputs(response: bytes) -> list[bytes]:
+    """The raw tensors of a ModelInfer response, in the order of its outputs.
+
+    Raises TargetError for bytes that are no such response.
+    """

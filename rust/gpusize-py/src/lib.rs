@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod batches;
 mod errors;
+mod kserve;
 mod level;
 mod session;
 mod simulate;
@@ -16,6 +17,8 @@ mod _core {
 
     #[pymodule_export]
     use super::batches::RecordBatches;
+    #[pymodule_export]
+    use super::kserve::{kserve_decode, kserve_encode, kserve_raw_outputs};
     #[pymodule_export]
     use super::level::Level;
     #[pymodule_export]
