@@ -61,11 +61,16 @@ class RecordBatches:
 
 @final
 class SimServer:
-    """The simulated cluster as an HTTP server on its own thread. ``config`` is the JSON of a ClusterConfig."""
+    """The simulated cluster as a server on its own thread: HTTP on ``port``, gRPC on ``grpc_port``; 0 for any free one.
 
-    def __new__(cls, config: str, host: str, port: int) -> SimServer: ...
+    ``config`` is the JSON of a ClusterConfig.
+    """
+
+    def __new__(cls, config: str, host: str, port: int, *, grpc_port: int = 0) -> SimServer: ...
     @property
     def port(self) -> int: ...
+    @property
+    def grpc_port(self) -> int: ...
     def stats(self) -> str:
         """JSON: requests served, iterations, own lateness quantiles."""
     def stop(self) -> None: ...
