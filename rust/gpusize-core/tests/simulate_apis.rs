@@ -220,7 +220,7 @@ fn calls_of(steps: &[Value]) -> Vec<(f64, f64)> {
 
 #[test]
 fn a_workflow_makes_its_calls_one_after_the_other_or_overlapping() {
-    let slow = ClusterConfig { iteration_base_s: 0.01, ..quick() };
+    let slow = ClusterConfig { iteration_base_s: 0.02, ..quick() };
     let body = json!({"input_message": "hello"});
     let server = start(ClusterConfig { workflow: WorkflowConfig { llm_calls: 3, stagger_s: None }, ..slow.clone() });
     let (in_turn, answer) = steps(&post(&server, "/generate/full", &body));
@@ -232,7 +232,7 @@ fn a_workflow_makes_its_calls_one_after_the_other_or_overlapping() {
     let (overlapping, _) = steps(&post(&server, "/generate/full", &body));
     let calls = calls_of(&overlapping);
     assert_eq!((overlapping.len(), calls.len()), (6, 3));
-    // Each lasts 100 ms and more, and the next begins 20 ms after it, or a little late.
+    // Each lasts 200 ms and more, and the next begins 20 ms after it, or a little late.
     assert!(calls.windows(2).all(|pair| pair[0].1 > pair[1].0 && pair[1].0 - pair[0].0 > 0.0199), "{calls:?}");
     let uuids: std::collections::BTreeSet<_> = overlapping.iter().map(|step| step["UUID"].to_string()).collect();
     assert_eq!((uuids.len(), &stats(&server)["requests"]), (3, &json!(3)));
