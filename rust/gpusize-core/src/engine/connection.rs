@@ -56,9 +56,18 @@ struct Conn {
     used: bool,
     /// It may carry another request after the present one.
     reusable: bool,
-    /// Its reader wakes for large pieces only.
-    waits_for_more: bool,
+    /// Its reader wakes when this much has come, or all that will.
+    low_water: usize,
     last_end_ns: i64,
+}
+
+impl Conn {
+    fn wake_at(&mut self, bytes: usize) {
+        if self.low_water != bytes {
+            self.low_water = bytes;
+            self.stream.set_low_water(bytes);
+        }
+    }
 }
 
 /// Why an exchange failed.
@@ -232,7 +241,7 @@ impl Line {
             number: worker.next_connection(),
             used: false,
             reusable: false,
-            waits_for_more: false,
+            low_water: 1,
             last_end_ns: 0,
         });
         Ok(())
@@ -353,14 +362,12 @@ async fn read_response<const SENDS: bool>(
         if response.done() {
             // Bytes after the answer were not asked for: nothing that follows on this connection can be trusted.
             conn.reusable &= at == filled;
-            if std::mem::take(&mut conn.waits_for_more) {
-                conn.stream.set_low_water(1);
-            }
+            conn.wake_at(1);
             return Ok(());
         }
         buffer.copy_within(at..filled, 0);
         filled -= at;
-        if response.length_left() >= LARGE || conn.waits_for_more {
+        if response.length_left() >= LARGE || conn.low_water > 1 {
             expect(conn, buffer, response.length_left());
         }
         if filled == buffer.len() {
@@ -376,8 +383,7 @@ fn expect(conn: &mut Conn, buffer: &mut Vec<u8>, left: u64) {
         buffer.resize(LARGE_READ_BYTES, 0);
     }
     let piece = usize::try_from(left).unwrap_or(usize::MAX).clamp(1, buffer.len());
-    conn.stream.set_low_water(piece);
-    conn.waits_for_more = piece > 1;
+    conn.wake_at(piece);
 }
 
 fn given_up(abort: Abort, late: &dyn Fn() -> String) -> Failure {

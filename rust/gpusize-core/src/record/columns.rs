@@ -166,7 +166,7 @@ pub struct Chunk {
     turn: Sparse<u16>,
     conn: Vec<u32>,
     times: [Vec<i64>; 5],
-    rare_times: [Sparse<i64>; 4],
+    rare_times: [Sparse<i64>; 2],
     events: Vec<u32>,
     tokens: [Sparse<u32>; 4],
     bytes: [Vec<u64>; 2],
@@ -174,7 +174,7 @@ pub struct Chunk {
     outcome: Vec<u8>,
     error_id: Sparse<u32>,
     reasoning_events: Sparse<u32>,
-    first_output: Sparse<i64>,
+    stream_times: [Sparse<i64>; 3],
     itl: [Sparse<i64>; 5],
     events_ns: Option<Lists>,
     spans: SpanChunk,
@@ -244,7 +244,7 @@ impl Chunk {
             outcome: Vec::with_capacity(capacity),
             error_id: Sparse::default(),
             reasoning_events: Sparse::default(),
-            first_output: Sparse::default(),
+            stream_times: Default::default(),
             itl: Default::default(),
             events_ns: None,
             spans: SpanChunk::new(common),
@@ -265,7 +265,7 @@ impl Chunk {
 
     /// Whether no row has a value in any of the columns that version 2 of the schema added.
     pub fn is_plain(&self) -> bool {
-        self.first_output.0.is_empty()
+        self.stream_times[2].0.is_empty()
             && self.reasoning_events.0.is_empty()
             && self.itl[0].0.is_empty()
             && self.events_ns.is_none()
@@ -304,7 +304,7 @@ impl Chunk {
         for (column, value) in self.times.iter_mut().zip(times) {
             column.push(value);
         }
-        let rare = [r.connect_ns, r.tls_ns, r.first_token_ns, r.last_token_ns];
+        let rare = [r.connect_ns, r.tls_ns];
         for (column, value) in self.rare_times.iter_mut().zip(rare) {
             column.push(at, value, NO_TIME);
         }
@@ -334,10 +334,13 @@ impl Chunk {
         }
     }
 
-    /// What only streams have.
+    /// What only answers with content events have.
     fn push_stream(&mut self, at: usize, r: &Row) {
         self.reasoning_events.push(at, r.reasoning_events, 0);
-        self.first_output.push(at, r.first_output_ns, NO_TIME);
+        let times = [r.first_token_ns, r.last_token_ns, r.first_output_ns];
+        for (column, value) in self.stream_times.iter_mut().zip(times) {
+            column.push(at, value, NO_TIME);
+        }
         if let Some(gaps) = &r.itl {
             let values = [gaps.min_ns, gaps.mean_ns, gaps.p50_ns, gaps.p99_ns, gaps.max_ns];
             for (column, value) in self.itl.iter_mut().zip(values) {
@@ -351,8 +354,9 @@ impl Chunk {
         let n = self.len();
         let same = |value: u16| filled::<UInt16Type>(n, value);
         let [due, fired, sent, first_byte, end] = self.times;
-        let [connect, tls, first_token, last_token] =
-            self.rare_times.map(|times| times.into_array::<Int64Type>(n, NO_TIME));
+        let [connect, tls] = self.rare_times.map(|times| times.into_array::<Int64Type>(n, NO_TIME));
+        let [first_token, last_token, first_output] =
+            self.stream_times.map(|times| times.into_array::<Int64Type>(n, NO_TIME));
         let [tokens_in, tokens_out, tokens_cached, tokens_reasoning] =
             self.tokens.map(|tokens| tokens.into_array::<UInt32Type>(n, NO_COUNT));
         let [bytes_in, bytes_out] = self.bytes;
@@ -389,7 +393,7 @@ impl Chunk {
             full::<UInt8Type>(self.outcome),
             self.error_id.into_array::<UInt32Type>(n, NO_COUNT),
             self.reasoning_events.into_full::<UInt32Type>(n, 0),
-            self.first_output.into_array::<Int64Type>(n, NO_TIME),
+            first_output,
         ];
         columns.extend(self.itl.map(|times| times.into_array::<Int64Type>(n, NO_TIME)));
         let fields = if let Some(lists) = self.events_ns {
