@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::pin;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 
 use tokio::io::ReadBuf;
 
@@ -12,6 +12,7 @@ use super::answer::{self, Reader};
 use super::level::{Live, Share, bump};
 use super::slot::{Abort, CANCELLED, Slot};
 use super::stream::Stream;
+use super::unsent::Unsent;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
@@ -19,7 +20,7 @@ use crate::outcome::Outcome;
 use crate::record::{Due, Row};
 use crate::wire::WireError;
 use crate::wire::http1::Response;
-use crate::wire::request::{Buffers, Message};
+use crate::wire::request::Buffers;
 
 /// Room for one read; larger answers take several.
 const READ_BYTES: usize = 16_384;
@@ -255,59 +256,6 @@ enum Broken {
     Wire(WireError),
 }
 
-/// What the socket did not take at once. It is sent while the answer is awaited: a server may answer before it has read
-/// everything, and then read no more.
-struct Unsent<'a> {
-    bytes: &'a [u8],
-    /// Pieces of a large body, after `bytes`.
-    rest: Vec<IoSlice<'a>>,
-    /// How many of them are done.
-    done: usize,
-    flushes: bool,
-    error: Option<io::Error>,
-}
-
-impl<'a> Unsent<'a> {
-    /// Write what the socket takes at once.
-    fn begin(stream: &Stream, message: Message<'a>) -> Self {
-        let Message { bytes, rest } = message;
-        let mut unsent = Self { bytes, rest, done: 0, flushes: false, error: None };
-        let first = if unsent.rest.is_empty() {
-            stream.try_write(bytes)
-        } else {
-            // The head goes with the pieces, or the system would send it alone.
-            unsent.rest.insert(0, IoSlice::new(std::mem::take(&mut unsent.bytes)));
-            stream.try_write_vectored(&unsent.rest)
-        };
-        match first {
-            Ok(n) if n == bytes.len() && unsent.rest.is_empty() => unsent.bytes = &[],
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => unsent.error = Some(e),
-            first => {
-                unsent.flushes = true;
-                unsent.advance(first.unwrap_or(0));
-            }
-        }
-        unsent
-    }
-
-    /// `n` more bytes are on their way.
-    fn advance(&mut self, n: usize) {
-        if self.rest.is_empty() {
-            self.bytes = &self.bytes[n..];
-            return;
-        }
-        let mut pieces = &mut self.rest[self.done..];
-        let before = pieces.len();
-        IoSlice::advance_slices(&mut pieces, n);
-        self.done += before - pieces.len();
-    }
-
-    /// Bytes that are not.
-    fn left(&self) -> usize {
-        self.bytes.len() + self.rest[self.done..].iter().map(|piece| piece.len()).sum::<usize>()
-    }
-}
-
 #[allow(clippy::too_many_arguments)] // the parts of a Line, borrowed apart, and what the stamps need
 async fn read_response<const SENDS: bool>(
     conn: &mut Conn,
@@ -407,7 +355,7 @@ async fn send_and_read(stream: &mut Stream, unsent: &mut Unsent<'_>, room: &mut 
     let mut buf = ReadBuf::new(room);
     poll_fn(|cx| {
         // A write that fails is remembered; what the server has said by then may still be read.
-        if let Poll::Ready(Err(e)) = poll_send(stream, unsent, cx) {
+        if let Poll::Ready(Err(e)) = unsent.poll_send(stream, cx) {
             unsent.error = Some(e);
             unsent.flushes = false;
         }
@@ -415,25 +363,6 @@ async fn send_and_read(stream: &mut Stream, unsent: &mut Unsent<'_>, room: &mut 
     })
     .await?;
     Ok(buf.filled().len())
-}
-
-fn poll_send(stream: &mut Stream, unsent: &mut Unsent<'_>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    while unsent.flushes && unsent.left() > 0 {
-        let n = if unsent.rest.is_empty() {
-            ready!(stream.poll_write(cx, unsent.bytes))?
-        } else {
-            ready!(stream.poll_write_vectored(cx, &unsent.rest[unsent.done..]))?
-        };
-        if n == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        unsent.advance(n);
-    }
-    if unsent.flushes {
-        ready!(stream.poll_flush(cx))?;
-        unsent.flushes = false;
-    }
-    Poll::Ready(Ok(()))
 }
 
 async fn read(stream: &mut Stream, room: &mut [u8]) -> io::Result<usize> {

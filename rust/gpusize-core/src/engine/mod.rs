@@ -17,6 +17,7 @@ mod session;
 mod slot;
 mod stream;
 mod tags;
+mod unsent;
 mod worker;
 mod worker_level;
 

@@ -5,6 +5,7 @@ pub mod gaps;
 pub mod histogram;
 mod lists;
 mod parts;
+pub mod row;
 pub mod schema;
 pub mod spans;
 pub mod writer;
