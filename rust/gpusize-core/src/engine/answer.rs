@@ -77,7 +77,7 @@ impl Reader {
 }
 
 /// An event with content came at `now`.
-fn stamp(row: &mut Row, now: i64, live: &RefCell<Live>) {
+pub fn stamp(row: &mut Row, now: i64, live: &RefCell<Live>) {
     row.events += 1;
     if row.first_token_ns == NO_TIME {
         row.first_token_ns = now;

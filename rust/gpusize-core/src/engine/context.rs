@@ -2,8 +2,10 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use super::balance::Balancer;
 use crate::error::{Error, Result};
-use crate::spec::{Segment, TargetSpec};
+use crate::spec::{Segment, TargetSpec, TlsSpec, Transport};
+use crate::wire::http2::Head;
 use crate::wire::interpret::Interpreter;
 use crate::wire::request::Requests;
 use crate::wire::tls::Tls;
@@ -12,28 +14,59 @@ use crate::wire::tls::Tls;
 #[derive(Debug)]
 pub struct Context {
     pub target: TargetSpec,
-    pub addresses: Vec<SocketAddr>,
-    pub tls: Option<Tls>,
+    pub endpoints: Vec<Endpoint>,
+    pub balancer: Balancer,
     pub requests: Requests,
     pub interpreter: Interpreter,
 }
 
+/// One of the target's addresses.
+#[derive(Debug)]
+pub struct Endpoint {
+    pub addresses: Vec<SocketAddr>,
+    pub tls: Option<Tls>,
+    /// The head of its requests in HTTP/2.
+    pub head: Option<Head>,
+}
+
 impl Context {
-    /// Resolve the target and prepare the requests.
+    /// Resolve all addresses and prepare the requests.
     pub fn new(target: TargetSpec, segments: Vec<Segment>, rows: Vec<Vec<Vec<u8>>>) -> Result<Self> {
+        target.check()?;
+        let endpoints: Vec<Endpoint> = target
+            .endpoints()
+            .map(|(host, port, tls)| Endpoint::new(&target, host, port, tls))
+            .collect::<Result<_>>()?;
         Ok(Self {
-            addresses: resolve(&target)?,
-            tls: target.tls.as_ref().map(Tls::new).transpose()?,
+            balancer: Balancer::new(target.balance, endpoints.len()),
+            endpoints,
             requests: Requests::new(&target, segments, rows)?,
             interpreter: Interpreter::new(&target.response),
             target,
         })
     }
+
+    /// What is said of a request that took too long.
+    pub fn late(&self) -> String {
+        format!("no complete response within {} s", self.target.timeout_ns as f64 / 1e9)
+    }
 }
 
-fn resolve(target: &TargetSpec) -> Result<Vec<SocketAddr>> {
-    let place = format!("{}:{}", target.host, target.port);
-    let found: Vec<SocketAddr> = (target.host.as_str(), target.port)
+impl Endpoint {
+    /// Resolve the name and prepare the handshake.
+    pub fn new(target: &TargetSpec, host: &str, port: u16, tls: Option<&TlsSpec>) -> Result<Self> {
+        let http2 = target.transport != Transport::Http1;
+        Ok(Self {
+            addresses: resolve(host, port)?,
+            tls: tls.map(|t| Tls::new(t, http2)).transpose()?,
+            head: http2.then(|| Head::new(target, host, port, tls)).transpose()?,
+        })
+    }
+}
+
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
+    let place = format!("{host}:{port}");
+    let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
         .map_err(|e| Error::target(format!("unknown host: {e}"), &place, "check the host name in the URL"))?
         .collect();

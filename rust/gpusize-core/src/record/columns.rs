@@ -37,6 +37,8 @@ pub struct Row {
     pub attempt: u16,
     /// Dataset row.
     pub row: u32,
+    /// Which of the target's addresses.
+    pub target: u16,
     /// Connection number within the worker.
     pub conn: u32,
     /// When the schedule wanted it sent.
@@ -86,6 +88,7 @@ impl Row {
             seq: due.seq,
             attempt: 0,
             row: due.row,
+            target: 0,
             conn: 0,
             due_ns: due.due_ns,
             fired_ns: due.fired_ns,
@@ -128,6 +131,7 @@ pub struct Chunk {
     seq: Vec<u64>,
     attempt: Vec<u16>,
     row: Vec<u32>,
+    target: Vec<u16>,
     conn: Vec<u32>,
     times: [Vec<i64>; 5],
     rare_times: [Sparse<i64>; 4],
@@ -176,6 +180,7 @@ impl Chunk {
             seq: Vec::with_capacity(capacity),
             attempt: Vec::with_capacity(capacity),
             row: Vec::with_capacity(capacity),
+            target: Vec::with_capacity(capacity),
             conn: Vec::with_capacity(capacity),
             times: std::array::from_fn(|_| Vec::with_capacity(capacity)),
             rare_times: Default::default(),
@@ -209,6 +214,7 @@ impl Chunk {
         self.seq.push(r.seq);
         self.attempt.push(r.attempt);
         self.row.push(r.row);
+        self.target.push(r.target);
         self.conn.push(r.conn);
         let times = [r.due_ns, r.fired_ns, r.sent_ns, r.first_byte_ns, r.end_ns];
         for (column, value) in self.times.iter_mut().zip(times) {
@@ -247,7 +253,7 @@ impl Chunk {
             full::<UInt64Type>(self.seq),
             full::<UInt16Type>(self.attempt),
             full::<UInt32Type>(self.row),
-            same(0),
+            full::<UInt16Type>(self.target),
             same(0),
             nothing::<UInt64Type>(n),
             nothing::<UInt16Type>(n),
