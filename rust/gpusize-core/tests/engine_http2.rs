@@ -139,9 +139,9 @@ fn a_refused_stream_is_asked_once_more_and_another_reset_is_not() {
         let more = format!(r#","streams":{streams}"#);
         let server = serve(Rules::default(), async |mut call: Call| {
             if call.number.is_multiple_of(2) {
-                call.respond.send_reset(Reason::REFUSED_STREAM)
+                call.respond.send_reset(Reason::REFUSED_STREAM);
             } else {
-                echo(call).await
+                echo(call).await;
             }
         });
         let (outcome, rows) = run(target(server.port, &more), fields(), 1, 50);

@@ -53,7 +53,7 @@ enum Driving {
 }
 
 /// Say hello; the server's settings are not waited for.
-async fn greet(
+pub async fn greet(
     target: &TargetSpec,
     stream: Stream,
     waker: Option<Waker>,
@@ -69,6 +69,15 @@ async fn greet(
         .handshake(Io::new(stream, waker, seen))
         .await
         .map_err(|e| Failure::new(Outcome::ConnectError, plain(&e.to_string())))
+}
+
+/// Hand over one request.
+pub fn begin(send: &mut SendRequest<Bytes>, head: Request<()>, body: Bytes) -> Result<ResponseFuture, h2::Error> {
+    let (response, mut upload) = send.send_request(head, body.is_empty())?;
+    if !body.is_empty() {
+        upload.send_data(body, true)?;
+    }
+    Ok(response)
 }
 
 impl Channel {
@@ -151,11 +160,7 @@ impl Channel {
 
     /// Hand over one request; nothing has been sent when that fails.
     pub fn begin(&mut self, head: Request<()>, body: Bytes) -> Result<ResponseFuture, h2::Error> {
-        let (response, mut upload) = self.send.send_request(head, body.is_empty())?;
-        if !body.is_empty() {
-            upload.send_data(body, true)?;
-        }
-        Ok(response)
+        begin(&mut self.send, head, body)
     }
 
     /// Read the answer.

@@ -5,6 +5,7 @@
 
 mod answer;
 mod balance;
+mod call;
 
 mod connection;
 mod context;
@@ -28,6 +29,7 @@ mod stream;
 mod worker;
 mod worker_level;
 
+pub use call::{Reply, grpc_call};
 pub use handle::Level;
 pub use progress::{LevelOutcome, Progress};
 pub use session::{Probe, ProbeRun, Session};

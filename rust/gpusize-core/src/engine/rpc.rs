@@ -3,7 +3,7 @@
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
-use super::failure::Failure;
+use super::failure::{Failure, plain};
 use crate::outcome::Outcome;
 use crate::spec::{Framing, TargetSpec, Transport};
 use crate::wire::{grpc, kserve};
@@ -40,15 +40,7 @@ impl Replies {
 
     /// The head of a successful answer; one that is all trailers carries the status.
     pub fn head(&mut self, fields: &HeaderMap) -> Result<(), Failure> {
-        self.status = grpc::status(fields);
-        let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        if self.status.is_none() && !kind.starts_with(b"application/grpc") {
-            let kind = String::from_utf8_lossy(&kind[..kind.len().min(100)]);
-            return Err(Failure::new(
-                Outcome::ProtocolError,
-                format!("not a gRPC answer: its content type is '{kind}'"),
-            ));
-        }
+        self.status = status_of_head(fields)?;
         Ok(())
     }
 
@@ -94,4 +86,15 @@ impl Replies {
             _ => (Outcome::Ok, None),
         }
     }
+}
+
+/// The status in a successful answer's head, where the answer is all trailers.
+pub fn status_of_head(fields: &HeaderMap) -> Result<Option<(u32, String)>, Failure> {
+    let status = grpc::status(fields);
+    let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if status.is_none() && !kind.starts_with(b"application/grpc") {
+        let kind = plain(&String::from_utf8_lossy(&kind[..kind.len().min(100)]));
+        return Err(Failure::new(Outcome::ProtocolError, format!("not a gRPC answer: its content type is '{kind}'")));
+    }
+    Ok(status)
 }
