@@ -80,3 +80,10 @@ def simulate(config: str, load: str) -> tuple[RecordBatches, str]:
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
     """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""
+
+def grpc_call(target: str, method: str, request: bytes, timeout_ns: int) -> tuple[int, str, bytes]:
+    """Call a unary gRPC method ("/package.Service/Method") once: status code (0 is OK), its text, the reply's message.
+
+    ``target`` is the JSON of a TargetSpec, of which address, TLS, headers (as metadata) and limits count. Blocks for
+    ``timeout_ns`` at most; Ctrl-C raises KeyboardInterrupt here. Raises TargetError when no gRPC answer comes.
+    """

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod batches;
+mod call;
 mod errors;
 mod level;
 mod session;
@@ -16,6 +17,8 @@ mod _core {
 
     #[pymodule_export]
     use super::batches::RecordBatches;
+    #[pymodule_export]
+    use super::call::grpc_call;
     #[pymodule_export]
     use super::level::Level;
     #[pymodule_export]

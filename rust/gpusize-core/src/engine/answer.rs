@@ -115,6 +115,11 @@ impl Reader {
         }
     }
 
+    /// A gRPC reply with content, which a read at `now` completed.
+    pub fn reply(&mut self, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+        self.content.take(Found::Content, now, reading, live, row);
+    }
+
     fn is_stream(&self) -> bool {
         matches!(self.framing, Some(Framing::Sse | Framing::Ndjson))
     }
@@ -130,10 +135,15 @@ impl Content {
         }
         let found = reading.interpreter.read(data, &mut self.answer);
         if found != Found::Nothing {
-            self.stamp(found, now, live, row);
-            if reading.keeps_times && self.times.len() < MAX_TIMES {
-                self.times.push(now);
-            }
+            self.take(found, now, reading, live, row);
+        }
+    }
+
+    /// An event with content came at `now`.
+    fn take(&mut self, found: Found, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+        self.stamp(found, now, live, row);
+        if reading.keeps_times && self.times.len() < MAX_TIMES {
+            self.times.push(now);
         }
     }
 
@@ -144,7 +154,7 @@ impl Content {
         }
     }
 
-    /// An event with content came at `now`.
+    /// Into the record and the histograms.
     fn stamp(&mut self, found: Found, now: i64, live: &RefCell<Live>, row: &mut Row) {
         row.events += 1;
         if found == Found::Reasoning {
