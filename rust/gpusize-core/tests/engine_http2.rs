@@ -312,3 +312,22 @@ fn what_cannot_be_meant_is_refused() {
         assert!(Session::open(target, fields(), vec![vec![vec![]]], 1).is_err(), "{more}");
     }
 }
+
+#[test]
+fn a_mix_has_a_head_for_each_kind() {
+    let server = serve(Rules::default(), async |call: Call| {
+        let kind = call.request.headers().get("x-kind").map(|v| v.to_str().unwrap().to_owned());
+        let said =
+            format!("{} {:?} {}", call.request.uri().path(), kind, String::from_utf8(call.body.clone()).unwrap());
+        let status = if ["/a None one", "/b Some(\"b\") fixed"].contains(&said.as_str()) { 200 } else { 400 };
+        call.say(status, "text/plain", said);
+    });
+    let mix = r#"{"requests":[{"path":"/a","segments":[{"field":0}]},
+        {"path":"/b","segments":[{"static":"fixed"}],"headers":[["X-Kind","b"]],"model":2}],"of_row":[0,1]}"#;
+    let mix = serde_json::from_str(mix).unwrap();
+    let rows = vec![vec![b"one".to_vec()], vec![]];
+    let session = Session::open_mix(target(server.port, ""), vec![], rows, Some(mix), 1).unwrap();
+    let (outcome, rows) = finish(&session.level(plan(r#"{"closed":{"concurrency":1}}"#, r#"{"count":4}"#)).unwrap());
+    assert_eq!(counts(&outcome), [("ok", 4)], "{:?}", outcome.errors);
+    assert_eq!(column::<UInt16Type>(&rows, "model"), [0, 2, 0, 2]);
+}

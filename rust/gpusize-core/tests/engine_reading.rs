@@ -284,3 +284,23 @@ fn large_bodies_go_and_come_whole_on_a_connection_that_is_kept() {
     assert!((0..6).all(|i| (read[i] > SIZE as u64) == (i % 2 == 0)), "{read:?}");
     assert!(written.iter().all(|b| *b > SIZE as u64), "{written:?}");
 }
+
+#[test]
+fn a_large_answer_of_unknown_length_comes_whole() {
+    let body: String = (0..200_000).map(|i| char::from(b'a' + (i % 26) as u8)).collect();
+    let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let text = format!(r#"{{"text":"{body}","usage":{{"out":41}}}}"#);
+    let (port, _) = serve(move |_, socket| {
+        let mut wire = answer.as_bytes().to_vec();
+        for piece in text.as_bytes().chunks(60_000) {
+            wire.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+            wire.extend_from_slice(piece);
+            wire.extend_from_slice(b"\r\n");
+        }
+        wire.extend_from_slice(b"0\r\n\r\n");
+        socket.write_all(&wire).is_ok()
+    });
+    let (outcome, rows) = load(port, r#","response":{"tokens_out":"/usage/out"}"#, 5);
+    assert_eq!((outcome.outcomes, outcome.connects), ([("ok", 5)].into(), 1), "{:?}", outcome.errors);
+    assert_eq!(column::<UInt32Type>(&rows, "tokens_out"), [41; 5]);
+}
