@@ -66,11 +66,16 @@ class RecordBatches:
 
 @final
 class SimServer:
-    """The simulated cluster as an HTTP server on its own thread. ``config`` is the JSON of a ClusterConfig."""
+    """The simulated cluster as a server on its own thread: HTTP on ``port``, gRPC on ``grpc_port``; 0 for any free one.
 
-    def __new__(cls, config: str, host: str, port: int) -> SimServer: ...
+    ``config`` is the JSON of a ClusterConfig.
+    """
+
+    def __new__(cls, config: str, host: str, port: int, *, grpc_port: int = 0) -> SimServer: ...
     @property
     def port(self) -> int: ...
+    @property
+    def grpc_port(self) -> int: ...
     def stats(self) -> str:
         """JSON: requests served, iterations, own lateness quantiles."""
     def stop(self) -> None: ...
@@ -86,4 +91,25 @@ def grpc_call(target: str, method: str, request: bytes, timeout_ns: int) -> tupl
 
     ``target`` is the JSON of a TargetSpec, of which address, TLS, headers (as metadata) and limits count. Blocks for
     ``timeout_ns`` at most; Ctrl-C raises KeyboardInterrupt here. Raises TargetError when no gRPC answer comes.
+    """
+
+def kserve_encode(method: str, request_json: str, raw: list[bytes]) -> bytes:
+    """The bytes of a request to ``method`` (``ModelInfer``, ``ModelMetadata`` and the others of the service).
+
+    The JSON has the field names of the protocol, numbers for 64-bit integers and base64 for bytes; ``raw`` becomes
+    ``raw_input_contents``, one per input.
+
+    Raises UsageError for an unknown method or field, or raw tensors that do not fit the inputs.
+    """
+
+def kserve_decode(method: str, response: bytes) -> str:
+    """The JSON of a response from ``method``; ``raw_output_contents`` as a list of lengths in bytes.
+
+    Raises TargetError for bytes that are no such response.
+    """
+
+def kserve_raw_outputs(response: bytes) -> list[bytes]:
+    """The raw tensors of a ModelInfer response, in the order of its outputs.
+
+    Raises TargetError for bytes that are no such response.
     """

@@ -39,20 +39,28 @@ class SimulatedCluster:
     Args:
         config: fields of the cluster's configuration that differ from the defaults; see docs/reference/simulate.md.
         port: where to listen; 0 for any free port.
+        grpc_port: where to listen for gRPC; 0 for any free port.
+
+    Attributes:
+        url: its HTTP address, as ``http://127.0.0.1:8000``; empty before entry.
+        grpc_url: its gRPC address, as ``127.0.0.1:8001``; empty before entry.
 
     Raises:
         EnvironmentLacks: on entry, when the child does not come up; with what it said.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, *, port: int = 0) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, *, port: int = 0, grpc_port: int = 0) -> None:
         self.config: dict[str, Any] = {"gpus": 2, "model": "simulated", **(config or {})}
         self._port = port
+        self._grpc_port = grpc_port
         self._child: subprocess.Popen[str] | None = None
         self.url = ""
+        self.grpc_url = ""
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "gpusize", "simulate", "--json-ready"]
-        command += ["--port", str(self._port), "--cluster", json.dumps(self.config)]
+        command += ["--port", str(self._port), "--grpc-port", str(self._grpc_port)]
+        command += ["--cluster", json.dumps(self.config)]
         # The child finds the package where this process found it, whatever put it on the path.
         paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         # A session of its own: Ctrl-C on the terminal is for the generator, which then puts things in order.
@@ -72,6 +80,7 @@ class SimulatedCluster:
                 f"the simulated cluster did not start: {shown(errors.strip() or 'it said nothing', 500)}", "simulate"
             )
         self.url = str(ready["url"])
+        self.grpc_url = str(ready["grpc_url"])
         self.config = dict(ready["config"])
         return self
 
@@ -182,31 +191,37 @@ def cluster_config(
     return {**config, **given}
 
 
-def serve(config: Mapping[str, Any], host: str, port: int, *, out: IO[str], questions: IO[str] | None) -> None:
+def serve(
+    config: Mapping[str, Any], host: str, port: int, *, out: IO[str], questions: IO[str] | None, grpc_port: int = 0
+) -> None:
     """Serve until Ctrl-C, or until ``questions`` ends.
 
     Args:
         config: the cluster's configuration; missing fields have their defaults.
         host: address to listen on.
         port: port to listen on; 0 for any free one.
-        out: is told when the cluster is up: one line, in JSON (``url``, ``pid``, ``config``) when there are questions.
+        out: is told when the cluster is up: one line, in JSON (``url``, ``grpc_url``, ``pid``, ``config``) when there
+            are questions.
         questions: each line ``stats`` is answered with one JSON line on ``out``; None to serve until Ctrl-C.
+        grpc_port: port to listen on for gRPC; 0 for any free one.
 
     Raises:
         UsageError: the configuration cannot be meant.
         EnvironmentLacks: the port cannot be had.
     """
-    server = core().SimServer(json.dumps(dict(config)), host, port)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
+    server = core().SimServer(json.dumps(dict(config)), host, port, grpc_port=grpc_port)
+    shown_host = f"[{host}]" if ":" in host else host
+    url, grpc_url = f"http://{shown_host}:{server.port}", f"{shown_host}:{server.grpc_port}"
     try:
         if questions is None:
             # Who reads the line may send the signal: it must not find the default handler.
             with on_interrupt(asked := _Interrupted()):
-                out.write(f"simulated cluster at {url} (OpenAI API: {url}/v1); Ctrl-C ends it\n")
+                places = f"OpenAI API: {url}/v1; KServe v2: {url}/v2, gRPC {grpc_url}"
+                out.write(f"simulated cluster at {url} ({places}); Ctrl-C ends it\n")
                 out.flush()
                 asked.wait()
             return
-        _say(out, {"url": url, "pid": os.getpid(), "config": dict(config)})
+        _say(out, {"url": url, "grpc_url": grpc_url, "pid": os.getpid(), "config": dict(config)})
         for line in questions:
             if line.strip() == "stats":
                 _say(out, json.loads(server.stats()))

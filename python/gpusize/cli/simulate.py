@@ -40,13 +40,16 @@ def command(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 0,
+    grpc_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on for gRPC; 0 for any free one.")
+    ] = 0,
     json_ready: Annotated[
         bool,
         typer.Option("--json-ready", help="Print one JSON line when it is up, and end when standard input does."),
     ] = False,
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """Serve a simulated GPU cluster over HTTP until Ctrl-C: the OpenAI APIs, /generate, /health, /metrics."""
+    """Serve a simulated GPU cluster until Ctrl-C: the OpenAI APIs, KServe v2 (HTTP and gRPC), /generate, /metrics."""
     from gpusize.limits import allow_most_files
     from gpusize.simulate import cluster_config, serve
 
@@ -63,4 +66,5 @@ def command(
         malformed_rate=malformed,
         stall=stall,
     )
-    serve(config, host, port, out=sys.stdout, questions=sys.stdin if json_ready else None)
+    questions = sys.stdin if json_ready else None
+    serve(config, host, port, grpc_port=grpc_port, out=sys.stdout, questions=questions)

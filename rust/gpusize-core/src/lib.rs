@@ -4,6 +4,7 @@ pub mod clock;
 pub mod draw;
 pub mod engine;
 pub mod error;
+pub mod kserve;
 pub mod outcome;
 pub mod pace;
 pub mod record;

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod batches;
 mod call;
 mod errors;
+mod kserve;
 mod level;
 mod session;
 mod simulate;
@@ -19,6 +20,8 @@ mod _core {
     use super::batches::RecordBatches;
     #[pymodule_export]
     use super::call::grpc_call;
+    #[pymodule_export]
+    use super::kserve::{kserve_decode, kserve_encode, kserve_raw_outputs};
     #[pymodule_export]
     use super::level::Level;
     #[pymodule_export]

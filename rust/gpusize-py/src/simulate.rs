@@ -30,12 +30,13 @@ pub struct SimServer(core::SimServer);
 #[pymethods]
 impl SimServer {
     #[new]
-    fn new(py: Python<'_>, config: &str, host: &str, port: u16) -> PyResult<Self> {
+    #[pyo3(signature = (config, host, port, *, grpc_port = 0))]
+    fn new(py: Python<'_>, config: &str, host: &str, port: u16, grpc_port: u16) -> PyResult<Self> {
         let config = ClusterConfig::from_json(config).map_err(raise)?;
         let address: IpAddr = host
             .parse()
             .map_err(|_| UsageError::new_err(("not an IP address", host.to_owned(), "listen on 127.0.0.1 or ::1")))?;
-        let start = || core::SimServer::start(config, SocketAddr::new(address, port));
+        let start = || core::SimServer::start_with_grpc(config, SocketAddr::new(address, port), grpc_port);
         Ok(Self(py.detach(start).map_err(raise)?))
     }
 
@@ -43,6 +44,12 @@ impl SimServer {
     #[getter]
     fn port(&self) -> u16 {
         self.0.local_addr().port()
+    }
+
+    /// The port that it listens on for gRPC.
+    #[getter]
+    fn grpc_port(&self) -> u16 {
+        self.0.grpc_addr().port()
     }
 
     /// Statistics as JSON: those of now, or the last ones of a stopped server.

@@ -176,4 +176,9 @@ impl<P: Payload> Cluster<P> {
     pub fn busy_ns(&self, gpu: usize) -> i64 {
         self.gpus[gpu].busy_ns()
     }
+
+    /// Time that a GPU has spent on iterations up to `now_ns`, the one under way included.
+    pub fn busy_until_ns(&self, gpu: usize, now_ns: i64) -> i64 {
+        self.gpus[gpu].busy_until_ns(now_ns)
+    }
 }

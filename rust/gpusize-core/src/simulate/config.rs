@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Length, SimError};
+use super::{KserveConfig, Length, SimError, TensorModel};
 
 /// The whole cluster. Every field has a default; unknown fields are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,36 @@ pub struct ClusterConfig {
     pub seed: u64,
     /// Failures on request.
     pub faults: Faults,
+    /// Models behind the KServe API, each with instances of its own on every GPU.
+    pub tensor_models: Vec<TensorModel>,
+    /// How the KServe server differs from an open one.
+    pub kserve: KserveConfig,
+    /// What chat answers consist of.
+    pub chat: ChatConfig,
+    /// Whether the prefix of a conversation that was served before is cached.
+    pub prefix_cache: bool,
+    /// What `/generate/full` does.
+    pub workflow: WorkflowConfig,
+}
+
+/// What chat answers consist of, beside their text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChatConfig {
+    /// So many of an answer's tokens come first, as reasoning; the text has at least one.
+    pub reasoning_tokens: u32,
+    /// Answer with a call of the first tool, where a request offers tools.
+    pub tool_call: bool,
+}
+
+/// The LLM calls of one workflow: the first begins at once, each other so long after the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkflowConfig {
+    /// How many there are.
+    pub llm_calls: u32,
+    /// From the beginning of one call to that of the next; null: each begins when the one before has ended.
+    pub stagger_s: Option<f64>,
 }
 
 /// The rule that picks a GPU for an arriving request.
@@ -88,7 +118,18 @@ impl Default for ClusterConfig {
             noise_sigma: 0.0,
             seed: 1,
             faults: Faults::default(),
+            tensor_models: TensorModel::defaults(),
+            kserve: KserveConfig::default(),
+            chat: ChatConfig::default(),
+            prefix_cache: false,
+            workflow: WorkflowConfig::default(),
         }
+    }
+}
+
+impl Default for WorkflowConfig {
+    fn default() -> Self {
+        Self { llm_calls: 1, stagger_s: None }
     }
 }
 
@@ -142,7 +183,21 @@ impl ClusterConfig {
             return Err(SimError::value("iteration_base_s", "must not be 0 when iteration_per_sequence_s is 0 too"));
         }
         self.output_tokens.validate("output_tokens")?;
+        self.validate_tensor_models()?;
+        self.kserve.validate()?;
+        self.workflow.validate()?;
         self.faults.validate()
+    }
+
+    fn validate_tensor_models(&self) -> Result<(), SimError> {
+        for (place, model) in self.tensor_models.iter().enumerate() {
+            model.validate(&format!("tensor_models[{place}]"))?;
+            if self.tensor_models[..place].iter().any(|other| other.name == model.name) {
+                let problem = format!("has {} twice", model.name);
+                return Err(SimError::value("tensor_models", problem));
+            }
+        }
+        Ok(())
     }
 
     /// Blocks of KV cache that a sequence of so many tokens holds.
@@ -153,6 +208,16 @@ impl ClusterConfig {
     /// Tokens of a prompt of so many characters, by `characters_per_token`; at least 1.
     pub fn count_prompt_tokens(&self, characters: usize) -> u32 {
         (characters as f64 / self.characters_per_token).ceil().clamp(1.0, f64::from(u32::MAX)) as u32
+    }
+}
+
+impl WorkflowConfig {
+    fn validate(&self) -> Result<(), SimError> {
+        if !(1..=64).contains(&self.llm_calls) {
+            let problem = format!("must be between 1 and 64, not {}", self.llm_calls);
+            return Err(SimError::value("workflow.llm_calls", problem));
+        }
+        in_range("workflow.stagger_s", self.stagger_s.unwrap_or(0.0), 0.0, 3600.0)
     }
 }
 
@@ -215,6 +280,18 @@ mod tests {
             (r#"{"faults": {"fail_rate": 0.6, "reset_rate": 0.6}}"#, "add up to 1.2"),
             (r#"{"faults": {"stall_s": 2.0, "stall_every_s": 1.0}}"#, "faults.stall_every_s"),
             (r#"{"faults": {"stalls": 2.0}}"#, "unknown field"),
+            (r#"{"tensor_models": [{"name": "a/b"}]}"#, "tensor_models[0].name"),
+            (r#"{"tensor_models": [{}, {}]}"#, "has double twice"),
+            (r#"{"tensor_models": [{"inputs": []}]}"#, "tensor_models[0].inputs"),
+            (r#"{"tensor_models": [{"inputs": [{"name": "a", "datatype": "BYTES", "shape": [1]}]}]}"#, "same datatype"),
+            (
+                r#"{"tensor_models": [{"outputs": [{"name": "a", "datatype": "FP32", "shape": [0]}]}]}"#,
+                "neither positive",
+            ),
+            (r#"{"tensor_models": [{"instances": 0}]}"#, "tensor_models[0].instances"),
+            (r#"{"kserve": {"restricted": ["stats"]}}"#, "kserve.restricted"),
+            (r#"{"kserve": {"restricted": ["statistics"]}}"#, "kserve.restricted_key"),
+            (r#"{"workflow": {"llm_calls": 0}}"#, "workflow.llm_calls"),
         ] {
             let error = ClusterConfig::from_json(text).expect_err(text).to_string();
             assert!(error.contains(needle), "{text}: {error}");

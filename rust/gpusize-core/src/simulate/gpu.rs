@@ -133,6 +133,11 @@ impl<P: Payload> Gpu<P> {
         self.busy_ns
     }
 
+    pub(super) fn busy_until_ns(&self, now_ns: i64) -> i64 {
+        let under_way = self.end_ns().map_or(0, |end_ns| now_ns.min(end_ns) - self.span_start_ns);
+        self.busy_ns + under_way.max(0)
+    }
+
     /// End of the iterations under way.
     pub(super) fn end_ns(&self) -> Option<i64> {
         (self.span > 0).then(|| self.span_start_ns + self.iteration_ns * self.span as i64)

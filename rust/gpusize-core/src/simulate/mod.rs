@@ -14,6 +14,8 @@ mod result;
 mod server;
 mod service;
 mod stall;
+mod tensor_model;
+mod tensor_queue;
 mod virtual_time;
 
 use std::io;
@@ -21,7 +23,7 @@ use std::net::SocketAddr;
 
 pub use closed_form::closed_form_runtime_s;
 pub use cluster::{Cluster, Observer, Refusal};
-pub use config::{ClusterConfig, Faults, Router};
+pub use config::{ChatConfig, ClusterConfig, Faults, Router, WorkflowConfig};
 pub use gpu::{Payload, Running, Sequence};
 pub use length::Length;
 pub use load::{Arrivals, Load, Process, Start, Think};
@@ -29,6 +31,8 @@ pub use result::{Columns, Outcome, Quantiles, Summary, VirtualResult};
 pub use server::SimServer;
 pub use service::{Fault, Service, ServiceDraws};
 pub use stall::Stalls;
+pub use tensor_model::{Datatype, KserveConfig, Operation, TensorModel, TensorSpec};
+pub use tensor_queue::{Execution, Job, TensorObserver, TensorQueue};
 pub use virtual_time::run_virtual;
 
 const NS_PER_S: f64 = 1e9;

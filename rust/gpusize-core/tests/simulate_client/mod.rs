@@ -56,6 +56,16 @@ pub fn send(server: &SimServer, method: &str, path: &str, body: &str) -> io::Res
     Ok(BufReader::new(stream))
 }
 
+/// The same with further header lines, each with its end, and any bytes.
+pub fn post_bytes(server: &SimServer, path: &str, headers: &str, body: &[u8]) -> Reply {
+    let mut stream = TcpStream::connect(server.local_addr()).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    let length = body.len();
+    write!(stream, "POST {path} HTTP/1.1\r\nHost: h\r\n{headers}Content-Length: {length}\r\n\r\n").expect("a head");
+    stream.write_all(body).expect("a body");
+    read(BufReader::new(stream)).expect("an answer")
+}
+
 pub fn read(mut stream: BufReader<TcpStream>) -> io::Result<Reply> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -68,7 +78,7 @@ pub fn read(mut stream: BufReader<TcpStream>) -> io::Result<Reply> {
     let mut body = Vec::new();
     if head.contains("transfer-encoding: chunked") {
         read_chunks(&mut stream, &mut body)?;
-    } else if let Some(length) = head.split("content-length: ").nth(1) {
+    } else if let Some(length) = head.split("\r\ncontent-length: ").nth(1) {
         let length =
             length.split("\r\n").next().and_then(|length| length.parse().ok()).ok_or(ErrorKind::InvalidData)?;
         body.resize(length, 0);

@@ -3,9 +3,11 @@
 //! The ends of iterations are instants of the model. A late wake-up delays what is written, never the model, and the delay is published.
 
 mod body;
+mod busy;
 mod connection;
 mod error;
 mod exposition;
+mod kserve;
 mod metrics;
 mod openai;
 mod report;
@@ -42,6 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct SimServer {
     local_addr: SocketAddr,
+    grpc_addr: SocketAddr,
     commands: mpsc::UnboundedSender<Command>,
     state: Mutex<State>,
 }
@@ -60,19 +63,25 @@ enum Command {
 }
 
 impl SimServer {
-    /// Listen on `addr` (port 0: any free one) and serve until stopped.
+    /// Listen on `addr` (port 0: any free one), for gRPC on any free port beside it, and serve until stopped.
     pub fn start(config: ClusterConfig, addr: SocketAddr) -> Result<Self, SimError> {
+        Self::start_with_grpc(config, addr, 0)
+    }
+
+    /// The same, with gRPC on `grpc_port` of the same address.
+    pub fn start_with_grpc(config: ClusterConfig, addr: SocketAddr, grpc_port: u16) -> Result<Self, SimError> {
         config.validate()?;
-        let listener = listen(addr).map_err(|source| SimError::Bind { addr, source })?;
-        let local_addr = listener.local_addr()?;
+        let listen = |addr| listen(addr).map_err(|source| SimError::Bind { addr, source });
+        let listeners = Listeners { http: listen(addr)?, grpc: listen(SocketAddr::new(addr.ip(), grpc_port))? };
+        let (local_addr, grpc_addr) = (listeners.http.local_addr()?, listeners.grpc.local_addr()?);
         let (commands, inbox) = mpsc::unbounded_channel();
         let (ready, started) = std_mpsc::channel();
         let thread = thread::Builder::new().name("simulate".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            LocalSet::new().block_on(&runtime, serve(config, listener, inbox, ready))
+            LocalSet::new().block_on(&runtime, serve(config, listeners, inbox, ready))
         })?;
         match started.recv() {
-            Ok(()) => Ok(Self { local_addr, commands, state: Mutex::new(State::Running(thread)) }),
+            Ok(()) => Ok(Self { local_addr, grpc_addr, commands, state: Mutex::new(State::Running(thread)) }),
             Err(std_mpsc::RecvError) => Err(match join(thread) {
                 Err(source) => SimError::Server { source },
                 Ok(_) => SimError::Server { source: io::Error::other("ended before it began") },
@@ -83,6 +92,11 @@ impl SimServer {
     /// The address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// The address that it listens on for gRPC.
+    pub fn grpc_addr(&self) -> SocketAddr {
+        self.grpc_addr
     }
 
     /// Statistics as JSON: those of now, or the last ones of a stopped server.
@@ -130,13 +144,19 @@ fn listen(addr: SocketAddr) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
+struct Listeners {
+    http: StdListener,
+    grpc: StdListener,
+}
+
 async fn serve(
     config: ClusterConfig,
-    listener: StdListener,
+    listeners: Listeners,
     mut inbox: mpsc::UnboundedReceiver<Command>,
     ready: std_mpsc::Sender<()>,
 ) -> io::Result<String> {
-    let listener = TcpListener::from_std(listener)?;
+    let http = TcpListener::from_std(listeners.http)?;
+    let grpc = TcpListener::from_std(listeners.grpc)?;
     let shared = Rc::new(Shared::new(config)?);
     // Nobody waits any more when the starter has gone.
     let _ = ready.send(());
@@ -154,8 +174,12 @@ async fn serve(
                 }
                 Some(Command::Stop) | None => return Ok(report::stats(&shared).to_string()),
             },
-            accepted = listener.accept() => match accepted {
+            accepted = http.accept() => match accepted {
                 Ok((stream, _)) => accept(&shared, stream),
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+            accepted = grpc.accept() => match accepted {
+                Ok((stream, _)) => kserve::grpc::accept(&shared, stream),
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
         }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::seconds;
 use super::exposition::{Buckets, Page, escape};
+use super::kserve;
 use super::metrics::GpuMetrics;
 use super::state::Shared;
 
@@ -57,6 +58,7 @@ pub(super) fn metrics_page(shared: &Shared) -> String {
         }
     }
     drop(metrics);
+    kserve::series::put(&mut page, shared);
     own_series(&mut page, shared, &format!("model_name=\"{model}\""));
     page.into_text()
 }

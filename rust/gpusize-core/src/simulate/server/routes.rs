@@ -18,9 +18,9 @@ use super::error::ApiError;
 use super::openai::{self, Api};
 use super::state::{Shared, Submitted};
 use super::ticket::Ticket;
-use super::{report, workflow};
+use super::{kserve, report, workflow};
 
-const MAX_BODY_BYTES: usize = 64 << 20;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 const JSON: &str = "application/json";
 
 /// An answer with its head and what the statistics call it.
@@ -44,7 +44,7 @@ impl Reply {
     }
 }
 
-fn kind(fault: Option<Fault>) -> &'static str {
+pub(super) fn kind(fault: Option<Fault>) -> &'static str {
     match fault {
         None => "ok",
         Some(Fault::Fail) => "failed",
@@ -75,6 +75,9 @@ pub(super) async fn serve(
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
     let path = request.uri().path();
+    if path == "/v2" || path.starts_with("/v2/") {
+        return Ok(kserve::http::serve(shared, fate, request).await);
+    }
     let reply = match path {
         "/health" | "/metrics" | "/stats" | "/v1/models" => {
             if !matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -6,10 +6,13 @@ use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::super::{
-    Cluster, ClusterConfig, Fault, Observer, Refusal, Running, Sequence, Service, ServiceDraws, Stalls, seconds,
+    Cluster, ClusterConfig, Fault, Job, Observer, Refusal, Running, Sequence, Service, ServiceDraws, Stalls, seconds,
 };
+use super::busy::BusyShares;
+use super::kserve::{Code, Ready, Refused, TensorTicket, Tensors};
 use super::metrics::Metrics;
 use super::ticket::Ticket;
 use crate::clock::now_ns;
@@ -25,7 +28,9 @@ pub(super) struct Shared {
     /// The wall clock at the same moment, in seconds since 1970.
     epoch_wall_s: f64,
     cluster: RefCell<Cluster<Rc<Ticket>>>,
+    pub tensors: RefCell<Tensors>,
     pub metrics: RefCell<Metrics>,
+    busy: RefCell<BusyShares>,
     /// The next event is another one than the engine waits for.
     changed: Notify,
     requests: Cell<u64>,
@@ -49,7 +54,9 @@ impl Shared {
             epoch_ns: now_ns(),
             epoch_wall_s: wall.as_secs_f64(),
             cluster: RefCell::new(Cluster::new(&config, false)),
+            tensors: RefCell::new(Tensors::new(&config.tensor_models, config.gpus)),
             metrics: RefCell::new(Metrics::new(&config)?),
+            busy: RefCell::new(BusyShares::new(config.gpus)),
             changed: Notify::new(),
             requests: Cell::new(0),
             config,
@@ -110,15 +117,47 @@ impl Shared {
         submitted
     }
 
-    /// Let iterations end when they are due, until the timer fails.
+    /// Hand a request to its tensor model, now: the fault that it is to meet, and its replies to come.
+    pub(super) fn submit_tensor(
+        &self,
+        model: usize,
+        items: u32,
+        shape: Vec<i64>,
+    ) -> Result<(Option<Fault>, UnboundedReceiver<Ready>), Refused> {
+        let index = self.requests.replace(self.requests.get() + 1);
+        let service = self.services.draw(index, None, false);
+        let mut tensors = self.tensors.borrow_mut();
+        if service.fault == Some(Fault::Fail) {
+            tensors.stats[model].note_failure("BACKEND");
+            return Err(Refused::new(Code::Internal, "failed on request (fail_rate)"));
+        }
+        let (sender, replies) = unbounded_channel();
+        let arrived_ns = self.stalls.to_model_ns(self.now_ns());
+        let before = tensors.next_event_ns();
+        // What is over by now ends first, even when the engine is late for it.
+        tensors.advance(arrived_ns, self.stalls, self.epoch_wall_s);
+        let cost_factor = service.cost_factor;
+        let job = Job { arrived_ns, items, shape, cost_factor, payload: TensorTicket(sender) };
+        if tensors.queues[model].arrive(job).is_err() {
+            tensors.stats[model].note_failure("REJECTED");
+            return Err(Refused::new(Code::Unavailable, "Exceeds maximum queue size"));
+        }
+        if tensors.next_event_ns() != before {
+            self.changed.notify_one();
+        }
+        Ok((service.fault, replies))
+    }
+
+    /// Let iterations and executions end when they are due, until the timer fails.
     pub(super) async fn run_cluster(&self) -> io::Error {
         let timer = match Timer::new() {
             Ok(timer) => timer,
             Err(error) => return error,
         };
         loop {
-            let next_ns = self.cluster.borrow_mut().next_event_ns();
-            let Some(next_ns) = next_ns else {
+            let of_tensors_ns = self.tensors.borrow().next_event_ns();
+            let of_cluster_ns = self.cluster.borrow_mut().next_event_ns();
+            let Some(next_ns) = of_cluster_ns.into_iter().chain(of_tensors_ns).min() else {
                 self.changed.notified().await;
                 continue;
             };
@@ -134,6 +173,7 @@ impl Shared {
             let model_ns = self.stalls.to_model_ns(self.now_ns());
             let mut delivery = Delivery { shared: self, metrics: &mut self.metrics.borrow_mut() };
             self.cluster.borrow_mut().advance(model_ns, &mut delivery);
+            self.tensors.borrow_mut().advance(model_ns, self.stalls, self.epoch_wall_s);
         }
     }
 
@@ -151,6 +191,19 @@ impl Shared {
     pub(super) fn note_write(&self, made_ns: i64) {
         let late_ns = self.now_ns() - made_ns;
         self.metrics.borrow_mut().note_lateness(late_ns);
+    }
+
+    /// Time that a GPU has worked on tokens and tensors so far, in the cluster's own time; both at once count twice.
+    pub(super) fn busy_ns(&self, gpu: usize) -> i64 {
+        let model_ns = self.stalls.to_model_ns(self.now_ns());
+        let of_tensors: i64 = self.tensors.borrow().queues.iter().map(|queue| queue.busy_ns(gpu, model_ns)).sum();
+        self.with_cluster(|cluster| cluster.busy_until_ns(gpu, model_ns)) + of_tensors
+    }
+
+    /// The share of the last second, or of the time since the last look when that is longer, that each GPU was busy.
+    pub(super) fn busy_shares(&self) -> Vec<f64> {
+        let busy_ns = (0..self.config.gpus as usize).map(|gpu| self.busy_ns(gpu)).collect();
+        self.busy.borrow_mut().look(self.now_ns(), busy_ns)
     }
 
     /// Read the cluster's state.
