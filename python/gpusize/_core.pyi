@@ -19,12 +19,15 @@ class Session:
     """Workers and connections to one target; they live across levels.
 
     ``target`` is the JSON of a TargetSpec (see docs/reference/engine.md), ``segments`` the JSON list of body segments;
-    ``rows`` holds for each dataset row the bytes of each of its fields.
+    ``rows`` holds for each dataset row the bytes of each of its fields. ``mix`` is the JSON of a Mix: requests of several
+    kinds, and the conversation and turn of each row; it replaces the path and the segments.
 
     Raises GpusizeError subclasses: TargetError for an unknown host, a bad CA file and the like.
     """
 
-    def __new__(cls, target: str, segments: str, rows: list[list[bytes]], *, workers: int = 1) -> Session: ...
+    def __new__(
+        cls, target: str, segments: str, rows: list[list[bytes]], *, workers: int = 1, mix: str | None = None
+    ) -> Session: ...
     def level(self, plan: str) -> Level:
         """Queue one level (JSON of a LevelPlan). It starts when the one before has closed; the call returns at once."""
     def probe(self) -> str:
@@ -51,6 +54,8 @@ class Level:
         """JSON of the LevelOutcome: counts, times, errors, CPU, histograms. Only after ``wait`` returned True."""
     def rows(self) -> RecordBatches | None:
         """The records still in memory, or None when they outgrew ``keep_bytes`` and are on disk only."""
+    def spans(self) -> RecordBatches | None:
+        """The calls inside the requests (see docs/reference/calls.md), in memory as long as the records are."""
 
 @final
 class RecordBatches:

@@ -1,8 +1,15 @@
 //! What the engine is told: target, response, body segments, level. Plain data, the same as JSON (docs/reference/engine.md).
 
+mod mix;
+mod response;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+pub use mix::{Mix, RequestSpec};
+pub use response::{
+    CallsSpec, Condition, ConditionalPlace, End, Framing, JsonRule, Literal, Place, Places, ResponseSpec,
+};
 
 /// Where requests go and how a response is read.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -38,6 +45,9 @@ pub struct TargetSpec {
     /// How to read an answer.
     #[serde(default)]
     pub response: ResponseSpec,
+    /// Keep the time of every content event.
+    #[serde(default)]
+    pub record_events: bool,
 }
 
 /// How the server's certificate is judged.
@@ -52,78 +62,6 @@ pub struct TlsSpec {
     /// Accept any certificate; the caller records that.
     #[serde(default)]
     pub insecure: bool,
-}
-
-/// How an answer is cut into events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Framing {
-    /// By the response's content type.
-    #[default]
-    Auto,
-    /// The body is one document.
-    Whole,
-    /// Server-sent events.
-    Sse,
-    /// One JSON document a line.
-    Ndjson,
-}
-
-/// Which bodies are read as JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JsonRule {
-    /// All: a body that is not JSON breaks the protocol.
-    #[default]
-    Always,
-    /// Those whose content type says so; text in an event stream is content.
-    ByType,
-}
-
-/// How to read an answer, as data. Pointers are JSON pointers (RFC 6901).
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ResponseSpec {
-    /// How the body is cut into events.
-    pub framing: Framing,
-    /// A non-empty string at any of these is content.
-    pub content: Vec<String>,
-    /// A non-empty string at any of these is reasoning, which is content too.
-    pub reasoning: Vec<String>,
-    /// Where the server reports prompt tokens.
-    pub tokens_in: Option<String>,
-    /// Where the server reports generated tokens.
-    pub tokens_out: Option<String>,
-    /// Where the server reports prompt tokens served from its cache.
-    pub tokens_cached: Option<String>,
-    /// Where the server reports reasoning tokens.
-    pub tokens_reasoning: Option<String>,
-    /// Present and not null: the answer is an error whatever its status.
-    pub error: Option<String>,
-    /// Text of the event that ends a stream; a stream without it is truncated.
-    pub end: Option<String>,
-    /// Inclusive range of statuses that are a success.
-    pub success: (u16, u16),
-    /// Which bodies are read as JSON.
-    pub json: JsonRule,
-}
-
-impl Default for ResponseSpec {
-    fn default() -> Self {
-        Self {
-            framing: Framing::Auto,
-            content: Vec::new(),
-            reasoning: Vec::new(),
-            tokens_in: None,
-            tokens_out: None,
-            tokens_cached: None,
-            tokens_reasoning: None,
-            error: None,
-            end: None,
-            success: (200, 299),
-            json: JsonRule::Always,
-        }
-    }
 }
 
 /// A piece of a request body.

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
@@ -19,10 +19,14 @@ use crate::outcome::Outcome;
 use crate::record::{Due, Row};
 use crate::wire::WireError;
 use crate::wire::http1::Response;
-use crate::wire::request::Buffers;
+use crate::wire::request::{Buffers, Message};
 
 /// Room for one read; larger answers take several.
 const READ_BYTES: usize = 16_384;
+/// Room for one read of an answer that is known to be large.
+const LARGE_READ_BYTES: usize = 1 << 20;
+/// An answer of which this much is still to come is large.
+const LARGE: u64 = 128 << 10;
 
 /// A connection that lay idle this long is looked at before it is used. A server's close that comes sooner, or that only
 /// shows when we write, is met by asking once more.
@@ -52,6 +56,8 @@ struct Conn {
     used: bool,
     /// It may carry another request after the present one.
     reusable: bool,
+    /// Its reader wakes for large pieces only.
+    waits_for_more: bool,
     last_end_ns: i64,
 }
 
@@ -123,13 +129,8 @@ impl Line {
         };
         match result {
             Ok(()) => {
-                let verdict = answer::verdict(
-                    &worker.context.interpreter,
-                    &mut self.reader,
-                    &level.live,
-                    !self.head_request,
-                    row,
-                );
+                let verdict =
+                    answer::verdict(&worker.context.reading, &mut self.reader, &level.live, !self.head_request, row);
                 if let Some(conn) = &mut self.conn {
                     conn.used = true;
                     conn.last_end_ns = row.end_ns;
@@ -142,7 +143,7 @@ impl Line {
             }
             Err(failure) => {
                 self.conn = None;
-                answer::counts(&self.reader, row);
+                answer::counts(&worker.context.reading, &mut self.reader, row);
                 row.end_ns = now_ns();
                 row.outcome = failure.outcome;
                 Some(failure.message)
@@ -177,27 +178,23 @@ impl Line {
         };
         row.conn = conn.number;
         let seed = level.shared.plan.seed;
-        let bytes = worker.context.requests.bytes(row.row as usize, row.seq, seed, request);
+        let message = worker.context.requests.message(row.row as usize, row.seq, seed, request);
         let sent_ns = now_ns();
         row.sent_ns = sent_ns;
-        row.bytes_out = bytes.len() as u64;
+        row.bytes_out = message.len() as u64;
         slot.deadline_ns.set(sent_ns.saturating_add(worker.context.target.timeout_ns));
         let timeout_s = worker.context.target.timeout_ns as f64 / 1e9;
         let late = || format!("no complete response within {timeout_s} s");
         bump(&level.share().sent, u64::from(row.attempt == 0));
         // Nearly every request fits the socket's buffer: the slow path is for the others.
-        let mut unsent = Unsent::default();
-        match conn.stream.try_write(bytes) {
-            Ok(n) if n == bytes.len() => {}
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => unsent.error = Some(e),
-            first => unsent = Unsent { bytes: &bytes[first.unwrap_or(0)..], flushes: true, error: None },
-        }
+        let mut unsent = Unsent::begin(&conn.stream, message);
         let live = &level.live;
         let read = if unsent.flushes {
             let read =
                 read_response::<true>(conn, slot, buffer, response, reader, worker, live, row, &mut unsent).await;
-            row.bytes_out -= unsent.bytes.len() as u64;
-            conn.reusable &= unsent.bytes.is_empty() && unsent.error.is_none();
+            let left = unsent.left();
+            row.bytes_out -= left as u64;
+            conn.reusable &= left == 0 && unsent.error.is_none();
             read
         } else {
             read_response::<false>(conn, slot, buffer, response, reader, worker, live, row, &mut unsent).await
@@ -230,8 +227,14 @@ impl Line {
         if let Some(tls_ns) = took.tls_ns {
             row.tls_ns = tls_ns;
         }
-        self.conn =
-            Some(Conn { stream, number: worker.next_connection(), used: false, reusable: false, last_end_ns: 0 });
+        self.conn = Some(Conn {
+            stream,
+            number: worker.next_connection(),
+            used: false,
+            reusable: false,
+            waits_for_more: false,
+            last_end_ns: 0,
+        });
         Ok(())
     }
 }
@@ -245,11 +248,55 @@ enum Broken {
 
 /// What the socket did not take at once. It is sent while the answer is awaited: a server may answer before it has read
 /// everything, and then read no more.
-#[derive(Default)]
 struct Unsent<'a> {
     bytes: &'a [u8],
+    /// Pieces of a large body, after `bytes`.
+    rest: Vec<IoSlice<'a>>,
+    /// How many of them are done.
+    done: usize,
     flushes: bool,
     error: Option<io::Error>,
+}
+
+impl<'a> Unsent<'a> {
+    /// Write what the socket takes at once.
+    fn begin(stream: &Stream, message: Message<'a>) -> Self {
+        let Message { bytes, rest } = message;
+        let mut unsent = Self { bytes, rest, done: 0, flushes: false, error: None };
+        let first = if unsent.rest.is_empty() {
+            stream.try_write(bytes)
+        } else {
+            // The head goes with the pieces, or the system would send it alone.
+            unsent.rest.insert(0, IoSlice::new(std::mem::take(&mut unsent.bytes)));
+            stream.try_write_vectored(&unsent.rest)
+        };
+        match first {
+            Ok(n) if n == bytes.len() && unsent.rest.is_empty() => unsent.bytes = &[],
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => unsent.error = Some(e),
+            first => {
+                unsent.flushes = true;
+                unsent.advance(first.unwrap_or(0));
+            }
+        }
+        unsent
+    }
+
+    /// `n` more bytes are on their way.
+    fn advance(&mut self, n: usize) {
+        if self.rest.is_empty() {
+            self.bytes = &self.bytes[n..];
+            return;
+        }
+        let mut pieces = &mut self.rest[self.done..];
+        let before = pieces.len();
+        IoSlice::advance_slices(&mut pieces, n);
+        self.done += before - pieces.len();
+    }
+
+    /// Bytes that are not.
+    fn left(&self) -> usize {
+        self.bytes.len() + self.rest[self.done..].iter().map(|piece| piece.len()).sum::<usize>()
+    }
 }
 
 #[allow(clippy::too_many_arguments)] // the parts of a Line, borrowed apart, and what the stamps need
@@ -264,7 +311,7 @@ async fn read_response<const SENDS: bool>(
     row: &mut Row,
     unsent: &mut Unsent<'_>,
 ) -> Result<(), Broken> {
-    let interpreter = &worker.context.interpreter;
+    let reading = &worker.context.reading;
     let mut filled = 0;
     loop {
         let room = &mut buffer[filled..];
@@ -289,7 +336,7 @@ async fn read_response<const SENDS: bool>(
         let mut at = 0;
         while at < filled && !response.done() {
             let taken = response
-                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, interpreter, live, row))
+                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, reading, live, row))
                 .map_err(Broken::Wire)?;
             if taken == 0 {
                 break;
@@ -300,20 +347,37 @@ async fn read_response<const SENDS: bool>(
             {
                 row.status = head.status;
                 conn.reusable = head.keep_alive;
-                reader.begin(interpreter, head);
+                reader.begin(reading, head);
             }
         }
         if response.done() {
             // Bytes after the answer were not asked for: nothing that follows on this connection can be trusted.
             conn.reusable &= at == filled;
+            if std::mem::take(&mut conn.waits_for_more) {
+                conn.stream.set_low_water(1);
+            }
             return Ok(());
         }
         buffer.copy_within(at..filled, 0);
         filled -= at;
+        if response.length_left() >= LARGE || conn.waits_for_more {
+            expect(conn, buffer, response.length_left());
+        }
         if filled == buffer.len() {
             buffer.resize(filled * 2, 0);
         }
     }
+}
+
+/// A known length is still to come: read it in few large pieces. The last piece has no more than what is left, so that
+/// the reader wakes as its last byte arrives.
+fn expect(conn: &mut Conn, buffer: &mut Vec<u8>, left: u64) {
+    if left >= LARGE && buffer.len() < LARGE_READ_BYTES {
+        buffer.resize(LARGE_READ_BYTES, 0);
+    }
+    let piece = usize::try_from(left).unwrap_or(usize::MAX).clamp(1, buffer.len());
+    conn.stream.set_low_water(piece);
+    conn.waits_for_more = piece > 1;
 }
 
 fn given_up(abort: Abort, late: &dyn Fn() -> String) -> Failure {
@@ -348,12 +412,16 @@ async fn send_and_read(stream: &mut Stream, unsent: &mut Unsent<'_>, room: &mut 
 }
 
 fn poll_send(stream: &mut Stream, unsent: &mut Unsent<'_>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    while unsent.flushes && !unsent.bytes.is_empty() {
-        let n = ready!(stream.poll_write(cx, unsent.bytes))?;
+    while unsent.flushes && unsent.left() > 0 {
+        let n = if unsent.rest.is_empty() {
+            ready!(stream.poll_write(cx, unsent.bytes))?
+        } else {
+            ready!(stream.poll_write_vectored(cx, &unsent.rest[unsent.done..]))?
+        };
         if n == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        unsent.bytes = &unsent.bytes[n..];
+        unsent.advance(n);
     }
     if unsent.flushes {
         ready!(stream.poll_flush(cx))?;

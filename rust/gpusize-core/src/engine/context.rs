@@ -1,10 +1,12 @@
 //! What all workers of a session read: the target, its addresses, the requests, how answers are read.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 
+use super::answer::Reading;
+use super::tags::Tags;
 use crate::error::{Error, Result};
-use crate::spec::{Segment, TargetSpec};
-use crate::wire::interpret::Interpreter;
+use crate::spec::{Mix, Segment, TargetSpec};
 use crate::wire::request::Requests;
 use crate::wire::tls::Tls;
 
@@ -15,17 +17,19 @@ pub struct Context {
     pub addresses: Vec<SocketAddr>,
     pub tls: Option<Tls>,
     pub requests: Requests,
-    pub interpreter: Interpreter,
+    pub tags: Option<Arc<Tags>>,
+    pub reading: Reading,
 }
 
 impl Context {
     /// Resolve the target and prepare the requests.
-    pub fn new(target: TargetSpec, segments: Vec<Segment>, rows: Vec<Vec<Vec<u8>>>) -> Result<Self> {
+    pub fn new(target: TargetSpec, segments: Vec<Segment>, rows: Vec<Vec<Vec<u8>>>, mix: Option<Mix>) -> Result<Self> {
         Ok(Self {
             addresses: resolve(&target)?,
             tls: target.tls.as_ref().map(Tls::new).transpose()?,
-            requests: Requests::new(&target, segments, rows)?,
-            interpreter: Interpreter::new(&target.response),
+            requests: Requests::new(&target, segments, rows, mix.as_ref())?,
+            tags: mix.map(|mix| Arc::new(Tags::new(mix))),
+            reading: Reading::new(&target),
             target,
         })
     }

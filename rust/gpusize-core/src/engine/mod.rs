@@ -16,6 +16,7 @@ mod progress;
 mod session;
 mod slot;
 mod stream;
+mod tags;
 mod worker;
 mod worker_level;
 

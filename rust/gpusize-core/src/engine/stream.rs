@@ -1,6 +1,6 @@
 //! A connected byte stream, plain or TLS, without dynamic dispatch.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +12,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
+use crate::wire::lowat;
 use crate::wire::tls::Tls;
 
 /// One connection's bytes.
@@ -90,6 +91,29 @@ impl Stream {
         match self {
             Self::Plain(s) => s.try_write(bytes),
             Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// As `try_write`, for several pieces.
+    pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(s) => s.try_write_vectored(pieces),
+            Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Write some bytes of several pieces.
+    pub fn poll_write_vectored(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(s) => Pin::new(s).poll_write_vectored(cx, pieces),
+            Self::Tls(s) => Pin::new(s.as_mut()).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    /// Wake a reader only when this much has arrived, or all that will: large answers in few reads. 1 is the usual.
+    pub fn set_low_water(&self, bytes: usize) {
+        if let Self::Plain(s) = self {
+            lowat::set(s, bytes);
         }
     }
 

@@ -79,6 +79,14 @@ impl Response {
         self.body.as_ref().is_some_and(Body::done)
     }
 
+    /// Bytes of an announced length that are still to come.
+    pub fn length_left(&self) -> u64 {
+        match self.body {
+            Some(Body::Length(left)) => left,
+            _ => 0,
+        }
+    }
+
     /// The final head, once it has been read.
     pub fn head(&self) -> Option<&Head> {
         self.body.as_ref().map(|_| &self.head)

@@ -1,8 +1,12 @@
 //! Bytes in, events out: HTTP/1.1 responses, server-sent events, and what an answer says.
 
 pub mod body;
+pub mod calls;
 pub mod http1;
 pub mod interpret;
+pub mod lowat;
+pub mod message;
+pub mod places;
 pub mod request;
 pub mod sse;
 pub mod tls;
