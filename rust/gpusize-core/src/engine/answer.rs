@@ -115,6 +115,11 @@ impl Reader {
         }
     }
 
+    /// A reply that carries content, which a read at `now` completed.
+    pub fn reply(&mut self, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+        self.content.take(Found::Content, now, reading, live, row);
+    }
+
     fn is_stream(&self) -> bool {
         matches!(self.framing, Some(Framing::Sse | Framing::Ndjson))
     }
@@ -130,10 +135,14 @@ impl Content {
         }
         let found = reading.interpreter.read(data, &mut self.answer);
         if found != Found::Nothing {
-            self.stamp(found, now, live, row);
-            if reading.keeps_times && self.times.len() < MAX_TIMES {
-                self.times.push(now);
-            }
+            self.take(found, now, reading, live, row);
+        }
+    }
+
+    fn take(&mut self, found: Found, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+        self.stamp(found, now, live, row);
+        if reading.keeps_times && self.times.len() < MAX_TIMES {
+            self.times.push(now);
         }
     }
 

@@ -4,9 +4,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use super::answer::Reading;
+use super::balance::Balancer;
 use super::tags::Tags;
 use crate::error::{Error, Result};
-use crate::spec::{Mix, Segment, TargetSpec};
+use crate::spec::{Mix, Segment, TargetSpec, TlsSpec, Transport};
+use crate::wire::http2::Head;
 use crate::wire::request::Requests;
 use crate::wire::tls::Tls;
 
@@ -14,30 +16,65 @@ use crate::wire::tls::Tls;
 #[derive(Debug)]
 pub struct Context {
     pub target: TargetSpec,
-    pub addresses: Vec<SocketAddr>,
-    pub tls: Option<Tls>,
+    pub endpoints: Vec<Endpoint>,
+    pub balancer: Balancer,
     pub requests: Requests,
     pub tags: Option<Arc<Tags>>,
     pub reading: Reading,
 }
 
+/// One of the target's addresses.
+#[derive(Debug)]
+pub struct Endpoint {
+    pub addresses: Vec<SocketAddr>,
+    pub tls: Option<Tls>,
+    /// The heads of its requests in HTTP/2, one for each kind of request.
+    pub heads: Vec<Head>,
+}
+
 impl Context {
-    /// Resolve the target and prepare the requests.
+    /// Resolve all addresses and prepare the requests.
     pub fn new(target: TargetSpec, segments: Vec<Segment>, rows: Vec<Vec<Vec<u8>>>, mix: Option<Mix>) -> Result<Self> {
+        target.check()?;
+        let kinds: Vec<TargetSpec> = match &mix {
+            Some(mix) => mix.requests.iter().map(|request| Mix::target_of(request, &target)).collect(),
+            None => vec![target.clone()],
+        };
+        let endpoints: Vec<Endpoint> = target
+            .endpoints()
+            .map(|(host, port, tls)| Endpoint::new(&kinds, host, port, tls))
+            .collect::<Result<_>>()?;
         Ok(Self {
-            addresses: resolve(&target)?,
-            tls: target.tls.as_ref().map(Tls::new).transpose()?,
+            balancer: Balancer::new(target.balance, endpoints.len()),
+            endpoints,
             requests: Requests::new(&target, segments, rows, mix.as_ref())?,
             tags: mix.map(|mix| Arc::new(Tags::new(mix))),
             reading: Reading::new(&target),
             target,
         })
     }
+
+    /// What is said of a request that took too long.
+    pub fn late(&self) -> String {
+        format!("no complete response within {} s", self.target.timeout_ns as f64 / 1e9)
+    }
 }
 
-fn resolve(target: &TargetSpec) -> Result<Vec<SocketAddr>> {
-    let place = format!("{}:{}", target.host, target.port);
-    let found: Vec<SocketAddr> = (target.host.as_str(), target.port)
+impl Endpoint {
+    /// Resolve the name and prepare the handshake.
+    pub fn new(kinds: &[TargetSpec], host: &str, port: u16, tls: Option<&TlsSpec>) -> Result<Self> {
+        let of_http2 = || kinds.iter().filter(|kind| kind.transport != Transport::Http1);
+        Ok(Self {
+            addresses: resolve(host, port)?,
+            tls: tls.map(|t| Tls::new(t, of_http2().next().is_some())).transpose()?,
+            heads: of_http2().map(|kind| Head::new(kind, host, port, tls)).collect::<Result<_>>()?,
+        })
+    }
+}
+
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
+    let place = format!("{host}:{port}");
+    let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
         .map_err(|e| Error::target(format!("unknown host: {e}"), &place, "check the host name in the URL"))?
         .collect();

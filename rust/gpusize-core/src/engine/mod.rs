@@ -4,15 +4,24 @@
 //! levels on all workers at one instant and notices when they have drained.
 
 mod answer;
+mod balance;
+
 mod connection;
 mod context;
 mod coordinator;
+mod download;
 mod errors;
+mod failure;
 mod handle;
+mod http1;
+mod http2;
+mod io;
 mod level;
+mod links;
 mod messages;
 mod open;
 mod progress;
+mod rpc;
 mod session;
 mod slot;
 mod stream;

@@ -65,6 +65,7 @@ impl Stream {
             .connect(tls.name.clone(), tcp)
             .await
             .map_err(|e| refused(Outcome::TlsError, e.to_string()))?;
+        check_protocol(tls, stream.get_ref().1.alpn_protocol()).map_err(|e| refused(Outcome::TlsError, e))?;
         Ok((Self::Tls(Box::new(stream)), Took { connect_ns, tls_ns: Some(now_ns() - connected) }))
     }
 
@@ -125,11 +126,30 @@ impl Stream {
         }
     }
 
+    /// Say that nothing more is sent.
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(s) => Pin::new(s).poll_shutdown(cx),
+            Self::Tls(s) => Pin::new(s.as_mut()).poll_shutdown(cx),
+        }
+    }
+
     /// Send what TLS still holds; nothing to do for plain TCP.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_flush(cx),
         }
+    }
+}
+
+/// Whether the server agreed to what was offered: one that knows no ALPN answers in HTTP/1.1.
+fn check_protocol(tls: &Tls, agreed: Option<&[u8]>) -> Result<(), String> {
+    match (tls.config.alpn_protocols.first(), agreed) {
+        (Some(offered), agreed) if agreed != Some(offered) => {
+            let offered = String::from_utf8_lossy(offered);
+            Err(format!("the server did not agree to {offered} (ALPN), so it speaks HTTP/1.1 only"))
+        }
+        _ => Ok(()),
     }
 }

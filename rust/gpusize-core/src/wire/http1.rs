@@ -169,6 +169,11 @@ impl Response {
 }
 
 impl Head {
+    /// A head that came in another form than HTTP/1.1's.
+    pub fn new(status: u16, content_type: Option<&[u8]>) -> Self {
+        Self { status, content: content_type.map(content).unwrap_or_default(), ..Self::default() }
+    }
+
     fn read(&mut self, headers: &[httparse::Header<'_>]) -> Result<(), WireError> {
         let mut length = None;
         let mut chunked = None;

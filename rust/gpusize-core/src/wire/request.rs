@@ -3,9 +3,12 @@
 use std::io::{IoSlice, Write};
 use std::ops::Range;
 
+use bytes::Bytes;
+
+use super::grpc;
 use crate::draw::Draw;
 use crate::error::{Error, Result};
-use crate::spec::{Mix, Segment, TargetSpec};
+use crate::spec::{Mix, Segment, TargetSpec, TlsSpec, Transport};
 
 /// Rendered requests are kept up to this many bytes; a larger dataset is rendered as it is sent.
 const KEEP: usize = 256 << 20;
@@ -20,15 +23,29 @@ pub struct Requests {
     /// Kind of each row; without entries all are of the first.
     of_row: Vec<u32>,
     rows: Vec<Vec<Vec<u8>>>,
+    around: Around,
     says_length: bool,
-    rendered: Option<Rendered>,
+    /// One for each address where that is part of the head, else one for all.
+    rendered: Option<Vec<Rendered>>,
 }
 
 /// What requests of one kind share.
 #[derive(Debug)]
 struct Kind {
-    head: Vec<u8>,
+    /// Heads of HTTP/1.1, which name the address: one for each.
+    heads: Vec<Vec<u8>>,
     segments: Vec<Segment>,
+}
+
+/// What stands before a body in one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Around {
+    /// An HTTP/1.1 head.
+    Head,
+    /// Nothing: HTTP/2 sends heads apart.
+    Nothing,
+    /// The length of a gRPC message.
+    Length,
 }
 
 /// Room in which one connection renders its requests.
@@ -62,8 +79,14 @@ impl Message<'_> {
 
 #[derive(Debug)]
 struct Rendered {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     ends: Vec<usize>,
+}
+
+impl Rendered {
+    fn range(&self, row: usize) -> Range<usize> {
+        if row == 0 { 0..self.ends[0] } else { self.ends[row - 1]..self.ends[row] }
+    }
 }
 
 impl Requests {
@@ -77,19 +100,28 @@ impl Requests {
         if rows.is_empty() {
             return Err(Error::usage("the dataset has no rows", "rows", "give at least one"));
         }
+        let around = match target.transport {
+            Transport::Http1 => Around::Head,
+            Transport::Http2 => Around::Nothing,
+            Transport::Grpc => Around::Length,
+        };
+        let heads = |target: &TargetSpec| match around {
+            Around::Head => target.endpoints().map(|(host, port, tls)| head(target, host, port, tls)).collect(),
+            Around::Nothing | Around::Length => Ok(Vec::new()),
+        };
         let (kinds, of_row) = match mix {
-            None => (vec![Kind { head: head(target)?, segments }], Vec::new()),
+            None => (vec![Kind { heads: heads(target)?, segments }], Vec::new()),
             Some(mix) => {
                 mix.check(rows.len())?;
                 let kind = |request| {
                     let own = Mix::target_of(request, target);
-                    Ok(Kind { head: head(&own)?, segments: request.segments.clone() })
+                    Ok(Kind { heads: heads(&own)?, segments: request.segments.clone() })
                 };
                 (mix.requests.iter().map(kind).collect::<Result<_>>()?, mix.of_row.clone())
             }
         };
         let says_length = !matches!(target.method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS");
-        let mut requests = Self { kinds, of_row, rows, says_length, rendered: None };
+        let mut requests = Self { kinds, of_row, rows, around, says_length, rendered: None };
         requests.check()?;
         requests.render_all();
         Ok(requests)
@@ -120,20 +152,24 @@ impl Requests {
         self.rows.len()
     }
 
-    fn kind_of(&self, row: usize) -> usize {
+    /// Which kind of request a row is sent as.
+    pub fn kind_of(&self, row: usize) -> usize {
         self.of_row.get(row).map_or(0, |kind| *kind as usize)
     }
 
-    /// The bytes of one request, in `buffers` unless they were rendered before.
-    pub fn message<'a>(&'a self, row: usize, seq: u64, seed: u64, buffers: &'a mut Buffers) -> Message<'a> {
+    /// The bytes of one request to address `endpoint`, in `buffers` unless they were rendered before.
+    pub fn message<'a>(
+        &'a self,
+        endpoint: usize,
+        row: usize,
+        seq: u64,
+        seed: u64,
+        buffers: &'a mut Buffers,
+    ) -> Message<'a> {
         if let Some(r) = &self.rendered {
-            let bytes = &r.bytes[if row == 0 { 0 } else { r.ends[row - 1] }..r.ends[row]];
-            return Message { bytes, rest: Vec::new() };
+            return Message { bytes: &r[endpoint].bytes[r[endpoint].range(row)], rest: Vec::new() };
         }
-        buffers.request.clear();
-        self.write_numbers(row, seq, seed, buffers);
-        let length = self.pieces(row, buffers).map(<[u8]>::len).sum();
-        self.write_head(row, length, &mut buffers.request);
+        let length = self.begin(endpoint, row, seq, seed, buffers);
         if length < COPIED {
             self.write_body(row, buffers);
             return Message { bytes: &buffers.request, rest: Vec::new() };
@@ -142,28 +178,51 @@ impl Requests {
         Message { bytes: &buffers.request, rest: self.pieces(row, buffers).map(IoSlice::new).collect() }
     }
 
+    /// The body of one request without its head, for HTTP/2; not copied where it was rendered before.
+    pub fn body(&self, row: usize, seq: u64, seed: u64, buffers: &mut Buffers) -> Bytes {
+        if let Some(r) = &self.rendered {
+            return r[0].bytes.slice(r[0].range(row));
+        }
+        self.begin(0, row, seq, seed, buffers);
+        self.write_body(row, buffers);
+        std::mem::take(&mut buffers.request).into()
+    }
+
+    /// Write what differs from request to request and what stands before the body; its length.
+    fn begin(&self, endpoint: usize, row: usize, seq: u64, seed: u64, buffers: &mut Buffers) -> usize {
+        buffers.request.clear();
+        self.write_numbers(row, seq, seed, buffers);
+        let length = self.pieces(row, buffers).map(<[u8]>::len).sum();
+        self.write_head(endpoint, row, length, &mut buffers.request);
+        length
+    }
+
     fn render_all(&mut self) {
         let fixed = |kind: &Kind| kind.segments.iter().all(|s| matches!(s, Segment::Static(_) | Segment::Field(_)));
         if !self.kinds.iter().all(fixed) {
             return;
         }
-        let mut buffers = Buffers::default();
-        let size = |row| {
-            self.kinds[self.kind_of(row)].head.len() + 40 + self.pieces(row, &buffers).map(<[u8]>::len).sum::<usize>()
-        };
+        let nothing = Buffers::default();
+        let addresses = self.kinds.iter().map(|kind| kind.heads.len()).max().unwrap_or(0).max(1);
+        let head = |row| self.kinds[self.kind_of(row)].heads.first().map_or(grpc::PREFIX, |head| head.len() + 40);
+        let size = |row| head(row) + self.pieces(row, &nothing).map(<[u8]>::len).sum::<usize>();
         let total: usize = (0..self.rows.len()).map(size).sum();
-        if total > KEEP {
+        if total.saturating_mul(addresses) > KEEP {
             return;
         }
-        buffers.request.reserve(total);
-        let mut ends = Vec::with_capacity(self.rows.len());
-        for row in 0..self.rows.len() {
-            let length = self.pieces(row, &buffers).map(<[u8]>::len).sum();
-            self.write_head(row, length, &mut buffers.request);
-            self.write_body(row, &mut buffers);
-            ends.push(buffers.request.len());
-        }
-        self.rendered = Some(Rendered { bytes: buffers.request, ends });
+        let render_rows = |endpoint| {
+            let mut buffers = Buffers::default();
+            buffers.request.reserve(total);
+            let mut ends = Vec::with_capacity(self.rows.len());
+            for row in 0..self.rows.len() {
+                let length = self.pieces(row, &buffers).map(<[u8]>::len).sum();
+                self.write_head(endpoint, row, length, &mut buffers.request);
+                self.write_body(row, &mut buffers);
+                ends.push(buffers.request.len());
+            }
+            Rendered { bytes: buffers.request.into(), ends }
+        };
+        self.rendered = Some((0..addresses).map(render_rows).collect());
     }
 
     /// What differs from request to request.
@@ -201,12 +260,18 @@ impl Requests {
         })
     }
 
-    fn write_head(&self, row: usize, length: usize, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.kinds[self.kind_of(row)].head);
-        if length > 0 || self.says_length {
-            let _ = write!(out, "Content-Length: {length}\r\n");
+    fn write_head(&self, endpoint: usize, row: usize, length: usize, out: &mut Vec<u8>) {
+        match self.around {
+            Around::Head => {
+                out.extend_from_slice(&self.kinds[self.kind_of(row)].heads[endpoint]);
+                if length > 0 || self.says_length {
+                    let _ = write!(out, "Content-Length: {length}\r\n");
+                }
+                out.extend_from_slice(b"\r\n");
+            }
+            Around::Nothing => {}
+            Around::Length => out.extend_from_slice(&grpc::prefix(length)),
         }
-        out.extend_from_slice(b"\r\n");
     }
 
     fn write_body(&self, row: usize, buffers: &mut Buffers) {
@@ -216,8 +281,15 @@ impl Requests {
     }
 }
 
+/// Host and port as `Host` and `:authority` name them.
+pub fn authority(host: &str, port: u16, tls: Option<&TlsSpec>) -> String {
+    let default = if tls.is_some() { 443 } else { 80 };
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    if port == default { host } else { format!("{host}:{port}") }
+}
+
 /// Request line and headers, without the blank line and without the length.
-fn head(target: &TargetSpec) -> Result<Vec<u8>> {
+fn head(target: &TargetSpec, host: &str, port: u16, tls: Option<&TlsSpec>) -> Result<Vec<u8>> {
     let clean = |text: &str, place: &str| {
         if text.bytes().any(|b| b < b' ' || b == 0x7f) {
             return Err(Error::usage("a control character in the request head", place, "remove it"));
@@ -227,11 +299,8 @@ fn head(target: &TargetSpec) -> Result<Vec<u8>> {
     clean(&target.method, "method")?;
     clean(&target.path, "path")?;
     let mut out = Vec::new();
-    let default = if target.tls.is_some() { 443 } else { 80 };
-    let host = if target.host.contains(':') { format!("[{}]", target.host) } else { target.host.clone() };
-    let port = if target.port == default { String::new() } else { format!(":{}", target.port) };
     let path = if target.path.is_empty() { "/" } else { &target.path };
-    let _ = write!(out, "{} {path} HTTP/1.1\r\nHost: {host}{port}\r\n", target.method);
+    let _ = write!(out, "{} {path} HTTP/1.1\r\nHost: {}\r\n", target.method, authority(host, port, tls));
     for (name, value) in &target.headers {
         clean(name, name)?;
         clean(value, name)?;
@@ -268,11 +337,11 @@ mod tests {
         let r =
             Requests::new(&target("POST"), vec![Segment::Static("<".into()), Segment::Field(0)], rows, None).unwrap();
         let mut buffer = Buffers::default();
-        let (head, text) = body(&whole(&r.message(1, 0, 0, &mut buffer)));
+        let (head, text) = body(&whole(&r.message(0, 1, 0, 0, &mut buffer)));
         assert_eq!(text, "<three");
         assert!(head.starts_with("POST /p?q HTTP/1.1\r\nHost: [::1]\r\nA: b\r\nContent-Length: "), "{head}");
         assert!(head.ends_with(": 6"), "{head}");
-        assert_eq!(body(&whole(&r.message(0, 9, 9, &mut buffer))).1, "<one");
+        assert_eq!(body(&whole(&r.message(0, 0, 9, 9, &mut buffer))).1, "<one");
     }
 
     #[test]
@@ -284,9 +353,9 @@ mod tests {
         ];
         let r = Requests::new(&target("POST"), segments, vec![vec![]], None).unwrap();
         let (mut a, mut b) = (Buffers::default(), Buffers::default());
-        assert_eq!(whole(&r.message(0, 2, 7, &mut a)), whole(&r.message(0, 2, 7, &mut b)));
+        assert_eq!(whole(&r.message(0, 0, 2, 7, &mut a)), whole(&r.message(0, 0, 2, 7, &mut b)));
         let values: std::collections::HashSet<_> =
-            (0..100).map(|s| body(&whole(&r.message(0, s, 7, &mut a))).1).collect();
+            (0..100).map(|s| body(&whole(&r.message(0, 0, s, 7, &mut a))).1).collect();
         assert_eq!(values.len(), 100, "the counter makes each body its own");
         assert!(values.iter().all(|v| (3..=9).contains(&v.split_once(' ').unwrap().1.parse::<u64>().unwrap())));
     }
@@ -295,7 +364,7 @@ mod tests {
     fn a_request_without_segments_has_no_body() {
         let r = Requests::new(&target("GET"), vec![], vec![vec![]], None).unwrap();
         let mut buffer = Buffers::default();
-        assert_eq!(whole(&r.message(0, 0, 0, &mut buffer)), b"GET /p?q HTTP/1.1\r\nHost: [::1]\r\nA: b\r\n\r\n");
+        assert_eq!(whole(&r.message(0, 0, 0, 0, &mut buffer)), b"GET /p?q HTTP/1.1\r\nHost: [::1]\r\nA: b\r\n\r\n");
     }
 
     #[test]
@@ -319,14 +388,14 @@ mod tests {
         let rows = vec![vec![field.clone()], vec![b"small".to_vec()]];
         let r = Requests::new(&target("POST"), segments, rows, None).unwrap();
         let mut buffers = Buffers::default();
-        let message = r.message(0, 3, 0, &mut buffers);
+        let message = r.message(0, 0, 3, 0, &mut buffers);
         assert_eq!(message.rest.len(), 4);
         let (head, text) = body(&whole(&message));
         assert!(head.ends_with(&format!("Content-Length: {}", text.len())), "{head}");
         assert_eq!(text, format!("{{10{}5", String::from_utf8(field).unwrap()));
         let pointer = message.rest[2].as_ptr();
         assert_eq!(pointer, r.rows[0][0].as_ptr());
-        let message = r.message(1, 4, 0, &mut buffers);
+        let message = r.message(0, 1, 4, 0, &mut buffers);
         assert!(message.rest.is_empty());
         assert_eq!(body(&whole(&message)).1, "{11small5");
     }
@@ -339,7 +408,7 @@ mod tests {
         let rows = vec![vec![], vec![b"one".to_vec()], vec![]];
         let r = Requests::new(&target("POST"), vec![], rows.clone(), Some(&mix)).unwrap();
         let mut buffers = Buffers::default();
-        let texts: Vec<_> = (0..3).map(|row| body(&whole(&r.message(row, 0, 0, &mut buffers)))).collect();
+        let texts: Vec<_> = (0..3).map(|row| body(&whole(&r.message(0, row, 0, 0, &mut buffers)))).collect();
         assert!(texts[0].0.starts_with("POST /b HTTP/1.1\r\nHost: [::1]\r\nA: b\r\nContent-Length: 1"), "{texts:?}");
         assert!(texts[1].0.starts_with("POST /a HTTP/1.1\r\nHost: [::1]\r\nA: b\r\nM: a\r\n"), "{texts:?}");
         assert_eq!(texts.iter().map(|t| t.1.as_str()).collect::<Vec<_>>(), ["b", "one", "b"]);
