@@ -19,12 +19,15 @@ class Session:
     """Workers and connections to one target; they live across levels.
 
     ``target`` is the JSON of a TargetSpec (see docs/reference/engine.md), ``segments`` the JSON list of body segments;
-    ``rows`` holds for each dataset row the bytes of each of its fields.
+    ``rows`` holds for each dataset row the bytes of each of its fields. ``mix`` is the JSON of a Mix: requests of several
+    kinds, and the conversation and turn of each row; it replaces the path and the segments.
 
     Raises GpusizeError subclasses: TargetError for an unknown host, a bad CA file and the like.
     """
 
-    def __new__(cls, target: str, segments: str, rows: list[list[bytes]], *, workers: int = 1) -> Session: ...
+    def __new__(
+        cls, target: str, segments: str, rows: list[list[bytes]], *, workers: int = 1, mix: str | None = None
+    ) -> Session: ...
     def level(self, plan: str) -> Level:
         """Queue one level (JSON of a LevelPlan). It starts when the one before has closed; the call returns at once."""
     def probe(self) -> str:
@@ -51,6 +54,8 @@ class Level:
         """JSON of the LevelOutcome: counts, times, errors, CPU, histograms. Only after ``wait`` returned True."""
     def rows(self) -> RecordBatches | None:
         """The records still in memory, or None when they outgrew ``keep_bytes`` and are on disk only."""
+    def spans(self) -> RecordBatches | None:
+        """The calls inside the requests (see docs/reference/calls.md), in memory as long as the records are."""
 
 @final
 class RecordBatches:
@@ -80,6 +85,13 @@ def simulate(config: str, load: str) -> tuple[RecordBatches, str]:
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
     """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""
+
+def grpc_call(target: str, method: str, request: bytes, timeout_ns: int) -> tuple[int, str, bytes]:
+    """Call a unary gRPC method ("/package.Service/Method") once: status code (0 is OK), its text, the reply's message.
+
+    ``target`` is the JSON of a TargetSpec, of which address, TLS, headers (as metadata) and limits count. Blocks for
+    ``timeout_ns`` at most; Ctrl-C raises KeyboardInterrupt here. Raises TargetError when no gRPC answer comes.
+    """
 
 def kserve_encode(method: str, request_json: str, raw: list[bytes]) -> bytes:
     """The bytes of a request to ``method`` (``ModelInfer``, ``ModelMetadata`` and the others of the service).

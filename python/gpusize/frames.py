@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "EVENTS",
     "OUTCOMES",
+    "RECORDS_VERSION",
     "SCHEMA_VERSION",
     "ArrowStream",
     "check_schema",
@@ -28,7 +30,13 @@ __all__ = [
 ]
 
 SCHEMA_VERSION: Final = 1
-"""The newest version of records and run folders that this reader knows."""
+"""The newest version of run folders that this reader knows."""
+
+RECORDS_VERSION: Final = 2
+"""The newest version of records that this reader knows. Older ones are read with nulls where they lack a column."""
+
+EVENTS: Final = "events_ns"
+"""The column of lists: times of all content events, null unless the run kept them."""
 
 SCHEMA_KEY: Final = "gpusize.schema"
 """Key of the version in a Parquet file's metadata; a file without it is of version 1."""
@@ -80,6 +88,16 @@ _TYPES: Final = {
     "outcome": "UInt8",
     "error_id": "UInt32",
 }
+_ADDED: Final = {
+    "reasoning_events": "UInt32",
+    "first_output_ns": "Int64",
+    "itl_min_ns": "Int64",
+    "itl_mean_ns": "Int64",
+    "itl_p50_ns": "Int64",
+    "itl_p99_ns": "Int64",
+    "itl_max_ns": "Int64",
+}
+"""Columns of version 2. A part leaves them out when none of its rows has a value."""
 
 
 class ArrowStream(Protocol):
@@ -89,10 +107,11 @@ class ArrowStream(Protocol):
 
 
 def record_dtypes() -> dict[str, pl.DataType]:
-    """Columns of version 1 and their types as stored (``outcome`` still a code)."""
+    """Columns of a record frame and their types as stored (``outcome`` still a code)."""
     import polars as pl
 
-    return {name: getattr(pl, kind)() for name, kind in _TYPES.items()}
+    plain = {name: getattr(pl, kind)() for name, kind in {**_TYPES, **_ADDED}.items()}
+    return {**plain, EVENTS: pl.List(pl.Int64())}
 
 
 def outcome_dtype() -> pl.Enum:
@@ -102,32 +121,44 @@ def outcome_dtype() -> pl.Enum:
     return pl.Enum(OUTCOMES)
 
 
-def check_schema(version: object, where: str) -> None:
+def check_schema(version: object, where: str, newest: int = SCHEMA_VERSION) -> None:
     """Refuse data of a version that this reader does not know.
 
     Raises:
-        StoreError: ``version`` is no number, or newer than ``SCHEMA_VERSION``.
+        StoreError: ``version`` is no number, or newer than ``newest``.
     """
     try:
         number = int(str(version))
     except ValueError:
         raise StoreError(f"unreadable schema version {version!r}", where, "the file is damaged or not ours") from None
-    if number > SCHEMA_VERSION:
+    if number > newest:
         raise StoreError(
-            f"written with schema version {number}, this gpusize reads up to {SCHEMA_VERSION}",
+            f"written with schema version {number}, this gpusize reads up to {newest}",
             where,
             "read it with a newer gpusize",
         )
 
 
+def _check_columns(columns: Iterable[str], where: str) -> None:
+    """Refuse what lacks a column that every version has."""
+    present = set(columns)
+    missing = [name for name in _TYPES if name not in present]
+    if missing:
+        raise StoreError(f"not records: column {missing[0]} is missing", where, "is this a part of a run folder?")
+
+
 def _decode(frame: pl.LazyFrame, where: str) -> pl.LazyFrame:
-    """Check the columns and turn outcome codes into names."""
+    """Check the columns, add those that an older or a plain part lacks, and turn outcome codes into names."""
     import polars as pl
 
     schema = frame.collect_schema()
-    missing = [name for name in _TYPES if name not in schema]
-    if missing:
-        raise StoreError(f"not records: column {missing[0]} is missing", where, "is this a part of a run folder?")
+    _check_columns(schema, where)
+    absent = [name for name in (*_ADDED, EVENTS) if name not in schema]
+    if absent:
+        dtypes = record_dtypes()
+        none = {"reasoning_events": 0}
+        frame = frame.with_columns(pl.lit(none.get(name), dtype=dtypes[name]).alias(name) for name in absent)
+        frame = frame.select(list(dtypes))
     if schema["outcome"] == outcome_dtype():
         return frame
     # The codes are the enum's own: reinterpreting them needs a third of the memory that a look-up does.
@@ -137,7 +168,8 @@ def _decode(frame: pl.LazyFrame, where: str) -> pl.LazyFrame:
 def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     """Records of Parquet parts as a LazyFrame; ``outcome`` is an enum of the names in ``OUTCOMES``.
 
-    Nothing but footers is read before the frame is collected. No paths give an empty frame.
+    Nothing but footers is read before the frame is collected. No paths give an empty frame. Columns that a part lacks,
+    by its version or because no row had a value, are filled with nulls (``reasoning_events`` with 0).
 
     Raises:
         StoreError: a part cannot be read, is no record file, or is of a newer version.
@@ -147,15 +179,21 @@ def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     parts = [Path(path) for path in paths]
     if not parts:
         return empty()
+    stored: dict[str, pl.DataType] = record_dtypes()
     for part in parts:
         try:
             stated = pl.read_parquet_metadata(part).get(SCHEMA_KEY, "1")
+            columns = pl.scan_parquet(part, glob=False).collect_schema()
         except (OSError, pl.exceptions.PolarsError) as error:
             raise StoreError(
                 f"unreadable part ({_first_line(error)})", str(part), "leave it out or restore it"
             ) from None
-        check_schema(stated, str(part))
-    return _decode(pl.scan_parquet(parts, glob=False), str(parts[0].parent))
+        check_schema(stated, str(part), RECORDS_VERSION)
+        _check_columns(columns, str(part))
+        stored["outcome"] = columns["outcome"]
+    # Without a schema Polars takes the first part's, and parts of one level may differ in the columns of version 2.
+    frame = pl.scan_parquet(parts, glob=False, schema=stored, missing_columns="insert", extra_columns="ignore")
+    return _decode(frame.with_columns(pl.col("reasoning_events").fill_null(0)), str(parts[0].parent))
 
 
 def from_arrow(batches: ArrowStream) -> pl.LazyFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from gpusize.durable import storing
 from gpusize.errors import UsageError
-from gpusize.frames import OUTCOMES, SCHEMA_KEY, SCHEMA_VERSION, record_dtypes
+from gpusize.frames import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, record_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,9 @@ _REPORTED: Final = frozenset(
         "turn",
     )
 )
-_ZEROS: Final = ("stream", "attempt", "target", "model", "host", "conn", "events", "bytes_in", "bytes_out")
+_ZEROS: Final = (
+    "stream", "attempt", "target", "model", "host", "conn", "events", "reasoning_events", "bytes_in", "bytes_out",
+)  # fmt: skip
 
 
 def outcome_of(error: BaseException) -> str:
@@ -178,5 +180,5 @@ class PartWriter:
         schema = record_dtypes()
         frame = pl.DataFrame({column: [row.get(column) for row in rows] for column in schema}, schema=schema)
         with storing(file):
-            frame.write_parquet(file, compression="lz4", metadata={SCHEMA_KEY: str(SCHEMA_VERSION)})
+            frame.write_parquet(file, compression="lz4", metadata={SCHEMA_KEY: str(RECORDS_VERSION)})
         self.parts.append(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusize.errors import StoreError
-from gpusize.frames import OUTCOMES, SCHEMA_KEY, column, empty, from_arrow, quantiles, record_dtypes, scan
+from gpusize.frames import EVENTS, OUTCOMES, SCHEMA_KEY, column, empty, from_arrow, quantiles, record_dtypes, scan
 from gpusize.metrics import metric
 from tests.analysis.synthetic import frame
 
+VERSION_1 = Path(__file__).parents[1] / "fixtures" / "records_v1" / "part-00000.parquet"
 ALL = frame({"due_ns": [0] * len(OUTCOMES), "end_ns": range(len(OUTCOMES)), "outcome": range(len(OUTCOMES))})
 
 
@@ -49,8 +52,39 @@ def test_no_parts_are_an_empty_frame():
 
 
 def test_a_newer_version_is_refused(tmp_path):
-    with pytest.raises(StoreError, match=r"schema version 2.*newer gpusize"):
-        scan([write(tmp_path / "a.parquet", version="2")])
+    with pytest.raises(StoreError, match=r"schema version 3.*up to 2"):
+        scan([write(tmp_path / "a.parquet", version="3")])
+
+
+def test_version_1_is_read_with_nulls_for_what_it_lacks():
+    """The fixture was written by the engine when records had version 1."""
+    records = scan([VERSION_1]).collect()
+    assert records.columns == list(record_dtypes())
+    assert records.height == 6
+    assert records["outcome"].unique().to_list() == ["ok"]
+    assert records["reasoning_events"].to_list() == [0] * 6
+    assert records[["first_output_ns", "itl_p50_ns", EVENTS]].null_count().row(0) == (6, 6, 6)
+    assert records["events"].sum() > 0
+    in_memory = from_arrow(pl.read_parquet(VERSION_1)).collect()
+    assert in_memory.equals(records)
+    assert in_memory.schema == records.schema
+
+
+def test_parts_of_one_level_may_leave_columns_out(tmp_path):
+    streamed = ALL.with_columns(
+        pl.lit(7, pl.Int64).alias("itl_p50_ns"), pl.Series(EVENTS, [[1, 2]] * ALL.height, dtype=pl.List(pl.Int64))
+    )
+    plain = ALL.select(pl.read_parquet(VERSION_1).columns)
+    parts = [
+        write(tmp_path / f"{k}.parquet", part, version="2")
+        for k, part in enumerate([plain, streamed, streamed.drop(EVENTS), plain])
+    ]
+    found = scan([*parts, VERSION_1])
+    n = ALL.height
+    assert found.select(pl.col("itl_p50_ns").is_not_null().sum()).collect().item() == 2 * n
+    assert found.select(pl.col(EVENTS).list.len().sum()).collect().item() == 2 * n
+    assert found.collect()["reasoning_events"].null_count() == 0
+    assert pl.concat([found, from_arrow(plain), empty()]).select(pl.len()).collect().item() == 5 * n + 6
 
 
 def test_a_broken_version_is_refused(tmp_path):

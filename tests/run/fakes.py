@@ -63,6 +63,7 @@ def write_part(file: Path, visit: int, outcomes: Sequence[str], start_ns: int) -
         "worker",
         "conn",
         "events",
+        "reasoning_events",
         "bytes_in",
         "bytes_out",
     )

@@ -1,8 +1,15 @@
 //! What the engine is told: target, response, body segments, level. Plain data, the same as JSON (docs/reference/engine.md).
 
+mod mix;
+mod response;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+pub use mix::{Mix, RequestSpec};
+pub use response::{
+    CallsSpec, Condition, ConditionalPlace, End, Framing, JsonRule, Literal, Place, Places, ResponseSpec,
+};
 
 /// Where requests go and how a response is read.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -38,6 +45,58 @@ pub struct TargetSpec {
     /// How to read an answer.
     #[serde(default)]
     pub response: ResponseSpec,
+    /// Keep the time of every content event.
+    #[serde(default)]
+    pub record_events: bool,
+    /// Further addresses of the same service.
+    #[serde(default)]
+    pub replicas: Vec<Replica>,
+    /// Which address a request goes to.
+    #[serde(default)]
+    pub balance: Balance,
+    /// What is spoken on a connection.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Concurrent streams of one HTTP/2 connection: so many slots share it.
+    #[serde(default = "one")]
+    pub streams: u32,
+}
+
+/// One more address of the service.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replica {
+    /// Host name or address, without brackets for IPv6.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// TLS settings, or none for plain text.
+    #[serde(default)]
+    pub tls: Option<TlsSpec>,
+}
+
+/// Which of several addresses a request goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Balance {
+    /// By the request's number, so that every address gets the same share.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest requests under way; among equals they take turns.
+    LeastOutstanding,
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2: by prior knowledge over plain TCP, by ALPN over TLS.
+    Http2,
+    /// gRPC over HTTP/2: each body is one message.
+    Grpc,
 }
 
 /// How the server's certificate is judged.
@@ -52,78 +111,6 @@ pub struct TlsSpec {
     /// Accept any certificate; the caller records that.
     #[serde(default)]
     pub insecure: bool,
-}
-
-/// How an answer is cut into events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Framing {
-    /// By the response's content type.
-    #[default]
-    Auto,
-    /// The body is one document.
-    Whole,
-    /// Server-sent events.
-    Sse,
-    /// One JSON document a line.
-    Ndjson,
-}
-
-/// Which bodies are read as JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JsonRule {
-    /// All: a body that is not JSON breaks the protocol.
-    #[default]
-    Always,
-    /// Those whose content type says so; text in an event stream is content.
-    ByType,
-}
-
-/// How to read an answer, as data. Pointers are JSON pointers (RFC 6901).
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ResponseSpec {
-    /// How the body is cut into events.
-    pub framing: Framing,
-    /// A non-empty string at any of these is content.
-    pub content: Vec<String>,
-    /// A non-empty string at any of these is reasoning, which is content too.
-    pub reasoning: Vec<String>,
-    /// Where the server reports prompt tokens.
-    pub tokens_in: Option<String>,
-    /// Where the server reports generated tokens.
-    pub tokens_out: Option<String>,
-    /// Where the server reports prompt tokens served from its cache.
-    pub tokens_cached: Option<String>,
-    /// Where the server reports reasoning tokens.
-    pub tokens_reasoning: Option<String>,
-    /// Present and not null: the answer is an error whatever its status.
-    pub error: Option<String>,
-    /// Text of the event that ends a stream; a stream without it is truncated.
-    pub end: Option<String>,
-    /// Inclusive range of statuses that are a success.
-    pub success: (u16, u16),
-    /// Which bodies are read as JSON.
-    pub json: JsonRule,
-}
-
-impl Default for ResponseSpec {
-    fn default() -> Self {
-        Self {
-            framing: Framing::Auto,
-            content: Vec::new(),
-            reasoning: Vec::new(),
-            tokens_in: None,
-            tokens_out: None,
-            tokens_cached: None,
-            tokens_reasoning: None,
-            error: None,
-            end: None,
-            success: (200, 299),
-            json: JsonRule::Always,
-        }
-    }
 }
 
 /// A piece of a request body.
@@ -255,6 +242,35 @@ pub struct StopSpec {
     pub min_errors: u64,
 }
 
+impl TargetSpec {
+    /// All addresses, as `(host, port, tls)`; the number of each is what records hold in `target`.
+    pub fn endpoints(&self) -> impl Iterator<Item = (&str, u16, Option<&TlsSpec>)> {
+        let more = self.replicas.iter().map(|r| (r.host.as_str(), r.port, r.tls.as_ref()));
+        std::iter::once((self.host.as_str(), self.port, self.tls.as_ref())).chain(more)
+    }
+
+    /// Refuse what cannot be meant.
+    pub fn check(&self) -> Result<()> {
+        let messages = matches!(self.response.framing, Framing::Kserve | Framing::KserveStream);
+        let texts = matches!(self.response.framing, Framing::Sse | Framing::Ndjson);
+        let (what, place, todo) = match self.transport {
+            _ if self.replicas.len() >= usize::from(u16::MAX) => {
+                ("more addresses than records can number", "replicas", "give fewer")
+            }
+            _ if self.streams == 0 => ("no stream is allowed", "streams", "give 1 or more"),
+            Transport::Http1 if self.streams > 1 => {
+                ("HTTP/1.1 carries one request at a time", "streams", "give 1, or transport http2")
+            }
+            Transport::Grpc if texts => ("a gRPC answer has no text events", "response.framing", "give auto or kserve"),
+            Transport::Http1 | Transport::Http2 if messages => {
+                ("these messages come by gRPC only", "response.framing", "give transport grpc")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::usage(what, place, todo))
+    }
+}
+
 impl LevelPlan {
     /// Refuse what cannot be meant.
     pub fn check(&self) -> Result<()> {
@@ -298,6 +314,9 @@ fn max_header() -> usize {
 }
 fn max_body() -> u64 {
     1 << 30
+}
+fn one() -> u32 {
+    1
 }
 fn connections() -> u32 {
     64

@@ -5,6 +5,7 @@ use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::SchemaRef;
 use gpusize_core::record::columns::{Chunk, Common, Due, Row};
 use gpusize_core::record::schema::schema;
+use gpusize_core::record::spans;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -18,7 +19,13 @@ pub struct RecordBatches {
 impl RecordBatches {
     /// Records of a level.
     pub fn records(batches: Vec<RecordBatch>) -> Self {
-        Self { schema: schema(), batches }
+        let schema = batches.first().map_or_else(schema, RecordBatch::schema);
+        Self { schema, batches }
+    }
+
+    /// Calls inside the requests of a level.
+    pub fn spans(batches: Vec<RecordBatch>) -> Self {
+        Self { schema: spans::schema(), batches }
     }
 
     /// Any one batch.

@@ -44,6 +44,11 @@ impl Level {
     fn rows(&self) -> Option<RecordBatches> {
         self.0.rows().map(RecordBatches::records)
     }
+
+    /// The calls inside the requests, or None when they are on disk only.
+    fn spans(&self) -> Option<RecordBatches> {
+        self.0.spans().map(RecordBatches::spans)
+    }
 }
 
 /// Our own types always serialize; a failure would be a defect and is shown as one.

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod batches;
+mod call;
 mod errors;
 mod kserve;
 mod level;
@@ -17,6 +18,8 @@ mod _core {
 
     #[pymodule_export]
     use super::batches::RecordBatches;
+    #[pymodule_export]
+    use super::call::grpc_call;
     #[pymodule_export]
     use super::kserve::{kserve_decode, kserve_encode, kserve_raw_outputs};
     #[pymodule_export]

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gpusize_core::engine;
-use gpusize_core::spec::{Segment, TargetSpec};
+use gpusize_core::spec::{Mix, Segment, TargetSpec};
 use pyo3::prelude::*;
 
 use crate::errors::{UsageError, bad_json, raise};
@@ -36,11 +36,19 @@ impl Session {
 #[pymethods]
 impl Session {
     #[new]
-    #[pyo3(signature = (target, segments, rows, *, workers=1))]
-    fn new(py: Python<'_>, target: &str, segments: &str, rows: Vec<Vec<Vec<u8>>>, workers: usize) -> PyResult<Self> {
+    #[pyo3(signature = (target, segments, rows, *, workers=1, mix=None))]
+    fn new(
+        py: Python<'_>,
+        target: &str,
+        segments: &str,
+        rows: Vec<Vec<Vec<u8>>>,
+        workers: usize,
+        mix: Option<&str>,
+    ) -> PyResult<Self> {
         let target: TargetSpec = serde_json::from_str(target).map_err(|e| bad_json("target", &e))?;
         let segments: Vec<Segment> = serde_json::from_str(segments).map_err(|e| bad_json("segments", &e))?;
-        let session = py.detach(|| engine::Session::open(target, segments, rows, workers)).map_err(raise)?;
+        let mix: Option<Mix> = mix.map(serde_json::from_str).transpose().map_err(|e| bad_json("mix", &e))?;
+        let session = py.detach(|| engine::Session::open_mix(target, segments, rows, mix, workers)).map_err(raise)?;
         Ok(Self { inner: Mutex::new(Some(session)), pid: std::process::id() })
     }
 

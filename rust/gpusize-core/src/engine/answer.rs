@@ -3,16 +3,41 @@
 use std::cell::RefCell;
 
 use super::level::Live;
+use crate::clock;
 use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
-use crate::spec::Framing;
+use crate::record::gaps::GapBuffer;
+use crate::spec::{Framing, TargetSpec};
+use crate::wire::calls::{CallReader, Calls};
 use crate::wire::http1::Head;
-use crate::wire::interpret::{Answer, Interpreter, MAX_MESSAGE, message_of};
-use crate::wire::sse::Splitter;
+use crate::wire::interpret::{Answer, Found, Interpreter};
+use crate::wire::message::{MAX_MESSAGE, message_of, stated_message};
+use crate::wire::sse::{Piece, Splitter};
 
 /// Longest whole body that is kept to be read; what is beyond it cannot carry `usage` that we would see.
 const MAX_WHOLE: usize = 64 << 20;
+
+/// Times of more events than this are not kept of one request.
+const MAX_TIMES: usize = 1 << 20;
+
+/// How the answers of a target are read.
+#[derive(Debug)]
+pub struct Reading {
+    pub interpreter: Interpreter,
+    calls: Option<CallReader>,
+    keeps_times: bool,
+}
+
+impl Reading {
+    pub fn new(target: &TargetSpec) -> Self {
+        Self {
+            interpreter: Interpreter::new(&target.response),
+            calls: target.response.calls.as_ref().map(CallReader::new),
+            keeps_times: target.record_events,
+        }
+    }
+}
 
 /// What of an answer's body has been read.
 #[derive(Debug, Default)]
@@ -22,7 +47,16 @@ pub struct Reader {
     reads_whole: bool,
     text: Vec<u8>,
     events: Splitter,
+    content: Content,
+}
+
+/// What the events of an answer brought.
+#[derive(Debug, Default)]
+struct Content {
     answer: Answer,
+    gaps: GapBuffer,
+    times: Vec<i64>,
+    calls: Calls,
 }
 
 impl Reader {
@@ -31,7 +65,9 @@ impl Reader {
         if self.framing.take().is_some() {
             self.text.clear();
             self.events.reset();
-            self.answer = Answer::default();
+            self.content.answer = Answer::default();
+            self.content.gaps.reset();
+            self.content.times.clear();
         }
     }
 
@@ -40,7 +76,8 @@ impl Reader {
     }
 
     /// The head is known: decide how the body is cut and how much of it is kept.
-    pub fn begin(&mut self, interpreter: &Interpreter, head: &Head) {
+    pub fn begin(&mut self, reading: &Reading, head: &Head) {
+        let interpreter = &reading.interpreter;
         let success = interpreter.success(head.status);
         // A failure's body is the server's message, whatever its form.
         let framing = if success { interpreter.framing(head.content) } else { Framing::Whole };
@@ -51,19 +88,26 @@ impl Reader {
             (true, false) => 0,
         };
         self.framing = Some(framing);
+        if reading.calls.is_some() {
+            let clocks = clock::pair();
+            self.content.calls.reset(clocks.wall_ns - clocks.mono_ns);
+        }
     }
 
     /// Some body bytes that one read at `now` brought.
-    pub fn body(&mut self, bytes: &[u8], now: i64, interpreter: &Interpreter, live: &RefCell<Live>, row: &mut Row) {
-        let answer = &mut self.answer;
-        let mut event = |data: &[u8]| {
-            if interpreter.read(data, answer) {
-                stamp(row, now, live);
-            }
-        };
+    pub fn body(&mut self, bytes: &[u8], now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+        let content = &mut self.content;
         match self.framing {
-            Some(Framing::Sse) => self.events.feed(bytes, &mut event),
-            Some(Framing::Ndjson) => lines(&mut self.text, bytes, &mut event),
+            Some(Framing::Sse) => {
+                let other = reading.calls.as_ref().and_then(CallReader::field);
+                self.events.feed(bytes, other, &mut |piece| match piece {
+                    Piece::Data(data) => content.event(data, now, reading, live, row),
+                    Piece::Step(step) => content.step(step, reading),
+                });
+            }
+            Some(Framing::Ndjson) => {
+                lines(&mut self.text, bytes, &mut |data| content.event(data, now, reading, live, row));
+            }
             _ => {
                 let room = self.keep_bytes.saturating_sub(self.text.len()).min(bytes.len());
                 self.text.extend_from_slice(&bytes[..room]);
@@ -71,20 +115,62 @@ impl Reader {
         }
     }
 
+    /// A gRPC reply with content, which a read at `now` completed.
+    pub fn reply(&mut self, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+        self.content.take(Found::Content, now, reading, live, row);
+    }
+
     fn is_stream(&self) -> bool {
         matches!(self.framing, Some(Framing::Sse | Framing::Ndjson))
     }
 }
 
-/// An event with content came at `now`.
-fn stamp(row: &mut Row, now: i64, live: &RefCell<Live>) {
-    row.events += 1;
-    if row.first_token_ns == NO_TIME {
-        row.first_token_ns = now;
-    } else {
-        live.borrow_mut().itl.record(now - row.last_token_ns);
+impl Content {
+    /// One event, which a read at `now` completed.
+    fn event(&mut self, data: &[u8], now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+        if let Some(calls) = reading.calls.as_ref().filter(|c| c.field().is_none())
+            && calls.read(data, &mut self.calls)
+        {
+            return;
+        }
+        let found = reading.interpreter.read(data, &mut self.answer);
+        if found != Found::Nothing {
+            self.take(found, now, reading, live, row);
+        }
     }
-    row.last_token_ns = now;
+
+    /// An event with content came at `now`.
+    fn take(&mut self, found: Found, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+        self.stamp(found, now, live, row);
+        if reading.keeps_times && self.times.len() < MAX_TIMES {
+            self.times.push(now);
+        }
+    }
+
+    /// One intermediate step.
+    fn step(&mut self, step: &[u8], reading: &Reading) {
+        if let Some(calls) = &reading.calls {
+            calls.read(step, &mut self.calls);
+        }
+    }
+
+    /// Into the record and the histograms.
+    fn stamp(&mut self, found: Found, now: i64, live: &RefCell<Live>, row: &mut Row) {
+        row.events += 1;
+        if found == Found::Reasoning {
+            row.reasoning_events += 1;
+        } else if row.first_output_ns == NO_TIME {
+            row.first_output_ns = now;
+        }
+        if row.first_token_ns == NO_TIME {
+            row.first_token_ns = now;
+        } else {
+            let gap_ns = now - row.last_token_ns;
+            self.gaps.push(gap_ns);
+            live.borrow_mut().itl.record(gap_ns);
+        }
+        row.last_token_ns = now;
+    }
 }
 
 fn lines(held: &mut Vec<u8>, mut bytes: &[u8], event: &mut impl FnMut(&[u8])) {
@@ -109,22 +195,33 @@ fn line(text: &[u8], event: &mut impl FnMut(&[u8])) {
     }
 }
 
-/// Token counts of what was read, also of an answer that broke off.
-pub fn counts(reader: &Reader, row: &mut Row) {
-    row.tokens_in = reader.answer.tokens_in;
-    row.tokens_out = reader.answer.tokens_out;
-    row.tokens_cached = reader.answer.tokens_cached;
-    row.tokens_reasoning = reader.answer.tokens_reasoning;
+/// What was read of an answer, also of one that broke off.
+pub fn counts(reading: &Reading, reader: &mut Reader, row: &mut Row) {
+    let Content { answer, gaps, times, calls } = &mut reader.content;
+    row.tokens_in = answer.tokens_in;
+    row.tokens_out = answer.tokens_out;
+    row.tokens_cached = answer.tokens_cached;
+    row.tokens_reasoning = answer.tokens_reasoning;
+    if row.events > 1 {
+        row.itl = gaps.digest();
+    }
+    if !times.is_empty() {
+        row.events_ns = Some(times.as_slice().into());
+    }
+    if reading.calls.is_some() {
+        row.spans = Some(calls.take()).filter(|spans| !spans.is_empty()).map(Into::into);
+    }
 }
 
 /// How a complete response ended, and the message if it failed; `has_body`: the method lets an answer have a body.
 pub fn verdict(
-    interpreter: &Interpreter,
+    reading: &Reading,
     reader: &mut Reader,
     live: &RefCell<Live>,
     has_body: bool,
     row: &mut Row,
 ) -> (Outcome, Option<String>) {
+    let interpreter = &reading.interpreter;
     if !interpreter.success(row.status) {
         let message = message_of(&reader.text);
         return (Outcome::HttpError, Some(message));
@@ -133,28 +230,38 @@ pub fn verdict(
         // A last line without its newline is still a line.
         if reader.framing == Some(Framing::Ndjson) && !reader.text.is_empty() {
             let rest = std::mem::take(&mut reader.text);
-            line(&rest, &mut |data| {
-                if interpreter.read(data, &mut reader.answer) {
-                    stamp(row, row.end_ns, live);
-                }
-            });
+            let now = row.end_ns;
+            line(&rest, &mut |data| reader.content.event(data, now, reading, live, row));
         }
     } else if reader.reads_whole {
-        if !reader.text.is_empty() {
-            interpreter.read(&reader.text, &mut reader.answer);
+        let has_text = !reader.text.trim_ascii().is_empty();
+        if has_text {
+            interpreter.read(&reader.text, &mut reader.content.answer);
         } else if has_body && !matches!(row.status, 204 | 205) && interpreter.wants_json() {
-            reader.answer.malformed = true;
+            reader.content.answer.malformed = true;
         }
     }
-    counts(reader, row);
-    if let Some(message) = reader.answer.error.take() {
+    counts(reading, reader, row);
+    judge(interpreter, reader, has_body)
+}
+
+/// Whether an answer with a successful status is a success.
+fn judge(interpreter: &Interpreter, reader: &mut Reader, has_body: bool) -> (Outcome, Option<String>) {
+    let answer = &mut reader.content.answer;
+    if let Some(message) = answer.error.take() {
         return (Outcome::ApiError, Some(message));
     }
-    if reader.answer.malformed {
+    if answer.malformed {
         return (Outcome::ProtocolError, Some("the answer is not JSON".to_owned()));
     }
-    if reader.is_stream() && interpreter.wants_end() && !reader.answer.ended {
+    let (ended, lacks) = (answer.ended, interpreter.lacks(answer));
+    if reader.is_stream() && interpreter.wants_end() && !ended {
         return (Outcome::Truncated, Some("the stream ended without its end marker".to_owned()));
+    }
+    if lacks && has_body {
+        let stated = if reader.is_stream() { None } else { stated_message(&reader.text) };
+        let said = stated.map_or_else(String::new, |m| format!(": {m}"));
+        return (Outcome::ApiError, Some(format!("the answer does not satisfy success_if{said}")));
     }
     (Outcome::Ok, None)
 }

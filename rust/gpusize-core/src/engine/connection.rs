@@ -1,28 +1,24 @@
-//! One connection's exchanges: write a request, read and stamp its answer, say how it ended.
-
-use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::io;
-use std::pin::pin;
-use std::task::{Context, Poll, ready};
-
-use tokio::io::ReadBuf;
+//! A slot's connections, one for each address that it has used, and what all transports share: opening them, asking once
+//! more where nothing was lost, saying how an exchange ended.
 
 use super::answer::{self, Reader};
-use super::level::{Live, Share, bump};
-use super::slot::{Abort, CANCELLED, Slot};
-use super::stream::Stream;
+use super::download::Download;
+use super::failure::{Failure, guard};
+use super::http1;
+use super::http2::{self, Channel};
+use super::level::{LevelShared, Share, bump};
+use super::rpc::Replies;
+use super::slot::Slot;
+use super::stream::{Stream, Took};
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
+use crate::record::columns::NO_TIME;
 use crate::record::{Due, Row};
-use crate::wire::WireError;
-use crate::wire::http1::Response;
+use crate::spec::Transport;
+use crate::wire::http2::Head;
 use crate::wire::request::Buffers;
-
-/// Room for one read; larger answers take several.
-const READ_BYTES: usize = 16_384;
 
 /// A connection that lay idle this long is looked at before it is used. A server's close that comes sooner, or that only
 /// shows when we write, is met by asking once more.
@@ -31,71 +27,90 @@ const IDLE_NS: i64 = 10_000_000;
 /// Longest time for a close to cross our request on its way.
 const CROSSING_NS: i64 = 500_000_000;
 
-/// A slot's connection, when it has one, and its buffers.
+/// A slot's connections and buffers.
 #[derive(Debug)]
 pub struct Line {
+    places: Vec<Place>,
+    request: Buffers,
+    http1: http1::Exchange,
+    reader: Reader,
+    /// The replies of a gRPC call.
+    replies: Option<Replies>,
+    head_request: bool,
+}
+
+/// What a slot has of one address.
+#[derive(Debug)]
+struct Place {
     conn: Option<Conn>,
     /// A further connection stands for one that was closed.
     had_one: bool,
-    buffer: Vec<u8>,
-    request: Buffers,
-    response: Response,
-    reader: Reader,
-    head_request: bool,
+    /// In HTTP/2 the heads of its requests, one for each kind.
+    heads: Vec<Head>,
 }
 
 #[derive(Debug)]
 struct Conn {
-    stream: Stream,
+    carrier: Carrier,
     number: u32,
-    /// It has carried an answer before.
+    /// It has carried an answer of this slot before.
     used: bool,
     /// It may carry another request after the present one.
     reusable: bool,
     last_end_ns: i64,
 }
 
-/// Why an exchange failed.
 #[derive(Debug)]
-struct Failure {
-    outcome: Outcome,
-    message: String,
+enum Carrier {
+    Http1(Stream),
+    Http2(Channel),
 }
 
-impl Failure {
-    fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into() }
+impl Place {
+    fn hang_up(&mut self) {
+        if let Some(Conn { carrier: Carrier::Http2(channel), .. }) = &self.conn {
+            channel.retire();
+        }
+        self.conn = None;
     }
 }
 
-impl From<WireError> for Failure {
-    fn from(e: WireError) -> Self {
-        let outcome = if matches!(e, WireError::Truncated(_)) { Outcome::Truncated } else { Outcome::ProtocolError };
-        Self::new(outcome, e.to_string())
+impl Conn {
+    fn is_stale(&mut self) -> bool {
+        match &mut self.carrier {
+            Carrier::Http1(stream) => stream.is_stale(),
+            Carrier::Http2(channel) => channel.is_stale(),
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        matches!(&self.carrier, Carrier::Http2(channel) if channel.is_spent())
     }
 }
 
 impl Line {
     pub fn new(worker: &Worker) -> Self {
-        let target = &worker.context.target;
-        let head_request = target.method == "HEAD";
+        let context = &worker.context;
+        let place = |heads: &Vec<Head>| Place { conn: None, had_one: false, heads: heads.clone() };
         Self {
-            conn: None,
-            had_one: false,
-            buffer: vec![0; READ_BYTES],
+            places: context.endpoints.iter().map(|e| place(&e.heads)).collect(),
             request: Buffers::default(),
-            response: Response::new(head_request, target.max_header_bytes, target.max_body_bytes),
+            http1: http1::Exchange::new(worker),
             reader: Reader::default(),
-            head_request,
+            replies: Replies::new(&context.target),
+            head_request: context.target.method == "HEAD",
         }
     }
 
-    /// Open the connection ahead of the first request; a failure shows when the request tries again.
-    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, share: &Share) {
-        if self.conn.as_ref().is_none_or(|c| c.stream.is_stale()) {
+    /// Open a connection ahead of the level's first request of this slot; a failure shows when the request tries again.
+    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, level: &LevelShared) {
+        // Slots take their first requests in order.
+        let first = slot.index * level.members + worker.index;
+        let endpoint = first % self.places.len();
+        if self.places[endpoint].conn.as_mut().is_none_or(Conn::is_stale) {
             let mut row = Row::due(Due::default());
             slot.connecting.set(true);
-            let _ = self.connect(worker, slot, share, &mut row).await;
+            let _ = self.connect(endpoint, worker, slot, &level.shares[worker.index], &mut row).await;
             slot.connecting.set(false);
         }
         slot.deadline_ns.set(i64::MAX);
@@ -110,39 +125,39 @@ impl Line {
         level: &WorkerLevel,
         row: &mut Row,
     ) -> Option<String> {
+        let turn = worker.context.balancer.turn(row.seq);
+        row.target = turn.endpoint as u16;
         let result = loop {
-            let result = self.attempt(worker, slot, level, row).await;
-            match result {
-                Err(f) if f.outcome == Outcome::Truncated && row.attempt == 0 && self.crossed(row) => {
-                    self.conn = None;
+            match self.attempt(turn.endpoint, worker, slot, level, row).await {
+                Err(f) if row.attempt == 0 && self.may_ask_again(&f, row) => {
+                    if !f.keeps_connection {
+                        self.places[turn.endpoint].hang_up();
+                    }
                     row.attempt = 1;
                     row.bytes_out = 0;
                 }
                 other => break other,
             }
         };
+        let place = &mut self.places[turn.endpoint];
         match result {
             Ok(()) => {
-                let verdict = answer::verdict(
-                    &worker.context.interpreter,
-                    &mut self.reader,
-                    &level.live,
-                    !self.head_request,
-                    row,
-                );
-                if let Some(conn) = &mut self.conn {
+                if let Some(conn) = &mut place.conn {
                     conn.used = true;
                     conn.last_end_ns = row.end_ns;
                     if !conn.reusable {
-                        self.conn = None;
+                        place.hang_up();
                     }
                 }
-                row.outcome = verdict.0;
-                verdict.1
+                let (outcome, message) = self.verdict(worker, level, row);
+                row.outcome = outcome;
+                message
             }
             Err(failure) => {
-                self.conn = None;
-                answer::counts(&self.reader, row);
+                if !failure.keeps_connection {
+                    place.hang_up();
+                }
+                answer::counts(&worker.context.reading, &mut self.reader, row);
                 row.end_ns = now_ns();
                 row.outcome = failure.outcome;
                 Some(failure.message)
@@ -150,220 +165,176 @@ impl Line {
         }
     }
 
-    /// Whether the server closed a connection that lay idle at the moment we used it: nothing was answered, so it may be
-    /// asked once more. A close that comes later than that is the server's answer to the request.
-    fn crossed(&self, row: &Row) -> bool {
-        let reused = self.conn.as_ref().is_some_and(|c| c.used);
-        reused && row.bytes_in == 0 && now_ns() - row.sent_ns < CROSSING_NS
+    fn verdict(&mut self, worker: &Worker, level: &WorkerLevel, row: &mut Row) -> (Outcome, Option<String>) {
+        let reading = &worker.context.reading;
+        match &mut self.replies {
+            Some(replies) if reading.interpreter.success(row.status) => {
+                answer::counts(reading, &mut self.reader, row);
+                replies.verdict()
+            }
+            _ => answer::verdict(reading, &mut self.reader, &level.live, !self.head_request, row),
+        }
+    }
+
+    /// Whether the server did nothing about a request: it said so, or it closed a connection that lay idle at the moment
+    /// we used it. A close that comes later than that is the server's answer to the request.
+    fn may_ask_again(&self, failure: &Failure, row: &Row) -> bool {
+        let reused = self.places[usize::from(row.target)].conn.as_ref().is_some_and(|c| c.used);
+        let crossed = failure.outcome == Outcome::Truncated
+            && reused
+            && row.first_byte_ns == NO_TIME
+            && now_ns() - row.sent_ns < CROSSING_NS;
+        failure.refused || crossed
     }
 
     async fn attempt(
         &mut self,
+        endpoint: usize,
         worker: &Worker,
         slot: &Slot,
         level: &WorkerLevel,
         row: &mut Row,
     ) -> Result<(), Failure> {
-        self.response.reset();
         self.reader.reset();
-        if self.conn.as_ref().is_some_and(|c| row.fired_ns - c.last_end_ns > IDLE_NS && c.stream.is_stale()) {
-            self.conn = None;
+        let conn = &mut self.places[endpoint].conn;
+        let idle_since = |c: &Conn| row.fired_ns - c.last_end_ns > IDLE_NS;
+        if conn.as_mut().is_some_and(|c| c.is_spent() || idle_since(c) && c.is_stale()) {
+            *conn = None;
         }
-        if self.conn.is_none() {
-            self.connect(worker, slot, level.share(), row).await?;
+        if conn.is_none() {
+            self.connect(endpoint, worker, slot, level.share(), row).await?;
         }
-        let Self { conn: Some(conn), buffer, request, response, reader, .. } = self else {
-            return Err(Failure::new(Outcome::ConnectError, "no connection"));
-        };
-        row.conn = conn.number;
-        let seed = level.shared.plan.seed;
-        let bytes = worker.context.requests.bytes(row.row as usize, row.seq, seed, request);
-        let sent_ns = now_ns();
-        row.sent_ns = sent_ns;
-        row.bytes_out = bytes.len() as u64;
-        slot.deadline_ns.set(sent_ns.saturating_add(worker.context.target.timeout_ns));
-        let timeout_s = worker.context.target.timeout_ns as f64 / 1e9;
-        let late = || format!("no complete response within {timeout_s} s");
-        bump(&level.share().sent, u64::from(row.attempt == 0));
-        // Nearly every request fits the socket's buffer: the slow path is for the others.
-        let mut unsent = Unsent::default();
-        match conn.stream.try_write(bytes) {
-            Ok(n) if n == bytes.len() => {}
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => unsent.error = Some(e),
-            first => unsent = Unsent { bytes: &bytes[first.unwrap_or(0)..], flushes: true, error: None },
-        }
-        let live = &level.live;
-        let read = if unsent.flushes {
-            let read =
-                read_response::<true>(conn, slot, buffer, response, reader, worker, live, row, &mut unsent).await;
-            row.bytes_out -= unsent.bytes.len() as u64;
-            conn.reusable &= unsent.bytes.is_empty() && unsent.error.is_none();
-            read
-        } else {
-            read_response::<false>(conn, slot, buffer, response, reader, worker, live, row, &mut unsent).await
-        };
-        // A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
-        match (read, unsent.error) {
-            (Ok(()), _) => Ok(()),
-            (Err(Broken::Aborted(a)), _) => Err(given_up(a, &late)),
-            (Err(_), Some(e)) => {
-                Err(Failure::new(Outcome::Truncated, format!("the connection broke while sending: {e}")))
-            }
-            (Err(Broken::Io(e)), None) => Err(Failure::new(Outcome::Truncated, format!("the connection broke: {e}"))),
-            (Err(Broken::Wire(e)), None) => Err(e.into()),
+        match self.places[endpoint].conn {
+            Some(Conn { carrier: Carrier::Http1(_), .. }) => self.over_http1(endpoint, worker, slot, level, row).await,
+            _ => self.over_http2(endpoint, worker, slot, level, row).await,
         }
     }
 
-    async fn connect(&mut self, worker: &Worker, slot: &Slot, share: &Share, row: &mut Row) -> Result<(), Failure> {
-        let context = &worker.context;
-        slot.deadline_ns.set(now_ns().saturating_add(context.target.connect_timeout_ns));
-        let opening = guard(slot, Stream::connect(&context.addresses, context.tls.as_ref()));
-        let late = || format!("no connection within {} s", context.target.connect_timeout_ns as f64 / 1e9);
-        let (stream, took) = match opening.await {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(refused)) => return Err(Failure::new(refused.outcome, refused.message)),
-            Err(abort) => return Err(given_up(abort, &late)),
+    async fn over_http1(
+        &mut self,
+        endpoint: usize,
+        worker: &Worker,
+        slot: &Slot,
+        level: &WorkerLevel,
+        row: &mut Row,
+    ) -> Result<(), Failure> {
+        let Self { places, request, http1, reader, .. } = self;
+        let Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. }) = &mut places[endpoint].conn else {
+            return Err(no_connection());
         };
-        bump(&share.connects, 1);
-        bump(&share.reconnects, u64::from(std::mem::replace(&mut self.had_one, true)));
-        row.connect_ns = took.connect_ns;
-        if let Some(tls_ns) = took.tls_ns {
-            row.tls_ns = tls_ns;
+        let seed = level.shared.plan.seed;
+        let message = worker.context.requests.message(endpoint, row.row as usize, row.seq, seed, request);
+        stamp_sent(worker, slot, row, *number);
+        bump(&level.share().sent, u64::from(row.attempt == 0));
+        http1.run(stream, reusable, message, slot, reader, worker, &level.live, row).await
+    }
+
+    async fn over_http2(
+        &mut self,
+        endpoint: usize,
+        worker: &Worker,
+        slot: &Slot,
+        level: &WorkerLevel,
+        row: &mut Row,
+    ) -> Result<(), Failure> {
+        let seed = level.shared.plan.seed;
+        let body = worker.context.requests.body(row.row as usize, row.seq, seed, &mut self.request);
+        let kind = worker.context.requests.kind_of(row.row as usize);
+        let mut tried = false;
+        loop {
+            let Self { places, reader, replies, .. } = self;
+            let Place { conn: Some(Conn { carrier: Carrier::Http2(channel), number, .. }), heads, .. } =
+                &mut places[endpoint]
+            else {
+                return Err(no_connection());
+            };
+            let head = heads[kind].of(body.len());
+            stamp_sent(worker, slot, row, *number);
+            match channel.begin(head, body.clone()) {
+                Ok(response) => {
+                    bump(&level.share().sent, u64::from(row.attempt == 0));
+                    row.bytes_out = body.len() as u64;
+                    if let Some(replies) = replies {
+                        replies.reset();
+                    }
+                    let download = Download::new(response, worker, reader, replies.as_mut(), &level.live, row);
+                    return channel.finish(download, slot, &worker.context).await;
+                }
+                // The connection was told to take no more, or has ended: nothing was sent.
+                Err(_) if !std::mem::replace(&mut tried, true) => {
+                    row.sent_ns = NO_TIME;
+                    places[endpoint].hang_up();
+                    self.connect(endpoint, worker, slot, level.share(), row).await?;
+                }
+                Err(e) => return Err(http2::failure(&e, &worker.context.target)),
+            }
         }
-        self.conn =
-            Some(Conn { stream, number: worker.next_connection(), used: false, reusable: false, last_end_ns: 0 });
+    }
+
+    async fn connect(
+        &mut self,
+        endpoint: usize,
+        worker: &Worker,
+        slot: &Slot,
+        share: &Share,
+        row: &mut Row,
+    ) -> Result<(), Failure> {
+        let target = &worker.context.target;
+        let place = &mut self.places[endpoint];
+        slot.deadline_ns.set(now_ns().saturating_add(target.connect_timeout_ns));
+        let mut took = None;
+        let opened = guard(slot, open(worker, endpoint, &mut took)).await;
+        let late = || format!("no connection within {} s", target.connect_timeout_ns as f64 / 1e9);
+        let (carrier, number) = opened.map_err(|abort| Failure::given_up(abort, &late))??;
+        if let Some(took) = took {
+            bump(&share.connects, 1);
+            bump(&share.reconnects, u64::from(std::mem::replace(&mut place.had_one, true)));
+            row.connect_ns = took.connect_ns;
+            row.tls_ns = took.tls_ns.unwrap_or(row.tls_ns);
+        }
+        place.conn = Some(Conn { carrier, number, used: false, reusable: true, last_end_ns: 0 });
         Ok(())
     }
 }
 
-/// Why reading stopped.
-enum Broken {
-    Aborted(Abort),
-    Io(io::Error),
-    Wire(WireError),
+/// A request goes out now.
+fn stamp_sent(worker: &Worker, slot: &Slot, row: &mut Row, number: u32) {
+    row.conn = number;
+    row.sent_ns = now_ns();
+    slot.deadline_ns.set(row.sent_ns.saturating_add(worker.context.target.timeout_ns));
 }
 
-/// What the socket did not take at once. It is sent while the answer is awaited: a server may answer before it has read
-/// everything, and then read no more.
-#[derive(Default)]
-struct Unsent<'a> {
-    bytes: &'a [u8],
-    flushes: bool,
-    error: Option<io::Error>,
-}
-
-#[allow(clippy::too_many_arguments)] // the parts of a Line, borrowed apart, and what the stamps need
-async fn read_response<const SENDS: bool>(
-    conn: &mut Conn,
-    slot: &Slot,
-    buffer: &mut Vec<u8>,
-    response: &mut Response,
-    reader: &mut Reader,
-    worker: &Worker,
-    live: &RefCell<Live>,
-    row: &mut Row,
-    unsent: &mut Unsent<'_>,
-) -> Result<(), Broken> {
-    let interpreter = &worker.context.interpreter;
-    let mut filled = 0;
-    loop {
-        let room = &mut buffer[filled..];
-        let n = if SENDS {
-            guard(slot, send_and_read(&mut conn.stream, unsent, room)).await
-        } else {
-            guard(slot, read(&mut conn.stream, room)).await
-        };
-        let n = n.map_err(Broken::Aborted)?;
-        let n = n.map_err(Broken::Io)?;
-        let now = now_ns();
-        row.end_ns = now;
-        if n == 0 {
-            response.eof().map_err(Broken::Wire)?;
-            return Ok(());
-        }
-        if row.bytes_in == 0 {
-            row.first_byte_ns = now;
-        }
-        row.bytes_in += n as u64;
-        filled += n;
-        let mut at = 0;
-        while at < filled && !response.done() {
-            let taken = response
-                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, interpreter, live, row))
-                .map_err(Broken::Wire)?;
-            if taken == 0 {
-                break;
-            }
-            at += taken;
-            if !reader.has_begun()
-                && let Some(head) = response.head()
-            {
-                row.status = head.status;
-                conn.reusable = head.keep_alive;
-                reader.begin(interpreter, head);
-            }
-        }
-        if response.done() {
-            // Bytes after the answer were not asked for: nothing that follows on this connection can be trusted.
-            conn.reusable &= at == filled;
-            return Ok(());
-        }
-        buffer.copy_within(at..filled, 0);
-        filled -= at;
-        if filled == buffer.len() {
-            buffer.resize(filled * 2, 0);
-        }
+/// Open a connection, or join one; `took` is set where one was opened.
+async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> Result<(Carrier, u32), Failure> {
+    let target = &worker.context.target;
+    let stream = async |took: &mut Option<Took>| {
+        let address = &worker.context.endpoints[endpoint];
+        let (stream, times) = Stream::connect(&address.addresses, address.tls.as_ref())
+            .await
+            .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
+        *took = Some(times);
+        Ok::<_, Failure>(stream)
+    };
+    if target.transport == Transport::Http1 {
+        return Ok((Carrier::Http1(stream(took).await?), worker.next_connection()));
     }
-}
-
-fn given_up(abort: Abort, late: &dyn Fn() -> String) -> Failure {
-    match abort {
-        Abort::Timeout => Failure::new(Outcome::Timeout, late()),
-        Abort::Cancelled => Failure::new(Outcome::Cancelled, CANCELLED),
+    if target.streams == 1 {
+        let channel = Channel::own(target, stream(took).await?).await?;
+        return Ok((Carrier::Http2(channel), worker.next_connection()));
     }
+    let member = worker.links.join(endpoint);
+    let link = member.0.clone();
+    let open = link
+        .open
+        .get_or_try_init(async || {
+            let stream = stream(took).await?;
+            Channel::shared(target, stream, worker.next_connection(), link.retired.clone()).await
+        })
+        .await?;
+    let number = open.number;
+    Ok((Carrier::Http2(Channel::join(member, open)), number))
 }
 
-/// Await, unless the slot is told to give up.
-async fn guard<F: Future>(slot: &Slot, future: F) -> Result<F::Output, Abort> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match slot.abort.get() {
-        Some(abort) => Poll::Ready(Err(abort)),
-        None => future.as_mut().poll(cx).map(Ok),
-    })
-    .await
-}
-
-async fn send_and_read(stream: &mut Stream, unsent: &mut Unsent<'_>, room: &mut [u8]) -> io::Result<usize> {
-    let mut buf = ReadBuf::new(room);
-    poll_fn(|cx| {
-        // A write that fails is remembered; what the server has said by then may still be read.
-        if let Poll::Ready(Err(e)) = poll_send(stream, unsent, cx) {
-            unsent.error = Some(e);
-            unsent.flushes = false;
-        }
-        stream.poll_read(cx, &mut buf)
-    })
-    .await?;
-    Ok(buf.filled().len())
-}
-
-fn poll_send(stream: &mut Stream, unsent: &mut Unsent<'_>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    while unsent.flushes && !unsent.bytes.is_empty() {
-        let n = ready!(stream.poll_write(cx, unsent.bytes))?;
-        if n == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        unsent.bytes = &unsent.bytes[n..];
-    }
-    if unsent.flushes {
-        ready!(stream.poll_flush(cx))?;
-        unsent.flushes = false;
-    }
-    Poll::Ready(Ok(()))
-}
-
-async fn read(stream: &mut Stream, room: &mut [u8]) -> io::Result<usize> {
-    let mut buf = ReadBuf::new(room);
-    poll_fn(|cx| stream.poll_read(cx, &mut buf)).await?;
-    Ok(buf.filled().len())
+fn no_connection() -> Failure {
+    Failure::new(Outcome::ConnectError, "no connection")
 }

@@ -45,4 +45,9 @@ impl Level {
     pub fn rows(&self) -> Option<Vec<RecordBatch>> {
         self.shared.written().as_ref().and_then(|w| w.kept.clone())
     }
+
+    /// The calls inside the requests, while they are in memory.
+    pub fn spans(&self) -> Option<Vec<RecordBatch>> {
+        self.shared.written().as_ref().and_then(|w| w.kept.as_ref().map(|_| w.kept_spans.clone()))
+    }
 }

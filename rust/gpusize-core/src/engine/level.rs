@@ -7,7 +7,9 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::context::Context;
 use super::errors::Errors;
+use super::tags::Tags;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
 use crate::record::Chunk;
@@ -79,6 +81,10 @@ pub struct LevelShared {
     /// How many workers take part, the first ones: each needs a slot.
     pub members: usize,
     pub errors: Mutex<Errors>,
+    /// What records tell of their dataset rows.
+    pub tags: Option<Arc<Tags>>,
+    /// Records keep the times of their events.
+    pub keeps_times: bool,
     start_ns: AtomicI64,
     close_ns: AtomicI64,
     cancel_ns: AtomicI64,
@@ -107,6 +113,8 @@ impl LevelShared {
             },
             plan,
             errors: Mutex::default(),
+            tags: None,
+            keeps_times: false,
             start_ns: AtomicI64::new(0),
             close_ns: AtomicI64::new(0),
             cancel_ns: AtomicI64::new(i64::MAX),
@@ -117,6 +125,13 @@ impl LevelShared {
             finished: Condvar::new(),
             recent: Mutex::default(),
         })
+    }
+
+    /// What the session says about its records.
+    pub fn with(mut self, context: &Context) -> Self {
+        self.tags.clone_from(&context.tags);
+        self.keeps_times = context.target.record_events;
+        self
     }
 
     /// Slots in all, for a closed loop.

@@ -4,21 +4,34 @@
 //! levels on all workers at one instant and notices when they have drained.
 
 mod answer;
+mod balance;
+mod call;
+
 mod connection;
 mod context;
 mod coordinator;
+mod download;
 mod errors;
+mod failure;
 mod handle;
+mod http1;
+mod http2;
+mod io;
 mod level;
+mod links;
 mod messages;
 mod open;
 mod progress;
+mod rpc;
 mod session;
 mod slot;
 mod stream;
+mod tags;
+mod unsent;
 mod worker;
 mod worker_level;
 
+pub use call::{Reply, grpc_call};
 pub use handle::Level;
 pub use progress::{LevelOutcome, Progress};
 pub use session::{Probe, ProbeRun, Session};

@@ -1,6 +1,7 @@
 //! What a level tells while it runs and when it is over.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde::Serialize;
@@ -79,6 +80,10 @@ pub struct LevelOutcome {
     pub residence_ns: Option<i64>,
     /// File names of the Parquet parts.
     pub parts: Vec<String>,
+    /// Calls inside the requests.
+    pub spans: u64,
+    /// File names of their Parquet parts.
+    pub span_parts: Vec<String>,
     /// Why rows are missing on disk.
     pub write_error: Option<String>,
     /// The distinct failures.
@@ -175,9 +180,15 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         cpu_ns: level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum::<i64>() + written.cpu_ns,
         workers: level.shares.len(),
         residence_ns: level.residence_ns(),
-        parts: written.parts.iter().filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect(),
+        parts: names(&written.parts),
+        spans: written.spans,
+        span_parts: names(&written.span_parts),
         write_error: written.error.clone(),
         errors: lock(&level.errors).kinds(),
         histograms: histograms.into_iter().map(|(name, times)| (name, times.buckets())).collect(),
     }
+}
+
+fn names(parts: &[PathBuf]) -> Vec<String> {
+    parts.iter().filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect()
 }

@@ -16,7 +16,7 @@ use super::messages::Event;
 use super::progress::LevelOutcome;
 use super::worker;
 use crate::error::{Error, Result};
-use crate::spec::{LevelPlan, LoadSpec, Order, Segment, Start, StopSpec, TargetSpec};
+use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, Start, StopSpec, TargetSpec};
 
 /// Workers and connections to one target.
 #[derive(Debug)]
@@ -45,10 +45,21 @@ pub struct Probe {
 impl Session {
     /// Resolve the target, prepare the requests, start the workers. Nothing is sent yet.
     pub fn open(target: TargetSpec, segments: Vec<Segment>, rows: Vec<Vec<Vec<u8>>>, workers: usize) -> Result<Self> {
+        Self::open_mix(target, segments, rows, None, workers)
+    }
+
+    /// Likewise, with requests of several kinds.
+    pub fn open_mix(
+        target: TargetSpec,
+        segments: Vec<Segment>,
+        rows: Vec<Vec<Vec<u8>>>,
+        mix: Option<Mix>,
+        workers: usize,
+    ) -> Result<Self> {
         if workers == 0 || workers > 1024 {
             return Err(Error::usage(format!("{workers} workers"), "workers", "give 1 to 1024"));
         }
-        let context = Arc::new(Context::new(target, segments, rows)?);
+        let context = Arc::new(Context::new(target, segments, rows, mix)?);
         let (events, inbox) = channel();
         let mut commands = Vec::new();
         let mut threads = Vec::new();
@@ -72,7 +83,7 @@ impl Session {
 
     /// Queue a level; it starts when the one before has closed.
     pub fn level(&self, plan: LevelPlan) -> Result<Level> {
-        let shared = Arc::new(LevelShared::new(plan, self.context.requests.rows(), self.workers)?);
+        let shared = Arc::new(LevelShared::new(plan, self.context.requests.rows(), self.workers)?.with(&self.context));
         self.events.send(Event::Queue(shared.clone())).map_err(|_| closed())?;
         Ok(Level { shared, events: self.events.clone() })
     }

@@ -118,7 +118,7 @@ impl Slot {
             match work {
                 Work::Connect(level) => {
                     if worker.wants_connection(&level) {
-                        line.prepare(&worker, &self, &level.shares[worker.index]).await;
+                        line.prepare(&worker, &self, &level).await;
                     }
                     worker.prepared(&level);
                 }

@@ -1,6 +1,6 @@
 //! A connected byte stream, plain or TLS, without dynamic dispatch.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +12,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
+use crate::wire::lowat;
 use crate::wire::tls::Tls;
 
 /// One connection's bytes.
@@ -64,6 +65,7 @@ impl Stream {
             .connect(tls.name.clone(), tcp)
             .await
             .map_err(|e| refused(Outcome::TlsError, e.to_string()))?;
+        check_protocol(tls, stream.get_ref().1.alpn_protocol()).map_err(|e| refused(Outcome::TlsError, e))?;
         Ok((Self::Tls(Box::new(stream)), Took { connect_ns, tls_ns: Some(now_ns() - connected) }))
     }
 
@@ -93,11 +95,42 @@ impl Stream {
         }
     }
 
+    /// As `try_write`, for several pieces.
+    pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(s) => s.try_write_vectored(pieces),
+            Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Wake a reader only when this much has arrived, or all that will: large answers in few reads. 1 is the usual.
+    pub fn set_low_water(&self, bytes: usize) {
+        if let Self::Plain(s) = self {
+            lowat::set(s, bytes);
+        }
+    }
+
     /// Write some bytes.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(s) => Pin::new(s).poll_write(cx, bytes),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_write(cx, bytes),
+        }
+    }
+
+    /// Write some bytes of several pieces.
+    pub fn poll_write_vectored(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(s) => Pin::new(s).poll_write_vectored(cx, parts),
+            Self::Tls(s) => Pin::new(s.as_mut()).poll_write_vectored(cx, parts),
+        }
+    }
+
+    /// Say that nothing more is sent.
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(s) => Pin::new(s).poll_shutdown(cx),
+            Self::Tls(s) => Pin::new(s.as_mut()).poll_shutdown(cx),
         }
     }
 
@@ -107,5 +140,16 @@ impl Stream {
             Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_flush(cx),
         }
+    }
+}
+
+/// Whether the server agreed to what was offered: one that knows no ALPN answers in HTTP/1.1.
+fn check_protocol(tls: &Tls, agreed: Option<&[u8]>) -> Result<(), String> {
+    match (tls.config.alpn_protocols.first(), agreed) {
+        (Some(offered), agreed) if agreed != Some(offered) => {
+            let offered = String::from_utf8_lossy(offered);
+            Err(format!("the server did not agree to {offered} (ALPN), so it speaks HTTP/1.1 only"))
+        }
+        _ => Ok(()),
     }
 }

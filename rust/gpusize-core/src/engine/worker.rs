@@ -11,6 +11,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::context::Context;
 use super::level::LevelShared;
+use super::links::Links;
 use super::messages::{Command, DeathNote, Event};
 use super::open;
 use super::slot::{Abort, CANCELLED, Slot, Work};
@@ -46,6 +47,8 @@ pub struct Worker {
     /// The level whose connections are being opened, and how many are to come.
     preparing: RefCell<Option<(Arc<LevelShared>, usize)>>,
     connections: Cell<u32>,
+    /// Connections of HTTP/2 that slots share.
+    pub links: Links,
     quit: Cell<bool>,
 }
 
@@ -55,6 +58,7 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     LocalSet::new().block_on(&runtime, async move {
         let Ok(alarms) = Alarms::new() else { return };
+        let links = Links::new(context.target.streams, context.endpoints.len());
         let worker = Rc::new(Worker {
             index,
             context,
@@ -70,6 +74,7 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
             pacer: RefCell::default(),
             preparing: RefCell::default(),
             connections: Cell::new(0),
+            links,
             quit: Cell::new(false),
         });
         let driver = worker.clone();

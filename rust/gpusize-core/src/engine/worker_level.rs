@@ -55,7 +55,8 @@ impl WorkerLevel {
     }
 
     fn fresh_chunk(shared: &LevelShared, worker: usize, rows: usize) -> Chunk {
-        Chunk::new(Common { visit: shared.plan.visit, stream: 0, worker: worker as u16 }, rows)
+        let chunk = Chunk::new(Common { visit: shared.plan.visit, stream: 0, worker: worker as u16 }, rows);
+        if shared.keeps_times { chunk.with_events() } else { chunk }
     }
 
     pub fn share(&self) -> &Share {
@@ -113,6 +114,9 @@ impl WorkerLevel {
     pub fn finish(&self, row: &mut Row, message: Option<String>) {
         if let Some(message) = message {
             row.error_id = Some(lock(&self.shared.errors).add(row.outcome, row.status, message));
+        }
+        if let Some(tags) = &self.shared.tags {
+            tags.mark(row);
         }
         self.count(row);
         let mut chunk = self.chunk.borrow_mut();

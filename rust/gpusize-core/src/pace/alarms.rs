@@ -1,6 +1,6 @@
 //! Many waits on one timerfd: think times, staggered starts, and the ends of levels.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::future::poll_fn;
@@ -17,18 +17,21 @@ use crate::clock::now_ns;
 pub struct Alarms {
     timer: Timer,
     waiting: RefCell<BinaryHeap<Waiting>>,
+    set: Cell<u64>,
     earlier: Notify,
 }
 
 #[derive(Debug)]
 struct Waiting {
     due_ns: i64,
+    /// Alarms of one instant ring in the order in which they were set.
+    number: u64,
     waker: Waker,
 }
 
 impl PartialEq for Waiting {
     fn eq(&self, other: &Self) -> bool {
-        self.due_ns == other.due_ns
+        self.number == other.number
     }
 }
 impl Eq for Waiting {}
@@ -40,14 +43,14 @@ impl PartialOrd for Waiting {
 impl Ord for Waiting {
     /// Reversed: the heap's largest is the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.due_ns.cmp(&self.due_ns)
+        (other.due_ns, other.number).cmp(&(self.due_ns, self.number))
     }
 }
 
 impl Alarms {
     /// No alarm yet; needs a tokio runtime with IO enabled.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { timer: Timer::new()?, waiting: RefCell::default(), earlier: Notify::new() })
+        Ok(Self { timer: Timer::new()?, waiting: RefCell::default(), set: Cell::new(0), earlier: Notify::new() })
     }
 
     /// Wait until the monotonic clock has reached `due_ns`. May be dropped at any time.
@@ -71,7 +74,9 @@ impl Alarms {
         if waiting.peek().is_none_or(|w| due_ns < w.due_ns) {
             self.earlier.notify_one();
         }
-        waiting.push(Waiting { due_ns, waker });
+        let number = self.set.get();
+        self.set.set(number + 1);
+        waiting.push(Waiting { due_ns, number, waker });
     }
 
     /// Serve the alarms; ends only with an error of the timer.

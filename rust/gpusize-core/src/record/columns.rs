@@ -6,109 +6,11 @@ use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt8Type, UInt16Type, U
 use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, RecordBatchOptions};
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 
-use super::schema::schema;
-use crate::outcome::Outcome;
-
-/// "Did not happen" in a time, a count or a status. Turned into Arrow nulls when the chunk is closed, all rows at once,
-/// which is cheaper than a bit for each value in the hot loop.
-pub const NO_TIME: i64 = i64::MIN;
-const NO_COUNT: u32 = u32::MAX;
-const NO_STATUS: u16 = 0;
-
-/// A request's place in the schedule.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Due {
-    /// Position in the schedule.
-    pub seq: u64,
-    /// Dataset row.
-    pub row: u32,
-    /// When the schedule wanted it sent.
-    pub due_ns: i64,
-    /// When the pacer let it go.
-    pub fired_ns: i64,
-}
-
-/// One attempt at a request.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// Position in the schedule.
-    pub seq: u64,
-    /// 0 for the first try.
-    pub attempt: u16,
-    /// Dataset row.
-    pub row: u32,
-    /// Connection number within the worker.
-    pub conn: u32,
-    /// When the schedule wanted it sent.
-    pub due_ns: i64,
-    /// When the pacer let it go.
-    pub fired_ns: i64,
-    /// Just before the first write.
-    pub sent_ns: i64,
-    /// Duration of TCP connect.
-    pub connect_ns: i64,
-    /// Duration of the TLS handshake.
-    pub tls_ns: i64,
-    /// Read that brought the first byte.
-    pub first_byte_ns: i64,
-    /// Read that brought the first content.
-    pub first_token_ns: i64,
-    /// Read that brought the last content.
-    pub last_token_ns: i64,
-    /// Just after the last read.
-    pub end_ns: i64,
-    /// Stream events with content.
-    pub events: u32,
-    /// Prompt tokens.
-    pub tokens_in: Option<u32>,
-    /// Generated tokens.
-    pub tokens_out: Option<u32>,
-    /// Cached prompt tokens.
-    pub tokens_cached: Option<u32>,
-    /// Reasoning tokens.
-    pub tokens_reasoning: Option<u32>,
-    /// Bytes read.
-    pub bytes_in: u64,
-    /// Bytes written.
-    pub bytes_out: u64,
-    /// HTTP status, 0 for none.
-    pub status: u16,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Index into the level's errors.
-    pub error_id: Option<u32>,
-}
-
-impl Row {
-    /// A row of which nothing but its place in the schedule is known.
-    pub fn due(due: Due) -> Self {
-        Self {
-            seq: due.seq,
-            attempt: 0,
-            row: due.row,
-            conn: 0,
-            due_ns: due.due_ns,
-            fired_ns: due.fired_ns,
-            sent_ns: NO_TIME,
-            connect_ns: NO_TIME,
-            tls_ns: NO_TIME,
-            first_byte_ns: NO_TIME,
-            first_token_ns: NO_TIME,
-            last_token_ns: NO_TIME,
-            end_ns: NO_TIME,
-            events: 0,
-            tokens_in: None,
-            tokens_out: None,
-            tokens_cached: None,
-            tokens_reasoning: None,
-            bytes_in: 0,
-            bytes_out: 0,
-            status: NO_STATUS,
-            outcome: Outcome::Cancelled,
-            error_id: None,
-        }
-    }
-}
+use super::lists::Lists;
+pub use super::row::{Due, NO_TIME, Row};
+use super::row::{NO_COUNT, NO_SESSION, NO_STATUS, NO_TURN};
+use super::schema::{schema, schema_with_events};
+use super::spans::SpanChunk;
 
 /// What all rows of a chunk share.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,15 +30,24 @@ pub struct Chunk {
     seq: Vec<u64>,
     attempt: Vec<u16>,
     row: Vec<u32>,
+    target: Sparse<u16>,
+    model: Sparse<u16>,
+    session: Sparse<u64>,
+    turn: Sparse<u16>,
     conn: Vec<u32>,
     times: [Vec<i64>; 5],
-    rare_times: [Sparse<i64>; 4],
+    rare_times: [Sparse<i64>; 2],
     events: Vec<u32>,
     tokens: [Sparse<u32>; 4],
     bytes: [Vec<u64>; 2],
     status: Vec<u16>,
     outcome: Vec<u8>,
     error_id: Sparse<u32>,
+    reasoning_events: Sparse<u32>,
+    stream_times: [Sparse<i64>; 3],
+    itl: [Sparse<i64>; 5],
+    events_ns: Option<Lists>,
+    spans: SpanChunk,
 }
 
 /// A column that costs nothing while no row has a value.
@@ -159,6 +70,15 @@ impl<T: Copy + PartialEq> Sparse<T> {
         self.0.resize(n, none);
         gaps::<P>(self.0, none)
     }
+
+    /// As a column without nulls, `usual` where no other value was set.
+    fn into_full<P: ArrowPrimitiveType<Native = T>>(mut self, n: usize, usual: T) -> ArrayRef {
+        if self.0.is_empty() {
+            return filled::<P>(n, usual);
+        }
+        self.0.resize(n, usual);
+        full::<P>(self.0)
+    }
 }
 
 impl Chunk {
@@ -166,8 +86,12 @@ impl Chunk {
     /// million rows must not come in hundreds of batches.
     pub const LARGEST_ROWS: usize = 1 << 18;
 
-    /// Bytes of one row in memory.
-    pub const ROW_BYTES: u64 = 4 + 2 + 8 + 2 + 4 + 2 + 2 + 8 + 2 + 2 + 2 + 4 + 9 * 8 + 4 + 4 * 4 + 2 * 8 + 2 + 1 + 4;
+    /// Bytes of one row in memory, without the times of its events.
+    pub const ROW_BYTES: u64 =
+        4 + 2 + 8 + 2 + 4 + 2 + 2 + 8 + 2 + 2 + 2 + 4 + 9 * 8 + 4 + 4 * 4 + 2 * 8 + 2 + 1 + 4 + 4 + 6 * 8;
+
+    /// A chunk with this many event times or calls is full whatever its rows.
+    const LARGEST_PARTS: usize = 1 << 20;
 
     /// An empty chunk with room for `capacity` rows.
     pub fn new(common: Common, capacity: usize) -> Self {
@@ -176,6 +100,10 @@ impl Chunk {
             seq: Vec::with_capacity(capacity),
             attempt: Vec::with_capacity(capacity),
             row: Vec::with_capacity(capacity),
+            target: Sparse::default(),
+            model: Sparse::default(),
+            session: Sparse::default(),
+            turn: Sparse::default(),
             conn: Vec::with_capacity(capacity),
             times: std::array::from_fn(|_| Vec::with_capacity(capacity)),
             rare_times: Default::default(),
@@ -185,7 +113,37 @@ impl Chunk {
             status: Vec::with_capacity(capacity),
             outcome: Vec::with_capacity(capacity),
             error_id: Sparse::default(),
+            reasoning_events: Sparse::default(),
+            stream_times: Default::default(),
+            itl: Default::default(),
+            events_ns: None,
+            spans: SpanChunk::new(common),
         }
+    }
+
+    /// Keep the times of events too.
+    #[must_use]
+    pub fn with_events(mut self) -> Self {
+        self.events_ns = Some(Lists::default());
+        self
+    }
+
+    /// The calls inside the requests.
+    pub fn take_spans(&mut self) -> SpanChunk {
+        std::mem::replace(&mut self.spans, SpanChunk::new(self.common))
+    }
+
+    /// Whether no row has a value in any of the columns that version 2 of the schema added.
+    pub fn is_plain(&self) -> bool {
+        self.stream_times[2].0.is_empty()
+            && self.reasoning_events.0.is_empty()
+            && self.itl[0].0.is_empty()
+            && self.events_ns.is_none()
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> u64 {
+        self.len() as u64 * Self::ROW_BYTES + self.events_ns.as_ref().map_or(0, Lists::bytes)
     }
 
     /// Rows held.
@@ -201,6 +159,8 @@ impl Chunk {
     /// Whether another row would make the columns grow.
     pub fn is_full(&self) -> bool {
         self.seq.len() == self.seq.capacity()
+            || self.spans.len() >= Self::LARGEST_PARTS
+            || self.events_ns.as_ref().is_some_and(|l| l.len() >= Self::LARGEST_PARTS)
     }
 
     /// Add one row.
@@ -214,7 +174,7 @@ impl Chunk {
         for (column, value) in self.times.iter_mut().zip(times) {
             column.push(value);
         }
-        let rare = [r.connect_ns, r.tls_ns, r.first_token_ns, r.last_token_ns];
+        let rare = [r.connect_ns, r.tls_ns];
         for (column, value) in self.rare_times.iter_mut().zip(rare) {
             column.push(at, value, NO_TIME);
         }
@@ -229,6 +189,34 @@ impl Chunk {
         self.status.push(r.status);
         self.outcome.push(r.outcome as u8);
         self.error_id.push(at, r.error_id.unwrap_or(NO_COUNT), NO_COUNT);
+        self.target.push(at, r.target, 0);
+        self.model.push(at, r.model, 0);
+        self.session.push(at, r.session.unwrap_or(NO_SESSION), NO_SESSION);
+        self.turn.push(at, r.turn.unwrap_or(NO_TURN), NO_TURN);
+        if r.events > 0 {
+            self.push_stream(at, r);
+        }
+        if let Some(lists) = &mut self.events_ns {
+            lists.push(r.events_ns.as_deref().unwrap_or_default());
+        }
+        if let Some(spans) = &r.spans {
+            self.spans.push(r, spans.to_vec());
+        }
+    }
+
+    /// What only answers with content events have.
+    fn push_stream(&mut self, at: usize, r: &Row) {
+        self.reasoning_events.push(at, r.reasoning_events, 0);
+        let times = [r.first_token_ns, r.last_token_ns, r.first_output_ns];
+        for (column, value) in self.stream_times.iter_mut().zip(times) {
+            column.push(at, value, NO_TIME);
+        }
+        if let Some(gaps) = &r.itl {
+            let values = [gaps.min_ns, gaps.mean_ns, gaps.p50_ns, gaps.p99_ns, gaps.max_ns];
+            for (column, value) in self.itl.iter_mut().zip(values) {
+                column.push(at, value, NO_TIME);
+            }
+        }
     }
 
     /// The chunk as an Arrow batch; columns change owner, they are not copied.
@@ -236,21 +224,22 @@ impl Chunk {
         let n = self.len();
         let same = |value: u16| filled::<UInt16Type>(n, value);
         let [due, fired, sent, first_byte, end] = self.times;
-        let [connect, tls, first_token, last_token] =
-            self.rare_times.map(|times| times.into_array::<Int64Type>(n, NO_TIME));
+        let [connect, tls] = self.rare_times.map(|times| times.into_array::<Int64Type>(n, NO_TIME));
+        let [first_token, last_token, first_output] =
+            self.stream_times.map(|times| times.into_array::<Int64Type>(n, NO_TIME));
         let [tokens_in, tokens_out, tokens_cached, tokens_reasoning] =
             self.tokens.map(|tokens| tokens.into_array::<UInt32Type>(n, NO_COUNT));
         let [bytes_in, bytes_out] = self.bytes;
-        let columns: Vec<ArrayRef> = vec![
+        let mut columns: Vec<ArrayRef> = vec![
             filled::<UInt32Type>(n, self.common.visit),
             same(self.common.stream),
             full::<UInt64Type>(self.seq),
             full::<UInt16Type>(self.attempt),
             full::<UInt32Type>(self.row),
-            same(0),
-            same(0),
-            nothing::<UInt64Type>(n),
-            nothing::<UInt16Type>(n),
+            self.target.into_full::<UInt16Type>(n, 0),
+            self.model.into_full::<UInt16Type>(n, 0),
+            self.session.into_array::<UInt64Type>(n, NO_SESSION),
+            self.turn.into_array::<UInt16Type>(n, NO_TURN),
             same(0),
             same(self.common.worker),
             full::<UInt32Type>(self.conn),
@@ -273,10 +262,19 @@ impl Chunk {
             gaps::<UInt16Type>(self.status, NO_STATUS),
             full::<UInt8Type>(self.outcome),
             self.error_id.into_array::<UInt32Type>(n, NO_COUNT),
+            self.reasoning_events.into_full::<UInt32Type>(n, 0),
+            first_output,
         ];
+        columns.extend(self.itl.map(|times| times.into_array::<Int64Type>(n, NO_TIME)));
+        let fields = if let Some(lists) = self.events_ns {
+            columns.push(lists.into_array());
+            schema_with_events()
+        } else {
+            schema()
+        };
         let options = RecordBatchOptions::new().with_row_count(Some(n));
-        RecordBatch::try_new_with_options(schema(), columns, &options)
-            .unwrap_or_else(|_| RecordBatch::new_empty(schema()))
+        RecordBatch::try_new_with_options(fields.clone(), columns, &options)
+            .unwrap_or_else(|_| RecordBatch::new_empty(fields))
     }
 }
 
@@ -306,6 +304,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Outcome;
+    use crate::record::gaps::Gaps;
     use arrow_array::Array;
     use arrow_array::cast::AsArray;
 
@@ -333,5 +333,39 @@ mod tests {
         assert_eq!(column("session").null_count(), 3);
         assert_eq!(column("fired_ns").null_count(), 0);
         assert_eq!(column("outcome").as_primitive::<UInt8Type>().values(), &[8, 0, 8]);
+        assert_eq!(column("reasoning_events").as_primitive::<UInt32Type>().values(), &[0, 0, 0]);
+        assert_eq!((column("first_output_ns").null_count(), column("itl_p50_ns").null_count()), (3, 3));
+        assert_eq!(column("target").as_primitive::<UInt16Type>().values(), &[0, 0, 0]);
+        assert!(batch.column_by_name("events_ns").is_none());
+    }
+
+    #[test]
+    fn a_batch_holds_conversations_streams_and_event_times() {
+        let mut chunk = Chunk::new(Common::default(), 4).with_events();
+        chunk.push(&Row::due(Due::default()));
+        let mut row = Row::due(Due { seq: 1, ..Due::default() });
+        (row.target, row.model, row.session, row.turn) = (2, 3, Some(0), Some(0));
+        (row.events, row.reasoning_events, row.first_output_ns) = (2, 1, 77);
+        row.itl = Some(Gaps { min_ns: 1, mean_ns: 2, p50_ns: 3, p99_ns: 4, max_ns: 5 });
+        row.events_ns = Some(Box::new([70, 77]));
+        chunk.push(&row);
+        chunk.push(&Row { events: 1, ..Row::due(Due { seq: 2, ..Due::default() }) });
+        assert!(!chunk.is_plain() && chunk.bytes() == 3 * Chunk::ROW_BYTES + 2 * 8);
+        let batch = chunk.into_batch();
+        assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema_with_events().fields().len()));
+        let column = |name: &str| batch.column_by_name(name).unwrap();
+        assert_eq!(column("target").as_primitive::<UInt16Type>().values(), &[0, 2, 0]);
+        assert_eq!(column("model").as_primitive::<UInt16Type>().values(), &[0, 3, 0]);
+        assert_eq!((column("session").null_count(), column("turn").null_count()), (2, 2));
+        assert_eq!(column("reasoning_events").as_primitive::<UInt32Type>().values(), &[0, 1, 0]);
+        assert_eq!(column("first_output_ns").as_primitive::<Int64Type>().value(1), 77);
+        for (name, want) in
+            [("itl_min_ns", 1), ("itl_mean_ns", 2), ("itl_p50_ns", 3), ("itl_p99_ns", 4), ("itl_max_ns", 5)]
+        {
+            assert_eq!((column(name).as_primitive::<Int64Type>().value(1), column(name).null_count()), (want, 2));
+        }
+        let lists = column("events_ns").as_list::<i32>();
+        assert_eq!(lists.value(1).as_primitive::<Int64Type>().values(), &[70, 77]);
+        assert!(lists.is_null(0) && lists.is_null(2));
     }
 }

@@ -1,11 +1,14 @@
-//! The columns of a record, schema version 1 (docs/reference/records.md).
+//! The columns of a record, schema version 2 (docs/reference/records.md).
 
 use std::sync::{Arc, LazyLock};
 
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 /// Version of the columns below; raised when a column is added.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// Number of columns of version 1. The later ones are left out of a part in which no row has a value for them.
+pub const PLAIN_COLUMNS: usize = 31;
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     use DataType::{Int64, UInt8, UInt16, UInt32, UInt64};
@@ -42,11 +45,46 @@ static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
         field("status", &UInt16, true),
         field("outcome", &UInt8, false),
         field("error_id", &UInt32, true),
+        field("reasoning_events", &UInt32, false),
+        field("first_output_ns", &Int64, true),
+        field("itl_min_ns", &Int64, true),
+        field("itl_mean_ns", &Int64, true),
+        field("itl_p50_ns", &Int64, true),
+        field("itl_p99_ns", &Int64, true),
+        field("itl_max_ns", &Int64, true),
     ];
     Arc::new(Schema::new(fields))
 });
 
+static WITH_EVENTS: LazyLock<SchemaRef> = LazyLock::new(|| {
+    let mut fields: Vec<_> = SCHEMA.fields().iter().cloned().collect();
+    fields.push(Arc::new(Field::new("events_ns", DataType::List(item()), true)));
+    Arc::new(Schema::new(fields))
+});
+
+/// What the list in `events_ns` holds.
+pub fn item() -> FieldRef {
+    Arc::new(Field::new("item", DataType::Int64, false))
+}
+
 /// The columns in order.
 pub fn schema() -> SchemaRef {
     SCHEMA.clone()
+}
+
+/// The columns in order, with the times of all events as the last.
+pub fn schema_with_events() -> SchemaRef {
+    WITH_EVENTS.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_1_is_the_beginning_of_version_2() {
+        assert_eq!(schema().field(PLAIN_COLUMNS - 1).name(), "error_id");
+        assert_eq!(schema().field(PLAIN_COLUMNS).name(), "reasoning_events");
+        assert_eq!(schema_with_events().fields().len(), schema().fields().len() + 1);
+    }
 }

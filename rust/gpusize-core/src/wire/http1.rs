@@ -79,6 +79,14 @@ impl Response {
         self.body.as_ref().is_some_and(Body::done)
     }
 
+    /// Bytes of an announced length that are still to come.
+    pub fn length_left(&self) -> u64 {
+        match self.body {
+            Some(Body::Length(left)) => left,
+            _ => 0,
+        }
+    }
+
     /// The final head, once it has been read.
     pub fn head(&self) -> Option<&Head> {
         self.body.as_ref().map(|_| &self.head)
@@ -161,6 +169,11 @@ impl Response {
 }
 
 impl Head {
+    /// A head that came in another form than HTTP/1.1's.
+    pub fn new(status: u16, content_type: Option<&[u8]>) -> Self {
+        Self { status, content: content_type.map(content).unwrap_or_default(), ..Self::default() }
+    }
+
     fn read(&mut self, headers: &[httparse::Header<'_>]) -> Result<(), WireError> {
         let mut length = None;
         let mut chunked = None;

@@ -1,15 +1,11 @@
 //! What an answer says, read by JSON pointers that the API gave as data.
 
-use sonic_rs::{JsonValueTrait, LazyValue, PointerNode, PointerTree};
+use sonic_rs::{JsonValueTrait, LazyValue};
 
 use super::http1::Content;
-use crate::spec::{Framing, JsonRule, ResponseSpec};
-
-/// Longest error text kept of an answer.
-pub const MAX_MESSAGE: usize = 2_048;
-
-/// Deepest nesting that is read: what `serde_json` takes too, and far beyond any API's.
-const MAX_DEPTH: usize = 128;
+use super::message::{bounded, message_of};
+use super::places::{Pointers, Test, Values};
+use crate::spec::{End, Framing, JsonRule, Place, Places, ResponseSpec};
 
 #[derive(Clone, Copy, Debug)]
 enum Role {
@@ -22,15 +18,42 @@ enum Role {
     Error,
 }
 
+/// One place and what stands there.
+#[derive(Debug)]
+struct Use {
+    role: Role,
+    path: usize,
+    when: Option<Test>,
+}
+
+#[derive(Debug)]
+enum Ends {
+    Never,
+    Text(Vec<u8>),
+    Event(Test),
+}
+
 /// A `ResponseSpec`, compiled.
 #[derive(Debug)]
 pub struct Interpreter {
-    tree: PointerTree,
-    roles: Vec<(Role, Vec<PointerNode>)>,
-    end: Option<Vec<u8>>,
+    pointers: Pointers,
+    uses: Vec<Use>,
+    ends: Ends,
+    success_if: Option<Test>,
     framing: Framing,
     success: std::ops::RangeInclusive<u16>,
     json: JsonRule,
+}
+
+/// What an event carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A role, usage, an end, a sign of life.
+    Nothing,
+    /// Reasoning and no other content.
+    Reasoning,
+    /// Content, with reasoning or without.
+    Content,
 }
 
 /// What has been read of one answer.
@@ -46,6 +69,8 @@ pub struct Answer {
     pub tokens_reasoning: Option<u32>,
     /// Whether the end marker came.
     pub ended: bool,
+    /// Whether some document said what a success has to say.
+    pub satisfied: bool,
     /// The error that the answer carries.
     pub error: Option<String>,
     /// An event that is not JSON.
@@ -55,30 +80,41 @@ pub struct Answer {
 impl Interpreter {
     /// Compile the pointers.
     pub fn new(spec: &ResponseSpec) -> Self {
-        let mut tree = PointerTree::new();
-        let mut roles = Vec::new();
-        let mut add = |pointer: &str, role| {
-            let path = nodes(pointer);
-            tree.add_path(path.iter());
-            roles.push((role, path));
-        };
-        spec.content.iter().for_each(|p| add(p, Role::Content));
-        spec.reasoning.iter().for_each(|p| add(p, Role::Reasoning));
-        for (pointer, role) in [
-            (&spec.tokens_in, Role::TokensIn),
-            (&spec.tokens_out, Role::TokensOut),
-            (&spec.tokens_cached, Role::TokensCached),
-            (&spec.tokens_reasoning, Role::TokensReasoning),
-            (&spec.error, Role::Error),
-        ] {
-            if let Some(pointer) = pointer {
-                add(pointer, role);
+        let mut pointers = Pointers::default();
+        let mut uses = Vec::new();
+        let mut add = |places: &Places, role, last_first: bool| {
+            let from = uses.len();
+            uses.extend(places.0.iter().map(|place| match place {
+                Place::Always(at) => Use { role, path: pointers.add(at), when: None },
+                Place::When(place) => {
+                    Use { role, path: pointers.add(&place.at), when: Some(Test::new(&place.when, &mut pointers)) }
+                }
+            }));
+            if last_first {
+                uses[from..].reverse();
             }
-        }
+        };
+        add(&spec.content, Role::Content, false);
+        add(&spec.reasoning, Role::Reasoning, false);
+        // A later count overwrites an earlier one, of this event or of one before; so that the first place of a list
+        // counts, it is read last.
+        add(&spec.tokens_in, Role::TokensIn, true);
+        add(&spec.tokens_out, Role::TokensOut, true);
+        add(&spec.tokens_cached, Role::TokensCached, true);
+        add(&spec.tokens_reasoning, Role::TokensReasoning, true);
+        add(&spec.error, Role::Error, false);
+        let ends = match &spec.end {
+            None => Ends::Never,
+            Some(End::Text(text)) => Ends::Text(text.clone().into_bytes()),
+            Some(End::Event(condition)) => Ends::Event(Test::new(condition, &mut pointers)),
+        };
+        let success_if = spec.success_if.as_ref().map(|condition| Test::new(condition, &mut pointers));
+        pointers.seal();
         Self {
-            tree,
-            roles,
-            end: spec.end.as_ref().map(|e| e.clone().into_bytes()),
+            pointers,
+            uses,
+            ends,
+            success_if,
             framing: spec.framing,
             success: spec.success.0..=spec.success.1,
             json: spec.json,
@@ -102,7 +138,8 @@ impl Interpreter {
 
     /// Whether a whole body of this type has to be kept to be read.
     pub fn reads_bodies(&self, content: Content) -> bool {
-        !self.roles.is_empty() && (self.json == JsonRule::Always || content == Content::Json)
+        !self.pointers.is_empty()
+            && (self.json == JsonRule::Always || content == Content::Json || self.success_if.is_some())
     }
 
     /// Whether a success without a JSON document breaks the protocol.
@@ -112,99 +149,77 @@ impl Interpreter {
 
     /// Whether a stream without its end marker is truncated.
     pub fn wants_end(&self) -> bool {
-        self.end.is_some()
+        !matches!(self.ends, Ends::Never)
     }
 
-    /// Read one event or one whole body into `answer`; says whether it carries content.
-    pub fn read(&self, data: &[u8], answer: &mut Answer) -> bool {
-        if self.end.as_deref() == Some(data) {
+    /// Whether a success has to say something that `answer` has not said.
+    pub fn lacks(&self, answer: &Answer) -> bool {
+        self.success_if.is_some() && !answer.satisfied
+    }
+
+    /// Read one event or one whole body into `answer`; says what it carries.
+    pub fn read(&self, data: &[u8], answer: &mut Answer) -> Found {
+        if let Ends::Text(end) = &self.ends
+            && end == data
+        {
             answer.ended = true;
-            return false;
+            return Found::Nothing;
         }
         let may_be_text = self.json == JsonRule::ByType && !data.trim_ascii_start().starts_with(b"{");
-        if self.roles.is_empty() || may_be_text {
-            return !data.is_empty();
+        if self.pointers.is_empty() || may_be_text {
+            return if data.is_empty() { Found::Nothing } else { Found::Content };
         }
-        if too_deep(data) {
-            answer.malformed = true;
-            return false;
+        match self.pointers.read(data) {
+            Ok(values) => self.take(&values, answer),
+            Err(_) if self.is_aside(data, answer) => Found::Nothing,
+            Err(_) => {
+                answer.malformed = true;
+                Found::Nothing
+            }
         }
-        if let Ok(values) = sonic_rs::get_many(data, &self.tree) {
-            return values
-                .iter()
-                .zip(&self.roles)
-                .fold(false, |c, (v, (role, _))| c | apply(*role, v.as_ref(), answer));
+    }
+
+    /// Not JSON and not meant to be: an empty event that keeps the connection alive, or text after the end.
+    fn is_aside(&self, data: &[u8], answer: &Answer) -> bool {
+        data.trim_ascii().is_empty() || (answer.ended && matches!(self.ends, Ends::Event(_)))
+    }
+
+    fn take(&self, values: &Values<'_>, answer: &mut Answer) -> Found {
+        let mut found = Found::Nothing;
+        for place in &self.uses {
+            if let Some(value) = &values[place.path]
+                && place.when.as_ref().is_none_or(|test| test.holds(values))
+            {
+                match place.role {
+                    Role::Content if is_text(value) => found = Found::Content,
+                    Role::Reasoning if found == Found::Nothing && is_text(value) => found = Found::Reasoning,
+                    role => apply(role, value, answer),
+                }
+            }
         }
-        // One walk for all pointers fails as a whole where a single path meets an empty array or a null: ask one by one.
-        if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
-            answer.malformed = true;
-            return false;
+        if let Ends::Event(test) = &self.ends {
+            answer.ended |= test.holds(values);
         }
-        self.roles.iter().fold(false, |content, (role, path)| {
-            let value = sonic_rs::get(data, path).ok();
-            content | apply(*role, value.as_ref(), answer)
-        })
+        if let Some(test) = &self.success_if {
+            answer.satisfied |= test.holds(values);
+        }
+        // Where nobody said what content is, every event is.
+        if self.uses.is_empty() { Found::Content } else { found }
     }
 }
 
-/// Take one value into the answer; says whether it is content.
-fn apply(role: Role, value: Option<&LazyValue<'_>>, answer: &mut Answer) -> bool {
-    let Some(value) = value else { return false };
+/// Take one value into the answer.
+fn apply(role: Role, value: &LazyValue<'_>, answer: &mut Answer) {
     match role {
-        Role::Content | Role::Reasoning => return is_text(value),
         Role::TokensIn => answer.tokens_in = count(value).or(answer.tokens_in),
         Role::TokensOut => answer.tokens_out = count(value).or(answer.tokens_out),
         Role::TokensCached => answer.tokens_cached = count(value).or(answer.tokens_cached),
         Role::TokensReasoning => answer.tokens_reasoning = count(value).or(answer.tokens_reasoning),
-        Role::Error if !value.is_null() => {
+        Role::Error if !value.is_null() && answer.error.is_none() => {
             answer.error = Some(value.as_str().map_or_else(|| message_of(value.as_raw_str().as_bytes()), bounded));
         }
-        Role::Error => {}
+        Role::Error | Role::Content | Role::Reasoning => {}
     }
-    false
-}
-
-/// Whether a document is nested so deep that a recursive parser could overflow its stack: its sender is not trusted.
-fn too_deep(data: &[u8]) -> bool {
-    // The number of opening brackets bounds the depth, and counting them is nearly free.
-    if data.len() <= MAX_DEPTH || memchr::memchr2_iter(b'[', b'{', data).nth(MAX_DEPTH).is_none() {
-        return false;
-    }
-    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
-    for byte in data {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_text,
-            b'"' => in_text = !in_text,
-            b'[' | b'{' if !in_text => depth += 1,
-            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return true;
-        }
-    }
-    false
-}
-
-/// The message that an error document carries, or its text; bounded.
-pub fn message_of(body: &[u8]) -> String {
-    if too_deep(body) {
-        return bounded(&String::from_utf8_lossy(&body[..body.len().min(MAX_MESSAGE)]));
-    }
-    for path in [&["error", "message"][..], &["message"], &["error"], &["detail"]] {
-        if let Ok(value) = sonic_rs::get(body, path)
-            && let Some(text) = value.as_str()
-        {
-            return bounded(text);
-        }
-    }
-    bounded(&String::from_utf8_lossy(&body[..body.len().min(MAX_MESSAGE * 2)]))
-}
-
-fn bounded(text: &str) -> String {
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE).collect();
-    clean.trim().to_owned()
 }
 
 fn is_text(value: &LazyValue<'_>) -> bool {
@@ -212,36 +227,31 @@ fn is_text(value: &LazyValue<'_>) -> bool {
     raw.starts_with('"') && raw.len() > 2
 }
 
-fn count(value: &LazyValue<'_>) -> Option<u32> {
+/// A whole number that a record can hold.
+pub fn count(value: &LazyValue<'_>) -> Option<u32> {
     let whole = |x: &f64| (0.0..f64::from(u32::MAX)).contains(x) && x.fract() == 0.0;
     value.as_u64().or_else(|| value.as_f64().filter(whole).map(|x| x as u64)).and_then(|n| u32::try_from(n).ok())
-}
-
-fn nodes(pointer: &str) -> Vec<PointerNode> {
-    let parts = pointer.strip_prefix('/').unwrap_or(pointer);
-    parts
-        .split('/')
-        .map(|part| match part.parse::<usize>() {
-            // RFC 6901: an index is written without sign and leading zeros; all else is a name.
-            Ok(index) if index.to_string() == part => PointerNode::Index(index),
-            _ => PointerNode::Key(part.replace("~1", "/").replace("~0", "~").into()),
-        })
-        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::message::MAX_MESSAGE;
+    use crate::wire::places::MAX_DEPTH;
+
+    fn spec(json: &str) -> Interpreter {
+        Interpreter::new(&serde_json::from_str(json).unwrap())
+    }
 
     fn chat() -> Interpreter {
         Interpreter::new(&ResponseSpec {
-            content: vec!["/choices/0/delta/content".into()],
-            reasoning: vec!["/choices/0/delta/reasoning_content".into()],
-            tokens_in: Some("/usage/prompt_tokens".into()),
-            tokens_out: Some("/usage/completion_tokens".into()),
-            tokens_cached: Some("/usage/prompt_tokens_details/cached_tokens".into()),
-            error: Some("/error".into()),
-            end: Some("[DONE]".into()),
+            content: "/choices/0/delta/content".into(),
+            reasoning: "/choices/0/delta/reasoning_content".into(),
+            tokens_in: "/usage/prompt_tokens".into(),
+            tokens_out: "/usage/completion_tokens".into(),
+            tokens_cached: "/usage/prompt_tokens_details/cached_tokens".into(),
+            error: "/error".into(),
+            end: Some(End::Text("[DONE]".into())),
             ..ResponseSpec::default()
         })
     }
@@ -250,16 +260,22 @@ mod tests {
     fn content_is_told_from_role_usage_and_end() {
         let mut a = Answer::default();
         let i = chat();
-        assert!(!i.read(br#"{"choices":[{"delta":{"role":"assistant","content":""}}],"usage":null}"#, &mut a));
-        assert!(!i.read(br#"{"choices":[{"delta":{"role":"assistant"}}]}"#, &mut a));
-        assert!(i.read(br#"{"id":"x","choices":[{"index":0,"delta":{"content":"Hi"}}]}"#, &mut a));
-        assert!(i.read(br#"{"choices":[{"delta":{"content":null,"reasoning_content":"hm"}}]}"#, &mut a));
-        assert!(!i.read(br#"{"choices":[{"delta":{"content":null}}],"usage":null}"#, &mut a));
+        assert_eq!(
+            i.read(br#"{"choices":[{"delta":{"role":"assistant","content":""}}],"usage":null}"#, &mut a),
+            Found::Nothing
+        );
+        assert_eq!(i.read(br#"{"choices":[{"delta":{"role":"assistant"}}]}"#, &mut a), Found::Nothing);
+        assert_eq!(i.read(br#"{"id":"x","choices":[{"index":0,"delta":{"content":"Hi"}}]}"#, &mut a), Found::Content);
+        assert_eq!(
+            i.read(br#"{"choices":[{"delta":{"content":null,"reasoning_content":"hm"}}]}"#, &mut a),
+            Found::Reasoning
+        );
+        assert_eq!(i.read(br#"{"choices":[{"delta":{"content":null}}],"usage":null}"#, &mut a), Found::Nothing);
         assert_eq!(a, Answer::default());
         let usage = br#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}}}"#;
-        assert!(!i.read(usage, &mut a));
+        assert_eq!(i.read(usage, &mut a), Found::Nothing);
         assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached, a.ended), (Some(7), Some(2), Some(3), false));
-        assert!(!i.read(b"[DONE]", &mut a));
+        assert_eq!(i.read(b"[DONE]", &mut a), Found::Nothing);
         assert!(a.ended && !a.malformed && a.error.is_none());
     }
 
@@ -284,7 +300,7 @@ mod tests {
         let i = chat();
         for open in ["[", "{\"a\":"] {
             let mut a = Answer::default();
-            assert!(!i.read(open.repeat(200_000).as_bytes(), &mut a));
+            assert_eq!(i.read(open.repeat(200_000).as_bytes(), &mut a), Found::Nothing);
             assert!(a.malformed);
             for times in [MAX_DEPTH + 1, 200_000] {
                 assert!(message_of(open.repeat(times).as_bytes()).len() <= MAX_MESSAGE);
@@ -292,24 +308,24 @@ mod tests {
         }
         let text = format!(r#"{{"choices":[{{"delta":{{"content":"{}\\\" [["}}}}]}}"#, "[{".repeat(2_000));
         let mut a = Answer::default();
-        assert!(i.read(text.as_bytes(), &mut a) && !a.malformed);
+        assert_eq!((i.read(text.as_bytes(), &mut a), a.malformed), (Found::Content, false));
     }
 
     #[test]
     fn pointers_reach_numbers_indices_and_escaped_names() {
         let spec = ResponseSpec {
-            content: vec!["/a~1b/1/~01".into()],
-            tokens_in: Some("/usage/in".into()),
-            tokens_out: Some("/usage/out".into()),
-            tokens_cached: Some("/usage/+1".into()),
-            error: Some("/error".into()),
+            content: "/a~1b/1/~01".into(),
+            tokens_in: "/usage/in".into(),
+            tokens_out: "/usage/out".into(),
+            tokens_cached: "/usage/+1".into(),
+            error: "/error".into(),
             ..ResponseSpec::default()
         };
         let i = Interpreter::new(&spec);
         let mut a = Answer::default();
-        assert!(i.read(br#"{"a/b":[{},{"~1":"x"}],"usage":{"in":7.0,"out":2.5e1,"+1":3}}"#, &mut a));
+        assert_eq!(i.read(br#"{"a/b":[{},{"~1":"x"}],"usage":{"in":7.0,"out":2.5e1,"+1":3}}"#, &mut a), Found::Content);
         assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached), (Some(7), Some(25), Some(3)));
-        assert!(!i.read(br#"{"usage":{"in":null,"out":-1,"+1":0.5}}"#, &mut a));
+        assert_eq!(i.read(br#"{"usage":{"in":null,"out":-1,"+1":0.5}}"#, &mut a), Found::Nothing);
         assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached), (Some(7), Some(25), Some(3)), "what was said stays");
         i.read(br#"{"error":"no room"}"#, &mut a);
         assert_eq!(a.error.as_deref(), Some("no room"));
@@ -317,19 +333,79 @@ mod tests {
 
     #[test]
     fn text_is_read_as_json_only_where_it_says_so() {
-        let spec = ResponseSpec { content: vec!["/c".into()], json: JsonRule::ByType, ..ResponseSpec::default() };
+        let spec = ResponseSpec { content: "/c".into(), json: JsonRule::ByType, ..ResponseSpec::default() };
         let i = Interpreter::new(&spec);
         assert!(
             i.reads_bodies(Content::Json) && !i.reads_bodies(Content::Other) && chat().reads_bodies(Content::Other)
         );
         let mut a = Answer::default();
-        assert!(i.read(b"plain words", &mut a) && i.read(br#" {"c":"x"}"#, &mut a) && !i.read(br#"{"d":"x"}"#, &mut a));
+        for (text, want) in [
+            (&b"plain words"[..], Found::Content),
+            (br#" {"c":"x"}"#, Found::Content),
+            (br#"{"d":"x"}"#, Found::Nothing),
+        ] {
+            assert_eq!(i.read(text, &mut a), want);
+        }
         assert!(!a.malformed);
     }
 
     #[test]
-    fn messages_are_bounded_and_plain() {
-        assert_eq!(message_of(b"{\"detail\":\"no \\u001b[31mmodel\"}"), "no  [31mmodel");
-        assert_eq!(message_of(&[b'x'; 9000]).len(), MAX_MESSAGE);
+    fn a_stream_of_typed_events_is_read_by_conditions() {
+        let i = spec(
+            r#"{"content":[{"at":"/delta","if":{"at":"/type","is":["response.output_text.delta"]}}],
+                "reasoning":[{"at":"/delta","if":{"at":"/type","is":["response.reasoning_text.delta"]}}],
+                "tokens_in":["/response/usage/input_tokens","/usage/input_tokens"],"tokens_out":"/response/usage/output_tokens",
+                "error":["/response/error","/error",{"at":"/message","if":{"at":"/type","is":["error"]}}],
+                "end":{"at":"/type","is":["response.completed","response.incomplete"]}}"#,
+        );
+        let mut a = Answer::default();
+        for (event, want) in [
+            (r#"{"type":"response.created","response":{"id":"r","usage":null,"error":null}}"#, Found::Nothing),
+            (r#"{"type":"response.reasoning_text.delta","delta":"hm"}"#, Found::Reasoning),
+            (r#"{"type":"response.output_text.delta","delta":""}"#, Found::Nothing),
+            (r#"{"delta":"Hi","type":"response.output_text.delta"}"#, Found::Content),
+            (r#"{"type":"response.function_call_arguments.delta","delta":"{}"}"#, Found::Nothing),
+            (r#"{"type":"response.output_text.done","text":"Hi","delta":{"x":[]}}"#, Found::Nothing),
+            (r#"{"type":"response.output_text.delta","message":"no error"}"#, Found::Nothing),
+            ("", Found::Nothing),
+        ] {
+            assert_eq!(i.read(event.as_bytes(), &mut a), want, "{event}");
+            assert_eq!(a, Answer::default(), "{event}");
+        }
+        let last =
+            r#"{"type":"response.completed","response":{"error":null,"usage":{"input_tokens":9,"output_tokens":4}}}"#;
+        assert_eq!(i.read(last.as_bytes(), &mut a), Found::Nothing);
+        assert_eq!((a.tokens_in, a.tokens_out, a.ended, a.error.clone()), (Some(9), Some(4), true, None));
+        i.read(b"[DONE]", &mut a);
+        assert!(!a.malformed, "text after the end is nobody's business");
+        let mut a = Answer::default();
+        i.read(br#"{"type":"error","code":"x","message":"too long"}"#, &mut a);
+        assert_eq!((a.error.as_deref(), a.ended), (Some("too long"), false));
+        let mut a = Answer::default();
+        i.read(b"[DONE]", &mut a);
+        assert!(a.malformed, "before the end it is");
+    }
+
+    #[test]
+    fn the_first_place_that_holds_a_count_or_an_error_counts() {
+        let i = spec(r#"{"tokens_in":["/a","/b"],"error":["/e","/f"]}"#);
+        let mut a = Answer::default();
+        i.read(br#"{"a":1,"b":2,"e":null,"f":"second"}"#, &mut a);
+        assert_eq!((a.tokens_in, a.error.as_deref()), (Some(1), Some("second")));
+        i.read(br#"{"a":null,"b":5,"e":"later"}"#, &mut a);
+        assert_eq!((a.tokens_in, a.error.as_deref()), (Some(5), Some("second")), "the first error is the cause");
+    }
+
+    #[test]
+    fn a_success_may_have_to_say_so() {
+        let i = spec(r#"{"success_if":{"at":"/status","is":["ok"]},"json":"by_type"}"#);
+        assert!(i.reads_bodies(Content::Other));
+        let mut a = Answer::default();
+        for text in [&br#"{"status":"no"}"#[..], b"status: ok", b"{}"] {
+            i.read(text, &mut a);
+            assert!(i.lacks(&a));
+        }
+        assert_eq!(i.read(br#"{"status":"ok"}"#, &mut a), Found::Content);
+        assert!(!i.lacks(&a) && !chat().lacks(&Answer::default()));
     }
 }

@@ -1,8 +1,15 @@
-//! Bytes in, events out: HTTP/1.1 responses, server-sent events, and what an answer says.
+//! Bytes in, events out: HTTP/1.1 responses, heads of HTTP/2, gRPC messages, server-sent events, and what an answer says.
 
 pub mod body;
+pub mod calls;
+pub mod grpc;
 pub mod http1;
+pub mod http2;
 pub mod interpret;
+pub mod kserve;
+pub mod lowat;
+pub mod message;
+pub mod places;
 pub mod request;
 pub mod sse;
 pub mod tls;

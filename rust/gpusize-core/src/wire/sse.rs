@@ -1,4 +1,4 @@
-//! Server-sent events, split incrementally (WHATWG HTML, section 9.2.6). Only the data of each event is handed on.
+//! Server-sent events, split incrementally (WHATWG HTML, section 9.2.6). The data of each event is handed on, and one field that is not the standard's.
 
 /// Longest line or event kept; a longer one is cut off there.
 const MAX_EVENT: usize = 16 << 20;
@@ -11,7 +11,18 @@ pub struct Splitter {
     /// Data lines of the unfinished event.
     data: Vec<u8>,
     has_data: bool,
+    /// Lines of the other field that make no JSON document yet.
+    step: Vec<u8>,
     after_cr: bool,
+}
+
+/// What a splitter hands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// The data of an event.
+    Data(&'a [u8]),
+    /// What came in the other field.
+    Step(&'a [u8]),
 }
 
 impl Splitter {
@@ -20,11 +31,13 @@ impl Splitter {
         self.line.clear();
         self.data.clear();
         self.has_data = false;
+        self.step.clear();
         self.after_cr = false;
     }
 
-    /// Take all of `input`; `event` gets the data of every event that it completes.
-    pub fn feed(&mut self, mut input: &[u8], event: &mut impl FnMut(&[u8])) {
+    /// Take all of `input`; `event` gets the data of every event that it completes, and what comes in the field named
+    /// `other`: each JSON document as soon as its last line has come, or what there is at the event's end.
+    pub fn feed(&mut self, mut input: &[u8], other: Option<&[u8]>, event: &mut impl FnMut(Piece<'_>)) {
         while !input.is_empty() {
             if std::mem::take(&mut self.after_cr) && input[0] == b'\n' {
                 input = &input[1..];
@@ -39,17 +52,17 @@ impl Splitter {
             if self.line.is_empty() {
                 // The common case: a whole line inside one read needs no copy of the line.
                 let rest = &input[end + 1..];
-                let one_event = !self.has_data && rest.first() == Some(&b'\n');
-                if let (true, Some(data)) = (one_event && !self.after_cr, data_of(&input[..end])) {
-                    event(data);
+                let one_event = !self.has_data && self.step.is_empty() && rest.first() == Some(&b'\n');
+                if let (true, Some(data)) = (one_event && !self.after_cr, value_of(&input[..end], b"data")) {
+                    event(Piece::Data(data));
                     input = &rest[1..];
                     continue;
                 }
-                self.take_line(&input[..end], event);
+                self.take_line(&input[..end], other, event);
             } else {
                 self.line.extend_from_slice(&input[..end]);
                 let line = std::mem::take(&mut self.line);
-                self.take_line(&line, event);
+                self.take_line(&line, other, event);
                 self.line = line;
                 self.line.clear();
             }
@@ -57,27 +70,47 @@ impl Splitter {
         }
     }
 
-    fn take_line(&mut self, line: &[u8], event: &mut impl FnMut(&[u8])) {
+    fn take_line(&mut self, line: &[u8], other: Option<&[u8]>, event: &mut impl FnMut(Piece<'_>)) {
         if line.is_empty() {
+            if !self.step.is_empty() {
+                event(Piece::Step(&self.step));
+                self.step.clear();
+            }
             if self.has_data {
-                event(&self.data);
+                event(Piece::Data(&self.data));
                 self.data.clear();
                 self.has_data = false;
             }
-        } else if let Some(data) = data_of(line) {
-            if self.has_data {
-                self.data.push(b'\n');
-            }
+        } else if let Some(data) = value_of(line, b"data") {
+            add_line(&mut self.data, data, self.has_data);
             self.has_data = true;
-            let room = MAX_EVENT.saturating_sub(self.data.len()).min(data.len());
-            self.data.extend_from_slice(&data[..room]);
+        } else if let Some(step) = other.and_then(|name| value_of(line, name)) {
+            let follows = !self.step.is_empty();
+            add_line(&mut self.step, step, follows);
+            if is_document(&self.step) {
+                event(Piece::Step(&self.step));
+                self.step.clear();
+            }
         }
     }
 }
 
-fn data_of(line: &[u8]) -> Option<&[u8]> {
+fn add_line(held: &mut Vec<u8>, line: &[u8], follows: bool) {
+    if follows {
+        held.push(b'\n');
+    }
+    let room = MAX_EVENT.saturating_sub(held.len()).min(line.len());
+    held.extend_from_slice(&line[..room]);
+}
+
+/// Whether these lines are a JSON document and not a part of one.
+fn is_document(text: &[u8]) -> bool {
+    text.trim_ascii_end().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
-    let rest = line.strip_prefix(b"data")?;
+    let rest = line.strip_prefix(name)?;
     match rest.first() {
         None => Some(rest),
         Some(b':') => Some(rest[1..].strip_prefix(b" ").unwrap_or(&rest[1..])),
@@ -93,7 +126,13 @@ mod tests {
         let mut splitter = Splitter::default();
         let mut out = Vec::new();
         for piece in wire.chunks(step) {
-            splitter.feed(piece, &mut |d| out.push(String::from_utf8_lossy(d).into_owned()));
+            splitter.feed(piece, Some(b"step"), &mut |piece| {
+                let (mark, bytes) = match piece {
+                    Piece::Data(d) => ("", d),
+                    Piece::Step(d) => ("step ", d),
+                };
+                out.push(format!("{mark}{}", String::from_utf8_lossy(bytes)));
+            });
         }
         out
     }
@@ -108,6 +147,21 @@ mod tests {
             (b"\xEF\xBB\xBFdata: a\n\ndata\n\ndatax: no\n\n", &["a", ""]),
             (b"data: a\n\n\n\ndata: {\"k\": 1}\n\ndata: unfinished\n", &["a", "{\"k\": 1}"]),
             (b"data:  two spaces\n\n", &[" two spaces"]),
+        ];
+        for (wire, want) in cases {
+            for step in 1..=wire.len() {
+                assert_eq!(split(wire, step), want, "{:?} in steps of {step}", String::from_utf8_lossy(wire));
+            }
+        }
+    }
+    #[test]
+    fn steps_come_line_by_line_or_over_several_lines() {
+        let cases: [(&[u8], &[&str]); 5] = [
+            (b"step: {\"a\":1}\n\ndata: x\n\n", &["step {\"a\":1}", "x"]),
+            (b"step: {\"a\":1}\nstep:{\"b\":2}\ndata: x\n\n", &["step {\"a\":1}", "step {\"b\":2}", "x"]),
+            (b"step: {\"a\":\r\nstep: {}}\r\n\r\ndata: x\r\n\r\n", &["step {\"a\":\n{}}", "x"]),
+            (b"step: {\"a\"\n\ndata: {\"k\":\ndata: 1}\n\n", &["step {\"a\"", "{\"k\":\n1}"]),
+            (b"data: {\"k\":\nstep: {}\ndata: 1}\n\nsteps: {}\n\n", &["step {}", "{\"k\":\n1}"]),
         ];
         for (wire, want) in cases {
             for step in 1..=wire.len() {

@@ -24,8 +24,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Read the authorities and fix the protocol settings.
-    pub fn new(spec: &TlsSpec) -> Result<Self> {
+    /// Read the authorities and fix the protocol settings; `http2`: offer HTTP/2, and nothing else.
+    pub fn new(spec: &TlsSpec, http2: bool) -> Result<Self> {
         let name = ServerName::try_from(spec.server_name.clone()).map_err(|_| {
             Error::target("not a name that a certificate can carry", &spec.server_name, "check the URL")
         })?;
@@ -33,7 +33,7 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|e| Error::environment(e.to_string(), "TLS", "report this as a defect"))?;
-        let config = if spec.insecure {
+        let mut config = if spec.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAll(provider))).with_no_client_auth()
         } else {
             let named = spec.ca_file.as_deref().map(read_certificates).transpose()?;
@@ -44,6 +44,9 @@ impl Tls {
             let verifier = NamedOrTrusted { inner, named: named.unwrap_or_default() };
             builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
         };
+        if http2 {
+            config.alpn_protocols = vec![b"h2".to_vec()];
+        }
         Ok(Self { config: Arc::new(config), name })
     }
 }

@@ -1,0 +1,62 @@
+//! Why an exchange failed, and waits that end when their slot is told to give up.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use super::slot::{Abort, CANCELLED, Slot};
+use crate::outcome::Outcome;
+use crate::wire::WireError;
+
+/// Why an exchange failed.
+#[derive(Debug)]
+pub struct Failure {
+    pub outcome: Outcome,
+    pub message: String,
+    /// The server said that it did nothing about the request: it may be asked again.
+    pub refused: bool,
+    /// The connection may carry other requests.
+    pub keeps_connection: bool,
+}
+
+impl Failure {
+    pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { outcome, message: message.into(), refused: false, keeps_connection: false }
+    }
+
+    pub fn given_up(abort: Abort, late: &dyn Fn() -> String) -> Self {
+        match abort {
+            Abort::Timeout => Self::new(Outcome::Timeout, late()),
+            Abort::Cancelled => Self::new(Outcome::Cancelled, CANCELLED),
+        }
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(e: WireError) -> Self {
+        let outcome = if matches!(e, WireError::Truncated(_)) { Outcome::Truncated } else { Outcome::ProtocolError };
+        Self::new(outcome, e.to_string())
+    }
+}
+
+/// A message that cannot be read.
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::new(Outcome::ProtocolError, message)
+    }
+}
+
+/// Await, unless the slot is told to give up.
+pub async fn guard<F: Future>(slot: &Slot, future: F) -> Result<F::Output, Abort> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match slot.abort.get() {
+        Some(abort) => Poll::Ready(Err(abort)),
+        None => future.as_mut().poll(cx).map(Ok),
+    })
+    .await
+}
+
+/// Text that a peer may have written: bounded, and without control characters.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect()
+}

@@ -1,0 +1,204 @@
+//! One exchange over a connection of HTTP/1.1: write the request, read and stamp its answer.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use tokio::io::ReadBuf;
+
+use super::answer::Reader;
+use super::failure::{Failure, guard};
+use super::level::Live;
+use super::slot::{Abort, Slot};
+use super::stream::Stream;
+use super::unsent::Unsent;
+use super::worker::Worker;
+use crate::clock::now_ns;
+use crate::outcome::Outcome;
+use crate::record::Row;
+use crate::wire::WireError;
+use crate::wire::http1::Response;
+use crate::wire::request::Message;
+
+/// Room for one read; larger answers take several.
+const READ_BYTES: usize = 16_384;
+/// Room for one read of an answer whose length nobody announced.
+const FULL_READ_BYTES: usize = 256 << 10;
+/// Room for one read of an answer that is known to be large.
+const LARGE_READ_BYTES: usize = 1 << 20;
+/// An answer of which this much is still to come is large.
+const LARGE: u64 = 128 << 10;
+
+/// What a slot keeps for its exchanges.
+#[derive(Debug)]
+pub struct Exchange {
+    buffer: Vec<u8>,
+    response: Response,
+}
+
+impl Exchange {
+    pub fn new(worker: &Worker) -> Self {
+        let target = &worker.context.target;
+        Self {
+            buffer: vec![0; READ_BYTES],
+            response: Response::new(target.method == "HEAD", target.max_header_bytes, target.max_body_bytes),
+        }
+    }
+
+    /// Send `message` and read the answer; `reusable` says afterwards whether the stream may carry another request.
+    #[allow(clippy::too_many_arguments)] // the parts of a line, borrowed apart, and what the stamps need
+    pub async fn run(
+        &mut self,
+        stream: &mut Stream,
+        reusable: &mut bool,
+        message: Message<'_>,
+        slot: &Slot,
+        reader: &mut Reader,
+        worker: &Worker,
+        live: &RefCell<Live>,
+        row: &mut Row,
+    ) -> Result<(), Failure> {
+        let Self { buffer, response } = self;
+        response.reset();
+        row.bytes_out = message.len() as u64;
+        // Nearly every request fits the socket's buffer: the slow path is for the others.
+        let mut unsent = Unsent::begin(stream, message);
+        let read = if unsent.flushes {
+            let read =
+                read_response::<true>(stream, reusable, slot, buffer, response, reader, worker, live, row, &mut unsent)
+                    .await;
+            let left = unsent.left();
+            row.bytes_out -= left as u64;
+            *reusable &= left == 0 && unsent.error.is_none();
+            read
+        } else {
+            read_response::<false>(stream, reusable, slot, buffer, response, reader, worker, live, row, &mut unsent)
+                .await
+        };
+        // A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
+        match (read, unsent.error) {
+            (Ok(()), _) => Ok(()),
+            (Err(Broken::Aborted(a)), _) => Err(Failure::given_up(a, &|| worker.context.late())),
+            (Err(_), Some(e)) => {
+                Err(Failure::new(Outcome::Truncated, format!("the connection broke while sending: {e}")))
+            }
+            (Err(Broken::Io(e)), None) => Err(Failure::new(Outcome::Truncated, format!("the connection broke: {e}"))),
+            (Err(Broken::Wire(e)), None) => Err(e.into()),
+        }
+    }
+}
+
+/// Why reading stopped.
+enum Broken {
+    Aborted(Abort),
+    Io(io::Error),
+    Wire(WireError),
+}
+
+#[allow(clippy::too_many_arguments)] // as above
+async fn read_response<const SENDS: bool>(
+    stream: &mut Stream,
+    reusable: &mut bool,
+    slot: &Slot,
+    buffer: &mut Vec<u8>,
+    response: &mut Response,
+    reader: &mut Reader,
+    worker: &Worker,
+    live: &RefCell<Live>,
+    row: &mut Row,
+    unsent: &mut Unsent<'_>,
+) -> Result<(), Broken> {
+    let reading = &worker.context.reading;
+    let mut filled = 0;
+    let mut low_water = 1;
+    loop {
+        let room = &mut buffer[filled..];
+        let n = if SENDS {
+            guard(slot, send_and_read(stream, unsent, room)).await
+        } else {
+            guard(slot, read(stream, room)).await
+        };
+        let n = n.map_err(Broken::Aborted)?;
+        let n = n.map_err(Broken::Io)?;
+        let now = now_ns();
+        row.end_ns = now;
+        if n == 0 {
+            response.eof().map_err(Broken::Wire)?;
+            return Ok(());
+        }
+        if row.bytes_in == 0 {
+            row.first_byte_ns = now;
+        }
+        row.bytes_in += n as u64;
+        filled += n;
+        let mut at = 0;
+        while at < filled && !response.done() {
+            let taken = response
+                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, reading, live, row))
+                .map_err(Broken::Wire)?;
+            if taken == 0 {
+                break;
+            }
+            at += taken;
+            if !reader.has_begun()
+                && let Some(head) = response.head()
+            {
+                row.status = head.status;
+                *reusable = head.keep_alive;
+                reader.begin(reading, head);
+            }
+        }
+        if response.done() {
+            // Bytes after the answer were not asked for: nothing that follows on this connection can be trusted.
+            *reusable &= at == filled;
+            wake_at(stream, 1, &mut low_water);
+            return Ok(());
+        }
+        let was_full = filled == buffer.len();
+        buffer.copy_within(at..filled, 0);
+        filled -= at;
+        expect(stream, buffer, response.length_left(), &mut low_water);
+        if was_full && (filled > 0 || buffer.len() < FULL_READ_BYTES) {
+            buffer.resize(buffer.len() * 2, 0);
+        }
+    }
+}
+
+/// A known length is still to come: read it in few large pieces. The last piece has no more than what is left, so that
+/// the reader wakes as its last byte arrives.
+fn expect(stream: &Stream, buffer: &mut Vec<u8>, left: u64, low_water: &mut usize) {
+    if left >= LARGE && buffer.len() < LARGE_READ_BYTES {
+        buffer.resize(LARGE_READ_BYTES, 0);
+    }
+    if left >= LARGE || *low_water > 1 {
+        wake_at(stream, usize::try_from(left).unwrap_or(usize::MAX).clamp(1, buffer.len()), low_water);
+    }
+}
+
+fn wake_at(stream: &Stream, bytes: usize, low_water: &mut usize) {
+    if *low_water != bytes {
+        *low_water = bytes;
+        stream.set_low_water(bytes);
+    }
+}
+
+async fn send_and_read(stream: &mut Stream, unsent: &mut Unsent<'_>, room: &mut [u8]) -> io::Result<usize> {
+    let mut buf = ReadBuf::new(room);
+    poll_fn(|cx| {
+        // A write that fails is remembered; what the server has said by then may still be read.
+        if let Poll::Ready(Err(e)) = unsent.poll_send(stream, cx) {
+            unsent.error = Some(e);
+            unsent.flushes = false;
+        }
+        stream.poll_read(cx, &mut buf)
+    })
+    .await?;
+    Ok(buf.filled().len())
+}
+
+async fn read(stream: &mut Stream, room: &mut [u8]) -> io::Result<usize> {
+    let mut buf = ReadBuf::new(room);
+    poll_fn(|cx| stream.poll_read(cx, &mut buf)).await?;
+    Ok(buf.filled().len())
+}

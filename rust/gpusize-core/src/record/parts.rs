@@ -1,0 +1,138 @@
+//! Parquet parts: a file at a time, closed by size or age, so that a crash loses little.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, Encoding};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+
+use super::schema::VERSION;
+
+/// A part is closed after this many rows or this long, whichever comes first: a crash loses no more.
+const PART_ROWS: usize = 1 << 18;
+/// See `PART_ROWS`.
+pub const PART_AGE: Duration = Duration::from_secs(5);
+
+/// The parts of one table.
+#[derive(Debug)]
+pub struct Parts {
+    dir: PathBuf,
+    open: Option<Part>,
+    closed: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Part {
+    writer: ArrowWriter<File>,
+    schema: SchemaRef,
+    unfinished: PathBuf,
+    path: PathBuf,
+    rows: usize,
+    since: Instant,
+}
+
+impl Parts {
+    /// Parts in `dir`.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, open: None, closed: Vec::new() }
+    }
+
+    /// Whether the open part has these columns.
+    pub fn has(&self, schema: &SchemaRef) -> bool {
+        self.open.as_ref().is_some_and(|p| p.schema == *schema)
+    }
+
+    /// Time until the open part is due.
+    pub fn time_left(&self) -> Duration {
+        self.open.as_ref().map_or(PART_AGE, |p| PART_AGE.saturating_sub(p.since.elapsed()))
+    }
+
+    /// Append to the open part, or to a new one where there is none with these columns.
+    pub fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        if !self.has(batch.schema_ref()) {
+            self.close()?;
+        }
+        let part = match &mut self.open {
+            Some(part) => part,
+            None => self.open.insert(open(&self.dir, self.closed.len(), batch.schema())?),
+        };
+        part.rows += batch.num_rows();
+        part.writer.write(batch).map_err(io_error)
+    }
+
+    /// Close the open part if it is large or old enough.
+    pub fn close_if_due(&mut self) -> io::Result<()> {
+        if self.open.as_ref().is_some_and(|p| p.rows >= PART_ROWS || p.since.elapsed() >= PART_AGE) {
+            return self.close();
+        }
+        Ok(())
+    }
+
+    /// Close the open part.
+    pub fn close(&mut self) -> io::Result<()> {
+        let Some(part) = self.open.take() else { return Ok(()) };
+        let done = part.writer.close().map_err(io_error).and_then(|_| std::fs::rename(&part.unfinished, &part.path));
+        if done.is_err() {
+            let _ = std::fs::remove_file(&part.unfinished);
+        }
+        done?;
+        self.closed.push(part.path);
+        Ok(())
+    }
+
+    /// Drop the open part and its file.
+    pub fn give_up(&mut self) {
+        if let Some(part) = self.open.take() {
+            let _ = std::fs::remove_file(part.unfinished);
+        }
+    }
+
+    /// The closed parts, in order.
+    pub fn closed(self) -> Vec<PathBuf> {
+        self.closed
+    }
+}
+
+fn open(dir: &std::path::Path, number: usize, schema: SchemaRef) -> io::Result<Part> {
+    if number == 0 && dir.ends_with("spans") {
+        std::fs::create_dir_all(dir)?;
+    }
+    let path = dir.join(format!("part-{number:05}.parquet"));
+    let unfinished = path.with_extension("unfinished");
+    let file = File::create(&unfinished)?;
+    let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties())).map_err(io_error)?;
+    Ok(Part { writer, schema, unfinished, path, rows: 0, since: Instant::now() })
+}
+
+/// Nearly every column is whole numbers, and deltas fold both a constant and a time that creeps on. Dictionaries,
+/// statistics and a compressor would each cost more than all the rest of a record (measured by instructions per row).
+fn properties() -> WriterProperties {
+    let version = KeyValue::new("gpusize.schema".to_owned(), VERSION.to_string());
+    WriterProperties::builder()
+        .set_encoding(Encoding::DELTA_BINARY_PACKED)
+        .set_column_encoding(ColumnPath::from("name"), Encoding::DELTA_BYTE_ARRAY)
+        .set_column_encoding(ColumnPath::from("kind"), Encoding::DELTA_BYTE_ARRAY)
+        .set_compression(Compression::UNCOMPRESSED)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true)
+        .set_key_value_metadata(Some(vec![version]))
+        .build()
+}
+
+fn io_error(e: parquet::errors::ParquetError) -> io::Error {
+    match e {
+        parquet::errors::ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(e) => *e,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}

@@ -1,0 +1,73 @@
+//! Several kinds of request in one load.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Segment, TargetSpec};
+use crate::error::{Error, Result};
+
+/// Which rows are sent as which request, and the conversations that they belong to.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mix {
+    /// The kinds of request.
+    pub requests: Vec<RequestSpec>,
+    /// Kind of each dataset row.
+    pub of_row: Vec<u32>,
+    /// Conversation of each row.
+    #[serde(default)]
+    pub sessions: Option<Vec<u64>>,
+    /// Turn of each row within its conversation.
+    #[serde(default)]
+    pub turns: Option<Vec<u16>>,
+}
+
+/// One kind of request.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestSpec {
+    /// Path and query instead of the target's.
+    pub path: String,
+    /// Body instead of the session's.
+    pub segments: Vec<Segment>,
+    /// Headers besides the target's.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    /// Index of the model, written into the records.
+    #[serde(default)]
+    pub model: u16,
+}
+
+impl Mix {
+    /// Refuse what does not fit a dataset of `rows` rows.
+    pub fn check(&self, rows: usize) -> Result<()> {
+        let bad = |what: String, place: &str, todo: &str| Err(Error::usage(what, place, todo));
+        let lists = [
+            ("mix.of_row", Some(self.of_row.len())),
+            ("mix.sessions", self.sessions.as_ref().map(Vec::len)),
+            ("mix.turns", self.turns.as_ref().map(Vec::len)),
+        ];
+        for (place, length) in lists {
+            if let Some(n) = length.filter(|n| *n != rows) {
+                return bad(format!("{n} entries for {rows} rows"), place, "give one for each row of the dataset");
+            }
+        }
+        if let Some(kind) = self.of_row.iter().find(|k| **k as usize >= self.requests.len()) {
+            return bad(format!("there is no request {kind}"), "mix.of_row", "give numbers of mix.requests");
+        }
+        if self.sessions.as_ref().is_some_and(|s| s.contains(&u64::MAX)) {
+            return bad("a session of 2^64 - 1".to_owned(), "mix.sessions", "give numbers below it");
+        }
+        if self.turns.as_ref().is_some_and(|t| t.contains(&u16::MAX)) {
+            return bad("a turn of 65535".to_owned(), "mix.turns", "give numbers below it");
+        }
+        Ok(())
+    }
+
+    /// The target as one kind of request sees it.
+    pub fn target_of(request: &RequestSpec, target: &TargetSpec) -> TargetSpec {
+        let mut own = target.clone();
+        own.path.clone_from(&request.path);
+        own.headers.extend(request.headers.iter().cloned());
+        own
+    }
+}

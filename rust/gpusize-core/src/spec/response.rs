@@ -1,0 +1,226 @@
+//! How an answer is read, as data.
+
+use serde::{Deserialize, Serialize};
+
+/// How an answer is cut into events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Framing {
+    /// By the response's content type.
+    #[default]
+    Auto,
+    /// The body is one document.
+    Whole,
+    /// Server-sent events.
+    Sse,
+    /// One JSON document a line.
+    Ndjson,
+    /// One `ModelInferResponse` per gRPC message.
+    Kserve,
+    /// One `ModelStreamInferResponse` per gRPC message.
+    KserveStream,
+}
+
+/// Which bodies are read as JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JsonRule {
+    /// All: a body that is not JSON breaks the protocol.
+    #[default]
+    Always,
+    /// Those whose content type says so; text in an event stream is content.
+    ByType,
+}
+
+/// A plain value that a condition compares with.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Literal {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number.
+    Number(f64),
+    /// A text.
+    Text(String),
+}
+
+/// Whether a document has, at one pointer, a certain value.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    /// JSON pointer.
+    pub at: String,
+    /// Any of these; none: anything present but null and false.
+    #[serde(default)]
+    pub is: Option<Vec<Literal>>,
+}
+
+/// Where in a document something stands.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Place {
+    /// At this pointer.
+    Always(String),
+    /// At this pointer of those documents that satisfy a condition.
+    When(ConditionalPlace),
+}
+
+/// A place in some documents only.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConditionalPlace {
+    /// JSON pointer.
+    pub at: String,
+    /// Which documents.
+    #[serde(rename = "if")]
+    pub when: Condition,
+}
+
+/// Any number of places; in JSON null, one place, or a list.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(from = "Option<OneOrMany>", into = "Vec<Place>")]
+pub struct Places(pub Vec<Place>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(Place),
+    Many(Vec<Place>),
+}
+
+impl From<Option<OneOrMany>> for Places {
+    fn from(given: Option<OneOrMany>) -> Self {
+        Self(match given {
+            None => Vec::new(),
+            Some(OneOrMany::One(place)) => vec![place],
+            Some(OneOrMany::Many(places)) => places,
+        })
+    }
+}
+
+impl From<Places> for Vec<Place> {
+    fn from(places: Places) -> Self {
+        places.0
+    }
+}
+
+impl From<&str> for Places {
+    fn from(pointer: &str) -> Self {
+        Self(vec![Place::Always(pointer.to_owned())])
+    }
+}
+
+/// What ends a stream.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum End {
+    /// An event with exactly this text.
+    Text(String),
+    /// An event that satisfies this.
+    Event(Condition),
+}
+
+/// How the intermediate steps that a server reports become calls inside a request.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallsSpec {
+    /// Field of the event stream that carries steps; `data`: they come among the other events.
+    pub field: String,
+    /// Where a step says what it is.
+    pub kind: String,
+    /// What the start of a call says there.
+    pub start: String,
+    /// What its end says there.
+    pub end: String,
+    /// What start and end of one call have in common.
+    pub id: String,
+    /// Who or what was called.
+    pub name: String,
+    /// When, in seconds since 1970 on the server's clock.
+    pub time_s: String,
+    /// Prompt tokens of the call.
+    #[serde(default)]
+    pub tokens_in: Option<String>,
+    /// Generated tokens of the call.
+    #[serde(default)]
+    pub tokens_out: Option<String>,
+}
+
+/// How to read an answer, as data. Pointers are JSON pointers (RFC 6901).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResponseSpec {
+    /// How the body is cut into events.
+    pub framing: Framing,
+    /// A non-empty string at any of these is content.
+    pub content: Places,
+    /// A non-empty string at any of these is reasoning, which is content too.
+    pub reasoning: Places,
+    /// Where the server reports prompt tokens; the first place that holds a count.
+    pub tokens_in: Places,
+    /// Where the server reports generated tokens.
+    pub tokens_out: Places,
+    /// Where the server reports prompt tokens served from its cache.
+    pub tokens_cached: Places,
+    /// Where the server reports reasoning tokens.
+    pub tokens_reasoning: Places,
+    /// Present and not null at any of these: the answer is an error whatever its status.
+    pub error: Places,
+    /// What ends a stream; a stream without it is truncated.
+    pub end: Option<End>,
+    /// Inclusive range of statuses that are a success.
+    pub success: (u16, u16),
+    /// What a successful answer, or some event of it, has to say.
+    pub success_if: Option<Condition>,
+    /// Which bodies are read as JSON.
+    pub json: JsonRule,
+    /// Intermediate steps.
+    pub calls: Option<CallsSpec>,
+}
+
+impl Default for ResponseSpec {
+    fn default() -> Self {
+        Self {
+            framing: Framing::Auto,
+            content: Places::default(),
+            reasoning: Places::default(),
+            tokens_in: Places::default(),
+            tokens_out: Places::default(),
+            tokens_cached: Places::default(),
+            tokens_reasoning: Places::default(),
+            error: Places::default(),
+            end: None,
+            success: (200, 299),
+            success_if: None,
+            json: JsonRule::Always,
+            calls: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_nothing_one_or_several() {
+        let spec: ResponseSpec = serde_json::from_str(
+            r#"{"content":[{"at":"/delta","if":{"at":"/type","is":["a",1,true]}}],"tokens_in":"/n","tokens_out":["/a","/b"],
+                "error":null,"end":{"at":"/type","is":["done"]},"success_if":{"at":"/ok"},"framing":"kserve_stream"}"#,
+        )
+        .unwrap();
+        assert_eq!(spec.tokens_in, "/n".into());
+        assert_eq!((spec.tokens_out.0.len(), spec.error.0.len()), (2, 0));
+        let Place::When(place) = &spec.content.0[0] else { panic!("{:?}", spec.content) };
+        let is = [Literal::Text("a".into()), Literal::Number(1.0), Literal::Bool(true)];
+        assert_eq!(place.when.is.as_deref(), Some(&is[..]));
+        assert!(matches!(spec.end, Some(End::Event(_))));
+        assert_eq!(spec.framing, Framing::KserveStream);
+        let again: ResponseSpec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
+        assert_eq!((again.content, again.success_if), (spec.content, spec.success_if));
+        for wrong in [r#"{"content":[{"at":"/x","when":1}]}"#, r#"{"end":{"is":["x"]}}"#, r#"{"calls":{"field":"x"}}"#]
+        {
+            assert!(serde_json::from_str::<ResponseSpec>(wrong).is_err(), "{wrong}");
+        }
+    }
+}
