@@ -26,8 +26,11 @@ impl Balancer {
     /// The address of request `seq`.
     pub fn turn(&self, seq: u64) -> Turn<'_> {
         let count = self.under_way.len();
+        if count == 1 {
+            return Turn { endpoint: 0, under_way: None };
+        }
         let next = (seq % count as u64) as usize;
-        if count == 1 || self.rule == Balance::RoundRobin {
+        if self.rule == Balance::RoundRobin {
             return Turn { endpoint: next, under_way: None };
         }
         // Two threads may choose at the same instant: a count that is one off does not matter.

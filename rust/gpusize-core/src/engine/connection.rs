@@ -117,6 +117,18 @@ impl Line {
         slot.abort.set(None);
     }
 
+    /// Answer what a server asks on a connection that nobody else looks at, while there is no request.
+    pub fn attend(&mut self) {
+        for place in &mut self.places {
+            if let Some(Conn { carrier: Carrier::Http2(channel), .. }) = &mut place.conn
+                && channel.is_own()
+                && channel.is_stale()
+            {
+                place.conn = None;
+            }
+        }
+    }
+
     /// One request from connect to last byte; fills `row` and returns the message of a failure.
     pub async fn exchange(
         &mut self,
@@ -201,29 +213,15 @@ impl Line {
         if conn.is_none() {
             self.connect(endpoint, worker, slot, level.share(), row).await?;
         }
-        match self.places[endpoint].conn {
-            Some(Conn { carrier: Carrier::Http1(_), .. }) => self.over_http1(endpoint, worker, slot, level, row).await,
-            _ => self.over_http2(endpoint, worker, slot, level, row).await,
-        }
-    }
-
-    async fn over_http1(
-        &mut self,
-        endpoint: usize,
-        worker: &Worker,
-        slot: &Slot,
-        level: &WorkerLevel,
-        row: &mut Row,
-    ) -> Result<(), Failure> {
-        let Self { places, request, http1, reader, .. } = self;
-        let Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. }) = &mut places[endpoint].conn else {
-            return Err(no_connection());
+        let Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. }) = &mut self.places[endpoint].conn
+        else {
+            return self.over_http2(endpoint, worker, slot, level, row).await;
         };
         let seed = level.shared.plan.seed;
-        let bytes = worker.context.requests.bytes(endpoint, row.row as usize, row.seq, seed, request);
+        let bytes = worker.context.requests.bytes(endpoint, row.row as usize, row.seq, seed, &mut self.request);
         stamp_sent(worker, slot, row, *number);
         bump(&level.share().sent, u64::from(row.attempt == 0));
-        http1.run(stream, reusable, bytes, slot, reader, worker, &level.live, row).await
+        self.http1.run(stream, reusable, bytes, slot, &mut self.reader, worker, &level.live, row).await
     }
 
     async fn over_http2(

@@ -114,7 +114,15 @@ impl Slot {
     pub async fn run(self: Rc<Self>, worker: Rc<Worker>) {
         let note = worker.death_note();
         let mut line = Line::new(&worker);
-        while let Some(work) = poll_fn(|cx| self.poll_work(&worker, cx)).await {
+        loop {
+            let next = poll_fn(|cx| {
+                let work = self.poll_work(&worker, cx);
+                if work.is_pending() {
+                    line.attend();
+                }
+                work
+            });
+            let Some(work) = next.await else { break };
             match work {
                 Work::Connect(level) => {
                     if worker.wants_connection(&level) {
