@@ -1,6 +1,10 @@
 //! A slot's connections, one for each address that it has used, and what all transports share: opening them, asking once
 //! more where nothing was lost, saying how an exchange ended.
 
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
 use super::answer::{self, Reader};
 use super::download::Download;
 use super::failure::{Failure, guard};
@@ -137,13 +141,30 @@ impl Line {
         level: &WorkerLevel,
         row: &mut Row,
     ) -> Option<String> {
-        let turn = worker.context.balancer.turn(row.seq);
-        row.target = turn.endpoint as u16;
+        let endpoint = worker.context.balancer.choose(row.seq);
+        row.target = endpoint as u16;
         let result = loop {
-            match self.attempt(turn.endpoint, worker, slot, level, row).await {
+            self.reader.reset();
+            let opened = if self.lacks_connection(endpoint, row) {
+                apart(self.connect(endpoint, worker, slot, level.share(), row)).await
+            } else {
+                Ok(())
+            };
+            let result = match (opened, &mut self.places[endpoint].conn) {
+                (Err(failure), _) => Err(failure),
+                (Ok(()), Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. })) => {
+                    let (requests, seed) = (&worker.context.requests, level.shared.plan.seed);
+                    let bytes = requests.bytes(endpoint, row.row as usize, row.seq, seed, &mut self.request);
+                    stamp_sent(worker, slot, row, *number);
+                    bump(&level.share().sent, u64::from(row.attempt == 0));
+                    self.http1.run(stream, reusable, bytes, slot, &mut self.reader, worker, &level.live, row).await
+                }
+                (Ok(()), _) => apart(self.over_http2(endpoint, worker, slot, level, row)).await,
+            };
+            match result {
                 Err(f) if row.attempt == 0 && self.may_ask_again(&f, row) => {
                     if !f.keeps_connection {
-                        self.places[turn.endpoint].hang_up();
+                        self.places[endpoint].hang_up();
                     }
                     row.attempt = 1;
                     row.bytes_out = 0;
@@ -151,7 +172,8 @@ impl Line {
                 other => break other,
             }
         };
-        let place = &mut self.places[turn.endpoint];
+        worker.context.balancer.done(endpoint);
+        let place = &mut self.places[endpoint];
         match result {
             Ok(()) => {
                 if let Some(conn) = &mut place.conn {
@@ -196,32 +218,14 @@ impl Line {
         failure.refused || crossed
     }
 
-    async fn attempt(
-        &mut self,
-        endpoint: usize,
-        worker: &Worker,
-        slot: &Slot,
-        level: &WorkerLevel,
-        row: &mut Row,
-    ) -> Result<(), Failure> {
-        self.reader.reset();
+    /// Whether a connection has to be opened first; one that cannot carry the request is given up.
+    fn lacks_connection(&mut self, endpoint: usize, row: &Row) -> bool {
         let conn = &mut self.places[endpoint].conn;
-        let idle_since = |c: &Conn| row.fired_ns - c.last_end_ns > IDLE_NS;
-        if conn.as_mut().is_some_and(|c| c.is_spent() || idle_since(c) && c.is_stale()) {
+        let idle = |c: &Conn| row.fired_ns - c.last_end_ns > IDLE_NS;
+        if conn.as_mut().is_some_and(|c| c.is_spent() || idle(c) && c.is_stale()) {
             *conn = None;
         }
-        if conn.is_none() {
-            self.connect(endpoint, worker, slot, level.share(), row).await?;
-        }
-        let Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. }) = &mut self.places[endpoint].conn
-        else {
-            return self.over_http2(endpoint, worker, slot, level, row).await;
-        };
-        let seed = level.shared.plan.seed;
-        let bytes = worker.context.requests.bytes(endpoint, row.row as usize, row.seq, seed, &mut self.request);
-        stamp_sent(worker, slot, row, *number);
-        bump(&level.share().sent, u64::from(row.attempt == 0));
-        self.http1.run(stream, reusable, bytes, slot, &mut self.reader, worker, &level.live, row).await
+        conn.is_none()
     }
 
     async fn over_http2(
@@ -289,6 +293,16 @@ impl Line {
         place.conn = Some(Conn { carrier, number, used: false, reusable: true, last_end_ns: 0 });
         Ok(())
     }
+}
+
+/// Keep a future's code out of the function that awaits it: the path of a request over HTTP/1.1 is paid for in instructions.
+async fn apart<F: Future>(future: F) -> F::Output {
+    #[inline(never)]
+    fn poll<F: Future>(future: Pin<&mut F>, cx: &mut std::task::Context<'_>) -> Poll<F::Output> {
+        future.poll(cx)
+    }
+    let mut future = pin!(future);
+    poll_fn(|cx| poll(future.as_mut(), cx)).await
 }
 
 /// A request goes out now.
