@@ -1,6 +1,10 @@
 //! A slot's connections, one for each address that it has used, and what all transports share: opening them, asking once
 //! more where nothing was lost, saying how an exchange ended.
 
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
 use super::answer::{self, Reader};
 use super::download::Download;
 use super::failure::{Failure, guard};
@@ -117,6 +121,18 @@ impl Line {
         slot.abort.set(None);
     }
 
+    /// Answer what a server asks on a connection that nobody else looks at, while there is no request.
+    pub fn attend(&mut self) {
+        for place in &mut self.places {
+            if let Some(Conn { carrier: Carrier::Http2(channel), .. }) = &mut place.conn
+                && channel.is_own()
+                && channel.is_stale()
+            {
+                place.conn = None;
+            }
+        }
+    }
+
     /// One request from connect to last byte; fills `row` and returns the message of a failure.
     pub async fn exchange(
         &mut self,
@@ -125,13 +141,30 @@ impl Line {
         level: &WorkerLevel,
         row: &mut Row,
     ) -> Option<String> {
-        let turn = worker.context.balancer.turn(row.seq);
-        row.target = turn.endpoint as u16;
+        let endpoint = worker.context.balancer.choose(row.seq);
+        row.target = endpoint as u16;
         let result = loop {
-            match self.attempt(turn.endpoint, worker, slot, level, row).await {
+            self.reader.reset();
+            let opened = if self.lacks_connection(endpoint, row) {
+                apart(self.connect(endpoint, worker, slot, level.share(), row)).await
+            } else {
+                Ok(())
+            };
+            let result = match (opened, &mut self.places[endpoint].conn) {
+                (Err(failure), _) => Err(failure),
+                (Ok(()), Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. })) => {
+                    let (requests, seed) = (&worker.context.requests, level.shared.plan.seed);
+                    let message = requests.message(endpoint, row.row as usize, row.seq, seed, &mut self.request);
+                    stamp_sent(worker, slot, row, *number);
+                    bump(&level.share().sent, u64::from(row.attempt == 0));
+                    self.http1.run(stream, reusable, message, slot, &mut self.reader, worker, &level.live, row).await
+                }
+                (Ok(()), _) => apart(self.over_http2(endpoint, worker, slot, level, row)).await,
+            };
+            match result {
                 Err(f) if row.attempt == 0 && self.may_ask_again(&f, row) => {
                     if !f.keeps_connection {
-                        self.places[turn.endpoint].hang_up();
+                        self.places[endpoint].hang_up();
                     }
                     row.attempt = 1;
                     row.bytes_out = 0;
@@ -139,7 +172,8 @@ impl Line {
                 other => break other,
             }
         };
-        let place = &mut self.places[turn.endpoint];
+        worker.context.balancer.done(endpoint);
+        let place = &mut self.places[endpoint];
         match result {
             Ok(()) => {
                 if let Some(conn) = &mut place.conn {
@@ -187,46 +221,14 @@ impl Line {
         failure.refused || crossed
     }
 
-    async fn attempt(
-        &mut self,
-        endpoint: usize,
-        worker: &Worker,
-        slot: &Slot,
-        level: &WorkerLevel,
-        row: &mut Row,
-    ) -> Result<(), Failure> {
-        self.reader.reset();
+    /// Whether a connection has to be opened first; one that cannot carry the request is given up.
+    fn lacks_connection(&mut self, endpoint: usize, row: &Row) -> bool {
         let conn = &mut self.places[endpoint].conn;
-        let idle_since = |c: &Conn| row.fired_ns - c.last_end_ns > IDLE_NS;
-        if conn.as_mut().is_some_and(|c| c.is_spent() || idle_since(c) && c.is_stale()) {
+        let idle = |c: &Conn| row.fired_ns - c.last_end_ns > IDLE_NS;
+        if conn.as_mut().is_some_and(|c| c.is_spent() || idle(c) && c.is_stale()) {
             *conn = None;
         }
-        if conn.is_none() {
-            self.connect(endpoint, worker, slot, level.share(), row).await?;
-        }
-        match self.places[endpoint].conn {
-            Some(Conn { carrier: Carrier::Http1(_), .. }) => self.over_http1(endpoint, worker, slot, level, row).await,
-            _ => self.over_http2(endpoint, worker, slot, level, row).await,
-        }
-    }
-
-    async fn over_http1(
-        &mut self,
-        endpoint: usize,
-        worker: &Worker,
-        slot: &Slot,
-        level: &WorkerLevel,
-        row: &mut Row,
-    ) -> Result<(), Failure> {
-        let Self { places, request, http1, reader, .. } = self;
-        let Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. }) = &mut places[endpoint].conn else {
-            return Err(no_connection());
-        };
-        let seed = level.shared.plan.seed;
-        let message = worker.context.requests.message(endpoint, row.row as usize, row.seq, seed, request);
-        stamp_sent(worker, slot, row, *number);
-        bump(&level.share().sent, u64::from(row.attempt == 0));
-        http1.run(stream, reusable, message, slot, reader, worker, &level.live, row).await
+        conn.is_none()
     }
 
     async fn over_http2(
@@ -295,6 +297,16 @@ impl Line {
         place.conn = Some(Conn { carrier, number, used: false, reusable: true, last_end_ns: 0 });
         Ok(())
     }
+}
+
+/// Keep a future's code out of the function that awaits it: the path of a request over HTTP/1.1 is paid for in instructions.
+async fn apart<F: Future>(future: F) -> F::Output {
+    #[inline(never)]
+    fn poll<F: Future>(future: Pin<&mut F>, cx: &mut std::task::Context<'_>) -> Poll<F::Output> {
+        future.poll(cx)
+    }
+    let mut future = pin!(future);
+    poll_fn(|cx| poll(future.as_mut(), cx)).await
 }
 
 /// A request goes out now.

@@ -41,6 +41,8 @@ pub struct Rules {
     pub goaway_after: Option<usize>,
     /// Break a connection off after this many of its requests.
     pub cut_after: Option<usize>,
+    /// Ping once each connection has answered its first request, and say here that it was answered.
+    pub ping: Option<std::sync::mpsc::Sender<()>>,
 }
 
 pub struct Server {
@@ -92,14 +94,22 @@ async fn speak<T: AsyncRead + AsyncWrite + Unpin>(io: T, rules: &Rules, answer: 
     }
     let Ok(mut connection) = builder.handshake::<_, Bytes>(io).await else { return };
     let mut seen = 0;
+    let mut pings = rules.ping.clone().zip(connection.ping_pong());
     while let Some(Ok((request, respond))) = connection.accept().await {
         seen += 1;
         let number = requests.fetch_add(1, Ordering::SeqCst);
-        let answer = answer.clone();
+        let (answer, ping) = (answer.clone(), pings.take());
         tokio::spawn(async move {
             let (parts, mut stream) = request.into_parts();
             let body = read(&mut stream).await;
             answer(Call { number, request: Request::from_parts(parts, ()), body, respond }).await;
+            if let Some((answered, mut ping)) = ping {
+                // The answer is on its way before the ping, which the client may find only when it has nothing else to do.
+                tokio::task::yield_now().await;
+                if ping.ping(h2::Ping::opaque()).await.is_ok() {
+                    let _ = answered.send(());
+                }
+            }
         });
         if rules.cut_after == Some(seen) {
             return;
