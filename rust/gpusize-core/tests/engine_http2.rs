@@ -303,10 +303,12 @@ fn a_stopped_level_leaves_its_connections_to_the_next() {
 #[test]
 fn what_the_server_asks_of_an_idle_connection_is_answered() {
     let (pong, pongs) = std::sync::mpsc::channel();
-    let server = serve(Rules { ping: Some(pong), ..Rules::default() }, echo);
+    let tell = std::sync::Arc::new(tokio::sync::Notify::new());
+    let server = serve(Rules { ping: Some((tell.clone(), pong)), ..Rules::default() }, echo);
     let session = Session::open(target(server.port, ""), fields(), vec![vec![b"a".to_vec()]], 1).unwrap();
     let (outcome, _) = finish(&session.level(plan(r#"{"closed":{"concurrency":1}}"#, r#"{"count":1}"#)).unwrap());
     assert_eq!(counts(&outcome), [("ok", 1)]);
+    tell.notify_one();
     assert!(pongs.recv_timeout(engine_common::LONG).is_ok(), "a ping after the last answer");
 }
 
