@@ -1,26 +1,21 @@
 //! A slot's connections, one for each address that it has used, and what all transports share: opening them, asking once
 //! more where nothing was lost, saying how an exchange ended.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::task::Poll;
-
 use super::answer::{self, Reader};
 use super::download::Download;
-use super::failure::{Failure, guard};
+use super::failure::{Failure, apart, guard};
 use super::http1;
-use super::http2::{self, Channel};
+use super::http2;
 use super::level::{LevelShared, Share, bump};
+use super::place::{Carrier, Conn, Place, open};
 use super::rpc::Replies;
 use super::slot::Slot;
-use super::stream::{Stream, Took};
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::record::columns::NO_TIME;
 use crate::record::{Due, Row};
-use crate::spec::Transport;
 use crate::wire::http2::Head;
 use crate::wire::request::Buffers;
 
@@ -41,55 +36,6 @@ pub struct Line {
     /// The replies of a gRPC call.
     replies: Option<Replies>,
     head_request: bool,
-}
-
-/// What a slot has of one address.
-#[derive(Debug)]
-struct Place {
-    conn: Option<Conn>,
-    /// A further connection stands for one that was closed.
-    had_one: bool,
-    /// In HTTP/2 the heads of its requests, one for each kind.
-    heads: Vec<Head>,
-}
-
-#[derive(Debug)]
-struct Conn {
-    carrier: Carrier,
-    number: u32,
-    /// It has carried an answer of this slot before.
-    used: bool,
-    /// It may carry another request after the present one.
-    reusable: bool,
-    last_end_ns: i64,
-}
-
-#[derive(Debug)]
-enum Carrier {
-    Http1(Stream),
-    Http2(Channel),
-}
-
-impl Place {
-    fn hang_up(&mut self) {
-        if let Some(Conn { carrier: Carrier::Http2(channel), .. }) = &self.conn {
-            channel.retire();
-        }
-        self.conn = None;
-    }
-}
-
-impl Conn {
-    fn is_stale(&mut self) -> bool {
-        match &mut self.carrier {
-            Carrier::Http1(stream) => stream.is_stale(),
-            Carrier::Http2(channel) => channel.is_stale(),
-        }
-    }
-
-    fn is_spent(&self) -> bool {
-        matches!(&self.carrier, Carrier::Http2(channel) if channel.is_spent())
-    }
 }
 
 impl Line {
@@ -299,52 +245,11 @@ impl Line {
     }
 }
 
-/// Keep a future's code out of the function that awaits it: the path of a request over HTTP/1.1 is paid for in instructions.
-async fn apart<F: Future>(future: F) -> F::Output {
-    #[inline(never)]
-    fn poll<F: Future>(future: Pin<&mut F>, cx: &mut std::task::Context<'_>) -> Poll<F::Output> {
-        future.poll(cx)
-    }
-    let mut future = pin!(future);
-    poll_fn(|cx| poll(future.as_mut(), cx)).await
-}
-
 /// A request goes out now.
 fn stamp_sent(worker: &Worker, slot: &Slot, row: &mut Row, number: u32) {
     row.conn = number;
     row.sent_ns = now_ns();
     slot.deadline_ns.set(row.sent_ns.saturating_add(worker.context.target.timeout_ns));
-}
-
-/// Open a connection, or join one; `took` is set where one was opened.
-async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> Result<(Carrier, u32), Failure> {
-    let target = &worker.context.target;
-    let stream = async |took: &mut Option<Took>| {
-        let address = &worker.context.endpoints[endpoint];
-        let (stream, times) = Stream::connect(&address.addresses, address.tls.as_ref())
-            .await
-            .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
-        *took = Some(times);
-        Ok::<_, Failure>(stream)
-    };
-    if target.transport == Transport::Http1 {
-        return Ok((Carrier::Http1(stream(took).await?), worker.next_connection()));
-    }
-    if target.streams == 1 {
-        let channel = Channel::own(target, stream(took).await?).await?;
-        return Ok((Carrier::Http2(channel), worker.next_connection()));
-    }
-    let member = worker.links.join(endpoint);
-    let link = member.0.clone();
-    let open = link
-        .open
-        .get_or_try_init(async || {
-            let stream = stream(took).await?;
-            Channel::shared(target, stream, worker.next_connection(), link.retired.clone()).await
-        })
-        .await?;
-    let number = open.number;
-    Ok((Carrier::Http2(Channel::join(member, open)), number))
 }
 
 fn no_connection() -> Failure {

@@ -15,6 +15,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 pub const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/localhost.cert.pem");
@@ -41,8 +42,8 @@ pub struct Rules {
     pub goaway_after: Option<usize>,
     /// Break a connection off after this many of its requests.
     pub cut_after: Option<usize>,
-    /// Ping once each connection has answered its first request, and say here that it was answered.
-    pub ping: Option<std::sync::mpsc::Sender<()>>,
+    /// Ping a connection when told to, after its first answer, and say when the ping is answered.
+    pub ping: Option<(Arc<Notify>, std::sync::mpsc::Sender<()>)>,
 }
 
 pub struct Server {
@@ -103,9 +104,8 @@ async fn speak<T: AsyncRead + AsyncWrite + Unpin>(io: T, rules: &Rules, answer: 
             let (parts, mut stream) = request.into_parts();
             let body = read(&mut stream).await;
             answer(Call { number, request: Request::from_parts(parts, ()), body, respond }).await;
-            if let Some((answered, mut ping)) = ping {
-                // The answer is on its way before the ping, which the client may find only when it has nothing else to do.
-                tokio::task::yield_now().await;
+            if let Some(((told, answered), mut ping)) = ping {
+                told.notified().await;
                 if ping.ping(h2::Ping::opaque()).await.is_ok() {
                     let _ = answered.send(());
                 }
