@@ -155,31 +155,34 @@ fn what_a_success_has_to_say_is_asked_of_whole_answers_and_streams() {
 
 #[test]
 fn intermediate_steps_become_calls() {
-    let step = |kind: &str, id: &str, ms: u64| {
+    let step = |as_text: bool, kind: &str, id: &str, ms: u64| {
         let time = 1_700_000_000_000 + ms;
-        format!(
-            "intermediate_data: {{\"payload\":{{\"event_type\":\"{kind}\",\"UUID\":\"{id}\",\"name\":\"llama\",\
-             \"event_timestamp\":{}.{:03}}}}}\n\n",
+        let payload = format!(
+            "{{\"event_type\":\"{kind}\",\"UUID\":\"{id}\",\"name\":\"llama\",\"event_timestamp\":{}.{:03}}}",
             time / 1000,
             time % 1000
-        )
+        );
+        let payload = if as_text { serde_json::to_string(&payload).unwrap() } else { payload };
+        format!("intermediate_data: {{\"id\":\"s\",\"payload\":{payload}}}\n\n")
     };
-    let lines: String = [
-        step("LLM_START", "a", 0),
-        step("LLM_START", "b", 100),
-        step("TOOL_START", "t", 110),
-        step("LLM_END", "a", 350),
-        step("LLM_END", "b", 1100),
-        step("LLM_START", "c", 1200),
-        "data: {\"value\":\"answer\"}\n\n".to_owned(),
-    ]
-    .concat();
+    let lines = |as_text: bool| -> String {
+        [
+            step(as_text, "LLM_START", "a", 0),
+            step(as_text, "LLM_START", "b", 100),
+            step(as_text, "TOOL_START", "t", 110),
+            step(as_text, "LLM_END", "a", 350),
+            step(as_text, "LLM_END", "b", 1100),
+            step(as_text, "LLM_START", "c", 1200),
+            "data: {\"value\":\"answer\"}\n\n".to_owned(),
+        ]
+        .concat()
+    };
     let response = r#","response":{"content":["/value"],"calls":{"field":"intermediate_data","kind":"/payload/event_type",
         "start":"LLM_START","end":"LLM_END","id":"/payload/UUID","name":"/payload/name","time_s":"/payload/event_timestamp"}}"#;
     let root = std::env::temp_dir().join(format!("gpusize-calls-{}", std::process::id()));
     std::fs::create_dir_all(root.join("records")).unwrap();
-    for step in [1, 50] {
-        let session = Session::open(target(stream(lines.clone(), step), response), vec![], vec![vec![]], 1).unwrap();
+    for (step, as_text) in [(1, false), (50, false), (1, true), (50, true)] {
+        let session = Session::open(target(stream(lines(as_text), step), response), vec![], vec![vec![]], 1).unwrap();
         let mut plan = plan(r#"{"closed":{"concurrency":1}}"#, r#"{"count":2}"#);
         plan.dir = Some(root.join("records").to_string_lossy().into_owned());
         plan.keep_bytes = 1 << 20;

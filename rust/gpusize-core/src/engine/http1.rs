@@ -8,7 +8,7 @@ use std::task::Poll;
 use tokio::io::ReadBuf;
 
 use super::answer::Reader;
-use super::failure::{Failure, guard};
+use super::failure::Failure;
 use super::level::Live;
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
@@ -113,14 +113,20 @@ async fn read_response<const SENDS: bool>(
     let mut filled = 0;
     let mut low_water = 1;
     loop {
-        let room = &mut buffer[filled..];
-        let n = if SENDS {
-            guard(slot, send_and_read(stream, unsent, room)).await
-        } else {
-            guard(slot, read(stream, room)).await
-        };
-        let n = n.map_err(Broken::Aborted)?;
-        let n = n.map_err(Broken::Io)?;
+        // One future and not several that await each other: this is the wait of every request.
+        let n = poll_fn(|cx| {
+            if let Some(abort) = slot.abort.get() {
+                return Poll::Ready(Err(Broken::Aborted(abort)));
+            }
+            // A write that fails is remembered; what the server has said by then may still be read.
+            if SENDS && let Poll::Ready(Err(e)) = unsent.poll_send(stream, cx) {
+                unsent.error = Some(e);
+                unsent.flushes = false;
+            }
+            let mut room = ReadBuf::new(&mut buffer[filled..]);
+            stream.poll_read(cx, &mut room).map(|read| read.map(|()| room.filled().len()).map_err(Broken::Io))
+        })
+        .await?;
         let now = now_ns();
         row.end_ns = now;
         if n == 0 {
@@ -181,24 +187,4 @@ fn wake_at(stream: &Stream, bytes: usize, low_water: &mut usize) {
         *low_water = bytes;
         stream.set_low_water(bytes);
     }
-}
-
-async fn send_and_read(stream: &mut Stream, unsent: &mut Unsent<'_>, room: &mut [u8]) -> io::Result<usize> {
-    let mut buf = ReadBuf::new(room);
-    poll_fn(|cx| {
-        // A write that fails is remembered; what the server has said by then may still be read.
-        if let Poll::Ready(Err(e)) = unsent.poll_send(stream, cx) {
-            unsent.error = Some(e);
-            unsent.flushes = false;
-        }
-        stream.poll_read(cx, &mut buf)
-    })
-    .await?;
-    Ok(buf.filled().len())
-}
-
-async fn read(stream: &mut Stream, room: &mut [u8]) -> io::Result<usize> {
-    let mut buf = ReadBuf::new(room);
-    poll_fn(|cx| stream.poll_read(cx, &mut buf)).await?;
-    Ok(buf.filled().len())
 }

@@ -1,10 +1,10 @@
 //! Rows as columns: one chunk belongs to one worker until it is full, then becomes an Arrow batch without a copy.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, RecordBatchOptions};
-use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 
 use super::lists::Lists;
 pub use super::row::{Due, NO_TIME, Row};
@@ -284,11 +284,23 @@ fn full<T: ArrowPrimitiveType>(mut values: Vec<T::Native>) -> ArrayRef {
 }
 
 fn filled<T: ArrowPrimitiveType>(n: usize, value: T::Native) -> ArrayRef {
+    if value == T::Native::default() {
+        return Arc::new(PrimitiveArray::<T>::new(zeros(n), None));
+    }
     full::<T>(vec![value; n])
 }
 
 fn nothing<T: ArrowPrimitiveType>(n: usize) -> ArrayRef {
-    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(vec![T::Native::default(); n]), Some(NullBuffer::new_null(n))))
+    Arc::new(PrimitiveArray::<T>::new(zeros(n), Some(NullBuffer::new_null(n))))
+}
+
+/// Every column in which nothing but zeros would stand shares them: memory that nobody has written to takes no room.
+fn zeros<T: ArrowNativeType>(n: usize) -> ScalarBuffer<T> {
+    static ZEROS: LazyLock<Buffer> = LazyLock::new(|| Buffer::from_vec(vec![0_u64; Chunk::LARGEST_ROWS]));
+    if n > Chunk::LARGEST_ROWS {
+        return vec![T::default(); n].into();
+    }
+    ScalarBuffer::new(ZEROS.clone(), 0, n)
 }
 
 fn gaps<T: ArrowPrimitiveType>(mut values: Vec<T::Native>, none: T::Native) -> ArrayRef

@@ -4,7 +4,8 @@ use sonic_rs::{JsonValueTrait, LazyValue};
 
 use super::interpret::count;
 use super::message::bounded;
-use super::places::{Pointers, is_string};
+use super::nested::Nested;
+use super::places::is_string;
 use crate::outcome::Outcome;
 use crate::record::spans::{Domain, Span};
 use crate::spec::CallsSpec;
@@ -17,15 +18,11 @@ const MAX_NAME: usize = 256;
 /// A `CallsSpec`, compiled.
 #[derive(Debug)]
 pub struct CallReader {
-    pointers: Pointers,
+    /// Kind, id, name, time, tokens in, tokens out.
+    pointers: Nested,
     start: String,
     end: String,
     field: Option<Vec<u8>>,
-    kind: usize,
-    id: usize,
-    name: usize,
-    time_s: usize,
-    tokens: [Option<usize>; 2],
 }
 
 /// The calls of one request so far.
@@ -41,12 +38,11 @@ pub struct Calls {
 impl CallReader {
     /// Compile the pointers.
     pub fn new(spec: &CallsSpec) -> Self {
-        let mut pointers = Pointers::default();
-        let [kind, id, name, time_s] = [&spec.kind, &spec.id, &spec.name, &spec.time_s].map(|p| pointers.add(p));
-        let tokens = [&spec.tokens_in, &spec.tokens_out].map(|p| p.as_ref().map(|p| pointers.add(p)));
-        pointers.seal();
+        let fixed = [&spec.kind, &spec.id, &spec.name, &spec.time_s].map(Some);
+        let all = fixed.into_iter().chain([spec.tokens_in.as_ref(), spec.tokens_out.as_ref()]);
+        let wanted: Vec<_> = all.enumerate().filter_map(|(place, p)| Some((place, p?.as_str()))).collect();
         let field = (spec.field != "data").then(|| spec.field.clone().into_bytes());
-        Self { pointers, start: spec.start.clone(), end: spec.end.clone(), field, kind, id, name, time_s, tokens }
+        Self { pointers: Nested::new(&wanted), start: spec.start.clone(), end: spec.end.clone(), field }
     }
 
     /// Field of an event stream that carries the steps, unless they come among the other events.
@@ -54,25 +50,26 @@ impl CallReader {
         self.field.as_deref()
     }
 
-    /// Take one step; says whether it was the start or end of a call.
+    /// Take one step; says whether it was the start or end of a call. What a server sends as text that holds JSON is read
+    /// as if it were the JSON.
     pub fn read(&self, step: &[u8], calls: &mut Calls) -> bool {
-        let Ok(values) = self.pointers.read(step) else { return false };
-        let Some(kind) = &values[self.kind] else { return false };
-        let (starts, ends) = (is_string(kind, &self.start), is_string(kind, &self.end));
-        let value = |at: usize| values[at].as_ref();
+        let found = self.pointers.read(step, 6);
+        let value = |place: usize| sonic_rs::from_str::<LazyValue<'_>>(found[place].as_deref()?).ok();
+        let Some(kind) = value(0) else { return false };
+        let (starts, ends) = (is_string(&kind, &self.start), is_string(&kind, &self.end));
         if !starts && !ends {
             return false;
         }
-        let (Some(id), Some(at_ns)) = (value(self.id).map(text), value(self.time_s).and_then(nanoseconds)) else {
+        let (Some(id), Some(at_ns)) = (value(1).as_ref().map(text), value(3).as_ref().and_then(nanoseconds)) else {
             return true;
         };
         let at_ns = at_ns.saturating_sub(calls.offset_ns);
-        let name = || value(self.name).map(text).unwrap_or_default();
-        let tokens = self.tokens.map(|t| t.and_then(value).and_then(count));
+        let name = value(2).as_ref().map(text).unwrap_or_default();
+        let tokens = [4, 5].map(|place| value(place).as_ref().and_then(count));
         if starts {
-            calls.start(id, name(), at_ns, tokens);
+            calls.start(id, name, at_ns, tokens);
         } else {
-            calls.end(&id, name(), at_ns, tokens);
+            calls.end(&id, name, at_ns, tokens);
         }
         true
     }
@@ -193,6 +190,33 @@ mod tests {
         assert_eq!((spans[0].tokens_in, spans[0].tokens_out, spans[1].tokens_in), (Some(7), Some(2), None));
         assert!(spans.iter().all(|s| s.kind == "llm" && s.domain == Domain::Server));
         assert!(calls.take().is_empty());
+    }
+
+    /// As servers do that send a payload as text.
+    fn as_text(step: &str) -> String {
+        let whole: serde_json::Value = serde_json::from_str(step).unwrap();
+        serde_json::json!({"id": "s", "payload": whole["payload"].to_string(), "name": "outer"}).to_string()
+    }
+
+    #[test]
+    fn payloads_that_are_text_read_like_objects() {
+        let steps = [
+            step("LLM_START", "a", "1.25", ""),
+            step("TOOL_START", "t", "1.5", ""),
+            step("LLM_START", "b", "\"2.000000001\"", ""),
+            step("LLM_END", "a", "3", r#","usage":{"in":7,"out":2}"#),
+            step("LLM_END", "b", "4", r#","usage":null"#),
+        ];
+        let r = reader();
+        let read = |steps: &[String]| {
+            let mut calls = Calls::default();
+            let taken: Vec<bool> = steps.iter().map(|s| r.read(s.as_bytes(), &mut calls)).collect();
+            (taken, format!("{:?}", calls.take()))
+        };
+        let texts: Vec<_> = steps.iter().map(|s| as_text(s)).collect();
+        assert_eq!(read(&texts), read(&steps));
+        assert_eq!(read(&texts).0, [true, false, true, true, true]);
+        assert!(read(&texts).1.contains("start_ns: 2000000001"));
     }
 
     #[test]

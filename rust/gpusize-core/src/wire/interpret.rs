@@ -84,11 +84,14 @@ impl Interpreter {
         let mut uses = Vec::new();
         let mut add = |places: &Places, role, last_first: bool| {
             let from = uses.len();
-            uses.extend(places.0.iter().map(|place| match place {
-                Place::Always(at) => Use { role, path: pointers.add(at), when: None },
-                Place::When(place) => {
-                    Use { role, path: pointers.add(&place.at), when: Some(Test::new(&place.when, &mut pointers)) }
-                }
+            uses.extend(places.0.iter().map(|place| {
+                let (at, when) = match place {
+                    Place::Always(at) => (at, None),
+                    Place::When(place) => (&place.at, Some(Test::new(&place.when, &mut pointers))),
+                };
+                // Nearly every event has content; a count and an error have one in a stream.
+                let is_usual = matches!(role, Role::Content | Role::Reasoning);
+                Use { role, path: if is_usual { pointers.add_usual(at) } else { pointers.add(at) }, when }
             }));
             if last_first {
                 uses[from..].reverse();
@@ -187,7 +190,7 @@ impl Interpreter {
     fn take(&self, values: &Values<'_>, answer: &mut Answer) -> Found {
         let mut found = Found::Nothing;
         for place in &self.uses {
-            if let Some(value) = &values[place.path]
+            if let Some(value) = values.get(place.path)
                 && place.when.as_ref().is_none_or(|test| test.holds(values))
             {
                 match place.role {

@@ -9,6 +9,7 @@ pub mod interpret;
 pub mod kserve;
 pub mod lowat;
 pub mod message;
+pub mod nested;
 pub mod places;
 pub mod request;
 pub mod sse;

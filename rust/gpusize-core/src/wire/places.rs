@@ -1,5 +1,7 @@
 //! JSON pointers compiled for one walk per document, and conditions on what they find.
 
+use std::borrow::Cow;
+
 use sonic_rs::{JsonValueTrait, LazyValue, PointerNode, PointerTree};
 
 use crate::spec::{Condition, Literal};
@@ -8,7 +10,18 @@ use crate::spec::{Condition, Literal};
 pub const MAX_DEPTH: usize = 128;
 
 /// What is found at each pointer of one document.
-pub type Values<'a> = [Option<LazyValue<'a>>];
+#[derive(Debug)]
+pub struct Values<'a> {
+    found: Vec<Option<LazyValue<'a>>>,
+    slots: &'a [usize],
+}
+
+impl<'a> Values<'a> {
+    /// What stands at the pointer with this number.
+    pub fn get(&self, pointer: usize) -> Option<&LazyValue<'a>> {
+        self.found.get(self.slots[pointer])?.as_ref()
+    }
+}
 
 /// A document that is not JSON, or nested beyond reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +31,24 @@ pub struct NotJson;
 #[derive(Debug, Default)]
 pub struct Pointers {
     paths: Vec<Vec<PointerNode>>,
-    /// None where one walk cannot serve all: a pointer ends inside another, or a name stands where another has an index.
+    /// Which of them most documents lead to.
+    usual: Vec<bool>,
+    walk: Walk,
+    /// Where among the found each pointer's value lies.
+    slots: Vec<usize>,
+}
+
+/// One walk over a document. It may end short of a pointer, and what stands there is walked only if it is an object or
+/// an array: servers write `null` for an object that they do not have, and a walk that meets one fails as a whole.
+#[derive(Debug, Default)]
+struct Walk {
+    /// None where one walk cannot serve all: a name stands where another pointer has an index.
     tree: Option<PointerTree>,
+    leaves: Vec<Vec<PointerNode>>,
+    /// Slot of the first leaf; the others follow.
+    first: usize,
+    /// The walks that go on, each from a slot of this one.
+    further: Vec<(usize, Walk)>,
 }
 
 impl Pointers {
@@ -28,19 +57,23 @@ impl Pointers {
         let path = nodes(pointer);
         self.paths.iter().position(|p| *p == path).unwrap_or_else(|| {
             self.paths.push(path);
+            self.usual.push(false);
             self.paths.len() - 1
         })
     }
 
+    /// As `add`, for a pointer that most documents lead to: one walk goes all the way.
+    pub fn add_usual(&mut self, pointer: &str) -> usize {
+        let number = self.add(pointer);
+        self.usual[number] = true;
+        number
+    }
+
     /// All pointers are known.
     pub fn seal(&mut self) {
-        let conflicts =
-            (1..self.paths.len()).any(|i| self.paths[..i].iter().any(|other| conflict(&self.paths[i], other)));
-        self.tree = (!conflicts && !self.paths.iter().any(Vec::is_empty)).then(|| {
-            let mut tree = PointerTree::new();
-            self.paths.iter().for_each(|path| tree.add_path(path.iter()));
-            tree
-        });
+        let all: Vec<_> = self.paths.iter().map(Vec::as_slice).enumerate().collect();
+        self.slots = vec![0; all.len()];
+        self.walk = Walk::new(&all, &self.usual, &mut 0, &mut self.slots);
     }
 
     /// Whether there is nothing to look for.
@@ -48,21 +81,89 @@ impl Pointers {
         self.paths.is_empty()
     }
 
-    /// What a document holds at each pointer, in the order in which they were first added.
-    pub fn read<'a>(&self, data: &'a [u8]) -> Result<Vec<Option<LazyValue<'a>>>, NotJson> {
+    /// What a document holds at each pointer.
+    pub fn read<'a>(&'a self, data: &'a [u8]) -> Result<Values<'a>, NotJson> {
         if too_deep(data) {
             return Err(NotJson);
         }
-        if let Some(tree) = &self.tree
-            && let Ok(values) = sonic_rs::get_many(data, tree)
-        {
-            return Ok(values);
+        let mut found = Vec::new();
+        if !self.walk.at_once(data, &mut found) {
+            // The walk has met a null or an empty array on its way, or the document is broken.
+            if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
+                return Err(NotJson);
+            }
+            self.walk.one_by_one(data, &mut found);
         }
-        // One walk for all pointers fails as a whole where a single path meets an empty array or a null: ask one by one.
-        if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
-            return Err(NotJson);
+        Ok(Values { found, slots: &self.slots })
+    }
+}
+
+/// What is left of some pointers, each with its number.
+type Paths<'a> = Vec<(usize, &'a [PointerNode])>;
+
+impl Walk {
+    /// `next` is the first free slot; the slot of each pointer goes into `slots`.
+    fn new(paths: &Paths<'_>, usual: &[bool], next: &mut usize, slots: &mut [usize]) -> Self {
+        // What a usual pointer begins with is there in most documents: its neighbours are read in the same walk.
+        let there: Vec<_> = paths.iter().filter(|(number, _)| usual[*number]).map(|(_, path)| path.first()).collect();
+        let mut walk = Self { first: *next, ..Self::default() };
+        let mut rests: Vec<Paths<'_>> = Vec::new();
+        for (number, path) in paths {
+            let end = if there.contains(&path.first()) { path.len() } else { path.len().min(1) };
+            let place = walk.leaves.iter().position(|leaf| leaf == &path[..end]).unwrap_or_else(|| {
+                walk.leaves.push(path[..end].to_vec());
+                rests.push(Vec::new());
+                rests.len() - 1
+            });
+            if end == path.len() {
+                slots[*number] = walk.first + place;
+            } else {
+                rests[place].push((*number, &path[end..]));
+            }
         }
-        Ok(self.paths.iter().map(|path| sonic_rs::get(data, path).ok()).collect())
+        *next += walk.leaves.len();
+        for (place, rest) in rests.iter().enumerate().filter(|(_, rest)| !rest.is_empty()) {
+            walk.further.push((walk.first + place, Self::new(rest, usual, next, slots)));
+        }
+        let leaves = &walk.leaves;
+        let conflicts = (1..leaves.len()).any(|i| leaves[..i].iter().any(|other| conflict(&leaves[i], other)));
+        walk.tree = (!conflicts && !leaves.iter().any(Vec::is_empty)).then(|| {
+            let mut tree = PointerTree::new();
+            for leaf in leaves {
+                tree.add_path(leaf.iter());
+            }
+            tree
+        });
+        walk
+    }
+
+    /// One walk for all; false where it fails.
+    fn at_once<'a>(&self, data: &'a [u8], found: &mut Vec<Option<LazyValue<'a>>>) -> bool {
+        let Some(Ok(values)) = self.tree.as_ref().map(|tree| sonic_rs::get_many(data, tree)) else { return false };
+        self.put(values, found);
+        true
+    }
+
+    /// A search for each leaf, in a document that is known to be JSON.
+    fn one_by_one<'a>(&self, data: &'a [u8], found: &mut Vec<Option<LazyValue<'a>>>) {
+        self.put(self.leaves.iter().map(|leaf| sonic_rs::get(data, leaf).ok()).collect(), found);
+    }
+
+    fn put<'a>(&self, values: Vec<Option<LazyValue<'a>>>, found: &mut Vec<Option<LazyValue<'a>>>) {
+        if found.is_empty() {
+            *found = values;
+        } else {
+            found.resize(found.len().max(self.first + values.len()), None);
+            found[self.first..][..values.len()].clone_from_slice(&values);
+        }
+        for (slot, walk) in &self.further {
+            if let Some(Cow::Borrowed(text)) = found[*slot].as_ref().map(LazyValue::as_raw_cow)
+                && text.starts_with(['{', '['])
+                && !walk.at_once(text.as_bytes(), found)
+            {
+                walk.one_by_one(text.as_bytes(), found);
+            }
+        }
     }
 }
 
@@ -81,7 +182,7 @@ impl Test {
 
     /// Whether a document satisfies the condition.
     pub fn holds(&self, values: &Values<'_>) -> bool {
-        let Some(value) = &values[self.path] else { return false };
+        let Some(value) = values.get(self.path) else { return false };
         match &self.is {
             None => !value.is_null() && value.as_bool() != Some(false),
             Some(any) => any.iter().any(|literal| is(value, literal)),
@@ -162,7 +263,7 @@ mod tests {
         let numbers: Vec<usize> = pointers.iter().map(|p| set.add(p)).collect();
         set.seal();
         let values = set.read(document.as_bytes()).unwrap();
-        numbers.iter().map(|n| values[*n].as_ref().map(|v| v.as_raw_str().to_owned())).collect()
+        numbers.iter().map(|n| values.get(*n).map(|v| v.as_raw_str().to_owned())).collect()
     }
 
     #[test]
@@ -175,6 +276,63 @@ mod tests {
             [text(r#"{"b":8}"#), text("8"), text(r#"{"b":8}"#)]
         );
         assert_eq!(found(&["", "/a"], r#"{"a":1}"#), [text(r#"{"a":1}"#), text("1")]);
+    }
+
+    /// Values as a search for each pointer by itself finds them.
+    fn searched(pointers: &[&str], document: &str) -> Vec<Option<String>> {
+        let one = |p: &&str| sonic_rs::get(document, nodes(p)).ok().map(|v| v.as_raw_str().to_owned());
+        pointers.iter().map(one).collect()
+    }
+
+    #[test]
+    fn walks_find_what_searches_find_whatever_is_missing() {
+        let pointers =
+            ["/c/0/d/t", "/c/0/d/r", "/u/p", "/u/x/y", "/u/x/z", "/u/q", "/e", "/e/m", "/r/u/1", "/r/e", "/c/1"];
+        let cs =
+            [r#"[{"d":{"t":"a","r":1}},7]"#, r#"[{"d":{"r":[]}}]"#, r#"[{"d":null}]"#, "[]", "{}", "null", "\"c\""];
+        let us = [
+            r#"{"p":1,"x":{"y":2,"z":{}},"q":3}"#,
+            r#"{"x":null,"q":[]}"#,
+            r#"{"x":{},"p":0}"#,
+            "{}",
+            "null",
+            "[1]",
+            "5",
+        ];
+        let es = [r#"{"m":"no"}"#, "null", "\"text\"", "[]"];
+        let rs = [r#"{"u":[1,2],"e":null}"#, r#"{"u":[],"e":1}"#, r#"{"u":null}"#, "true"];
+        for usual in [&["/c/0/d/t"][..], &[], &["/u/p", "/r/e"], &pointers] {
+            let mut set = Pointers::default();
+            let add = |set: &mut Pointers, p: &&str| if usual.contains(p) { set.add_usual(p) } else { set.add(p) };
+            let numbers: Vec<usize> = pointers.iter().map(|p| add(&mut set, p)).collect();
+            set.seal();
+            for (at, c) in cs.iter().enumerate() {
+                for u in us {
+                    let (e, r) = (es[at % es.len()], rs[(at + u.len()) % rs.len()]);
+                    for document in [
+                        format!(r#"{{"i":"x","c":{c},"u":{u},"e":{e},"r":{r},"z":1}}"#),
+                        format!(r#"{{"r":{r},"u":{u},"c":{c}}}"#),
+                        format!(r#"{{"u":{u}}}"#),
+                    ] {
+                        let values = set.read(document.as_bytes()).expect(&document);
+                        let seen: Vec<_> =
+                            numbers.iter().map(|n| values.get(*n).map(|v| v.as_raw_str().to_owned())).collect();
+                        assert_eq!(seen, searched(&pointers, &document), "{document}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_null_on_the_way_to_a_rare_value_leaves_one_walk() {
+        let mut set = Pointers::default();
+        set.add_usual("/choices/0/delta/content");
+        set.add("/usage/prompt_tokens");
+        set.seal();
+        let document = br#"{"choices":[{"delta":{"content":"a"}}],"usage":null}"#;
+        assert!(set.walk.at_once(document, &mut Vec::new()));
+        assert_eq!((set.walk.leaves.len(), set.walk.further.len()), (2, 1));
     }
 
     #[test]
