@@ -6,6 +6,7 @@ mod response;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::wire::trace;
 pub use mix::{Mix, RequestSpec};
 pub use response::{
     CallsSpec, Condition, ConditionalPlace, End, Framing, JsonRule, Literal, Place, Places, ResponseSpec,
@@ -60,6 +61,9 @@ pub struct TargetSpec {
     /// Concurrent streams of one HTTP/2 connection: so many slots share it.
     #[serde(default = "one")]
     pub streams: u32,
+    /// Every request says which one it is, in a `traceparent` header.
+    #[serde(default)]
+    pub trace: bool,
 }
 
 /// One more address of the service.
@@ -258,6 +262,9 @@ impl TargetSpec {
                 ("more addresses than records can number", "replicas", "give fewer")
             }
             _ if self.streams == 0 => ("no stream is allowed", "streams", "give 1 or more"),
+            _ if self.trace && self.headers.iter().any(|(name, _)| trace::is_named(name)) => {
+                ("a traceparent of its own, and one for each request", "headers", "leave one of them out")
+            }
             Transport::Http1 if self.streams > 1 => {
                 ("HTTP/1.1 carries one request at a time", "streams", "give 1, or transport http2")
             }

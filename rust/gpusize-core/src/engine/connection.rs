@@ -99,8 +99,8 @@ impl Line {
             let result = match (opened, &mut self.places[endpoint].conn) {
                 (Err(failure), _) => Err(failure),
                 (Ok(()), Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. })) => {
-                    let (requests, seed) = (&worker.context.requests, level.shared.plan.seed);
-                    let message = requests.message(endpoint, row.row as usize, row.seq, seed, &mut self.request);
+                    let (requests, plan) = (&worker.context.requests, &level.shared.plan);
+                    let message = requests.message(endpoint, row.row as usize, row.seq, plan, &mut self.request);
                     stamp_sent(worker, slot, row, *number);
                     bump(&level.share().sent, u64::from(row.attempt == 0));
                     self.http1.run(stream, reusable, message, slot, &mut self.reader, worker, &level.live, row).await
@@ -196,6 +196,9 @@ impl Line {
             else {
                 return Err(no_connection());
             };
+            if worker.context.target.trace {
+                heads[kind].trace(level.shared.plan.visit, row.seq);
+            }
             let head = heads[kind].of(body.len());
             stamp_sent(worker, slot, row, *number);
             match channel.begin(head, body.clone()) {

@@ -4,6 +4,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TE};
 use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use super::request::authority;
+use super::trace;
 use crate::error::{Error, Result};
 use crate::spec::{TargetSpec, TlsSpec, Transport};
 
@@ -57,6 +58,14 @@ impl Head {
         Ok(Self { request, length: None, says_zero: (!is_grpc).then_some(says_zero) })
     }
 
+    /// Say which request the next one is, in place of the one before.
+    pub fn trace(&mut self, visit: u32, seq: u64) {
+        let Ok(mut value) = HeaderValue::from_bytes(&trace::value(visit, seq)) else { return };
+        // It never comes again: kept out of the compression's table, it drives nothing out that does.
+        value.set_sensitive(true);
+        self.request.headers_mut().insert(trace::NAME, value);
+    }
+
     /// The head of a request with a body of `length` bytes.
     pub fn of(&mut self, length: usize) -> Request<()> {
         if self.length != Some(length) {
@@ -101,6 +110,19 @@ mod tests {
             (&Method::POST, &HeaderValue::from_static("application/grpc"))
         );
         assert!(!grpc.headers().contains_key("content-length"));
+    }
+
+    #[test]
+    fn each_request_has_a_trace_of_its_own() {
+        let mut head = head(r#""headers":[["X-A","1"]]"#).unwrap();
+        assert!(!head.of(7).headers().contains_key(trace::NAME));
+        for seq in [0, 1, 1, 9] {
+            head.trace(5, seq);
+            let request = head.of(7);
+            let values: Vec<_> = request.headers().get_all(trace::NAME).iter().collect();
+            assert_eq!(values, [&HeaderValue::from_bytes(&trace::value(5, seq)).unwrap()]);
+            assert_eq!(request.headers().len(), 3);
+        }
     }
 
     #[test]

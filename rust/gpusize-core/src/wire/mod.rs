@@ -14,6 +14,7 @@ pub mod places;
 pub mod request;
 pub mod sse;
 pub mod tls;
+pub mod trace;
 
 /// Why a response cannot be read. Each becomes an outcome of its request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

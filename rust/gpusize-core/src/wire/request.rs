@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::grpc;
+use super::{grpc, trace};
 use crate::draw::Draw;
 use crate::error::{Error, Result};
-use crate::spec::{Mix, Segment, TargetSpec, TlsSpec, Transport};
+use crate::spec::{LevelPlan, Mix, Segment, TargetSpec, TlsSpec, Transport};
 
 /// Rendered requests are kept up to this many bytes; a larger dataset is rendered as it is sent.
 const KEEP: usize = 256 << 20;
@@ -24,6 +24,8 @@ pub struct Requests {
     of_row: Vec<u32>,
     rows: Vec<Vec<Vec<u8>>>,
     says_length: bool,
+    /// Each head says which request it is; in HTTP/2, whose heads are not here, never set.
+    traced: bool,
     /// One for each address whose requests differ.
     rendered: Option<Vec<Rendered>>,
 }
@@ -116,13 +118,15 @@ impl Requests {
                 mix.check(rows.len())?;
                 let kind = |request| {
                     let own = Mix::target_of(request, target);
+                    own.check()?;
                     Ok(Kind { around: Around::new(&own)?, segments: request.segments.clone() })
                 };
                 (mix.requests.iter().map(kind).collect::<Result<_>>()?, mix.of_row.clone())
             }
         };
         let says_length = !matches!(target.method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS");
-        let mut requests = Self { kinds, of_row, rows, says_length, rendered: None };
+        let traced = target.trace && target.transport == Transport::Http1;
+        let mut requests = Self { kinds, of_row, rows, says_length, traced, rendered: None };
         requests.check()?;
         requests.render_all();
         Ok(requests)
@@ -158,22 +162,23 @@ impl Requests {
         self.of_row.get(row).map_or(0, |kind| *kind as usize)
     }
 
-    /// The bytes of one request to address `endpoint`, in `buffers` unless they were rendered before.
+    /// The bytes of request `seq` of a level to address `endpoint`, in `buffers` unless they were rendered before.
     pub fn message<'a>(
         &'a self,
         endpoint: usize,
         row: usize,
         seq: u64,
-        seed: u64,
+        plan: &LevelPlan,
         buffers: &'a mut Buffers,
     ) -> Message<'a> {
         if let Some(r) = &self.rendered {
             return Message { bytes: &r[endpoint].bytes[r[endpoint].range(row)], rest: Vec::new() };
         }
         buffers.request.clear();
-        self.write_numbers(row, seq, seed, buffers);
+        self.write_numbers(row, seq, plan.seed, buffers);
         let length = self.length(row, buffers);
-        self.write_head(endpoint, row, length, &mut buffers.request);
+        let traced = self.traced.then_some((plan.visit, seq));
+        self.write_head(endpoint, row, length, traced, &mut buffers.request);
         if length < COPIED {
             self.write_body(row, buffers);
             return Message { bytes: &buffers.request, rest: Vec::new() };
@@ -190,14 +195,14 @@ impl Requests {
         buffers.request.clear();
         self.write_numbers(row, seq, seed, buffers);
         let length = self.length(row, buffers);
-        self.write_head(0, row, length, &mut buffers.request);
+        self.write_head(0, row, length, None, &mut buffers.request);
         self.write_body(row, buffers);
         std::mem::take(&mut buffers.request).into()
     }
 
     fn render_all(&mut self) {
         let fixed = |kind: &Kind| kind.segments.iter().all(|s| matches!(s, Segment::Static(_) | Segment::Field(_)));
-        if !self.kinds.iter().all(fixed) {
+        if self.traced || !self.kinds.iter().all(fixed) {
             return;
         }
         let addresses = self.kinds.first().map_or(1, |kind| match &kind.around {
@@ -221,7 +226,7 @@ impl Requests {
             let mut ends = Vec::with_capacity(self.rows.len());
             for row in 0..self.rows.len() {
                 let length = self.length(row, &buffers);
-                self.write_head(endpoint, row, length, &mut buffers.request);
+                self.write_head(endpoint, row, length, None, &mut buffers.request);
                 self.write_body(row, &mut buffers);
                 ends.push(buffers.request.len());
             }
@@ -271,10 +276,16 @@ impl Requests {
         })
     }
 
-    fn write_head(&self, endpoint: usize, row: usize, length: usize, out: &mut Vec<u8>) {
+    /// What stands before a body; `traced` are the visit and the number of a request that says them.
+    fn write_head(&self, endpoint: usize, row: usize, length: usize, traced: Option<(u32, u64)>, out: &mut Vec<u8>) {
         match &self.kinds[self.kind_of(row)].around {
             Around::Heads(heads) => {
                 out.extend_from_slice(&heads[endpoint]);
+                if let Some((visit, seq)) = traced {
+                    for piece in [trace::NAME.as_bytes(), b": ", &trace::value(visit, seq), b"\r\n"] {
+                        out.extend_from_slice(piece);
+                    }
+                }
                 if length > 0 || self.says_length {
                     let _ = write!(out, "Content-Length: {length}\r\n");
                 }
@@ -336,6 +347,13 @@ mod tests {
         serde_json::from_str(&json).unwrap()
     }
 
+    fn plan(seed: u64) -> LevelPlan {
+        serde_json::from_str(&format!(
+            r#"{{"visit":3,"seed":{seed},"load":{{"closed":{{"concurrency":1}}}},"stop":{{"count":1}}}}"#
+        ))
+        .unwrap()
+    }
+
     fn body(bytes: &[u8]) -> (String, String) {
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -348,11 +366,11 @@ mod tests {
         let r =
             Requests::new(&target("POST"), vec![Segment::Static("<".into()), Segment::Field(0)], rows, None).unwrap();
         let mut buffer = Buffers::default();
-        let (head, text) = body(&whole(&r.message(0, 1, 0, 0, &mut buffer)));
+        let (head, text) = body(&whole(&r.message(0, 1, 0, &plan(0), &mut buffer)));
         assert_eq!(text, "<three");
         assert!(head.starts_with("POST /p?q HTTP/1.1\r\nHost: [::1]\r\nA: b\r\nContent-Length: "), "{head}");
         assert!(head.ends_with(": 6"), "{head}");
-        assert_eq!(body(&whole(&r.message(0, 0, 9, 9, &mut buffer))).1, "<one");
+        assert_eq!(body(&whole(&r.message(0, 0, 9, &plan(9), &mut buffer))).1, "<one");
     }
 
     #[test]
@@ -364,9 +382,9 @@ mod tests {
         ];
         let r = Requests::new(&target("POST"), segments, vec![vec![]], None).unwrap();
         let (mut a, mut b) = (Buffers::default(), Buffers::default());
-        assert_eq!(whole(&r.message(0, 0, 2, 7, &mut a)), whole(&r.message(0, 0, 2, 7, &mut b)));
+        assert_eq!(whole(&r.message(0, 0, 2, &plan(7), &mut a)), whole(&r.message(0, 0, 2, &plan(7), &mut b)));
         let values: std::collections::HashSet<_> =
-            (0..100).map(|s| body(&whole(&r.message(0, 0, s, 7, &mut a))).1).collect();
+            (0..100).map(|s| body(&whole(&r.message(0, 0, s, &plan(7), &mut a))).1).collect();
         assert_eq!(values.len(), 100, "the counter makes each body its own");
         assert!(values.iter().all(|v| (3..=9).contains(&v.split_once(' ').unwrap().1.parse::<u64>().unwrap())));
     }
@@ -375,7 +393,10 @@ mod tests {
     fn a_request_without_segments_has_no_body() {
         let r = Requests::new(&target("GET"), vec![], vec![vec![]], None).unwrap();
         let mut buffer = Buffers::default();
-        assert_eq!(whole(&r.message(0, 0, 0, 0, &mut buffer)), b"GET /p?q HTTP/1.1\r\nHost: [::1]\r\nA: b\r\n\r\n");
+        assert_eq!(
+            whole(&r.message(0, 0, 0, &plan(0), &mut buffer)),
+            b"GET /p?q HTTP/1.1\r\nHost: [::1]\r\nA: b\r\n\r\n"
+        );
     }
 
     #[test]
@@ -385,7 +406,7 @@ mod tests {
         let rows = || vec![vec![b"one".to_vec()], vec![b"three".to_vec()]];
         let mut buffer = Buffers::default();
         let r = Requests::new(&t, vec![Segment::Field(0)], rows(), None).unwrap();
-        let heads = [0, 1].map(|e| body(&whole(&r.message(e, 1, 0, 0, &mut buffer))).0);
+        let heads = [0, 1].map(|e| body(&whole(&r.message(e, 1, 0, &plan(0), &mut buffer))).0);
         assert!(heads[0].contains("\r\nHost: [::1]\r\n") && heads[1].contains("\r\nHost: b\r\n"), "{heads:?}");
         for (transport, want) in [(Transport::Http2, &b"three"[..]), (Transport::Grpc, b"\0\0\0\0\x05three")] {
             t.transport = transport;
@@ -395,6 +416,50 @@ mod tests {
                 let bytes = r.body(1, 0, 0, &mut buffer);
                 assert!(if drawn { bytes.ends_with(b"three7") } else { bytes == want }, "{bytes:?}");
             }
+        }
+    }
+
+    #[test]
+    fn traced_requests_differ_in_one_line_of_their_head() {
+        let mut t = target("POST");
+        let large = vec![b'x'; COPIED];
+        let rows = || vec![vec![b"small".to_vec()], vec![large.clone()]];
+        let plain = Requests::new(&t, vec![Segment::Field(0)], rows(), None).unwrap();
+        t.trace = true;
+        for more in [vec![], vec![Segment::Static(String::new()), Segment::Counter { start: 10 }]] {
+            let drawn = !more.is_empty();
+            let r = Requests::new(&t, [vec![Segment::Field(0)], more].concat(), rows(), None).unwrap();
+            let (mut a, mut b) = (Buffers::default(), Buffers::default());
+            for (row, seq) in [(0, 0), (1, 1), (0, 2), (1, 0x00ab_cdef)] {
+                let message = r.message(0, row, seq, &plan(0), &mut a);
+                assert_eq!(message.rest.len(), if row == 0 { 0 } else { 1 + 2 * usize::from(drawn) });
+                let (head, text) = body(&whole(&message));
+                let line = format!("\r\ntraceparent: 00-6770000000030000{seq:016x}-{:016x}-01", seq + 1);
+                assert_eq!(head.matches("traceparent").count(), 1, "{head}");
+                assert!(head.ends_with(&format!("{line}\r\nContent-Length: {}", text.len())), "{head}");
+                if !drawn {
+                    let without = body(&whole(&plain.message(0, row, seq, &plan(0), &mut b)));
+                    assert_eq!((head.replace(&line, ""), text), without);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_traceparent_of_the_users_own_is_refused_beside_ours() {
+        let mix = r#"{"requests":[{"path":"/a","segments":[],"headers":[["TraceParent","x"]]}],"of_row":[0]}"#;
+        let mix: Mix = serde_json::from_str(mix).unwrap();
+        let mut t = target("POST");
+        for (traced, transport) in
+            [(false, Transport::Http1), (true, Transport::Http1), (true, Transport::Http2), (true, Transport::Grpc)]
+        {
+            (t.trace, t.transport) = (traced, transport);
+            let made = Requests::new(&t, vec![], vec![vec![]], Some(&mix));
+            assert_eq!(made.is_err(), traced, "{transport:?}");
+            assert!(t.check().is_ok());
+            let mut own = t.clone();
+            own.headers.push(("TRACEPARENT".into(), "x".into()));
+            assert_eq!(own.check().is_err(), traced, "{transport:?}");
         }
     }
 
@@ -419,14 +484,14 @@ mod tests {
         let rows = vec![vec![field.clone()], vec![b"small".to_vec()]];
         let r = Requests::new(&target("POST"), segments, rows, None).unwrap();
         let mut buffers = Buffers::default();
-        let message = r.message(0, 0, 3, 0, &mut buffers);
+        let message = r.message(0, 0, 3, &plan(0), &mut buffers);
         assert_eq!(message.rest.len(), 4);
         let (head, text) = body(&whole(&message));
         assert!(head.ends_with(&format!("Content-Length: {}", text.len())), "{head}");
         assert_eq!(text, format!("{{10{}5", String::from_utf8(field).unwrap()));
         let pointer = message.rest[2].as_ptr();
         assert_eq!(pointer, r.rows[0][0].as_ptr());
-        let message = r.message(0, 1, 4, 0, &mut buffers);
+        let message = r.message(0, 1, 4, &plan(0), &mut buffers);
         assert!(message.rest.is_empty());
         assert_eq!(body(&whole(&message)).1, "{11small5");
     }
@@ -439,7 +504,7 @@ mod tests {
         let rows = vec![vec![], vec![b"one".to_vec()], vec![]];
         let r = Requests::new(&target("POST"), vec![], rows.clone(), Some(&mix)).unwrap();
         let mut buffers = Buffers::default();
-        let texts: Vec<_> = (0..3).map(|row| body(&whole(&r.message(0, row, 0, 0, &mut buffers)))).collect();
+        let texts: Vec<_> = (0..3).map(|row| body(&whole(&r.message(0, row, 0, &plan(0), &mut buffers)))).collect();
         assert!(texts[0].0.starts_with("POST /b HTTP/1.1\r\nHost: [::1]\r\nA: b\r\nContent-Length: 1"), "{texts:?}");
         assert!(texts[1].0.starts_with("POST /a HTTP/1.1\r\nHost: [::1]\r\nA: b\r\nM: a\r\n"), "{texts:?}");
         assert_eq!(texts.iter().map(|t| t.1.as_str()).collect::<Vec<_>>(), ["b", "one", "b"]);
