@@ -204,29 +204,15 @@ impl Line {
         if conn.is_none() {
             self.connect(endpoint, worker, slot, level.share(), row).await?;
         }
-        match self.places[endpoint].conn {
-            Some(Conn { carrier: Carrier::Http1(_), .. }) => self.over_http1(endpoint, worker, slot, level, row).await,
-            _ => self.over_http2(endpoint, worker, slot, level, row).await,
-        }
-    }
-
-    async fn over_http1(
-        &mut self,
-        endpoint: usize,
-        worker: &Worker,
-        slot: &Slot,
-        level: &WorkerLevel,
-        row: &mut Row,
-    ) -> Result<(), Failure> {
         let Self { places, request, http1, reader, .. } = self;
-        let Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. }) = &mut places[endpoint].conn else {
-            return Err(no_connection());
-        };
-        let seed = level.shared.plan.seed;
-        let message = worker.context.requests.message(endpoint, row.row as usize, row.seq, seed, request);
-        stamp_sent(worker, slot, row, *number);
-        bump(&level.share().sent, u64::from(row.attempt == 0));
-        http1.run(stream, reusable, message, slot, reader, worker, &level.live, row).await
+        if let Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. }) = &mut places[endpoint].conn {
+            let seed = level.shared.plan.seed;
+            let message = worker.context.requests.message(endpoint, row.row as usize, row.seq, seed, request);
+            stamp_sent(worker, slot, row, *number);
+            bump(&level.share().sent, u64::from(row.attempt == 0));
+            return http1.run(stream, reusable, message, slot, reader, worker, &level.live, row).await;
+        }
+        self.over_http2(endpoint, worker, slot, level, row).await
     }
 
     async fn over_http2(
