@@ -13,6 +13,7 @@ use arrow_array::{Array, RecordBatch};
 use engine_common::{column, finish, plan, serve, target};
 use gpusize_core::engine::{LevelOutcome, Session};
 use gpusize_core::outcome::Outcome;
+use gpusize_core::simulate::{ClusterConfig, SimServer};
 use gpusize_core::spec::{Mix, Segment};
 
 const RESPONSES: &str = r#","response":{
@@ -205,6 +206,30 @@ fn intermediate_steps_become_calls() {
         assert!(spans[0].column_by_name("end_ns").unwrap().is_null(2));
     }
     std::fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn the_calls_of_a_simulated_workflow_lie_inside_their_requests() {
+    let server = SimServer::start(ClusterConfig::default(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut spec = target(
+        server.local_addr().port(),
+        r#","headers":[["Content-Type","application/json"]],"response":{"content":["/value"],
+            "calls":{"field":"intermediate_data","kind":"/payload/event_type","start":"LLM_START","end":"LLM_END",
+                "id":"/payload/UUID","name":"/payload/name","time_s":"/payload/event_timestamp",
+                "tokens_in":"/payload/usage_info/token_usage/prompt_tokens",
+                "tokens_out":"/payload/usage_info/token_usage/completion_tokens"}}"#,
+    );
+    (spec.method, spec.path) = ("POST".into(), "/generate/full".into());
+    let body = Segment::Static(r#"{"input_message":"hello"}"#.into());
+    let session = Session::open(spec, vec![body], vec![vec![]], 1).unwrap();
+    let level = session.level(plan(r#"{"closed":{"concurrency":4}}"#, r#"{"count":12}"#)).unwrap();
+    let (outcome, _) = finish(&level);
+    assert_eq!((outcome.outcomes.clone(), outcome.spans), ([("ok", 12)].into(), 12), "{:?}", outcome.errors);
+    let spans = level.spans().unwrap();
+    assert_eq!(column::<UInt8Type>(&spans, "outcome"), [Outcome::Ok as u8; 12]);
+    let (start, end) = (column::<Int64Type>(&spans, "start_ns"), column::<Int64Type>(&spans, "end_ns"));
+    assert!(start.iter().zip(&end).all(|(start, end)| start < end));
+    assert!(column::<UInt32Type>(&spans, "tokens_out").iter().all(|tokens| *tokens > 0));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use tokio::io::ReadBuf;
 
-use super::answer::Reader;
+use super::answer::{Reader, Reading};
 use super::failure::Failure;
 use super::level::Live;
 use super::slot::{Abort, Slot};
@@ -34,7 +34,18 @@ const LARGE: u64 = 128 << 10;
 #[derive(Debug)]
 pub struct Exchange {
     buffer: Vec<u8>,
+    /// Bytes in `buffer` that wait for more.
+    filled: usize,
     response: Response,
+    /// As the stream was told.
+    low_water: usize,
+}
+
+/// Why reading stopped.
+enum Broken {
+    Aborted(Abort),
+    Io(io::Error),
+    Wire(WireError),
 }
 
 impl Exchange {
@@ -42,11 +53,15 @@ impl Exchange {
         let target = &worker.context.target;
         Self {
             buffer: vec![0; READ_BYTES],
+            filled: 0,
             response: Response::new(target.method == "HEAD", target.max_header_bytes, target.max_body_bytes),
+            low_water: 1,
         }
     }
 
     /// Send `message` and read the answer; `reusable` says afterwards whether the stream may carry another request.
+    ///
+    /// One future and one wait: each further one that awaits another costs every request.
     #[allow(clippy::too_many_arguments)] // the parts of a line, borrowed apart, and what the stamps need
     pub async fn run(
         &mut self,
@@ -59,23 +74,38 @@ impl Exchange {
         live: &RefCell<Live>,
         row: &mut Row,
     ) -> Result<(), Failure> {
-        let Self { buffer, response } = self;
-        response.reset();
+        self.response.reset();
+        self.filled = 0;
+        self.low_water = 1;
         row.bytes_out = message.len() as u64;
-        // Nearly every request fits the socket's buffer: the slow path is for the others.
         let mut unsent = Unsent::begin(stream, message);
-        let read = if unsent.flushes {
-            let read =
-                read_response::<true>(stream, reusable, slot, buffer, response, reader, worker, live, row, &mut unsent)
-                    .await;
+        // Nearly every request fits the socket's buffer.
+        let sends = unsent.flushes;
+        let read = loop {
+            let n = poll_fn(|cx| {
+                if let Some(abort) = slot.abort.get() {
+                    return Poll::Ready(Err(Broken::Aborted(abort)));
+                }
+                // A write that fails is remembered; what the server has said by then may still be read.
+                if sends && let Poll::Ready(Err(e)) = unsent.poll_send(stream, cx) {
+                    unsent.error = Some(e);
+                    unsent.flushes = false;
+                }
+                let mut room = ReadBuf::new(&mut self.buffer[self.filled..]);
+                stream.poll_read(cx, &mut room).map(|read| read.map(|()| room.filled().len()).map_err(Broken::Io))
+            })
+            .await;
+            match n.and_then(|n| self.take(n, stream, reusable, reader, &worker.context.reading, live, row)) {
+                Ok(false) => {}
+                Ok(true) => break Ok(()),
+                Err(broken) => break Err(broken),
+            }
+        };
+        if sends {
             let left = unsent.left();
             row.bytes_out -= left as u64;
             *reusable &= left == 0 && unsent.error.is_none();
-            read
-        } else {
-            read_response::<false>(stream, reusable, slot, buffer, response, reader, worker, live, row, &mut unsent)
-                .await
-        };
+        }
         // A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
         match (read, unsent.error) {
             (Ok(()), _) => Ok(()),
@@ -87,61 +117,36 @@ impl Exchange {
             (Err(Broken::Wire(e)), None) => Err(e.into()),
         }
     }
-}
 
-/// Why reading stopped.
-enum Broken {
-    Aborted(Abort),
-    Io(io::Error),
-    Wire(WireError),
-}
-
-#[allow(clippy::too_many_arguments)] // as above
-async fn read_response<const SENDS: bool>(
-    stream: &mut Stream,
-    reusable: &mut bool,
-    slot: &Slot,
-    buffer: &mut Vec<u8>,
-    response: &mut Response,
-    reader: &mut Reader,
-    worker: &Worker,
-    live: &RefCell<Live>,
-    row: &mut Row,
-    unsent: &mut Unsent<'_>,
-) -> Result<(), Broken> {
-    let reading = &worker.context.reading;
-    let mut filled = 0;
-    let mut low_water = 1;
-    loop {
-        // One future and not several that await each other: this is the wait of every request.
-        let n = poll_fn(|cx| {
-            if let Some(abort) = slot.abort.get() {
-                return Poll::Ready(Err(Broken::Aborted(abort)));
-            }
-            // A write that fails is remembered; what the server has said by then may still be read.
-            if SENDS && let Poll::Ready(Err(e)) = unsent.poll_send(stream, cx) {
-                unsent.error = Some(e);
-                unsent.flushes = false;
-            }
-            let mut room = ReadBuf::new(&mut buffer[filled..]);
-            stream.poll_read(cx, &mut room).map(|read| read.map(|()| room.filled().len()).map_err(Broken::Io))
-        })
-        .await?;
+    /// `n` more bytes have come; says whether they complete the answer.
+    #[allow(clippy::too_many_arguments)] // as above
+    #[inline]
+    fn take(
+        &mut self,
+        n: usize,
+        stream: &Stream,
+        reusable: &mut bool,
+        reader: &mut Reader,
+        reading: &Reading,
+        live: &RefCell<Live>,
+        row: &mut Row,
+    ) -> Result<bool, Broken> {
+        let Self { buffer, filled, response, low_water } = self;
         let now = now_ns();
         row.end_ns = now;
         if n == 0 {
             response.eof().map_err(Broken::Wire)?;
-            return Ok(());
+            return Ok(true);
         }
         if row.bytes_in == 0 {
             row.first_byte_ns = now;
         }
         row.bytes_in += n as u64;
-        filled += n;
+        *filled += n;
         let mut at = 0;
-        while at < filled && !response.done() {
+        while at < *filled && !response.done() {
             let taken = response
-                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, reading, live, row))
+                .feed(&buffer[at..*filled], &mut |bytes| reader.body(bytes, now, reading, live, row))
                 .map_err(Broken::Wire)?;
             if taken == 0 {
                 break;
@@ -157,17 +162,18 @@ async fn read_response<const SENDS: bool>(
         }
         if response.done() {
             // Bytes after the answer were not asked for: nothing that follows on this connection can be trusted.
-            *reusable &= at == filled;
-            wake_at(stream, 1, &mut low_water);
-            return Ok(());
+            *reusable &= at == *filled;
+            wake_at(stream, 1, low_water);
+            return Ok(true);
         }
-        let was_full = filled == buffer.len();
-        buffer.copy_within(at..filled, 0);
-        filled -= at;
-        expect(stream, buffer, response.length_left(), &mut low_water);
-        if was_full && (filled > 0 || buffer.len() < FULL_READ_BYTES) {
+        let was_full = *filled == buffer.len();
+        buffer.copy_within(at..*filled, 0);
+        *filled -= at;
+        expect(stream, buffer, response.length_left(), low_water);
+        if was_full && (*filled > 0 || buffer.len() < FULL_READ_BYTES) {
             buffer.resize(buffer.len() * 2, 0);
         }
+        Ok(false)
     }
 }
 

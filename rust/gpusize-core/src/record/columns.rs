@@ -174,25 +174,14 @@ impl Chunk {
         for (column, value) in self.times.iter_mut().zip(times) {
             column.push(value);
         }
-        let rare = [r.connect_ns, r.tls_ns];
-        for (column, value) in self.rare_times.iter_mut().zip(rare) {
-            column.push(at, value, NO_TIME);
-        }
         self.events.push(r.events);
-        for (column, value) in
-            self.tokens.iter_mut().zip([r.tokens_in, r.tokens_out, r.tokens_cached, r.tokens_reasoning])
-        {
-            column.push(at, value.unwrap_or(NO_COUNT), NO_COUNT);
-        }
         self.bytes[0].push(r.bytes_in);
         self.bytes[1].push(r.bytes_out);
         self.status.push(r.status);
         self.outcome.push(r.outcome as u8);
-        self.error_id.push(at, r.error_id.unwrap_or(NO_COUNT), NO_COUNT);
-        self.target.push(at, r.target, 0);
-        self.model.push(at, r.model, 0);
-        self.session.push(at, r.session.unwrap_or(NO_SESSION), NO_SESSION);
-        self.turn.push(at, r.turn.unwrap_or(NO_TURN), NO_TURN);
+        if r.has_rare() {
+            self.push_rare(at, r);
+        }
         if r.events > 0 {
             self.push_stream(at, r);
         }
@@ -202,6 +191,22 @@ impl Chunk {
         if let Some(spans) = &r.spans {
             self.spans.push(r, spans.to_vec());
         }
+    }
+
+    /// What most rows have none of.
+    fn push_rare(&mut self, at: usize, r: &Row) {
+        for (column, value) in self.rare_times.iter_mut().zip([r.connect_ns, r.tls_ns]) {
+            column.push(at, value, NO_TIME);
+        }
+        let tokens = [r.tokens_in, r.tokens_out, r.tokens_cached, r.tokens_reasoning];
+        for (column, value) in self.tokens.iter_mut().zip(tokens) {
+            column.push(at, value.unwrap_or(NO_COUNT), NO_COUNT);
+        }
+        self.error_id.push(at, r.error_id.unwrap_or(NO_COUNT), NO_COUNT);
+        self.target.push(at, r.target, 0);
+        self.model.push(at, r.model, 0);
+        self.session.push(at, r.session.unwrap_or(NO_SESSION), NO_SESSION);
+        self.turn.push(at, r.turn.unwrap_or(NO_TURN), NO_TURN);
     }
 
     /// What only answers with content events have.

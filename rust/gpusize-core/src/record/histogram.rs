@@ -107,8 +107,18 @@ impl Counts {
 
     fn quantile_ns(&self, q: f64) -> Option<i64> {
         let wanted = ((q * self.total as f64).ceil() as u64).max(1);
-        let mut seen = 0_u64;
-        let place = self.buckets.iter().position(|count| {
+        let mut seen = 0;
+        let mut place = 0;
+        // In large steps first: somebody looks ten times a second.
+        for step in self.buckets.chunks(64) {
+            let sum: u64 = step.iter().copied().map(u64::from).sum();
+            if seen + sum >= wanted {
+                break;
+            }
+            seen += sum;
+            place += step.len();
+        }
+        place += self.buckets[place..].iter().position(|count| {
             seen += u64::from(*count);
             seen >= wanted
         })?;

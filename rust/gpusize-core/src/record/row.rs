@@ -136,4 +136,13 @@ impl Row {
             spans: None,
         }
     }
+    /// Whether there is a value that most rows have none of: connecting, counts of tokens, an error, a place among several.
+    #[inline]
+    #[allow(clippy::needless_bitwise_bool)] // all at once and not one after the other: for most rows the answer is no
+    pub fn has_rare(&self) -> bool {
+        let tokens = [self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_reasoning];
+        let counted = tokens.iter().fold(self.error_id.is_some(), |any, count| any | count.is_some());
+        let connected = (self.connect_ns != NO_TIME) | (self.tls_ns != NO_TIME);
+        counted | connected | (self.target | self.model != 0) | self.session.is_some() | self.turn.is_some()
+    }
 }
