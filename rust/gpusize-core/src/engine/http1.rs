@@ -27,6 +27,8 @@ const READ_BYTES: usize = 16_384;
 const FULL_READ_BYTES: usize = 256 << 10;
 /// Room for one read of an answer that is known to be large.
 const LARGE_READ_BYTES: usize = 1 << 20;
+/// At most so much waits in the system until a reader wakes: each wake-up costs as much as half a small request.
+const LARGEST_LOW_WATER: usize = 4 << 20;
 /// An answer of which this much is still to come is large.
 const LARGE: u64 = 128 << 10;
 
@@ -177,14 +179,14 @@ impl Exchange {
     }
 }
 
-/// A known length is still to come: read it in few large pieces. The last piece has no more than what is left, so that
-/// the reader wakes as its last byte arrives.
+/// A known length is still to come: wake once it is there, and read it in few large pieces. Never wait for more than
+/// what is left, so that the reader wakes as its last byte arrives.
 fn expect(stream: &Stream, buffer: &mut Vec<u8>, left: u64, low_water: &mut usize) {
     if left >= LARGE && buffer.len() < LARGE_READ_BYTES {
         buffer.resize(LARGE_READ_BYTES, 0);
     }
     if left >= LARGE || *low_water > 1 {
-        wake_at(stream, usize::try_from(left).unwrap_or(usize::MAX).clamp(1, buffer.len()), low_water);
+        wake_at(stream, usize::try_from(left).unwrap_or(usize::MAX).clamp(1, LARGEST_LOW_WATER), low_water);
     }
 }
 
