@@ -11,7 +11,15 @@ from tests.servers.nginx import NGINX, Nginx
 from tests.servers.scripted import Script, ScriptedServer
 from tests.servers.tls import OPENSSL, Certificates, make_certificates
 
-__all__ = ["NGINX_FILES", "certificates", "nginx_server", "nginx_tls_server", "scripted_server"]
+__all__ = [
+    "NGINX_FILES",
+    "certificates",
+    "nginx_http2_server",
+    "nginx_http2_tls_server",
+    "nginx_server",
+    "nginx_tls_server",
+    "scripted_server",
+]
 
 NGINX_FILES = {"empty.txt": 0, "small.txt": 13, "page.json": 4096, "large.bin": 3_000_000}
 """Files that nginx serves, with their sizes in bytes."""
@@ -65,6 +73,16 @@ def nginx_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
 
 
 @pytest.fixture(scope="session")
+def nginx_http2_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
+    """The same nginx with HTTP/2 in the clear."""
+    _need(NGINX, "nginx")
+    folder = tmp_path_factory.mktemp("nginx-http2")
+    files = SERVER.format(root=_root(folder), keepalive=KEEPALIVE_REQUESTS)
+    with Nginx(folder, files, http2=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """An authority and a server certificate for loopback."""
     _need(OPENSSL, "openssl")
@@ -79,6 +97,17 @@ def nginx_tls_server(tmp_path_factory: pytest.TempPathFactory, certificates: Cer
     tls = f"ssl_certificate {certificates.certificate}; ssl_certificate_key {certificates.key};"
     files = SERVER.format(root=_root(folder), keepalive=KEEPALIVE_REQUESTS)
     with Nginx(folder, tls + files, ssl=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nginx_http2_tls_server(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Nginx]:
+    """The same nginx with HTTP/2 over TLS."""
+    _need(NGINX, "nginx")
+    folder = tmp_path_factory.mktemp("nginx-http2-tls")
+    tls = f"ssl_certificate {certificates.certificate}; ssl_certificate_key {certificates.key};"
+    files = SERVER.format(root=_root(folder), keepalive=KEEPALIVE_REQUESTS)
+    with Nginx(folder, tls + files, ssl=True, http2=True) as server:
         yield server
 
 

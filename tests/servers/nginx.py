@@ -36,7 +36,7 @@ http {{
     types {{ text/plain txt; application/json json; application/octet-stream bin; }}
     default_type application/octet-stream;
     server {{
-        listen 127.0.0.1:{port}{ssl};
+        listen 127.0.0.1:{port}{how};
         server_name localhost;
 {server}
     }}
@@ -51,10 +51,13 @@ class Nginx:
         folder: an empty folder for its configuration, log and temporary files.
         server: the directives inside its ``server`` block.
         ssl: whether it speaks TLS; ``server`` then names the certificate.
+        http2: whether it speaks HTTP/2: over TLS besides HTTP/1.1, in the clear nothing else.
         prefix: words before the command, to pin it to a core for instance.
     """
 
-    def __init__(self, folder: Path, server: str, *, ssl: bool = False, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, server: str, *, ssl: bool = False, http2: bool = False, prefix: Sequence[str] = ()
+    ) -> None:
         if NGINX is None:
             raise FileNotFoundError("nginx is not installed: apt-get install nginx")
         self.folder = folder
@@ -65,7 +68,8 @@ class Nginx:
             self.port: int = listener.getsockname()[1]
             # A worker of another user could not read files below a folder of ours.
             user = "user root;" if os.geteuid() == 0 else ""
-            text = CONFIG.format(folder=folder, port=self.port, server=server, ssl=" ssl" if ssl else "", user=user)
+            how = " ssl" * ssl + " http2" * http2
+            text = CONFIG.format(folder=folder, port=self.port, server=server, how=how, user=user)
             config.write_text(text, encoding="utf-8")
             self._process = subprocess.Popen(
                 [*_ENDS_WITH_US, *prefix, NGINX, "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log")],

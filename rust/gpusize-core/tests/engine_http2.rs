@@ -128,7 +128,13 @@ fn a_connection_that_breaks_off_is_an_outcome_and_is_replaced() {
         let server = serve(Rules { cut_after: Some(3), ..Rules::default() }, echo);
         let (outcome, _) = run(target(server.port, &format!(r#","streams":{streams}"#)), fields(), 8, 100);
         let known = ["ok", "truncated"].map(|name| outcome.outcomes.get(name).copied().unwrap_or(0));
-        assert!(known[0] > 0 && known[0] + known[1] == 100, "{:?} {:?}", outcome.outcomes, outcome.errors);
+        // Of streams that come at once, the server may answer none before it goes.
+        assert!(
+            (known[0] > 0 || streams > 1) && known[0] + known[1] == 100,
+            "{:?} {:?}",
+            outcome.outcomes,
+            outcome.errors
+        );
         assert!(outcome.reconnects > 0);
     }
 }
@@ -251,9 +257,9 @@ fn a_silent_stream_times_out_beside_others_that_are_answered() {
             }
             echo(call).await;
         });
-        let more = format!(r#","streams":{streams},"timeout_ns":50000000"#);
-        let (outcome, _) = run(target(server.port, &more), fields(), 4, 60);
-        assert_eq!(counts(&outcome), [("ok", 40), ("timeout", 20)], "{:?}", outcome.errors);
+        let more = format!(r#","streams":{streams},"timeout_ns":500000000"#);
+        let (outcome, _) = run(target(server.port, &more), fields(), 4, 24);
+        assert_eq!(counts(&outcome), [("ok", 16), ("timeout", 8)], "{:?}", outcome.errors);
     }
 }
 
@@ -292,6 +298,18 @@ fn a_stopped_level_leaves_its_connections_to_the_next() {
         let (outcome, _) = finish(&session.level(plan(r#"{"closed":{"concurrency":4}}"#, r#"{"count":40}"#)).unwrap());
         assert_eq!((counts(&outcome), outcome.connects), (vec![("ok", 40)], 0), "{:?}", outcome.errors);
     }
+}
+
+#[test]
+fn what_the_server_asks_of_an_idle_connection_is_answered() {
+    let (pong, pongs) = std::sync::mpsc::channel();
+    let tell = std::sync::Arc::new(tokio::sync::Notify::new());
+    let server = serve(Rules { ping: Some((tell.clone(), pong)), ..Rules::default() }, echo);
+    let session = Session::open(target(server.port, ""), fields(), vec![vec![b"a".to_vec()]], 1).unwrap();
+    let (outcome, _) = finish(&session.level(plan(r#"{"closed":{"concurrency":1}}"#, r#"{"count":1}"#)).unwrap());
+    assert_eq!(counts(&outcome), [("ok", 1)]);
+    tell.notify_one();
+    assert!(pongs.recv_timeout(engine_common::LONG).is_ok(), "a ping after the last answer");
 }
 
 #[test]

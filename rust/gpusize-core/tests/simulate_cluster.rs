@@ -95,7 +95,15 @@ fn sequence(
     (arrived_ns, prompt_tokens, output_tokens): (i64, u32, u32),
     patience: Option<u32>,
 ) -> Sequence<Ticket> {
-    Sequence { index, arrived_ns, prompt_tokens, output_tokens, cost_factor: 1.0, payload: Ticket { patience } }
+    Sequence {
+        index,
+        arrived_ns,
+        prompt_tokens,
+        cached_tokens: 0,
+        output_tokens,
+        cost_factor: 1.0,
+        payload: Ticket { patience },
+    }
 }
 
 fn run(config: &ClusterConfig, arrivals: &[(i64, u32, u32)], skip: bool) -> (Log, usize) {

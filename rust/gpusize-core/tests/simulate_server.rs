@@ -124,7 +124,7 @@ fn bad_requests_get_the_error_object() {
         ("/v1/completions", "{}", 400, "prompt is missing"),
         ("/generate", "nonsense", 400, "JSON"),
         ("/generate", "{\"prompt_tokens\": 0}", 400, "prompt_tokens"),
-        ("/v1/embeddings", "{}", 404, "/v1/embeddings"),
+        ("/v1/nothing", "{}", 404, "/v1/nothing"),
         ("/health", "", 405, "only GET"),
     ] {
         let reply = text(path, body);

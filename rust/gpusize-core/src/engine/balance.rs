@@ -11,37 +11,32 @@ pub struct Balancer {
     under_way: Vec<AtomicUsize>,
 }
 
-/// A request that counts as under way until this is dropped.
-#[derive(Debug)]
-pub struct Turn<'a> {
-    pub endpoint: usize,
-    under_way: Option<&'a AtomicUsize>,
-}
-
 impl Balancer {
     pub fn new(rule: Balance, endpoints: usize) -> Self {
         Self { rule, under_way: (0..endpoints).map(|_| AtomicUsize::new(0)).collect() }
     }
 
-    /// The address of request `seq`.
-    pub fn turn(&self, seq: u64) -> Turn<'_> {
+    /// The address of request `seq`, which counts as under way there until `done`.
+    pub fn choose(&self, seq: u64) -> usize {
         let count = self.under_way.len();
+        if count == 1 {
+            return 0;
+        }
         let next = (seq % count as u64) as usize;
-        if count == 1 || self.rule == Balance::RoundRobin {
-            return Turn { endpoint: next, under_way: None };
+        if self.rule == Balance::RoundRobin {
+            return next;
         }
         // Two threads may choose at the same instant: a count that is one off does not matter.
         let load = |e: &usize| self.under_way[*e].load(Relaxed);
         let endpoint = (next..count).chain(0..next).min_by_key(load).unwrap_or(next);
         self.under_way[endpoint].fetch_add(1, Relaxed);
-        Turn { endpoint, under_way: Some(&self.under_way[endpoint]) }
+        endpoint
     }
-}
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if let Some(count) = self.under_way {
-            count.fetch_sub(1, Relaxed);
+    /// A request to this address has its outcome.
+    pub fn done(&self, endpoint: usize) {
+        if self.rule == Balance::LeastOutstanding && self.under_way.len() > 1 {
+            self.under_way[endpoint].fetch_sub(1, Relaxed);
         }
     }
 }
@@ -53,13 +48,16 @@ mod tests {
     #[test]
     fn turns_are_taken_by_number_or_by_load() {
         let round = Balancer::new(Balance::RoundRobin, 3);
-        assert_eq!([0, 1, 2, 3, 7].map(|s| round.turn(s).endpoint), [0, 1, 2, 0, 1]);
+        assert_eq!([0, 1, 2, 3, 7].map(|s| round.choose(s)), [0, 1, 2, 0, 1]);
         let least = Balancer::new(Balance::LeastOutstanding, 3);
-        assert_eq!([0, 1, 2, 3].map(|s| least.turn(s).endpoint), [0, 1, 2, 0], "equals take turns");
-        let (a, b) = (least.turn(0), least.turn(0));
-        assert_eq!((a.endpoint, b.endpoint, least.turn(0).endpoint), (0, 1, 2));
-        drop(a);
-        assert_eq!(least.turn(4).endpoint, 2, "0 and 2 are free, and 4 begins to look at 1");
-        assert_eq!(least.turn(3).endpoint, 0);
+        let quick = |seq| {
+            let endpoint = least.choose(seq);
+            least.done(endpoint);
+            endpoint
+        };
+        assert_eq!([0, 1, 2, 3].map(quick), [0, 1, 2, 0], "equals take turns");
+        assert_eq!((least.choose(0), least.choose(0), quick(0)), (0, 1, 2));
+        least.done(0);
+        assert_eq!((quick(4), quick(3)), (2, 0), "0 and 2 are free, and 4 begins to look at 1");
     }
 }

@@ -3,20 +3,19 @@
 
 use super::answer::{self, Reader};
 use super::download::Download;
-use super::failure::{Failure, guard};
+use super::failure::{Failure, apart, guard};
 use super::http1;
-use super::http2::{self, Channel};
+use super::http2;
 use super::level::{LevelShared, Share, bump};
+use super::place::{Carrier, Conn, Place, open};
 use super::rpc::Replies;
 use super::slot::Slot;
-use super::stream::{Stream, Took};
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::record::columns::NO_TIME;
 use crate::record::{Due, Row};
-use crate::spec::Transport;
 use crate::wire::http2::Head;
 use crate::wire::request::Buffers;
 
@@ -37,55 +36,6 @@ pub struct Line {
     /// The replies of a gRPC call.
     replies: Option<Replies>,
     head_request: bool,
-}
-
-/// What a slot has of one address.
-#[derive(Debug)]
-struct Place {
-    conn: Option<Conn>,
-    /// A further connection stands for one that was closed.
-    had_one: bool,
-    /// In HTTP/2 the heads of its requests, one for each kind.
-    heads: Vec<Head>,
-}
-
-#[derive(Debug)]
-struct Conn {
-    carrier: Carrier,
-    number: u32,
-    /// It has carried an answer of this slot before.
-    used: bool,
-    /// It may carry another request after the present one.
-    reusable: bool,
-    last_end_ns: i64,
-}
-
-#[derive(Debug)]
-enum Carrier {
-    Http1(Stream),
-    Http2(Channel),
-}
-
-impl Place {
-    fn hang_up(&mut self) {
-        if let Some(Conn { carrier: Carrier::Http2(channel), .. }) = &self.conn {
-            channel.retire();
-        }
-        self.conn = None;
-    }
-}
-
-impl Conn {
-    fn is_stale(&mut self) -> bool {
-        match &mut self.carrier {
-            Carrier::Http1(stream) => stream.is_stale(),
-            Carrier::Http2(channel) => channel.is_stale(),
-        }
-    }
-
-    fn is_spent(&self) -> bool {
-        matches!(&self.carrier, Carrier::Http2(channel) if channel.is_spent())
-    }
 }
 
 impl Line {
@@ -117,6 +67,18 @@ impl Line {
         slot.abort.set(None);
     }
 
+    /// Answer what a server asks on a connection that nobody else looks at, while there is no request.
+    pub fn attend(&mut self) {
+        for place in &mut self.places {
+            if let Some(Conn { carrier: Carrier::Http2(channel), .. }) = &mut place.conn
+                && channel.is_own()
+                && channel.is_stale()
+            {
+                place.conn = None;
+            }
+        }
+    }
+
     /// One request from connect to last byte; fills `row` and returns the message of a failure.
     pub async fn exchange(
         &mut self,
@@ -125,13 +87,30 @@ impl Line {
         level: &WorkerLevel,
         row: &mut Row,
     ) -> Option<String> {
-        let turn = worker.context.balancer.turn(row.seq);
-        row.target = turn.endpoint as u16;
+        let endpoint = worker.context.balancer.choose(row.seq);
+        row.target = endpoint as u16;
         let result = loop {
-            match self.attempt(turn.endpoint, worker, slot, level, row).await {
+            self.reader.reset();
+            let opened = if self.lacks_connection(endpoint, row) {
+                apart(self.connect(endpoint, worker, slot, level.share(), row)).await
+            } else {
+                Ok(())
+            };
+            let result = match (opened, &mut self.places[endpoint].conn) {
+                (Err(failure), _) => Err(failure),
+                (Ok(()), Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. })) => {
+                    let (requests, seed) = (&worker.context.requests, level.shared.plan.seed);
+                    let message = requests.message(endpoint, row.row as usize, row.seq, seed, &mut self.request);
+                    stamp_sent(worker, slot, row, *number);
+                    bump(&level.share().sent, u64::from(row.attempt == 0));
+                    self.http1.run(stream, reusable, message, slot, &mut self.reader, worker, &level.live, row).await
+                }
+                (Ok(()), _) => apart(self.over_http2(endpoint, worker, slot, level, row)).await,
+            };
+            match result {
                 Err(f) if row.attempt == 0 && self.may_ask_again(&f, row) => {
                     if !f.keeps_connection {
-                        self.places[turn.endpoint].hang_up();
+                        self.places[endpoint].hang_up();
                     }
                     row.attempt = 1;
                     row.bytes_out = 0;
@@ -139,7 +118,8 @@ impl Line {
                 other => break other,
             }
         };
-        let place = &mut self.places[turn.endpoint];
+        worker.context.balancer.done(endpoint);
+        let place = &mut self.places[endpoint];
         match result {
             Ok(()) => {
                 if let Some(conn) = &mut place.conn {
@@ -187,32 +167,14 @@ impl Line {
         failure.refused || crossed
     }
 
-    async fn attempt(
-        &mut self,
-        endpoint: usize,
-        worker: &Worker,
-        slot: &Slot,
-        level: &WorkerLevel,
-        row: &mut Row,
-    ) -> Result<(), Failure> {
-        self.reader.reset();
+    /// Whether a connection has to be opened first; one that cannot carry the request is given up.
+    fn lacks_connection(&mut self, endpoint: usize, row: &Row) -> bool {
         let conn = &mut self.places[endpoint].conn;
-        let idle_since = |c: &Conn| row.fired_ns - c.last_end_ns > IDLE_NS;
-        if conn.as_mut().is_some_and(|c| c.is_spent() || idle_since(c) && c.is_stale()) {
+        let idle = |c: &Conn| row.fired_ns - c.last_end_ns > IDLE_NS;
+        if conn.as_mut().is_some_and(|c| c.is_spent() || idle(c) && c.is_stale()) {
             *conn = None;
         }
-        if conn.is_none() {
-            self.connect(endpoint, worker, slot, level.share(), row).await?;
-        }
-        let Self { places, request, http1, reader, .. } = self;
-        if let Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. }) = &mut places[endpoint].conn {
-            let seed = level.shared.plan.seed;
-            let message = worker.context.requests.message(endpoint, row.row as usize, row.seq, seed, request);
-            stamp_sent(worker, slot, row, *number);
-            bump(&level.share().sent, u64::from(row.attempt == 0));
-            return http1.run(stream, reusable, message, slot, reader, worker, &level.live, row).await;
-        }
-        self.over_http2(endpoint, worker, slot, level, row).await
+        conn.is_none()
     }
 
     async fn over_http2(
@@ -288,37 +250,6 @@ fn stamp_sent(worker: &Worker, slot: &Slot, row: &mut Row, number: u32) {
     row.conn = number;
     row.sent_ns = now_ns();
     slot.deadline_ns.set(row.sent_ns.saturating_add(worker.context.target.timeout_ns));
-}
-
-/// Open a connection, or join one; `took` is set where one was opened.
-async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> Result<(Carrier, u32), Failure> {
-    let target = &worker.context.target;
-    let stream = async |took: &mut Option<Took>| {
-        let address = &worker.context.endpoints[endpoint];
-        let (stream, times) = Stream::connect(&address.addresses, address.tls.as_ref())
-            .await
-            .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
-        *took = Some(times);
-        Ok::<_, Failure>(stream)
-    };
-    if target.transport == Transport::Http1 {
-        return Ok((Carrier::Http1(stream(took).await?), worker.next_connection()));
-    }
-    if target.streams == 1 {
-        let channel = Channel::own(target, stream(took).await?).await?;
-        return Ok((Carrier::Http2(channel), worker.next_connection()));
-    }
-    let member = worker.links.join(endpoint);
-    let link = member.0.clone();
-    let open = link
-        .open
-        .get_or_try_init(async || {
-            let stream = stream(took).await?;
-            Channel::shared(target, stream, worker.next_connection(), link.retired.clone()).await
-        })
-        .await?;
-    let number = open.number;
-    Ok((Carrier::Http2(Channel::join(member, open)), number))
 }
 
 fn no_connection() -> Failure {

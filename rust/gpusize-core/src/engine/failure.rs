@@ -1,8 +1,8 @@
 //! Why an exchange failed, and waits that end when their slot is told to give up.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 
 use super::slot::{Abort, CANCELLED, Slot};
 use crate::outcome::Outcome;
@@ -54,6 +54,16 @@ pub async fn guard<F: Future>(slot: &Slot, future: F) -> Result<F::Output, Abort
         None => future.as_mut().poll(cx).map(Ok),
     })
     .await
+}
+
+/// Keep a future's code out of the function that awaits it: the path of a request over HTTP/1.1 is paid for in instructions.
+pub async fn apart<F: Future>(future: F) -> F::Output {
+    #[inline(never)]
+    fn poll<F: Future>(future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        future.poll(cx)
+    }
+    let mut future = pin!(future);
+    poll_fn(|cx| poll(future.as_mut(), cx)).await
 }
 
 /// Text that a peer may have written: bounded, and without control characters.

@@ -21,6 +21,7 @@ mod level;
 mod links;
 mod messages;
 mod open;
+mod place;
 mod progress;
 mod rpc;
 mod session;

@@ -114,7 +114,7 @@ impl Slot {
     pub async fn run(self: Rc<Self>, worker: Rc<Worker>) {
         let note = worker.death_note();
         let mut line = Line::new(&worker);
-        while let Some(work) = poll_fn(|cx| self.poll_work(&worker, cx)).await {
+        while let Some(work) = poll_fn(|cx| self.poll_work(&worker, &mut line, cx)).await {
             match work {
                 Work::Connect(level) => {
                     if worker.wants_connection(&level) {
@@ -143,7 +143,7 @@ impl Slot {
         note.tear_up();
     }
 
-    fn poll_work(&self, worker: &Worker, cx: &mut Context<'_>) -> Poll<Option<Work>> {
+    fn poll_work(&self, worker: &Worker, line: &mut Line, cx: &mut Context<'_>) -> Poll<Option<Work>> {
         // The waker of a task never changes, so it is stored once.
         if self.waker.borrow().is_none() {
             *self.waker.borrow_mut() = Some(cx.waker().clone());
@@ -164,6 +164,7 @@ impl Slot {
                 if fired_ns < due_ns {
                     level.close_if_used_up();
                     self.alarm(worker, due_ns, cx);
+                    line.attend();
                     return Poll::Pending;
                 }
                 self.last_now_ns.set(fired_ns);
@@ -176,6 +177,7 @@ impl Slot {
         if !self.parked.replace(true) {
             worker.park(self.index);
         }
+        line.attend();
         Poll::Pending
     }
 

@@ -21,6 +21,8 @@ pub struct Sequence<P> {
     pub arrived_ns: i64,
     /// Tokens to prefill.
     pub prompt_tokens: u32,
+    /// Of these, tokens that are in a cache and cost no prefill; fewer than all.
+    pub cached_tokens: u32,
     /// Tokens to make; at least 1.
     pub output_tokens: u32,
     /// Factor on its share of iterations and on its prefill.
@@ -222,7 +224,8 @@ impl<P: Payload> Gpu<P> {
             }
             let Some(sequence) = self.waiting.pop_front() else { break };
             self.free_blocks -= blocks as u32;
-            prefill_s += limits.prefill_per_token_s * f64::from(sequence.prompt_tokens) * sequence.cost_factor;
+            let fresh_tokens = sequence.prompt_tokens.saturating_sub(sequence.cached_tokens);
+            prefill_s += limits.prefill_per_token_s * f64::from(fresh_tokens) * sequence.cost_factor;
             self.running.push(Running {
                 sequence,
                 admitted_ns: now_ns,

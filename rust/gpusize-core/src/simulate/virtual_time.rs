@@ -125,6 +125,7 @@ impl<'a> Driver<'a> {
             index: row as u64,
             arrived_ns: self.now_ns,
             prompt_tokens,
+            cached_tokens: 0,
             output_tokens: service.output_tokens,
             cost_factor: service.cost_factor,
             payload: Row(row),

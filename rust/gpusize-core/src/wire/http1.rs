@@ -219,7 +219,9 @@ fn content(value: &[u8]) -> Content {
         Content::EventStream
     } else if kind.eq_ignore_ascii_case(b"application/x-ndjson") || kind.eq_ignore_ascii_case(b"application/jsonl") {
         Content::Ndjson
-    } else if kind.eq_ignore_ascii_case(b"application/json") || kind.to_ascii_lowercase().ends_with(b"+json") {
+    } else if kind.eq_ignore_ascii_case(b"application/json")
+        || kind.last_chunk::<5>().is_some_and(|end| end.eq_ignore_ascii_case(b"+json"))
+    {
         Content::Json
     } else {
         Content::Other

@@ -15,6 +15,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 pub const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/localhost.cert.pem");
@@ -41,6 +42,8 @@ pub struct Rules {
     pub goaway_after: Option<usize>,
     /// Break a connection off after this many of its requests.
     pub cut_after: Option<usize>,
+    /// Ping a connection when told to, after its first answer, and say when the ping is answered.
+    pub ping: Option<(Arc<Notify>, std::sync::mpsc::Sender<()>)>,
 }
 
 pub struct Server {
@@ -92,14 +95,21 @@ async fn speak<T: AsyncRead + AsyncWrite + Unpin>(io: T, rules: &Rules, answer: 
     }
     let Ok(mut connection) = builder.handshake::<_, Bytes>(io).await else { return };
     let mut seen = 0;
+    let mut pings = rules.ping.clone().zip(connection.ping_pong());
     while let Some(Ok((request, respond))) = connection.accept().await {
         seen += 1;
         let number = requests.fetch_add(1, Ordering::SeqCst);
-        let answer = answer.clone();
+        let (answer, ping) = (answer.clone(), pings.take());
         tokio::spawn(async move {
             let (parts, mut stream) = request.into_parts();
             let body = read(&mut stream).await;
             answer(Call { number, request: Request::from_parts(parts, ()), body, respond }).await;
+            if let Some(((told, answered), mut ping)) = ping {
+                told.notified().await;
+                if ping.ping(h2::Ping::opaque()).await.is_ok() {
+                    let _ = answered.send(());
+                }
+            }
         });
         if rules.cut_after == Some(seen) {
             return;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::super::Fault;
 use super::connection::Fate;
@@ -19,10 +20,31 @@ pub(super) struct Script {
     pub opening: Bytes,
     /// Before the first token, in the same write.
     pub first: Bytes,
-    /// For each token; empty when tokens are not written.
-    pub token: Bytes,
+    /// For each token.
+    pub token: Token,
     /// After the last token, in the same write, given how many there were.
     pub tail: Box<dyn FnOnce(u32) -> Bytes>,
+}
+
+/// What is said of a token.
+pub(super) enum Token {
+    /// The same of each; nothing when tokens are not written.
+    Same(Bytes),
+    /// By its number, from 0.
+    Each(Box<dyn Fn(u32) -> Bytes>),
+}
+
+impl Token {
+    fn bytes(&self, token: u32) -> Bytes {
+        match self {
+            Self::Same(bytes) => bytes.clone(),
+            Self::Each(bytes) => bytes(token),
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        matches!(self, Self::Same(bytes) if bytes.is_empty())
+    }
 }
 
 /// A stream under way.
@@ -35,7 +57,7 @@ pub(super) struct Stream {
     broken_token: u32,
     opening: Option<Bytes>,
     first: Option<Bytes>,
-    token: Bytes,
+    token: Token,
     tail: Option<Box<dyn FnOnce(u32) -> Bytes>>,
     sent: u32,
 }
@@ -49,6 +71,12 @@ pub(super) enum Answer {
         flushed: bool,
     },
     Stream(Box<Stream>),
+    /// As it comes; an error resets the connection.
+    Coming {
+        lines: UnboundedReceiver<io::Result<Bytes>>,
+        broken: bool,
+        flushed: bool,
+    },
 }
 
 impl Answer {
@@ -100,13 +128,21 @@ impl Body for Answer {
                 None => poll_break(flushed, context),
             },
             Self::Stream(stream) => stream.poll(context),
+            Self::Coming { flushed, broken: true, .. } => poll_break(flushed, context),
+            Self::Coming { lines, broken, flushed } => match lines.poll_recv(context) {
+                Poll::Ready(Some(Err(_))) => {
+                    *broken = true;
+                    poll_break(flushed, context)
+                }
+                other => other.map(|line| line.map(|line| line.map(Frame::data))),
+            },
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Half { .. } => false,
+            Self::Half { .. } | Self::Coming { .. } => false,
             Self::Stream(stream) => stream.is_over(),
         }
     }
@@ -115,7 +151,7 @@ impl Body for Answer {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::Half { length, .. } => SizeHint::with_exact(*length),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Coming { .. } => SizeHint::default(),
         }
     }
 }
@@ -169,22 +205,24 @@ impl Stream {
         let is_broken = (self.sent..made).contains(&self.broken_token);
         let plain = first.is_none() && tail.is_none() && !is_broken;
         if plain && made == self.sent + 1 {
+            let token = self.token.bytes(self.sent);
             self.sent = made;
-            return self.token.clone();
+            return token;
         }
         let mut bytes = BytesMut::new();
         bytes.extend_from_slice(&first.unwrap_or_default());
         for token in self.sent..made {
+            let said = self.token.bytes(token);
             if token == self.broken_token {
-                self.write_broken(&mut bytes);
+                self.write_broken(&said, &mut bytes);
             } else {
-                bytes.extend_from_slice(&self.token);
+                bytes.extend_from_slice(&said);
             }
         }
         self.sent = made;
         if let Some(tail) = tail {
             let tail = tail(made);
-            let cut = if self.token.is_empty() && self.is_malformed_json() { tail.len() / 2 } else { tail.len() };
+            let cut = if self.token.is_silent() && self.is_malformed_json() { tail.len() / 2 } else { tail.len() };
             bytes.extend_from_slice(&tail[..cut]);
         }
         bytes.freeze()
@@ -194,13 +232,13 @@ impl Stream {
         self.fault == Some(Fault::MalformedJson)
     }
 
-    fn write_broken(&self, bytes: &mut BytesMut) {
-        if self.is_malformed_json() && !self.token.is_empty() {
-            bytes.extend_from_slice(&self.token[..self.token.len() / 2]);
+    fn write_broken(&self, said: &[u8], bytes: &mut BytesMut) {
+        if self.is_malformed_json() && !said.is_empty() {
+            bytes.extend_from_slice(&said[..said.len() / 2]);
             bytes.extend_from_slice(b"\n\n");
             return;
         }
         self.fate.garbage.set(self.fault == Some(Fault::MalformedFraming));
-        bytes.extend_from_slice(&self.token);
+        bytes.extend_from_slice(said);
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Metrics {
 /// Counts of one GPU, in the cluster's own time.
 pub(super) struct GpuMetrics {
     pub prompt_tokens: u64,
+    /// Of these, those that were in the prefix cache.
+    pub cached_tokens: u64,
     pub generation_tokens: u64,
     /// Sequences that ended by themselves.
     pub stopped: u64,
@@ -71,6 +73,7 @@ impl GpuMetrics {
     fn new() -> Self {
         Self {
             prompt_tokens: 0,
+            cached_tokens: 0,
             generation_tokens: 0,
             stopped: 0,
             cut: 0,
@@ -97,6 +100,7 @@ impl GpuMetrics {
     pub(super) fn note_first_token<P>(&mut self, running: &Running<P>, end_ns: i64) {
         let sequence = &running.sequence;
         self.prompt_tokens += u64::from(sequence.prompt_tokens);
+        self.cached_tokens += u64::from(sequence.cached_tokens);
         self.ttft.observe(seconds(end_ns - sequence.arrived_ns));
         self.queue.observe(seconds(running.admitted_ns - sequence.arrived_ns));
         self.prefill.observe(seconds(end_ns - running.admitted_ns));

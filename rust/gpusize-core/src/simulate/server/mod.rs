@@ -5,17 +5,22 @@
 mod body;
 mod busy;
 mod connection;
+mod embeddings;
 mod error;
 mod exposition;
 mod kserve;
 mod metrics;
 mod openai;
+mod openai_writer;
+mod prefix;
 mod report;
+mod responses;
 mod routes;
 mod state;
 mod text;
 mod ticket;
 mod workflow;
+mod workflow_calls;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};

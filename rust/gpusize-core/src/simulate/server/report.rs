@@ -14,6 +14,8 @@ type Distribution = (&'static str, &'static str, fn(&GpuMetrics) -> &Buckets);
 const COUNTERS: &[Counter] = &[
     ("vllm:prompt_tokens_total", "Number of prefill tokens processed.", |gpu| gpu.prompt_tokens),
     ("vllm:generation_tokens_total", "Number of generation tokens processed.", |gpu| gpu.generation_tokens),
+    ("vllm:prefix_cache_queries_total", "Prefix cache queries, in tokens.", |gpu| gpu.prompt_tokens),
+    ("vllm:prefix_cache_hits_total", "Prefix cache hits, in tokens.", |gpu| gpu.cached_tokens),
     ("vllm:num_preemptions_total", "Cumulative number of preemptions; the simulated cluster has none.", |_| 0),
 ];
 

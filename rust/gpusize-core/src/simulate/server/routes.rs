@@ -18,7 +18,7 @@ use super::error::ApiError;
 use super::openai::{self, Api};
 use super::state::{Shared, Submitted};
 use super::ticket::Ticket;
-use super::{kserve, report, workflow};
+use super::{embeddings, kserve, report, responses, workflow};
 
 pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 const JSON: &str = "application/json";
@@ -85,7 +85,13 @@ pub(super) async fn serve(
             }
             return Ok(status_page(&shared, path));
         }
-        "/v1/chat/completions" | "/v1/completions" | "/generate" | "/generate/full" => {
+        "/v1/chat/completions"
+        | "/v1/completions"
+        | "/v1/embeddings"
+        | "/v1/responses"
+        | "/chat"
+        | "/generate"
+        | "/generate/full" => {
             if request.method() != Method::POST {
                 return Ok(wrong_method("POST"));
             }
@@ -122,6 +128,9 @@ async fn work(shared: &Rc<Shared>, fate: &Rc<Fate>, request: Request<Incoming>) 
     match path.as_str() {
         "/v1/chat/completions" => openai::answer(shared, fate, Api::Chat, &body).await,
         "/v1/completions" => openai::answer(shared, fate, Api::Completions, &body).await,
+        "/v1/embeddings" => embeddings::answer(shared, fate, &body).await,
+        "/v1/responses" => responses::answer(shared, fate, &body).await,
+        "/chat" => openai::answer(shared, fate, Api::WholeChat, &body).await,
         "/generate" => workflow::generate(shared, fate, &body).await,
         _ => workflow::generate_full(shared, fate, &body).await,
     }

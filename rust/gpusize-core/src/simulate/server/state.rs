@@ -14,6 +14,8 @@ use super::super::{
 use super::busy::BusyShares;
 use super::kserve::{Code, Ready, Refused, TensorTicket, Tensors};
 use super::metrics::Metrics;
+use super::prefix::Prefixes;
+use super::text::Extent;
 use super::ticket::Ticket;
 use crate::clock::now_ns;
 use crate::pace::timer::Timer;
@@ -29,6 +31,7 @@ pub(super) struct Shared {
     epoch_wall_s: f64,
     cluster: RefCell<Cluster<Rc<Ticket>>>,
     pub tensors: RefCell<Tensors>,
+    pub prefixes: RefCell<Prefixes>,
     pub metrics: RefCell<Metrics>,
     busy: RefCell<BusyShares>,
     /// The next event is another one than the engine waits for.
@@ -36,10 +39,23 @@ pub(super) struct Shared {
     requests: Cell<u64>,
 }
 
+/// What a request asks of the cluster.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wish {
+    pub prompt_tokens: u32,
+    /// Of these, tokens that a cache has.
+    pub cached_tokens: u32,
+    pub max_tokens: Option<u32>,
+    pub ignore_eos: bool,
+    /// Whether every token is written as it is made.
+    pub streams: bool,
+}
+
 /// A request that was taken, or not.
 pub(super) struct Submitted {
     pub index: u64,
     pub prompt_tokens: u32,
+    pub cached_tokens: u32,
     pub arrived_ns: i64,
     pub service: Service,
     pub ticket: Result<Rc<Ticket>, Refusal>,
@@ -54,6 +70,7 @@ impl Shared {
             epoch_ns: now_ns(),
             epoch_wall_s: wall.as_secs_f64(),
             cluster: RefCell::new(Cluster::new(&config, false)),
+            prefixes: RefCell::new(Prefixes::default()),
             tensors: RefCell::new(Tensors::new(&config.tensor_models, config.gpus)),
             metrics: RefCell::new(Metrics::new(&config)?),
             busy: RefCell::new(BusyShares::new(config.gpus)),
@@ -79,18 +96,14 @@ impl Shared {
     }
 
     /// Hand a request to the cluster, now. A request that is to fail gets no ticket and needs none.
-    pub(super) fn submit(
-        &self,
-        prompt_tokens: u32,
-        max_tokens: Option<u32>,
-        ignore_eos: bool,
-        streams: bool,
-    ) -> Submitted {
+    pub(super) fn submit(&self, wish: Wish) -> Submitted {
+        let Wish { prompt_tokens, cached_tokens, max_tokens, ignore_eos, streams } = wish;
         let index = self.requests.replace(self.requests.get() + 1);
         let arrived_ns = self.now_ns();
         let service = self.services.draw(index, max_tokens, ignore_eos);
         let ticket = Ticket::new(streams, service.cut);
-        let mut submitted = Submitted { index, prompt_tokens, arrived_ns, service, ticket: Ok(Rc::clone(&ticket)) };
+        let mut submitted =
+            Submitted { index, prompt_tokens, cached_tokens, arrived_ns, service, ticket: Ok(Rc::clone(&ticket)) };
         if service.fault == Some(Fault::Fail) {
             return submitted;
         }
@@ -99,6 +112,7 @@ impl Shared {
             index,
             arrived_ns: model_ns,
             prompt_tokens,
+            cached_tokens,
             output_tokens: service.output_tokens,
             cost_factor: service.cost_factor,
             payload: ticket,
@@ -177,12 +191,25 @@ impl Shared {
         }
     }
 
+    /// Tokens of a prompt: those that were sent as such, or its characters by the cluster's rule.
+    pub(super) fn prompt_tokens(&self, extent: Extent) -> u32 {
+        if extent.tokens > 0 && extent.characters == 0 {
+            return u32::try_from(extent.tokens).unwrap_or(u32::MAX);
+        }
+        self.config.count_prompt_tokens(extent.characters)
+    }
+
+    /// Wait until `world_ns`.
+    pub(super) async fn wait_until(&self, world_ns: i64) -> io::Result<()> {
+        Timer::new()?.wait_until(self.epoch_ns + world_ns).await
+    }
+
     /// Wait while a stall is on.
     pub(super) async fn thaw(&self) -> io::Result<()> {
         let now_ns = self.now_ns();
         let thawed_ns = self.stalls.thawed_ns(now_ns);
         if thawed_ns > now_ns {
-            Timer::new()?.wait_until(self.epoch_ns + thawed_ns).await?;
+            self.wait_until(thawed_ns).await?;
         }
         Ok(())
     }

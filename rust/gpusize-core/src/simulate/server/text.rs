@@ -1,6 +1,7 @@
 //! How much text a request carries, without keeping it.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -14,6 +15,8 @@ pub(super) struct Extent {
     pub tokens: usize,
     /// Elements of the outermost list; 1 for anything else that is not null.
     pub parts: usize,
+    /// Stands for the text and the numbers, in their order.
+    pub digest: u64,
 }
 
 /// Text, token ids, lists of either, and the text in the fields of objects, at any depth: it fits a prompt of the completions API as
@@ -26,14 +29,27 @@ impl<'de> Deserialize<'de> for Extent {
 
 struct ExtentVisitor;
 
+/// The same for the same value, in every process.
+pub(super) fn digest_of(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Extent {
-    fn of_number() -> Self {
-        Self { characters: 0, tokens: 1, parts: 1 }
+    fn of_number(bits: u64) -> Self {
+        Self { characters: 0, tokens: 1, parts: 1, digest: digest_of(&bits) }
     }
 
-    fn add(&mut self, other: Self) {
+    /// One text.
+    pub(super) fn of_text(text: &str) -> Self {
+        Self { characters: text.chars().count(), tokens: 0, parts: 1, digest: digest_of(text) }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
         self.characters += other.characters;
         self.tokens += other.tokens;
+        self.digest = digest_of(&(self.digest, other.digest));
     }
 }
 
@@ -45,7 +61,7 @@ impl<'de> Visitor<'de> for ExtentVisitor {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Extent, E> {
-        Ok(Extent { characters: text.chars().count(), tokens: 0, parts: 1 })
+        Ok(Extent::of_text(text))
     }
 
     fn visit_unit<E>(self) -> Result<Extent, E> {
@@ -56,16 +72,16 @@ impl<'de> Visitor<'de> for ExtentVisitor {
         Ok(Extent { parts: 1, ..Extent::default() })
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Extent, E> {
-        Ok(Extent::of_number())
+    fn visit_u64<E>(self, number: u64) -> Result<Extent, E> {
+        Ok(Extent::of_number(number))
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Extent, E> {
-        Ok(Extent::of_number())
+    fn visit_i64<E>(self, number: i64) -> Result<Extent, E> {
+        Ok(Extent::of_number(number as u64))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Extent, E> {
-        Ok(Extent::of_number())
+    fn visit_f64<E>(self, number: f64) -> Result<Extent, E> {
+        Ok(Extent::of_number(number.to_bits()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Extent, A::Error> {
@@ -94,6 +110,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn digests_tell_texts_and_their_order_apart() {
+        let digest = |json: &str| serde_json::from_str::<Extent>(json).expect(json).digest;
+        assert_eq!(digest(r#"["a", "b"]"#), digest(r#"[ "a","b" ]"#));
+        for (one, other) in [(r#""a""#, r#""b""#), (r#"["a", "b"]"#, r#"["b", "a"]"#), ("[1, 2]", "[1, 3]")] {
+            assert_ne!(digest(one), digest(other));
+        }
+    }
+
+    #[test]
     fn every_form_of_a_prompt_is_counted() {
         for (json, characters, tokens, parts) in [
             (r#""héllo""#, 5, 0, 1),
@@ -104,7 +129,7 @@ mod tests {
             ("null", 0, 0, 0),
         ] {
             let extent: Extent = serde_json::from_str(json).expect(json);
-            assert_eq!(extent, Extent { characters, tokens, parts }, "{json}");
+            assert_eq!((extent.characters, extent.tokens, extent.parts), (characters, tokens, parts), "{json}");
         }
     }
 }

@@ -7,22 +7,23 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{Answer, Script};
+use super::body::{Answer, Script, Token};
 use super::connection::Fate;
 use super::error::ApiError;
 use super::openai::checked_max_tokens;
 use super::routes::{Reply, admitted};
-use super::state::{Shared, Submitted};
+use super::state::{Shared, Submitted, Wish};
 use super::text::Extent;
+use super::workflow_calls;
 
 /// What both take beside any other fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Wishes {
+pub(super) struct Wishes {
     prompt_tokens: Option<u32>,
     max_tokens: Option<i64>,
     ignore_eos: bool,
-    input_message: Option<Value>,
+    pub(super) input_message: Option<Value>,
 }
 
 /// Answer `POST /generate`. The prompt is all text of the body, unless `prompt_tokens` says how long it is.
@@ -47,19 +48,17 @@ pub(super) async fn generate_full(shared: &Rc<Shared>, fate: &Rc<Fate>, body: &[
     let (submitted, wishes) = submit_workflow(shared, body)?;
     shared.thaw().await?;
     let ticket = admitted(&submitted)?;
-    let call = Call {
-        shared: Rc::clone(shared),
-        id: call_id(&submitted),
-        start_s: shared.wall_s(submitted.arrived_ns),
-        input: wishes.input_message.unwrap_or_default(),
-        prompt_tokens: submitted.prompt_tokens,
-    };
+    if shared.config.workflow.llm_calls > 1 {
+        let fault = submitted.service.fault;
+        return Ok(Reply::event_stream(workflow_calls::answer(shared, fate, wishes, submitted, ticket), fault));
+    }
+    let call = Call::new(shared, &submitted, wishes.input_message.unwrap_or_default());
     let opening = call.start();
     let end = Rc::clone(&ticket);
     let script = Script {
         opening: Bytes::from(opening),
         first: Bytes::new(),
-        token: Bytes::new(),
+        token: Token::Same(Bytes::new()),
         tail: Box::new(move |tokens| call.end(end.end_ns(), tokens)),
     };
     let fault = submitted.service.fault;
@@ -89,6 +88,13 @@ fn submit_workflow(shared: &Shared, body: &[u8]) -> Result<(Submitted, Wishes), 
     Ok((submit_wishes(shared, extent, &wishes)?, wishes))
 }
 
+/// One more call of the same workflow.
+pub(super) fn submit_again(shared: &Shared, wishes: &Wishes) -> Result<Submitted, ApiError> {
+    let input = wishes.input_message.clone().unwrap_or_default();
+    let extent = Extent::deserialize(input).map_err(|error| ApiError::json(&error))?;
+    submit_wishes(shared, extent, wishes)
+}
+
 fn submit_wishes(shared: &Shared, extent: Extent, wishes: &Wishes) -> Result<Submitted, ApiError> {
     let counted = || shared.config.count_prompt_tokens(extent.characters);
     let prompt_tokens = match wishes.prompt_tokens {
@@ -96,7 +102,13 @@ fn submit_wishes(shared: &Shared, extent: Extent, wishes: &Wishes) -> Result<Sub
         said => said.unwrap_or_else(counted),
     };
     let max_tokens = checked_max_tokens(wishes.max_tokens, "max_tokens")?;
-    Ok(shared.submit(prompt_tokens, max_tokens, wishes.ignore_eos, false))
+    let ignore_eos = wishes.ignore_eos;
+    Ok(shared.submit(Wish { prompt_tokens, max_tokens, ignore_eos, ..Wish::default() }))
+}
+
+/// The workflow's answer.
+pub(super) fn answer_line(tokens: u32) -> String {
+    format!("data: {}\n\n", json!({ "value": value(tokens) }))
 }
 
 fn value(tokens: u32) -> String {
@@ -109,7 +121,7 @@ fn call_id(submitted: &Submitted) -> String {
 }
 
 /// The LLM call of one workflow.
-struct Call {
+pub(super) struct Call {
     shared: Rc<Shared>,
     id: String,
     start_s: f64,
@@ -118,7 +130,17 @@ struct Call {
 }
 
 impl Call {
-    fn start(&self) -> String {
+    pub(super) fn new(shared: &Rc<Shared>, submitted: &Submitted, input: Value) -> Self {
+        Self {
+            shared: Rc::clone(shared),
+            id: call_id(submitted),
+            start_s: shared.wall_s(submitted.arrived_ns),
+            input,
+            prompt_tokens: submitted.prompt_tokens,
+        }
+    }
+
+    pub(super) fn start(&self) -> String {
         self.step(&json!({
             "event_type": "LLM_START",
             "event_timestamp": self.start_s,
@@ -133,11 +155,16 @@ impl Call {
         }))
     }
 
-    fn end(self, end_ns: i64, tokens: u32) -> Bytes {
+    /// The end of the call and the answer behind it.
+    fn end(&self, end_ns: i64, tokens: u32) -> Bytes {
+        Bytes::from(format!("{}{}", self.end_step(end_ns, tokens), answer_line(tokens)))
+    }
+
+    pub(super) fn end_step(&self, end_ns: i64, tokens: u32) -> String {
         let value = value(tokens);
         let total = u64::from(self.prompt_tokens) + u64::from(tokens);
         let usage = json!({"prompt_tokens": self.prompt_tokens, "completion_tokens": tokens, "total_tokens": total});
-        let step = self.step(&json!({
+        self.step(&json!({
             "event_type": "LLM_END",
             "event_timestamp": self.shared.wall_s(end_ns),
             "span_event_timestamp": self.start_s,
@@ -148,8 +175,7 @@ impl Call {
             "data": {"input": self.input, "output": value, "chunk": null},
             "usage_info": {"token_usage": usage, "num_llm_calls": 1, "seconds_between_calls": 0},
             "UUID": self.id,
-        }));
-        Bytes::from(format!("{step}data: {}\n\n", json!({ "value": value })))
+        }))
     }
 
     fn step(&self, payload: &Value) -> String {

@@ -1,0 +1,88 @@
+//! What a slot has of one address: a connection of its own, or its part of a shared one.
+
+use super::failure::Failure;
+use super::http2::Channel;
+use super::stream::{Stream, Took};
+use super::worker::Worker;
+use crate::spec::Transport;
+use crate::wire::http2::Head;
+
+/// What a slot has of one address.
+#[derive(Debug)]
+pub struct Place {
+    pub conn: Option<Conn>,
+    /// A further connection stands for one that was closed.
+    pub had_one: bool,
+    /// The heads of its requests in HTTP/2, one for each kind.
+    pub heads: Vec<Head>,
+}
+
+#[derive(Debug)]
+pub struct Conn {
+    pub carrier: Carrier,
+    pub number: u32,
+    /// It has carried an answer of this slot before.
+    pub used: bool,
+    /// It may carry another request after the present one.
+    pub reusable: bool,
+    pub last_end_ns: i64,
+}
+
+#[derive(Debug)]
+pub enum Carrier {
+    Http1(Stream),
+    Http2(Channel),
+}
+
+impl Place {
+    pub fn hang_up(&mut self) {
+        if let Some(Conn { carrier: Carrier::Http2(channel), .. }) = &self.conn {
+            channel.retire();
+        }
+        self.conn = None;
+    }
+}
+
+impl Conn {
+    pub fn is_stale(&mut self) -> bool {
+        match &mut self.carrier {
+            Carrier::Http1(stream) => stream.is_stale(),
+            Carrier::Http2(channel) => channel.is_stale(),
+        }
+    }
+
+    pub fn is_spent(&self) -> bool {
+        matches!(&self.carrier, Carrier::Http2(channel) if channel.is_spent())
+    }
+}
+
+/// Open a connection, or join one; `took` is set where one was opened.
+pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> Result<(Carrier, u32), Failure> {
+    let target = &worker.context.target;
+    let stream = async |took: &mut Option<Took>| {
+        let address = &worker.context.endpoints[endpoint];
+        let (stream, times) = Stream::connect(&address.addresses, address.tls.as_ref())
+            .await
+            .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
+        *took = Some(times);
+        Ok::<_, Failure>(stream)
+    };
+    if target.transport == Transport::Http1 {
+        return Ok((Carrier::Http1(stream(took).await?), worker.next_connection()));
+    }
+    if target.streams == 1 {
+        let channel = Channel::own(target, stream(took).await?).await?;
+        return Ok((Carrier::Http2(channel), worker.next_connection()));
+    }
+    let member = worker.links.join(endpoint);
+    let link = member.0.clone();
+    let open = link
+        .open
+        .get_or_try_init(async || {
+            let stream = stream(took).await?;
+            Channel::shared(target, stream, worker.next_connection(), link.retired.clone()).await
+        })
+        .await?;
+    let number = open.number;
+    Ok((Carrier::Http2(Channel::join(member, open)), number))
+}
