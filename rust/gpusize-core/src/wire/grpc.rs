@@ -1,6 +1,6 @@
 //! gRPC on top of HTTP/2: the five bytes before each message, and the status after the last.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 /// Bytes before each message: a flag and a length.
 pub const PREFIX: usize = 5;
@@ -115,10 +115,14 @@ impl Deframer {
     }
 }
 
+/// Names that are looked up in every answer: made from text they would be checked and hashed as text each time.
+static STATUS: HeaderName = HeaderName::from_static("grpc-status");
+static MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
 /// A call's end: code and text, as trailers or, without an answer, the head carry them. None: they carry no status.
 pub fn status(fields: &HeaderMap) -> Option<(u32, String)> {
-    let code = fields.get("grpc-status")?.to_str().ok().and_then(|t| t.parse().ok()).unwrap_or(2);
-    let text = fields.get("grpc-message").map(|t| unescape(t.as_bytes())).unwrap_or_default();
+    let code = fields.get(&STATUS)?.to_str().ok().and_then(|t| t.parse().ok()).unwrap_or(2);
+    let text = fields.get(&MESSAGE).map(|t| unescape(t.as_bytes())).unwrap_or_default();
     Some((code, text))
 }
 

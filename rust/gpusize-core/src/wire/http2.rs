@@ -52,7 +52,6 @@ impl Head {
         }
         if is_grpc {
             fields.insert(TE, HeaderValue::from_static("trailers"));
-            fields.insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
             fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         }
         Ok(Self { request, length: None, says_zero: (!is_grpc).then_some(says_zero) })
