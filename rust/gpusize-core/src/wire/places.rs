@@ -59,7 +59,9 @@ impl Pointers {
             return Ok(values);
         }
         // One walk for all pointers fails as a whole where a single path meets an empty array or a null: ask one by one.
-        if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
+        // What serde_json skips it does not decode, so the bytes are checked here.
+        let text = std::str::from_utf8(data).map_err(|_| NotJson)?;
+        if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
             return Err(NotJson);
         }
         Ok(self.paths.iter().map(|path| sonic_rs::get(data, path).ok()).collect())
