@@ -2,8 +2,12 @@
 
 use super::WireError;
 
-/// Longest chunk-size line with its extensions, and longest trailer line.
+/// Longest chunk-size line with its extensions, and longest trailer line; line ends count.
 const MAX_LINE: usize = 8_192;
+/// Longest trailers, all together.
+const MAX_TRAILERS: usize = 65_536;
+/// Digits of the largest chunk size that is taken: no sum of such sizes overflows.
+const MAX_DIGITS: usize = 15;
 
 /// The state of reading one body.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,10 +29,24 @@ pub enum Chunked {
     Data(u64),
     /// At the line end after a chunk's data; the flag says that CR has come.
     DataEnd(bool),
-    /// In the trailers; holds the length of the line so far, without CR.
-    Trailer(usize),
+    /// In the trailers.
+    Trailer(Trailer),
     /// After the last line.
     Done,
+}
+
+/// What of the trailers has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trailer {
+    /// Bytes of the line so far.
+    length: usize,
+    /// Bytes of all lines so far.
+    total: usize,
+    /// The last byte was CR: only LF may follow.
+    after_cr: bool,
+    has_colon: bool,
+    /// The line begins with a space: it goes on with the field before.
+    is_fold: bool,
 }
 
 impl Body {
@@ -85,9 +103,14 @@ impl Chunked {
     fn step(&mut self, input: &[u8], sink: &mut impl FnMut(&[u8])) -> Result<usize, WireError> {
         match self {
             Self::Size(line) => {
-                let Some(end) = memchr::memchr(b'\n', input) else {
+                let end = memchr::memchr(b'\n', input);
+                let taken = end.map_or(input.len(), |end| end + 1);
+                if line.len() + taken > MAX_LINE {
+                    return Err(bad("chunk-size line too long"));
+                }
+                let Some(end) = end else {
                     line.extend_from_slice(input);
-                    return if line.len() > MAX_LINE { Err(bad("chunk-size line too long")) } else { Ok(input.len()) };
+                    return Ok(taken);
                 };
                 let size = if line.is_empty() {
                     chunk_size(&input[..end])?
@@ -95,8 +118,8 @@ impl Chunked {
                     line.extend_from_slice(&input[..end]);
                     chunk_size(line)?
                 };
-                *self = if size == 0 { Self::Trailer(0) } else { Self::Data(size) };
-                Ok(end + 1)
+                *self = if size == 0 { Self::Trailer(Trailer::default()) } else { Self::Data(size) };
+                Ok(taken)
             }
             Self::Data(left) => {
                 let n = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
@@ -110,44 +133,70 @@ impl Chunked {
             Self::DataEnd(seen_cr) => {
                 match input[0] {
                     b'\r' if !*seen_cr => *seen_cr = true,
-                    b'\n' => *self = Self::Size(Vec::new()),
+                    b'\n' if *seen_cr => *self = Self::Size(Vec::new()),
                     _ => return Err(bad("chunk data longer than its size")),
                 }
                 Ok(1)
             }
-            Self::Trailer(length) => {
+            Self::Trailer(trailer) => {
                 let end = memchr::memchr(b'\n', input);
-                let line = &input[..end.unwrap_or(input.len())];
-                let total = *length + line.len() - usize::from(line.ends_with(b"\r") && end.is_some());
-                if total > MAX_LINE {
-                    return Err(bad("trailer line too long"));
+                let taken = end.map_or(input.len(), |end| end + 1);
+                if trailer.take(&input[..taken], end.is_some())? {
+                    *self = Self::Done;
                 }
-                // A lone CR that ends a read counts as no text, so that a split "\r" + "\n" still ends the trailers.
-                *self = match end {
-                    Some(_) if total == 0 => Self::Done,
-                    Some(_) => Self::Trailer(0),
-                    None if line == b"\r" => Self::Trailer(*length),
-                    None => Self::Trailer(total),
-                };
-                Ok(line.len() + usize::from(end.is_some()))
+                Ok(taken)
             }
             Self::Done => Ok(0),
         }
     }
 }
 
+impl Trailer {
+    /// Some bytes of one line, with its LF where `ends`; says whether it was the empty line after the last.
+    fn take(&mut self, bytes: &[u8], ends: bool) -> Result<bool, WireError> {
+        let text = if ends { &bytes[..bytes.len() - 1] } else { bytes };
+        if let Some(first) = text.first().filter(|_| self.length == 0) {
+            self.is_fold = matches!(first, b' ' | b'\t');
+        }
+        self.length += bytes.len();
+        self.total += bytes.len();
+        if self.length > MAX_LINE || self.total > MAX_TRAILERS {
+            return Err(bad("trailers too long"));
+        }
+        if let Some(last) = text.last() {
+            let cr = memchr::memchr(b'\r', text);
+            if self.after_cr || cr.is_some_and(|at| at + 1 < text.len()) {
+                return Err(bad("CR inside a trailer"));
+            }
+            self.after_cr = *last == b'\r';
+            self.has_colon |= text.contains(&b':');
+        }
+        if !ends {
+            return Ok(false);
+        }
+        let is_empty = self.length == 1 + usize::from(self.after_cr);
+        if !is_empty && !self.has_colon && !self.is_fold {
+            return Err(bad("a trailer that is no field"));
+        }
+        *self = Self { total: self.total, ..Self::default() };
+        Ok(is_empty)
+    }
+}
+
+/// The size in a chunk's first line; after it nothing but white space and extensions. LF alone ends fields, not chunks
+/// (RFC 9112, section 2.2).
 fn chunk_size(line: &[u8]) -> Result<u64, WireError> {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let digits = line.split(|&b| b == b';' || b == b' ' || b == b'\t').next().unwrap_or(&[]);
-    if digits.is_empty() || digits.len() > 15 {
+    let line = line.strip_suffix(b"\r").ok_or_else(|| bad("a chunk-size line without CR"))?;
+    let end = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
+    let (digits, rest) = line.split_at(end);
+    let is_extension = matches!(rest.trim_ascii_start().first(), None | Some(b';'));
+    if digits.is_empty() || digits.len() > MAX_DIGITS || !is_extension {
         return Err(bad("chunk size is not a hexadecimal number"));
     }
-    let mut size = 0_u64;
-    for &b in digits {
-        let digit = (b as char).to_digit(16).ok_or_else(|| bad("chunk size is not a hexadecimal number"))?;
-        size = size << 4 | u64::from(digit);
+    if rest.iter().any(|b| b.is_ascii_control() && *b != b'\t') {
+        return Err(bad("control characters in a chunk-size line"));
     }
-    Ok(size)
+    Ok(digits.iter().filter_map(|b| char::from(*b).to_digit(16)).fold(0, |size, digit| size << 4 | u64::from(digit)))
 }
 
 fn bad(what: &str) -> WireError {

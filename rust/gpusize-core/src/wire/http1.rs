@@ -122,7 +122,9 @@ impl Response {
         }
         let mut headers = [const { std::mem::MaybeUninit::uninit() }; MAX_HEADERS];
         let mut head = httparse::Response::new(&mut []);
-        let config = httparse::ParserConfig::default();
+        let mut config = httparse::ParserConfig::default();
+        // A user agent takes a field that goes on in the next line (RFC 9112, section 5.2); no value that matters here has one inside.
+        config.allow_obsolete_multiline_headers_in_responses(true);
         let parsed = config.parse_response_with_uninit_headers(&mut head, input, &mut headers);
         let length = match parsed {
             Ok(httparse::Status::Complete(n)) => n,
@@ -175,8 +177,10 @@ impl Head {
     }
 
     fn read(&mut self, headers: &[httparse::Header<'_>]) -> Result<(), WireError> {
+        let old = !self.keep_alive;
         let mut length = None;
         let mut chunked = None;
+        let mut closes = false;
         for header in headers {
             let (name, value) = (header.name, header.value.trim_ascii());
             if name.eq_ignore_ascii_case("content-length") {
@@ -189,11 +193,13 @@ impl Head {
                 let last = value.rsplit(|&b| b == b',').next().unwrap_or(value).trim_ascii();
                 chunked = Some(last.eq_ignore_ascii_case(b"chunked"));
             } else if name.eq_ignore_ascii_case("connection") {
-                self.read_connection(value);
+                closes |= self.read_connection(value);
             } else if name.eq_ignore_ascii_case("content-type") {
                 self.content = content(value);
             }
         }
+        // A chunked body of HTTP/1.0 passed something that did not understand it (RFC 9112, section 6.1).
+        self.keep_alive &= !(closes || old && chunked.is_some());
         self.length = match (chunked, length) {
             (Some(true), _) => Length::Chunked,
             (Some(false), _) | (None, None) => Length::UntilClose,
@@ -202,14 +208,17 @@ impl Head {
         Ok(())
     }
 
-    fn read_connection(&mut self, value: &[u8]) {
+    /// Says whether it closes, which counts whatever else stands there (RFC 9112, section 9.3).
+    fn read_connection(&mut self, value: &[u8]) -> bool {
+        let mut closes = false;
         for token in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
             if token.eq_ignore_ascii_case(b"close") {
-                self.keep_alive = false;
+                closes = true;
             } else if token.eq_ignore_ascii_case(b"keep-alive") {
                 self.keep_alive = true;
             }
         }
+        closes
     }
 }
 

@@ -32,9 +32,11 @@ pub fn stream_response(bytes: &[u8]) -> Option<Reply> {
     let mut reply = Reply::default();
     fields(bytes, |number, content| {
         match (number, content) {
-            (STREAM_ERROR, Some(text)) if !text.is_empty() => {
+            // As protobuf has it, the last one stands, also where it is empty.
+            (STREAM_ERROR, Some(text)) => {
                 let text = String::from_utf8_lossy(&text[..text.len().min(MAX_TEXT)]);
-                reply.error = Some(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect());
+                let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+                reply.error = Some(text).filter(|text| !text.is_empty());
             }
             (STREAM_RESPONSE, Some(inner)) => reply.has_outputs |= infer_response(inner)?.has_outputs,
             _ => {}
@@ -74,7 +76,11 @@ fn fields<'a>(mut bytes: &'a [u8], mut take: impl FnMut(u32, Option<&'a [u8]>) -
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for (place, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f).checked_shl(7 * place as u32)?;
+        // The tenth byte has room for one bit.
+        if place == 9 && *byte > 1 {
+            return None;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * place);
         if byte & 0x80 == 0 {
             *bytes = &bytes[place + 1..];
             return Some(value);

@@ -88,8 +88,10 @@ impl Pointers {
         }
         let mut found = Vec::new();
         if !self.walk.at_once(data, &mut found) {
-            // The walk has met a null or an empty array on its way, or the document is broken.
-            if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
+            // The walk has met a null or an empty array on its way, or the document is broken. What serde_json skips it
+            // does not decode, so the bytes are checked here.
+            let text = std::str::from_utf8(data).map_err(|_| NotJson)?;
+            if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
                 return Err(NotJson);
             }
             self.walk.one_by_one(data, &mut found);

@@ -12,8 +12,21 @@ pub struct Splitter {
     data: Vec<u8>,
     has_data: bool,
     /// Lines of the other field that make no JSON document yet.
-    step: Vec<u8>,
+    step: Step,
     after_cr: bool,
+    /// The first line has come: a byte order mark may stand before it only.
+    has_begun: bool,
+}
+
+/// The unfinished lines of the other field, and how far they are from a document.
+#[derive(Debug, Default)]
+struct Step {
+    text: Vec<u8>,
+    /// Brackets that are open; negative: one too many was closed.
+    depth: i64,
+    in_text: bool,
+    /// Its brackets were closed once and it was no document: it never will be one.
+    is_hopeless: bool,
 }
 
 /// What a splitter hands on.
@@ -31,8 +44,9 @@ impl Splitter {
         self.line.clear();
         self.data.clear();
         self.has_data = false;
-        self.step.clear();
+        self.step.reset();
         self.after_cr = false;
+        self.has_begun = false;
     }
 
     /// Take all of `input`; `event` gets the data of every event that it completes, and what comes in the field named
@@ -52,15 +66,18 @@ impl Splitter {
             if self.line.is_empty() {
                 // The common case: a whole line inside one read needs no copy of the line.
                 let rest = &input[end + 1..];
-                let one_event = !self.has_data && self.step.is_empty() && rest.first() == Some(&b'\n');
-                if let (true, Some(data)) = (one_event && !self.after_cr, value_of(&input[..end], b"data")) {
+                let one_event = !self.has_data && self.step.text.is_empty() && rest.first() == Some(&b'\n');
+                let line = &input[..end.min(MAX_EVENT)];
+                if let (true, Some(data)) = (one_event && !self.after_cr, value_of(line, b"data")) {
+                    self.has_begun = true;
                     event(Piece::Data(data));
                     input = &rest[1..];
                     continue;
                 }
-                self.take_line(&input[..end], other, event);
+                self.take_line(line, other, event);
             } else {
-                self.line.extend_from_slice(&input[..end]);
+                let room = MAX_EVENT.saturating_sub(self.line.len()).min(end);
+                self.line.extend_from_slice(&input[..room]);
                 let line = std::mem::take(&mut self.line);
                 self.take_line(&line, other, event);
                 self.line = line;
@@ -70,12 +87,15 @@ impl Splitter {
         }
     }
 
-    fn take_line(&mut self, line: &[u8], other: Option<&[u8]>, event: &mut impl FnMut(Piece<'_>)) {
+    fn take_line(&mut self, mut line: &[u8], other: Option<&[u8]>, event: &mut impl FnMut(Piece<'_>)) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+        }
         if line.is_empty() {
-            if !self.step.is_empty() {
-                event(Piece::Step(&self.step));
-                self.step.clear();
+            if !self.step.text.is_empty() {
+                event(Piece::Step(&self.step.text));
             }
+            self.step.reset();
             if self.has_data {
                 event(Piece::Data(&self.data));
                 self.data.clear();
@@ -84,32 +104,59 @@ impl Splitter {
         } else if let Some(data) = value_of(line, b"data") {
             add_line(&mut self.data, data, self.has_data);
             self.has_data = true;
-        } else if let Some(step) = other.and_then(|name| value_of(line, name)) {
-            let follows = !self.step.is_empty();
-            add_line(&mut self.step, step, follows);
-            if is_document(&self.step) {
-                event(Piece::Step(&self.step));
-                self.step.clear();
-            }
+        } else if let Some(step) = other.and_then(|name| value_of(line, name))
+            && self.step.add(step)
+        {
+            event(Piece::Step(&self.step.text));
+            self.step.reset();
         }
     }
 }
 
+impl Step {
+    fn reset(&mut self) {
+        self.text.clear();
+        (self.depth, self.in_text, self.is_hopeless) = (0, false, false);
+    }
+
+    /// Add a line; says whether the lines are now a JSON object. Brackets are counted as lines come, and the lines are
+    /// parsed once at most: trying after every line would cost the square of what a hostile server sends.
+    fn add(&mut self, line: &[u8]) -> bool {
+        let follows = !self.text.is_empty();
+        add_line(&mut self.text, line, follows);
+        if self.is_hopeless {
+            return false;
+        }
+        let mut escaped = false;
+        for byte in line {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = self.in_text,
+                b'"' => self.in_text = !self.in_text,
+                b'[' | b'{' if !self.in_text => self.depth += 1,
+                b']' | b'}' if !self.in_text => self.depth -= 1,
+                _ => {}
+            }
+        }
+        // No text of a document goes over a line's end.
+        self.is_hopeless = self.in_text || self.depth < 0;
+        if self.is_hopeless || self.depth != 0 || !self.text.trim_ascii_end().ends_with(b"}") {
+            return false;
+        }
+        self.is_hopeless = serde_json::from_slice::<serde::de::IgnoredAny>(&self.text).is_err();
+        !self.is_hopeless
+    }
+}
+
 fn add_line(held: &mut Vec<u8>, line: &[u8], follows: bool) {
-    if follows {
+    if follows && held.len() < MAX_EVENT {
         held.push(b'\n');
     }
     let room = MAX_EVENT.saturating_sub(held.len()).min(line.len());
     held.extend_from_slice(&line[..room]);
 }
 
-/// Whether these lines are a JSON document and not a part of one.
-fn is_document(text: &[u8]) -> bool {
-    text.trim_ascii_end().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
-}
-
 fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
     let rest = line.strip_prefix(name)?;
     match rest.first() {
         None => Some(rest),
