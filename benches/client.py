@@ -7,6 +7,7 @@ writer of Parquet.
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import time
@@ -71,16 +72,30 @@ def main(argument: str) -> int:
         Path(directory).mkdir(parents=True, exist_ok=True)
     startup_s = time.process_time()
     target = json.dumps(target_spec(asked["port"], **asked.get("target", {})))
-    session = _core.Session(target, json.dumps(asked.get("segments", [])), [[]], workers=1)
+    session = _core.Session(target, json.dumps(asked.get("segments", [])), rows_of(asked), workers=1)
     level = session.level(json.dumps(level_plan(asked["load"], asked["stop"], directory)))
     # As a run does for its display: ten looks a second are part of what the generator costs.
     while not level.wait(0.1):
         level.poll()
     outcome = json.loads(level.outcome())
     outcome.pop("histograms", None)
+    facts = {"startup_cpu_s": startup_s, "build": _core.BUILD_PROFILE, "worker_waits_s": worker_waits_s()}
     session.close()
-    print(json.dumps({"startup_cpu_s": startup_s, "build": _core.BUILD_PROFILE, "vm_hwm_bytes": vm_hwm(), **outcome}))
+    print(json.dumps({**facts, "vm_hwm_bytes": vm_hwm(), **outcome}))
     return 0
+
+
+def rows_of(asked: dict[str, Any]) -> list[list[bytes]]:
+    """The rows that segments name as field 0: given ones (``rows``, base64), one of zeros (``body_bytes``), or none."""
+    if "rows" in asked:
+        return [[base64.b64decode(row)] for row in asked["rows"]]
+    return [[bytes(asked["body_bytes"])]] if "body_bytes" in asked else [[]]
+
+
+def worker_waits_s() -> float:
+    """For how long the engine's workers were ready to run and had no core, by the scheduler's own count."""
+    tasks = [task for task in Path("/proc/self/task").iterdir() if "worker" in (task / "comm").read_text()]
+    return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
 
 
 def vm_hwm() -> int:

@@ -1,4 +1,4 @@
-"""The programs that stand beside gpusize: wrk and nginx from Debian, and our own small tools."""
+"""The programs that stand beside gpusize: some from Debian, some of ``make peers``, and our own small tools."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from benches.lib.host import ROOT
 from benches.lib.procs import BenchFailed
+from scripts.peers import peer_folder, peer_pieces
 
-__all__ = ["Tools", "WrkCount", "build_tools", "parse_wrk", "require"]
+__all__ = ["H2loadCount", "Tools", "WrkCount", "build_tools", "parse_h2load", "parse_wrk", "peer_program", "require"]
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,22 @@ class Tools:
 
     canned: str
     timerfd_loop: str
+    streams: str
+    canned_h2: str
 
 
 @dataclass(frozen=True)
 class WrkCount:
     """What wrk says at its end."""
+
+    requests: int
+    seconds: float
+    errors: int
+
+
+@dataclass(frozen=True)
+class H2loadCount:
+    """What h2load says at its end."""
 
     requests: int
     seconds: float
@@ -40,6 +52,14 @@ def require(name: str, package: str) -> str:
     return path
 
 
+def peer_program(peer: str, name: str = "python", piece: str = "packages") -> str:
+    """A program of one of the environments of ``make peers``; raises BenchFailed when it is not there."""
+    folder = peer_folder(peer)
+    if piece not in peer_pieces(folder):
+        raise BenchFailed(f"the {peer} environment has no {piece}: make peers")
+    return str(folder / "bin" / name)
+
+
 def build_tools() -> Tools:
     """Build rust/bench-tools in release mode; quick when nothing has changed."""
     command = ["cargo", "build", "--quiet", "--release", "--locked", "--package", "bench-tools"]
@@ -47,7 +67,7 @@ def build_tools() -> Tools:
     if done.returncode != 0:
         raise BenchFailed(f"bench-tools cannot be built:\n{done.stderr[-2000:]}")
     release = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release"
-    return Tools(str(release / "canned"), str(release / "timerfd-loop"))
+    return Tools(*(str(release / name) for name in ("canned", "timerfd-loop", "streams", "canned-h2")))
 
 
 _TOTAL = re.compile(r"(\d+) requests in ([\d.]+)(us|ms|s|m),")
@@ -64,3 +84,17 @@ def parse_wrk(text: str) -> WrkCount:
     groups = [match.groups() for pattern in (_SOCKET_ERRORS, _STATUS_ERRORS) if (match := pattern.search(text))]
     errors = sum(int(number) for group in groups for number in group)
     return WrkCount(int(total[1]), float(total[2]) * _SECONDS[total[3]], errors)
+
+
+_FINISHED = re.compile(r"finished in ([\d.]+)(us|ms|s),")
+_REQUESTS = re.compile(r"(\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout")
+
+
+def parse_h2load(text: str) -> H2loadCount:
+    """Counts from h2load's output; raises BenchFailed when it holds no total."""
+    finished, requests = _FINISHED.search(text), _REQUESTS.search(text)
+    if finished is None or requests is None:
+        raise BenchFailed(f"h2load printed no total:\n{text[-500:]}")
+    done, succeeded, failed, errored, timeout = (int(number) for number in requests.groups())
+    errors = max(done - succeeded, failed + errored + timeout)
+    return H2loadCount(succeeded, float(finished[1]) * _SECONDS[finished[2]], errors)

@@ -8,14 +8,15 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from benches.lib.host import ROOT, CpuTimes
 
-__all__ = ["BenchFailed", "Finished", "LineServer", "pinned", "run_measured"]
+__all__ = ["BenchFailed", "Finished", "LineClient", "LineServer", "on_core", "pinned", "run_measured"]
 
 
 class BenchFailed(Exception):
@@ -72,6 +73,43 @@ def run_measured(command: Sequence[str], *, timeout_s: float = 600) -> Finished:
     if process.returncode != 0:
         raise BenchFailed(f"{' '.join(command)} ended with {process.returncode}:\n{finished.stderr[-2000:]}")
     return finished
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Holds this thread on one core; threads and processes that it starts meanwhile stay there."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+class LineClient:
+    """A program that answers each line with a line of JSON; a context manager."""
+
+    def __init__(self, command: Sequence[str], core: int) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(pinned(command, core), stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
+
+    def ask(self) -> Any:
+        """Its next answer."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise BenchFailed("the program's lines are not ours")
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchFailed(f"the program ended early with {self._process.wait()}")
+        return json.loads(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.terminate()
+        self._process.communicate()
 
 
 class LineServer:

@@ -12,8 +12,9 @@ __all__ = ["Report", "markdown_table"]
 
 TITLE = """# Results
 
-Appended by `make bench-http`; newest last. Each entry belongs to the host that it names: compare ratios, not absolute
-numbers. A bar reads `name value [lo,hi] bound`; it is ok when the worse end of the interval keeps the bound.
+Appended by `make bench-http` and `make bench-apis`; newest last. Each entry belongs to the host that it names: compare
+ratios, not absolute numbers. A bar reads `name value [lo,hi] bound`; it is ok when the worse end of the interval keeps
+the bound.
 """
 
 
@@ -37,7 +38,10 @@ class Report:
 
     def table(self, title: str, header: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> None:
         """Print a table and keep it."""
-        text = f"### {title}\n\n{markdown_table(header, rows)}\n" + (f"\n{note}\n" if note else "")
+        self.text(f"### {title}\n\n{markdown_table(header, rows)}\n" + (f"\n{note}\n" if note else ""))
+
+    def text(self, text: str) -> None:
+        """Print a text and keep it."""
         self._texts.append(text)
         print(f"\n{text}", flush=True)
 

@@ -15,7 +15,7 @@ from benches.lib.stats import Interval, bootstrap_median, paired
 from benches.lib.wire import HeadCatcher, comparable
 from tests.servers.nginx import Nginx
 
-__all__ = ["cpu"]
+__all__ = ["closed", "cpu", "rows_on_disk"]
 
 CONNECTIONS = 64
 BOUND = 0.95
@@ -96,14 +96,15 @@ def _gpusize(ctx: Context, port: int, seconds: int) -> Side:
     folder = ctx.fresh_dir("records")
     asked = {"port": port, "load": closed(CONNECTIONS), "stop": {"duration_ns": seconds * 10**9}, "dir": str(folder)}
     finished, outcome = ctx.run_client(asked)
-    written = _rows_on_disk(folder)
+    written = rows_on_disk(folder)
     if not outcome["rows"] == written == outcome["outcomes"]["ok"]:
         raise BenchFailed(f"{outcome['rows']} records, {written} of them on disk, {outcome['outcomes']} requests")
     wall_s = (outcome["end_ns"] - outcome["start_ns"]) / 1e9
     return Side(written, finished.cpu_s, wall_s, finished.user_s, outcome["startup_cpu_s"], finished.steal)
 
 
-def _rows_on_disk(folder: object) -> int:
+def rows_on_disk(folder: object) -> int:
+    """Rows of all Parquet files below a folder."""
     # In a process of its own: Polars in this one would be a neighbour of the next measurement.
     counted = "pl.scan_parquet(sys.argv[1] + '/**/*.parquet').select(pl.len()).collect().item()"
     code = f"import sys, polars as pl; print({counted})"

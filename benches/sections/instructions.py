@@ -13,7 +13,7 @@ from benches.lib.procs import BenchFailed, LineServer, pinned, run_measured
 from benches.lib.stats import Interval
 from benches.sections.cpu import CONNECTIONS, closed
 
-__all__ = ["collected", "instructions", "slope"]
+__all__ = ["callgrind", "collected", "instructions", "slope"]
 
 BOUND = 4000.0
 _COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
@@ -53,7 +53,8 @@ def _spread(values: list[float]) -> Interval:
     return Interval(sorted(values)[len(values) // 2], min(values), max(values))
 
 
-def _callgrind(ctx: Context) -> list[str]:
+def callgrind(ctx: Context) -> list[str]:
+    """The command that counts the instructions of what follows it."""
     return [
         require("valgrind", "valgrind"),
         "--tool=callgrind",
@@ -64,7 +65,7 @@ def _callgrind(ctx: Context) -> list[str]:
 def _gpusize(ctx: Context, port: int, count: int) -> tuple[int, int]:
     folder = ctx.fresh_dir("records")
     asked = {"port": port, "load": closed(CONNECTIONS), "stop": {"count": count}, "dir": str(folder)}
-    command = [*_callgrind(ctx), sys.executable, "-m", "benches.client", json.dumps(asked)]
+    command = [*callgrind(ctx), sys.executable, "-m", "benches.client", json.dumps(asked)]
     finished = run_measured(pinned(command, ctx.client_core), timeout_s=1200)
     outcome = json.loads(finished.stdout)
     if outcome["outcomes"] != {"ok": count}:
@@ -75,7 +76,7 @@ def _gpusize(ctx: Context, port: int, count: int) -> tuple[int, int]:
 
 def _wrk(ctx: Context, port: int, seconds: int) -> tuple[int, int]:
     command = [
-        *_callgrind(ctx),
+        *callgrind(ctx),
         require("wrk", "wrk"),
         "-t1",
         f"-c{CONNECTIONS}",

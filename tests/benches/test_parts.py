@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from benches import http
+from benches.lib import command
 from benches.lib.bars import Bar
 from benches.lib.host import facts
-from benches.lib.peers import WrkCount, parse_wrk
+from benches.lib.peers import H2loadCount, WrkCount, parse_h2load, parse_wrk
 from benches.lib.procs import BenchFailed, LineServer, pinned, run_measured
 from benches.lib.results import Report, markdown_table
 from benches.lib.stats import Interval
@@ -25,6 +26,12 @@ WRK = """Running 2s test @ http://127.0.0.1:38865/
   Thread Stats   Avg      Stdev     Max   +/- Stdev
     Latency   273.76us  237.80us   5.31ms   98.54%
   255767 requests in 2.00s, 19.03MB read
+"""
+
+H2LOAD = """starting benchmark...
+finished in 3.00s, 31077.33 req/s, 1.13MB/s
+requests: 93232 total, 93296 started, 93232 done, 93232 succeeded, 0 failed, 0 errored, 0 timeout
+status codes: 93232 2xx, 0 3xx, 0 4xx, 0 5xx
 """
 
 
@@ -41,6 +48,21 @@ def test_wrks_errors_are_counted() -> None:
 def test_wrk_without_a_total_is_no_measurement() -> None:
     with pytest.raises(BenchFailed):
         parse_wrk("unable to connect to 127.0.0.1:1 Connection refused\n")
+
+
+def test_h2loads_total() -> None:
+    assert parse_h2load(H2LOAD) == H2loadCount(93_232, 3.0, 0)
+    assert parse_h2load(H2LOAD.replace("3.00s,", "250.00ms,")).seconds == 0.25
+
+
+def test_h2loads_errors_are_counted() -> None:
+    assert parse_h2load(H2LOAD.replace("93232 succeeded, 0 failed", "93230 succeeded, 2 failed")).errors == 2
+    assert parse_h2load(H2LOAD.replace("0 timeout", "5 timeout")).errors == 5
+
+
+def test_h2load_without_a_total_is_no_measurement() -> None:
+    with pytest.raises(BenchFailed):
+        parse_h2load("[ERROR] Could not resolve or connect\n")
 
 
 def test_callgrinds_count() -> None:
@@ -120,8 +142,8 @@ def test_the_hosts_facts_name_what_numbers_depend_on() -> None:
 
 def quick_run(monkeypatch: pytest.MonkeyPatch, root: Path, arguments: list[str], hi: float) -> int:
     (root / "benches").mkdir(exist_ok=True)
-    monkeypatch.setattr(http, "ROOT", root)
-    monkeypatch.setattr(http, "build_tools", lambda: None)
+    monkeypatch.setattr(command, "ROOT", root)
+    monkeypatch.setattr(command, "build_tools", lambda: None)
     monkeypatch.setitem(http.SECTIONS, "cpu", lambda ctx: ctx.report.bar(Bar("cpu", Interval(hi, hi, hi), 0.95)))
     return http.main(["--only", "cpu", *arguments])
 
@@ -139,9 +161,20 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch, capsys
     def fails() -> None:
         raise BenchFailed("no wrk here")
 
-    monkeypatch.setattr(http, "build_tools", fails)
+    monkeypatch.setattr(command, "build_tools", fails)
     assert http.main(["--only", "cpu", "--quick"]) == 2
     assert "bench: no wrk here" in capsys.readouterr().err
+
+
+def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(_: object) -> None:
+        raise BenchFailed("wrk ended with 1:\nusage\nunable to connect")
+
+    monkeypatch.setitem(http.SECTIONS, "open", fails)
+    assert quick_run(monkeypatch, tmp_path, ["--only", "open,cpu"], 0.9) == 2
+    record = (tmp_path / "benches" / "RESULTS.md").read_text()
+    assert "open: not measured\n\nwrk ended with 1: ... unable to connect" in record
+    assert "BAR cpu 0.9 [0.9,0.9] 0.95 ok" in record
 
 
 @pytest.mark.parametrize("arguments", [["--only", "gpu"], ["--pairs", "3"]])

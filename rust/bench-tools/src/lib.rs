@@ -1,5 +1,6 @@
 //! Small tools that the benchmarks put beside the engine. They share no code with it, so that a fault of the engine cannot hide in its yardstick.
 
 pub mod args;
+pub mod heads;
 pub mod requests;
 pub mod sys;

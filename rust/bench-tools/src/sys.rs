@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use tokio::io::unix::AsyncFd;
+
 /// Nanoseconds on `CLOCK_MONOTONIC`.
 pub fn monotonic_ns() -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -30,6 +32,15 @@ pub fn termination_fd() -> io::Result<OwnedFd> {
         check(libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()))?;
         owned(libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))
     }
+}
+
+/// As [`termination_fd`], to be awaited on a tokio runtime.
+///
+/// # Panics
+/// Outside of a runtime with its io driver.
+pub fn awaited_termination() -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd is open as long as it lives and always names the same descriptor.
+    Ok(unsafe { AsyncFd::register(termination_fd()?)? })
 }
 
 /// Readiness of file descriptors, level triggered; the token of each is its number.
@@ -68,9 +79,22 @@ impl Epoll {
 
     /// Waits without a limit for something to be ready; an interrupted wait returns nothing.
     pub fn wait(&mut self) -> io::Result<impl Iterator<Item = Ready> + use<'_>> {
+        self.wait_ns(-1)
+    }
+
+    /// Waits at most so many nanoseconds, without a limit when negative: whoever is early by less than a millisecond sleeps, too.
+    pub fn wait_ns(&mut self, timeout_ns: i64) -> io::Result<impl Iterator<Item = Ready> + use<'_>> {
+        if timeout_ns > 0 {
+            let limit = libc::timespec { tv_sec: timeout_ns / 1_000_000_000, tv_nsec: timeout_ns % 1_000_000_000 };
+            let mut watched = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: both are valid for the call, one descriptor is announced, and no signal mask is given. A wait that is
+            // interrupted only ends earlier.
+            unsafe { libc::ppoll(&raw mut watched, 1, &raw const limit, std::ptr::null()) };
+        }
         let room = self.events.len() as i32;
+        let timeout_ms = if timeout_ns < 0 { -1 } else { 0 };
         // SAFETY: the buffer holds `room` events and lives through the call.
-        let ready = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), self.events.as_mut_ptr(), room, -1) };
+        let ready = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), self.events.as_mut_ptr(), room, timeout_ms) };
         let count = match check(ready) {
             Ok(count) => count as usize,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,

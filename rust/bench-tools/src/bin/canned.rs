@@ -1,7 +1,7 @@
 //! One thread, one epoll set, one response: the cheapest honest HTTP/1.1 server to load.
 //!
-//! `canned --port 0 [--stall-at-s T --stall-for-s S]` answers every request on loopback with the same 13-byte body and keeps
-//! connections alive. With a stall, the whole server sleeps once, T seconds after its first request.
+//! `canned --port 0 [--body-bytes N] [--stall-at-s T --stall-for-s S]` answers every request on loopback with the same body, 13
+//! bytes unless told otherwise, and keeps connections alive. With a stall, the whole server sleeps once, T seconds after its first request.
 //! Lines of JSON on stdout: the port, the stall's times on `CLOCK_MONOTONIC`, and at SIGTERM what was served.
 
 use std::io::{self, Read, Write};
@@ -14,9 +14,10 @@ use bench_tools::args::Args;
 use bench_tools::requests::RequestCounter;
 use bench_tools::sys::{Epoll, Ready, end_with_parent, monotonic_ns, termination_fd};
 
-const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
-/// Responses that one write can carry.
+const BODY: &[u8] = b"Hello, World!";
+/// Responses that one write can carry, if they are small.
 const BATCH: usize = 64;
+const BATCH_BYTES: usize = 65_536;
 
 fn main() -> ExitCode {
     match serve() {
@@ -29,17 +30,22 @@ fn main() -> ExitCode {
 }
 
 fn serve() -> Result<(), String> {
-    let args = Args::parse(std::env::args().skip(1), &["port", "stall-at-s", "stall-for-s"])?;
+    let args = Args::parse(std::env::args().skip(1), &["port", "body-bytes", "stall-at-s", "stall-for-s"])?;
     let stall = Stall::from_args(&args)?;
-    let port = args.get("port", 0_u16)?;
+    let (port, body_bytes) = (args.get("port", 0_u16)?, args.get("body-bytes", BODY.len())?);
     let run = || -> io::Result<()> {
         end_with_parent()?;
-        let mut server = Server::bind(port, stall)?;
+        let mut server = Server::bind(port, body_bytes, stall)?;
         say(&format!("{{\"port\":{}}}", server.listener.local_addr()?.port()))?;
         server.run()?;
         say(&format!("{{\"requests\":{},\"connections\":{}}}", server.requests, server.accepted))
     };
     run().map_err(|error| error.to_string())
+}
+
+fn response(body_bytes: usize) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {body_bytes}\r\n\r\n");
+    head.into_bytes().into_iter().chain(BODY.iter().copied().cycle().take(body_bytes)).collect()
 }
 
 fn say(line: &str) -> io::Result<()> {
@@ -85,9 +91,9 @@ impl Connection {
         }
     }
 
-    fn write(&mut self, batch: &[u8]) -> io::Result<()> {
+    fn write(&mut self, batch: &[u8], each: usize) -> io::Result<()> {
         while self.owed > 0 {
-            let from = (RESPONSE.len() - self.owed % RESPONSE.len()) % RESPONSE.len();
+            let from = (each - self.owed % each) % each;
             let until = batch.len().min(from + self.owed);
             match self.stream.write(&batch[from..until]) {
                 Ok(written) => self.owed -= written,
@@ -104,6 +110,8 @@ struct Server {
     /// By file descriptor.
     connections: Vec<Option<Connection>>,
     batch: Vec<u8>,
+    /// Bytes of one response.
+    each: usize,
     buffer: Vec<u8>,
     stall: Option<Stall>,
     first_request_ns: Option<i64>,
@@ -112,13 +120,15 @@ struct Server {
 }
 
 impl Server {
-    fn bind(port: u16, stall: Option<Stall>) -> io::Result<Self> {
+    fn bind(port: u16, body_bytes: usize, stall: Option<Stall>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
+        let response = response(body_bytes);
         Ok(Self {
             listener,
             connections: Vec::new(),
-            batch: RESPONSE.repeat(BATCH),
+            batch: response.repeat((BATCH_BYTES / response.len()).clamp(1, BATCH)),
+            each: response.len(),
             buffer: vec![0; 64 * 1024],
             stall,
             first_request_ns: None,
@@ -177,13 +187,13 @@ impl Server {
         if event.read {
             match connection.read(&mut self.buffer) {
                 Ok(Some(requests)) => {
-                    connection.owed += requests * RESPONSE.len();
+                    connection.owed += requests * self.each;
                     self.requests += requests as u64;
                 }
                 Ok(None) | Err(_) => alive = false,
             }
         }
-        alive = alive && connection.write(&self.batch).is_ok();
+        alive = alive && connection.write(&self.batch, self.each).is_ok();
         if !alive {
             self.connections[slot(event.fd)] = None;
             return Ok(());

@@ -1,0 +1,1 @@
+"""Peers of the benchmarks, run by the interpreters of their own environments."""
