@@ -62,7 +62,7 @@ def test_an_escaped_placeholder_stays():
 
 
 def test_a_plain_text_template():
-    assert filled("q=${a}&n=${n}\\", {"a": 'x"y', "n": 2}, is_json=False) == 'q=x"y&n=2\\'
+    assert filled("q=${a}&n=${n}\\", {"a": 'x"y', "n": 2}, quoting="plain") == 'q=x"y&n=2\\'
 
 
 @pytest.mark.parametrize(

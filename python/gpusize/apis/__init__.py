@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from gpusize.apis.base import Api, ApiOptions, ResponseSpec, Segment, render
-from gpusize.apis.generic import Generic, NatGenerate
+from gpusize.apis.generic import Generic
+from gpusize.apis.kserve import KSERVE, create_kserve
+from gpusize.apis.nat import NatChat, NatGenerate
 from gpusize.apis.openai_chat import OpenAiChat
 from gpusize.apis.openai_completions import OpenAiCompletions
+from gpusize.apis.openai_embeddings import OpenAiEmbeddings
+from gpusize.apis.openai_responses import OpenAiResponses
+from gpusize.apis.response_texts import response_from_texts
 from gpusize.apis.template import BodyTemplate
 from gpusize.dataset import Dataset
 from gpusize.errors import EnvironmentLacks, UsageError
@@ -27,9 +33,11 @@ __all__ = [
     "Segment",
     "api_names",
     "create_api",
+    "create_kserve",
     "encode_rows",
     "guess_api",
     "render",
+    "response_from_texts",
 ]
 
 GROUP: Final = "gpusize.apis"
@@ -38,9 +46,25 @@ GROUP: Final = "gpusize.apis"
 _OWN: Final[dict[str, Callable[[ApiOptions], Api]]] = {
     "openai-chat": OpenAiChat,
     "openai-completions": OpenAiCompletions,
+    "openai-embeddings": OpenAiEmbeddings,
+    "openai-responses": OpenAiResponses,
+    **KSERVE,
     "generic": Generic,
     "nat": NatGenerate,
+    "nat-chat": NatChat,
 }
+_ENDINGS: Final = (
+    ("/chat/completions", "openai-chat"),
+    ("/completions", "openai-completions"),
+    ("/embeddings", "openai-embeddings"),
+    ("/responses", "openai-responses"),
+    *((f"/{route}{kind}", "nat") for route in ("generate", "workflow") for kind in ("", "/stream", "/full")),
+    ("/chat", "nat-chat"),
+    ("/chat/stream", "nat-chat"),
+    ("/inference.GRPCInferenceService/ModelInfer", "kserve-grpc"),
+    ("/inference.GRPCInferenceService/ModelStreamInfer", "kserve-grpc-stream"),
+)
+_KSERVE_PATH: Final = re.compile(r".*/v2/models/[^/]+(?:/versions/[^/]+)?(?:/infer)?")
 
 
 def _offered() -> dict[str, EntryPoint]:
@@ -92,13 +116,11 @@ def guess_api(path: str, method: str = "POST") -> str:
     plain = path.split("?", 1)[0].rstrip("/")
     if method not in {"POST", "PUT"}:
         return "generic"
-    for ending, name in (
-        ("/chat/completions", "openai-chat"),
-        ("/completions", "openai-completions"),
-        ("/generate/full", "nat"),
-    ):
+    for ending, name in _ENDINGS:
         if plain.endswith(ending):
             return name
+    if _KSERVE_PATH.fullmatch(plain):
+        return "kserve"
     return "openai-chat" if plain in {"", "/v1"} else "generic"
 
 

@@ -1,4 +1,4 @@
-"""What the two OpenAI APIs share: a body of options, the row's own member, and what else a row brings."""
+"""What the OpenAI APIs share: a body of options, the row's own member, and what else a row brings."""
 
 from __future__ import annotations
 
@@ -26,20 +26,27 @@ USAGE: Final[_Usage] = {
     "tokens_cached": "/usage/prompt_tokens_details/cached_tokens",
     "tokens_reasoning": "/usage/completion_tokens_details/reasoning_tokens",
 }
-"""Where both APIs report tokens."""
+"""Where chat and completions report tokens."""
+
+_OURS: Final = frozenset({"input_tokens", "output_tokens", "session", "turn", "arrival_s"})
+"""Fields of a row that say something to gpusize and nothing to a server."""
 
 
 class OpenAiApi(ABC):
-    """Base of both: ``{options…, "<member>": field 0, field 1}``, or the user's template.
+    """Base of all: ``{options…, "<member>": field 0, field 1}``, or the user's template.
 
-    Field 1 holds what a complete body in the dataset brings beyond its member, with a comma before it; else it is
-    empty.
+    Field 1 holds what the row brings beyond its member, with a comma before it, else it is empty: the members of a
+    complete body, the row's ``model``, its ``output_tokens`` as a bound on generated tokens. Options win over the row.
     """
 
     name: ClassVar[str]
-    default_path: ClassVar[str]
+    default_path: str
     member: ClassVar[str]
     spec: ClassVar[ResponseSpec]
+    length: ClassVar[str | None] = "max_tokens"
+    """The API's name for the bound on generated tokens; None: it generates none."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Fields of a row that are sent beside the member although the row is not a complete body."""
 
     def __init__(self, options: ApiOptions) -> None:
         if self.member in options.extra_body:
@@ -53,8 +60,13 @@ class OpenAiApi(ABC):
         self._options = options
         self._response = self.spec.changed(options.response).to_dict()
         self._template = BodyTemplate.read(options.body_template) if options.body_template else None
-        stream = {"stream": True, "stream_options": {"include_usage": True}} if options.stream else {"stream": False}
-        self._members = {**stream, **options.members()}
+        self._members = {**self.stream_members(), **options.members(self.length or "max_tokens")}
+
+    def stream_members(self) -> dict[str, Any]:
+        """Members that ask for a stream with its usage, or for none."""
+        if self._options.stream:
+            return {"stream": True, "stream_options": {"include_usage": True}}
+        return {"stream": False}
 
     @abstractmethod
     def split(self, row: Row) -> tuple[Any, dict[str, Any]]:
@@ -65,7 +77,8 @@ class OpenAiApi(ABC):
         if self._template:
             return self._template.segments()
         head = encode_json(self._members).decode()[:-1]
-        return [{"static": f'{head},"{self.member}":'}, {"field": 0}, {"field": 1}, {"static": "}"}]
+        comma = "," if self._members else ""
+        return [{"static": f'{head}{comma}"{self.member}":'}, {"field": 0}, {"field": 1}, {"static": "}"}]
 
     def fields(self, row: Row) -> list[bytes]:
         """The row's member and what else it brings, encoded.
@@ -76,14 +89,30 @@ class OpenAiApi(ABC):
         if self._template:
             return self._template.fields(row)
         value, rest = self.split(row)
-        own = {name: item for name, item in rest.items() if name not in self._members and name != self.member}
+        own = {**self._asked(row), **{name: row.fields[name] for name in self.beside if name in row.fields}, **rest}
+        if self._options.row_models:
+            own["model"] = row.fields["model"]
         # What a body in the dataset says about streaming would contradict how the answer is read.
-        own = {name: item for name, item in own.items() if name not in {"stream", "stream_options"}}
+        taken = {*self._members, self.member, *_OURS, "stream", "stream_options"}
+        own = {name: item for name, item in own.items() if name not in taken}
         try:
             extra = encode_json(own)[1:-1]
             return [encode_json(value), b"," + extra if extra else b""]
         except (TypeError, ValueError) as problem:
             raise row_error(row, f"is not JSON: {problem}", "use texts, numbers, lists and objects") from None
+
+    def _asked(self, row: Row) -> dict[str, Any]:
+        """Members from the row's own ``model`` and ``output_tokens``."""
+        asked: dict[str, Any] = {}
+        model = row.fields.get("model")
+        if model is not None and model != "":
+            if not isinstance(model, str):
+                raise row_error(row, '"model" is not a text', "give the model's name")
+            asked["model"] = model
+        tokens = _whole(row, "output_tokens")
+        if tokens is not None and self.length:
+            asked |= self._options.length_members(tokens, self.length)
+        return asked
 
     def response(self) -> dict[str, Any]:
         """How to read an answer."""
@@ -91,7 +120,7 @@ class OpenAiApi(ABC):
 
     def headers(self) -> list[tuple[str, str]]:
         """Content type, and what is accepted."""
-        accept = "text/event-stream, application/json" if self._options.stream else "application/json"
+        accept = "text/event-stream, application/json" if self._members.get("stream") else "application/json"
         return [("Content-Type", self._options.content_type), ("Accept", accept)]
 
 
@@ -103,3 +132,17 @@ def content_row(row: Row, member: str) -> tuple[Any, dict[str, Any]]:
             raise row_error(row, f'is a body without "{member}"', "name another key with --dataset-key")
         return value[member], value
     return value, {}
+
+
+def _whole(row: Row, name: str) -> int | None:
+    """A count among the row's fields, 1 or more; None where there is none. A cell of a CSV file is a text."""
+    value = row.fields.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        number = None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or not number.is_integer() or number < 1:
+        raise row_error(row, f'has "{name}": {value!r}', "give a whole number of 1 or more")
+    return int(number)

@@ -8,112 +8,35 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from gpusize.apis.response import Condition, Framing, Place, ResponseSpec
 from gpusize.dataset import Row
 from gpusize.errors import DatasetError, UsageError
 from gpusize.textio import shown
 
-__all__ = ["Api", "ApiOptions", "Framing", "ResponseSpec", "Segment", "encode_json", "render", "row_error"]
+__all__ = [
+    "Api",
+    "ApiOptions",
+    "Condition",
+    "Framing",
+    "OutputLength",
+    "Place",
+    "ResponseSpec",
+    "Segment",
+    "encode_json",
+    "render",
+    "row_error",
+]
 
 Segment = dict[str, Any]
 """A piece of a body: ``{"static": text}``, ``{"field": k}``, a counter or a random number."""
 
-Framing = Literal["auto", "whole", "sse", "ndjson"]
-"""How an answer is cut into events; auto: by its content type."""
-
-JsonRule = Literal["always", "by_type"]
-"""Which answers are read as JSON."""
-
-_LISTS: Final = ("content", "reasoning")
-
-
-@dataclass(frozen=True)
-class ResponseSpec:
-    """How to read an answer. Places are JSON pointers (RFC 6901).
-
-    Args:
-        framing: how the answer is cut into events.
-        content: a non-empty text at any of these is content.
-        reasoning: likewise, reasoning before the content.
-        tokens_in: the server's count of prompt tokens.
-        tokens_out: its count of generated tokens.
-        tokens_cached: its count of prompt tokens found in its cache.
-        tokens_reasoning: its count of reasoning tokens among the generated ones.
-        error: something other than null here makes a successful status an error.
-        end: the event that ends a stream; a stream without it is truncated.
-        success: the statuses that are a success, first and last.
-        json: which answers are read as JSON: ``always``, and another is an error, or ``by_type`` where the content type
-            says so.
-    """
-
-    framing: Framing = "auto"
-    content: Sequence[str] = ()
-    reasoning: Sequence[str] = ()
-    tokens_in: str | None = None
-    tokens_out: str | None = None
-    tokens_cached: str | None = None
-    tokens_reasoning: str | None = None
-    error: str | None = "/error"
-    end: str | None = None
-    success: tuple[int, int] = (200, 299)
-    json: JsonRule = "always"
-
-    def __post_init__(self) -> None:
-        for name, value, choices in (("framing", self.framing, Framing), ("json", self.json, JsonRule)):
-            if value not in get_args(choices):
-                known = ", ".join(get_args(choices))
-                raise UsageError(f'"{shown(value)}" is not a {name} rule', f"response {name}", f"use one of {known}")
-        end: Any = self.end
-        if end is not None and not isinstance(end, str):
-            raise UsageError(f"{shown(end)} is not a text", "response end", "give the event's text, as [DONE]")
-        named = {name: getattr(self, name) for name in _POINTERS}
-        for name, value in {**named, "content": self.content, "reasoning": self.reasoning}.items():
-            for pointer in value if isinstance(value, list | tuple) else [value]:
-                if pointer is not None and not (isinstance(pointer, str) and pointer.startswith("/")):
-                    raise UsageError(
-                        f'"{shown(pointer)}" is not a JSON pointer',
-                        f"response {name}",
-                        "begin it with /, as /choices/0/text",
-                    )
-        given: Any = self.success  # what a configuration file says need not be of the declared type
-        statuses = list(given) if isinstance(given, tuple) else [given]
-        if (
-            len(statuses) != 2
-            or not all(type(one) is int for one in statuses)
-            or not 100 <= statuses[0] <= statuses[1] <= 599
-        ):
-            raise UsageError(f"{shown(statuses)} is not a range of statuses", "response success", "give it as 200-299")
-
-    def changed(self, overrides: Mapping[str, Any]) -> ResponseSpec:
-        """This with some fields replaced.
-
-        Raises:
-            UsageError: a name that is no field, or a value that cannot be meant.
-        """
-        known = [item.name for item in fields(self)]
-        values: dict[str, Any] = {}
-        for name, value in overrides.items():
-            if name not in known:
-                raise UsageError(
-                    f'"{shown(name)}" says nothing about a response', "response", f"use one of {', '.join(known)}"
-                )
-            if name in _LISTS:
-                values[name] = tuple(value) if isinstance(value, list | tuple) else (value,) if value else ()
-            else:
-                values[name] = tuple(value) if isinstance(value, list) else value
-        return replace(self, **values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The engine's ResponseSpec, ready for JSON."""
-        plain = asdict(self)
-        return {**plain, **{name: list(plain[name]) for name in (*_LISTS, "success")}}
-
-
-_POINTERS: Final = ("tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning", "error")
+OutputLength = Literal["max", "exact"]
+"""What an asked output length is: a bound, or what the server shall generate exactly."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +53,12 @@ class ApiOptions:
         method: HTTP method.
         content_type: of the request body.
         response: fields of `ResponseSpec` that differ from the API's own.
+        output_length: what ``max_tokens`` and a row's ``output_tokens`` mean. ``exact`` also sends ``min_tokens`` and
+            ``ignore_eos``, which vLLM, SGLang, TensorRT-LLM and NIM take.
+        row_models: every row's ``model`` is the model to ask for, and wins over that of a complete body.
+
+    Raises:
+        UsageError: an output length that is neither.
     """
 
     model: str | None = None
@@ -141,11 +70,28 @@ class ApiOptions:
     method: str = "POST"
     content_type: str = "application/json"
     response: Mapping[str, Any] = field(default_factory=dict)
+    output_length: OutputLength = "max"
+    row_models: bool = False
 
-    def members(self) -> dict[str, Any]:
-        """Members of an OpenAI-like body that these options set, ``stream`` left out."""
-        set_by_option = {"model": self.model, "max_tokens": self.max_tokens, "temperature": self.temperature}
-        return {**{name: value for name, value in set_by_option.items() if value is not None}, **self.extra_body}
+    def __post_init__(self) -> None:
+        if self.output_length not in {"max", "exact"}:
+            raise UsageError(f'"{shown(self.output_length)}" is not one', "output_length", "use max or exact")
+
+    def members(self, length: str = "max_tokens") -> dict[str, Any]:
+        """Members of an OpenAI-like body that these options set, ``stream`` left out.
+
+        Args:
+            length: the API's name for the bound on generated tokens.
+        """
+        bound = {} if self.max_tokens is None else self.length_members(self.max_tokens, length)
+        named = {name: value for name, value in (("model", self.model),) if value is not None}
+        drawn = {} if self.temperature is None else {"temperature": self.temperature}
+        return {**named, **bound, **drawn, **self.extra_body}
+
+    def length_members(self, tokens: int, length: str = "max_tokens") -> dict[str, Any]:
+        """Members that ask for ``tokens`` generated tokens."""
+        exact = {"min_tokens": tokens, "ignore_eos": True} if self.output_length == "exact" else {}
+        return {length: tokens, **exact}
 
 
 @runtime_checkable

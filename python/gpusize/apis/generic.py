@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpusize.apis.base import ApiOptions, ResponseSpec, Segment, encode_json, row_error
-from gpusize.apis.template import BodyTemplate
+from gpusize.apis.forms import BOUNDARY, FORM, MULTIPART, encode_form, encode_multipart
+from gpusize.apis.template import BodyTemplate, Quoting
 from gpusize.dataset import Row
 from gpusize.errors import UsageError
 
-__all__ = ["BODILESS", "Generic", "NatGenerate"]
+__all__ = ["BODILESS", "Generic"]
 
 _RESPONSE: Final = ResponseSpec(content=("/text", "/response", "/output", "/generated_text", "/value"), json="by_type")
 BODILESS: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
@@ -20,8 +21,9 @@ class Generic:
     """Plain HTTP.
 
     Without a template the body is the row's value when that is an object, else ``{"<key>": value}``; the options that
-    are set (model, max_tokens, temperature, extra body) are members beside it. GET, HEAD, DELETE and OPTIONS have no
-    body unless a template gives one.
+    are set (model, max_tokens, temperature, extra body) are members beside it. It is written as JSON, or as a form
+    where the content type says so (`gpusize.apis.forms`). GET, HEAD, DELETE and OPTIONS have no body unless a template
+    gives one.
     """
 
     name = "generic"
@@ -33,11 +35,15 @@ class Generic:
     def __init__(self, options: ApiOptions) -> None:
         self._options = options
         self._response = self.spec.changed(options.response).to_dict()
-        self._is_json = "json" in options.content_type.lower()
+        self._kind = options.content_type.split(";", 1)[0].strip().lower()
         template = options.body_template
-        self._template = BodyTemplate.read(template, is_json=self._is_json) if template else None
+        self._template = BodyTemplate.read(template, quoting=_quoting(self._kind)) if template else None
         self._has_body = template is not None or options.method not in BODILESS
-        if self._has_body and not self._is_json and self._template is None:
+        if self._kind == MULTIPART and template is not None:
+            raise UsageError(
+                f"a body of type {MULTIPART} is made from the row's fields", "body template", "leave the template out"
+            )
+        if self._has_body and self._template is None and not _is_known(self._kind):
             raise UsageError(
                 f"a body of type {options.content_type} needs a template",
                 "content type",
@@ -54,7 +60,7 @@ class Generic:
         """The row's body, or its bytes for each placeholder of the template.
 
         Raises:
-            DatasetError: the row's value is not JSON, or the template does not fit.
+            DatasetError: the row's value cannot be written in the content type, or the template does not fit.
         """
         if self._template:
             return self._template.fields(row)
@@ -62,10 +68,16 @@ class Generic:
             return []
         value = row.value
         body = value if isinstance(value, dict) else {self.member or row.key: value}
+        if self._options.row_models:
+            body = {**body, "model": row.fields["model"]}
+        encode = {FORM: encode_form, MULTIPART: encode_multipart}.get(self._kind, encode_json)
         try:
-            return [encode_json({**body, **self._options.members()})]
+            return [encode({**body, **self._options.members()})]
+        except UsageError as problem:
+            raise row_error(row, f"cannot be sent: {problem.what}: {problem.where}", problem.todo or "") from None
         except (TypeError, ValueError) as problem:
-            raise row_error(row, f"is not JSON: {problem}", "use texts, numbers, lists and objects") from None
+            what = "is not JSON" if encode is encode_json else "is no form"
+            raise row_error(row, f"{what}: {problem}", "use texts, numbers, lists and objects") from None
 
     def response(self) -> dict[str, Any]:
         """How to read an answer."""
@@ -74,13 +86,13 @@ class Generic:
     def headers(self) -> list[tuple[str, str]]:
         """What is accepted, and the content type of a body."""
         accept = ("Accept", "*/*")
-        return [("Content-Type", self._options.content_type), accept] if self._has_body else [accept]
+        kind = f"{MULTIPART}; boundary={BOUNDARY}" if self._kind == MULTIPART else self._options.content_type
+        return [("Content-Type", kind), accept] if self._has_body else [accept]
 
 
-class NatGenerate(Generic):
-    """A workflow behind the NeMo Agent Toolkit: ``/generate/full`` with ``input_message``, answered as a stream."""
+def _is_known(kind: str) -> bool:
+    return kind in {FORM, MULTIPART} or "json" in kind
 
-    name = "nat"
-    default_path = "/generate/full"
-    member = "input_message"
-    spec = ResponseSpec(content=("/value",))
+
+def _quoting(kind: str) -> Quoting:
+    return "json" if "json" in kind else "form" if kind == FORM else "plain"

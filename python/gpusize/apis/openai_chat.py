@@ -10,19 +10,13 @@ from gpusize.dataset import Row
 
 __all__ = ["OpenAiChat"]
 
+_PARTS: Final = ("content", "tool_calls/0/function/name", "tool_calls/0/function/arguments", "refusal")
+_THOUGHTS: Final = ("reasoning_content", "reasoning")
+
+# An event that only names the role has none of these, and so is not content.
 _RESPONSE: Final = ResponseSpec(
-    content=(
-        "/choices/0/delta/content",
-        "/choices/0/delta/tool_calls/0/function/arguments",
-        "/choices/0/message/content",
-        "/choices/0/message/tool_calls/0/function/arguments",
-    ),
-    reasoning=(
-        "/choices/0/delta/reasoning_content",
-        "/choices/0/delta/reasoning",
-        "/choices/0/message/reasoning_content",
-        "/choices/0/message/reasoning",
-    ),
+    content=tuple(f"/choices/0/{form}/{part}" for form in ("delta", "message") for part in _PARTS),
+    reasoning=tuple(f"/choices/0/{form}/{part}" for form in ("delta", "message") for part in _THOUGHTS),
     end="[DONE]",
     **USAGE,
 )
@@ -31,14 +25,16 @@ _RESPONSE: Final = ResponseSpec(
 class OpenAiChat(OpenAiApi):
     """Chat completions.
 
-    A row's value is a prompt, a list of messages, or a complete body (an object with ``messages``); options that are
-    set win over members of such a body.
+    A row's value is a prompt, a list of messages (of one turn or of many), or a complete body (an object with
+    ``messages``); options that are set win over members of such a body. ``tools`` and ``tool_choice`` beside the value
+    are sent with it.
     """
 
     name = "openai-chat"
     default_path = "/v1/chat/completions"
     member = "messages"
     spec = _RESPONSE
+    beside = ("tools", "tool_choice")
 
     def split(self, row: Row) -> tuple[Any, dict[str, Any]]:
         """The row's messages, and the further members of its body."""

@@ -7,7 +7,8 @@
 - ``${name:json}`` elsewhere: the field is a text that holds JSON (a CSV cell, say), and is put in as that value.
 - ``$${`` stands for ``${``.
 
-A template whose content type is not JSON is plain text: ``${name}`` is the field's text as it is.
+A template whose content type is not JSON is plain text: ``${name}`` is the field's text as it is. In a form
+(``application/x-www-form-urlencoded``, ``q=${question}&n=${limit}``) it is percent-encoded.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+from urllib.parse import quote_plus
 
 from gpusize.apis.base import Segment, encode_json, row_error
 from gpusize.dataset import Row
 from gpusize.errors import DatasetError, UsageError
-from gpusize.textio import LineIndex, read_text, shown
+from gpusize.textio import LineIndex, is_file, read_text, shown
 
-__all__ = ["BodyTemplate", "Placeholder"]
+__all__ = ["BodyTemplate", "Placeholder", "Quoting"]
 
-_Mode = Literal["text", "value", "json", "raw"]
+Quoting = Literal["json", "form", "plain"]
+"""How a template's content type wants a text to be written."""
+
+_Mode = Literal["text", "value", "json", "form", "raw"]
 _TOKEN: Final = re.compile(r'\$\$\{|\$\{(?P<name>[^}"\n]*)(?P<close>\}?)|\\.|"', re.DOTALL)
 _NAME: Final = re.compile(r"\s*(?P<name>[^:]+?)\s*(?::\s*(?P<modifier>[a-z]*)\s*)?")
 
@@ -35,7 +40,7 @@ class Placeholder:
 
     Args:
         name: the row's field.
-        mode: text inside a JSON string, a JSON value, text that holds JSON, or text as it is.
+        mode: text inside a JSON string, a JSON value, text that holds JSON, a form's value, or text as it is.
         where: file, line and column.
     """
 
@@ -75,6 +80,8 @@ class Placeholder:
         if value is None:
             raise ValueError("it is null, which is no text")
         text = value if isinstance(value, str) else encode_json(value).decode()
+        if self.mode == "form":
+            return quote_plus(text).encode()
         return encode_json(text)[1:-1] if self.mode == "text" else text.encode()
 
 
@@ -90,18 +97,22 @@ class BodyTemplate:
         self._placeholders = [part for part in parts if isinstance(part, Placeholder)]
 
     @classmethod
-    def read(cls, template: str, *, is_json: bool = True) -> BodyTemplate:
+    def read(cls, template: str, *, quoting: Quoting = "json") -> BodyTemplate:
         """A template from text that begins with ``{``, ``[`` or ``"``, or else from the file of that name.
+
+        A form's template that has a ``=`` and names no file is text as well.
 
         Raises:
             UsageError: no such file, or not a template, with line and column.
         """
         if template.lstrip()[:1] in {"{", "[", '"'}:
-            return cls.parse(template, "body template", is_json=is_json)
-        return cls.parse(read_text(template), template, is_json=is_json)
+            return cls.parse(template, "body template", quoting=quoting)
+        if quoting == "form" and "=" in template and not is_file(template):
+            return cls.parse(template, "body template", quoting=quoting)
+        return cls.parse(read_text(template), template, quoting=quoting)
 
     @classmethod
-    def parse(cls, text: str, source: str = "body template", *, is_json: bool = True) -> BodyTemplate:
+    def parse(cls, text: str, source: str = "body template", *, quoting: Quoting = "json") -> BodyTemplate:
         """Parse a template.
 
         Raises:
@@ -116,7 +127,7 @@ class BodyTemplate:
             literal, sample = literal + between, sample + between
             if match["name"] is not None:
                 where = "{}:{}:{}".format(source, *index.place(match.start()))
-                parts += [literal, _placeholder(match, where, in_string=in_string, is_json=is_json)]
+                parts += [literal, _placeholder(match, where, in_string=in_string, quoting=quoting)]
                 literal = ""
                 # As long as the placeholder, so that a mistake after it is reported at its own column.
                 sample += "x" * len(match[0]) if in_string else "0".ljust(len(match[0]))
@@ -125,7 +136,7 @@ class BodyTemplate:
                 sample += match[0]
                 in_string ^= match[0] == '"'
         literal, sample = literal + text[position:], sample + text[position:]
-        if is_json:
+        if quoting == "json":
             _check_json(sample, source, index)
         return cls([part for part in [*parts, literal] if part])
 
@@ -148,15 +159,15 @@ class BodyTemplate:
         return [placeholder.fill(row) for placeholder in self._placeholders]
 
 
-def _placeholder(match: re.Match[str], where: str, *, in_string: bool, is_json: bool) -> Placeholder:
+def _placeholder(match: re.Match[str], where: str, *, in_string: bool, quoting: Quoting) -> Placeholder:
     if not match["close"]:
         raise UsageError("this placeholder is not closed", where, "close it with }, or write $${ for ${")
     parsed = _NAME.fullmatch(match["name"])
     if parsed is None or parsed["modifier"] not in {None, "json"}:
         raise UsageError(f"{shown(match[0])} is not a placeholder", where, "write ${field} or ${field:json}")
     name = parsed["name"]
-    if not is_json:
-        return Placeholder(name, "raw", where)
+    if quoting != "json":
+        return Placeholder(name, "form" if quoting == "form" else "raw", where)
     if parsed["modifier"] == "json":
         if in_string:
             raise UsageError(f"{shown(match[0])} stands inside quotes", where, "a JSON value stands outside of quotes")
