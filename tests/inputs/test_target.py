@@ -1,6 +1,8 @@
 """Targets: addresses, headers, secrets, and the engine's TargetSpec."""
 
 import json
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -90,7 +92,7 @@ def test_secrets_in_addresses_are_refused_and_not_shown(url):
         ("http://h", "generic", "http://h/", "generic"),
         ("http://h/v1", "generic", "http://h/v1", "generic"),
         ("http://h", "nat", "http://h/generate/full", "nat"),
-        ("http://h/generate", None, "http://h/generate", "generic"),
+        ("http://h/generate", None, "http://h/generate", "nat"),
         ("http://h/a/v1/chat/completions", None, "http://h/a/v1/chat/completions", "openai-chat"),
     ],
 )
@@ -120,6 +122,11 @@ def test_the_engines_spec():
         "timeout_ns": 100_000_000,
         "max_header_bytes": 65536,
         "max_body_bytes": 1 << 30,
+        "replicas": [],
+        "balance": "round_robin",
+        "transport": "http1",
+        "streams": 1,
+        "record_events": False,
     }
     assert response == target.make_api().response()
 
@@ -133,7 +140,7 @@ def test_tls(tmp_path):
     assert insecure.to_spec()["tls"] == {"server_name": "h", "ca_file": None, "insecure": True}
     assert insecure.notes() == ["h: the server's certificate is not checked"]
     assert [Target(url).tls_verified for url in ("https://h", "http://h")] == [True, None]
-    assert insecure.public()["tls_verified"] is False
+    assert [each["tls_verified"] for each in insecure.public()] == [False]
     for kwargs in ({"insecure": True}, {"cacert": str(ca)}):
         with pytest.raises(UsageError, match="not checked for http"):
             Target("http://h", **kwargs)
@@ -269,4 +276,76 @@ def test_targets_that_cannot_be_meant(kwargs):
 
 
 def test_a_target_is_nice_to_look_at():
-    assert repr(Target("http://h/generate", gpus=8)) == "Target('http://h/generate', api='generic', gpus=8)"
+    assert repr(Target("http://h/predict", gpus=8)) == "Target('http://h/predict', api='generic', gpus=8)"
+
+
+def test_replicas_share_path_and_gpus():
+    target = Target(
+        "http://a:1/v1",
+        replicas=["http://b:2", "http://c:3/v1/"],
+        gpus=6,
+        balance="least_outstanding",
+        http2=True,
+        streams=4,
+    )
+    assert target.urls == tuple(f"http://{host}/v1/chat/completions" for host in ("a:1", "b:2", "c:3"))
+    assert [(each["url"], each["gpus"]) for each in target.public()] == [(url, 2) for url in target.urls]
+    assert [each["gpus"] for each in replace(target, gpus=4).public()] == [4, 0, 0]
+    spec = target.to_spec()
+    assert [(each["host"], each["port"]) for each in spec["replicas"]] == [("b", 2), ("c", 3)]
+    assert (spec["balance"], spec["streams"]) == ("least_outstanding", 4)
+    assert target.options()["url"] == list(target.urls)
+    assert target.notes() == []
+    assert "named more than once" in Target("http://a:1/v1", replicas=["http://a:1"]).notes()[0]
+
+
+@pytest.mark.parametrize("other, what", [("https://b:2", "TLS"), ("http://b:2/other", "one path")])
+def test_replicas_that_are_not_of_one_service_are_refused(other, what):
+    with pytest.raises(UsageError, match=what):
+        Target("http://a:1/v1", replicas=[other])
+
+
+def test_unusual_ways_are_in_the_options_and_words_are_checked():
+    target = Target("http://a:1/v1", http2=True, record_events=True, output_length="exact")
+    assert {name: target.options()[name] for name in ("http2", "record_events", "output_length")} == {
+        "http2": True,
+        "record_events": True,
+        "output_length": "exact",
+    }
+    assert target.to_spec()["transport"] == "http2"
+    for wrong in ({"balance": "random"}, {"output_length": "about"}, {"streams": 0}, {"streams": 2}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            Target("http://a:1/v1", **cast("Any", {"http2": "streams" not in wrong, **wrong}))
+
+
+def test_several_models_are_asked_for_by_their_rows():
+    target = Target("http://a:1/v1", model="a=3,b=1")
+    assert target.models == {"a": 3, "b": 1}
+    assert target.options()["model"] == "a=3,b=1"
+    asked = target.api_options()
+    assert (asked.model, asked.row_models) == (None, True)
+    one = Target("http://a:1/v1", model="m").api_options()
+    assert (one.model, one.row_models) == ("m", False)
+    assert Target("http://a:1/v2", api="kserve", model="a=3,b=1").api_options().model == "a=3,b=1"
+    with pytest.raises(UsageError, match="a=3,b=1"):
+        Target("http://a:1/v1", model="a=,b")
+
+
+@pytest.mark.parametrize(
+    "url, kwargs, spoken",
+    [
+        ("http://a:1/v1", {}, "/v1/completions"),
+        ("http://a:1", {}, "/v1/completions"),
+        ("http://a:1/mine", {}, "/mine"),
+        ("http://a:1/v1/chat/completions", {}, None),
+        ("http://a:1/v1", {"api": "openai-chat"}, None),
+    ],
+)
+def test_a_dataset_decides_on_the_api_where_nothing_else_does(url, kwargs, spoken):
+    target = Target(url, replicas=["http://b:2"], **kwargs)
+    found = target.speaking("openai-completions")
+    if spoken is None:
+        assert found is target
+    else:
+        assert (found.api, found.urls) == ("openai-completions", (f"http://a:1{spoken}", f"http://b:2{spoken}"))
+    assert target.speaking(None) is target

@@ -1,5 +1,19 @@
-"""Datasets: the rows to send, whatever file they come from."""
+"""Datasets: the rows to send, whatever file they come from, or made up."""
 
-from gpusize.dataset._dataset import FORMATS, KEYS, Dataset, Row
+from gpusize.dataset._dataset import Dataset, Row
+from gpusize.dataset._formats import FORMATS, KEYS
+from gpusize.dataset._ids import repeated_ids
+from gpusize.dataset._lengths import LengthReport, corrected, length_report
+from gpusize.dataset._synthetic import Synthetic
 
-__all__ = ["FORMATS", "KEYS", "Dataset", "Row"]
+__all__ = [
+    "FORMATS",
+    "KEYS",
+    "Dataset",
+    "LengthReport",
+    "Row",
+    "Synthetic",
+    "corrected",
+    "length_report",
+    "repeated_ids",
+]

@@ -6,38 +6,23 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpusize.dataset._csv import parse_csv
+from gpusize.dataset._formats import KEYS, check_format, rows_of
 from gpusize.dataset._ids import repeated_ids, unique_ids
-from gpusize.dataset._json import parse_json, parse_jsonl
-from gpusize.dataset._parquet import parse_parquet
 from gpusize.dataset._parsed import Parsed, as_row
+from gpusize.dataset._synthetic import Synthetic, synthetic_rows
+from gpusize.dataset._tokens import ESTIMATE, counter_of
 from gpusize.errors import DatasetError
-from gpusize.textio import decode, read_bytes, shown
+from gpusize.textio import read_bytes, shown
 
-__all__ = ["FORMATS", "KEYS", "Dataset", "Row"]
-
-FORMATS: Final = ("json", "jsonl", "csv", "tsv", "parquet")
-"""Names of the file formats."""
-
-KEYS: Final = ("prompt", "question", "input", "text", "messages", "body")
-"""Keys that are tried in this order when none is named."""
+__all__ = ["Dataset", "Row"]
 
 WHOLE_ROW: Final = "."
 """The key that means the whole row but its id."""
 
-_SUFFIXES: Final = {
-    ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
 _SHOWN_ROWS: Final = 5
 
 
@@ -82,6 +67,10 @@ class Dataset:
         id_key: field that holds a row's own id.
         notes: what the user should know: what was accepted although it is not quite right.
         lines: line of each row in the file, from 1; empty when there are no lines.
+        api: the API that the rows are for, where the file says so; None leaves it to the address.
+        counted_by: how the rows' ``input_tokens`` and ``output_tokens`` came about, where gpusize made them.
+        synthetic: what synthetic prompts were made from.
+        tokenizer: the tokenizer file that was named, or ``"estimate"``.
     """
 
     rows: Sequence[dict[str, Any]]
@@ -93,25 +82,65 @@ class Dataset:
     id_key: str = "id"
     notes: Sequence[str] = ()
     lines: Sequence[int] = field(default=(), compare=False)
+    api: str | None = None
+    counted_by: str | None = None
+    synthetic: Synthetic | None = None
+    tokenizer: str | None = None
 
     @classmethod
-    def read(cls, path: str | Path, key: str | None = None, fmt: str | None = None, *, id_key: str = "id") -> Dataset:
+    def read(
+        cls,
+        path: str | Path,
+        key: str | None = None,
+        fmt: str | None = None,
+        *,
+        id_key: str = "id",
+        tokenizer: str | Path | None = None,
+    ) -> Dataset:
         """Read a file of rows.
 
         Args:
             path: JSON (an array of objects), JSON Lines, CSV, TSV or Parquet.
             key: the field to send, ``"."`` for the whole row; without it the first of `KEYS` that every row has.
-            fmt: one of `FORMATS`; without it by the file's suffix.
+            fmt: one of `FORMATS`; without it by the file's suffix and, when no key is named either, by what
+                unmistakably stands in it.
             id_key: field that holds a row's own id.
+            tokenizer: a ``tokenizer.json`` that a trace's prompts are counted with. Named, or ``"estimate"``, it also
+                gives ``output_tokens`` from the recorded answers of conversations.
 
         Raises:
             DatasetError: not a file, not in this format (with line and column), no rows, or rows without the key.
+            EnvironmentLacks: a tokenizer without the package that reads it.
         """
         source = str(path)
-        kind = _format_of(source, fmt)
+        check_format(source, fmt)
         data = read_bytes(path, error=DatasetError)
-        parsed = _parse(data, source, kind)
-        return cls._build(parsed, key, source, hashlib.sha256(data).hexdigest(), kind, id_key)
+        found = rows_of(data, source, fmt, key, tokenizer)
+        sha256 = hashlib.sha256(data).hexdigest()
+        built = cls._build(found.parsed, key or found.key, source, sha256, found.fmt, id_key)
+        named = None if tokenizer is None else str(tokenizer)
+        return replace(built, api=found.api or None, counted_by=found.counted_by, tokenizer=named)
+
+    @classmethod
+    def from_synthetic(cls, what: Synthetic | str | Mapping[str, Any], tokenizer: str | Path | None = None) -> Dataset:
+        """Made-up prompts of wanted lengths; the same description gives the same rows.
+
+        Args:
+            what: such as ``"input=normal(512,64) output=lognormal(128,0.5) rows=200 prefix=0.3 seed=1"``, or the same
+                as a table.
+            tokenizer: a ``tokenizer.json`` that lengths are counted with; without it they are estimated.
+
+        Raises:
+            UsageError: a description that cannot be meant.
+            DatasetError: a file in it cannot be read, or the prompts would not fit into memory.
+            EnvironmentLacks: a tokenizer without the package that reads it.
+        """
+        wanted = what if isinstance(what, Synthetic) else Synthetic.parse(what)
+        counter = counter_of(tokenizer)
+        rows, sha256, notes = synthetic_rows(wanted, counter)
+        built = cls._build(Parsed(rows, notes=notes), "prompt", "synthetic", sha256, None, "id")
+        named = None if tokenizer is None else str(tokenizer)
+        return replace(built, counted_by=counter.name, synthetic=wanted, tokenizer=named)
 
     @classmethod
     def from_prompt(cls, text: str) -> Dataset:
@@ -198,12 +227,22 @@ class Dataset:
                 "dataset_key": self.key,
                 "dataset_format": self.fmt,
             }
-            return options if self.id_key == "id" else {**options, "dataset_id_key": self.id_key}
+            extra = {"dataset_id_key": None if self.id_key == "id" else self.id_key, "tokenizer": self._counting()}
+            return options | {name: value for name, value in extra.items() if value is not None}
+        if self.synthetic is not None:
+            counting = self._counting()
+            made = {"synthetic": self.synthetic.text()}
+            return made if counting is None else {**made, "tokenizer": counting}
         return {"prompt": self.rows[0]["prompt"]} if self.source == "prompt" else {}
+
+    def _counting(self) -> str | None:
+        named = self.tokenizer
+        return named if named is None or named == ESTIMATE else str(Path(named).absolute())
 
     def public(self) -> dict[str, Any]:
         """What ``run.json`` says about the dataset."""
-        return {"source": self.source, "rows": len(self.rows), "sha256": self.sha256}
+        facts = {"source": self.source, "rows": len(self.rows), "sha256": self.sha256}
+        return facts if self.counted_by is None else {**facts, "counted_by": self.counted_by}
 
     def __repr__(self) -> str:
         return f'Dataset("{self.source}", {len(self.rows)} rows, key "{self.key}")'
@@ -216,34 +255,6 @@ class Dataset:
         )
         notes = "".join(f"<div>{html.escape(note)}</div>" for note in self.notes)
         return f"{head}<table><tr><th>id</th><th>sent</th></tr>{cells}</table>{notes}"
-
-
-def _format_of(source: str, fmt: str | None) -> str:
-    if fmt is not None:
-        if fmt not in FORMATS:
-            raise DatasetError(f'"{shown(fmt)}" is not a dataset format', source, f"use one of {', '.join(FORMATS)}")
-        return fmt
-    suffix = Path(source).suffix.lower()
-    if suffix in _SUFFIXES:
-        return _SUFFIXES[suffix]
-    if Path(source).is_dir():
-        raise DatasetError("this is a folder, not a file", source, "name a file in it")
-    raise DatasetError(
-        f'the format cannot be told from the suffix "{shown(suffix)}"',
-        source,
-        f"say --dataset-format {'|'.join(FORMATS)}",
-    )
-
-
-def _parse(data: bytes, source: str, kind: str) -> Parsed:
-    if kind == "parquet":
-        return parse_parquet(data, source)
-    text = decode(data, source, error=DatasetError)
-    if kind == "json":
-        return parse_json(text, source)
-    if kind == "jsonl":
-        return parse_jsonl(text, source)
-    return parse_csv(text, source, "\t" if kind == "tsv" else ",")
 
 
 def _choose_key(parsed: Parsed, key: str | None, source: str) -> str:

@@ -10,7 +10,7 @@ from gpusize.dataset._parsed import Parsed, as_row
 from gpusize.errors import DatasetError
 from gpusize.textio import LineIndex, shown, without_trailing_commas
 
-__all__ = ["parse_json", "parse_jsonl"]
+__all__ = ["parse_document", "parse_json", "parse_jsonl"]
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _STRING_OR_CONSTANT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity', re.DOTALL)
@@ -42,8 +42,68 @@ def parse_json(text: str, source: str) -> Parsed:
         raise DatasetError("the dataset is empty", source, "give a JSON array of objects")
     if clean[start] != "[":
         _refuse_top_level(clean, start, source, index)
-    rows, lines = _array(clean, start, source, index)
+    rows, lines, end = _array(clean, start, source, index)
+    rest = _skip_space(clean, end)
+    if rest < len(clean):
+        line, column = index.place(rest)
+        raise DatasetError(
+            "there is more after the end of the array", f"{source}:{line}:{column}", "keep one array in the file"
+        )
     return Parsed(rows, lines, _comma_notes(source, [index.line(offset) for offset in commas]))
+
+
+def parse_document(text: str, source: str) -> Parsed | None:
+    """Rows of perf_analyzer's JSON: one object with the rows in ``data``, or that is a row because of ``payload``.
+
+    None for anything else, broken JSON included: other readers say better what is wrong with it.
+
+    Raises:
+        DatasetError: ``data`` holds lists, which only tensors do.
+    """
+    clean, _ = without_trailing_commas(text)
+    index = LineIndex(text)
+    start = _skip_space(clean, 0)
+    offset = _data_offset(clean, start)
+    try:
+        value, end = _DECODER.raw_decode(clean, start)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or _skip_space(clean, end) < len(clean):
+        return None
+    if isinstance(value.get("payload"), list):
+        return Parsed([value], [index.line(start)])
+    if not isinstance(value.get("data"), list) or offset is None:
+        return None
+    if any(isinstance(row, list) for row in value["data"]):
+        line, column = index.place(offset)
+        raise DatasetError(
+            "this is perf_analyzer's input of tensors",
+            f"{source}:{line}:{column}",
+            "give it with --input and --api kserve",
+        )
+    rows, lines, _ = _array(clean, offset, source, index)
+    return Parsed(rows, lines)
+
+
+def _data_offset(text: str, start: int) -> int | None:
+    """Where the value of ``data`` begins in the object at ``start``; None when there is none, or it is broken."""
+    position = start + 1
+    try:
+        while True:
+            name, position = _DECODER.raw_decode(text, _skip_space(text, position))
+            position = _skip_space(text, position)
+            if text[position : position + 1] != ":":
+                return None
+            position = _skip_space(text, position + 1)
+            if name == "data":
+                return position
+            _, position = _DECODER.raw_decode(text, position)
+            position = _skip_space(text, position)
+            if text[position : position + 1] != ",":
+                return None
+            position += 1
+    except (ValueError, RecursionError):
+        return None
 
 
 def parse_jsonl(text: str, source: str) -> Parsed:
@@ -82,13 +142,13 @@ def parse_jsonl(text: str, source: str) -> Parsed:
     return Parsed(rows, lines, _comma_notes(source, comma_lines))
 
 
-def _array(text: str, start: int, source: str, index: LineIndex) -> tuple[list[dict[str, Any]], list[int]]:
+def _array(text: str, start: int, source: str, index: LineIndex) -> tuple[list[dict[str, Any]], list[int], int]:
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
 
-    def refuse(what: str, offset: int, todo: str = _STRICT) -> NoReturn:
+    def refuse(what: str, offset: int) -> NoReturn:
         line, column = index.place(offset)
-        raise DatasetError(what, f"{source}:{line}:{column}", todo) from None
+        raise DatasetError(what, f"{source}:{line}:{column}", _STRICT) from None
 
     position = _skip_space(text, start + 1)
     while text[position : position + 1] != "]":
@@ -107,10 +167,7 @@ def _array(text: str, start: int, source: str, index: LineIndex) -> tuple[list[d
         elif following != "]":
             what = 'expected "," or "]" after this row' if following else "the array is not closed"
             refuse(what, position)
-    rest = _skip_space(text, position + 1)
-    if rest < len(text):
-        refuse("there is more after the end of the array", rest, "keep one array in the file")
-    return rows, lines
+    return rows, lines, position + 1
 
 
 def _problem(text: str, start: int, problem: Exception) -> tuple[int, str]:

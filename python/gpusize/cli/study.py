@@ -1,0 +1,70 @@
+"""``gpusize study``: one sweep for each combination of settings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from gpusize.result import Result
+
+EPILOG = """[bold]Examples[/bold]
+
+  gpusize study traccc.yaml --dry-run
+
+  gpusize study traccc.yaml
+
+  gpusize study traccc.yaml --resume     [dim]# measures what is missing[/dim]"""
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="The study: YAML, TOML or JSON.")],
+    out: Annotated[Path | None, typer.Option(help="The study's folder; what the file says, else studies/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in its folder.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> int:
+    """Go through combinations of settings: set up, wait until ready, warm up, sweep, and always tear down."""
+    from gpusize.cli.shared import note
+    from gpusize.report.live import LiveProgress
+    from gpusize.report.tables import make_console
+    from gpusize.study import read_study, run_study
+    from gpusize.study.conduct import measure
+    from gpusize.study.plan import plan_of
+    from gpusize.study.table import print_study, study_rows
+
+    def shown(options: Mapping[str, Any], **how: Any) -> Result:
+        with LiveProgress(quiet=quiet) as live:
+            how["progress"] = lambda e: live.update(e.position - 1, e.total, e.setting, e.progress)
+            return measure(options, **how)
+
+    study = read_study(file, out)
+    if dry_run:
+        for combination in study.combinations:
+            typer.echo("\n".join(plan_of(study, combination).lines()))
+        return 0
+    result = run_study(
+        study,
+        resume=resume,
+        command=["gpusize", *sys.argv[1:]],
+        say=(lambda _: None) if quiet else note,
+        measure=shown,
+    )
+    if json:
+        from gpusize.report.export import dumps
+
+        rows = study_rows(result)
+        sys.stdout.write(dumps({"study": study.name, "path": str(result.path), "combinations": rows}))
+    else:
+        console = make_console()
+        print_study(result, console)
+        console.print(str(result.path), soft_wrap=True)
+    if result.failed:
+        note(f"{len(result.failed)} of {len(study.combinations)} combinations failed: {', '.join(result.failed)}")
+    return result.exit_code

@@ -1,0 +1,114 @@
+"""Commands that a study starts: each in a process group of its own, so that Ctrl-C reaches us and not them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from gpusize.errors import EnvironmentLacks, MeasuredNo
+from gpusize.textio import shown
+
+__all__ = ["TookTooLong", "log_tail", "run_command", "start", "stop"]
+
+_GRACE_S: Final = 10.0
+_STEP_S: Final = 0.1
+_TAIL_BYTES: Final = 4096
+_TAIL_LINES: Final = 3
+
+
+class TookTooLong(MeasuredNo):
+    """A command was ended because its time was over."""
+
+
+def start(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a command; what it prints goes to the end of ``log``.
+
+    Raises:
+        EnvironmentLacks: there is no such program, or it may not be run.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as sink:
+        try:
+            return subprocess.Popen(
+                list(words), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        except (OSError, ValueError) as problem:
+            reason = getattr(problem, "strerror", None) or str(problem)
+            raise EnvironmentLacks(
+                f"{shown(words[0])} cannot be started: {reason}", None, "check its name and path"
+            ) from None
+
+
+def stop(process: subprocess.Popen[bytes], grace_s: float = _GRACE_S) -> None:
+    """End a command and whatever it has started: SIGTERM, and after ``grace_s`` SIGKILL."""
+    _signal(process, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(grace_s)
+    # The group outlives its leader when a child ignores the first signal.
+    _signal(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def run_command(
+    words: Sequence[str],
+    log: Path,
+    timeout_s: float,
+    *,
+    step: str,
+    check: Callable[[], None] | None = None,
+) -> int:
+    """Run a command to its end.
+
+    Args:
+        words: the command.
+        log: file that takes what it prints.
+        timeout_s: longest time that it may take; it is ended then.
+        step: what the command is, for error texts.
+        check: called ten times a second; what it raises ends the command.
+
+    Returns:
+        Its exit status.
+
+    Raises:
+        EnvironmentLacks: it cannot be started.
+        TookTooLong: it took too long.
+    """
+    process = start(words, log)
+    until = time.monotonic() + timeout_s
+    try:
+        while True:
+            try:
+                return process.wait(min(_STEP_S, max(until - time.monotonic(), 0.001)))
+            except subprocess.TimeoutExpired:
+                if time.monotonic() >= until:
+                    raise TookTooLong(
+                        f"{step} took longer than {timeout_s:g} s", shown(" ".join(words), 200), f"see {log}"
+                    ) from None
+            if check is not None:
+                check()
+    except BaseException:
+        stop(process)
+        raise
+
+
+def log_tail(log: Path) -> str:
+    """The last lines of a log, for an error text."""
+    try:
+        with log.open("rb") as source:
+            source.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            text = source.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return shown(" | ".join(lines[-_TAIL_LINES:]), 400)

@@ -1,0 +1,88 @@
+"""One line for each combination of a study."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.errors import GpusizeError
+from gpusize.study.conduct import StudyResult
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["print_study", "study_rows"]
+
+_FIGURES: Final = (
+    ("peak_rate", "peak rate", "requests/s"),
+    ("at", "at", "concurrency or rate"),
+    ("runtime_p50_s", "p50", "s"),
+    ("runtime_p95_s", "p95", "s"),
+    ("levels", "levels", ""),
+    ("alerts", "alerts", ""),
+)
+
+
+def study_rows(result: StudyResult) -> list[dict[str, Any]]:
+    """For each combination its name, settings, state and error, and figures of the level with the highest rate.
+
+    ``peak_rate`` is in requests/s that ended ok, ``at`` the concurrency or rate of that level, runtimes in seconds.
+    What is not known is None.
+    """
+    rows = []
+    for name, entry in result.entries.items():
+        row = {"name": name, "settings": entry.get("settings", {}), "state": entry.get("state")}
+        row |= {"error": entry.get("error") or entry.get("teardown_error")}
+        rows.append(row | _figures(result, name))
+    return rows
+
+
+def _figures(result: StudyResult, name: str) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(key for key, _, _ in _FIGURES)
+    path = result.run_of(name)
+    if path is None:
+        return nothing
+    from gpusize.result import open_run
+
+    try:
+        summary = open_run(path).summary
+    except GpusizeError:
+        return nothing
+    done = [row for row in summary.iter_rows(named=True) if row["achieved_rate"] is not None]
+    if not done:
+        return nothing
+    best = max(done, key=lambda row: row["achieved_rate"])
+    at = best["concurrency"] if best["concurrency"] is not None else best["rate"]
+    return {
+        "peak_rate": best["achieved_rate"],
+        "at": at,
+        "runtime_p50_s": best["runtime_p50_s"],
+        "runtime_p95_s": best["runtime_p95_s"],
+        "levels": summary.height,
+        "alerts": sum(len(row["alerts"] or ()) for row in done),
+    }
+
+
+def print_study(result: StudyResult, console: Console) -> None:
+    """The rows as a table, and below it what went wrong."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = study_rows(result)
+    settings = list(dict.fromkeys(key for row in rows for key in row["settings"]))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for key in [*settings, "state"]:
+        table.add_column(Text(key))
+    for _, title, unit in _FIGURES:
+        table.add_column(Text(f"{title}\n{unit}"), justify="right")
+    for row in rows:
+        cells = [str(row["settings"].get(key, "")) for key in settings] + [str(row["state"])]
+        table.add_row(*map(Text, cells), *(Text(_shown(row[key])) for key, _, _ in _FIGURES))
+    console.print(table)
+    for row in rows:
+        if row["error"]:
+            console.print(Text(f"{row['name']}: {row['error']}"), soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
