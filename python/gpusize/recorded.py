@@ -1,26 +1,29 @@
-"""What the recorder keeps of one request, and the thread that writes it."""
+"""What is kept of one request in Python, and the thread that writes it."""
 
 from __future__ import annotations
 
-import asyncio
-import ssl
+import math
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from gpusize.durable import storing
 from gpusize.errors import UsageError
 from gpusize.frames import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, record_dtypes
+from gpusize.workflow.hook import Call, RequestCalls, outcome_of, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
-__all__ = ["PartWriter", "RecordedRequest", "outcome_of"]
+__all__ = ["ErrorLog", "PartWriter", "RecordedRequest", "outcome_of"]
 
 PART_ROWS: Final = 1 << 18
 PART_S: Final = 5.0
 MAX_ERROR_CHARS: Final = 500
+MAX_ERRORS: Final = 1000
+"""Distinct failures of a level that are kept; messages beyond them are not."""
 
 _REPORTED: Final = frozenset(
     (
@@ -36,34 +39,68 @@ _REPORTED: Final = frozenset(
     )
 )
 _ZEROS: Final = (
-    "stream", "attempt", "target", "model", "host", "conn", "events", "reasoning_events", "bytes_in", "bytes_out",
-)  # fmt: skip
+    "stream",
+    "attempt",
+    "target",
+    "model",
+    "host",
+    "conn",
+    "events",
+    "reasoning_events",
+    "bytes_in",
+    "bytes_out",
+)
 
 
-def outcome_of(error: BaseException) -> str:
-    """The outcome that an exception stands for; one that says nothing about the transport is an ``api_error``."""
-    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
-        return "cancelled"
-    if isinstance(error, TimeoutError):
-        return "timeout"
-    if isinstance(error, ssl.SSLError):
-        return "tls_error"
-    if isinstance(error, ConnectionError):
-        return "connect_error"
-    return "api_error"
+class ErrorLog:
+    """The distinct failures of a level, numbered in the order of their first appearance. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[str, int | None, str], int] = {}
+        self._counts: Counter[int] = Counter()
+
+    def note(self, outcome: str, status: int | None, message: str) -> int:
+        """Count a failure; returns its number."""
+        key = (outcome, status, message)
+        if key not in self._ids and len(self._ids) >= MAX_ERRORS:
+            key = (outcome, None, "one more of many different messages, which are not kept")
+        number = self._ids.setdefault(key, len(self._ids))
+        self._counts[number] += 1
+        return number
+
+    def errors(self) -> list[dict[str, Any]]:
+        """As ``level.json`` names them."""
+        return [
+            {"id": number, "outcome": outcome, "status": status, "message": message, "count": self._counts[number]}
+            for (outcome, status, message), number in self._ids.items()
+        ]
 
 
 class RecordedRequest:
     """One request; a context manager made by ``RecordedLevel.request``.
 
-    An exception inside the block is the request's outcome, and goes on to the caller.
+    An exception inside the block is the request's outcome, and goes on to the caller. Calls that are marked inside it
+    with ``gpusize.call`` are kept with it.
+
+    Attributes:
+        calls: the calls inside the request.
     """
 
     def __init__(
-        self, row: int, due_ns: int | None, clock: Callable[[], int], done: Callable[[RecordedRequest], None]
+        self,
+        row: int,
+        due_ns: int | None,
+        clock: Callable[[], int],
+        done: Callable[[RecordedRequest], None],
+        llm_base_url: str | None = None,
     ) -> None:
         self._clock = clock
         self._done = done
+        self._ended = False
+        self._lock = threading.Lock()
+        self._gaps_ns: list[int] = []
+        self.calls = RequestCalls(clock, llm_base_url)
+        self._serving = serving(self.calls)
         now_ns = clock()
         self.values: dict[str, Any] = dict.fromkeys(_ZEROS, 0)
         self.values.update(row=row, due_ns=now_ns if due_ns is None else due_ns, fired_ns=now_ns)
@@ -71,14 +108,33 @@ class RecordedRequest:
         self.message = ""
 
     def __enter__(self) -> Self:
-        self.values["sent_ns"] = self._clock()
+        self._serving.__enter__()
+        self.begin()
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
-        self.values["end_ns"] = self._clock()
-        if error is not None and self.outcome == "ok":
-            self.fail(outcome_of(error), f"{type(error).__name__}: {error}")
+        self._serving.__exit__()
+        self.end(error)
+
+    def begin(self) -> None:
+        """The request is sent, now."""
+        self.values["sent_ns"] = self._clock()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The request is over, now; a second end changes nothing."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            self.values["end_ns"] = self._clock()
+            if error is not None and self.outcome == "ok":
+                self._fail(outcome_of(error), f"{type(error).__name__}: {error}")
+            self.values.update(_digest(self._gaps_ns))
         self._done(self)
+
+    def call(self, kind: str = "llm", *, name: str = "") -> Call:
+        """As ``gpusize.call``, for threads that do not inherit the context."""
+        return Call(kind, name, self.calls)
 
     def first_byte(self) -> None:
         """The first byte of the answer is here; later calls change nothing."""
@@ -94,6 +150,9 @@ class RecordedRequest:
         now_ns = self._clock()
         self.values.setdefault("first_byte_ns", now_ns)
         self.values.setdefault("first_token_ns", now_ns)
+        self.values.setdefault("first_output_ns", now_ns)
+        if "last_token_ns" in self.values:
+            self._gaps_ns.append(now_ns - self.values["last_token_ns"])
         self.values["last_token_ns"] = now_ns
         self.values["events"] += 1
 
@@ -119,8 +178,33 @@ class RecordedRequest:
         """
         if outcome not in OUTCOMES:
             raise UsageError(f"{outcome!r} is no outcome", None, f"known are {', '.join(OUTCOMES)}")
+        with self._lock:
+            if not self._ended:
+                self._fail(outcome, message)
+
+    def _fail(self, outcome: str, message: str) -> None:
         self.outcome = outcome
         self.message = message[:MAX_ERROR_CHARS]
+
+    @property
+    def gaps_ns(self) -> list[int]:
+        """Gaps between pieces of content."""
+        return self._gaps_ns
+
+
+def _digest(gaps_ns: list[int]) -> dict[str, int]:
+    """The ITL columns of one request, percentiles by nearest rank; empty without a gap."""
+    if not gaps_ns:
+        return {}
+    ordered = sorted(gaps_ns)
+    p50, p99 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.99))
+    return {
+        "itl_min_ns": ordered[0],
+        "itl_mean_ns": round(sum(ordered) / len(ordered)),
+        "itl_p50_ns": p50,
+        "itl_p99_ns": p99,
+        "itl_max_ns": ordered[-1],
+    }
 
 
 class PartWriter:
@@ -156,6 +240,11 @@ class PartWriter:
         self._thread.join()
         if self._error is not None:
             raise self._error
+
+    @property
+    def failed(self) -> bool:
+        """Whether rows can no longer be written."""
+        return self._error is not None
 
     def _run(self) -> None:
         ended = False

@@ -5,8 +5,8 @@
             with recorder.level(concurrency=users) as level:
                 ...                                     # threads or tasks, each doing
                 with level.request(row=3) as request:
-                    for piece in ask(question):
-                        request.token()
+                    with gpusize.call("llm", name="chat"):
+                        ask(question)
     result = gpusize.open_run(recorder.path)
 
 Everything here may be used from any thread.
@@ -20,12 +20,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from gpusize.calls import write_spans
 from gpusize.clocks import ClockLog
 from gpusize.engine import monotonic_ns
 from gpusize.errors import UsageError
 from gpusize.frames import OUTCOMES
 from gpusize.provenance import run_facts
-from gpusize.recorded import PartWriter, RecordedRequest
+from gpusize.recorded import ErrorLog, PartWriter, RecordedRequest
 from gpusize.store import RunStore
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class RecordedLevel:
         self._writer: PartWriter | None = None
         self._start_ns = 0
         self._outcomes: Counter[str] = Counter()
-        self._errors: dict[tuple[str, int | None, str], int] = {}
-        self._error_counts: Counter[int] = Counter()
+        self._errors = ErrorLog()
+        self._spans: list[dict[str, Any]] = []
         self._service_ns = 0
 
     def request(self, row: int = 0, *, due_ns: int | None = None) -> RecordedRequest:
@@ -66,13 +67,12 @@ class RecordedLevel:
                 raise UsageError("the request ended outside its level", f"visit {self.visit}", "wait for all of them")
             error_id = None
             if request.outcome != "ok":
-                key = (request.outcome, request.values.get("status"), request.message)
-                error_id = self._errors.setdefault(key, len(self._errors))
-                self._error_counts[error_id] += 1
+                error_id = self._errors.note(request.outcome, request.values.get("status"), request.message)
+            key = {"visit": self.visit, "seq": self._outcomes.total()}
+            self._spans += [{**call, **key} for call in request.calls.rows(request.outcome)]
             row = {
                 **request.values,
-                "visit": self.visit,
-                "seq": self._outcomes.total(),
+                **key,
                 "worker": threading.get_ident() & 0xFFFF,
                 "outcome": OUTCOMES.index(request.outcome),
                 "error_id": error_id,
@@ -93,12 +93,13 @@ class RecordedLevel:
         if writer is None:
             return
         writer.close()
+        span_parts = write_spans(self._store.open_path(self.visit), self._spans)
         state = "done"
         if kind is not None:
             state = "interrupted" if issubclass(kind, Exception) else "cancelled"
-        self._store.commit_level(self.visit, self._level(state, end_ns, writer.parts), {})
+        self._store.commit_level(self.visit, self._level(state, end_ns, writer.parts, span_parts), {})
 
-    def _level(self, state: str, end_ns: int, parts: list[str]) -> dict[str, Any]:
+    def _level(self, state: str, end_ns: int, parts: list[str], span_parts: list[str]) -> dict[str, Any]:
         rows = self._outcomes.total()
         return {
             **self._noted,
@@ -122,10 +123,9 @@ class RecordedLevel:
             "residence_ns": self._service_ns // rows if rows else None,
             "parts": parts,
             "write_error": None,
-            "errors": [
-                {"id": k, "outcome": outcome, "status": status, "message": message, "count": self._error_counts[k]}
-                for (outcome, status, message), k in self._errors.items()
-            ],
+            "errors": self._errors.errors(),
+            "spans": len(self._spans),
+            "span_parts": span_parts,
         }
 
 

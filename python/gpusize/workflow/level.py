@@ -1,0 +1,276 @@
+"""One level of a workflow run: the same questions and answers as a level of the engine, asked of Python code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from gpusize.calls import write_spans
+from gpusize.engine import monotonic_ns
+from gpusize.errors import StoreError, TargetError
+from gpusize.recorded import PartWriter
+from gpusize.workflow.busy import Busy
+from gpusize.workflow.loops import closed_loop, open_loop
+from gpusize.workflow.schedule import RowOrder
+from gpusize.workflow.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpusize.engine import LevelOutcome, Progress
+    from gpusize.recorded import RecordedRequest
+    from gpusize.workflow.work import Work
+
+__all__ = ["WorkflowLevel"]
+
+DEAF_NS: Final = 10_000_000_000
+"""How long the event loop may be kept from hearing that an end was asked for."""
+
+_GRAVE: Final = ("errors", "failed")
+GRACE_S: Final = 1.0
+"""What a cancelled call has to end; then it is left to itself."""
+VOID_DRAIN_NS: Final = 1_000_000_000
+"""What requests in flight have when failures have closed their level."""
+
+
+class WorkflowLevel:
+    """One queued, running or finished visit of a level.
+
+    ``poll``, ``stop``, ``wait`` and ``outcome`` are for any thread, the rest is for the event loop.
+
+    Args:
+        plan: a LevelPlan, with ``dir``.
+        work: what a request does.
+        rows: rows of the dataset.
+        loop: the engine's event loop; everything else here happens on it.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], work: Work, rows: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.visit = int(plan["visit"])
+        self.plan = plan
+        self.closed = asyncio.Event()
+        self.freed: asyncio.Queue[int] = asyncio.Queue()
+        self.start_ns = 0
+        self.residence_hint_ns = 0
+        self._work = work
+        self._loop = loop
+        self._folder = Path(plan["dir"]).parent
+        self._writer = PartWriter(self._folder)
+        self.tally = Tally(self.visit, self._writer, plan["stop"], proxied=work.proxied)
+        self._order = RowOrder(rows, str(plan.get("order") or "file"), int(plan["seed"]))
+        self._next = 0
+        self._reason = ""
+        self._state = "queued"
+        self._close_ns = 0
+        self._end_ns = 0
+        self._running: dict[RecordedRequest, tuple[asyncio.Future[None], asyncio.Future[None]]] = {}
+        self._cut = False
+        self._left = 0
+        self._busy = Busy()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._done = threading.Event()
+        self._problem: str | None = None
+        self._asked_ns = 0
+        self._outcome: dict[str, Any] = {}
+
+    # -------------------------------------------------------------------------------------- for whoever drives it
+
+    def poll(self) -> Progress:
+        """The level as it stands."""
+        now_ns = self._end_ns or monotonic_ns()
+        return cast(
+            "Progress",
+            {
+                "state": self._state,
+                "elapsed_ns": now_ns - self.start_ns if self.start_ns else 0,
+                **self.tally.progress(now_ns),
+                "cpu_share": self._outcome["generator"]["cpu_share"] if self._outcome else self._busy.share(),
+                "connects": 0,
+            },
+        )
+
+    def stop(self, drain_ns: int) -> None:
+        """Begin nothing new; requests in flight have ``drain_ns`` and are then cancelled and recorded."""
+        self._asked_ns = self._asked_ns or monotonic_ns()
+        with contextlib.suppress(RuntimeError):  # the loop has gone, and every level with it
+            self._loop.call_soon_threadsafe(self._stop, drain_ns)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until every request has its record and every part is on disk. False when the time ran out.
+
+        Raises:
+            TargetError: an end was asked for, and the workflow does not let the event loop hear of it.
+        """
+        ended = self._done.wait(timeout_s)
+        if not ended and self._asked_ns and not self.closed.is_set() and monotonic_ns() - self._asked_ns > DEAF_NS:
+            what = "an asynchronous function blocks the event loop, so that it cannot be stopped"
+            raise TargetError(what, "workflow", "await what takes time, or make it a plain function")
+        return ended
+
+    def outcome(self) -> LevelOutcome:
+        """What happened; only after ``wait`` has returned True."""
+        return cast("LevelOutcome", self._outcome)
+
+    # --------------------------------------------------------------------------------------------- on the event loop
+
+    async def run(self, before: WorkflowLevel | None) -> None:
+        """Send until a stop rule says enough, and put down what happened.
+
+        Args:
+            before: the level whose slots this one takes over, when it runs staggered.
+        """
+        self.start_ns = monotonic_ns()
+        self._state = "running"
+        self._busy.start()
+        duration_ns = self.plan["stop"].get("duration_ns")
+        if duration_ns is not None and not self.closed.is_set():
+            self._timers.append(self._loop.call_later(duration_ns / 1e9, self.close, "duration"))
+        try:
+            load = self.plan["load"]
+            await (closed_loop(self, load["closed"], before) if "closed" in load else open_loop(self, load["open"]))
+        except Exception as error:  # noqa: BLE001 - told with the level, which has to end
+            self._problem = f"{type(error).__name__}: {error}"
+            self.close("failed")
+        self._end_ns = monotonic_ns()
+        for timer in self._timers:
+            timer.cancel()
+        await self._finish()
+
+    def close(self, reason: str) -> None:
+        """Nothing new from now on; of several reasons the gravest stands."""
+        if reason in _GRAVE and self._reason not in _GRAVE:
+            self._reason = reason
+            self._timers.append(self._loop.call_later(VOID_DRAIN_NS / 1e9, self._cancel))
+        if self.closed.is_set():
+            return
+        self._reason = self._reason or reason
+        self._close_ns = monotonic_ns()
+        self._state = "draining"
+        self.closed.set()
+
+    def take(self, due_ns: int) -> int | None:
+        """The number of the next request, None when there is none any more."""
+        if self.closed.is_set():
+            return None
+        stop = self.plan["stop"]
+        if stop.get("duration_ns") is not None and due_ns - self.start_ns >= stop["duration_ns"]:
+            self.close("duration")
+            return None
+        seq, self._next = self._next, self._next + 1
+        if stop.get("count") is not None and self._next >= stop["count"]:
+            self.close("count")
+        return seq
+
+    async def send(self, seq: int, due_ns: int, fired_ns: int | None = None) -> int:
+        """One request from its beginning to its record; when it ended, in nanoseconds."""
+        request = self._work.request(self._order.row(seq), due_ns, self.visit, seq, self._ended)
+        if fired_ns is not None:
+            request.values["fired_ns"] = fired_ns
+        self.tally.sent()
+        running = self._work.start(request)
+        finished: asyncio.Future[None] = self._loop.create_future()
+        running.add_done_callback(lambda _: _settle(finished))
+        self._running[request] = (running, finished)
+        timer = self._loop.call_later(self._work.timeout_s, self._time_out, request)
+        if self._cut:
+            self._give_up(request, "cancelled", "")
+        await finished
+        timer.cancel()
+        self._left += not running.done()
+        del self._running[request]
+        if self.tally.too_many:
+            self.close("errors")
+        if self._writer.failed:
+            self.close("failed")
+        return int(request.values["end_ns"])
+
+    def _ended(self, request: RecordedRequest) -> None:
+        # There is no connection to wait for: whatever held the work up until it began was the generator.
+        if request.values["sent_ns"] is not None:
+            request.values["fired_ns"] = request.values["sent_ns"]
+        self.tally.add(request)
+
+    def unsent(self, seq: int, due_ns: int) -> dict[str, Any]:
+        """The record of a request that never went."""
+        request = self._work.request(self._order.row(seq), due_ns, self.visit, seq, self.tally.add)
+        return {**request.values, "fired_ns": None}
+
+    def _time_out(self, request: RecordedRequest) -> None:
+        self._give_up(request, "timeout", f"no result within {self._work.timeout_s:g} s")
+
+    def _give_up(self, request: RecordedRequest, outcome: str, message: str) -> None:
+        running, finished = self._running[request]
+        request.fail(outcome, message)
+        request.end()
+        running.cancel()
+        # The task ends at once, and its thread whenever it likes.
+        self._left += self._work.in_threads
+        self._loop.call_later(GRACE_S, _settle, finished)
+
+    @property
+    def cut(self) -> bool:
+        """Whether what is in flight has been cancelled."""
+        return self._cut
+
+    def _stop(self, drain_ns: int) -> None:
+        self.close("stopped")
+        if self._done.is_set():
+            return
+        if drain_ns <= 0:
+            self._cancel()
+        else:
+            self._timers.append(self._loop.call_later(drain_ns / 1e9, self._cancel))
+
+    def _cancel(self) -> None:
+        self._cut = True
+        if self._running and self._reason not in _GRAVE:
+            self._reason = "cancelled"
+        for request in list(self._running):
+            self._give_up(request, "cancelled", "")
+
+    async def _finish(self) -> None:
+        found = self._busy.stop()
+        cpu_ns = self._busy.cpu_ns
+        write_error, span_parts = await self._loop.run_in_executor(None, self._write)
+        write_error = write_error or self._problem
+        if write_error is not None:
+            self._reason = "failed"
+        self._outcome = {
+            "visit": self.visit,
+            "stop_reason": self._reason,
+            "start_ns": self.start_ns,
+            "close_ns": max(self._close_ns, self.start_ns),
+            "end_ns": self._end_ns,
+            **self.tally.outcome(),
+            "connects": 0,
+            "reconnects": 0,
+            "cpu_ns": cpu_ns,
+            "workers": 1,
+            "residence_ns": self.tally.residence_ns,
+            "parts": self._writer.parts,
+            "write_error": write_error,
+            "spans": len(self.tally.spans) if span_parts else 0,
+            "span_parts": span_parts,
+            "generator": {"kind": "python", "runs": self._work.description, **found, "left_running": self._left},
+        }
+        # They are on disk; the engine keeps its levels to the end of the run.
+        self.tally.spans.clear()
+        self._state = "done"
+        self._done.set()
+
+    def _write(self) -> tuple[str | None, list[str]]:
+        try:
+            self._writer.close()
+            return None, write_spans(self._folder, self.tally.spans)
+        except StoreError as error:
+            return f"{error.what} ({error.where})", []
+        except Exception as error:  # noqa: BLE001 - whatever kept the rows from the disk, the level has to end
+            return f"{type(error).__name__}: {error}", []
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,52 @@
+"""Runs of workflows, as ``gpusize.run`` does them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpusize import runner
+from gpusize.dataset import Dataset
+from gpusize.interrupt import StopSwitch
+from gpusize.load import Load
+from gpusize.request import RunRequest
+from gpusize.result import Result, as_slos
+from gpusize.workflow.target import WorkflowTarget
+from tests.workflow import flows
+
+Measure = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen() -> None:
+    flows.seen.clear()
+
+
+@pytest.fixture
+def measure(tmp_path: Path) -> Measure:
+    """A run of a target over rows: ``measure(target, rows, load, slos=…, stop=…, progress=…, key=…)``."""
+
+    def run(
+        target: WorkflowTarget,
+        rows: list[Any],
+        load: Load,
+        *,
+        slos: Any = None,
+        stop: StopSwitch | None = None,
+        progress: Any = None,
+        key: str | None = None,
+    ) -> Result:
+        request = RunRequest(
+            target=target,
+            dataset=Dataset.from_rows(rows, key=key),
+            load=load,
+            slos=as_slos(slos),
+            out=tmp_path / "runs",
+            observers=() if target.proxy is None else (target.proxy,),
+        )
+        return runner.execute(request, stop=stop, progress=progress)
+
+    return run
