@@ -1,0 +1,90 @@
+"""From options to what is measured beside the load, and to the ways that lead into a Kubernetes cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpusize.headers import parse_header
+from gpusize.samples import Forwards, is_kube, resolve_kube, server_metrics
+from gpusize.target import Target
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Mapping, Sequence
+
+    from gpusize.kserve.prepare import KserveRun
+    from gpusize.observe import Observer
+    from gpusize.samples import KubeForward
+    from gpusize.simulate import SimulatedCluster
+    from gpusize.workflow.target import WorkflowTarget
+
+__all__ = ["forwarded", "observers_of"]
+
+
+def forwarded(urls: Sequence[str], stack: contextlib.ExitStack) -> tuple[list[str], list[KubeForward]]:
+    """The addresses to send to; ``kube://`` ones by ``kubectl port-forward``, which is up until the stack closes.
+
+    Raises:
+        UsageError: a ``kube://`` address that cannot be meant.
+        EnvironmentLacks: there is no kubectl.
+        TargetError: the service cannot be reached.
+    """
+    reached, ways = [], []
+    for url in urls:
+        if is_kube(url):
+            local, way = resolve_kube(url)
+            stack.enter_context(way)
+            reached.append(local)
+            ways.append(way)
+        else:
+            reached.append(url)
+    return reached, ways
+
+
+def observers_of(
+    options: Mapping[str, Any],
+    target: Target | WorkflowTarget,
+    *,
+    cluster: SimulatedCluster | None = None,
+    kserve: KserveRun | None = None,
+    ways: Sequence[KubeForward] = (),
+) -> list[Observer]:
+    """What watches a run: ways into a cluster first, then the server's metrics, statistics and this machine's GPUs.
+
+    Args:
+        options: ``metrics_url``, ``metrics_keep``, ``gpu_sample``, ``prometheus``, ``prometheus_match`` and
+            ``prometheus_header``, as the command line names them.
+        target: what the load is sent to.
+        cluster: the simulated cluster behind it.
+        kserve: its models, where it speaks KServe.
+        ways: port forwards that the target itself needs.
+
+    Raises:
+        UsageError: an address, a pattern or a header that cannot be meant.
+        EnvironmentLacks: a ``kube://`` address, and no kubectl.
+    """
+    simulated = None if cluster is None else cluster.config
+    server = isinstance(target, Target)
+    metrics, more = server_metrics(
+        [{"url": url, "api": target.api, "simulated": simulated} for url in target.urls] if server else [],
+        metrics_urls=_texts(options.get("metrics_url")),
+        keep=options.get("metrics_keep"),
+        gpu_sample=options.get("gpu_sample"),
+        prometheus=options.get("prometheus"),
+        prometheus_match=options.get("prometheus_match"),
+        prometheus_headers=dict(parse_header(line) for line in _texts(options.get("prometheus_header"))),
+        statistics=[] if kserve is None else _statistics(kserve),
+        verify=not target.insecure and (target.cacert or True) if isinstance(target, Target) else True,
+    )
+    all_ways = [*ways, *more]
+    return [Forwards(all_ways), metrics] if all_ways else [metrics]
+
+
+def _statistics(kserve: KserveRun) -> list[tuple[str, Any]]:
+    from gpusize.kserve.stats import KserveStats
+
+    return [(kserve.client.where, KserveStats(kserve.client, [model.name for model in kserve.models]))]
+
+
+def _texts(value: str | Sequence[str] | None) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
