@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     )
     from gpusize.interrupt import StopSwitch
     from gpusize.load import Load
+    from gpusize.measure import arun, run
     from gpusize.recorder import Recorder
     from gpusize.result import Result, open_run
-    from gpusize.runner import arun, run
     from gpusize.simulate import SimulatedCluster
     from gpusize.slo import Slo
     from gpusize.sweep import ProgressEvent
     from gpusize.target import Target
+    from gpusize.workflow import call, llm_base_url
+    from gpusize.workflow.target import WorkflowTarget
 
 __version__ = "0.1.0"
 
@@ -60,8 +62,11 @@ __all__ = [
     "Target",
     "TargetError",
     "UsageError",
+    "WorkflowTarget",
     "arun",
     "build_profile",
+    "call",
+    "llm_base_url",
     "monotonic_ns",
     "open_run",
     "run",
@@ -77,11 +82,14 @@ _HOMES = {
     "Slo": "slo",
     "StopSwitch": "interrupt",
     "Target": "target",
-    "arun": "runner",
+    "WorkflowTarget": "workflow.target",
+    "arun": "measure",
     "build_profile": "engine",
+    "call": "workflow",
+    "llm_base_url": "workflow",
     "monotonic_ns": "engine",
     "open_run": "result",
-    "run": "runner",
+    "run": "measure",
 }
 """Where each public name is defined; errors.py for those that are not here."""
 

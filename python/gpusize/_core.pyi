@@ -19,8 +19,8 @@ class Session:
     """Workers and connections to one target; they live across levels.
 
     ``target`` is the JSON of a TargetSpec (see docs/reference/engine.md), ``segments`` the JSON list of body segments;
-    ``rows`` holds for each dataset row the bytes of each of its fields. ``mix`` is the JSON of a Mix: requests of several
-    kinds, and the conversation and turn of each row; it replaces the path and the segments.
+    ``rows`` holds for each dataset row the bytes of each of its fields. ``mix`` is the JSON of a Mix: requests of
+    several kinds, and the conversation and turn of each row; it replaces the path and the segments.
 
     Raises GpusizeError subclasses: TargetError for an unknown host, a bad CA file and the like.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,7 @@ from gpusize import demo
 from gpusize.config import (
     INPUT_OPTIONS,
     Kind,
+    addresses_of,
     dataset_from_options,
     load_config,
     load_from_options,
@@ -17,20 +19,35 @@ from gpusize.config import (
 )
 from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
+from gpusize.kserve.prepare import is_kserve, prepare_kserve
+from gpusize.request import RunRequest
 from gpusize.result import as_slos
-from gpusize.runner import RunRequest
 from gpusize.simulate import SimulatedCluster
 from gpusize.textio import shown
+from gpusize.workflow.target import WorkflowTarget, workflow_from_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from gpusize.kserve.prepare import KserveRun
+    from gpusize.observe import Observer
+    from gpusize.samples import KubeForward
     from gpusize.target import Target
+    from gpusize.workflow.llm_proxy import LlmProxy
 
 __all__ = ["RUN_OPTIONS", "Assembled", "assembled", "labels_of", "read_options"]
 
 RUN_OPTIONS: Final[dict[str, Kind]] = {
     **INPUT_OPTIONS,
+    "workflow": "text",
+    "command": "text",
+    "llm_proxy": "text",
+    "metrics_url": "texts",
+    "metrics_keep": "text",
+    "prometheus": "text",
+    "prometheus_match": "text",
+    "prometheus_header": "texts",
+    "gpu_sample": "flag",
     "users": "number",
     "slo": "texts",
     "out": "text",
@@ -43,7 +60,34 @@ RUN_OPTIONS: Final[dict[str, Kind]] = {
 }
 """Every option of ``gpusize run`` that a file may hold, with the kind of its value."""
 
+_WATCHED: Final = (
+    "llm_proxy", "metrics_url", "metrics_keep", "prometheus", "prometheus_match", "prometheus_header", "gpu_sample"
+)  # fmt: skip
+_ROWS: Final = ("prompt", "dataset", "synthetic", "input")
+"""Options that say what is sent: one on the command line takes the place of any in a file."""
+
 _LOAD_STOPS: Final = ("passes", "count", "duration")
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """What is known of a target beyond its options.
+
+    Attributes:
+        cluster: the simulated cluster that it is.
+        kserve: its models.
+        proxy: what times its calls of language models.
+        ways: port forwards that lead to it.
+        names: its addresses as the user named them, where others are sent to.
+        again: further options that make the run again.
+    """
+
+    cluster: SimulatedCluster | None = None
+    kserve: KserveRun | None = None
+    proxy: LlmProxy | None = None
+    ways: Sequence[KubeForward] = ()
+    names: Sequence[str] = ()
+    again: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Assembled:
@@ -88,8 +132,8 @@ def read_options(
     if any(name in mine for name in _LOAD_STOPS):
         for name in _LOAD_STOPS:
             options.pop(name, None)
-    if "prompt" in mine or "dataset" in mine:
-        for name in ("prompt", "dataset", "dataset_key", "dataset_format"):
+    if any(name in mine for name in _ROWS):
+        for name in (*_ROWS, "dataset_key", "dataset_format", "tokenizer", "shape", "batch"):
             options.pop(name, None)
     return {**options, **mine}, notes
 
@@ -105,9 +149,13 @@ def assembled(
         DatasetError: the dataset cannot be read.
         EnvironmentLacks: the simulated cluster cannot be started.
     """
+    workflow = workflow_from_options(options)
+    if workflow is not None:
+        yield _assemble(workflow, _dataset(options), options, command, resume, _Behind())
+        return
     if options.get("url") is not None:
-        target = _target(options)
-        yield _assemble(target, _dataset(options, target), options, command, resume, None)
+        with contextlib.ExitStack() as stack:
+            yield _against_server(options, command, resume, stack)
         return
     chosen = _demo_options(options)
     # What cannot be meant is refused before the cluster is started.
@@ -116,7 +164,30 @@ def assembled(
     with SimulatedCluster({**demo.CLUSTER, **_cluster_options(options)}) as cluster:
         served = {"url": cluster.url, "model": cluster.config["model"], "gpus": cluster.config["gpus"]}
         target = _target({**chosen, **served})
-        yield _assemble(target, dataset, chosen, command, resume, cluster)
+        yield _assemble(target, dataset, chosen, command, resume, _Behind(cluster=cluster))
+
+
+def _against_server(
+    options: Mapping[str, Any], command: Sequence[str], resume: Path | None, stack: contextlib.ExitStack
+) -> Assembled:
+    from gpusize.watch import forwarded
+
+    named = addresses_of(options["url"])
+    proxy = _proxy(options, stack)
+    reached, ways = forwarded(named, stack)
+    target = _target({**options, "url": reached})
+    names = named if ways else ()
+    if not is_kserve(target.api):
+        if options.get("input") is not None:
+            raise UsageError(f"the {target.api} API takes no tensors", "input", "use --dataset, or --api kserve")
+        dataset = _dataset(options, target)
+        behind = _Behind(ways=ways, names=names, proxy=proxy)
+        return _assemble(target.speaking(dataset.api), dataset, options, command, resume, behind)
+    inputs, shapes, batch = _texts(options.get("input")), _texts(options.get("shape")), options.get("batch") or 1
+    seed = load_from_options(options).seed
+    ready = prepare_kserve(target, inputs, shapes=shapes, batch=batch, seed=seed)
+    behind = _Behind(kserve=ready, proxy=proxy, ways=ways, names=names, again=ready.options(inputs, shapes, batch))
+    return _assemble(ready.target, ready.dataset, options, command, resume, behind)
 
 
 def _target(options: Mapping[str, Any]) -> Target:
@@ -143,23 +214,24 @@ def _demo_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **options}
 
 
-def _dataset(options: Mapping[str, Any], target: Target) -> Dataset:
+def _dataset(options: Mapping[str, Any], target: Target | None = None) -> Dataset:
     found = dataset_from_options(options)
     if found is not None:
         return found
-    if target.method in ("GET", "HEAD", "OPTIONS", "DELETE"):
+    if target is not None and target.method in ("GET", "HEAD", "OPTIONS", "DELETE"):
         return Dataset.from_rows([{}], key=".", source="no body")
-    raise UsageError("there is nothing to send", "dataset", "give --dataset FILE or --prompt TEXT")
+    raise UsageError("there is nothing to send", "dataset", "give --dataset FILE, --prompt TEXT or --synthetic")
 
 
 def _assemble(
-    target: Target,
+    target: Target | WorkflowTarget,
     dataset: Dataset,
     options: Mapping[str, Any],
     command: Sequence[str],
     resume: Path | None,
-    cluster: SimulatedCluster | None,
+    behind: _Behind,
 ) -> Assembled:
+    watching = _watching(options, target, behind)
     request = RunRequest(
         target=target,
         dataset=dataset,
@@ -170,10 +242,36 @@ def _assemble(
         labels=labels_of(options.get("label")),
         append=bool(options.get("append")),
         resume=resume,
-        cluster=cluster,
+        cluster=behind.cluster,
+        api=None if behind.kserve is None else behind.kserve.api,
+        observers=watching,
+        names=behind.names,
         command=command,
+        options={**behind.again, **{name: options[name] for name in _WATCHED if options.get(name) is not None}},
     )
-    return Assembled(request, [*target.notes(), *dataset.notes])
+    notes = [*target.notes(), *dataset.notes, *(note for observer in watching for note in observer.notes)]
+    return Assembled(request, list(dict.fromkeys(notes)))
+
+
+def _watching(options: Mapping[str, Any], target: Target | WorkflowTarget, behind: _Behind) -> list[Observer]:
+    """What is measured beside the load, and the proxy that times the calls of language models."""
+    from gpusize.watch import observers_of
+
+    watching = observers_of(options, target, cluster=behind.cluster, kserve=behind.kserve, ways=behind.ways)
+    proxy = target.proxy if isinstance(target, WorkflowTarget) else behind.proxy
+    return watching if proxy is None else [*watching, proxy]
+
+
+def _proxy(options: Mapping[str, Any], stack: contextlib.ExitStack) -> LlmProxy | None:
+    """The proxy of a workflow that is a server: up before the first request."""
+    if options.get("llm_proxy") is None:
+        return None
+    from gpusize.workflow.llm_proxy import REMOTE_PORT, LlmProxy
+
+    proxy = LlmProxy(options["llm_proxy"], port=REMOTE_PORT)
+    stack.callback(proxy.stop)
+    proxy.start()
+    return proxy
 
 
 def _texts(value: str | Sequence[str] | None) -> list[str]:

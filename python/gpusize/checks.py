@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.metrics import NS_PER_S, metric
+from gpusize.remarks import remarks
 from gpusize.windows import Little, littles_law
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Checks(NamedTuple):
         flags: ``little``, ``generator-limited``, ``late``, ``connection-limited``, ``write-error`` and states other
             than ``done``.
         alerts: one text per finding.
+        remarks: what else a reader of the figures should know; no doubt about the load.
     """
 
     little: Little
@@ -41,13 +43,14 @@ class Checks(NamedTuple):
     late_budget_s: float
     flags: list[str]
     alerts: list[str]
+    remarks: list[str]
 
 
 def check(level: LevelData) -> Checks:
     """Judge one visit of a level."""
     if level.imported:
         little = Little("not checkable", None, None, "imported: there are no records")
-        return Checks(little, None, None, LATE_FLOOR_S, _state_flags(level), [])
+        return Checks(little, None, None, LATE_FLOOR_S, _state_flags(level), [], [])
     window = level.window()
     little = littles_law(level.meta, level.records, window)
     cpu = generator_cpu(level)
@@ -72,7 +75,7 @@ def check(level: LevelData) -> Checks:
     if level.meta.get("write_error"):
         flags.append("write-error")
         alerts.append(f"records were lost: {level.meta['write_error']}")
-    return Checks(little, cpu, late_s, budget_s, flags, alerts)
+    return Checks(little, cpu, late_s, budget_s, flags, alerts, remarks(level))
 
 
 def generator_cpu(level: LevelData) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import warnings
-from typing import TYPE_CHECKING, Any, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, cast
 
 from gpusize.errors import EnvironmentLacks
 
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
     from gpusize import _core
 
-__all__ = ["Engine", "EngineLevel", "LevelOutcome", "ProbeRecord", "Progress", "build_profile", "core", "monotonic_ns"]
+__all__ = [
+    "AnyEngine",
+    "AnyLevel",
+    "Engine",
+    "EngineLevel",
+    "LevelOutcome",
+    "ProbeRecord",
+    "Progress",
+    "build_profile",
+    "core",
+    "monotonic_ns",
+]
 
 
 class Progress(TypedDict):
@@ -73,6 +84,8 @@ class LevelOutcome(TypedDict):
     write_error: str | None
     errors: list[LevelError]
     histograms: dict[str, list[list[int]]]
+    spans: int
+    span_parts: list[str]
 
 
 class ProbeRecord(TypedDict):
@@ -82,6 +95,41 @@ class ProbeRecord(TypedDict):
     status: int | None
     message: str | None
     service_ns: int | None
+
+
+class AnyLevel(Protocol):
+    """A queued, running or finished visit of a level, whoever sends it."""
+
+    visit: int
+
+    def poll(self) -> Progress:
+        """As `EngineLevel.poll`."""
+
+    def stop(self, drain_ns: int) -> None:
+        """As `EngineLevel.stop`."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """As `EngineLevel.wait`."""
+
+    def outcome(self) -> LevelOutcome:
+        """As `EngineLevel.outcome`."""
+
+
+class AnyEngine(Protocol):
+    """What drives load: `Engine`, or the one that runs workflows in Python."""
+
+    def queue(self, plan: Mapping[str, Any]) -> AnyLevel:
+        """As `Engine.queue`."""
+
+    def probe(self) -> ProbeRecord:
+        """As `Engine.probe`."""
+
+    def close(self) -> None:
+        """As `Engine.close`."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 @functools.cache
@@ -139,6 +187,7 @@ class EngineLevel:
         outcome = cast("LevelOutcome", json.loads(self._level.outcome()))
         # The engine names parts as they lie in the plan's ``dir``, which is the level's ``records``.
         outcome["parts"] = [f"records/{part.rpartition('/')[2]}" for part in outcome["parts"]]
+        outcome["span_parts"] = [f"spans/{part.rpartition('/')[2]}" for part in outcome["span_parts"]]
         return outcome
 
     def frame(self) -> pl.DataFrame | None:
@@ -159,9 +208,12 @@ class Engine:
         rows: list[list[bytes]],
         *,
         workers: int = 1,
+        mix: Mapping[str, Any] | None = None,
     ) -> None:
         session = core().Session
-        self._session: _core.Session = session(json.dumps(target), json.dumps(list(segments)), rows, workers=workers)
+        texts = json.dumps(target), json.dumps(list(segments))
+        mixed = None if mix is None else json.dumps(mix)
+        self._session: _core.Session = session(*texts, rows, workers=workers, mix=mixed)
 
     def queue(self, plan: Mapping[str, Any]) -> EngineLevel:
         """Queue one level (a LevelPlan). It starts when the one before it has closed; the call returns at once."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.calls import judged_calls, llm_calls
 from gpusize.errors import StoreError
 from gpusize.frames import check_schema, empty, scan
-from gpusize.metrics import metric
+from gpusize.level_files import kept_rows, read_json, source_of
+from gpusize.metrics import Metric, metric
 
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
     from numpy.typing import NDArray
 
+    from gpusize.dataset import LengthReport
     from gpusize.slo import Slo
 
 __all__ = ["LevelData", "read_levels"]
@@ -41,10 +43,13 @@ class LevelData:
         labels: the run's labels.
         source: what must be equal for levels to be compared: ``targets``, ``models``, ``dataset`` (any JSON).
         records: one row per attempt; without rows for an imported level.
+        calls: the calls of language models inside the requests, of this visit; None when none are known.
         histograms: metric, low_ns, high_ns, count; None when there are none.
         percentiles: for imported levels, seconds by name, as ``runtime_p95_s``.
         items: for imported levels, the other tool's figures per dataset item, in seconds.
         parts: the visits that were pooled; empty for a single visit.
+        rows: what the run kept of its dataset's rows, as ``gpusize.row_facts.read_rows``; None when it kept none.
+        folder: the level's folder; None for levels that are in memory only.
     """
 
     visit: int
@@ -57,10 +62,13 @@ class LevelData:
     labels: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     records: pl.LazyFrame = field(default_factory=empty)
+    calls: pl.LazyFrame | None = None
     histograms: pl.LazyFrame | None = None
     percentiles: Mapping[str, float] = field(default_factory=dict)
     items: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     parts: tuple[LevelData, ...] = ()
+    rows: pl.DataFrame | None = None
+    folder: Path | None = None
 
     @property
     def concurrency(self) -> int | None:
@@ -85,13 +93,40 @@ class LevelData:
         targets = self.source.get("targets") or []
         return bool(targets) and all(str(t.get("api") or "").startswith(_LLM_API) for t in targets)
 
-    def _known(self, name: str) -> str | None:
-        """The metric of the records that says ``name``; None for an imported level, and where there is none."""
+    def _measured(self, name: str) -> tuple[Metric, pl.LazyFrame] | None:
+        """The metric that says ``name``, and the steady rows that have it: records, or LLM calls with outcomes.
+
+        None for an imported level, and where there is none.
+        """
         if self.imported:
             return None
         if name == "llm_latency":
-            return "service" if self.llm else None
-        return name if metric(name).build is not None else None
+            calls = self.llm_calls()
+            if calls is not None:
+                return metric(name), calls
+            return (metric("service"), self.steady()) if self.llm else None
+        found = metric(name)
+        return (found, self.steady()) if found.build is not None else None
+
+    @property
+    def knows_calls(self) -> bool:
+        """Whether the LLM calls inside the requests are known."""
+        return any(visit.calls is not None for visit in self.visits())
+
+    def llm_calls(self) -> pl.LazyFrame | None:
+        """The LLM calls of the steady requests, as ``gpusize.calls.judged_calls``; None when none are known."""
+        import polars as pl
+
+        frames = [judged_calls(v.calls, v.steady()) for v in self.visits() if v.calls is not None]
+        return pl.concat(frames) if frames else None
+
+    def lengths(self) -> list[LengthReport]:
+        """Lengths asked for beside those reported, of the steady requests that ended ok; empty when none were asked."""
+        if self.imported or self.rows is None:
+            return []
+        from gpusize.dataset import length_report
+
+        return length_report(self.steady(), self.rows)
 
     def visits(self) -> tuple[LevelData, ...]:
         """The single visits: the pooled ones, or this one."""
@@ -135,8 +170,8 @@ class LevelData:
         For an imported level the stored percentile, else the quantile of the stored items. None where nothing is known.
         """
         if not self.imported:
-            known = self._known(name)
-            return None if known is None else metric(known).quantiles(self.ok(), [prob])[0]
+            found = self._measured(name)
+            return None if found is None else found[0].quantiles(_ok(found[1]), [prob])[0]
         stored = self.percentiles.get(f"{'runtime' if name == 'service' else name}_p{round(prob * 100, 6):g}_s")
         if stored is not None:
             return stored if math.isfinite(stored) and stored > 0 else None
@@ -151,11 +186,11 @@ class LevelData:
         return float(values.mean()) if values.size else None
 
     def values(self, name: str) -> NDArray[np.float64]:
-        """A metric of the steady requests that ended ok, or of an imported level's items; its unit, shape (n,)."""
+        """A metric of the steady requests (or calls) that ended ok, or of an imported level's items; shape (n,)."""
         import numpy as np
 
-        known = self._known(name)
-        return np.array(self.item_values(name)) if known is None else metric(known).values(self.ok())
+        found = self._measured(name)
+        return np.array(self.item_values(name)) if found is None else found[0].values(_ok(found[1]))
 
     def item_values(self, name: str) -> list[float]:
         """An imported level's figures per item, seconds; zeros are that tool's missing values and left out."""
@@ -165,10 +200,10 @@ class LevelData:
         return [v for item in self.items.values() if (v := item.get(key)) is not None and math.isfinite(v) and v > 0]
 
     def attainment(self, slo: Slo) -> tuple[float, int]:
-        """Share of steady requests within the SLO and the number judged; (nan, 0) when nothing is known."""
+        """Share of steady requests (or calls) within the SLO and the number judged; (nan, 0) when nothing is known."""
         if not self.imported:
             judged = self._judged(slo)
-            return (math.nan, 0) if judged is None else judged.attainment(self.steady())
+            return (math.nan, 0) if judged is None else judged[0].attainment(judged[1])
         values = self.item_values(slo.metric) if slo.kind != "share" else []
         if not values:
             return math.nan, 0
@@ -183,14 +218,22 @@ class LevelData:
             return slo.met_by(share)
         judged = self._judged(slo)
         if judged is not None:
-            return judged.met(self.steady())
+            return judged[0].met(judged[1])
         mean = self.mean(slo.metric)
         return mean is not None and slo.within(mean)
 
-    def _judged(self, slo: Slo) -> Slo | None:
-        """The SLO in terms of the records; None where they cannot hold its metric."""
-        known = slo.metric if slo.kind == "share" and not self.imported else self._known(slo.metric)
-        return None if known is None else replace(slo, metric=known)
+    def _judged(self, slo: Slo) -> tuple[Slo, pl.LazyFrame] | None:
+        """The SLO in terms of what was measured, and the rows to judge; None where they cannot hold its metric."""
+        if slo.kind == "share":
+            return None if self.imported else (slo, self.steady())
+        found = self._measured(slo.metric)
+        return None if found is None else (replace(slo, metric=found[0].name), found[1])
+
+
+def _ok(frame: pl.LazyFrame) -> pl.LazyFrame:
+    import polars as pl
+
+    return frame.filter(pl.col("outcome") == "ok")
 
 
 def read_levels(run_dir: Path, *, warmup_s: float | None = None) -> list[LevelData]:
@@ -203,16 +246,19 @@ def read_levels(run_dir: Path, *, warmup_s: float | None = None) -> list[LevelDa
     Raises:
         StoreError: it is no run folder, is damaged, or is of a newer version.
     """
-    run = _read_json(run_dir / "run.json")
+    run = read_json(run_dir / "run.json")
     check_schema(run.get("schema", 1), str(run_dir / "run.json"))
     folders = sorted(p for p in (run_dir / "levels").glob("[0-9]*") if p.is_dir())
-    return [_read_level(folder, run_dir, run, warmup_s) for folder in folders]
+    rows = kept_rows(run_dir)
+    return [_read_level(folder, run_dir, run, rows, warmup_s) for folder in folders]
 
 
-def _read_level(folder: Path, run_dir: Path, run: Mapping[str, Any], warmup_s: float | None) -> LevelData:
+def _read_level(
+    folder: Path, run_dir: Path, run: Mapping[str, Any], rows: pl.DataFrame | None, warmup_s: float | None
+) -> LevelData:
     import polars as pl
 
-    meta = _read_json(folder / "level.json")
+    meta = read_json(folder / "level.json")
     check_schema(meta.get("schema", 1), str(folder / "level.json"))
     records = scan(sorted((folder / "records").glob("part-*.parquet")))
     histograms = folder / "histograms.parquet"
@@ -226,11 +272,14 @@ def _read_level(folder: Path, run_dir: Path, run: Mapping[str, Any], warmup_s: f
             run=str(run.get("run", run_dir.name)),
             meta=meta,
             labels=run.get("labels") or {},
-            source=_source(run),
+            source=source_of(run),
             records=records,
+            calls=llm_calls(folder),
             histograms=pl.scan_parquet(histograms) if histograms.is_file() else None,
             percentiles=meta.get("percentiles") or {},
             items=meta.get("items") or {},
+            rows=rows,
+            folder=folder,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
@@ -241,34 +290,3 @@ def _read_level(folder: Path, run_dir: Path, run: Mapping[str, Any], warmup_s: f
     from gpusize.windows import intervals
 
     return replace(level, intervals=intervals(meta, records, warmup_s).intervals)
-
-
-def _source(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What identifies the system and the work: addresses and APIs, models, digest of the dataset."""
-    targets = [
-        {"url": t.get("url"), "api": t.get("api"), "simulated": t.get("simulated")} for t in run.get("targets") or []
-    ]
-    # The simulated cluster listens on another port each time; its configuration is what it is.
-    for target in targets:
-        if target["simulated"] is not None:
-            target["url"] = None
-    dataset = run.get("dataset") or {}
-    return {
-        "targets": targets,
-        "models": run.get("models") or [],
-        "dataset": dataset.get("sha256") or dataset.get("source"),
-    }
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise StoreError("not found", str(path), "give the folder of a run, the one that holds run.json") from None
-    except OSError as error:
-        raise StoreError(f"unreadable ({error.strerror})", str(path), "check its permissions") from None
-    except ValueError as error:
-        raise StoreError(f"broken JSON ({error})", str(path), "the file is damaged; leave this run out") from None
-    if not isinstance(found, dict):
-        raise StoreError("not a JSON object", str(path), "the file is damaged; leave this run out")
-    return found

@@ -24,7 +24,7 @@ __all__ = ["METRICS", "NS_PER_S", "Metric", "markdown", "metric"]
 NS_PER_S: Final = 1e9
 
 Origin = Literal["due", "sent", "none"]
-Table = Literal["records", "histograms", "imports"]
+Table = Literal["records", "histograms", "calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Metric:
         unit: ``s``, ``tokens``, ``tokens/s`` or ``bytes``.
         formula: how it follows from the columns of docs/reference/records.md.
         origin: what the time counts from: ``due`` (what a user waits), ``sent`` (the first write) or ``none``.
-        table: ``records`` (exact, per request), ``histograms`` (pooled per level by the engine) or ``imports``
-            (known only for levels read from another tool's files).
+        table: ``records`` (exact, per request), ``histograms`` (pooled per level by the engine) or ``calls`` (exact,
+            per call inside a request).
         note: what a reader must know, or an empty text.
     """
 
@@ -50,13 +50,13 @@ class Metric:
     build: Callable[[], pl.Expr] | None = None
 
     def raw(self) -> pl.Expr:
-        """Polars expression over records: nanoseconds for times, else ``unit``; null where it is undefined.
+        """Polars expression over its table: nanoseconds for times, else ``unit``; null where it is undefined.
 
         What is compared or ranked is taken from here: Polars divides by multiplying with the reciprocal, so that 9 ms
         in seconds can come out one rounding error above 0.009.
 
         Raises:
-            UsageError: the metric is not a quantity of one request.
+            UsageError: the metric is not a quantity of one request or call.
         """
         if self.build is None:
             raise UsageError(f"{self.name} is not known per request", None, f"it comes from {self.table}")
@@ -140,6 +140,15 @@ _ALL: Final = (
         _between("sent_ns", "first_token_ns"),
     ),
     Metric(
+        "ttfo",
+        "s",
+        "first_output_ns - due_ns",
+        "due",
+        "records",
+        "time to first output: the first content that is not reasoning",
+        _between("due_ns", "first_output_ns"),
+    ),
+    Metric(
         "itl_mean",
         "s",
         "(last_token_ns - first_token_ns) / (tokens_out - 1)",
@@ -150,12 +159,23 @@ _ALL: Final = (
         _itl_mean,
     ),
     Metric(
+        "itl_p99",
+        "s",
+        "itl_p99_ns",
+        "none",
+        "records",
+        "99th percentile of the gaps between the events with content of one request, by nearest rank",
+        _plain("itl_p99_ns"),
+    ),
+    Metric("itl_max", "s", "itl_max_ns", "none", "records", "longest of these gaps", _plain("itl_max_ns")),
+    Metric(
         "itl",
         "s",
         "gaps between events with content, pooled over the requests of a level",
         "none",
         "histograms",
-        "from the engine's histogram, so exact only to the width of its buckets; over the whole level visit",
+        "exact, over the steady requests that ended ok, where the times of events were kept (`--record-events`); "
+        "else from the engine's histogram of the whole level visit, to the width of its buckets",
     ),
     Metric(
         "output_rate",
@@ -206,10 +226,12 @@ _ALL: Final = (
     Metric(
         "llm_latency",
         "s",
-        "end of an LLM call - its start",
+        "end_ns - start_ns",
         "sent",
-        "imports",
-        "the sizing calculator's second metric; where the request is the LLM call, service is the same thing",
+        "calls",
+        "of each LLM call inside a request; where no calls are known and the request itself is the LLM call, "
+        "it is service; the sizing calculator's second metric",
+        _between("start_ns", "end_ns"),
     ),
 )
 
@@ -245,6 +267,9 @@ the metric every request must keep the bound.
 An SLO is judged by attainment: the share of requests due in the steady window that ended ok within the bound. `p95`
 asks for an attainment of 95 %. Every outcome but `ok` is a miss, except `cancelled`, which counts nowhere, as does a
 request that ended ok and does not have the metric. A failed request makes a mean endless.
+
+`llm_latency` is judged by [calls](calls.md): the share of the LLM calls, of requests due in the window, that
+ended ok within the bound. A failed request of which no call failed is one miss more.
 """
 
 
@@ -254,7 +279,8 @@ def markdown() -> str:
         "# Metrics\n\n"
         "Made from the registry in `gpusize/metrics.py`; a test fails when the two differ.\n\n"
         "Times are shown in seconds. `from` says what a time counts from: `due`, when the schedule wanted the request\n"
-        "sent, or `sent`, just before the first write. Columns are those of [records](records.md).\n\n"
+        "sent, or `sent`, just before the first write. Columns are those of [records](records.md)\n"
+        "or, for `llm_latency`, of [calls](calls.md).\n\n"
         "| metric | unit | formula | from | table | note |\n|---|---|---|---|---|---|\n"
     )
     rows = (f"| `{m.name}` | {m.unit} | `{m.formula}` | {_FROM[m.origin]} | {m.table} | {m.note} |\n" for m in _ALL)

@@ -9,11 +9,19 @@ from typing import Final
 
 from gpusize.errors import UsageError
 from gpusize.levels import LevelData
+from gpusize.textio import shown
 
 __all__ = ["pool"]
 
+_MOST: Final = 8
+"""Values of a setting that an error names."""
+
 _SAME: Final = ("targets", "models", "dataset")
 _DIGITS: Final = 12
+_STUDY: Final = "study"
+"""Label of the runs of a study; their other labels are the settings."""
+_GPUS: Final = "gpus"
+"""A setting that may differ where the runs know it as their number of GPUs: such levels are kept apart anyway."""
 
 
 def pool(levels: Iterable[LevelData], *, allow: Collection[str] = ()) -> list[LevelData]:
@@ -27,8 +35,8 @@ def pool(levels: Iterable[LevelData], *, allow: Collection[str] = ()) -> list[Le
         allow: what may differ between them: ``targets``, ``models``, ``dataset``.
 
     Raises:
-        UsageError: they differ in something else than what may; it is named with both values. Or ``allow`` holds
-            another name.
+        UsageError: they differ in something else than what may; it is named with both values. Or they are of one study
+            and differ in a setting other than ``gpus``. Or ``allow`` holds another name.
     """
     unknown = sorted(set(allow) - set(_SAME))
     if unknown:
@@ -37,6 +45,7 @@ def pool(levels: Iterable[LevelData], *, allow: Collection[str] = ()) -> list[Le
     for name in _SAME:
         if name not in allow:
             _same(given, name)
+    _same_settings(given)
     groups: dict[tuple[object, ...], list[LevelData]] = {}
     for level in given:
         groups.setdefault(_key(level), []).append(level)
@@ -52,6 +61,31 @@ def _same(levels: Sequence[LevelData], name: str) -> None:
                 f"runs {levels[0].run} and {level.run}",
                 f"estimate from one of them, or let it differ: --allow {name}",
             )
+
+
+def _same_settings(levels: Sequence[LevelData]) -> None:
+    """Runs of a study with different settings are different systems, although their address is the same."""
+    studies: dict[str, list[LevelData]] = {}
+    for level in levels:
+        if level.labels.get(_STUDY):
+            studies.setdefault(level.labels[_STUDY], []).append(level)
+    for study, members in studies.items():
+        counted = len({level.gpus for level in members}) == len({level.labels.get(_GPUS) for level in members})
+        names = dict.fromkeys(name for level in members for name in level.labels if name != _GPUS or not counted)
+        values = {name: list(dict.fromkeys(level.labels.get(name, "") for level in members)) for name in names}
+        differ = {name: found for name, found in values.items() if len(found) > 1}
+        if differ:
+            said = "; ".join(f"{name} is {', '.join(map(_setting, found[:_MOST]))}" for name, found in differ.items())
+            pick = " ".join(f"--label {name}={shown(found[-1], 40)}" for name, found in differ.items())
+            raise UsageError(
+                f"runs with different settings are not repeats of each other: {said}",
+                f"study {shown(study, 80)}",
+                f"pick one of each, as in {pick}",
+            )
+
+
+def _setting(value: str) -> str:
+    return shown(value, 40) or "not said"
 
 
 def _named(value: object) -> str:

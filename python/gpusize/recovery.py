@@ -55,7 +55,9 @@ def _partial_level(path: Path) -> dict[str, Any]:
     noted: dict[str, Any] = {}
     if (path / "level.json").is_file():
         noted = read_level(path)
-    parts, torn = _sort_parts(path)
+    parts, torn = _sort_parts(path / "records")
+    span_parts, torn_spans = _sort_parts(path / "spans")
+    torn += torn_spans
     alerts = ["the run ended before this level did; what had been written by then is kept and not used for estimates"]
     if torn:
         alerts.append(f"{len(torn)} part(s) were cut off and cannot be read: {', '.join(torn)}")
@@ -68,16 +70,17 @@ def _partial_level(path: Path) -> dict[str, Any]:
         "alerts": alerts,
         **_count(parts),
         "parts": [f"records/{part.name}" for part in parts],
+        "spans": _rows(span_parts),
+        "span_parts": [f"spans/{part.name}" for part in span_parts],
         "errors": [],
     }
 
 
-def _sort_parts(path: Path) -> tuple[list[Path], list[str]]:
+def _sort_parts(folder: Path) -> tuple[list[Path], list[str]]:
     """The readable parts, and the names under which the torn ones are kept."""
     import polars as pl
 
     whole, torn = [], []
-    folder = path / "records"
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     for part in entries:
         readable = False
@@ -91,11 +94,17 @@ def _sort_parts(path: Path) -> tuple[list[Path], list[str]]:
         kept = part if part.name.endswith(_TORN) else part.with_name(part.name + _TORN)
         with storing(part):
             part.rename(kept)
-        torn.append(kept.name)
+        torn.append(f"{folder.name}/{kept.name}")
     if torn:
         with storing(folder):
             fsync_path(folder)
     return whole, torn
+
+
+def _rows(parts: Sequence[Path]) -> int:
+    import polars as pl
+
+    return int(pl.scan_parquet(list(parts), glob=False).select(pl.len()).collect().item()) if parts else 0
 
 
 def _count(parts: Sequence[Path]) -> dict[str, Any]:

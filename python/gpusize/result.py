@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.errors import StoreError, UsageError
 from gpusize.levels import read_levels
+from gpusize.result_tables import LevelTables
 from gpusize.slo import Slo
 from gpusize.store import find_runs, read_run
 
@@ -66,7 +67,7 @@ def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:
     return tuple(Slo.parse(each) if isinstance(each, str) else each for each in given)
 
 
-class Result:
+class Result(LevelTables):
     """The measurements of one run, or of several that are looked at together. Nothing here sends any load.
 
     Records and samples stay on disk until they are asked for.
@@ -79,6 +80,7 @@ class Result:
     Attributes:
         paths: the run folders.
         cancelled: whether the user ended the run that this is the result of.
+        notes: what the run had to say beside its figures, such as statistics that the server does not give.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Result:
             raise UsageError("a result needs a run", None, "give at least one run folder")
         self.paths = tuple(paths)
         self.cancelled = False
+        self.notes: list[str] = []
         self._slos = as_slos(slos) if slos is not None else None
         self._users = users
 
@@ -237,7 +240,7 @@ class Result:
         """One figure.
 
         Args:
-            kind: ``runtime``, ``fit``, ``throughput`` or ``attainment``.
+            kind: ``runtime``, ``fit``, ``attainment``, ``throughput``, ``replicas`` or ``server``.
 
         Raises:
             UsageError: there is no such figure, or no data for it.
@@ -270,7 +273,7 @@ class Result:
         calculator = None
         if estimates:
             from gpusize.estimate import to_calc_output
-            from gpusize.row_ids import read_ids
+            from gpusize.row_facts import read_ids
 
             calculator = to_calc_output(self.levels, self.question(), read_ids(self.path))
         folder = self.path if out is None else Path(out)

@@ -1,20 +1,30 @@
-"""The dataset's ids in a run folder: what the row numbers of its records stand for."""
+"""What a run folder keeps of the dataset's rows: what the row numbers of its records stand for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["keep_ids", "read_ids"]
+    import polars as pl
+
+__all__ = ["keep_rows", "read_ids", "read_rows"]
 
 _FILE: Final = "dataset.parquet"
+_COUNTS: Final = ("input_tokens", "output_tokens", "turn", "batch")
+"""Whole numbers that a row may say of itself: lengths asked for, place in a conversation, samples in one request."""
+_TEXTS: Final = ("session", "model")
 
 
-def keep_ids(folder: Path, ids: Sequence[str]) -> None:
-    """Write the ids, in row order, once; a resumed run has them already.
+def keep_rows(folder: Path, ids: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write the ids, in row order, and what the rows say of themselves, once; a resumed run has them already.
+
+    Args:
+        folder: the run folder.
+        ids: one per row.
+        rows: the rows' fields; only the known ones that some row has become columns.
 
     Raises:
         StoreError: the file cannot be written.
@@ -24,14 +34,39 @@ def keep_ids(folder: Path, ids: Sequence[str]) -> None:
     from gpusize.durable import storing
 
     path = folder / _FILE
-    if not path.exists():
-        with storing(path):
-            pl.DataFrame({"id": list(ids)}, schema={"id": pl.String}).write_parquet(path)
+    if path.exists():
+        return
+    columns = [pl.Series("id", list(ids), pl.String)]
+    for name in (*_COUNTS, *_TEXTS):
+        known = _whole if name in _COUNTS else _text
+        values = [known(row.get(name)) for row in rows]
+        if any(value is not None for value in values):
+            columns.append(pl.Series(name, values, pl.Int64 if name in _COUNTS else pl.String))
+    with storing(path):
+        pl.DataFrame(columns).write_parquet(path)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or isinstance(value, dict | list) else str(value)
+
+
+def read_rows(folder: Path) -> pl.DataFrame | None:
+    """One line per row of the dataset; None for a run that kept none.
+
+    Columns: ``id``, and of ``input_tokens``, ``output_tokens``, ``turn``, ``batch``, ``session`` and ``model`` those
+    that the rows had.
+    """
+    import polars as pl
+
+    path = folder / _FILE
+    return pl.read_parquet(path) if path.exists() else None
 
 
 def read_ids(folder: Path) -> list[str] | None:
     """The ids by row; None for a run that kept none."""
-    import polars as pl
-
-    path = folder / _FILE
-    return pl.read_parquet(path)["id"].to_list() if path.exists() else None
+    rows = read_rows(folder)
+    return None if rows is None else rows["id"].to_list()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpusize.clocks import ClockLog
-    from gpusize.engine import Engine, EngineLevel, LevelOutcome, Progress
+    from gpusize.engine import AnyEngine, AnyLevel, LevelOutcome, Progress
     from gpusize.interrupt import StopSwitch
     from gpusize.store import RunStore
 
@@ -69,7 +69,7 @@ class ProgressEvent:
 class _Queued:
     position: int
     step: Step
-    level: EngineLevel
+    level: AnyLevel
 
 
 @dataclass
@@ -81,15 +81,17 @@ class Sweep:
         describe: makes the contents of ``level.json`` from a step, what happened, the folder of the still open level
             and whether the user cancelled it.
         progress: told how the run goes; runs on the thread that drives the sweep.
+        boundary: told before the first level and after each one, when what is measured beside takes a reading.
     """
 
-    engine: Engine
+    engine: AnyEngine
     store: RunStore
     clocks: ClockLog
     switch: StopSwitch
     drain_ns: int
     describe: Callable[[Step, LevelOutcome, Path, bool], dict[str, Any]]
     progress: Callable[[ProgressEvent], None] | None = None
+    boundary: Callable[[], None] | None = None
     _asked: int = field(default=0, init=False)
     _total: int = field(default=0, init=False)
 
@@ -102,10 +104,12 @@ class Sweep:
         waiting = deque(enumerate(steps, start=1))
         queued: deque[_Queued] = deque()
         self._total = len(steps)
+        self._tell_boundary()
         try:
             while (waiting and not self.switch.asked) or queued:
                 self._fill(waiting, queued)
                 self._follow(queued)
+                self._tell_boundary()
                 ended = queued.popleft()
                 # The next level is running by now: this one is committed beside it.
                 self._fill(waiting, queued)
@@ -121,7 +125,7 @@ class Sweep:
             position, step = waiting.popleft()
             queued.append(_Queued(position, step, self._queue(step)))
 
-    def _queue(self, step: Step) -> EngineLevel:
+    def _queue(self, step: Step) -> AnyLevel:
         visit = self.store.next_visit()
         folder = self.store.open_level(visit, {"setting": dict(step.setting), "step": step.index})
         plan = {**step.plan, "visit": visit, "dir": str(folder / "records"), "keep_bytes": 0}
@@ -136,6 +140,10 @@ class Sweep:
             if self.progress is not None:
                 self.progress(self._event("running", first, None))
         self._pass_stop_on(queued)
+
+    def _tell_boundary(self) -> None:
+        if self.boundary is not None:
+            self.boundary()
 
     def _event(
         self, kind: Literal["running", "level"], queued: _Queued, level: Mapping[str, Any] | None

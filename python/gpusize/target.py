@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from gpusize.apis import Api, ApiOptions, create_api, guess_api
 from gpusize.errors import UsageError
-from gpusize.headers import check_name, check_value, is_secret, public_value, resolve, secret_words
+from gpusize.headers import is_secret, public_value, resolve, secret_words
+from gpusize.kserve.mix import parse_models
+from gpusize.target_checks import Balance, check_target, checked_headers
 from gpusize.textio import is_file, shown
 from gpusize.units import format_duration, seconds_to_ns
 from gpusize.urls import Address, parse_url
 
-__all__ = ["Target"]
+__all__ = ["Balance", "Target"]
 
 _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 MAX_HEADER_BYTES: Final = 65_536
@@ -29,8 +30,9 @@ class Target:
 
     Args:
         url: ``http://`` or ``https://`` address; without a path (or with ``/v1``) the API's own path is added.
+            ``grpc://`` and ``grpcs://`` are the same with the KServe API over gRPC as default.
         api: name of the API (`gpusize.apis.api_names`); None: guessed from the path.
-        model: name of the model to ask for.
+        model: name of the model to ask for; of several, a mix with weights, ``a=3,b=1``.
         headers: further headers. A value may be ``env:VARIABLE`` or ``file:PATH``, also after a scheme such as
             ``Bearer``; it is read when the run starts.
         api_key_env: environment variable whose value is sent as ``Authorization: Bearer``.
@@ -47,6 +49,13 @@ class Target:
         body_template: body with placeholders, as text or as a file's path (`gpusize.apis.template`).
         content_type: of the request body.
         response: fields of `gpusize.apis.ResponseSpec` that differ from the API's own.
+        replicas: addresses of further replicas of the same service; path, headers and API are those of ``url``.
+        balance: which replica gets the next request.
+        http2: speak HTTP/2, by prior knowledge over plain TCP; gRPC always does.
+        streams: requests that share an HTTP/2 connection at the same time.
+        record_events: keep the time of every event with content, in the records' ``events_ns``.
+        output_length: ``max``: a row's ``output_tokens`` bounds its answer; ``exact``: the server is asked for just so
+            many, with ``min_tokens`` and ``ignore_eos``.
 
     Raises:
         UsageError: an address, a name or a number that cannot be meant.
@@ -70,19 +79,42 @@ class Target:
     body_template: str | None = None
     content_type: str = "application/json"
     response: Mapping[str, Any] = field(default_factory=dict)
+    replicas: Sequence[str] = ()
+    balance: Balance = "round_robin"
+    http2: bool = False
+    streams: int = 1
+    record_events: bool = False
+    output_length: Literal["max", "exact"] = "max"
+
+    api_is_open: bool = field(default=False, init=False, compare=False)
+    """Whether neither the user nor the address said which API it is, so that a dataset may decide."""
 
     def __post_init__(self) -> None:
+        if self.url.startswith(("grpc://", "grpcs://")):
+            object.__setattr__(self, "api", self.api or "kserve-grpc")
         address = parse_url(self.url)
         method = self.method.upper()
         if not _METHOD.fullmatch(method) or method in {"CONNECT", "TRACE"}:
             raise UsageError(f'"{shown(self.method)}" is not a method that can be sent', "method", "use POST or GET")
         object.__setattr__(self, "method", method)
         name = self.api or guess_api(address.path, method)
+        unsaid = address.path.rstrip("/") in {"", "/v1"} or name == "generic"
+        object.__setattr__(self, "api_is_open", self.api is None and unsaid)
         object.__setattr__(self, "api", name)
         object.__setattr__(self, "url", address.url(self._path(address, name)))
-        object.__setattr__(self, "headers", self._checked_headers())
-        self._check_numbers()
-        self._check_tls(address)
+        object.__setattr__(self, "headers", checked_headers(self.headers, self.api_key_env))
+        check_target(self, tls=address.tls)
+        object.__setattr__(self, "replicas", tuple(self._replica(address, other) for other in self.replicas))
+
+    def _replica(self, first: Address, other: str) -> str:
+        address = parse_url(other)
+        if address.tls != first.tls:
+            raise UsageError("one replica is reached by TLS and another is not", f'URL "{shown(other)}"', "use one way")
+        if address.path.rstrip("/") not in {"", "/v1", first.path.rstrip("/"), self.address.path.rstrip("/")}:
+            raise UsageError(
+                "replicas of one service have one path", f'URL "{shown(other)}"', "give the same path, or none"
+            )
+        return address.url(self.address.path)
 
     def _path(self, address: Address, name: str) -> str:
         if address.path.rstrip("/") not in {"", "/v1"}:
@@ -90,44 +122,15 @@ class Target:
         default = create_api(name, self.api_options()).default_path
         return default if default.startswith("/v1/") or not address.path.rstrip("/") else address.path
 
-    def _checked_headers(self) -> dict[str, str]:
-        seen: dict[str, str] = {}
-        for name, value in self.headers.items():
-            if check_name(name).lower() in {other.lower() for other in seen}:
-                raise UsageError(f"{name} is given twice", "header", "give it once")
-            seen[name] = check_value(name, value)
-        if self.api_key_env:
-            check_value("Authorization", f"env:{self.api_key_env}")
-        if self.api_key_env and any(name.lower() == "authorization" for name in seen):
-            raise UsageError("an API key and an Authorization header are both given", "header", "give one of them")
-        return seen
-
-    def _check_numbers(self) -> None:
-        for name in ("gpus", "max_tokens"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise UsageError(f"{name} is {value!r}", name, "give a whole number of 1 or more")
-        for name in ("timeout_s", "connect_timeout_s"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-                raise UsageError(f"{name} is {value!r}", name, "give seconds, more than 0")
-        if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise UsageError(f"a temperature of {self.temperature} cannot be meant", "temperature", "give 0 or more")
-
-    def _check_tls(self, address: Address) -> None:
-        if not address.tls and (self.insecure or self.cacert):
-            raise UsageError(
-                "a certificate is not checked for http://", "insecure" if self.insecure else "cacert", "use https://"
-            )
-        if self.insecure and self.cacert:
-            raise UsageError("insecure and cacert contradict each other", "cacert", "give one of them")
-        if self.cacert is not None and not is_file(self.cacert):
-            raise UsageError("there is no such file", str(self.cacert), "give a PEM file of certificates")
-
     @property
     def address(self) -> Address:
         """Host, port and path."""
         return parse_url(self.url)
+
+    @property
+    def models(self) -> dict[str, int]:
+        """The models that are asked for, with their weights; none where only the rows name them, or nobody does."""
+        return parse_models(self.model) if self.model else {}
 
     @property
     def tls_verified(self) -> bool | None:
@@ -136,8 +139,9 @@ class Target:
 
     def api_options(self) -> ApiOptions:
         """What the API gets to know."""
+        is_kserve, mixed = str(self.api).startswith("kserve"), len(self.models) > 1
         return ApiOptions(
-            model=self.model,
+            model=self.model if is_kserve else None if mixed else next(iter(self.models), None),
             stream=self.stream,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
@@ -146,7 +150,18 @@ class Target:
             method=self.method,
             content_type=self.content_type,
             response=self.response,
+            output_length=self.output_length,
+            row_models=mixed and not is_kserve,
         )
+
+    def speaking(self, api: str | None) -> Target:
+        """The same target with the API that a dataset is for, where nothing else decides on it."""
+        if api is None or api == self.api or not self.api_is_open:
+            return self
+        if self.api == "generic":
+            return replace(self, api=api)
+        bare = [parse_url(url).url("") for url in self.urls]
+        return replace(self, url=bare[0], replicas=tuple(bare[1:]), api=api)
 
     def make_api(self) -> Api:
         """The API that this target speaks, with this target's options.
@@ -166,16 +181,15 @@ class Target:
             UsageError: a secret cannot be read, or options that the API cannot take.
         """
         spoken = api or self.make_api()
-        address = self.address
-        tls = None
-        if address.tls:
-            tls = {"server_name": address.host, "ca_file": self.cacert, "insecure": self.insecure}
         return {
-            "host": address.host,
-            "port": address.port,
-            "tls": tls,
+            **self._endpoint(self.address),
+            "replicas": [self._endpoint(parse_url(url)) for url in self.replicas],
+            "balance": self.balance,
+            "transport": getattr(spoken, "transport", "http2" if self.http2 else "http1"),
+            "streams": self.streams,
+            "record_events": self.record_events,
             "method": self.method,
-            "path": address.path or "/",
+            "path": self.address.path or "/",
             "headers": [[name, value] for name, value in self._sent_headers(spoken)],
             "connect_timeout_ns": seconds_to_ns(self.connect_timeout_s),
             "timeout_ns": seconds_to_ns(self.timeout_s),
@@ -183,6 +197,12 @@ class Target:
             "max_body_bytes": MAX_BODY_BYTES,
             "response": spoken.response(),
         }
+
+    def _endpoint(self, address: Address) -> dict[str, Any]:
+        tls = None
+        if address.tls:
+            tls = {"server_name": address.host, "ca_file": self.cacert, "insecure": self.insecure}
+        return {"host": address.host, "port": address.port, "tls": tls}
 
     def secret_words(self) -> tuple[str, ...]:
         """What no message may show: the secrets among the headers, as they are sent.
@@ -211,26 +231,44 @@ class Target:
         address = self.address
         if self.insecure:
             notes.append(f"{address.host}: the server's certificate is not checked")
-        secret = self.api_key_env or any(is_secret(name) for name in self.headers)
-        if secret and not address.tls and not address.is_loopback:
+        if self.has_key and not address.tls and not address.is_loopback:
             notes.append(f"{address.host}: a secret travels unencrypted, the address is http://")
-        return notes
+        twice = list(dict.fromkeys(url for url in self.urls if self.urls.count(url) > 1))
+        return [*notes, *(f"{url} is named more than once: it gets a share of the load for each" for url in twice)]
 
-    def public(self) -> dict[str, Any]:
-        """What ``run.json`` says about the target: no secret, and ``simulated`` for the runner to fill."""
-        return {
-            "url": self.url,
-            "api": self.api,
-            "model": self.model,
-            "gpus": self.gpus,
-            "tls_verified": self.tls_verified,
-            "simulated": None,
-        }
+    @property
+    def has_key(self) -> bool:
+        """Whether a secret is sent along."""
+        return bool(self.api_key_env) or any(is_secret(name) for name in self.headers)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses of all replicas, in the order of the records' ``target``."""
+        return (self.url, *self.replicas)
+
+    def public(self) -> list[dict[str, Any]]:
+        """What ``run.json`` says about each replica: no secret, and ``simulated`` for the runner to fill.
+
+        The GPUs are shared out evenly; where that leaves a rest, the first replica has all of them.
+        """
+        each, rest = divmod(self.gpus or 0, len(self.urls))
+        shares = [each] * len(self.urls) if not rest else [self.gpus, *[0] * len(self.replicas)]
+        return [
+            {
+                "url": url,
+                "api": self.api,
+                "model": self.model,
+                "gpus": None if self.gpus is None else gpus,
+                "tls_verified": self.tls_verified,
+                "simulated": None,
+            }
+            for url, gpus in zip(self.urls, shares, strict=True)
+        ]
 
     def options(self) -> dict[str, Any]:
         """The options that make this target again, as ``--config`` takes them, without secrets."""
         plain = ("api_key_env", "cacert", "max_tokens", "temperature", "body_template", "model", "gpus")
-        options: dict[str, Any] = {"url": self.url, "api": self.api}
+        options: dict[str, Any] = {"url": list(self.urls) if self.replicas else self.url, "api": self.api}
         options |= {name: getattr(self, name) for name in plain if getattr(self, name) is not None}
         for name in ("cacert", "body_template"):
             if name in options and is_file(options[name]):
@@ -242,6 +280,14 @@ class Target:
             options["content_type"] = self.content_type
         times = {"timeout": self.timeout_s, "connect_timeout": self.connect_timeout_s}
         options |= {name: format_duration(value) for name, value in times.items()}
+        unusual = {
+            "balance": (self.balance, "round_robin"),
+            "http2": (self.http2, False),
+            "streams": (self.streams, 1),
+            "record_events": (self.record_events, False),
+            "output_length": (self.output_length, "max"),
+        }
+        options |= {name: value for name, (value, usual) in unusual.items() if value != usual}
         return {**options, "method": self.method, "insecure": self.insecure, "stream": self.stream}
 
     def __repr__(self) -> str:

@@ -15,7 +15,8 @@ __all__ = ["Address", "parse_url"]
 
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_PORTS: Final = {"http": 80, "https": 443}
+_PORTS: Final = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 8001}
+_TLS: Final = {"https", "grpcs"}
 _SECRET: Final = re.compile(r"(?:.*[-_.])?(?:key|token|secret|password|passwd|sig|signature|apikey)", re.IGNORECASE)
 _SAFE: Final = "/:@!$&'()*+,;=-._~%?"
 
@@ -52,10 +53,10 @@ class Address:
 
 
 def parse_url(url: str) -> Address:
-    """Take a URL apart.
+    """Take a URL apart; ``grpc`` is plain HTTP/2, ``grpcs`` the same over TLS, both on port 8001 by default.
 
     Raises:
-        UsageError: not an http or https URL with a host, or one with a user, a password or a fragment.
+        UsageError: not an http, https or grpc URL with a host, or one with a user, a password or a fragment.
     """
     text = url.strip()
 
@@ -67,7 +68,7 @@ def parse_url(url: str) -> Address:
     if any(not character.isprintable() or character == " " for character in text):
         raise refuse("it holds a blank or a control character", "encode it, a blank as %20")
     if not _SCHEME.match(text):
-        raise refuse("it has no scheme", "begin it with http:// or https://")
+        raise refuse("it has no scheme", "begin it with http://, https:// or grpc://")
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -95,7 +96,7 @@ def parse_url(url: str) -> Address:
     except ValueError as problem:
         raise refuse(str(problem), "check the host name") from None
     path = quote(parts.path, safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
-    return Address(parts.scheme == "https", host, _PORTS[parts.scheme] if port is None else port, path)
+    return Address(parts.scheme in _TLS, host, _PORTS[parts.scheme] if port is None else port, path)
 
 
 def _host(host: str, *, bracketed: bool) -> str:

@@ -20,6 +20,9 @@ ROW = {
     "connect_ns": [MS],
     "first_byte_ns": [1100 * MS],
     "first_token_ns": [1203 * MS],
+    "first_output_ns": [1303 * MS],
+    "itl_p99_ns": [15 * MS],
+    "itl_max_ns": [40 * MS],
     "last_token_ns": [2203 * MS],
     "end_ns": [2253 * MS],
     "events": [51],
@@ -41,7 +44,10 @@ def value(name: str, **changes: list[int | None]) -> float | None:
         ("service", 1.25),
         ("ttft", 0.203),
         ("ttft_sent", 0.2),
+        ("ttfo", 0.303),
         ("itl_mean", 0.01),
+        ("itl_p99", 0.015),
+        ("itl_max", 0.04),
         ("output_rate", 80.8),
         ("tokens_in", 7.0),
         ("tokens_out", 101.0),
@@ -71,7 +77,9 @@ def test_itl_mean_needs_two_tokens(tokens):
 
 def test_a_request_never_sent_has_no_times():
     facts = {"due_ns": [5], "outcome": [9]}
-    row = frame(facts).select(m.expr().alias(m.name) for m in METRICS.values() if m.unit == "s" and m.build)
+    row = frame(facts).select(
+        m.expr().alias(m.name) for m in METRICS.values() if m.unit == "s" and m.table == "records"
+    )
     assert row.null_count().row(0) == (1,) * row.width
 
 
@@ -79,10 +87,15 @@ def test_lateness_is_the_sum_of_its_two_parts():
     assert value("lateness") == pytest.approx((value("pacer_late") or 0) + (value("no_connection") or 0))
 
 
-@pytest.mark.parametrize("name", ["itl", "llm_latency"])
-def test_metrics_that_are_not_per_request_say_so(name):
+def test_a_metric_that_is_not_per_request_says_so():
     with pytest.raises(UsageError, match="not known per request"):
-        metric(name).expr()
+        metric("itl").expr()
+
+
+def test_a_metric_of_calls_is_taken_from_their_table():
+    calls = pl.DataFrame({"start_ns": [5 * MS, 7 * MS], "end_ns": [25 * MS, None]})
+    assert metric("llm_latency").table == "calls"
+    assert metric("llm_latency").values(calls.lazy()).tolist() == [pytest.approx(0.02)]
 
 
 def test_an_unknown_metric_is_named_with_the_nearest():
@@ -91,7 +104,7 @@ def test_an_unknown_metric_is_named_with_the_nearest():
 
 
 def test_every_expression_is_numeric():
-    schema = frame(ROW).select(m.expr().alias(m.name) for m in METRICS.values() if m.build).schema
+    schema = frame(ROW).select(m.expr().alias(m.name) for m in METRICS.values() if m.table == "records").schema
     assert set(schema.dtypes()) == {pl.Float64()}
 
 

@@ -21,7 +21,7 @@ from tests.servers.scripted import Request, Script, ScriptedServer, Step, Wait
 from tests.store.test_full_disk import run_on_tiny_disk
 
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
-SWEEP = ("--prompt", "x", "--no-stream", "--model", "m", "--quiet", "--no-plots")
+SWEEP = ("--metrics-url", "none", "--prompt", "x", "--no-stream", "--model", "m", "--quiet", "--no-plots")
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Gpusize, chat
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, answer
 
-SWEEP = ("--prompt", "x", "--no-stream", "--model", "m", "--gpus", "2", "--quiet")
+SWEEP = ("--metrics-url", "none", "--prompt", "x", "--no-stream", "--model", "m", "--gpus", "2", "--quiet")
 QUESTION = ("--users", "8", "--slo", "p95 runtime <= 60s")
 
 
@@ -66,7 +66,8 @@ def test_estimate_answers_from_what_was_measured_without_sending_anything(
 def test_the_calculators_fields_carry_the_datasets_ids(gpusize: Gpusize, url: str) -> None:
     Path("d.json").write_text('[{"id": "a", "prompt": "x"}, {"id": "b", "prompt": "y"}]', encoding="utf-8")
     asked = [each for each in SWEEP if each not in ("--prompt", "x")]
-    gpusize("run", "--url", url, *asked, *QUESTION, "--dataset", "d.json", "--concurrencies", "1,3", "--passes", "1")
+    options = ("--dataset", "d.json", "--concurrencies", "1,3", "--passes", "1")
+    gpusize("run", "--url", url, *asked, *QUESTION, *options)
     document = json.loads((only_run() / "estimate.json").read_text(encoding="utf-8"))
     items = {c: set(data["sizing_metrics"]["per_item_metrics"]) for c, data in document["calc_data"].items()}
     assert items == {"1": {"a"}, "3": {"a", "b", "a_rep1"}}
@@ -223,7 +224,7 @@ def test_an_open_loop_keeps_its_rate_and_shows_it(gpusize: Gpusize, url: str) ->
 
 def test_dataset_rows_are_sent_in_order_and_repeat(gpusize: Gpusize, url: str, chat_server: ScriptedServer) -> None:
     Path("rows.jsonl").write_text("".join(f'{{"id": {k}, "question": "q{k}"}}\n' for k in range(3)))
-    asked = ("--dataset", "rows.jsonl", "--concurrencies", "1", "--passes", "5")
+    asked = ("--dataset", "rows.jsonl", "--concurrencies", "1", "--passes", "5", "--metrics-url", "none")
     gpusize("run", "--url", url, *asked, "--no-stream", "--quiet", "--no-plots")
     sent = [json.loads(each.body)["messages"][-1]["content"] for each in chat_server.requests]
     assert sent == ["q0", "q0", "q1", "q2", "q0", "q1"]

@@ -33,6 +33,7 @@ class Source:
     meta: Mapping[str, Any] = field(default_factory=dict)
     slos: Sequence[Any] = (SLO,)
     path: Path | None = None
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
 
 def row(x: float, p95_s: float, *, kind: str = "closed", tokens: bool = True, **changes: Any) -> dict[str, Any]:

@@ -174,3 +174,11 @@ def test_extrapolation_is_named() -> None:
 
 def test_no_estimates() -> None:
     assert "No estimate was asked for" in estimates()
+
+
+def test_an_answer_in_one_piece_has_no_time_to_its_first_part() -> None:
+    whole: dict[str, Any] = {f"itl_{q}_s": None for q in ("p50", "p95", "p99")}
+    rows = [row(c, 1.0, **whole, ttft_p50_s=0.8, ttft_p95_s=1.0) for c in (1, 2)]
+    assert "TTFT" not in summary(Source(frame(rows)), 160)
+    rows[1]["ttft_p50_s"] = 0.7
+    assert "TTFT" in summary(Source(frame(rows)), 160)

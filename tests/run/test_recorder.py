@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +14,14 @@ import polars as pl
 import pytest
 
 import gpusize
+from gpusize.calls import scan_calls
 from gpusize.clocks import ClockLog
 from gpusize.errors import StoreError, UsageError
 from gpusize.frames import record_dtypes
 from gpusize.recorded import outcome_of
 from gpusize.recorder import RecordedLevel
 from gpusize.store import level_dirs, read_level
+from gpusize.workflow import call
 from tests.run.fakes import FakeClock
 
 if TYPE_CHECKING:
@@ -164,3 +167,78 @@ def test_a_writer_that_fails_is_told_when_the_level_is_left(recorder: gpusize.Re
 
     with pytest.raises(StoreError, match="part-00000"):
         workflow()
+
+
+def test_calls_inside_a_request_are_kept_with_it(recorder: gpusize.Recorder) -> None:
+    @call("tool", name="search")
+    def search() -> None:
+        pass
+
+    @call("llm", name="chat")
+    async def chat() -> None:
+        raise TimeoutError
+
+    with recorder.level(1) as level:
+        with level.request() as request:
+            with call("llm", name="plan") as made:
+                made.token()
+                made.usage(tokens_in=5, tokens_out=2)
+            search()
+            with contextlib.suppress(TimeoutError):
+                asyncio.run(chat())
+            with request.call("llm", name="by hand") as made:
+                made.fail("api_error")
+        with level.request():
+            search()
+    search()
+    folder = level_dirs(recorder.path)[0]
+    assert read_level(folder)["spans"] == 5
+    frame = scan_calls(sorted((folder / "spans").iterdir()))
+    assert frame is not None
+    rows = frame.sort("seq", "call").collect()
+    assert rows.select("seq", "call", "kind", "name", "outcome").rows() == [
+        (0, 0, "llm", "plan", "ok"),
+        (0, 1, "tool", "search", "ok"),
+        (0, 2, "llm", "chat", "timeout"),
+        (0, 3, "llm", "by hand", "api_error"),
+        (1, 0, "tool", "search", "ok"),
+    ]
+    plan = rows.row(0, named=True)
+    assert (plan["tokens_in"], plan["tokens_out"], plan["domain"]) == (5, 2, 0)
+    assert plan["start_ns"] < plan["first_token_ns"] < plan["end_ns"]
+    assert gpusize.open_run(recorder.path).summary["llm_calls"].to_list() == [3]
+
+
+def test_a_call_that_outlives_its_request_has_no_end(recorder: gpusize.Recorder) -> None:
+    with recorder.level(1) as level:
+        with level.request():
+            left = call("llm")
+            left.__enter__()
+        with level.request() as request:
+            call("llm").__enter__()
+            request.fail("api_error", "no")
+    left.__exit__(None, None, None)
+    frame = scan_calls(sorted((level_dirs(recorder.path)[0] / "spans").iterdir()))
+    assert frame is not None
+    assert frame.sort("seq").select("end_ns", "outcome").collect().rows() == [(None, "truncated"), (None, "api_error")]
+
+
+def test_what_cannot_be_meant_of_a_call(recorder: gpusize.Recorder) -> None:
+    with pytest.raises(UsageError, match="without a kind"):
+        call("")
+    with recorder.level(1) as level, level.request(), call("llm") as made:
+        with pytest.raises(UsageError, match="tokens_out is -1"):
+            made.usage(tokens_out=-1)
+        with pytest.raises(UsageError, match="'bad' is no outcome"):
+            made.fail("bad")
+
+
+def test_gaps_between_tokens_are_digested(recorder: gpusize.Recorder) -> None:
+    with recorder.level(1) as level, level.request() as request:
+        for _ in range(3):
+            request.token()
+    # The clock moves one millisecond at each look.
+    assert request.gaps_ns == [1_000_000, 1_000_000]
+    assert {name: request.values[name] for name in ("itl_min_ns", "itl_p50_ns", "itl_max_ns")} == dict.fromkeys(
+        ("itl_min_ns", "itl_p50_ns", "itl_max_ns"), 1_000_000
+    )

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
-from gpusize import runner
+from gpusize import measure
 from gpusize.clocks import ClockLog
 from gpusize.dataset import Dataset
 from gpusize.errors import StoreError, TargetError, UsageError
 from gpusize.interrupt import StopSwitch
 from gpusize.load import Load
+from gpusize.request import RunRequest
 from gpusize.result import open_run
-from gpusize.runner import RunRequest, execute
+from gpusize.runner import execute
 from gpusize.slo import Slo
 from gpusize.store import RunStore, level_dirs, read_level, read_run
 from gpusize.target import Target
@@ -65,10 +66,12 @@ class Made(FakeEngine):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self.made_of: tuple[Any, ...] = ()
+        self.mix: object = None
         self.answer: dict[str, Any] = {"outcome": "ok", "status": 200, "message": None, "service_ns": 1}
 
-    def __call__(self, *args: Any, workers: int) -> Made:
+    def __call__(self, *args: Any, workers: int, mix: object = None) -> Made:
         self.made_of = (*args, workers)
+        self.mix = mix
         return self
 
     def __enter__(self) -> Self:
@@ -145,7 +148,7 @@ def test_the_result_can_be_opened_again(request_: RunRequest) -> None:
             "no model \x1b[31mx\n\ny",
             r"status 404: no model \\x1b\[31mx y\. Is this the path of the op",
         ),
-        ("http_error", 401, "", r"status 401\. Does it want a key"),
+        ("http_error", 401, "", r"status 401\. Is it the right key"),
         ("http_error", 500, "x" * 9999, "status 500: x{290,299}…"),
         ("http_error", 422, "bad", "status 422: bad. Does the server want other fields"),
         ("http_error", 429, "", "status 429. The server limits requests"),
@@ -171,7 +174,8 @@ def test_a_secret_that_the_server_repeats_is_not_kept(request_: RunRequest, monk
     monkeypatch.setenv("KEY", "sk-0123456789")
     monkeypatch.setenv("WHO", "tenant-42")
     headers = {"X-Tenant": "env:WHO", "X-Plain": "plain"}
-    request = replace(request_, target=replace(request_.target, api_key_env="KEY", headers=headers))
+    target = replace(cast("Target", request_.target), api_key_env="KEY", headers=headers)
+    request = replace(request_, target=target)
     said = "Bearer sk-0123456789 of tenant-42 is plain"
     error = {"id": 0, "outcome": "http_error", "status": 401, "message": said, "count": 1}
     result = go(request, Made(outcomes={0: {"outcomes": {"ok": 1, "http_error": 1}, "errors": [error]}}))
@@ -281,12 +285,12 @@ def test_users_that_cannot_be_meant(request_: RunRequest, users: float) -> None:
 
 def test_a_cancelled_task_ends_the_run_in_order(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Made(looks=10**9)
-    monkeypatch.setattr(runner, "execute", partial(execute, engine=cast("Callable[..., Engine]", engine)))
+    monkeypatch.setattr(measure, "execute", partial(execute, engine=cast("Callable[..., Engine]", engine)))
     running = threading.Event()
 
     async def main() -> None:
         task = asyncio.create_task(
-            runner.arun(
+            measure.arun(
                 request_.target,
                 request_.dataset,
                 request_.load,
@@ -305,6 +309,6 @@ def test_a_cancelled_task_ends_the_run_in_order(request_: RunRequest, monkeypatc
 
 
 def test_arun_hands_back_the_result(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "execute", partial(execute, engine=cast("Callable[..., Engine]", Made())))
-    result = asyncio.run(runner.arun(request_.target, request_.dataset, request_.load, out=request_.out))
+    monkeypatch.setattr(measure, "execute", partial(execute, engine=cast("Callable[..., Engine]", Made())))
+    result = asyncio.run(measure.arun(request_.target, request_.dataset, request_.load, out=request_.out))
     assert result.summary.height == 3

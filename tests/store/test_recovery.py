@@ -106,3 +106,19 @@ def test_recovering_twice_changes_nothing(store: RunStore) -> None:
     before = [read_level(each) for each in level_dirs(store.path)]
     assert recover(store) == []
     assert [read_level(each) for each in level_dirs(store.path)] == before
+
+
+def test_calls_of_a_run_that_died_are_kept_like_its_records(store: RunStore) -> None:
+    records = open_level(store, 0, 0)
+    part(records / "part-00000.parquet", [(10, 11, 20, 0)])
+    spans = records.with_name("spans")
+    spans.mkdir()
+    pl.DataFrame({"call": [0, 1]}).write_parquet(spans / "part-00000.parquet")
+    (spans / "part-00001.unfinished").write_bytes(b"PAR1")
+
+    [folder] = recover(store)
+
+    level = read_level(folder)
+    assert (level["spans"], level["span_parts"]) == (2, ["spans/part-00000.parquet"])
+    assert "1 part(s) were cut off and cannot be read: spans/part-00001.unfinished.torn" in level["alerts"][1]
+    assert (folder / "spans" / "part-00001.unfinished.torn").exists()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli import estimate, importing, report, run, simulate
+from gpusize.cli import dataset, estimate, importing, report, run, simulate, study
 
 app = typer.Typer(
     name="gpusize",
@@ -39,7 +39,9 @@ def common(
 
 
 app.command("run", epilog=run.EPILOG)(run.command)
+app.command("study", epilog=study.EPILOG)(study.command)
 app.command("estimate", epilog=estimate.EPILOG)(estimate.command)
 app.command("report", epilog=report.EPILOG)(report.command)
 app.command("simulate", epilog=simulate.EPILOG)(simulate.command)
+app.add_typer(dataset.app, name="dataset")
 app.add_typer(importing.app, name="import")

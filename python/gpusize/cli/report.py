@@ -9,21 +9,32 @@ import typer
 
 EPILOG = """[bold]Example[/bold]
 
-  gpusize report runs/20261120T210312Z-7f3a9c --users 250 --slo 'p95 runtime <= 6s' --out report/"""
+  gpusize report runs/20261120T210312Z-7f3a9c --users 250 --slo 'p95 runtime <= 6s' --out report/
+
+  gpusize report studies/vllm     [dim]# all combinations of a study on one page[/dim]"""
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or a folder of runs.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, a folder of runs, or the folder of a study.")],
     out: Annotated[Path | None, typer.Option(help="Where to write; the (first) run's folder by default.")] = None,
     users: Annotated[
         float | None, typer.Option(help="Requests in flight to size for; the run's own by default.")
     ] = None,
     slo: Annotated[list[str] | None, typer.Option(help="An SLO; repeatable; the run's own by default.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Only runs labelled KEY=VALUE; repeatable.")] = None,
     plots: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """Write summary, estimate, plots and report.html of earlier runs. No load is sent."""
+    """Write summary, estimate, plots and report.html of earlier runs, or the page of a study. No load is sent.
+
+    A study is shown as a whole; with --label, --users or --slo its runs are taken like others.
+    """
+    from gpusize.assemble import labels_of
+    from gpusize.report.study import is_study, write_study
     from gpusize.result import open_run
 
-    result = open_run(runs).asking(users, slo or None)
+    if len(runs) == 1 and is_study(runs[0]) and not (label or slo or users):
+        typer.echo(write_study(runs[0], out, plots=plots)[-1])
+        return
+    result = open_run(runs, labels=labels_of(label)).asking(users, slo or None)
     typer.echo(result.report(out, plots=plots))

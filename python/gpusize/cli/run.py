@@ -18,6 +18,11 @@ EPILOG = """[bold]Examples[/bold]
   gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --rates 5,10,20 --duration 60s
   --slo 'p99 ttft <= 500ms'
 
+  gpusize run --url grpc://host:8001 --model resnet --input random --shape INPUT:3,224,224 --concurrencies 1:16:5
+  --duration 10s
+
+  gpusize run --workflow my_agent:answer --dataset questions.json --passes 2 --slo 'p95 llm_latency <= 3s'
+
   gpusize run --config sweep.toml --label gpu=H200 --append"""
 
 TARGET = "Target"
@@ -25,20 +30,43 @@ REQUEST = "Requests"
 DATASET = "Dataset"
 LOAD = "Load"
 QUESTION = "Question"
+MEASURE = "Measured beside it"
 OUTPUT = "Output"
 INTERRUPTED = 130
 
 
 def command(
     url: Annotated[
-        str | None,
-        typer.Option(help="Address of the target; without it a simulated cluster is started.", rich_help_panel=TARGET),
+        list[str] | None,
+        typer.Option(
+            help="Address of the target, one per replica, or @FILE; without it a simulated cluster is started.",
+            rich_help_panel=TARGET,
+        ),
     ] = None,
     api: Annotated[
         str | None,
-        typer.Option(help="openai-chat, openai-completions, generic, nat; else guessed.", rich_help_panel=TARGET),
+        typer.Option(
+            help="openai-chat, -completions, -embeddings, -responses; kserve, kserve-json, kserve-grpc, "
+            "kserve-grpc-stream; generic; nat, nat-chat; else guessed.",
+            rich_help_panel=TARGET,
+        ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the model to ask for.", rich_help_panel=TARGET)] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Name of the model to ask for; of several, a mix as a=3,b=1.", rich_help_panel=TARGET),
+    ] = None,
+    workflow: Annotated[
+        str | None,
+        typer.Option(help="A Python function as target: package.module:function.", rich_help_panel=TARGET),
+    ] = None,
+    command_line: Annotated[
+        str | None,
+        typer.Option("--command", help="A program as target: 'prog {question}'.", rich_help_panel=TARGET),
+    ] = None,
+    llm_proxy: Annotated[
+        str | None,
+        typer.Option(help="Server whose LLM calls are timed on their way through.", rich_help_panel=TARGET),
+    ] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs that stand behind the target.", rich_help_panel=TARGET)] = None,
     header: Annotated[
         list[str] | None,
@@ -54,6 +82,14 @@ def command(
         bool | None,
         typer.Option("--insecure", help="Accept any certificate; the report says so.", rich_help_panel=TARGET),
     ] = None,
+    balance: Annotated[
+        str | None,
+        typer.Option(help="Over several addresses: round_robin or least_outstanding.", rich_help_panel=TARGET),
+    ] = None,
+    http2: Annotated[bool | None, typer.Option("--http2", help="Speak HTTP/2.", rich_help_panel=TARGET)] = None,
+    streams: Annotated[
+        int | None, typer.Option(help="Requests that share an HTTP/2 connection; 1.", rich_help_panel=TARGET)
+    ] = None,
     timeout: Annotated[str | None, typer.Option(help="Bound on one request; 5m.", rich_help_panel=TARGET)] = None,
     connect_timeout: Annotated[
         str | None, typer.Option(help="Bound on connecting; 5s.", rich_help_panel=TARGET)
@@ -63,6 +99,10 @@ def command(
         bool | None, typer.Option("--stream/--no-stream", help="Ask for a stream of events.", rich_help_panel=REQUEST)
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Bound on generated tokens.", rich_help_panel=REQUEST)] = None,
+    output_length: Annotated[
+        str | None,
+        typer.Option(help="A row's output_tokens are at most (max) or just (exact) so many.", rich_help_panel=REQUEST),
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.", rich_help_panel=REQUEST)] = None,
     extra_body: Annotated[
         str | None, typer.Option(help="More members of the body, as JSON.", rich_help_panel=REQUEST)
@@ -87,6 +127,23 @@ def command(
     dataset_id_key: Annotated[
         str | None, typer.Option(help="The field with a row's id; id.", rich_help_panel=DATASET)
     ] = None,
+    synthetic: Annotated[
+        str | None,
+        typer.Option(help="Made-up prompts: 'input=512 output=normal(128,16) rows=200'.", rich_help_panel=DATASET),
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="tokenizer.json to count made-up prompts with.", rich_help_panel=DATASET)
+    ] = None,
+    input_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", help="Tensors: JSON, folder, .npy, .npz or random; repeatable.", rich_help_panel=DATASET
+        ),
+    ] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Of a tensor, as NAME:3,224,224; repeatable.", rich_help_panel=DATASET)
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples in one request; 1.", rich_help_panel=DATASET)] = None,
     prompt: Annotated[
         str | None, typer.Option(help="One text to send, instead of a dataset.", rich_help_panel=DATASET)
     ] = None,
@@ -134,6 +191,32 @@ def command(
     slo: Annotated[
         list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
     ] = None,
+    metrics_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Prometheus text of the server, read each second; repeatable; none.", rich_help_panel=MEASURE
+        ),
+    ] = None,
+    metrics_keep: Annotated[
+        str | None, typer.Option(help="Regular expression of the series to keep.", rich_help_panel=MEASURE)
+    ] = None,
+    prometheus: Annotated[
+        str | None, typer.Option(help="Prometheus server to ask for the run's time range.", rich_help_panel=MEASURE)
+    ] = None,
+    prometheus_match: Annotated[
+        str | None, typer.Option(help='Label matchers for it, as namespace="llm".', rich_help_panel=MEASURE)
+    ] = None,
+    prometheus_header: Annotated[
+        list[str] | None, typer.Option(help="'Name: value' for it; repeatable.", rich_help_panel=MEASURE)
+    ] = None,
+    gpu_sample: Annotated[
+        bool | None,
+        typer.Option("--gpu-sample/--no-gpu-sample", help="Sample this machine's GPUs.", rich_help_panel=MEASURE),
+    ] = None,
+    record_events: Annotated[
+        bool | None,
+        typer.Option("--record-events", help="Keep the time of every event of a stream.", rich_help_panel=MEASURE),
+    ] = None,
     strict: Annotated[
         bool | None, typer.Option("--strict", help="Exit 1 when a level is flagged.", rich_help_panel=QUESTION)
     ] = None,
@@ -161,6 +244,7 @@ def command(
     """Send load to a target level by level, keep every record, and estimate the GPU count."""
     given = dict(locals())
     order = "shuffled" if given.pop("shuffle") else None
+    given["command"], given["input"] = given.pop("command_line"), given.pop("input_")
     for name in ("config", "resume", "_debug"):
         given.pop(name)
     return _run({**given, "order": order}, config, resume)
@@ -175,13 +259,19 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
 
     options, notes = read_options(config, given, resume)
     quiet = bool(options.get("quiet"))
+    late_notes: list[str] = []
     with assembled(options, command=["gpusize", *sys.argv[1:]], resume=resume) as ready:
         for text in () if quiet else (*notes, *ready.notes):
             note(text)
         with LiveProgress(quiet=quiet) as live:
             result = execute(
-                ready.request, progress=lambda e: live.update(e.position - 1, e.total, e.setting, e.progress)
+                ready.request,
+                progress=lambda e: live.update(e.position - 1, e.total, e.setting, e.progress),
+                note=None if quiet else late_notes.append,
             )
+    for text in late_notes:
+        if text not in ready.notes:
+            note(text)
     try:
         estimates = result.estimates() if result.can_estimate else []
         page = result.report(plots=options.get("plots", True))

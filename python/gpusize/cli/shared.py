@@ -31,10 +31,11 @@ def print_json(result: Result, estimates: Sequence[Estimate]) -> None:
 
 def print_result(result: Result, estimates: Sequence[Estimate], written: Sequence[Path] = ()) -> None:
     """Summary, estimates, and where everything lies."""
-    from gpusize.report.tables import make_console, print_estimates, print_summary
+    from gpusize.report.tables import make_console, print_estimates, print_sections, print_summary
 
     console = make_console()
     print_summary(result, console)
+    print_sections(result, console)
     if estimates:
         console.print()
         print_estimates(estimates, console, result.truth)

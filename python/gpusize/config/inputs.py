@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from gpusize.apis import response_from_texts
 from gpusize.apis.generic import BODILESS
 from gpusize.config._kinds import Kind
 from gpusize.dataset import Dataset
@@ -13,14 +14,19 @@ from gpusize.errors import UsageError
 from gpusize.headers import parse_header
 from gpusize.load import Load
 from gpusize.target import Target
-from gpusize.textio import shown
+from gpusize.textio import decode, read_bytes, shown
 from gpusize.units import as_duration_s, parse_concurrencies, parse_rate, parse_rates
 
-__all__ = ["INPUT_OPTIONS", "dataset_from_options", "load_from_options", "target_from_options"]
+__all__ = ["INPUT_OPTIONS", "addresses_of", "dataset_from_options", "load_from_options", "target_from_options"]
 
 _TARGET: Final[dict[str, Kind]] = {
-    "url": "text",
+    "url": "texts",
     "api": "text",
+    "balance": "text",
+    "http2": "flag",
+    "streams": "whole",
+    "record_events": "flag",
+    "output_length": "text",
     "model": "text",
     "header": "texts",
     "headers": "pairs",
@@ -45,6 +51,11 @@ _DATASET: Final[dict[str, Kind]] = {
     "dataset_format": "text",
     "dataset_id_key": "text",
     "prompt": "text",
+    "synthetic": "any",
+    "tokenizer": "text",
+    "input": "texts",
+    "shape": "texts",
+    "batch": "whole",
 }
 _LOAD: Final[dict[str, Kind]] = {
     "concurrencies": "concurrencies",
@@ -79,11 +90,14 @@ def target_from_options(options: Mapping[str, Any]) -> Target | None:
         UsageError: options that cannot be meant.
     """
     given = _given(options, _TARGET)
-    if "url" not in given:
+    urls = addresses_of(given.pop("url", []))
+    if not urls:
         return None
-    for name in ("extra_body", "response"):
-        if name in given:
-            given[name] = (_table if name == "extra_body" else _response)(given[name], name)
+    given |= {"url": urls[0], "replicas": tuple(urls[1:])}
+    if "extra_body" in given:
+        given["extra_body"] = _table(given["extra_body"], "extra_body")
+    if "response" in given:
+        given["response"] = response_from_texts(given["response"])
     lines = _headers(given.pop("headers", {})) + _texts(given.pop("header", []))
     if lines:
         parsed = [parse_header(line) for line in lines]
@@ -104,15 +118,22 @@ def dataset_from_options(options: Mapping[str, Any]) -> Dataset | None:
         DatasetError: the dataset cannot be read.
     """
     given = _given(options, _DATASET)
+    sources = [name for name in ("prompt", "synthetic", "dataset") if name in given]
+    if len(sources) > 1:
+        what = " and a ".join("synthetic dataset" if name == "synthetic" else name for name in reversed(sources))
+        raise UsageError(f"a {what} are both given", sources[0], "give one of them")
     if "prompt" in given:
-        if "dataset" in given:
-            raise UsageError("a dataset and a prompt are both given", "prompt", "give one of them")
         return Dataset.from_prompt(given["prompt"])
+    if "synthetic" in given:
+        return Dataset.from_synthetic(given["synthetic"], given.get("tokenizer"))
     if "dataset" not in given:
         return None
-    keyless = options.get("body_template") or str(options.get("method", "")).upper() in BODILESS
+    keyless = (
+        options.get("body_template") or options.get("command") or str(options.get("method", "")).upper() in BODILESS
+    )
     key, fmt = given.get("dataset_key", "." if keyless else None), given.get("dataset_format")
-    return Dataset.read(given["dataset"], key, fmt, id_key=given.get("dataset_id_key", "id"))
+    id_key = given.get("dataset_id_key", "id")
+    return Dataset.read(given["dataset"], key, fmt, id_key=id_key, tokenizer=given.get("tokenizer"))
 
 
 def load_from_options(options: Mapping[str, Any]) -> Load:
@@ -156,6 +177,27 @@ def _texts(value: str | Sequence[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
+def addresses_of(value: str | Sequence[str]) -> list[str]:
+    """All addresses that ``url`` names, in order.
+
+    Raises:
+        UsageError: a file of addresses cannot be read, or is empty.
+    """
+    return [url for item in _texts(value) for url in _addresses(item)]
+
+
+def _addresses(item: str) -> list[str]:
+    """One address, or those in a file that is named as ``@FILE``, one on a line; ``#`` begins a comment."""
+    if not item.startswith("@"):
+        return [item]
+    text = decode(read_bytes(item[1:], error=UsageError), item[1:], error=UsageError)
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    found = [line for line in lines if line]
+    if not found:
+        raise UsageError("there is no address in the file", item[1:], "write one on each line")
+    return found
+
+
 def _headers(value: Mapping[str, Any] | str | Sequence[str]) -> list[str]:
     return [f"{name}: {text}" for name, text in value.items()] if isinstance(value, Mapping) else _texts(value)
 
@@ -173,29 +215,3 @@ def _table(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise UsageError(f"{shown(parsed)} is not an object", name, 'write it as {"top_k": 20}')
     return parsed
-
-
-def _response(value: Any, name: str) -> dict[str, Any]:
-    """A table of response fields, also from texts as ``content=/text,/answer``, ``success=200-204`` or ``error=``."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    result: dict[str, Any] = {}
-    if not isinstance(value, str | Sequence) or not all(isinstance(item, str) for item in value):
-        raise UsageError(f"{shown(value)} says nothing about a response", name, "write it as content=/text")
-    for item in _texts(value):
-        field, equals, text = item.partition("=")
-        if not equals:
-            raise UsageError(f'"{shown(item)}" has no =', name, "write it as content=/text")
-        result[field.strip()] = _response_value(field.strip(), text.strip(), name)
-    return result
-
-
-def _response_value(field: str, text: str, name: str) -> Any:
-    if field in {"content", "reasoning"}:
-        return [pointer for pointer in text.split(",") if pointer]
-    if field == "success":
-        low, _, high = text.partition("-")
-        if not low.isdecimal() or not (high or low).isdecimal():
-            raise UsageError(f'"{shown(text)}" is not a range of statuses', name, "write it as success=200-299")
-        return (int(low), int(high or low))
-    return text or None

@@ -97,11 +97,18 @@ def _cannot(levels: Sequence[LevelData]) -> str | None:
 def _doubts(levels: Sequence[LevelData]) -> list[str]:
     """What the checks of the levels say against them."""
     from gpusize.checks import check
+    from gpusize.remarks import length_remarks
 
     texts = []
     for level in levels:
         for visit in level.visits():
             texts += [f"concurrency {level.concurrency}: {alert}" for alert in check(visit).alerts]
+    odd = [lv for lv in levels if any(length_remarks(visit) for visit in lv.visits())]
+    if odd:
+        texts.append(
+            f"the answers are not as long as asked for at concurrency {', '.join(str(lv.concurrency) for lv in odd)}; "
+            "the estimate holds for the lengths that were measured"
+        )
     failed = [str(lv.concurrency) for lv in levels if lv.state == "done" and _errors(lv)]
     if failed:
         texts.append(

@@ -157,17 +157,33 @@ def _items(level: LevelData, ids: Sequence[str] | None) -> dict[str, dict[str, f
     ok = level.ok()
     if int(ok.select(pl.len()).collect(engine="streaming").item()) > MAX_ITEMS:
         return {}
-    llm = level.llm
+    llm = level.llm and not level.knows_calls
+    calls = _call_p95(level)
     times = {"runtime": metric("runtime").raw(), "service": metric("service").raw()}
     frame = ok.select("visit", "seq", "row", **times).collect(engine="streaming")
     seen: Counter[str] = Counter()
     items: dict[str, dict[str, float | None]] = {}
-    for _, _, number, runtime_ns, service_ns in frame.sort("visit", "seq").iter_rows():
+    for visit, seq, number, runtime_ns, service_ns in frame.sort("visit", "seq").iter_rows():
         name = ids[number] if ids is not None and number < len(ids) else str(number)
         repeat = seen[name]
         seen[name] += 1
         items[f"{name}_rep{repeat}" if repeat else name] = {
-            "llm_latency": service_ns / NS_PER_S if llm else None,
+            "llm_latency": service_ns / NS_PER_S if llm else calls.get((visit, seq)),
             "workflow_runtime": runtime_ns / NS_PER_S,
         }
     return items
+
+
+def _call_p95(level: LevelData) -> dict[tuple[int, int], float]:
+    """Per request the p95 of its LLM calls that ended ok, seconds, as the calculator has it per item."""
+    import polars as pl
+
+    found: dict[tuple[int, int], float] = {}
+    for visit in level.visits():
+        if visit.calls is None:
+            continue
+        latency = (pl.col("end_ns") - pl.col("start_ns")).quantile(0.95, "linear")
+        good = visit.calls.filter(pl.col("outcome") == "ok")
+        rows = good.group_by("visit", "seq").agg(latency.alias("p95")).collect(engine="streaming")
+        found |= {(number, seq): p95_ns / NS_PER_S for number, seq, p95_ns in rows.iter_rows() if p95_ns is not None}
+    return found

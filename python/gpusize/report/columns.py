@@ -10,7 +10,20 @@ from gpusize.report.source import SloView
 from gpusize.report.sweep import Sweep, is_usable
 from gpusize.report.text import clean, count, duration, finite, number, percent, plain_number, short_count, time_unit
 
-__all__ = ["Cell", "Column", "notes", "summary_columns"]
+__all__ = [
+    "BAD",
+    "FAINT",
+    "GOOD",
+    "Cell",
+    "Column",
+    "comes_in_parts",
+    "level_column",
+    "notes",
+    "plain_column",
+    "several_columns",
+    "summary_columns",
+    "time_column",
+]
 
 GOOD: Final = "good"
 BAD: Final = "bad"
@@ -40,16 +53,22 @@ class Column:
 def summary_columns(sweep: Sweep) -> list[Column]:
     """The columns for which the summary has data, in reading order."""
     rows = sweep.rows
-    made = [_level(sweep), _plain(rows, "n", "n", "req", 1, short_count), *_several(rows)]
-    made.append(_plain(rows, "achieved_rate", "achieved", "req/s", 2, number))
+    made = [level_column(sweep), plain_column(rows, "n", "n", "req", 1, short_count), *several_columns(rows)]
+    made.append(plain_column(rows, "achieved_rate", "achieved", "req/s", 2, number))
+    made.append(plain_column(rows, "inferences_rate", "achieved", "infer/s", 2, number))
     if sweep.open_loop:
-        made.insert(2, _plain(rows, "offered_rate", "offered", "req/s", 6, number))
+        made.insert(2, plain_column(rows, "offered_rate", "offered", "req/s", 6, number))
     for rank, name in ((3, "p50"), (0, "p95"), (5, "p99")):
-        made.append(_time(rows, f"runtime_{name}_s", "runtime", name, rank, [f"runtime_{q}_s" for q in _QUANTILES]))
-    for rank, metric, title in ((6, "ttft", "TTFT"), (7, "itl", "ITL")):
-        made.append(_time(rows, f"{metric}_p50_s", title, "p50", rank + 3, [f"{metric}_{q}_s" for q in _QUANTILES]))
-        made.append(_time(rows, f"{metric}_p95_s", title, "p95", rank, [f"{metric}_{q}_s" for q in _QUANTILES]))
-    made.append(_plain(rows, "tokens_out_per_s", "output", "tok/s", 8, short_count))
+        made.append(
+            time_column(rows, f"runtime_{name}_s", "runtime", name, rank, [f"runtime_{q}_s" for q in _QUANTILES])
+        )
+    tokens = [(6, "ttft", "TTFT"), (7, "itl", "ITL")] if comes_in_parts(rows) else []
+    for rank, metric, title in tokens:
+        made.append(
+            time_column(rows, f"{metric}_p50_s", title, "p50", rank + 3, [f"{metric}_{q}_s" for q in _QUANTILES])
+        )
+        made.append(time_column(rows, f"{metric}_p95_s", title, "p95", rank, [f"{metric}_{q}_s" for q in _QUANTILES]))
+    made.append(plain_column(rows, "tokens_out_per_s", "output", "tok/s", 8, short_count))
     made.append(_errors(rows))
     judged = list(sweep.attainments())
     made += [_attainment(rows, k, slo, f"SLO {k + 1}" if len(judged) > 1 else "SLO") for k, slo in judged]
@@ -60,7 +79,21 @@ def summary_columns(sweep: Sweep) -> list[Column]:
 _QUANTILES: Final = ("p50", "p95", "p99")
 
 
-def _level(sweep: Sweep) -> Column:
+def comes_in_parts(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether answers come in parts; where the first is the whole answer, TTFT says nothing that runtime does not."""
+    for row in rows:
+        first, whole = finite(row.get("ttft_p50_s")), finite(row.get("runtime_p50_s"))
+        if finite(row.get("itl_p50_s")) is not None or (first and whole and first < _WHOLE * whole):
+            return True
+    return False
+
+
+_WHOLE: Final = 0.995
+"""Share of the runtime from which the first content is the end of the answer as well."""
+
+
+def level_column(sweep: Sweep) -> Column:
+    """The level of each row."""
     cells = []
     for row in sweep.rows:
         usable = is_usable(row)
@@ -68,25 +101,26 @@ def _level(sweep: Sweep) -> Column:
     return Column("level", *(("rate", "req/s") if sweep.open_loop else ("level", "users")), tuple(cells), 0)
 
 
-def _several(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+def several_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The GPUs and the run of each row, where these differ."""
     made = []
     if len({finite(row.get("gpus")) for row in rows}) > 1:
-        made.append(_plain(rows, "gpus", "tested", "GPUs", 1, plain_number))
+        made.append(plain_column(rows, "gpus", "tested", "GPUs", 1, plain_number))
     if len({row.get("run") for row in rows}) > 1:
         cells = tuple(Cell(clean(row.get("run") or "–", 24)) for row in rows)
         made.append(Column("run", "run", "", cells, 11, left=True))
     return made
 
 
-def _plain(
+def plain_column(
     rows: Sequence[Mapping[str, Any]], key: str, title: str, unit: str, rank: int, show: Callable[[object], str]
 ) -> Column:
+    """A column of figures, each shown by ``show``; faint where the level does not count."""
     cells = tuple(Cell(show(row.get(key)), "" if is_usable(row) else FAINT) for row in rows)
     return Column(key, title, unit, cells, rank)
 
 
-def _time(
+def time_column(
     rows: Sequence[Mapping[str, Any]], key: str, title: str, name: str, rank: int, siblings: Sequence[str]
 ) -> Column:
     """A column of times, in the unit that fits all percentiles of the metric, so that they compare at a glance."""
@@ -125,12 +159,17 @@ def _flags(rows: Sequence[Mapping[str, Any]]) -> Column:
 
 
 def notes(sweep: Sweep) -> list[tuple[str, tuple[str, ...]]]:
-    """(level, alerts) of every level that has alerts, with the level named as in a sentence."""
-    made = []
+    """(levels, alerts) of the levels that have alerts, named as in a sentence; what several levels say stands once."""
+    where: dict[str, list[float]] = {}
     for row in sweep.rows:
         alerts = tuple(clean(alert) for alert in row.get("alerts") or ())
         if not alerts and not is_usable(row):
             alerts = (f"{clean(row.get('state'))} after {duration(row.get('total_runtime_s'))}",)
-        if alerts:
-            made.append((sweep.at(sweep.x(row) or 0.0), alerts))
-    return made
+        for alert in alerts:
+            where.setdefault(alert, []).append(sweep.x(row) or 0.0)
+    made: dict[str, list[str]] = {}
+    for alert, levels in where.items():
+        *others, last = dict.fromkeys(levels)
+        named = ", ".join([*(plain_number(x, 6) for x in others), sweep.at(last)])
+        made.setdefault(named, []).append(alert)
+    return [(named, tuple(alerts)) for named, alerts in made.items()]

@@ -62,7 +62,8 @@ def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: 
     """The one document of ``--json``.
 
     Keys: ``schema``, ``gpusize``, ``run``, ``path``, ``answer`` (a sentence or null), ``slos``, ``summary`` (one object
-    per row), ``estimates``, ``truth`` (of a simulated cluster, else null), ``warnings``, ``alerts``.
+    per row), ``tables`` (those of ``Result.tables``, likewise, but for ``server``), ``estimates``, ``truth`` (of a
+    simulated cluster, else null), ``warnings``, ``alerts``.
     """
     views = [view_estimate(each) for each in estimates]
     best = headline(views)
@@ -75,6 +76,8 @@ def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: 
         "answer": answer(best) if best is not None else None,
         "slos": [slo.text for slo in sweep_of(source).slos],
         "summary": rows,
+        # The rows of single GPUs are many; the summary has those for all, and tables/ the rest.
+        "tables": {name: frame.to_dicts() for name, frame in source.tables.items() if name != "server"},
         "estimates": [_estimate(each) for each in estimates],
         "truth": truth and asdict(truth),
         "warnings": list(dict.fromkeys(text for view in views for text in view.warnings)),
@@ -117,13 +120,13 @@ def estimate_document(
     return document
 
 
-def write_summary(frame: pl.DataFrame, out_dir: Path) -> list[Path]:
-    """Write summary.parquet, summary.csv and summary.json; returns the files.
+def write_summary(frame: pl.DataFrame, out_dir: Path, name: str = "summary") -> list[Path]:
+    """Write a table as <name>.parquet, .csv and .json; returns the files.
 
     Raises:
         StoreError: a file cannot be written.
     """
-    files = [out_dir / f"summary.{suffix}" for suffix in ("parquet", "csv", "json")]
+    files = [out_dir / f"{name}.{suffix}" for suffix in ("parquet", "csv", "json")]
     with storing(out_dir):
         out_dir.mkdir(parents=True, exist_ok=True)
     parquet = BytesIO()
@@ -143,7 +146,7 @@ def write_outputs(
     truth: Truth | None = None,
     calc_output: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Write everything that is derived from a result: summary.*, estimate.json, plots/ and report.html.
+    """Write everything that is derived from a result: summary.*, tables/, estimate.json, plots/ and report.html.
 
     Args:
         source: a result.
@@ -163,6 +166,8 @@ def write_outputs(
     from gpusize.report.plots import figures, save_figures
 
     written = write_summary(source.summary, out_dir)
+    for name, frame in source.tables.items():
+        written += write_summary(frame, out_dir / "tables", name)
     if estimates:
         document = estimate_document(estimates, truth, calc_output)
         write_atomic(out_dir / "estimate.json", dumps(document).encode())

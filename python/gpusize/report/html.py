@@ -10,21 +10,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.durable import storing, write_atomic
 from gpusize.report import words
-from gpusize.report.columns import notes, summary_columns
+from gpusize.report.columns import Cell, Column, notes, summary_columns
+from gpusize.report.sections import sections
 from gpusize.report.source import ReportSource, Truth, each_slo, headline, view_estimate
 from gpusize.report.sweep import sweep_of
 from gpusize.report.text import clean, count, plain_number
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
-__all__ = ["render_html", "write_html"]
+__all__ = ["render_html", "render_study", "write_html"]
 
 CAPTIONS: Final = {
     "runtime": "Percentiles of runtime; the line runs through the mean of a level's visits, every visit is a point.",
     "fit": "The straight line of the slope method. Nothing was measured where it is shaded.",
     "attainment": "Share of requests that ended ok within the bound; the bars are 95 % intervals.",
     "throughput": "Completed work; dotted: what it would be without queueing.",
+    "server": "What servers and GPUs said of themselves: means over the whole level, of all GPUs together.",
+    "study-rate": "Completed requests/s at the best level of each combination of settings.",
+    "study-p95": "p95 runtime at each level of the sweeps, against the setting.",
+    "replicas": "Completed requests/s of each replica; with equal shares the lines lie on each other.",
 }
 
 
@@ -43,12 +49,9 @@ def render_html(
         truth: what the simulated cluster would really need.
         figures: figures to show, by the names of ``plots.figures``; none when empty or None.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    env = Environment(
-        loader=PackageLoader("gpusize.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    env = _environment()
     env.globals.update({name: getattr(words, name) for name in words.__all__}, plain_number=plain_number)
     sweep = sweep_of(source)
     columns = summary_columns(sweep)
@@ -67,13 +70,68 @@ def render_html(
         parts=each_slo(views),
         warnings=_warnings(source.meta, best.warnings if best else ()),
         columns=columns,
-        rows=[list(zip(row, columns, strict=True)) for row in zip(*(each.cells for each in columns), strict=True)],
+        rows=_rows(columns),
+        sections=[(each, _rows(each.columns)) for each in sections(source)],
         slos=[slo for _, slo in sweep.attainments()],
         notes=notes(sweep),
+        itl=_itl_note(source),
         figures=shown,
         command=_command(source.meta),
         facts=_facts(source),
     )
+
+
+def render_study(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[Column],
+    figures: Mapping[str, Figure] | None = None,
+) -> str:
+    """The page of a study as text.
+
+    Args:
+        name: the study's.
+        rows: of ``gpusize.study.table.study_rows``.
+        columns: of ``gpusize.report.study.study_columns``.
+        figures: of ``gpusize.report.study_plots.study_figures``.
+    """
+    from markupsafe import Markup
+
+    done = sum(row["state"] == "done" for row in rows)
+    made = dict(figures or {})
+    rate = made.get("study-rate")
+    headline = clean(rate.texts[0].get_text(), 200) if rate is not None else _combinations(len(rows))
+    return (
+        _environment()
+        .get_template("study.html.j2")
+        .render(
+            title=f"gpusize: study {clean(name, 80)}",
+            name=clean(name, 80),
+            headline=headline,
+            done=done,
+            combinations=len(rows),
+            errors=[(clean(row["name"], 120), clean(row["error"])) for row in rows if row["error"]],
+            columns=columns,
+            rows=_rows(columns),
+            figures=[(Markup(inline_svg(key, each)), CAPTIONS[key]) for key, each in made.items()],  # noqa: S704
+        )
+    )
+
+
+def _combinations(n: int) -> str:
+    return f"{n} combination{'' if n == 1 else 's'} of settings"
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("gpusize.report", ".")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+
+
+def _rows(columns: Sequence[Column]) -> list[list[tuple[Cell, Column]]]:
+    """The cells by rows, each with its column."""
+    return [list(zip(row, columns, strict=True)) for row in zip(*(each.cells for each in columns), strict=True)]
 
 
 def write_html(
@@ -113,6 +171,14 @@ def inline_svg(name: str, figure: Figure) -> str:
     label = clean(figure.texts[0].get_text()) if figure.texts else name
     label = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
+
+
+def _itl_note(source: ReportSource) -> str:
+    """Where the times between events come from, if there are any."""
+    sources = {row.get("itl_source") for row in source.summary.to_dicts()} - {None}
+    exact = "ITL is exact, from the times of all events of the steady requests."
+    rough = "ITL is from a histogram of the whole level, to the width of its buckets."
+    return exact if sources == {"events"} else rough if sources == {"histogram"} else ""
 
 
 def _warnings(meta: Mapping[str, Any], own: Sequence[str]) -> list[str]:

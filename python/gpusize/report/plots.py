@@ -26,7 +26,8 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
     """The figures that the result has data for, by name, in reading order.
 
     Names: ``runtime`` (percentiles against concurrency or rate), ``fit`` (the slope method's line), ``throughput``,
-    ``attainment`` (share of requests within each SLO, with the crossing).
+    ``attainment`` (share of requests within each SLO, with the crossing), ``replicas`` (rate of each), ``server`` (what
+    servers and GPUs said).
 
     Args:
         source: a result, or anything with the properties of ``ReportSource``.
@@ -35,6 +36,7 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
     from gpusize.report import level_plots, style
     from gpusize.report.attainment_plot import attainment_figure
     from gpusize.report.fit_plot import fit_figure
+    from gpusize.report.server_plots import replicas_figure, server_figure
     from gpusize.report.sweep import sweep_of
 
     sweep = sweep_of(source)
@@ -51,6 +53,8 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
             "fit": fit_figure(sweep, fitted) if fitted is not None else None,
             "attainment": attainment_figure(sweep, crossings),
             "throughput": level_plots.throughput_figure(sweep),
+            "replicas": replicas_figure(source, sweep),
+            "server": server_figure(sweep),
         }
     return {name: figure for name, figure in made.items() if figure is not None}
 

@@ -52,6 +52,10 @@ class ReportSource(Protocol):
     def path(self) -> Path | None:
         """The run folder, None for a result that is in memory only."""
 
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """Tables of levels beside the summary, as ``Result.tables``; those that have rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Truth:

@@ -96,11 +96,14 @@ def _slos(source: ReportSource, rows: Sequence[Row]) -> tuple[SloView, ...]:
 
 def about(meta: Mapping[str, Any]) -> str:
     """One line that says what was measured: model, target, GPUs."""
-    targets: Sequence[Any] = meta.get("targets") or ()
-    target = targets[0] if targets and isinstance(targets[0], Mapping) else {}
+    targets = [each for each in meta.get("targets") or () if isinstance(each, Mapping)]
+    target: Mapping[str, Any] = targets[0] if targets else {}
     parts = [target.get("model"), "simulated cluster" if target.get("simulated") else target.get("url")]
-    gpus = finite(target.get("gpus"))
-    if gpus is not None:
-        parts.append(f"{gpus:g} GPU{'' if gpus == 1 else 's'} tested")
+    if len(targets) > 1:
+        parts.append(f"{len(targets)} replicas")
+    # Each replica's own GPUs: those of the run are all of them.
+    known = [gpus for each in targets if (gpus := finite(each.get("gpus"))) is not None]
+    if known:
+        parts.append(f"{sum(known):g} GPU{'' if sum(known) == 1 else 's'} tested")
     parts.append(meta.get("run"))
     return clean(" · ".join(clean(part, 80) for part in parts if part), 160)

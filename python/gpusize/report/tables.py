@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from gpusize.report.columns import BAD, FAINT, GOOD, Column, notes, summary_columns
+from gpusize.report.sections import sections
 from gpusize.report.source import EstimateView, ReportSource, Truth, each_slo, headline, view_estimate
 from gpusize.report.sweep import sweep_of
 from gpusize.report.text import number, plain_number
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
-__all__ = ["estimate_panel", "make_console", "print_estimates", "print_summary", "summary_table"]
+__all__ = ["estimate_panel", "make_console", "print_estimates", "print_sections", "print_summary", "summary_table"]
 
 _STYLES: Final = {GOOD: "green", BAD: "bold red", FAINT: "dim", "": ""}
 _WIDE: Final = 160
 """Columns of an output that is no terminal: a file or a pipe has no width to fit."""
+
+MOST_ROWS: Final = 12
+"""Rows of a table beside the summary on a terminal; the page and the files have all of them."""
 
 _ASCII: Final = str.maketrans(
     dict(zip("\u2713\u2717\u2013\u2026\u00b5\u00d7\u00b2\u2022\u00b7\u2191\u2192", "+x-~ux2*-^>", strict=True))
@@ -45,14 +50,17 @@ def make_console(file: IO[str] | None = None, *, width: int | None = None) -> Co
 
 def summary_table(source: ReportSource, console: Console) -> Table:
     """The summary as a table that fits the console's width, with what was left out as its caption."""
-    columns = summary_columns(sweep_of(source))
-    dropped: list[Column] = []
-    table = _table(columns, console)
-    while _width(table, console) > console.width and any(column.rank for column in columns):
-        least = max(columns, key=lambda column: column.rank)
-        columns.remove(least)
+    return _fitted(summary_columns(sweep_of(source)), console)
+
+
+def _fitted(columns: Sequence[Column], console: Console) -> Table:
+    kept, dropped = list(columns), []
+    table = _table(kept, console)
+    while _width(table, console) > console.width and any(column.rank for column in kept):
+        least = max(kept, key=lambda column: column.rank)
+        kept.remove(least)
         dropped.append(least)
-        table = _table(columns, console)
+        table = _table(kept, console)
     if dropped:
         names = ", ".join(f"{each.title} {each.unit.split()[0] if each.unit else ''}".strip() for each in dropped)
         table.caption = _plain(console, f"not shown for lack of width: {names}")
@@ -102,6 +110,31 @@ def print_summary(source: ReportSource, console: Console) -> None:
             line = Text(_plain(console, f"! {level}: "), style="bold yellow")
             line.append(_plain(console, alert), style="not bold")
             console.print(line)
+
+
+def print_sections(source: ReportSource, console: Console) -> None:
+    """Print the tables beside the summary; of one with many rows to a level those of the highest levels."""
+    from rich.text import Text
+
+    for section in sections(source):
+        if not section.terminal:
+            continue
+        levels = [cell.text for cell in section.columns[0].cells]
+        start = _first_shown(levels)
+        left = f" (the last {len(levels) - start} of {len(levels)} rows)" if start else ""
+        console.print()
+        console.print(Text(_plain(console, f"{section.title}{left}"), style="bold"))
+        console.print(_fitted([replace(each, cells=each.cells[start:]) for each in section.columns], console))
+
+
+def _first_shown(levels: Sequence[str]) -> int:
+    """From which row on a table is printed: whole levels, as far as ``MOST_ROWS`` allow."""
+    if len(levels) <= MOST_ROWS or len(set(levels)) == len(levels):
+        return 0
+    start = len(levels) - MOST_ROWS
+    while start < len(levels) and levels[start] == levels[start - 1]:
+        start += 1
+    return start if start < len(levels) else len(levels) - MOST_ROWS
 
 
 def estimate_panel(estimates: Sequence[Any], console: Console, truth: Truth | None = None) -> RenderableType:

@@ -1,0 +1,134 @@
+"""Tables of levels beside the summary: what the servers said, lengths asked for, calls inside requests, samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import polars as pl
+
+    from gpusize.levels import LevelData
+
+__all__ = ["all_calls", "all_samples", "level_lengths", "model_stats", "server_rows"]
+
+_OF: Final = ("visit", "run", "concurrency", "rate")
+"""What every table begins with: of which visit a row is."""
+_WHOLE: Final = frozenset(
+    ("visit", "concurrency", "requests", "failed", "inferences", "executions", "cache_hits", "cache_misses", "n")
+)
+_TEXTS: Final = frozenset(("run", "model", "version", "name", "metric", "labels", "unit", "source"))
+_FLAGS: Final = frozenset(("flagged", "restarted"))
+_STATS: Final = (
+    "model",
+    "version",
+    "requests",
+    "failed",
+    "inferences",
+    "executions",
+    "mean_batch",
+    "request_s",
+    "queue_s",
+    "compute_input_s",
+    "compute_infer_s",
+    "compute_output_s",
+    "execution_s",
+    "busy_s",
+    "cache_hits",
+    "cache_misses",
+    "restarted",
+)
+_LENGTHS: Final = ("name", "requests", "asked_mean", "reported_mean", "off", "flagged")
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> pl.DataFrame:
+    import polars as pl
+
+    def kind(name: str) -> Any:
+        if name in _WHOLE:
+            return pl.Int64
+        return pl.String if name in _TEXTS else pl.Boolean if name in _FLAGS else pl.Float64
+
+    columns = (*_OF, *names)
+    kept = [{name: row.get(name) for name in columns} for row in rows]
+    return pl.DataFrame(kept, schema={name: kind(name) for name in columns}, orient="row")
+
+
+def _of(level: LevelData) -> dict[str, Any]:
+    return {"visit": level.visit, "run": level.run, "concurrency": level.concurrency, "rate": level.rate}
+
+
+def server_rows(levels: Iterable[LevelData]) -> pl.DataFrame:
+    """What servers and GPUs did in each level.
+
+    One row per visit, quantity and GPU or replica: ``visit``, ``run``, ``concurrency``, ``rate`` and the members of
+    ``gpusize.samples.summarise``'s rows.
+    """
+    from gpusize.samples.summarise import FIELDS
+
+    return _frame([{**_of(level), **row} for level in levels for row in level.meta.get("server") or ()], FIELDS)
+
+
+def model_stats(levels: Iterable[LevelData]) -> pl.DataFrame:
+    """What each model of a KServe server did in each level, by the server's own statistics.
+
+    One row per visit, model and version: ``visit``, ``run``, ``concurrency``, ``rate``, ``model``, ``version``,
+    ``requests``, ``failed``, ``inferences``, ``executions``, ``mean_batch``, mean ``request_s``, ``queue_s``,
+    ``compute_input_s``, ``compute_infer_s`` and ``compute_output_s`` of a request, ``execution_s`` (mean of one
+    execution), ``busy_s`` (of all instances together), ``cache_hits``, ``cache_misses``, ``restarted``.
+    """
+    return _frame([{**_of(level), **one} for level in levels for one in level.meta.get("models") or ()], _STATS)
+
+
+def level_lengths(levels: Iterable[LevelData]) -> pl.DataFrame:
+    """Lengths that were asked for beside those that the server reports, of steady requests that ended ok.
+
+    One row per visit and side: ``visit``, ``run``, ``concurrency``, ``rate``, ``name`` (``input`` or ``output``),
+    ``requests``, ``asked_mean`` and ``reported_mean`` in tokens, ``off`` (reported over asked, less 1), ``flagged``.
+    """
+    rows = []
+    for level in levels:
+        for each in level.lengths():
+            known = {name: getattr(each, name) for name in _LENGTHS}
+            rows.append({**_of(level), **known})
+    return _frame(rows, _LENGTHS)
+
+
+def all_calls(levels: Sequence[LevelData]) -> pl.LazyFrame:
+    """The calls inside requests, of every kind, of all levels; ``run`` comes first.
+
+    Raises:
+        StoreError: a part cannot be read.
+    """
+    import polars as pl
+
+    from gpusize.calls import scan_calls, span_dtypes
+    from gpusize.frames import outcome_dtype
+
+    frames = []
+    for level in levels:
+        folder = level.folder / "spans" if level.folder is not None else None
+        found = scan_calls(sorted(folder.glob("*.parquet"))) if folder is not None and folder.is_dir() else None
+        if found is not None:
+            frames.append(found.select(pl.lit(level.run).alias("run"), pl.all()))
+    schema = {"run": pl.String(), **span_dtypes(), "outcome": outcome_dtype()}
+    return pl.concat(frames) if frames else pl.LazyFrame(schema=schema)
+
+
+def all_samples(levels: Sequence[LevelData]) -> pl.LazyFrame:
+    """The readings of all levels as they were stored, after ``visit`` and ``run``."""
+    import polars as pl
+
+    from gpusize.samples import scan_samples
+    from gpusize.samples.buffer import sample_schema
+
+    frames = [
+        scan_samples(level.folder).select(
+            pl.lit(level.visit, pl.UInt32).alias("visit"), pl.lit(level.run).alias("run"), pl.all()
+        )
+        for level in levels
+        if level.folder is not None
+    ]
+    schema = {"visit": pl.UInt32(), "run": pl.String(), **sample_schema()}
+    return pl.concat(frames) if frames else pl.LazyFrame(schema=schema)

@@ -1,0 +1,160 @@
+"""Everything that a run is made of, and what must be equal for two runs to have measured the same thing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpusize.dataset import Dataset
+from gpusize.errors import UsageError
+from gpusize.kserve.prepare import is_kserve
+from gpusize.load import Load
+from gpusize.mixing import dealt
+from gpusize.prepare import model_names
+from gpusize.provenance import run_facts
+from gpusize.simulate import SimulatedCluster
+from gpusize.store import find_runs, read_run
+from gpusize.sweep import Step
+from gpusize.target import Target
+from gpusize.workflow.target import WorkflowTarget
+
+if TYPE_CHECKING:
+    from gpusize.apis import Api
+    from gpusize.observe import Observer
+    from gpusize.slo import Slo
+
+__all__ = ["RunRequest", "earlier_runs", "must_agree"]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Everything that a run is made of; ``gpusize.run`` makes one from its arguments.
+
+    Attributes:
+        target: where to send.
+        dataset: what to send; where the target names several models, its rows are dealt out to them.
+        load: how hard.
+        slos: what the levels are judged by.
+        users: what to size for.
+        out: the folder of runs.
+        labels: what tells this run from others.
+        append: whether the result includes the earlier runs in ``out``.
+        resume: a run folder to go on with, instead of a new run.
+        cluster: the simulated cluster behind the target, if it is one.
+        observers: what else is measured while the load runs.
+        api: what encodes the rows, where it had to be made beforehand.
+        names: the addresses as the user named them, where others are sent to.
+        command: the command line, without secrets.
+        options: further options for ``run.json``, as ``--config`` takes them.
+    """
+
+    target: Target | WorkflowTarget
+    dataset: Dataset
+    load: Load
+    slos: tuple[Slo, ...] = ()
+    users: float | None = None
+    out: Path = Path("runs")
+    labels: Mapping[str, str] = field(default_factory=dict)
+    append: bool = False
+    resume: Path | None = None
+    cluster: SimulatedCluster | None = None
+    observers: Sequence[Observer] = ()
+    api: Api | None = None
+    names: Sequence[str] = ()
+    command: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.users is not None and not (math.isfinite(self.users) and self.users > 0):
+            raise UsageError(f"{self.users:g} users cannot be meant", "users", "give more than 0")
+        if self.append and self.resume is not None:
+            raise UsageError("append and resume are both given", "resume", "a resumed run goes on in its own folder")
+        target = self.target
+        # A KServe API was asked about each model: its rows are dealt out already.
+        if isinstance(target, Target) and len(target.models) > 1 and not is_kserve(target.api):
+            object.__setattr__(self, "dataset", dealt(self.dataset, target.models))
+
+    def facts(self) -> dict[str, Any]:
+        """The contents of ``run.json``."""
+        target = self.target.options()
+        if self.cluster is not None:
+            # The port is another one each time, and without an address the next run starts a cluster of its own.
+            target.pop("url")
+        simulated = None if self.cluster is None else self.cluster.config
+        if self.names:
+            target["url"] = list(self.names)
+        asked: dict[str, Any] = {
+            "slo": [str(slo) for slo in self.slos],
+            "users": self.users,
+            "label": dict(self.labels),
+        }
+        given = {name: value for name, value in asked.items() if value}
+        return run_facts(
+            command=self.command,
+            options={**target, **self.dataset.options(), **self.load.options(), **given, **self.options},
+            targets=[
+                {**replica, "simulated": simulated, **({"url": name} if name else {})}
+                for replica, name in zip_longest(self.target.public(), self.names)
+            ],
+            models=model_names(self.target, self.dataset),
+            dataset=self.dataset.public(),
+            labels=self.labels,
+            seed=self.load.seed,
+            levels=self.load.settings(len(self.dataset)),
+        )
+
+    def steps(self) -> list[Step]:
+        """The planned levels, in order."""
+        rows = len(self.dataset)
+        pairs = zip(self.load.settings(rows), self.load.plans(rows), strict=True)
+        return [Step(index, setting, plan) for index, (setting, plan) in enumerate(pairs)]
+
+
+def _identity(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be equal for two runs to have measured the same thing."""
+    targets = [
+        {"url": target.get("url") if target.get("simulated") is None else None, "api": target.get("api")}
+        for target in run.get("targets") or []
+    ]
+    simulated = [target.get("simulated") for target in run.get("targets") or []]
+    dataset = (run.get("dataset") or {}).get("sha256")
+    return {"target": targets, "simulated cluster": simulated, "model": run.get("models"), "dataset": dataset}
+
+
+def must_agree(known: Mapping[str, Any], facts: Mapping[str, Any], where: Path) -> None:
+    """A resumed run goes on with what it began with.
+
+    Raises:
+        UsageError: something else is asked for now.
+    """
+    mine, theirs = _identity(facts), _identity(known)
+    for name, value in {**mine, "sweep": facts["levels"], "seed": facts["seed"]}.items():
+        before = {**theirs, "sweep": known.get("levels"), "seed": known.get("seed")}[name]
+        if value != before:
+            raise UsageError(
+                f"the {name} differs from that of the run to be resumed",
+                str(where),
+                "resume with the same, or start anew",
+            )
+
+
+def earlier_runs(request: RunRequest, facts: Mapping[str, Any]) -> list[Path]:
+    """The runs in ``out`` that the result is to include.
+
+    Raises:
+        UsageError: one of them measured something else.
+    """
+    found = find_runs(request.out) if any(request.out.glob("*/run.json")) else []
+    mine = _identity(facts)
+    for path in found:
+        theirs = _identity(read_run(path))
+        differs = next((name for name in mine if mine[name] != theirs[name]), None)
+        if differs is not None:
+            raise UsageError(
+                f"an earlier run has another {differs}, so it cannot be appended to", str(path), "choose another --out"
+            )
+    return found

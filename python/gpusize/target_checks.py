@@ -1,0 +1,82 @@
+"""What a target's options must be like, before anything is sent."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from gpusize.apis.base import OutputLength
+from gpusize.errors import UsageError
+from gpusize.headers import check_name, check_value
+from gpusize.textio import is_file, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpusize.target import Target
+
+__all__ = ["Balance", "check_target", "checked_headers"]
+
+Balance = Literal["round_robin", "least_outstanding"]
+"""Which replica gets the next request: each in turn, or the one with the fewest requests in flight."""
+
+_WORDS: Final = (("balance", get_args(Balance)), ("output_length", get_args(OutputLength)))
+
+
+def checked_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict[str, str]:
+    """The user's own headers, names and values checked; secrets stay references.
+
+    Raises:
+        UsageError: a header that cannot be sent, or is given twice.
+    """
+    seen: dict[str, str] = {}
+    for name, value in headers.items():
+        if check_name(name).lower() in {other.lower() for other in seen}:
+            raise UsageError(f"{name} is given twice", "header", "give it once")
+        seen[name] = check_value(name, value)
+    if api_key_env:
+        check_value("Authorization", f"env:{api_key_env}")
+    if api_key_env and any(name.lower() == "authorization" for name in seen):
+        raise UsageError("an API key and an Authorization header are both given", "header", "give one of them")
+    return seen
+
+
+def check_target(target: Target, *, tls: bool) -> None:
+    """Refuse numbers, words and files that cannot be meant.
+
+    Raises:
+        UsageError: with the option's name.
+    """
+    _check_numbers(target)
+    for name, known in _WORDS:
+        value = getattr(target, name)
+        if value not in known:
+            raise UsageError(f'"{shown(value)}" is not a {name}', name, f"use {' or '.join(known)}")
+    _check_tls(target, tls=tls)
+
+
+def _check_numbers(target: Target) -> None:
+    for name in ("gpus", "max_tokens", "streams"):
+        value = getattr(target, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UsageError(f"{name} is {value!r}", name, "give a whole number of 1 or more")
+    if target.streams > 1 and not (target.http2 or str(target.api).startswith("kserve-grpc")):
+        raise UsageError("HTTP/1.1 carries one request at a time", "streams", "give --http2 as well, or 1")
+    for name in ("timeout_s", "connect_timeout_s"):
+        value = getattr(target, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+            raise UsageError(f"{name} is {value!r}", name, "give seconds, more than 0")
+    drawn = target.temperature
+    if drawn is not None and not (math.isfinite(drawn) and drawn >= 0):
+        raise UsageError(f"a temperature of {drawn} cannot be meant", "temperature", "give 0 or more")
+
+
+def _check_tls(target: Target, *, tls: bool) -> None:
+    if not tls and (target.insecure or target.cacert):
+        raise UsageError(
+            "a certificate is not checked for http://", "insecure" if target.insecure else "cacert", "use https://"
+        )
+    if target.insecure and target.cacert:
+        raise UsageError("insecure and cacert contradict each other", "cacert", "give one of them")
+    if target.cacert is not None and not is_file(target.cacert):
+        raise UsageError("there is no such file", str(target.cacert), "give a PEM file of certificates")
