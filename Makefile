@@ -59,6 +59,24 @@ test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrow
 test-slow: setup $(STAMPS)/dev ## The tests that take minutes
 	$(BIN)/pytest -m slow --timeout 900 $(PYTEST_ARGS)
 
+.PHONY: peers
+peers: $(STAMPS)/venv ## Servers and clients of the field, each in an environment of its own (minutes once, then kept)
+	$(BIN)/python scripts/peers.py $(PEERS)
+
+.PHONY: test-peers
+test-peers: setup $(STAMPS)/dev ## The tests that compare with them
+	$(BIN)/python scripts/peers.py || test "$${CI:-}" != true
+	$(BIN)/pytest -m peers --timeout 300 tests/peers $(PYTEST_ARGS)
+
+FUZZ_SECONDS ?= 120
+.PHONY: fuzz
+fuzz: ## Fuzz the readers of answers, each for FUZZ_SECONDS (120); what is learnt is kept in rust/fuzz/corpus
+	$(PYTHON) scripts/fuzz.py --seconds $(FUZZ_SECONDS) --keep
+
+.PHONY: fuzz-smoke
+fuzz-smoke: ## A few seconds of each fuzz target, nothing kept
+	$(PYTHON) scripts/fuzz.py --seconds 5
+
 .PHONY: lint
 lint: lint-rust lint-python lint-stubs ## rustfmt, clippy, ruff, mypy, stubtest
 
@@ -94,6 +112,10 @@ bench: setup $(STAMPS)/dev ## The benchmarks that need nothing but this reposito
 .PHONY: bench-http
 bench-http: setup $(STAMPS)/dev ## The timing bars: beside wrk, nginx and a bare timer, with the host's facts
 	$(BIN)/python -m benches.http
+
+.PHONY: bench-apis
+bench-apis: setup $(STAMPS)/dev peers ## The bars of the APIs: beside h2load, aiohttp, Triton, openai, tritonclient, llama.cpp
+	$(BIN)/python -m benches.apis
 
 # ------------------------------------------------------------------------------------------------- handing it on
 

@@ -17,3 +17,8 @@ resolve() { # resolve OUT ARG...
 
 resolve requirements/dev.txt pyproject.toml --group dev
 resolve requirements/run.txt --constraints requirements/dev.txt pyproject.toml --group build
+
+for name in triton clients llama; do
+  header="# Made by \`make lock\` from requirements/peers/$name.in"
+  resolve "requirements/peers/$name.txt" "requirements/peers/$name.in"
+done

@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK_LINE = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]*( ; [a-z_]+ (<|>=|==|!=) '[^']+')?")
+MARKER = r"[a-z_]+ (<|>=|==|!=) '[^']+'"
+LOCK_LINE = re.compile(rf"[a-z0-9-]+==[0-9][0-9a-z.]*( ; {MARKER}( (and|or) {MARKER})*)?")
 PYTHONS = ["3.11.0", "3.12.0", "3.13.0", "3.14.0"]
 
 

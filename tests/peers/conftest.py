@@ -1,0 +1,110 @@
+"""Servers and clients of the field, each in its own virtual environment: `make peers` builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpusize
+from scripts.peers import peer_folder, peer_pieces
+from tests.peers.calls import Program
+from tests.peers.sizing import Gpusize
+from tests.servers.llama import LlamaServer, make_model
+from tests.servers.pytriton import PyTriton
+from tests.servers.tap import Tap
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before ``-m`` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever lies in this folder is about peers."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("peers")
+
+
+def _peer(name: str, piece: str = "packages") -> Path:
+    folder = peer_folder(name)
+    if piece not in peer_pieces(folder):
+        pytest.skip(f"the peer {name} ({piece}) is not there: make peers")
+    return folder / "bin"
+
+
+@pytest.fixture(scope="session")
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PyTriton]:
+    """A Triton that shows its statistics, with ``sleep_1``, ``sleep_2`` and ``sleep_4``."""
+    python = _peer("triton") / "python"
+    with PyTriton(python, tmp_path_factory.mktemp("triton"), instances=(1, 2, 4)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def restricted_triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PyTriton]:
+    """A Triton as PyTriton starts it by default: statistics need a token."""
+    python = _peer("triton") / "python"
+    with PyTriton(python, tmp_path_factory.mktemp("restricted"), only=("double",), restricted=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
+    """llama.cpp with a model of half a megabyte."""
+    python, folder = _peer("llama") / "python", tmp_path_factory.mktemp("llama")
+    with LlamaServer(python, make_model(python, folder / "tiny.gguf"), folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def clients_python() -> Path:
+    """The interpreter with ``openai``, ``tritonclient`` and ``httpx``."""
+    return _peer("clients") / "python"
+
+
+@pytest.fixture(scope="session")
+def perf_analyzer() -> Path:
+    """NVIDIA's load generator."""
+    return _peer("clients", "perf_analyzer") / "perf_analyzer"
+
+
+@pytest.fixture(scope="session")
+def program(clients_python: Path) -> Program:
+    """Runs a program of this folder's ``programs`` with JSON in and JSON out."""
+    return Program(clients_python)
+
+
+@pytest.fixture
+def sizing(tmp_path: Path) -> Gpusize:
+    """``gpusize run`` in an empty folder."""
+    return Gpusize(tmp_path)
+
+
+@pytest.fixture
+def tapped() -> Iterator[Callable[[int], Tap]]:
+    """Puts taps before ports; they are closed at the test's end."""
+    made: list[Tap] = []
+
+    def tap(port: int) -> Tap:
+        made.append(Tap(port))
+        return made[-1]
+
+    yield tap
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Callable[..., gpusize.SimulatedCluster]]:
+    """Starts simulated clusters; they end with the test."""
+    made: list[gpusize.SimulatedCluster] = []
+
+    def start(**config: Any) -> gpusize.SimulatedCluster:
+        made.append(gpusize.SimulatedCluster(config))
+        return made[-1].__enter__()
+
+    yield start
+    for each in made:
+        each.__exit__(None, None, None)
