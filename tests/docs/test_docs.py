@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import importlib
 import itertools
 import json
 import re
@@ -59,7 +61,11 @@ COMMANDS = shell_commands()
 def commands() -> dict[str, Any]:
     """Every command by its words."""
     group: Any = typer.main.get_command(app)
-    return {**group.commands, "import nat": group.commands["import"].commands["nat"]}
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        below = getattr(command, "commands", {})
+        found |= {f"{name} {word}": each for word, each in below.items()} or {name: command}
+    return found
 
 
 def options() -> set[str]:
@@ -72,7 +78,7 @@ def options() -> set[str]:
 def parse(line: str) -> str:
     """What is wrong with a command line, by its own parser; empty when nothing is. Nothing is run."""
     words = shlex.split(line, comments=True)[1:]
-    name = " ".join(words[:2] if words[:1] == ["import"] else words[:1])
+    name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in commands()), " ".join(words[:1]))
     command = commands().get(name)
     if command is None:
         return f"there is no command {name}"
@@ -107,6 +113,7 @@ def test_there_are_commands_to_check() -> None:
     assert len(COMMANDS) > 20
     assert "No such option" in parse("gpusize run --no-such-option 3")
     assert parse("gpusize nothing") == "there is no command nothing"
+    assert "No such option" in parse("gpusize dataset show rows.jsonl --no-such-option")
 
 
 @pytest.mark.parametrize("name, line", COMMANDS)
@@ -133,7 +140,7 @@ def test_every_slo_of_the_reference_parses() -> None:
 
 def test_the_command_line_page_names_every_option_and_no_other() -> None:
     text = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
-    assert set(re.findall(r"`(--[a-z-]+)", text)) == options() - {"--help"}
+    assert set(re.findall(r"`(--[a-z0-9-]+)", text)) == options() - {"--help"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -147,23 +154,42 @@ def test_blocks_are_in_their_language(page: Path) -> None:
             json.loads(text)
 
 
+PACKAGES = {"apis", "dataset", "samples", "study"}
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name below gpusize exists: a name of the package, or one of a package's public names."""
+    first, _, rest = name.partition(".")
+    if first not in PACKAGES:
+        owner: Any = gpusize
+        return all((owner := getattr(owner, part, None)) is not None for part in name.split("."))
+    return not rest or rest in importlib.import_module(f"gpusize.{first}").__all__
+
+
 def test_every_name_of_the_python_page_exists() -> None:
     page = ROOT / "docs" / "reference" / "python.md"
-    named = set(re.findall(r"gpusize\.([A-Za-z_]+)", page.read_text("utf-8"))) - {"apis"}
+    dotted = set(re.findall(r"gpusize\.([A-Za-z_]+(?:\.[A-Za-z_]+)*)", page.read_text("utf-8")))
+    for name in dotted:
+        assert resolves(name), name
+    named = {name.partition(".")[0] for name in dotted} - PACKAGES
     assert named <= set(gpusize.__all__)
     assert set(gpusize.__all__) <= named, "a public name without documentation"
     members = re.findall(r"^\| ((?:`\.[a-z_]+(?:\([^`]*\))?`(?:, )?)+) \|", page.read_text("utf-8"), re.MULTILINE)
     assert len(members) >= 10
     for cell in members:
         for member in re.findall(r"`\.([a-z_]+)", cell):
-            assert hasattr(gpusize.Result, member) or member in {"paths", "cancelled"}, member
+            assert hasattr(gpusize.Result, member) or member in {"cancelled", "notes", "paths"}, member
 
 
-@pytest.mark.parametrize("name, owner", [("Target", gpusize.Target), ("Load", gpusize.Load)])
+@pytest.mark.parametrize(
+    "name, owner",
+    [("Target", gpusize.Target), ("Load", gpusize.Load), ("WorkflowTarget", gpusize.WorkflowTarget)],
+)
 def test_fields_are_listed(name: str, owner: Any) -> None:
     text = (ROOT / "docs" / "reference" / "python.md").read_text("utf-8")
     [line] = re.findall(rf"^\*\*{name}\*\* fields: (.+)$", text, re.MULTILINE)
-    assert set(owner.__dataclass_fields__) == set(re.findall(r"`([a-z_]+)`", line.split("Meanings")[0]))
+    given = {field.name for field in dataclasses.fields(owner) if field.init}
+    assert given == set(re.findall(r"`([a-z0-9_]+)`", line.split("Meanings")[0]))
 
 
 def test_the_configuration_file_of_the_reference_is_accepted(tmp_path: Path) -> None:
