@@ -72,7 +72,7 @@ def _gpusize(ctx: Context, port: int, _peer: str) -> tuple[float, float]:
         "target": {"method": "POST", "response": OPENAI_RESPONSE},
         "segments": [{"counter": {"start": 0}}],
         "load": closed(CONNECTIONS),
-        "stop": {"duration_ns": ctx.size(5, 1) * 10**9},
+        "stop": {"duration_ns": ctx.size(3, 1) * 10**9},
         "dir": str(ctx.fresh_dir("records")),
     }
     finished, outcome = ctx.run_client(asked)
@@ -80,7 +80,7 @@ def _gpusize(ctx: Context, port: int, _peer: str) -> tuple[float, float]:
 
 
 def _aiohttp(ctx: Context, port: int, peer: str) -> tuple[float, float]:
-    command = [peer, "-m", "benches.programs.aiohttp_sse", str(port), str(CONNECTIONS), str(ctx.size(5, 1))]
+    command = [peer, "-m", "benches.programs.aiohttp_sse", str(port), str(CONNECTIONS), str(ctx.size(3, 1))]
     finished = run_measured(pinned(command, ctx.client_core))
     counted = json.loads(finished.stdout)
     if counted["events"] != counted["answers"] * EVENTS:
