@@ -19,7 +19,7 @@ from gpusize.config import (
 )
 from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
-from gpusize.kserve.prepare import is_kserve, prepare_kserve
+from gpusize.kserve_run import is_kserve, prepare_kserve
 from gpusize.request import RunRequest
 from gpusize.result import as_slos
 from gpusize.simulate import SimulatedCluster
@@ -29,7 +29,7 @@ from gpusize.workflow.target import WorkflowTarget, workflow_from_options
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpusize.kserve.prepare import KserveRun
+    from gpusize.kserve_run import KserveRun
     from gpusize.observe import Observer
     from gpusize.samples import KubeForward
     from gpusize.target import Target

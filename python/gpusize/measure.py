@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.dataset import Dataset
 from gpusize.interrupt import StopSwitch
-from gpusize.kserve.prepare import is_kserve, prepare_kserve
+from gpusize.kserve_run import is_kserve, prepare_kserve
 from gpusize.load import Load
 from gpusize.request import RunRequest
 from gpusize.result import Result, as_slos

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from gpusize.durable import storing
 from gpusize.errors import UsageError
 from gpusize.frames import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, record_dtypes
-from gpusize.workflow.hook import Call, RequestCalls, outcome_of, serving
+from gpusize.hook import Call, RequestCalls, outcome_of, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
-from gpusize.kserve.prepare import is_kserve
+from gpusize.kserve_run import is_kserve
 from gpusize.load import Load
 from gpusize.mixing import dealt
 from gpusize.prepare import model_names

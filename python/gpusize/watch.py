@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Mapping, Sequence
 
-    from gpusize.kserve.prepare import KserveRun
+    from gpusize.kserve_run import KserveRun
     from gpusize.observe import Observer
     from gpusize.samples import KubeForward
     from gpusize.simulate import SimulatedCluster

@@ -10,7 +10,7 @@ from gpusize.apis import encode_rows
 from gpusize.errors import TargetError, UsageError
 from gpusize.kserve.answers import StatsUnavailable
 from gpusize.kserve.metadata import TensorSpec
-from gpusize.kserve.prepare import is_kserve, prepare_kserve, split_path
+from gpusize.kserve_run import is_kserve, prepare_kserve, split_path
 from gpusize.target import Target
 from tests.kserve.models import model
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gpusize.workflow.hook import Call, call, llm_base_url
+from gpusize.hook import Call, call, llm_base_url
 
 __all__ = ["Call", "call", "llm_base_url"]

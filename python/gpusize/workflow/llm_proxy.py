@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.calls import write_spans
 from gpusize.errors import EnvironmentLacks
+from gpusize.hook import set_default_base_url
 from gpusize.textio import shown
 from gpusize.urls import parse_url
-from gpusize.workflow.hook import set_default_base_url
 from gpusize.workflow.tie import existing_calls, tie, visit_of
 from gpusize.workflow.trace import NO_VISIT
 

@@ -9,10 +9,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from gpusize.engine import monotonic_ns
+from gpusize.hook import outcome_of, serving
 from gpusize.recorded import RecordedRequest
 from gpusize.workflow.command import CommandTemplate, run_command
 from gpusize.workflow.function import consume, consume_async, is_asynchronous
-from gpusize.workflow.hook import outcome_of, serving
 from gpusize.workflow.threads import Threads
 from gpusize.workflow.trace import trace_id, traceparent
 
