@@ -1,7 +1,7 @@
 //! When each request of an open loop is due, and which row it sends: pure functions of seed and sequence number.
 
 use crate::draw::Draw;
-use crate::spec::{Order, Process};
+use crate::spec::{self, Open, Order, Process};
 
 /// Purposes keep independent draws apart; bodies use their own numbers above these.
 const PURPOSE_GAP: u64 = 1 << 32;
@@ -36,9 +36,74 @@ impl Iterator for Arrivals {
             // From the number itself, so that no rounding adds up.
             Process::Constant => (seq as f64 * 1e9 / self.rate).round() as i64,
             // The first arrival comes one gap after the start; each gap is rounded before it is summed.
-            Process::Poisson => self.offset_ns + (self.draw.exp(seq) * 1e9 / self.rate).round() as i64,
+            Process::Poisson | Process::Gamma => self.offset_ns + (self.draw.exp(seq) * 1e9 / self.rate).round() as i64,
         };
         Some((seq, self.offset_ns))
+    }
+}
+
+/// An arrival of the level's schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Position in the schedule of all streams; worker `index` modulo their number serves it.
+    pub index: u64,
+    /// The stream that it belongs to.
+    pub stream: u16,
+    /// Position within the stream.
+    pub seq: u64,
+    /// Due time after the level's start.
+    pub offset_ns: i64,
+    /// Dataset row (with conversations: the first one's).
+    pub row: u32,
+    /// Address, where the plan says so.
+    pub target: Option<u16>,
+    /// The higher goes first among those that wait for a connection.
+    pub priority: i32,
+}
+
+/// Due times that were handed over beside the plan, in ascending order.
+#[derive(Clone, Debug, Default)]
+pub struct Planned {
+    /// After the level's start.
+    pub due_ns: Vec<i64>,
+    /// Dataset rows, or none to follow the level's order.
+    pub rows: Option<Vec<u32>>,
+    /// Addresses, or none to follow the balance rule.
+    pub targets: Option<Vec<u16>>,
+    /// Streams, or none when all belong to the first.
+    pub streams: Option<Vec<u16>>,
+}
+
+/// All streams of a level, merged by due time.
+#[derive(Debug)]
+pub struct Schedule {
+    arrivals: Arrivals,
+    rows: Rows,
+    stream: u16,
+    priority: i32,
+}
+
+impl Schedule {
+    /// The schedule of a load over a dataset of so many rows.
+    pub fn new(open: &Open, seed: u64, order: Order, dataset_rows: usize, _planned: Option<&Planned>) -> Option<Self> {
+        let stream = open.streams.first()?;
+        let spec::Arrivals::Rate(rate) = &stream.arrivals else { return None };
+        Some(Self {
+            arrivals: Arrivals::new(rate.phases.first()?.from, rate.process, seed, u64::from(stream.id)),
+            rows: Rows::new(dataset_rows, order, seed, u64::from(stream.id)),
+            stream: stream.id,
+            priority: stream.priority,
+        })
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        let (seq, offset_ns) = self.arrivals.next()?;
+        let row = self.rows.at(seq);
+        Some(Item { index: seq, stream: self.stream, seq, offset_ns, row, target: None, priority: self.priority })
     }
 }
 

@@ -92,7 +92,7 @@ impl Coordinator {
             return;
         }
         let Some(level) = self.waiting.front() else { return };
-        let burst = matches!(level.plan.load, LoadSpec::Closed { start: Start::Burst, .. });
+        let burst = matches!(&level.plan.load, LoadSpec::Closed(closed) if closed.start == Start::Burst);
         if burst && !self.active.is_empty() {
             return;
         }
@@ -122,8 +122,10 @@ impl Coordinator {
     }
 
     fn start(&mut self, level: &Arc<LevelShared>, start_ns: i64) {
-        let stagger_ns = match level.plan.load {
-            LoadSpec::Closed { start: Start::Staggered, stagger_ns, .. } => stagger_ns.unwrap_or(self.residence_ns),
+        let stagger_ns = match &level.plan.load {
+            LoadSpec::Closed(closed) if closed.start == Start::Staggered => {
+                closed.stagger_ns.unwrap_or(self.residence_ns)
+            }
             _ => 0,
         };
         let running = self.running;

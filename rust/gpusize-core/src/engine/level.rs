@@ -77,6 +77,8 @@ pub struct LevelShared {
     pub plan: LevelPlan,
     pub rules: Rules,
     pub rows: Rows,
+    /// Rows of the dataset.
+    pub dataset_rows: usize,
     pub shares: Vec<Share>,
     /// How many workers take part, the first ones: each needs a slot.
     pub members: usize,
@@ -106,10 +108,11 @@ impl LevelShared {
         Ok(Self {
             rules: Rules::new(&plan.stop),
             rows: Rows::new(dataset_rows, plan.order, plan.seed, 0),
+            dataset_rows,
             shares: (0..workers).map(|_| Share::default()).collect(),
-            members: match plan.load {
-                LoadSpec::Closed { concurrency, .. } => workers.min(concurrency as usize),
-                LoadSpec::Open { .. } => workers,
+            members: match &plan.load {
+                LoadSpec::Closed(closed) => workers.min(closed.most() as usize),
+                LoadSpec::Open(_) => workers,
             },
             plan,
             errors: Mutex::default(),
@@ -136,17 +139,17 @@ impl LevelShared {
 
     /// Slots in all, for a closed loop.
     pub fn concurrency(&self) -> Option<u32> {
-        match self.plan.load {
-            LoadSpec::Closed { concurrency, .. } => Some(concurrency),
-            LoadSpec::Open { .. } => None,
+        match &self.plan.load {
+            LoadSpec::Closed(closed) => Some(closed.most()),
+            LoadSpec::Open(_) => None,
         }
     }
 
     /// Connections that worker `index` may have.
     pub fn slots_of(&self, index: usize) -> usize {
-        let total = match self.plan.load {
-            LoadSpec::Closed { concurrency, .. } => concurrency,
-            LoadSpec::Open { connections, .. } => connections,
+        let total = match &self.plan.load {
+            LoadSpec::Closed(closed) => closed.most(),
+            LoadSpec::Open(open) => open.most_connections(),
         } as usize;
         let workers = self.shares.len();
         // An open loop gives each worker its stride of the schedule, so each needs a connection.

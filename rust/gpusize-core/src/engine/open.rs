@@ -7,7 +7,7 @@ use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::pace::timer::Timer;
 use crate::record::Due;
-use crate::schedule::Arrivals;
+use crate::schedule::Schedule;
 use crate::spec::LoadSpec;
 use crate::stop::Reason;
 
@@ -16,17 +16,20 @@ const TURN: u32 = 32;
 
 /// Run this worker's stride of the level's schedule to its end.
 pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
-    let LoadSpec::Open { rate, process, queue, .. } = level.shared.plan.load else { return };
+    let LoadSpec::Open(open) = &level.shared.plan.load else { return };
     let Ok(timer) = Timer::new() else {
         level.close(Reason::Failed, now_ns());
         return;
     };
     let start_ns = level.shared.start_ns();
     let stride = level.shared.members as u64;
-    let queue = queue.div_ceil(stride as usize);
+    let queue = open.most_waiting().div_ceil(stride as usize);
     let mut without_wait = 0;
     let mut now = now_ns();
-    for (seq, offset_ns) in Arrivals::new(rate, process, level.shared.plan.seed, 0) {
+    let plan = &level.shared.plan;
+    let Some(schedule) = Schedule::new(open, plan.seed, plan.order, level.shared.dataset_rows, None) else { return };
+    for item in schedule {
+        let (seq, offset_ns) = (item.index, item.offset_ns);
         let due_ns = start_ns.saturating_add(offset_ns);
         if let Err(reason) = level.shared.rules.allows(seq, offset_ns) {
             let end_ns = match (reason, level.shared.rules.end_after_ns()) {
@@ -56,8 +59,9 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
                 now = now_ns();
             }
         }
-        let (seq, row) = level.admit(seq);
-        worker.dispatch(&level, Due { seq, row, due_ns, fired_ns: now }, slots, queue);
+        level.admit_item();
+        let due = Due { seq: item.seq, row: item.row, stream: item.stream, due_ns, fired_ns: now };
+        worker.dispatch(&level, due, slots, queue);
         without_wait += 1;
         if without_wait >= TURN {
             without_wait = 0;

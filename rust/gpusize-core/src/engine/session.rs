@@ -16,7 +16,7 @@ use super::messages::Event;
 use super::progress::LevelOutcome;
 use super::worker;
 use crate::error::{Error, Result};
-use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, Start, StopSpec, TargetSpec};
+use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, StopSpec, TargetSpec};
 
 /// Workers and connections to one target.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Session {
         let plan = LevelPlan {
             visit: u32::MAX,
             seed: 0,
-            load: LoadSpec::Closed { concurrency: 1, think_ns: 0, start: Start::Burst, stagger_ns: None },
+            load: LoadSpec::closed(1),
             stop: StopSpec { count: Some(1), ..StopSpec::default() },
             order: Order::File,
             dir: None,

@@ -20,7 +20,7 @@ use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::pace::alarms::Alarms;
 use crate::record::{Due, Row};
-use crate::spec::LoadSpec;
+use crate::spec::{LoadSpec, Think};
 use crate::stop::Reason;
 
 /// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request.
@@ -161,10 +161,10 @@ impl Worker {
         self.levels.borrow_mut().push(mine.clone());
         *self.current.borrow_mut() = Some(mine.clone());
         let count = level.slots_of(self.index);
-        match level.plan.load {
-            LoadSpec::Closed { concurrency, think_ns, .. } => {
-                self.think_ns.set(think_ns);
-                let fresh = i64::from(concurrency.saturating_sub(running)).max(1);
+        match &level.plan.load {
+            LoadSpec::Closed(closed) => {
+                self.think_ns.set(if let Think::Fixed(ns) = closed.think { ns } else { 0 });
+                let fresh = i64::from(closed.most().saturating_sub(running)).max(1);
                 for index in 0..count {
                     let slot = self.slot(index);
                     let place = (index * level.shares.len() + self.index) as i64 - i64::from(running);
@@ -180,7 +180,7 @@ impl Worker {
                 self.wake_all();
                 self.end_at_time(mine);
             }
-            LoadSpec::Open { .. } => {
+            LoadSpec::Open(_) => {
                 self.closed_slots.set(0);
                 self.think_ns.set(0);
                 // Slots of a closed loop may lie in a think time.

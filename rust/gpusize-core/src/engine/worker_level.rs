@@ -93,11 +93,16 @@ impl WorkerLevel {
         }
     }
 
-    /// Request `seq` is due.
-    pub fn admit(&self, seq: u64) -> (u64, u32) {
+    /// Request `seq` of a closed loop is due.
+    fn admit(&self, seq: u64) -> (u64, u32) {
+        self.admit_item();
+        (seq, self.shared.rows.at(seq))
+    }
+
+    /// A request is due.
+    pub fn admit_item(&self) {
         self.in_flight.set(self.in_flight.get() + 1);
         bump(&self.share().due, 1);
-        (seq, self.shared.rows.at(seq))
     }
 
     /// No new request on this worker.

@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn a_batch_holds_what_was_pushed() {
         let mut chunk = Chunk::new(Common { visit: 7, stream: 0, worker: 3 }, 4);
-        let mut row = Row::due(Due { seq: 5, row: 2, due_ns: 100, fired_ns: 101 });
+        let mut row = Row::due(Due { seq: 5, row: 2, stream: 0, due_ns: 100, fired_ns: 101 });
         chunk.push(&row);
         row.seq = 6;
         row.sent_ns = 110;
@@ -338,7 +338,7 @@ mod tests {
         row.outcome = Outcome::Ok;
         row.tokens_out = Some(0);
         chunk.push(&row);
-        chunk.push(&Row::due(Due { seq: 7, row: 2, due_ns: 100, fired_ns: 101 }));
+        chunk.push(&Row::due(Due { seq: 7, row: 2, stream: 0, due_ns: 100, fired_ns: 101 }));
         let batch = chunk.into_batch();
         assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();

@@ -19,8 +19,10 @@ pub const NO_TURN: u16 = u16::MAX;
 /// A request's place in the schedule.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Due {
-    /// Position in the schedule.
+    /// Position in its stream of the schedule.
     pub seq: u64,
+    /// Stream of the load.
+    pub stream: u16,
     /// Dataset row.
     pub row: u32,
     /// When the schedule wanted it sent.

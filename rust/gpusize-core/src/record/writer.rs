@@ -191,7 +191,7 @@ mod tests {
     fn chunk(from: u64, n: u64) -> Chunk {
         let mut chunk = Chunk::new(Common { visit: 1, stream: 0, worker: 0 }, n as usize);
         for seq in from..from + n {
-            chunk.push(&Row::due(Due { seq, row: 0, due_ns: seq as i64, fired_ns: seq as i64 }));
+            chunk.push(&Row::due(Due { seq, due_ns: seq as i64, fired_ns: seq as i64, ..Due::default() }));
         }
         chunk
     }
