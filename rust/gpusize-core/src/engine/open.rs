@@ -27,7 +27,11 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
     let mut without_wait = 0;
     let mut now = now_ns();
     let plan = &level.shared.plan;
-    let Some(schedule) = Schedule::new(open, plan.seed, plan.order, level.shared.dataset_rows, None) else { return };
+    let planned = level.shared.planned.clone();
+    let Ok(schedule) = Schedule::new(open, plan.seed, plan.order, level.shared.dataset_rows, planned) else {
+        level.close(Reason::Failed, now_ns());
+        return;
+    };
     for item in schedule {
         let (seq, offset_ns) = (item.index, item.offset_ns);
         let due_ns = start_ns.saturating_add(offset_ns);

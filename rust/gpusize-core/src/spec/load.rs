@@ -277,7 +277,14 @@ impl Open {
         if self.by_plan() && !self.streams.iter().all(|s| matches!(s.arrivals, Arrivals::Plan)) {
             return bad("some streams have a plan and others a rate", "load.open.streams", "give all or none a plan");
         }
-        for stream in &self.streams {
+        for (place, stream) in self.streams.iter().enumerate() {
+            if self.streams[..place].iter().any(|other| other.id == stream.id) {
+                return bad("two streams have the same id", "load.open.streams.id", "number them");
+            }
+            if matches!(stream.arrivals, Arrivals::Plan) && (stream.start_ns != 0 || stream.count.is_some()) {
+                let todo = "leave start_ns and count out, and hand over what is due";
+                return bad("a stream by plan is shifted or cut", "load.open.streams", todo);
+            }
             if stream.start_ns < 0 {
                 return bad("a stream starts before its level", "load.open.streams.start_ns", "give 0 or more");
             }
@@ -293,6 +300,12 @@ impl Open {
 }
 
 impl Rate {
+    /// The same rate for ever.
+    pub fn steady(per_s: f64, process: Process) -> Self {
+        let phases = vec![Phase { duration_ns: None, from: per_s, to: per_s }];
+        Self { phases, repeat: false, process, shape: unit_shape(), lead: 0.0 }
+    }
+
     fn check(&self) -> Result<()> {
         let place = "load.open.streams.arrivals.rate";
         let Some((last, before)) = self.phases.split_last() else {
