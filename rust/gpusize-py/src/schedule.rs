@@ -1,23 +1,24 @@
 //! The schedule of an open loop, to be looked at, counted and exported without sending anything.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::builder::{
-    Int32Builder, Int64Builder, UInt16Builder, UInt32Builder, UInt64Builder,
-};
+use arrow_array::builder::{Int32Builder, Int64Builder, UInt16Builder, UInt32Builder, UInt64Builder};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use gpusize_core::error::{Error, Result};
 use gpusize_core::schedule::{Planned, Schedule, Sessions, Thinks};
-use gpusize_core::spec::{LevelPlan, LoadSpec, Open, StopSpec, Unit};
+use gpusize_core::spec::{LevelPlan, LoadSpec, Open};
 use gpusize_core::stop::Rules;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::errors::{UsageError, bad_json, raise};
+use crate::errors::{bad_json, raise};
 
 const BATCH_ROWS: usize = 1 << 16;
+
+/// One arrival: index, stream, sequence number, due time, row, address, priority.
+type Row = (u64, u16, u64, i64, u32, Option<u16>, i32);
 
 /// The arrivals of a schedule as Arrow batches, made as they are read; each reading begins anew.
 #[pyclass(frozen, module = "gpusize._core")]
@@ -28,6 +29,11 @@ pub struct ScheduleBatches {
 
 #[pymethods]
 impl ScheduleBatches {
+    /// The arrivals one after another, for whoever sends them from Python.
+    fn __iter__(&self) -> ScheduleItems {
+        ScheduleItems { schedule: Mutex::new(self.schedule.clone()), rules: self.rules.clone() }
+    }
+
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -36,8 +42,29 @@ impl ScheduleBatches {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The protocol lets a producer ignore the schema that a consumer would like.
         drop(requested_schema);
-        let reader = Reader { schema: schema(), schedule: self.schedule.clone(), rules: self.rules.clone(), over: false };
+        let reader =
+            Reader { schema: schema(), schedule: self.schedule.clone(), rules: self.rules.clone(), over: false };
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
+    }
+}
+
+/// A walk over the arrivals of a schedule.
+#[pyclass(frozen, module = "gpusize._core")]
+pub struct ScheduleItems {
+    schedule: Mutex<Schedule>,
+    rules: Rules,
+}
+
+#[pymethods]
+impl ScheduleItems {
+    fn __iter__(own: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        own
+    }
+
+    fn __next__(&self) -> Option<Row> {
+        let item = self.schedule.lock().unwrap_or_else(PoisonError::into_inner).next()?;
+        let due = self.rules.allows(item.index, item.offset_ns).is_ok();
+        due.then_some((item.index, item.stream, item.seq, item.offset_ns, item.row, item.target, item.priority))
     }
 }
 

@@ -73,4 +73,18 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
             now = now_ns();
         }
     }
+    end(&level, &timer, start_ns).await;
+}
+
+/// All streams have ended: nothing more is due, however long the level has yet to go.
+async fn end(level: &WorkerLevel, timer: &Timer, start_ns: i64) {
+    let Some(after) = level.shared.rules.end_after_ns() else {
+        level.close(Reason::Count, now_ns());
+        return;
+    };
+    let end_ns = start_ns.saturating_add(after);
+    match timer.wait_until(end_ns).await {
+        Ok(()) => level.close(Reason::Duration, end_ns),
+        Err(_) => level.close(Reason::Failed, now_ns()),
+    }
 }

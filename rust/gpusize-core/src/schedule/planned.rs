@@ -75,6 +75,16 @@ impl Planned {
         if let Some(id) = self.streams.iter().flatten().find(|id| !known(**id)) {
             return bad(format!("there is no stream {id}"), "streams", "give ids of load.open.streams");
         }
+        for stream in open.streams.iter().filter(|s| s.count.is_some_and(|most| most < due as u64)) {
+            let mine = match &self.streams {
+                Some(ids) => ids.iter().filter(|id| **id == stream.id).count(),
+                None if stream.id == open.streams[0].id => due,
+                None => 0,
+            };
+            if stream.count.is_some_and(|most| most < mine as u64) {
+                return bad(format!("stream {} has more due times than its count", stream.id), "due", "leave them out");
+            }
+        }
         Ok(())
     }
 }

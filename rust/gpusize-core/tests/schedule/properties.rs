@@ -7,7 +7,7 @@ use gpusize_core::schedule::{Curve, Item, Planned, Schedule, Sessions};
 use gpusize_core::spec::{Arrivals, LoadSpec, Open, Order, Process, Rate, StopSpec, Stream, Unit};
 use gpusize_core::stop::Rules;
 
-use crate::common::{made_up, of_workers, open, schedule, stream};
+use crate::common::{made_up, of_workers, open, pieces, schedule, stream};
 
 const LOADS: u64 = 150;
 const DURATION_NS: i64 = 40_000_000_000;
@@ -158,6 +158,11 @@ fn a_plan_that_does_not_fit_is_refused() {
     for planned in bad {
         assert!(planned.check(&load, 2, Some(2)).is_err(), "{planned:?}");
     }
+    let mut short = load.clone();
+    short.streams[1].count = Some(1);
+    good.check(&short, 2, None).unwrap();
+    short.streams[1].count = Some(0);
+    assert!(good.check(&short, 2, None).is_err());
     let good = Arc::new(good);
     assert!(Schedule::new(&load, 1, Order::File, 2, None).is_err(), "no due times");
     let rates = open(vec![stream(0, Rate::steady(1.0, Process::Constant))]);
@@ -172,6 +177,10 @@ fn a_plan_that_does_not_fit_is_refused() {
 #[test]
 fn loads_that_cannot_be_meant_are_refused() {
     let steady = || stream(0, Rate::steady(1.0, Process::Constant));
+    let silent = || stream(2, pieces(Process::Poisson, &[(5.0, 0.0, 0.0)]));
+    LoadSpec::Open(open(vec![silent()])).check().unwrap();
+    assert_eq!(schedule(&open(vec![silent()]), 1).next(), None, "a level may be a pause");
+    assert_eq!(schedule(&open(vec![silent(), steady()]), 1).take(3).count(), 3);
     for load in [open(vec![]), open(vec![steady(), steady()]), by_plan(&[1, 1])] {
         assert!(LoadSpec::Open(load).check().is_err());
     }
