@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 use crate::record::Chunk;
 use crate::record::histogram::Times;
 use crate::record::writer::{Writer, Written};
-use crate::schedule::Rows;
+use crate::schedule::{Planned, Rows};
 use crate::spec::{LevelPlan, LoadSpec};
 use crate::stop::{Reason, Rules};
 
@@ -79,6 +79,8 @@ pub struct LevelShared {
     pub rows: Rows,
     /// Rows of the dataset.
     pub dataset_rows: usize,
+    /// Due times that were handed over beside the plan.
+    pub planned: Option<Arc<Planned>>,
     pub shares: Vec<Share>,
     /// How many workers take part, the first ones: each needs a slot.
     pub members: usize,
@@ -109,6 +111,7 @@ impl LevelShared {
             rules: Rules::new(&plan.stop),
             rows: Rows::new(dataset_rows, plan.order, plan.seed, 0),
             dataset_rows,
+            planned: None,
             shares: (0..workers).map(|_| Share::default()).collect(),
             members: match &plan.load {
                 LoadSpec::Closed(closed) => workers.min(closed.most() as usize),
@@ -128,6 +131,12 @@ impl LevelShared {
             finished: Condvar::new(),
             recent: Mutex::default(),
         })
+    }
+
+    /// Due times handed over beside the plan; checked.
+    pub fn with_planned(mut self, planned: Option<Arc<Planned>>) -> Self {
+        self.planned = planned;
+        self
     }
 
     /// What the session says about its records.

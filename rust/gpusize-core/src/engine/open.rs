@@ -27,7 +27,11 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
     let mut without_wait = 0;
     let mut now = now_ns();
     let plan = &level.shared.plan;
-    let Some(schedule) = Schedule::new(open, plan.seed, plan.order, level.shared.dataset_rows, None) else { return };
+    let planned = level.shared.planned.clone();
+    let Ok(schedule) = Schedule::new(open, plan.seed, plan.order, level.shared.dataset_rows, planned) else {
+        level.close(Reason::Failed, now_ns());
+        return;
+    };
     for item in schedule {
         let (seq, offset_ns) = (item.index, item.offset_ns);
         let due_ns = start_ns.saturating_add(offset_ns);
@@ -68,5 +72,19 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
             tokio::task::yield_now().await;
             now = now_ns();
         }
+    }
+    end(&level, &timer, start_ns).await;
+}
+
+/// All streams have ended: nothing more is due, however long the level has yet to go.
+async fn end(level: &WorkerLevel, timer: &Timer, start_ns: i64) {
+    let Some(after) = level.shared.rules.end_after_ns() else {
+        level.close(Reason::Count, now_ns());
+        return;
+    };
+    let end_ns = start_ns.saturating_add(after);
+    match timer.wait_until(end_ns).await {
+        Ok(()) => level.close(Reason::Duration, end_ns),
+        Err(_) => level.close(Reason::Failed, now_ns()),
     }
 }

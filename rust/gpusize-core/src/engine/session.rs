@@ -16,6 +16,7 @@ use super::messages::Event;
 use super::progress::LevelOutcome;
 use super::worker;
 use crate::error::{Error, Result};
+use crate::schedule::{Planned, Schedule};
 use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, StopSpec, TargetSpec};
 
 /// Workers and connections to one target.
@@ -83,9 +84,37 @@ impl Session {
 
     /// Queue a level; it starts when the one before has closed.
     pub fn level(&self, plan: LevelPlan) -> Result<Level> {
-        let shared = Arc::new(LevelShared::new(plan, self.context.requests.rows(), self.workers)?.with(&self.context));
+        self.level_by(plan, None)
+    }
+
+    /// Likewise; the due times of streams by plan are handed over beside it.
+    pub fn level_by(&self, plan: LevelPlan, planned: Option<Planned>) -> Result<Level> {
+        plan.check()?;
+        let (rows, planned) = (self.context.requests.rows(), planned.map(Arc::new));
+        self.check_schedule(&plan, planned.as_ref())?;
+        let shared = LevelShared::new(plan, rows, self.workers)?.with_planned(planned).with(&self.context);
+        let shared = Arc::new(shared);
         self.events.send(Event::Queue(shared.clone())).map_err(|_| closed())?;
         Ok(Level { shared, events: self.events.clone() })
+    }
+
+    /// Refuse a load that has no schedule, before anything is sent.
+    fn check_schedule(&self, plan: &LevelPlan, planned: Option<&Arc<Planned>>) -> Result<()> {
+        let rows = self.context.requests.rows();
+        match (&plan.load, planned) {
+            (LoadSpec::Open(open), planned) => {
+                if let Some(planned) = planned {
+                    planned.check(open, rows, Some(self.context.endpoints.len()))?;
+                }
+                Schedule::new(open, plan.seed, plan.order, rows, planned.cloned()).map(drop)
+            }
+            (LoadSpec::Closed(_), None) => Ok(()),
+            (LoadSpec::Closed(_), Some(_)) => Err(Error::usage(
+                "due times were given for a closed loop",
+                "due",
+                "leave them out, or ask for an open loop",
+            )),
+        }
     }
 
     /// Send one request outside every level, so that a target that refuses is known before the sweep.

@@ -277,7 +277,14 @@ impl Open {
         if self.by_plan() && !self.streams.iter().all(|s| matches!(s.arrivals, Arrivals::Plan)) {
             return bad("some streams have a plan and others a rate", "load.open.streams", "give all or none a plan");
         }
-        for stream in &self.streams {
+        for (place, stream) in self.streams.iter().enumerate() {
+            if self.streams[..place].iter().any(|other| other.id == stream.id) {
+                return bad("two streams have the same id", "load.open.streams.id", "number them");
+            }
+            if matches!(stream.arrivals, Arrivals::Plan) && stream.start_ns != 0 {
+                let todo = "leave start_ns out: due times count from the level's start";
+                return bad("a stream by plan is shifted", "load.open.streams.start_ns", todo);
+            }
             if stream.start_ns < 0 {
                 return bad("a stream starts before its level", "load.open.streams.start_ns", "give 0 or more");
             }
@@ -293,6 +300,12 @@ impl Open {
 }
 
 impl Rate {
+    /// The same rate for ever.
+    pub fn steady(per_s: f64, process: Process) -> Self {
+        let phases = vec![Phase { duration_ns: None, from: per_s, to: per_s }];
+        Self { phases, repeat: false, process, shape: unit_shape(), lead: 0.0 }
+    }
+
     fn check(&self) -> Result<()> {
         let place = "load.open.streams.arrivals.rate";
         let Some((last, before)) = self.phases.split_last() else {
@@ -312,8 +325,9 @@ impl Rate {
         if last.duration_ns.is_none() && last.from.to_bits() != last.to.to_bits() {
             return bad("a ramp never ends", place, "give it a duration_ns, or the same rate at both ends");
         }
-        if !(self.phases.iter().any(|p| p.from > 0.0 || p.to > 0.0)) {
-            return bad("the rate is 0 throughout, so nothing would be sent", place, "give a positive rate");
+        let idle = !self.phases.iter().any(|p| p.from > 0.0 || p.to > 0.0);
+        if idle && (self.repeat || last.duration_ns.is_none()) {
+            return bad("the rate is 0 for ever, so nothing would be sent", place, "give a positive rate, or an end");
         }
         if !(self.shape.is_finite() && self.shape > 0.0) {
             return bad("the shape of a gamma process must be positive", place, "give a number such as 0.5");
