@@ -66,6 +66,12 @@ pub struct TargetSpec {
     /// Every request says which one it is, in a `traceparent` header.
     #[serde(default)]
     pub trace: bool,
+    /// Cores of the workers: worker k runs on the k-th, and again from the first. None: wherever the system puts them.
+    #[serde(default)]
+    pub pin: Vec<usize>,
+    /// Local addresses that connections come from, in turns. None: as the system chooses.
+    #[serde(default)]
+    pub source_addresses: Vec<String>,
 }
 
 /// One more address of the service.
@@ -140,6 +146,11 @@ pub enum Segment {
         low: u64,
         /// Largest value.
         high: u64,
+    },
+    /// What was answered before in the same conversation, as it stood in the answer's JSON.
+    Capture {
+        /// How many turns before.
+        turns_back: usize,
     },
 }
 

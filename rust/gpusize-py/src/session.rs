@@ -53,7 +53,8 @@ impl Session {
         Ok(Self { inner: Mutex::new(Some(session)), pid: std::process::id() })
     }
 
-    /// Queue one level (JSON of a `LevelPlan`, and the due times of streams by plan); the call returns at once.
+    /// Queue one level (JSON of a `LevelPlan`); the call returns at once. Streams by plan have their due times, and if they
+    /// like rows, addresses and streams, beside it: bytes of little-endian numbers.
     #[pyo3(signature = (plan, *, due=None, rows=None, targets=None, streams=None))]
     fn level(
         &self,

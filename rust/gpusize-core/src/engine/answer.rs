@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use super::level::Live;
 use crate::clock;
+use crate::error::Error;
 use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
@@ -36,6 +37,19 @@ impl Reading {
             calls: target.response.calls.as_ref().map(CallReader::new),
             keeps_times: target.record_events,
         }
+    }
+
+    /// Keep the text of contents, for requests that repeat it.
+    pub fn keep_text(&mut self) -> Result<(), Error> {
+        if self.interpreter.keep_text() {
+            return Ok(());
+        }
+        let todo = "say where an answer's content stands (response.content)";
+        Err(Error::usage(
+            "requests repeat contents of answers, and nobody said where those are",
+            "segments.capture",
+            todo,
+        ))
     }
 }
 
@@ -118,6 +132,11 @@ impl Reader {
     /// A gRPC reply with content, which a read at `now` completed.
     pub fn reply(&mut self, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
         self.content.take(Found::Content, now, reading, live, row);
+    }
+
+    /// The content of the answer as it stood there, without the quotes around it.
+    pub fn take_text(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.content.answer.text)
     }
 
     fn is_stream(&self) -> bool {

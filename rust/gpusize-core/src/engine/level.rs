@@ -15,8 +15,8 @@ use crate::outcome::Outcome;
 use crate::record::Chunk;
 use crate::record::histogram::Times;
 use crate::record::writer::{Writer, Written};
-use crate::schedule::{Planned, Rows};
-use crate::spec::{LevelPlan, LoadSpec};
+use crate::schedule::{Planned, Rows, Schedule, Sessions, Thinks};
+use crate::spec::{LevelPlan, LoadSpec, Open, Think, Unit};
 use crate::stop::{Reason, Rules};
 
 /// Lock without caring whether another thread panicked: all guarded data are plain counts and lists.
@@ -58,6 +58,10 @@ pub struct Share {
     pub served: AtomicU64,
     pub cpu_ns: AtomicI64,
     pub last_end_ns: AtomicI64,
+    /// Due requests that wait for a connection.
+    pub waiting: AtomicU64,
+    /// Connections that are open now.
+    pub connections: AtomicU64,
     /// Set by who looks at the level while it runs, cleared by the worker that shows its counts.
     pub looked_at: AtomicBool,
     /// Runtime and lateness when they were last looked at.
@@ -77,8 +81,12 @@ pub struct LevelShared {
     pub plan: LevelPlan,
     pub rules: Rules,
     pub rows: Rows,
-    /// Rows of the dataset.
-    pub dataset_rows: usize,
+    /// The dataset's conversations.
+    pub sessions: Arc<Sessions>,
+    /// What is sent are conversations, turn after turn.
+    pub by_session: bool,
+    /// What the dataset says of the pauses before its rows.
+    pub recorded_ns: Option<Arc<Vec<i64>>>,
     /// Due times that were handed over beside the plan.
     pub planned: Option<Arc<Planned>>,
     pub shares: Vec<Share>,
@@ -110,7 +118,9 @@ impl LevelShared {
         Ok(Self {
             rules: Rules::new(&plan.stop),
             rows: Rows::new(dataset_rows, plan.order, plan.seed, 0),
-            dataset_rows,
+            sessions: Arc::default(),
+            by_session: unit(&plan.load) == Unit::Session,
+            recorded_ns: None,
             planned: None,
             shares: (0..workers).map(|_| Share::default()).collect(),
             members: match &plan.load {
@@ -139,10 +149,15 @@ impl LevelShared {
         self
     }
 
-    /// What the session says about its records.
+    /// What the session says about its requests and records.
     pub fn with(mut self, context: &Context) -> Self {
         self.tags.clone_from(&context.tags);
         self.keeps_times = context.target.record_events;
+        self.recorded_ns.clone_from(&context.recorded_ns);
+        self.sessions.clone_from(&context.sessions);
+        if self.by_session {
+            self.rows = Rows::new(self.sessions.len(), self.plan.order, self.plan.seed, 0);
+        }
         self
     }
 
@@ -156,14 +171,58 @@ impl LevelShared {
 
     /// Connections that worker `index` may have.
     pub fn slots_of(&self, index: usize) -> usize {
+        self.share_of(index, |open| open.most_connections())
+    }
+
+    /// Connections that worker `index` opens before the start.
+    pub fn opened_of(&self, index: usize) -> usize {
+        self.share_of(index, |open| open.connections)
+    }
+
+    fn share_of(&self, index: usize, of_open: impl Fn(&Open) -> u32) -> usize {
         let total = match &self.plan.load {
             LoadSpec::Closed(closed) => closed.most(),
-            LoadSpec::Open(open) => open.most_connections(),
+            LoadSpec::Open(open) => of_open(open),
         } as usize;
         let workers = self.shares.len();
         // An open loop gives each worker its stride of the schedule, so each needs a connection.
         let share = total / workers + usize::from(index < total % workers);
         if self.concurrency().is_none() { share.max(1) } else { share }
+    }
+
+    /// Due requests that may wait on worker `index`: shares add up to the level's bound.
+    pub fn room_of(&self, index: usize) -> u64 {
+        let LoadSpec::Open(open) = &self.plan.load else { return 0 };
+        let (total, workers) = (open.most_waiting(), self.shares.len());
+        (total / workers + usize::from(index < total % workers)) as u64
+    }
+
+    /// The arrivals of an open loop.
+    pub fn schedule(&self) -> Result<Schedule> {
+        let LoadSpec::Open(open) = &self.plan.load else {
+            return Err(Error::usage("a closed loop has no schedule", "load", "ask for an open loop"));
+        };
+        Schedule::by_unit(open, self.plan.seed, self.plan.order, &self.sessions, self.planned.clone())
+    }
+
+    /// The pause before request `seq` of `stream`, which sends `row`.
+    pub fn pause_ns(&self, stream: u16, seq: u64, row: u32) -> i64 {
+        let think = match &self.plan.load {
+            LoadSpec::Closed(closed) => closed.think,
+            LoadSpec::Open(open) => open.think,
+        };
+        if let Think::Fixed(ns) = think {
+            return ns;
+        }
+        let recorded = self.recorded_ns.as_ref().and_then(|times| times.get(row as usize)).copied();
+        Thinks::new(think, self.plan.seed, u64::from(stream)).before_ns(seq, recorded)
+    }
+
+    /// The pause of a user between two conversations, the first of which ended with request `seq`.
+    pub fn pause_between_ns(&self, seq: u64) -> i64 {
+        let turns = self.sessions.most_turns().max(1) as u64;
+        // The number of a first turn, before which there is no other pause.
+        self.pause_ns(0, (seq / turns + 1) * turns, u32::MAX)
     }
 
     pub fn start_ns(&self) -> i64 {
@@ -266,6 +325,14 @@ impl LevelShared {
         }
         let (then, before) = recent[0];
         if now > then { done.saturating_sub(before) as f64 * 1e9 / (now - then) as f64 } else { 0.0 }
+    }
+}
+
+/// What an arrival or the turn of a slot is.
+pub fn unit(load: &LoadSpec) -> Unit {
+    match load {
+        LoadSpec::Closed(closed) => closed.unit,
+        LoadSpec::Open(open) => open.unit,
     }
 }
 

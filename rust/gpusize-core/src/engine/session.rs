@@ -10,14 +10,15 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::context::Context;
 use super::coordinator::Coordinator;
+use super::cores;
 use super::handle::Level;
-use super::level::LevelShared;
+use super::level::{self, LevelShared};
 use super::messages::Event;
 use super::progress::LevelOutcome;
 use super::worker;
 use crate::error::{Error, Result};
 use crate::schedule::{Planned, Schedule};
-use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, StopSpec, TargetSpec};
+use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, StopSpec, TargetSpec, Think, Unit};
 
 /// Workers and connections to one target.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ impl Session {
         if workers == 0 || workers > 1024 {
             return Err(Error::usage(format!("{workers} workers"), "workers", "give 1 to 1024"));
         }
+        cores::check(&target.pin)?;
         let context = Arc::new(Context::new(target, segments, rows, mix)?);
         let (events, inbox) = channel();
         let mut commands = Vec::new();
@@ -90,23 +92,40 @@ impl Session {
     /// Likewise; the due times of streams by plan are handed over beside it.
     pub fn level_by(&self, plan: LevelPlan, planned: Option<Planned>) -> Result<Level> {
         plan.check()?;
-        let (rows, planned) = (self.context.requests.rows(), planned.map(Arc::new));
+        let planned = planned.map(Arc::new);
+        self.check(&plan)?;
         self.check_schedule(&plan, planned.as_ref())?;
-        let shared = LevelShared::new(plan, rows, self.workers)?.with_planned(planned).with(&self.context);
-        let shared = Arc::new(shared);
-        self.events.send(Event::Queue(shared.clone())).map_err(|_| closed())?;
-        Ok(Level { shared, events: self.events.clone() })
+        self.queue(plan, planned)
+    }
+
+    /// Refuse what does not fit the target or the dataset.
+    fn check(&self, plan: &LevelPlan) -> Result<()> {
+        let context = &self.context;
+        let think = match &plan.load {
+            LoadSpec::Closed(closed) => closed.think,
+            LoadSpec::Open(open) => open.think,
+        };
+        let by_request = level::unit(&plan.load) == Unit::Request;
+        if context.requests.captures() && by_request {
+            let todo = "make the load's unit sessions, or leave the captures out";
+            return Err(Error::usage("requests repeat earlier answers, and nothing comes before them", "load", todo));
+        }
+        if think == Think::Recorded && (by_request || context.recorded_ns.is_none()) {
+            let todo = "give mix.think_ns and make the load's unit sessions, or another think time";
+            return Err(Error::usage("there are no recorded pauses between requests", "load.think", todo));
+        }
+        Ok(())
     }
 
     /// Refuse a load that has no schedule, before anything is sent.
     fn check_schedule(&self, plan: &LevelPlan, planned: Option<&Arc<Planned>>) -> Result<()> {
-        let rows = self.context.requests.rows();
+        let context = &self.context;
         match (&plan.load, planned) {
             (LoadSpec::Open(open), planned) => {
                 if let Some(planned) = planned {
-                    planned.check(open, rows, Some(self.context.endpoints.len()))?;
+                    planned.check(open, context.requests.rows(), Some(context.endpoints.len()))?;
                 }
-                Schedule::new(open, plan.seed, plan.order, rows, planned.cloned()).map(drop)
+                Schedule::by_unit(open, plan.seed, plan.order, &context.sessions, planned.cloned()).map(drop)
             }
             (LoadSpec::Closed(_), None) => Ok(()),
             (LoadSpec::Closed(_), Some(_)) => Err(Error::usage(
@@ -115,6 +134,13 @@ impl Session {
                 "leave them out, or ask for an open loop",
             )),
         }
+    }
+
+    fn queue(&self, plan: LevelPlan, planned: Option<Arc<Planned>>) -> Result<Level> {
+        let shared = LevelShared::new(plan, self.context.requests.rows(), self.workers)?.with_planned(planned);
+        let shared = Arc::new(shared.with(&self.context));
+        self.events.send(Event::Queue(shared.clone())).map_err(|_| closed())?;
+        Ok(Level { shared, events: self.events.clone() })
     }
 
     /// Send one request outside every level, so that a target that refuses is known before the sweep.
@@ -128,7 +154,7 @@ impl Session {
             dir: None,
             keep_bytes: 0,
         };
-        Ok(ProbeRun(self.level(plan)?))
+        Ok(ProbeRun(self.queue(plan, None)?))
     }
 
     /// Stop what runs and end all threads.

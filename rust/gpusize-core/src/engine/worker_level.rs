@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
+use super::following::Following;
+use super::job::{Job, Talk};
 use super::level::{LevelShared, Live, Share, bump, lock};
 use super::messages::Event;
 use crate::clock::{now_ns, thread_cpu_ns};
@@ -28,11 +30,12 @@ pub struct WorkerLevel {
     chunk: RefCell<Chunk>,
     chunk_since_ns: Cell<i64>,
     pub live: RefCell<Live>,
+    pub following: Following,
     next_seq: Cell<u64>,
     in_flight: Cell<u64>,
     closed: Cell<bool>,
     drained: Cell<bool>,
-    cpu_start_ns: i64,
+    cpu_start_ns: Cell<i64>,
 }
 
 impl WorkerLevel {
@@ -46,11 +49,12 @@ impl WorkerLevel {
             rows: RefCell::new(rows),
             chunk_since_ns: Cell::new(now_ns()),
             live: RefCell::default(),
+            following: Following::default(),
             next_seq: Cell::new(worker as u64),
             in_flight: Cell::new(0),
             closed: Cell::new(false),
             drained: Cell::new(false),
-            cpu_start_ns: thread_cpu_ns(),
+            cpu_start_ns: Cell::new(thread_cpu_ns()),
         }
     }
 
@@ -71,32 +75,48 @@ impl WorkerLevel {
         self.drained.get()
     }
 
-    /// The next request of a closed loop: sequence number and row, or none when the level takes no more.
-    pub fn allocate(&self, now: i64) -> Option<(u64, u32)> {
+    /// The level's time begins.
+    pub fn begin(&self) {
+        self.cpu_start_ns.set(thread_cpu_ns());
+        self.chunk_since_ns.set(now_ns());
+    }
+
+    /// The next request of a closed loop, or none when the level takes no more; with conversations its first turn.
+    pub fn allocate(&self, due_ns: i64, now: i64) -> Option<Job> {
+        let number = self.next_number(now)?;
+        let row = self.shared.rows.at(number);
+        self.admit_item();
+        if !self.shared.by_session {
+            return Some(Job::of_loop(number, row, due_ns, now));
+        }
+        let sessions = &self.shared.sessions;
+        self.following.begin();
+        Job::of_talk(Talk::of_loop(number, sessions.first(row as usize)), sessions, due_ns, now)
+    }
+
+    fn next_number(&self, now: i64) -> Option<u64> {
         if self.closed.get() {
             return None;
         }
         let seq = self.next_seq.get();
         if let Err(reason) = self.shared.rules.allows(seq, now - self.shared.start_ns()) {
+            if reason == Reason::Count && !self.following.is_idle() {
+                // Conversations that have begun are sent to their ends.
+                return None;
+            }
             let end = self.shared.rules.end_after_ns().filter(|_| reason == Reason::Duration);
             self.close(reason, end.map_or(now, |after| self.shared.start_ns() + after));
             return None;
         }
         self.next_seq.set(seq + self.shared.members as u64);
-        Some(self.admit(seq))
+        Some(seq)
     }
 
     /// Close a closed loop that has given out its last request, without waiting until somebody asks for another.
     pub fn close_if_used_up(&self) {
-        if self.shared.rules.allows(self.next_seq.get(), 0) == Err(Reason::Count) {
+        if self.shared.rules.allows(self.next_seq.get(), 0) == Err(Reason::Count) && self.following.is_idle() {
             self.close(Reason::Count, now_ns());
         }
-    }
-
-    /// Request `seq` of a closed loop is due.
-    fn admit(&self, seq: u64) -> (u64, u32) {
-        self.admit_item();
-        (seq, self.shared.rows.at(seq))
     }
 
     /// A request is due.
@@ -189,7 +209,7 @@ impl WorkerLevel {
             let live = self.live.borrow();
             *lock(&share.shown) = (live.runtime.clone(), live.lateness.clone());
         }
-        self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns, Relaxed);
+        self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns.get(), Relaxed);
         let mut chunk = self.chunk.borrow_mut();
         if !chunk.is_empty() && now - self.chunk_since_ns.get() > CHUNK_AGE_NS {
             self.send(&mut chunk);

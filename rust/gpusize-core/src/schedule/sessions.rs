@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 
 /// The conversations of a dataset, numbered by first appearance.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sessions {
     /// Rows, conversation after conversation, in the order of their turns.
     rows: Vec<u32>,
@@ -60,7 +60,7 @@ impl Sessions {
 
     /// How many conversations there are.
     pub fn len(&self) -> usize {
-        self.starts.len() - 1
+        self.starts.len().saturating_sub(1)
     }
 
     /// Whether there is none.
