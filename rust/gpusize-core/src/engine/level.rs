@@ -58,6 +58,10 @@ pub struct Share {
     pub served: AtomicU64,
     pub cpu_ns: AtomicI64,
     pub last_end_ns: AtomicI64,
+    /// Due requests that wait for a connection.
+    pub waiting: AtomicU64,
+    /// Connections that are open now.
+    pub connections: AtomicU64,
     /// Set by who looks at the level while it runs, cleared by the worker that shows its counts.
     pub looked_at: AtomicBool,
     /// Runtime and lateness when they were last looked at.

@@ -57,7 +57,7 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, slots: usize) {
             }
         }
         let (seq, row) = level.admit(seq);
-        worker.dispatch(&level, Due { seq, row, due_ns, fired_ns: now }, slots, queue);
+        worker.dispatch(&level, Due { seq, row, due_ns, fired_ns: now, stream: 0 }, slots, queue);
         without_wait += 1;
         if without_wait >= TURN {
             without_wait = 0;

@@ -171,7 +171,7 @@ impl Slot {
             }
             if let Some((seq, row)) = level.allocate(fired_ns) {
                 self.parked.set(false);
-                return Poll::Ready(Some(Work::Request(level, Due { seq, row, due_ns, fired_ns })));
+                return Poll::Ready(Some(Work::Request(level, Due { seq, row, due_ns, fired_ns, stream: 0 })));
             }
         }
         if !self.parked.replace(true) {

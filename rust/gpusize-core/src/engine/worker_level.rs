@@ -55,7 +55,7 @@ impl WorkerLevel {
     }
 
     fn fresh_chunk(shared: &LevelShared, worker: usize, rows: usize) -> Chunk {
-        let chunk = Chunk::new(Common { visit: shared.plan.visit, stream: 0, worker: worker as u16 }, rows);
+        let chunk = Chunk::new(Common { visit: shared.plan.visit, worker: worker as u16 }, rows);
         if shared.keeps_times { chunk.with_events() } else { chunk }
     }
 

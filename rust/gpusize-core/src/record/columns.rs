@@ -17,8 +17,6 @@ use super::spans::SpanChunk;
 pub struct Common {
     /// Level visit.
     pub visit: u32,
-    /// Stream of the load.
-    pub stream: u16,
     /// Engine worker.
     pub worker: u16,
 }
@@ -27,6 +25,7 @@ pub struct Common {
 #[derive(Debug)]
 pub struct Chunk {
     common: Common,
+    stream: Sparse<u16>,
     seq: Vec<u64>,
     attempt: Vec<u16>,
     row: Vec<u32>,
@@ -97,6 +96,7 @@ impl Chunk {
     pub fn new(common: Common, capacity: usize) -> Self {
         Self {
             common,
+            stream: Sparse::default(),
             seq: Vec::with_capacity(capacity),
             attempt: Vec::with_capacity(capacity),
             row: Vec::with_capacity(capacity),
@@ -203,6 +203,7 @@ impl Chunk {
             column.push(at, value.unwrap_or(NO_COUNT), NO_COUNT);
         }
         self.error_id.push(at, r.error_id.unwrap_or(NO_COUNT), NO_COUNT);
+        self.stream.push(at, r.stream, 0);
         self.target.push(at, r.target, 0);
         self.model.push(at, r.model, 0);
         self.session.push(at, r.session.unwrap_or(NO_SESSION), NO_SESSION);
@@ -237,7 +238,7 @@ impl Chunk {
         let [bytes_in, bytes_out] = self.bytes;
         let mut columns: Vec<ArrayRef> = vec![
             filled::<UInt32Type>(n, self.common.visit),
-            same(self.common.stream),
+            self.stream.into_full::<UInt16Type>(n, 0),
             full::<UInt64Type>(self.seq),
             full::<UInt16Type>(self.attempt),
             full::<UInt32Type>(self.row),
@@ -328,8 +329,8 @@ mod tests {
 
     #[test]
     fn a_batch_holds_what_was_pushed() {
-        let mut chunk = Chunk::new(Common { visit: 7, stream: 0, worker: 3 }, 4);
-        let mut row = Row::due(Due { seq: 5, row: 2, due_ns: 100, fired_ns: 101 });
+        let mut chunk = Chunk::new(Common { visit: 7, worker: 3 }, 4);
+        let mut row = Row::due(Due { seq: 5, row: 2, due_ns: 100, fired_ns: 101, stream: 0 });
         chunk.push(&row);
         row.seq = 6;
         row.sent_ns = 110;
@@ -338,7 +339,7 @@ mod tests {
         row.outcome = Outcome::Ok;
         row.tokens_out = Some(0);
         chunk.push(&row);
-        chunk.push(&Row::due(Due { seq: 7, row: 2, due_ns: 100, fired_ns: 101 }));
+        chunk.push(&Row::due(Due { seq: 7, row: 2, due_ns: 100, fired_ns: 101, stream: 0 }));
         let batch = chunk.into_batch();
         assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
@@ -361,7 +362,7 @@ mod tests {
         let mut chunk = Chunk::new(Common::default(), 4).with_events();
         chunk.push(&Row::due(Due::default()));
         let mut row = Row::due(Due { seq: 1, ..Due::default() });
-        (row.target, row.model, row.session, row.turn) = (2, 3, Some(0), Some(0));
+        (row.stream, row.target, row.model, row.session, row.turn) = (9, 2, 3, Some(0), Some(0));
         (row.events, row.reasoning_events, row.first_output_ns) = (2, 1, 77);
         row.itl = Some(Gaps { min_ns: 1, mean_ns: 2, p50_ns: 3, p99_ns: 4, max_ns: 5 });
         row.events_ns = Some(Box::new([70, 77]));
@@ -371,6 +372,7 @@ mod tests {
         let batch = chunk.into_batch();
         assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema_with_events().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
+        assert_eq!(column("stream").as_primitive::<UInt16Type>().values(), &[0, 9, 0]);
         assert_eq!(column("target").as_primitive::<UInt16Type>().values(), &[0, 2, 0]);
         assert_eq!(column("model").as_primitive::<UInt16Type>().values(), &[0, 3, 0]);
         assert_eq!((column("session").null_count(), column("turn").null_count()), (2, 2));

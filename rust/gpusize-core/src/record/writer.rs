@@ -189,9 +189,9 @@ mod tests {
     }
 
     fn chunk(from: u64, n: u64) -> Chunk {
-        let mut chunk = Chunk::new(Common { visit: 1, stream: 0, worker: 0 }, n as usize);
+        let mut chunk = Chunk::new(Common { visit: 1, worker: 0 }, n as usize);
         for seq in from..from + n {
-            chunk.push(&Row::due(Due { seq, row: 0, due_ns: seq as i64, fired_ns: seq as i64 }));
+            chunk.push(&Row::due(Due { seq, row: 0, due_ns: seq as i64, fired_ns: seq as i64, stream: 0 }));
         }
         chunk
     }
