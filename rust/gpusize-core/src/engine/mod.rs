@@ -24,6 +24,7 @@ mod open;
 mod place;
 mod progress;
 mod rpc;
+mod seconds;
 mod session;
 mod slot;
 mod stream;

@@ -148,6 +148,10 @@ impl Row {
         let tokens = [self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_reasoning];
         let counted = tokens.iter().fold(self.error_id.is_some(), |any, count| any | count.is_some());
         let connected = (self.connect_ns != NO_TIME) | (self.tls_ns != NO_TIME);
-        counted | connected | (self.target | self.model | self.stream != 0) | self.session.is_some() | self.turn.is_some()
+        counted
+            | connected
+            | (self.target | self.model | self.stream != 0)
+            | self.session.is_some()
+            | self.turn.is_some()
     }
 }

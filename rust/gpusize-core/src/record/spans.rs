@@ -7,6 +7,7 @@ use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::columns::{Common, Row};
+use super::sparse::keep;
 use crate::outcome::Outcome;
 
 /// Whose clock a span's times are from.
@@ -99,6 +100,13 @@ impl SpanChunk {
     pub fn push(&mut self, row: &Row, spans: Vec<Span>) {
         self.keys.extend((0..spans.len()).map(|call| (row.stream, row.seq, row.attempt, call as u32)));
         self.spans.extend(spans);
+    }
+
+    /// Keep the calls of requests whose number is a multiple of `n`.
+    pub fn sample(&mut self, n: u64) {
+        let marks: Vec<bool> = self.keys.iter().map(|key| key.1.is_multiple_of(n)).collect();
+        keep(&mut self.spans, &marks);
+        keep(&mut self.keys, &marks);
     }
 
     /// As an Arrow batch.
