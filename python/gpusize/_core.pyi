@@ -43,8 +43,17 @@ class Level:
 
     def poll(self) -> str:
         """JSON of a Progress (see docs/reference/engine.md); cheap, 10 Hz is fine."""
-    def stop(self, drain_ns: int) -> None:
-        """No new request from now on; those in flight have ``drain_ns`` and are then cancelled and recorded."""
+    def stop(self, drain_ns: int, reason: str = "stopped") -> None:
+        """No new request from now on; those in flight have ``drain_ns`` and are then cancelled and recorded.
+
+        ``reason`` (``stopped``, ``slo``, ``saturation`` or ``errors``) is what the outcome calls it; the first one stands.
+        Raises UsageError for another word.
+        """
+    def seconds(self, after: int) -> str:
+        """JSON list of the complete seconds of the level from number ``after`` on (see docs/reference/engine.md).
+
+        Those of the last 600 s are kept.
+        """
     def wait(self, timeout_s: float) -> bool:
         """Wait until every request of the level has its record and every part is on disk. False when the time ran out.
 

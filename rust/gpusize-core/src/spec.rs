@@ -176,6 +176,9 @@ pub struct LevelPlan {
     /// Rows stay in memory up to this many bytes; with no `dir` there is no bound.
     #[serde(default)]
     pub keep_bytes: u64,
+    /// Of every so many requests of a stream one is kept as a row, by its number; all are counted. 0 counts as 1.
+    #[serde(default)]
+    pub sample: u64,
 }
 
 /// In which order dataset rows are sent.

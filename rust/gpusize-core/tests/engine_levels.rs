@@ -11,6 +11,7 @@ use arrow_array::types::UInt64Type;
 use engine_common::{at_rate, column, finish, hello, open, plan, serve, target};
 use gpusize_core::engine::{Level, Session};
 use gpusize_core::spec::TargetSpec;
+use gpusize_core::stop::Asked;
 
 /// Far longer than anything here takes, far shorter than the pauses that must not be waited for.
 const SOON: Duration = Duration::from_secs(20);
@@ -51,6 +52,67 @@ fn workers_without_a_slot_neither_hang_nor_keep_requests() {
             seq.sort_unstable();
             assert_eq!(seq, (0..51).collect::<Vec<_>>());
         }
+    }
+}
+
+#[test]
+fn the_seconds_of_a_level_add_up_to_its_outcome() {
+    let (port, _) = serve(|n, stream| {
+        if n % 5 == 0 {
+            return stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n").is_ok();
+        }
+        hello(n, stream)
+    });
+    let dir = std::env::temp_dir().join(format!("gpusize-seconds-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("records")).unwrap();
+    let session = open(port, 2);
+    let mut asked = plan(r#"{"open":{"rate":400,"process":"poisson","connections":4}}"#, r#"{"count":900}"#);
+    asked.dir = Some(dir.join("records").display().to_string());
+    asked.sample = 50;
+    let level = session.level(asked).unwrap();
+    let mut live = Vec::new();
+    while !level.wait(Duration::from_millis(20)) {
+        live.extend(level.seconds(live.len() as u32));
+    }
+    assert!(!live.is_empty(), "seconds are told while the level runs");
+    let progress = level.poll();
+    assert_eq!((progress.waiting, progress.shed, progress.close_after_ns), (0, 0, None));
+    live.extend(level.seconds(live.len() as u32));
+    let outcome = level.outcome().unwrap();
+    assert!(live.iter().enumerate().all(|(i, second)| second.second as usize == i), "each once, in order");
+    let sum = |of: &dyn Fn(&gpusize_core::record::feed::Second) -> u64| live.iter().map(of).sum::<u64>();
+    assert_eq!((sum(&|s| s.due), sum(&|s| s.sent), sum(&|s| s.done)), (900, 900, 900));
+    for name in ["ok", "http_error"] {
+        assert_eq!(sum(&|s| s.outcomes.get(name).copied().unwrap_or(0)), outcome.outcomes[name]);
+    }
+    for (metric, times) in &outcome.histograms {
+        let all: u64 = times.iter().map(|b| b.2).sum();
+        assert_eq!(sum(&|s| s.times[metric].iter().map(|b| b.2).sum()), all, "{metric}");
+        let want = match *metric {
+            "runtime" | "service" => outcome.outcomes["ok"],
+            "lateness" | "pacer_late" | "no_connection" => 900,
+            _ => 0,
+        };
+        assert_eq!(all, want, "{metric}");
+    }
+    assert_eq!(live.last().map(|s| s.in_flight), Some(0));
+    assert_eq!((outcome.rows, outcome.sampled, outcome.outcomes.values().sum()), (18, 50, 900));
+    assert!(outcome.second_parts.len() == 1 && outcome.histogram_parts == ["part-00000.parquet"]);
+    assert!(dir.join("seconds/part-00000.parquet").is_file());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn an_end_is_called_what_the_caller_calls_it() {
+    let (port, _) = serve(silent);
+    let session = open(port, 1);
+    for (asked, name) in [(Asked::Slo, "slo"), (Asked::Saturation, "saturation"), (Asked::Errors, "errors")] {
+        let level = closed(&session, r#""concurrency":2"#, r#"{"count":100}"#);
+        until(&level, 2);
+        level.stop_for(0, asked);
+        level.stop(0);
+        let (outcome, _) = finish(&level);
+        assert_eq!((outcome.stop_reason, outcome.outcomes), (name, [("cancelled", 2)].into()));
     }
 }
 

@@ -41,7 +41,7 @@ impl RecordBatches {
             let mut chunk = Chunk::new(Common::default(), n as usize);
             for seq in from..from + n {
                 let due_ns = seq as i64 * 1_000;
-                let mut row = Row::due(Due { seq, due_ns, fired_ns: due_ns, ..Due::default() });
+                let mut row = Row::due(Due { seq, row: 0, due_ns, fired_ns: due_ns, stream: 0 });
                 row.sent_ns = due_ns + 10;
                 row.first_byte_ns = row.sent_ns + 1_000_000 + (seq.wrapping_mul(0x9E37_79B9) % 1_000_000) as i64;
                 row.end_ns = row.first_byte_ns;

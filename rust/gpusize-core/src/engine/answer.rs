@@ -1,8 +1,5 @@
 //! The body of an answer as it arrives: cut into events, stamped, interpreted.
 
-use std::cell::RefCell;
-
-use super::level::Live;
 use crate::clock;
 use crate::error::Error;
 use crate::outcome::Outcome;
@@ -109,18 +106,18 @@ impl Reader {
     }
 
     /// Some body bytes that one read at `now` brought.
-    pub fn body(&mut self, bytes: &[u8], now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+    pub fn body(&mut self, bytes: &[u8], now: i64, reading: &Reading, row: &mut Row) {
         let content = &mut self.content;
         match self.framing {
             Some(Framing::Sse) => {
                 let other = reading.calls.as_ref().and_then(CallReader::field);
                 self.events.feed(bytes, other, &mut |piece| match piece {
-                    Piece::Data(data) => content.event(data, now, reading, live, row),
+                    Piece::Data(data) => content.event(data, now, reading, row),
                     Piece::Step(step) => content.step(step, reading),
                 });
             }
             Some(Framing::Ndjson) => {
-                lines(&mut self.text, bytes, &mut |data| content.event(data, now, reading, live, row));
+                lines(&mut self.text, bytes, &mut |data| content.event(data, now, reading, row));
             }
             _ => {
                 let room = self.keep_bytes.saturating_sub(self.text.len()).min(bytes.len());
@@ -130,8 +127,13 @@ impl Reader {
     }
 
     /// A gRPC reply with content, which a read at `now` completed.
-    pub fn reply(&mut self, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
-        self.content.take(Found::Content, now, reading, live, row);
+    pub fn reply(&mut self, now: i64, reading: &Reading, row: &mut Row) {
+        self.content.take(Found::Content, now, reading, row);
+    }
+
+    /// The buckets of the gaps between the answer's events.
+    pub fn gaps(&self) -> impl Iterator<Item = u16> + '_ {
+        self.content.gaps.places()
     }
 
     /// The content of the answer as it stood there, without the quotes around it.
@@ -146,7 +148,7 @@ impl Reader {
 
 impl Content {
     /// One event, which a read at `now` completed.
-    fn event(&mut self, data: &[u8], now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
+    fn event(&mut self, data: &[u8], now: i64, reading: &Reading, row: &mut Row) {
         if let Some(calls) = reading.calls.as_ref().filter(|c| c.field().is_none())
             && calls.read(data, &mut self.calls)
         {
@@ -154,13 +156,13 @@ impl Content {
         }
         let found = reading.interpreter.read(data, &mut self.answer);
         if found != Found::Nothing {
-            self.take(found, now, reading, live, row);
+            self.take(found, now, reading, row);
         }
     }
 
     /// An event with content came at `now`.
-    fn take(&mut self, found: Found, now: i64, reading: &Reading, live: &RefCell<Live>, row: &mut Row) {
-        self.stamp(found, now, live, row);
+    fn take(&mut self, found: Found, now: i64, reading: &Reading, row: &mut Row) {
+        self.stamp(found, now, row);
         if reading.keeps_times && self.times.len() < MAX_TIMES {
             self.times.push(now);
         }
@@ -173,8 +175,8 @@ impl Content {
         }
     }
 
-    /// Into the record and the histograms.
-    fn stamp(&mut self, found: Found, now: i64, live: &RefCell<Live>, row: &mut Row) {
+    /// Into the record.
+    fn stamp(&mut self, found: Found, now: i64, row: &mut Row) {
         row.events += 1;
         if found == Found::Reasoning {
             row.reasoning_events += 1;
@@ -186,7 +188,6 @@ impl Content {
         } else {
             let gap_ns = now - row.last_token_ns;
             self.gaps.push(gap_ns);
-            live.borrow_mut().itl.record(gap_ns);
         }
         row.last_token_ns = now;
     }
@@ -233,13 +234,7 @@ pub fn counts(reading: &Reading, reader: &mut Reader, row: &mut Row) {
 }
 
 /// How a complete response ended, and the message if it failed; `has_body`: the method lets an answer have a body.
-pub fn verdict(
-    reading: &Reading,
-    reader: &mut Reader,
-    live: &RefCell<Live>,
-    has_body: bool,
-    row: &mut Row,
-) -> (Outcome, Option<String>) {
+pub fn verdict(reading: &Reading, reader: &mut Reader, has_body: bool, row: &mut Row) -> (Outcome, Option<String>) {
     let interpreter = &reading.interpreter;
     if !interpreter.success(row.status) {
         let message = message_of(&reader.text);
@@ -250,7 +245,7 @@ pub fn verdict(
         if reader.framing == Some(Framing::Ndjson) && !reader.text.is_empty() {
             let rest = std::mem::take(&mut reader.text);
             let now = row.end_ns;
-            line(&rest, &mut |data| reader.content.event(data, now, reading, live, row));
+            line(&rest, &mut |data| reader.content.event(data, now, reading, row));
         }
     } else if reader.reads_whole {
         let has_text = !reader.text.trim_ascii().is_empty();

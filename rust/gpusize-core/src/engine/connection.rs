@@ -122,8 +122,8 @@ impl Line {
                     let (requests, plan) = (&worker.context.requests, &level.shared.plan);
                     let message = requests.message(endpoint, row.row as usize, row.seq, plan, &mut self.request);
                     stamp_sent(worker, slot, row, *number);
-                    bump(&level.share().sent, u64::from(row.attempt == 0));
-                    self.http1.run(stream, reusable, message, slot, &mut self.reader, worker, &level.live, row).await
+                    note_sent(level, row);
+                    self.http1.run(stream, reusable, message, slot, &mut self.reader, worker, row).await
                 }
                 (Ok(()), _) => apart(self.over_http2(endpoint, worker, slot, level, row)).await,
             };
@@ -181,13 +181,17 @@ impl Line {
 
     fn verdict(&mut self, worker: &Worker, level: &WorkerLevel, row: &mut Row) -> (Outcome, Option<String>) {
         let reading = &worker.context.reading;
-        match &mut self.replies {
+        let verdict = match &mut self.replies {
             Some(replies) if reading.interpreter.success(row.status) => {
                 answer::counts(reading, &mut self.reader, row);
                 replies.verdict()
             }
-            _ => answer::verdict(reading, &mut self.reader, &level.live, !self.head_request, row),
+            _ => answer::verdict(reading, &mut self.reader, !self.head_request, row),
+        };
+        if verdict.0 == Outcome::Ok && row.events > 1 {
+            level.gaps.borrow_mut().extend(self.reader.gaps());
         }
+        verdict
     }
 
     /// Whether the server did nothing about a request: it said so, or it closed a connection that lay idle at the moment
@@ -237,12 +241,12 @@ impl Line {
             stamp_sent(worker, slot, row, *number);
             match channel.begin(head, body.clone()) {
                 Ok(response) => {
-                    bump(&level.share().sent, u64::from(row.attempt == 0));
+                    note_sent(level, row);
                     row.bytes_out = body.len() as u64;
                     if let Some(replies) = replies {
                         replies.reset();
                     }
-                    let download = Download::new(response, worker, reader, replies.as_mut(), &level.live, row);
+                    let download = Download::new(response, worker, reader, replies.as_mut(), row);
                     return channel.finish(download, slot, &worker.context).await;
                 }
                 // The connection was told to take no more, or has ended: nothing was sent.
@@ -291,6 +295,13 @@ fn stamp_sent(worker: &Worker, slot: &Slot, row: &mut Row, number: u32) {
     row.conn = number;
     row.sent_ns = now_ns();
     slot.deadline_ns.set(row.sent_ns.saturating_add(worker.context.target.timeout_ns));
+}
+
+/// It counts as sent once, however often it is asked again.
+fn note_sent(level: &WorkerLevel, row: &Row) {
+    if row.attempt == 0 {
+        level.sent(row.sent_ns);
+    }
 }
 
 fn no_connection() -> Failure {

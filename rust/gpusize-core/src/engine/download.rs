@@ -1,6 +1,5 @@
 //! An answer of HTTP/2 on its way in: stamped, cut, interpreted.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -14,7 +13,6 @@ use super::answer::Reader;
 use super::failure::Failure;
 use super::http2::{self, Channel};
 use super::io::Speaks;
-use super::level::Live;
 use super::rpc::Replies;
 use super::worker::Worker;
 use crate::clock::now_ns;
@@ -77,7 +75,6 @@ pub struct Download<'a> {
     worker: &'a Worker,
     reader: &'a mut Reader,
     replies: Option<&'a mut Replies>,
-    live: &'a RefCell<Live>,
     row: &'a mut Row,
 }
 
@@ -87,10 +84,9 @@ impl<'a> Download<'a> {
         worker: &'a Worker,
         reader: &'a mut Reader,
         replies: Option<&'a mut Replies>,
-        live: &'a RefCell<Live>,
         row: &'a mut Row,
     ) -> Self {
-        Self { phase: Phase::Head(response), unreleased: 0, worker, reader, replies, live, row }
+        Self { phase: Phase::Head(response), unreleased: 0, worker, reader, replies, row }
     }
 
     /// Read on; ready at the last byte or when there can be none.
@@ -180,19 +176,19 @@ impl<'a> Download<'a> {
     }
 
     fn body(&mut self, bytes: &[u8], now: i64) -> Result<(), Failure> {
-        let Self { reader, replies, live, row, worker, .. } = self;
+        let Self { reader, replies, row, worker, .. } = self;
         let context = &worker.context;
         row.end_ns = now;
         row.bytes_in += bytes.len() as u64;
         match replies.as_deref_mut().filter(|_| context.reading.interpreter.success(row.status)) {
             // A message has the limit, not the sum of a stream's.
-            Some(replies) => replies.feed(bytes, &mut || reader.reply(now, &context.reading, live, row)),
+            Some(replies) => replies.feed(bytes, &mut || reader.reply(now, &context.reading, row)),
             None if row.bytes_in > context.target.max_body_bytes => {
                 let limit = context.target.max_body_bytes;
                 Err(Failure::new(Outcome::ProtocolError, format!("body longer than {limit} bytes")))
             }
             None => {
-                reader.body(bytes, now, &context.reading, live, row);
+                reader.body(bytes, now, &context.reading, row);
                 Ok(())
             }
         }

@@ -34,7 +34,10 @@ pub struct Errors {
 impl Errors {
     /// Count one failure and give its number.
     pub fn add(&mut self, outcome: Outcome, status: u16, message: String) -> u32 {
-        let message = if self.kinds.len() >= MAX_DISTINCT { "(other messages)".to_owned() } else { message };
+        let room = MAX_DISTINCT.saturating_sub(self.kinds.len());
+        let message = if room == 0 { "(other messages)".to_owned() } else { message };
+        // A server may make up statuses as well.
+        let status = if self.kinds.len() < 2 * MAX_DISTINCT { status } else { 0 };
         let next = self.kinds.len() as u32;
         let id = *self.index.entry((outcome, status, message.clone())).or_insert(next);
         if id == next {
@@ -66,5 +69,9 @@ mod tests {
         let kinds = errors.kinds();
         assert_eq!(kinds.len(), MAX_DISTINCT + 1);
         assert_eq!(kinds.iter().map(|k| k.count).sum::<u64>(), 1003);
+        for status in 0..10_000 {
+            errors.add(Outcome::HttpError, status, "odd".into());
+        }
+        assert!(errors.kinds().len() <= 2 * MAX_DISTINCT + Outcome::ALL.len());
     }
 }

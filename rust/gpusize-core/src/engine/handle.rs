@@ -10,6 +10,8 @@ use super::level::LevelShared;
 use super::messages::Event;
 use super::progress::{self, LevelOutcome, Progress};
 use crate::clock::now_ns;
+use crate::record::feed::Second;
+use crate::stop::Asked;
 
 /// A caller's handle of one queued, running or finished visit.
 #[derive(Clone, Debug)]
@@ -26,9 +28,20 @@ impl Level {
 
     /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded.
     pub fn stop(&self, drain_ns: i64) {
+        self.stop_for(drain_ns, Asked::Stopped);
+    }
+
+    /// Likewise, with what the outcome shall call the reason; the first one stands.
+    pub fn stop_for(&self, drain_ns: i64, asked: Asked) {
+        self.shared.ask(asked);
         self.shared.cancel_by(now_ns().saturating_add(drain_ns.max(0)));
         // A session that is gone has no level running.
         let _ = self.events.send(Event::Stop(self.shared.clone()));
+    }
+
+    /// Complete seconds of the level from number `after` on, as far as they are kept.
+    pub fn seconds(&self, after: u32) -> Vec<Second> {
+        self.shared.feed.seconds(after)
     }
 
     /// Wait until every request has its record and every part is on disk; false when the time ran out.

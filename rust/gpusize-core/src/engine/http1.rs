@@ -1,6 +1,5 @@
 //! One exchange over a connection of HTTP/1.1: write the request, read and stamp its answer.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -9,7 +8,6 @@ use tokio::io::ReadBuf;
 
 use super::answer::{Reader, Reading};
 use super::failure::Failure;
-use super::level::Live;
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
 use super::unsent::Unsent;
@@ -73,7 +71,6 @@ impl Exchange {
         slot: &Slot,
         reader: &mut Reader,
         worker: &Worker,
-        live: &RefCell<Live>,
         row: &mut Row,
     ) -> Result<(), Failure> {
         self.response.reset();
@@ -97,7 +94,7 @@ impl Exchange {
                 stream.poll_read(cx, &mut room).map(|read| read.map(|()| room.filled().len()).map_err(Broken::Io))
             })
             .await;
-            match n.and_then(|n| self.take(n, stream, reusable, reader, &worker.context.reading, live, row)) {
+            match n.and_then(|n| self.take(n, stream, reusable, reader, &worker.context.reading, row)) {
                 Ok(false) => {}
                 Ok(true) => break Ok(()),
                 Err(broken) => break Err(broken),
@@ -130,7 +127,6 @@ impl Exchange {
         reusable: &mut bool,
         reader: &mut Reader,
         reading: &Reading,
-        live: &RefCell<Live>,
         row: &mut Row,
     ) -> Result<bool, Broken> {
         let Self { buffer, filled, response, low_water } = self;
@@ -148,7 +144,7 @@ impl Exchange {
         let mut at = 0;
         while at < *filled && !response.done() {
             let taken = response
-                .feed(&buffer[at..*filled], &mut |bytes| reader.body(bytes, now, reading, live, row))
+                .feed(&buffer[at..*filled], &mut |bytes| reader.body(bytes, now, reading, row))
                 .map_err(Broken::Wire)?;
             if taken == 0 {
                 break;

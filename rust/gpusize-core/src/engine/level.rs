@@ -12,37 +12,16 @@ use super::errors::Errors;
 use super::tags::Tags;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
-use crate::record::Chunk;
-use crate::record::histogram::Times;
-use crate::record::writer::{Writer, Written};
+use crate::record::counter::{Counter, Keeping, MOST_WAITING_BYTES, Told};
+use crate::record::feed::Feed;
+use crate::record::writer::Written;
 use crate::schedule::{Planned, Rows, Schedule, Sessions, Thinks};
 use crate::spec::{LevelPlan, LoadSpec, Open, Think, Unit};
-use crate::stop::{Reason, Rules};
+use crate::stop::{Asked, Reason, Rules};
 
 /// Lock without caring whether another thread panicked: all guarded data are plain counts and lists.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Histograms of one worker.
-#[derive(Debug, Default)]
-pub struct Live {
-    pub runtime: Times,
-    pub service: Times,
-    pub ttft: Times,
-    pub itl: Times,
-    pub lateness: Times,
-}
-
-impl Live {
-    /// Add the counts of another.
-    pub fn merge(&mut self, other: &Self) {
-        self.runtime.merge(&other.runtime);
-        self.service.merge(&other.service);
-        self.ttft.merge(&other.ttft);
-        self.itl.merge(&other.itl);
-        self.lateness.merge(&other.lateness);
-    }
 }
 
 /// Counts of one worker. Each has a single writer, so that adding needs no locked instruction.
@@ -62,17 +41,28 @@ pub struct Share {
     pub waiting: AtomicU64,
     /// Connections that are open now.
     pub connections: AtomicU64,
-    /// Set by who looks at the level while it runs, cleared by the worker that shows its counts.
-    pub looked_at: AtomicBool,
-    /// Runtime and lateness when they were last looked at.
-    pub shown: Mutex<(Times, Times)>,
-    /// All counts, once the worker has drained.
-    pub live: Mutex<Live>,
 }
 
 /// Add to a count that only this thread writes.
 pub fn bump(count: &AtomicU64, by: u64) {
     count.store(count.load(Relaxed) + by, Relaxed);
+}
+
+/// Counts at one moment, as somebody saw them.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub at_ns: i64,
+    pub due: u64,
+    pub sent: u64,
+    pub done: u64,
+}
+
+/// Per second, over about the last one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    pub due: f64,
+    pub sent: f64,
+    pub done: f64,
 }
 
 /// What the workers of a level share.
@@ -101,20 +91,27 @@ pub struct LevelShared {
     close_ns: AtomicI64,
     cancel_ns: AtomicI64,
     reason: AtomicU8,
+    asked: AtomicU8,
+    /// What has been counted so far.
+    pub feed: Arc<Feed>,
     write_failed: Arc<AtomicBool>,
-    writer: Mutex<Option<Writer>>,
+    counter: Mutex<Option<Counter>>,
     written: Mutex<Option<Written>>,
     finished: Condvar,
-    recent: Mutex<VecDeque<(i64, u64)>>,
+    recent: Mutex<VecDeque<Seen>>,
 }
 
 impl LevelShared {
-    /// Check the plan and start its writer.
+    /// Check the plan and start what counts and keeps its rows.
     pub fn new(plan: LevelPlan, dataset_rows: usize, workers: usize) -> Result<Self> {
         plan.check()?;
-        let dir = plan.dir.as_ref().map(PathBuf::from);
-        let writer = Writer::start(dir, plan.keep_bytes)
-            .map_err(|e| Error::environment(e.to_string(), "writer thread", "free some threads"))?;
+        let counter = Counter::start(Keeping {
+            dir: plan.dir.as_ref().map(PathBuf::from),
+            keep_bytes: plan.keep_bytes,
+            sample: plan.sample,
+            most_waiting_bytes: MOST_WAITING_BYTES,
+        })
+        .map_err(|e| Error::environment(e.to_string(), "writer threads", "free some threads"))?;
         Ok(Self {
             rules: Rules::new(&plan.stop),
             rows: Rows::new(dataset_rows, plan.order, plan.seed, 0),
@@ -135,8 +132,10 @@ impl LevelShared {
             close_ns: AtomicI64::new(0),
             cancel_ns: AtomicI64::new(i64::MAX),
             reason: AtomicU8::new(0),
-            write_failed: writer.failed(),
-            writer: Mutex::new(Some(writer)),
+            asked: AtomicU8::new(0),
+            feed: counter.feed(),
+            write_failed: counter.failed(),
+            counter: Mutex::new(Some(counter)),
             written: Mutex::default(),
             finished: Condvar::new(),
             recent: Mutex::default(),
@@ -261,14 +260,25 @@ impl LevelShared {
         self.cancel_ns.fetch_min(ns, Relaxed);
     }
 
-    /// Whether rows can no longer be kept on disk.
+    /// What the caller says of the end it asks for; the first word stands.
+    pub fn ask(&self, asked: Asked) {
+        // Whoever comes second finds it set.
+        let _ = self.asked.compare_exchange(0, asked as u8, Relaxed, Relaxed);
+    }
+
+    /// What the caller has said.
+    pub fn asked(&self) -> Asked {
+        Asked::from_u8(self.asked.load(Relaxed)).unwrap_or_default()
+    }
+
+    /// Whether rows can no longer be kept on disk, or not fast enough.
     pub fn write_failed(&self) -> bool {
         self.write_failed.load(Relaxed)
     }
 
-    /// Where workers send full chunks.
-    pub fn sender(&self) -> Option<Sender<Option<Chunk>>> {
-        lock(&self.writer).as_ref().map(Writer::sender)
+    /// Where workers send their rows.
+    pub fn sender(&self) -> Option<Sender<Told>> {
+        lock(&self.counter).as_ref().map(Counter::sender)
     }
 
     /// Sum of one count over the workers.
@@ -293,10 +303,10 @@ impl LevelShared {
         (served > 0).then(|| (self.sum(|s| &s.service_sum_ns) / served) as i64)
     }
 
-    /// All requests have their record: end the writer and wake who waits.
+    /// All requests have their record: end what keeps them and wake who waits.
     pub fn finish(&self) {
-        let writer = lock(&self.writer).take();
-        let written = writer.map(Writer::finish).unwrap_or_default();
+        let counter = lock(&self.counter).take();
+        let written = counter.map(Counter::finish).unwrap_or_default();
         *lock(&self.written) = Some(written);
         self.finished.notify_all();
     }
@@ -316,15 +326,23 @@ impl LevelShared {
         waiting.unwrap_or_else(PoisonError::into_inner).0.is_some()
     }
 
-    /// Completions per second over about the last second, as seen by `poll`.
-    pub fn recent_rate(&self, now: i64, done: u64) -> f64 {
+    /// Rates over about the last second, by what those who looked have seen.
+    pub fn rates(&self, now: Seen) -> Rates {
         let mut recent = lock(&self.recent);
-        recent.push_back((now, done));
-        while recent.len() > 2 && now - recent[1].0 > 1_000_000_000 {
+        // However often somebody looks, what is kept is bounded.
+        if recent.back().is_none_or(|last| now.at_ns - last.at_ns >= 10_000_000) {
+            recent.push_back(now);
+        }
+        while recent.len() > 2 && now.at_ns - recent[1].at_ns > 1_000_000_000 {
             recent.pop_front();
         }
-        let (then, before) = recent[0];
-        if now > then { done.saturating_sub(before) as f64 * 1e9 / (now - then) as f64 } else { 0.0 }
+        let then = recent[0];
+        let seconds = (now.at_ns - then.at_ns) as f64 / 1e9;
+        if seconds <= 0.0 {
+            return Rates::default();
+        }
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        Rates { due: rate(now.due, then.due), sent: rate(now.sent, then.sent), done: rate(now.done, then.done) }
     }
 }
 
@@ -348,5 +366,29 @@ mod tests {
         level.close(Reason::Errors, 9);
         level.close(Reason::Duration, 7);
         assert_eq!((level.reason(), level.close_ns(), level.members), (Some(Reason::Errors), 9, 1));
+    }
+
+    #[test]
+    fn rates_are_of_the_last_second_and_little_is_kept_for_them() {
+        let plan = r#"{"visit":0,"load":{"closed":{"concurrency":1}},"stop":{"count":1}}"#;
+        let level = LevelShared::new(serde_json::from_str(plan).expect("a plan"), 1, 1).expect("a level");
+        let at = |ms: u64| Seen { at_ns: ms as i64 * 1_000_000, due: 4 * ms, sent: 2 * ms, done: ms };
+        let mut rates = level.rates(at(0));
+        assert!(rates.due + rates.sent + rates.done < 1e-9);
+        for ms in 1..20_000 {
+            rates = level.rates(at(ms));
+        }
+        assert!((rates.due - 4e3).abs() < 1e-6 && (rates.sent - 2e3).abs() < 1e-6 && (rates.done - 1e3).abs() < 1e-6);
+        assert!(lock(&level.recent).len() < 110);
+    }
+
+    #[test]
+    fn the_first_word_of_an_end_stands() {
+        let plan = r#"{"visit":0,"load":{"closed":{"concurrency":1}},"stop":{"count":1}}"#;
+        let level = LevelShared::new(serde_json::from_str(plan).expect("a plan"), 1, 1).expect("a level");
+        assert_eq!(level.asked(), Asked::Stopped);
+        level.ask(Asked::Slo);
+        level.ask(Asked::Stopped);
+        assert_eq!(level.asked(), Asked::Slo);
     }
 }

@@ -29,6 +29,7 @@ mod preparing;
 mod progress;
 mod ramp;
 mod rpc;
+mod seconds;
 mod session;
 mod slot;
 mod sources;

@@ -138,7 +138,7 @@ impl Pacer<'_> {
             self.level.following.begin();
             self.follow(Talk::of_item(item), due_ns);
         } else {
-            self.level.admit_item();
+            self.level.admit_item(due_ns);
             self.send(Job::of_item(*item, due_ns, self.now));
         }
     }
@@ -146,7 +146,7 @@ impl Pacer<'_> {
     /// The next turn of a conversation is due.
     fn follow(&mut self, talk: Box<Talk>, due_ns: i64) {
         if let Some(job) = Job::of_talk(talk, &self.level.shared.sessions, due_ns, self.now) {
-            self.level.admit_item();
+            self.level.admit_item(due_ns);
             self.send(job);
         }
     }

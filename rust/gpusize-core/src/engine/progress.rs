@@ -1,18 +1,18 @@
 //! What a level tells while it runs and when it is over.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde::Serialize;
 
 use super::errors::ErrorKind;
-use super::level::{LevelShared, Live, lock};
+use super::level::{LevelShared, Seen, lock};
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
-use crate::record::histogram::{Bucket, Times};
+use crate::record::feed::Recent;
+use crate::record::histogram::Bucket;
 use crate::record::writer::Written;
-use crate::stop::Reason;
+use crate::stop::{Asked, Reason};
 
 /// A level while it runs.
 #[derive(Clone, Debug, Serialize)]
@@ -33,18 +33,34 @@ pub struct Progress {
     pub failed: BTreeMap<&'static str, u64>,
     /// Due and not done.
     pub in_flight: u64,
+    /// Due and waiting for a connection.
+    pub waiting: u64,
+    /// Never sent, because too many waited.
+    pub shed: u64,
     /// Median runtime so far.
     pub p50_ns: Option<i64>,
     /// 95th percentile of the runtime so far.
     pub p95_ns: Option<i64>,
     /// 99th percentile of the lateness so far.
     pub lateness_p99_ns: Option<i64>,
+    /// The last full second.
+    pub recent: Recent,
     /// Completions per second over the last second.
     pub rate: f64,
+    /// Requests that became due per second over the last second.
+    pub offered_rate: f64,
+    /// First writes per second over the last second.
+    pub sent_rate: f64,
     /// CPU of the workers over the elapsed time, in cores.
     pub cpu_share: f64,
     /// Connections opened.
     pub connects: u64,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Time after which the level asks for no more, if it has one.
+    pub close_after_ns: Option<i64>,
+    /// Time since the start; stands still once no new request is due.
+    pub schedule_ns: i64,
 }
 
 /// A level that is over.
@@ -66,8 +82,10 @@ pub struct LevelOutcome {
     pub sent: u64,
     /// Records by outcome.
     pub outcomes: BTreeMap<&'static str, u64>,
-    /// Records in all.
+    /// Records that are kept.
     pub rows: u64,
+    /// One of so many requests is kept as a record.
+    pub sampled: u64,
     /// Connections opened.
     pub connects: u64,
     /// Of these, in place of one that had been closed.
@@ -84,20 +102,16 @@ pub struct LevelOutcome {
     pub spans: u64,
     /// File names of their Parquet parts.
     pub span_parts: Vec<String>,
+    /// File names of the parts of the table of seconds.
+    pub second_parts: Vec<String>,
+    /// File names of the parts of the table of histograms.
+    pub histogram_parts: Vec<String>,
     /// Why rows are missing on disk.
     pub write_error: Option<String>,
     /// The distinct failures.
     pub errors: Vec<ErrorKind>,
     /// Counts of times per metric.
     pub histograms: BTreeMap<&'static str, Vec<Bucket>>,
-}
-
-fn live(level: &LevelShared) -> Live {
-    let mut all = Live::default();
-    for share in &level.shares {
-        all.merge(&lock(&share.live));
-    }
-    all
 }
 
 fn outcomes(level: &LevelShared) -> BTreeMap<&'static str, u64> {
@@ -119,52 +133,50 @@ pub fn progress(level: &LevelShared) -> Progress {
     let ok = failed.remove(Outcome::Ok.name()).unwrap_or(0);
     let done = ok + failed.values().sum::<u64>();
     let due = level.sum(|s| &s.due);
-    let (mut runtime, mut lateness) = (Times::default(), Times::default());
-    for share in &level.shares {
-        share.looked_at.store(true, Relaxed);
-        let shown = lock(&share.shown);
-        runtime.merge(&shown.0);
-        lateness.merge(&shown.1);
-    }
-    let [p50_ns, p95_ns] = runtime.quantiles_ns([0.5, 0.95]);
-    let [lateness_p99_ns] = lateness.quantiles_ns([0.99]);
+    let sent = level.sum(|s| &s.sent);
+    let shed = failed.get(Outcome::Shed.name()).copied().unwrap_or(0);
+    let ([p50_ns, p95_ns], lateness_p99_ns, recent) = level.feed.watch();
+    let rates = level.rates(Seen { at_ns: now, due, sent, done });
+    let closed_ns = if level.reason().is_some() { level.close_ns() } else { now };
     let cpu_ns: i64 = level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum();
     Progress {
         state,
         elapsed_ns,
         due,
-        sent: level.sum(|s| &s.sent),
+        sent,
         done,
         ok,
         failed,
         in_flight: due.saturating_sub(done),
+        waiting: level.sum(|s| &s.waiting),
+        shed,
         p50_ns,
         p95_ns,
         lateness_p99_ns,
-        rate: level.recent_rate(now, done),
+        recent,
+        rate: rates.done,
+        offered_rate: rates.due,
+        sent_rate: rates.sent,
         cpu_share: if elapsed_ns > 0 { cpu_ns as f64 / elapsed_ns as f64 } else { 0.0 },
         connects: level.sum(|s| &s.connects),
+        connections: level.sum(|s| &s.connections),
+        close_after_ns: level.plan.stop.duration_ns,
+        schedule_ns: if start == 0 { 0 } else { (closed_ns.min(now) - start).max(0) },
     }
 }
 
 pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
-    let live = live(level);
     let outcomes = outcomes(level);
     let stop_reason = match level.reason() {
         Some(Reason::Count) => "count",
         Some(Reason::Duration) => "duration",
         Some(Reason::Errors) => "errors",
         Some(Reason::Failed) => "failed",
-        Some(Reason::Stopped) if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",
-        Some(Reason::Stopped) | None => "stopped",
+        Some(Reason::Stopped) | None => match level.asked() {
+            Asked::Stopped if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",
+            asked => asked.name(),
+        },
     };
-    let histograms = [
-        ("runtime", &live.runtime),
-        ("service", &live.service),
-        ("ttft", &live.ttft),
-        ("itl", &live.itl),
-        ("lateness", &live.lateness),
-    ];
     LevelOutcome {
         visit: level.plan.visit,
         stop_reason,
@@ -173,22 +185,21 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         end_ns: level.shares.iter().map(|s| s.last_end_ns.load(Relaxed)).max().unwrap_or(0).max(level.close_ns()),
         due: level.sum(|s| &s.due),
         sent: level.sum(|s| &s.sent),
-        rows: outcomes.values().sum(),
+        rows: written.rows,
+        sampled: level.plan.sample.max(1),
         outcomes,
         connects: level.sum(|s| &s.connects),
         reconnects: level.sum(|s| &s.reconnects),
         cpu_ns: level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum::<i64>() + written.cpu_ns,
         workers: level.shares.len(),
         residence_ns: level.residence_ns(),
-        parts: names(&written.parts),
+        parts: written.parts.clone(),
         spans: written.spans,
-        span_parts: names(&written.span_parts),
+        span_parts: written.span_parts.clone(),
+        second_parts: written.second_parts.clone(),
+        histogram_parts: written.histogram_parts.clone(),
         write_error: written.error.clone(),
         errors: lock(&level.errors).kinds(),
-        histograms: histograms.into_iter().map(|(name, times)| (name, times.buckets())).collect(),
+        histograms: level.feed.totals().buckets(),
     }
-}
-
-fn names(parts: &[PathBuf]) -> Vec<String> {
-    parts.iter().filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect()
 }

@@ -153,6 +153,7 @@ impl Session {
             order: Order::File,
             dir: None,
             keep_bytes: 0,
+            sample: 1,
         };
         Ok(ProbeRun(self.queue(plan, None)?))
     }

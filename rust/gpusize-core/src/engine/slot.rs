@@ -228,7 +228,7 @@ impl Slot {
         match self.talk.take() {
             None => level.allocate(due_ns, fired_ns),
             Some(talk) => {
-                level.admit_item();
+                level.admit_item(due_ns);
                 Job::of_talk(talk, &level.shared.sessions, due_ns, fired_ns)
             }
         }

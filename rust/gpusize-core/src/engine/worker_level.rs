@@ -7,18 +7,19 @@ use std::sync::mpsc::Sender;
 
 use super::following::Following;
 use super::job::{Job, Talk};
-use super::level::{LevelShared, Live, Share, bump, lock};
+use super::level::{LevelShared, Share, bump, lock};
 use super::messages::Event;
+use super::seconds::Seconds;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::outcome::Outcome;
-use crate::record::columns::{Common, NO_TIME};
+use crate::record::columns::Common;
+use crate::record::counter::Told;
+use crate::record::feed::{Begun, Report};
 use crate::record::{Chunk, Row};
 use crate::stop::Reason;
 
 /// Rows of the first chunk; each next one has room for twice as many, up to the largest, so that a short level stays small.
 const FIRST_ROWS: usize = 1_024;
-/// Rows wait at most about this long before the writer gets them.
-const CHUNK_AGE_NS: i64 = 1_000_000_000;
 
 /// See the module.
 #[derive(Debug)]
@@ -26,11 +27,12 @@ pub struct WorkerLevel {
     pub shared: Arc<LevelShared>,
     worker: usize,
     events: Sender<Event>,
-    rows: RefCell<Option<Sender<Option<Chunk>>>>,
+    told: RefCell<Option<Sender<Told>>>,
     chunk: RefCell<Chunk>,
-    chunk_since_ns: Cell<i64>,
-    pub live: RefCell<Live>,
     pub following: Following,
+    /// Buckets of the gaps between the events of the answer that is being finished.
+    pub gaps: RefCell<Vec<u16>>,
+    seconds: Seconds,
     next_seq: Cell<u64>,
     in_flight: Cell<u64>,
     closed: Cell<bool>,
@@ -40,16 +42,16 @@ pub struct WorkerLevel {
 
 impl WorkerLevel {
     pub fn new(shared: Arc<LevelShared>, worker: usize, events: Sender<Event>) -> Self {
-        let rows = shared.sender();
+        let told = shared.sender();
         Self {
             chunk: RefCell::new(Self::fresh_chunk(&shared, worker, FIRST_ROWS)),
+            seconds: Seconds::new(shared.start_ns()),
             shared,
             worker,
             events,
-            rows: RefCell::new(rows),
-            chunk_since_ns: Cell::new(now_ns()),
-            live: RefCell::default(),
             following: Following::default(),
+            told: RefCell::new(told),
+            gaps: RefCell::default(),
             next_seq: Cell::new(worker as u64),
             in_flight: Cell::new(0),
             closed: Cell::new(false),
@@ -59,7 +61,7 @@ impl WorkerLevel {
     }
 
     fn fresh_chunk(shared: &LevelShared, worker: usize, rows: usize) -> Chunk {
-        let chunk = Chunk::new(Common { visit: shared.plan.visit, stream: 0, worker: worker as u16 }, rows);
+        let chunk = Chunk::new(Common { visit: shared.plan.visit, worker: worker as u16 }, rows);
         if shared.keeps_times { chunk.with_events() } else { chunk }
     }
 
@@ -78,14 +80,13 @@ impl WorkerLevel {
     /// The level's time begins.
     pub fn begin(&self) {
         self.cpu_start_ns.set(thread_cpu_ns());
-        self.chunk_since_ns.set(now_ns());
     }
 
     /// The next request of a closed loop, or none when the level takes no more; with conversations its first turn.
     pub fn allocate(&self, due_ns: i64, now: i64) -> Option<Job> {
         let number = self.next_number(now)?;
         let row = self.shared.rows.at(number);
-        self.admit_item();
+        self.admit_item(due_ns);
         if !self.shared.by_session {
             return Some(Job::of_loop(number, row, due_ns, now));
         }
@@ -119,10 +120,17 @@ impl WorkerLevel {
         }
     }
 
-    /// A request is due.
-    pub fn admit_item(&self) {
+    /// A request was due at `due_ns`.
+    pub fn admit_item(&self, due_ns: i64) {
         self.in_flight.set(self.in_flight.get() + 1);
         bump(&self.share().due, 1);
+        self.seconds.due(due_ns);
+    }
+
+    /// A request's first byte is written at `sent_ns`, for the first time.
+    pub fn sent(&self, sent_ns: i64) {
+        bump(&self.share().sent, 1);
+        self.seconds.sent(sent_ns);
     }
 
     /// No new request on this worker.
@@ -146,6 +154,12 @@ impl WorkerLevel {
         self.count(row);
         let mut chunk = self.chunk.borrow_mut();
         chunk.push(row);
+        let mut gaps = self.gaps.borrow_mut();
+        if !gaps.is_empty() {
+            chunk.push_gaps(&gaps);
+            gaps.clear();
+        }
+        drop(gaps);
         if chunk.is_full() {
             self.send(&mut chunk);
         }
@@ -166,20 +180,9 @@ impl WorkerLevel {
         if row.end_ns > share.last_end_ns.load(Relaxed) {
             share.last_end_ns.store(row.end_ns, Relaxed);
         }
-        if row.sent_ns == NO_TIME {
-            return;
-        }
-        let mut live = self.live.borrow_mut();
-        live.lateness.record(row.sent_ns - row.due_ns);
         if row.outcome == Outcome::Ok {
-            let service_ns = row.end_ns - row.sent_ns;
-            live.runtime.record(row.end_ns - row.due_ns);
-            live.service.record(service_ns);
-            if row.first_token_ns != NO_TIME {
-                live.ttft.record(row.first_token_ns - row.due_ns);
-            }
             bump(&share.served, 1);
-            bump(&share.service_sum_ns, service_ns.max(0) as u64);
+            bump(&share.service_sum_ns, (row.end_ns - row.sent_ns).max(0) as u64);
         }
     }
 
@@ -187,11 +190,14 @@ impl WorkerLevel {
         let rows =
             if chunk.is_full() { (chunk.len() * 2).min(Chunk::LARGEST_ROWS) } else { FIRST_ROWS.max(chunk.len()) };
         let full = std::mem::replace(chunk, Self::fresh_chunk(&self.shared, self.worker, rows));
-        if let Some(rows) = &*self.rows.borrow() {
-            // A writer that died says so in the outcome.
-            let _ = rows.send(Some(full));
+        self.tell(Told::Rows(Box::new(full), self.shared.start_ns()));
+    }
+
+    fn tell(&self, told: Told) {
+        if let Some(sender) = &*self.told.borrow() {
+            // A counter that died says so in the outcome.
+            let _ = sender.send(told);
         }
-        self.chunk_since_ns.set(now_ns());
     }
 
     /// Make counts visible and rows durable in time; called about ten times a second.
@@ -204,29 +210,35 @@ impl WorkerLevel {
     }
 
     fn publish(&self, now: i64) {
-        let share = self.share();
-        if share.looked_at.swap(false, Relaxed) {
-            let live = self.live.borrow();
-            *lock(&share.shown) = (live.runtime.clone(), live.lateness.clone());
-        }
         self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns.get(), Relaxed);
+        if let Some((through, events)) = self.seconds.complete(now) {
+            self.report(through, events);
+        }
+    }
+
+    /// Everything that ended in the seconds before `through` has been recorded.
+    fn report(&self, through: u32, events: Begun) {
         let mut chunk = self.chunk.borrow_mut();
-        if !chunk.is_empty() && now - self.chunk_since_ns.get() > CHUNK_AGE_NS {
+        if !chunk.is_empty() {
             self.send(&mut chunk);
         }
+        drop(chunk);
+        let share = self.share();
+        self.tell(Told::Report(Report {
+            worker: self.worker,
+            members: self.shared.members,
+            through,
+            events,
+            cpu_ns: share.cpu_ns.load(Relaxed),
+            waiting: share.waiting.load(Relaxed),
+        }));
     }
 
     fn check_drained(&self) {
         if self.closed.get() && self.in_flight.get() == 0 && !self.drained.replace(true) {
-            let mut chunk = self.chunk.borrow_mut();
-            if !chunk.is_empty() {
-                self.send(&mut chunk);
-            }
-            drop(chunk);
-            self.share().looked_at.store(true, Relaxed);
             self.publish(now_ns());
-            *lock(&self.share().live) = self.live.take();
-            self.rows.borrow_mut().take();
+            self.report(u32::MAX, self.seconds.rest());
+            self.told.borrow_mut().take();
             let _ = self.events.send(Event::Drained { level: self.shared.clone() });
         }
     }

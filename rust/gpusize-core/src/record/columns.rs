@@ -1,24 +1,21 @@
 //! Rows as columns: one chunk belongs to one worker until it is full, then becomes an Arrow batch without a copy.
 
-use std::sync::{Arc, LazyLock};
+use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 
-use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, RecordBatchOptions};
-use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
-
+use super::arrays::{filled, full, gaps};
 use super::lists::Lists;
 pub use super::row::{Due, NO_TIME, Row};
 use super::row::{NO_COUNT, NO_SESSION, NO_STATUS, NO_TURN};
 use super::schema::{schema, schema_with_events};
 use super::spans::SpanChunk;
+use super::sparse::{Sparse, keep};
 
 /// What all rows of a chunk share.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Common {
     /// Level visit.
     pub visit: u32,
-    /// Stream of the load.
-    pub stream: u16,
     /// Engine worker.
     pub worker: u16,
 }
@@ -27,6 +24,7 @@ pub struct Common {
 #[derive(Debug)]
 pub struct Chunk {
     common: Common,
+    stream: Sparse<u16>,
     seq: Vec<u64>,
     attempt: Vec<u16>,
     row: Vec<u32>,
@@ -47,38 +45,33 @@ pub struct Chunk {
     stream_times: [Sparse<i64>; 3],
     itl: [Sparse<i64>; 5],
     events_ns: Option<Lists>,
+    /// Buckets of the gaps of those that ended ok, and how many each row has; counted, not kept.
+    gap_places: Vec<u16>,
+    gap_counts: Sparse<u32>,
     spans: SpanChunk,
 }
 
-/// A column that costs nothing while no row has a value.
-#[derive(Debug, Default)]
-struct Sparse<T>(Vec<T>);
-
-impl<T: Copy + PartialEq> Sparse<T> {
-    /// Set the value of row `at`, the next one.
-    fn push(&mut self, at: usize, value: T, none: T) {
-        if value != none {
-            self.0.resize(at, none);
-            self.0.push(value);
-        }
-    }
-
-    fn into_array<P: ArrowPrimitiveType<Native = T>>(mut self, n: usize, none: T) -> ArrayRef {
-        if self.0.is_empty() {
-            return nothing::<P>(n);
-        }
-        self.0.resize(n, none);
-        gaps::<P>(self.0, none)
-    }
-
-    /// As a column without nulls, `usual` where no other value was set.
-    fn into_full<P: ArrowPrimitiveType<Native = T>>(mut self, n: usize, usual: T) -> ArrayRef {
-        if self.0.is_empty() {
-            return filled::<P>(n, usual);
-        }
-        self.0.resize(n, usual);
-        full::<P>(self.0)
-    }
+/// The columns of a chunk that counts are made of; those that end early have no value in the rows that follow.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted<'a> {
+    /// Streams of the load; ends early.
+    pub stream: &'a [u16],
+    /// When the schedule wanted each sent.
+    pub due_ns: &'a [i64],
+    /// When the pacer let it go.
+    pub fired_ns: &'a [i64],
+    /// Just before the first write.
+    pub sent_ns: &'a [i64],
+    /// First content; ends early.
+    pub first_token_ns: &'a [i64],
+    /// Just after the last read.
+    pub end_ns: &'a [i64],
+    /// Numbers of the outcomes.
+    pub outcome: &'a [u8],
+    /// How many of the buckets that follow belong to each row; ends early.
+    pub gap_counts: &'a [u32],
+    /// Numbers of the buckets of gaps between events.
+    pub gap_places: &'a [u16],
 }
 
 impl Chunk {
@@ -97,6 +90,7 @@ impl Chunk {
     pub fn new(common: Common, capacity: usize) -> Self {
         Self {
             common,
+            stream: Sparse::default(),
             seq: Vec::with_capacity(capacity),
             attempt: Vec::with_capacity(capacity),
             row: Vec::with_capacity(capacity),
@@ -117,6 +111,8 @@ impl Chunk {
             stream_times: Default::default(),
             itl: Default::default(),
             events_ns: None,
+            gap_places: Vec::new(),
+            gap_counts: Sparse::default(),
             spans: SpanChunk::new(common),
         }
     }
@@ -135,9 +131,9 @@ impl Chunk {
 
     /// Whether no row has a value in any of the columns that version 2 of the schema added.
     pub fn is_plain(&self) -> bool {
-        self.stream_times[2].0.is_empty()
-            && self.reasoning_events.0.is_empty()
-            && self.itl[0].0.is_empty()
+        self.stream_times[2].is_empty()
+            && self.reasoning_events.is_empty()
+            && self.itl[0].is_empty()
             && self.events_ns.is_none()
     }
 
@@ -159,7 +155,7 @@ impl Chunk {
     /// Whether another row would make the columns grow.
     pub fn is_full(&self) -> bool {
         self.seq.len() == self.seq.capacity()
-            || self.spans.len() >= Self::LARGEST_PARTS
+            || self.spans.len().max(self.gap_places.len()) >= Self::LARGEST_PARTS
             || self.events_ns.as_ref().is_some_and(|l| l.len() >= Self::LARGEST_PARTS)
     }
 
@@ -193,6 +189,59 @@ impl Chunk {
         }
     }
 
+    /// The gaps of the last row, by the numbers of their buckets.
+    pub fn push_gaps(&mut self, places: &[u16]) {
+        if let Some(at) = self.seq.len().checked_sub(1) {
+            self.gap_counts.push(at, places.len() as u32, 0);
+            self.gap_places.extend_from_slice(places);
+        }
+    }
+
+    /// What is counted of the rows.
+    pub fn counted(&self) -> Counted<'_> {
+        let [due_ns, fired_ns, sent_ns, _, end_ns] = &self.times;
+        Counted {
+            stream: self.stream.values(),
+            due_ns,
+            fired_ns,
+            sent_ns,
+            first_token_ns: self.stream_times[0].values(),
+            end_ns,
+            outcome: &self.outcome,
+            gap_counts: self.gap_counts.values(),
+            gap_places: &self.gap_places,
+        }
+    }
+
+    /// Keep the rows whose number is a multiple of `n`, and their calls.
+    pub fn sample(&mut self, n: u64) {
+        let marks: Vec<bool> = self.seq.iter().map(|seq| seq.is_multiple_of(n)).collect();
+        let marks = marks.as_slice();
+        keep(&mut self.seq, marks);
+        keep(&mut self.attempt, marks);
+        keep(&mut self.row, marks);
+        keep(&mut self.conn, marks);
+        self.times.iter_mut().for_each(|column| keep(column, marks));
+        keep(&mut self.events, marks);
+        self.bytes.iter_mut().for_each(|column| keep(column, marks));
+        keep(&mut self.status, marks);
+        keep(&mut self.outcome, marks);
+        for column in [&mut self.stream, &mut self.target, &mut self.model, &mut self.turn] {
+            column.keep(marks);
+        }
+        self.session.keep(marks);
+        self.rare_times.iter_mut().for_each(|column| column.keep(marks));
+        self.tokens.iter_mut().for_each(|column| column.keep(marks));
+        self.error_id.keep(marks);
+        self.reasoning_events.keep(marks);
+        self.stream_times.iter_mut().for_each(|column| column.keep(marks));
+        self.itl.iter_mut().for_each(|column| column.keep(marks));
+        if let Some(lists) = &mut self.events_ns {
+            lists.keep(marks);
+        }
+        self.spans.sample(n);
+    }
+
     /// What most rows have none of.
     fn push_rare(&mut self, at: usize, r: &Row) {
         for (column, value) in self.rare_times.iter_mut().zip([r.connect_ns, r.tls_ns]) {
@@ -203,6 +252,7 @@ impl Chunk {
             column.push(at, value.unwrap_or(NO_COUNT), NO_COUNT);
         }
         self.error_id.push(at, r.error_id.unwrap_or(NO_COUNT), NO_COUNT);
+        self.stream.push(at, r.stream, 0);
         self.target.push(at, r.target, 0);
         self.model.push(at, r.model, 0);
         self.session.push(at, r.session.unwrap_or(NO_SESSION), NO_SESSION);
@@ -237,7 +287,7 @@ impl Chunk {
         let [bytes_in, bytes_out] = self.bytes;
         let mut columns: Vec<ArrayRef> = vec![
             filled::<UInt32Type>(n, self.common.visit),
-            same(self.common.stream),
+            self.stream.into_full::<UInt16Type>(n, 0),
             full::<UInt64Type>(self.seq),
             full::<UInt16Type>(self.attempt),
             full::<UInt32Type>(self.row),
@@ -283,41 +333,6 @@ impl Chunk {
     }
 }
 
-fn full<T: ArrowPrimitiveType>(mut values: Vec<T::Native>) -> ArrayRef {
-    values.shrink_to_fit();
-    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), None))
-}
-
-fn filled<T: ArrowPrimitiveType>(n: usize, value: T::Native) -> ArrayRef {
-    if value == T::Native::default() {
-        return Arc::new(PrimitiveArray::<T>::new(zeros(n), None));
-    }
-    full::<T>(vec![value; n])
-}
-
-fn nothing<T: ArrowPrimitiveType>(n: usize) -> ArrayRef {
-    Arc::new(PrimitiveArray::<T>::new(zeros(n), Some(NullBuffer::new_null(n))))
-}
-
-/// Every column in which nothing but zeros would stand shares them: memory that nobody has written to takes no room.
-fn zeros<T: ArrowNativeType>(n: usize) -> ScalarBuffer<T> {
-    static ZEROS: LazyLock<Buffer> = LazyLock::new(|| Buffer::from_vec(vec![0_u64; Chunk::LARGEST_ROWS]));
-    if n > Chunk::LARGEST_ROWS {
-        return vec![T::default(); n].into();
-    }
-    ScalarBuffer::new(ZEROS.clone(), 0, n)
-}
-
-fn gaps<T: ArrowPrimitiveType>(mut values: Vec<T::Native>, none: T::Native) -> ArrayRef
-where
-    T::Native: PartialEq,
-{
-    let nulls = NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |i| values[i] != none));
-    values.shrink_to_fit();
-    let nulls = (nulls.null_count() > 0).then_some(nulls);
-    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), nulls))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,8 +343,8 @@ mod tests {
 
     #[test]
     fn a_batch_holds_what_was_pushed() {
-        let mut chunk = Chunk::new(Common { visit: 7, stream: 0, worker: 3 }, 4);
-        let mut row = Row::due(Due { seq: 5, row: 2, stream: 0, due_ns: 100, fired_ns: 101 });
+        let mut chunk = Chunk::new(Common { visit: 7, worker: 3 }, 4);
+        let mut row = Row::due(Due { seq: 5, row: 2, due_ns: 100, fired_ns: 101, stream: 0 });
         chunk.push(&row);
         row.seq = 6;
         row.sent_ns = 110;
@@ -338,7 +353,7 @@ mod tests {
         row.outcome = Outcome::Ok;
         row.tokens_out = Some(0);
         chunk.push(&row);
-        chunk.push(&Row::due(Due { seq: 7, row: 2, stream: 0, due_ns: 100, fired_ns: 101 }));
+        chunk.push(&Row::due(Due { seq: 7, row: 2, due_ns: 100, fired_ns: 101, stream: 0 }));
         let batch = chunk.into_batch();
         assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
@@ -357,11 +372,38 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_keeps_whole_rows() {
+        let mut chunk = Chunk::new(Common::default(), 8).with_events();
+        for seq in 0..8 {
+            let mut row = Row::due(Due { seq, row: seq as u32, due_ns: 10, fired_ns: 11, stream: u16::from(seq == 3) });
+            if seq % 2 == 1 {
+                (row.tokens_out, row.events) = (Some(seq as u32), 1);
+                row.events_ns = Some(vec![seq as i64; seq as usize].into());
+            }
+            chunk.push(&row);
+            chunk.push_gaps(&[7; 3][..(seq % 3) as usize]);
+        }
+        assert_eq!(chunk.counted().gap_counts, [0, 1, 2, 0, 1, 2, 0, 1]);
+        assert_eq!((chunk.counted().gap_places.len(), chunk.counted().stream), (7, &[0, 0, 0, 1][..]));
+        chunk.sample(3);
+        let batch = chunk.into_batch();
+        let column = |name: &str| batch.column_by_name(name).unwrap();
+        assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[0, 3, 6]);
+        assert_eq!(column("row").as_primitive::<UInt32Type>().values(), &[0, 3, 6]);
+        assert_eq!(column("stream").as_primitive::<UInt16Type>().values(), &[0, 1, 0]);
+        assert_eq!(column("tokens_out").as_primitive::<UInt32Type>().value(1), 3);
+        assert_eq!(column("tokens_out").null_count(), 2);
+        let lists = column("events_ns").as_list::<i32>();
+        assert!(lists.is_null(0) && lists.is_null(2));
+        assert_eq!(lists.value(1).as_primitive::<Int64Type>().values(), &[3, 3, 3]);
+    }
+
+    #[test]
     fn a_batch_holds_conversations_streams_and_event_times() {
         let mut chunk = Chunk::new(Common::default(), 4).with_events();
         chunk.push(&Row::due(Due::default()));
         let mut row = Row::due(Due { seq: 1, ..Due::default() });
-        (row.target, row.model, row.session, row.turn) = (2, 3, Some(0), Some(0));
+        (row.stream, row.target, row.model, row.session, row.turn) = (9, 2, 3, Some(0), Some(0));
         (row.events, row.reasoning_events, row.first_output_ns) = (2, 1, 77);
         row.itl = Some(Gaps { min_ns: 1, mean_ns: 2, p50_ns: 3, p99_ns: 4, max_ns: 5 });
         row.events_ns = Some(Box::new([70, 77]));
@@ -371,6 +413,7 @@ mod tests {
         let batch = chunk.into_batch();
         assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema_with_events().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
+        assert_eq!(column("stream").as_primitive::<UInt16Type>().values(), &[0, 9, 0]);
         assert_eq!(column("target").as_primitive::<UInt16Type>().values(), &[0, 2, 0]);
         assert_eq!(column("model").as_primitive::<UInt16Type>().values(), &[0, 3, 0]);
         assert_eq!((column("session").null_count(), column("turn").null_count()), (2, 2));

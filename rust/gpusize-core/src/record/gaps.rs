@@ -1,5 +1,7 @@
 //! The gaps between the events of one request, as a digest.
 
+use super::histogram::place_of;
+
 /// More gaps than this are not kept; percentiles are then of the first ones, the rest is of all.
 const MAX_KEPT: usize = 1 << 20;
 
@@ -49,6 +51,11 @@ impl GapBuffer {
         }
         self.count += 1;
         self.sum_ns += gap_ns;
+    }
+
+    /// The buckets of those that are kept.
+    pub fn places(&self) -> impl Iterator<Item = u16> + '_ {
+        self.kept.iter().map(|gap_ns| place_of(*gap_ns))
     }
 
     /// The digest, if there is a gap. Reorders what is kept.

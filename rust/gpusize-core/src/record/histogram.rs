@@ -15,15 +15,18 @@ const LINEAR_BITS: u32 = UNIT_BITS + HALF_BITS + 1;
 /// 2 h: longer than any timeout that makes sense.
 const LONGEST_NS: u64 = 7_200_000_000_000;
 
+/// Blocks of buckets, one for each doubling: those in which nothing was counted take no memory.
+const BLOCKS: usize = (place(LONGEST_NS) >> HALF_BITS) + 1;
+const BLOCK: usize = 1 << HALF_BITS;
+
 /// Counts of times in nanoseconds, in buckets at most 0.8 % wide. Takes no memory until the first time is counted.
 #[derive(Clone, Debug, Default)]
-pub struct Times(Option<Counts>);
+pub struct Times(Option<Box<Counts>>);
 
-/// The buckets up to the last one that was needed: those who look get a copy, ten times a second.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Counts {
     total: u64,
-    buckets: Vec<u32>,
+    blocks: [Option<Box<[u32; BLOCK]>>; BLOCKS],
 }
 
 /// One bucket: `(low_ns, high_ns, count)`, bounds inclusive.
@@ -48,17 +51,34 @@ const fn bounds(place: usize) -> (u64, u64) {
     (low, low + (1 << (doublings + UNIT_BITS as usize)) - 1)
 }
 
+/// Number of the bucket of a time: negative ones count as 0, ones beyond 2 h as 2 h.
+#[inline]
+pub fn place_of(ns: i64) -> u16 {
+    place((ns.max(0) as u64).min(LONGEST_NS)) as u16
+}
+
+/// The bucket of this number with a count.
+pub fn bucket_at(place: u16, count: u64) -> Bucket {
+    let (low, high) = bounds(place.into());
+    Bucket(low, high, count)
+}
+
 impl Times {
     /// Count one time; negative ones count as 0, ones beyond 2 h as 2 h.
     #[inline]
     pub fn record(&mut self, ns: i64) {
+        self.record_place(place_of(ns));
+    }
+
+    /// Count one time by the number of its bucket.
+    #[inline]
+    pub fn record_place(&mut self, place: u16) {
         let counts = self.0.get_or_insert_default();
         counts.total += 1;
-        let place = place((ns.max(0) as u64).min(LONGEST_NS));
-        match counts.buckets.get_mut(place) {
-            Some(count) => *count = count.saturating_add(1),
-            None => counts.add_bucket(place),
-        }
+        let at = usize::from(place);
+        let block = counts.blocks[(at >> HALF_BITS).min(BLOCKS - 1)].get_or_insert_with(empty_block);
+        let count = &mut block[at & (BLOCK - 1)];
+        *count = count.saturating_add(1);
     }
 
     /// Add the counts of another; exact, in any order.
@@ -68,9 +88,16 @@ impl Times {
             (mine @ None, theirs) => mine.clone_from(theirs),
             (Some(mine), Some(theirs)) => {
                 mine.total += theirs.total;
-                mine.buckets.resize(mine.buckets.len().max(theirs.buckets.len()), 0);
-                for (sum, count) in mine.buckets.iter_mut().zip(theirs.buckets.iter()) {
-                    *sum = sum.saturating_add(*count);
+                for (mine, theirs) in mine.blocks.iter_mut().zip(&theirs.blocks) {
+                    match (mine, theirs) {
+                        (_, None) => {}
+                        (mine @ None, theirs) => mine.clone_from(theirs),
+                        (Some(mine), Some(theirs)) => {
+                            for (sum, count) in mine.iter_mut().zip(theirs.iter()) {
+                                *sum = sum.saturating_add(*count);
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -81,49 +108,63 @@ impl Times {
         self.0.as_ref().map_or(0, |counts| counts.total)
     }
 
+    /// Bytes on the heap.
+    pub fn bytes(&self) -> usize {
+        let blocks = |counts: &Counts| counts.blocks.iter().flatten().count() * size_of::<[u32; BLOCK]>();
+        self.0.as_ref().map_or(0, |counts| size_of::<Counts>() + blocks(counts))
+    }
+
     /// The times below which the shares `qs` lie, each the middle of its bucket; none without counts.
     pub fn quantiles_ns<const N: usize>(&self, qs: [f64; N]) -> [Option<i64>; N] {
         qs.map(|q| self.0.as_ref().and_then(|counts| counts.quantile_ns(q)))
     }
 
+    /// Number and count of each bucket that is not empty, in order.
+    pub fn places(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
+        let blocks = self.0.iter().flat_map(|counts| counts.blocks.iter().enumerate());
+        let filled = blocks.filter_map(|(at, block)| block.as_ref().map(|block| (at << HALF_BITS, block)));
+        filled.flat_map(|(first, block)| {
+            let all = block.iter().enumerate().filter(|(_, count)| **count > 0);
+            all.map(move |(at, count)| ((first + at) as u16, *count))
+        })
+    }
+
     /// The non-empty buckets in order.
     pub fn buckets(&self) -> Vec<Bucket> {
-        let Some(counts) = &self.0 else { return Vec::new() };
-        let all = counts.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
-        all.map(|(place, count)| {
-            let (low, high) = bounds(place);
-            Bucket(low, high, (*count).into())
-        })
-        .collect()
+        self.places().map(|(place, count)| bucket_at(place, count.into())).collect()
     }
 }
 
-impl Counts {
-    #[cold]
-    fn add_bucket(&mut self, place: usize) {
-        self.buckets.resize(place + 1, 0);
-        self.buckets[place] = 1;
+impl Default for Counts {
+    fn default() -> Self {
+        Self { total: 0, blocks: [const { None }; BLOCKS] }
     }
+}
 
+#[cold]
+fn empty_block() -> Box<[u32; BLOCK]> {
+    Box::new([0; BLOCK])
+}
+
+impl Counts {
     fn quantile_ns(&self, q: f64) -> Option<i64> {
         let wanted = ((q * self.total as f64).ceil() as u64).max(1);
         let mut seen = 0;
-        let mut place = 0;
-        // In large steps first: somebody looks ten times a second.
-        for step in self.buckets.chunks(64) {
-            let sum: u64 = step.iter().copied().map(u64::from).sum();
-            if seen + sum >= wanted {
-                break;
+        for (at, block) in self.blocks.iter().enumerate() {
+            let Some(block) = block else { continue };
+            let sum: u64 = block.iter().copied().map(u64::from).sum();
+            if seen + sum < wanted {
+                seen += sum;
+                continue;
             }
-            seen += sum;
-            place += step.len();
+            let inside = block.iter().position(|count| {
+                seen += u64::from(*count);
+                seen >= wanted
+            })?;
+            let (low, high) = bounds((at << HALF_BITS) + inside);
+            return Some((low + (high - low).div_ceil(2)) as i64);
         }
-        place += self.buckets[place..].iter().position(|count| {
-            seen += u64::from(*count);
-            seen >= wanted
-        })?;
-        let (low, high) = bounds(place);
-        Some((low + (high - low).div_ceil(2)) as i64)
+        None
     }
 }
 
@@ -173,6 +214,7 @@ mod tests {
         t.record(-5);
         t.record(i64::MAX);
         assert_eq!(t.count(), 2);
-        assert!(Times::default().buckets().is_empty());
+        assert_eq!(t.buckets(), [Bucket(0, 511, 1), bucket_at(place_of(i64::MAX), 1)]);
+        assert!(t.buckets()[1].1 >= LONGEST_NS && Times::default().buckets().is_empty());
     }
 }

@@ -7,6 +7,7 @@ use arrow_array::{ArrayRef, ListArray, PrimitiveArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 
 use super::schema::item;
+use super::sparse::keep;
 
 /// Lists, one a row; an empty list is a null.
 #[derive(Debug, Default)]
@@ -30,6 +31,14 @@ impl Lists {
     /// Bytes of the times.
     pub fn bytes(&self) -> u64 {
         self.values.len() as u64 * 8
+    }
+
+    /// Keep the lists that are marked.
+    pub fn keep(&mut self, marks: &[bool]) {
+        let of_times: Vec<bool> =
+            marks.iter().zip(&self.lengths).flat_map(|(mark, length)| std::iter::repeat_n(*mark, *length)).collect();
+        keep(&mut self.values, &of_times);
+        keep(&mut self.lengths, marks);
     }
 
     /// As an Arrow array.

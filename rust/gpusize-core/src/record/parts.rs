@@ -19,13 +19,20 @@ use super::schema::VERSION;
 const PART_ROWS: usize = 1 << 18;
 /// See `PART_ROWS`.
 pub const PART_AGE: Duration = Duration::from_secs(5);
+/// A day must not leave tens of thousands of files: a part may become this share of its table's age.
+const PARTS_OF_AGE: u32 = 120;
+/// But no older than this.
+const OLDEST_PART: Duration = Duration::from_secs(60);
 
 /// The parts of one table.
 #[derive(Debug)]
 pub struct Parts {
     dir: PathBuf,
+    makes_dir: bool,
+    began: Instant,
     open: Option<Part>,
-    closed: Vec<PathBuf>,
+    /// How many are closed; a list of them would grow as long as the level goes on.
+    closed: usize,
 }
 
 #[derive(Debug)]
@@ -41,7 +48,16 @@ struct Part {
 impl Parts {
     /// Parts in `dir`.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, open: None, closed: Vec::new() }
+        Self { dir, makes_dir: false, began: Instant::now(), open: None, closed: 0 }
+    }
+
+    /// Parts in `dir`, which is made with the first of them.
+    pub fn beside(dir: PathBuf) -> Self {
+        Self { makes_dir: true, ..Self::new(dir) }
+    }
+
+    fn age(&self) -> Duration {
+        age_at(self.began.elapsed())
     }
 
     /// Whether the open part has these columns.
@@ -51,7 +67,7 @@ impl Parts {
 
     /// Time until the open part is due.
     pub fn time_left(&self) -> Duration {
-        self.open.as_ref().map_or(PART_AGE, |p| PART_AGE.saturating_sub(p.since.elapsed()))
+        self.open.as_ref().map_or(PART_AGE, |p| self.age().saturating_sub(p.since.elapsed()))
     }
 
     /// Append to the open part, or to a new one where there is none with these columns.
@@ -59,9 +75,12 @@ impl Parts {
         if !self.has(batch.schema_ref()) {
             self.close()?;
         }
+        if self.open.is_none() && self.makes_dir && !self.dir.is_dir() {
+            std::fs::create_dir(&self.dir)?;
+        }
         let part = match &mut self.open {
             Some(part) => part,
-            None => self.open.insert(open(&self.dir, self.closed.len(), batch.schema())?),
+            None => self.open.insert(open(&self.dir, self.closed, batch.schema())?),
         };
         part.rows += batch.num_rows();
         part.writer.write(batch).map_err(io_error)
@@ -69,7 +88,8 @@ impl Parts {
 
     /// Close the open part if it is large or old enough.
     pub fn close_if_due(&mut self) -> io::Result<()> {
-        if self.open.as_ref().is_some_and(|p| p.rows >= PART_ROWS || p.since.elapsed() >= PART_AGE) {
+        let age = self.age();
+        if self.open.as_ref().is_some_and(|p| p.rows >= PART_ROWS || p.since.elapsed() >= age) {
             return self.close();
         }
         Ok(())
@@ -83,7 +103,7 @@ impl Parts {
             let _ = std::fs::remove_file(&part.unfinished);
         }
         done?;
-        self.closed.push(part.path);
+        self.closed += 1;
         Ok(())
     }
 
@@ -94,17 +114,23 @@ impl Parts {
         }
     }
 
-    /// The closed parts, in order.
-    pub fn closed(self) -> Vec<PathBuf> {
-        self.closed
+    /// Names of the closed parts, in order.
+    pub fn closed(&self) -> Vec<String> {
+        (0..self.closed).map(name).collect()
     }
 }
 
+/// How old a part may become after its table began so long ago.
+fn age_at(elapsed: Duration) -> Duration {
+    (elapsed / PARTS_OF_AGE).clamp(PART_AGE, OLDEST_PART)
+}
+
+fn name(number: usize) -> String {
+    format!("part-{number:05}.parquet")
+}
+
 fn open(dir: &std::path::Path, number: usize, schema: SchemaRef) -> io::Result<Part> {
-    if number == 0 && dir.ends_with("spans") {
-        std::fs::create_dir_all(dir)?;
-    }
-    let path = dir.join(format!("part-{number:05}.parquet"));
+    let path = dir.join(name(number));
     let unfinished = path.with_extension("unfinished");
     let file = File::create(&unfinished)?;
     let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties())).map_err(io_error)?;
@@ -112,8 +138,8 @@ fn open(dir: &std::path::Path, number: usize, schema: SchemaRef) -> io::Result<P
 }
 
 /// Columns that stay the same over many rows of most levels.
-const STEADY: [&str; 10] =
-    ["visit", "stream", "attempt", "target", "model", "host", "worker", "events", "status", "outcome"];
+const STEADY: [&str; 11] =
+    ["visit", "stream", "attempt", "target", "model", "host", "worker", "events", "status", "outcome", "metric"];
 
 /// Nearly every column is whole numbers, and deltas fold a time that creeps on. A steady column costs an eighth of that
 /// as it is: the compressor takes a run of one value in large steps. Dictionaries, statistics and a compressor of all
@@ -146,5 +172,22 @@ fn io_error(e: parquet::errors::ParquetError) -> io::Error {
             Err(other) => io::Error::other(other),
         },
         other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_leaves_few_parts() {
+        let mut parts = 0;
+        let mut at = Duration::ZERO;
+        while at < Duration::from_secs(86_400) {
+            at += age_at(at);
+            parts += 1;
+        }
+        assert_eq!((age_at(Duration::ZERO), age_at(Duration::from_secs(600))), (PART_AGE, PART_AGE));
+        assert!((1_300..1_800).contains(&parts), "{parts}");
     }
 }

@@ -19,21 +19,23 @@ pub const NO_TURN: u16 = u16::MAX;
 /// A request's place in the schedule.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Due {
-    /// Position in its stream of the schedule.
+    /// Position in the schedule.
     pub seq: u64,
-    /// Stream of the load.
-    pub stream: u16,
     /// Dataset row.
     pub row: u32,
     /// When the schedule wanted it sent.
     pub due_ns: i64,
     /// When the pacer let it go.
     pub fired_ns: i64,
+    /// Stream of the load.
+    pub stream: u16,
 }
 
 /// One attempt at a request.
 #[derive(Clone, Debug)]
 pub struct Row {
+    /// Stream of the load.
+    pub stream: u16,
     /// Position in the schedule.
     pub seq: u64,
     /// 0 for the first try.
@@ -104,6 +106,7 @@ impl Row {
     /// A row of which nothing but its place in the schedule is known.
     pub fn due(due: Due) -> Self {
         Self {
+            stream: due.stream,
             seq: due.seq,
             attempt: 0,
             row: due.row,
@@ -145,6 +148,10 @@ impl Row {
         let tokens = [self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_reasoning];
         let counted = tokens.iter().fold(self.error_id.is_some(), |any, count| any | count.is_some());
         let connected = (self.connect_ns != NO_TIME) | (self.tls_ns != NO_TIME);
-        counted | connected | (self.target | self.model != 0) | self.session.is_some() | self.turn.is_some()
+        counted
+            | connected
+            | (self.target | self.model | self.stream != 0)
+            | self.session.is_some()
+            | self.turn.is_some()
     }
 }

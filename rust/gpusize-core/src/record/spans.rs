@@ -7,6 +7,7 @@ use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::columns::{Common, Row};
+use super::sparse::keep;
 use crate::outcome::Outcome;
 
 /// Whose clock a span's times are from.
@@ -42,11 +43,14 @@ pub struct Span {
     pub domain: Domain,
 }
 
+/// Stream, number and attempt of a request, and the number of a call in it.
+type Key = (u16, u64, u16, u32);
+
 /// Calls with the keys of their requests.
 #[derive(Debug, Default)]
 pub struct SpanChunk {
     common: Common,
-    keys: Vec<(u64, u16, u32)>,
+    keys: Vec<Key>,
     spans: Vec<Span>,
 }
 
@@ -94,8 +98,15 @@ impl SpanChunk {
 
     /// Add the calls of one request, numbered in this order.
     pub fn push(&mut self, row: &Row, spans: Vec<Span>) {
-        self.keys.extend((0..spans.len()).map(|call| (row.seq, row.attempt, call as u32)));
+        self.keys.extend((0..spans.len()).map(|call| (row.stream, row.seq, row.attempt, call as u32)));
         self.spans.extend(spans);
+    }
+
+    /// Keep the calls of requests whose number is a multiple of `n`.
+    pub fn sample(&mut self, n: u64) {
+        let marks: Vec<bool> = self.keys.iter().map(|key| key.1.is_multiple_of(n)).collect();
+        keep(&mut self.spans, &marks);
+        keep(&mut self.keys, &marks);
     }
 
     /// As an Arrow batch.
@@ -115,10 +126,10 @@ impl SpanChunk {
         let n = spans.len();
         let columns: Vec<ArrayRef> = vec![
             Arc::new(PrimitiveArray::<UInt32Type>::from_value(common.visit, n)),
-            Arc::new(PrimitiveArray::<UInt16Type>::from_value(common.stream, n)),
-            Arc::new(PrimitiveArray::<UInt64Type>::from_iter_values(keys.iter().map(|k| k.0))),
-            Arc::new(PrimitiveArray::<UInt16Type>::from_iter_values(keys.iter().map(|k| k.1))),
-            Arc::new(PrimitiveArray::<UInt32Type>::from_iter_values(keys.iter().map(|k| k.2))),
+            Arc::new(PrimitiveArray::<UInt16Type>::from_iter_values(keys.iter().map(|k| k.0))),
+            Arc::new(PrimitiveArray::<UInt64Type>::from_iter_values(keys.iter().map(|k| k.1))),
+            Arc::new(PrimitiveArray::<UInt16Type>::from_iter_values(keys.iter().map(|k| k.2))),
+            Arc::new(PrimitiveArray::<UInt32Type>::from_iter_values(keys.iter().map(|k| k.3))),
             texts(|s| &s.kind),
             texts(|s| &s.name),
             times(|s| Some(s.start_ns)),
@@ -153,13 +164,15 @@ mod tests {
             outcome: Outcome::Truncated,
             domain: Domain::Server,
         };
-        let mut chunk = SpanChunk::new(Common { visit: 4, stream: 0, worker: 1 });
-        let row = Row { attempt: 1, ..Row::due(Due { seq: 9, ..Due::default() }) };
+        let mut chunk = SpanChunk::new(Common { visit: 4, worker: 1 });
+        let row = Row { attempt: 1, ..Row::due(Due { seq: 9, stream: 2, ..Due::default() }) };
         chunk.push(&row, vec![span.clone(), Span { end_ns: Some(8), outcome: Outcome::Ok, ..span }]);
         let batch = chunk.into_batch();
         assert_eq!((batch.num_rows(), batch.num_columns()), (2, schema().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
         assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[9, 9]);
+        assert_eq!(column("stream").as_primitive::<UInt16Type>().values(), &[2, 2]);
+        assert_eq!(column("attempt").as_primitive::<UInt16Type>().values(), &[1, 1]);
         assert_eq!(column("call").as_primitive::<UInt32Type>().values(), &[0, 1]);
         assert_eq!(column("outcome").as_primitive::<UInt8Type>().values(), &[7, 0]);
         assert_eq!(column("domain").as_primitive::<UInt8Type>().values(), &[1, 1]);

@@ -1,0 +1,344 @@
+//! The thread that counts a level's requests by the second and passes their rows on to the disk. It never waits for the
+//! disk, and workers never wait for it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::accounts::Accounts;
+use super::columns::Chunk;
+use super::feed::{Feed, Report};
+use super::parts::PART_AGE;
+use super::writer::{Writer, Written};
+use crate::clock;
+
+/// More than this does not wait for the disk: a disk that is slower than the load ends the level.
+pub const MOST_WAITING_BYTES: u64 = 512 << 20;
+
+/// What a worker tells.
+#[derive(Debug)]
+pub enum Told {
+    /// Rows of a level that began at this time.
+    Rows(Box<Chunk>, i64),
+    /// A second is over.
+    Report(Report),
+    /// There will be nothing more, from nobody.
+    End,
+}
+
+/// What is kept of a level's rows, and where.
+#[derive(Clone, Debug, Default)]
+pub struct Keeping {
+    /// Folder of the Parquet parts, which exists; without one all rows stay in memory.
+    pub dir: Option<PathBuf>,
+    /// Rows stay in memory up to this size.
+    pub keep_bytes: u64,
+    /// One of so many requests is kept as a row.
+    pub sample: u64,
+    /// Rows may wait for the disk up to this size.
+    pub most_waiting_bytes: u64,
+}
+
+/// A running counter, with its writer.
+#[derive(Debug)]
+pub struct Counter {
+    sender: Sender<Told>,
+    thread: JoinHandle<Written>,
+    failed: Arc<AtomicBool>,
+    feed: Arc<Feed>,
+}
+
+impl Counter {
+    /// Start counting and keeping.
+    pub fn start(keeping: Keeping) -> io::Result<Self> {
+        let (sender, receiver) = channel();
+        let (failed, feed) = (Arc::new(AtomicBool::new(false)), Arc::new(Feed::default()));
+        let writer = Writer::start(keeping.dir.clone(), keeping.keep_bytes, failed.clone())?;
+        let work = Work {
+            accounts: Accounts::new(feed.clone(), keeping.dir.is_some()),
+            keeping,
+            writer,
+            feed: feed.clone(),
+            failed: failed.clone(),
+            handed_on: Instant::now(),
+            overrun: None,
+            rows: 0,
+        };
+        let thread = std::thread::Builder::new().name("gpusize-counter".into()).spawn(move || work.run(&receiver))?;
+        Ok(Self { sender, thread, failed, feed })
+    }
+
+    /// Set as soon as rows can no longer be kept on disk, or not fast enough.
+    pub fn failed(&self) -> Arc<AtomicBool> {
+        self.failed.clone()
+    }
+
+    /// What has been counted so far.
+    pub fn feed(&self) -> Arc<Feed> {
+        self.feed.clone()
+    }
+
+    /// Where workers tell.
+    pub fn sender(&self) -> Sender<Told> {
+        self.sender.clone()
+    }
+
+    /// Close the last parts and wait for it; what is sent after this call is lost.
+    pub fn finish(self) -> Written {
+        // Not the end of the channel: a worker that died may hold its sender for ever. A thread that died answers below.
+        let _ = self.sender.send(Told::End);
+        self.thread.join().unwrap_or_else(|_| Written { error: Some("the counter died".into()), ..Written::default() })
+    }
+}
+
+struct Work {
+    accounts: Accounts,
+    keeping: Keeping,
+    writer: Writer,
+    feed: Arc<Feed>,
+    failed: Arc<AtomicBool>,
+    handed_on: Instant,
+    overrun: Option<String>,
+    rows: u64,
+}
+
+impl Work {
+    fn run(mut self, told: &Receiver<Told>) -> Written {
+        loop {
+            match told.recv_timeout(PART_AGE.saturating_sub(self.handed_on.elapsed())) {
+                Ok(Told::Rows(chunk, start_ns)) => self.take(chunk, start_ns),
+                Ok(Told::Report(report)) => self.feed.hear(&report),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.accounts.is_full() || self.handed_on.elapsed() >= PART_AGE {
+                self.hand_on();
+            }
+        }
+        self.feed.end();
+        self.hand_on();
+        let cpu_ns = clock::thread_cpu_ns();
+        let mut written = self.writer.finish();
+        written.cpu_ns += cpu_ns;
+        written.rows = self.rows;
+        if let Some(overrun) = self.overrun {
+            written.error.get_or_insert(overrun);
+        }
+        written
+    }
+
+    fn take(&mut self, mut chunk: Box<Chunk>, start_ns: i64) {
+        self.accounts.take(&chunk, start_ns);
+        if self.keeping.sample > 1 {
+            chunk.sample(self.keeping.sample);
+        }
+        if chunk.is_empty() {
+            return;
+        }
+        self.rows += chunk.len() as u64;
+        let waiting = self.writer.rows(chunk);
+        // Rows that are here are kept; the level ends, so that no more than those on their way come after them.
+        if waiting > self.keeping.most_waiting_bytes && self.overrun.is_none() {
+            let mib = waiting >> 20;
+            self.overrun = Some(format!("records came faster than the disk takes them: {mib} MiB were waiting"));
+            self.failed.store(true, Relaxed);
+        }
+    }
+
+    fn hand_on(&mut self) {
+        self.handed_on = Instant::now();
+        if let Some((seconds, histograms)) = self.accounts.hand_on() {
+            self.writer.tables(seconds, histograms);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Outcome;
+    use crate::record::columns::{Common, Due, Row};
+    use crate::record::schema::PLAIN_COLUMNS;
+    use crate::record::spans::{Domain, Span};
+    use arrow_array::RecordBatch;
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::UInt64Type;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use std::fs::File;
+    use std::path::Path;
+
+    fn read(part: &Path) -> Vec<RecordBatch> {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(part).unwrap()).unwrap();
+        let told = reader.metadata().file_metadata().key_value_metadata().unwrap();
+        assert!(told.iter().any(|kv| kv.key == "gpusize.schema" && kv.value.as_deref() == Some("2")));
+        reader.build().unwrap().map(Result::unwrap).collect()
+    }
+
+    fn start(dir: PathBuf, keep_bytes: u64) -> Counter {
+        start_with(Keeping { dir: Some(dir), keep_bytes, sample: 1, most_waiting_bytes: MOST_WAITING_BYTES })
+    }
+
+    fn start_with(keeping: Keeping) -> Counter {
+        Counter::start(keeping).unwrap()
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let root = std::env::temp_dir().join(format!("gpusize-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("records")).unwrap();
+        root
+    }
+
+    fn sum(batches: &[RecordBatch], column: &str) -> u64 {
+        let columns = batches.iter().map(|b| b.column_by_name(column).unwrap().as_primitive::<UInt64Type>().values());
+        columns.flat_map(|values| values.iter()).sum()
+    }
+
+    fn chunk(from: u64, n: u64) -> Box<Chunk> {
+        let mut chunk = Chunk::new(Common { visit: 1, worker: 0 }, n as usize);
+        for seq in from..from + n {
+            chunk.push(&Row::due(Due { seq, row: 0, due_ns: seq as i64, fired_ns: seq as i64, stream: 0 }));
+        }
+        Box::new(chunk)
+    }
+
+    #[test]
+    fn every_row_comes_back_and_parts_are_bounded() {
+        let dir = std::env::temp_dir().join(format!("gpusize-writer-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let counter = start(dir.clone(), 1 << 20);
+        let sender = counter.sender();
+        let batches = 10;
+        for i in 0..batches {
+            sender.send(Told::Rows(chunk(i * 40_000, 40_000), 0)).unwrap();
+        }
+        let written = counter.finish();
+        assert_eq!((written.parts.len(), &written.error), (2, &None));
+        assert!(written.kept.is_none(), "400,000 rows outgrow a MiB");
+        let mut rows = 0;
+        for part in &written.parts {
+            let batches = read(&dir.join(part));
+            assert!(batches.iter().all(|b| b.num_columns() == PLAIN_COLUMNS), "columns without a value cost nothing");
+            rows += batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        }
+        assert_eq!(rows, 400_000);
+        assert!(std::fs::read_dir(&dir).unwrap().all(|f| f.unwrap().path().extension().unwrap() == "parquet"));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_and_not_fatal() {
+        let counter = start(PathBuf::from("/nonexistent/folder"), 1 << 30);
+        counter.sender().send(Told::Rows(chunk(0, 10), 0)).unwrap();
+        counter.sender().send(Told::Rows(chunk(10, 10), 0)).unwrap();
+        let failed = counter.failed();
+        let written = counter.finish();
+        assert!(failed.load(Relaxed));
+        assert!(written.error.unwrap().contains("No such file") && written.parts.is_empty());
+        assert_eq!(written.kept.unwrap().len(), 2, "nothing measured is lost");
+    }
+    #[test]
+    fn streams_event_times_and_calls_come_back() {
+        let root = std::env::temp_dir().join(format!("gpusize-writer-streams-{}", std::process::id()));
+        let dir = root.join("records");
+        std::fs::create_dir_all(&dir).unwrap();
+        let span = Span {
+            kind: "llm".into(),
+            name: "m".into(),
+            start_ns: 1,
+            end_ns: Some(2),
+            first_token_ns: None,
+            tokens_in: None,
+            tokens_out: None,
+            outcome: Outcome::Ok,
+            domain: Domain::Server,
+        };
+        let counter = start(dir.clone(), 1 << 20);
+        let rows = |events: Option<[i64; 2]>| {
+            let mut chunk = Chunk::new(Common::default(), 2);
+            if events.is_some() {
+                chunk = chunk.with_events();
+            }
+            let mut row = Row::due(Due::default());
+            row.events_ns = events.map(|e| Box::new(e) as Box<[i64]>);
+            row.events = 2;
+            row.first_output_ns = 5;
+            row.spans = events.map(|_| vec![span.clone(), span.clone()].into());
+            chunk.push(&row);
+            Box::new(chunk)
+        };
+        for chunk in [chunk(0, 3), rows(None), chunk(3, 1), rows(Some([5, 9]))] {
+            counter.sender().send(Told::Rows(chunk, 0)).unwrap();
+        }
+        let written = counter.finish();
+        assert_eq!(written.error, None);
+        let shapes: Vec<Vec<(usize, usize)>> = written
+            .parts
+            .iter()
+            .map(|p| read(&dir.join(p)).iter().map(|b| (b.num_rows(), b.num_columns())).collect())
+            .collect();
+        assert_eq!(
+            shapes,
+            [vec![(3, 31)], vec![(2, 38)], vec![(1, 39)]],
+            "a part of each kind, which keeps its columns"
+        );
+        assert_eq!((written.spans, written.span_parts.len(), written.kept_spans.len()), (2, 1, 1));
+        assert_eq!(read(&root.join("spans/part-00000.parquet"))[0], written.kept_spans[0]);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_sample_of_rows_is_kept_and_every_request_is_counted() {
+        let root = folder("counter-sample");
+        let keeping =
+            Keeping { dir: Some(root.join("records")), keep_bytes: 1 << 20, sample: 10, most_waiting_bytes: 1 << 30 };
+        let counter = start_with(keeping);
+        for i in 0..5 {
+            counter.sender().send(Told::Rows(chunk(i * 1_000, 1_000), 0)).unwrap();
+        }
+        let written = counter.finish();
+        assert_eq!((written.rows, written.error), (500, None));
+        let rows = read(&root.join("records").join(&written.parts[0]));
+        assert!(rows.iter().all(|b| {
+            b.column_by_name("seq").unwrap().as_primitive::<UInt64Type>().values().iter().all(|seq| seq % 10 == 0)
+        }));
+        let seconds = read(&root.join("seconds").join(&written.second_parts[0]));
+        assert_eq!((sum(&seconds, "due"), sum(&seconds, "done"), sum(&seconds, "sent")), (5_000, 5_000, 0));
+        assert_eq!(
+            (sum(&seconds, "cancelled"), sum(&seconds, "due_cancelled"), sum(&seconds, "ok")),
+            (5_000, 5_000, 0)
+        );
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_is_slower_than_the_load_ends_it_and_keeps_the_rows() {
+        let root = folder("counter-slow");
+        // A pipe that nobody reads: opening it for writing waits, as a disk may.
+        let pipe = root.join("records/part-00000.unfinished");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let keeping =
+            Keeping { dir: Some(root.join("records")), keep_bytes: 0, sample: 1, most_waiting_bytes: 1 << 20 };
+        let counter = start_with(keeping);
+        let failed = counter.failed();
+        let mut sent = 0;
+        while !failed.load(Relaxed) {
+            counter.sender().send(Told::Rows(chunk(sent, 1_000), 0)).unwrap();
+            sent += 1_000;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let most = (1 << 20) / (1_000 * Chunk::ROW_BYTES) + 1;
+        assert!(sent >= most * 1_000, "{sent} rows are no more than may wait");
+        let feed = counter.feed();
+        let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
+        let written = counter.finish();
+        assert_eq!((written.rows, feed.totals().count()), (sent, sent), "what was taken is counted and kept");
+        assert!(written.error.unwrap().contains("came faster than the disk"));
+        assert!(reader.join().unwrap().starts_with(b"PAR1"));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}
