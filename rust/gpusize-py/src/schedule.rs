@@ -199,7 +199,10 @@ impl Asked {
 
 /// Every arrival of a plan of an open loop, until its count or duration, `limit`, or the end of its streams.
 #[pyfunction]
-#[pyo3(signature = (plan, dataset_rows, *, limit=None, due=None, rows=None, targets=None, streams=None, sessions=None, turns=None))]
+#[pyo3(signature = (
+    plan, dataset_rows, *, limit=None, due=None, rows=None, targets=None, streams=None, sessions=None, turns=None,
+    worker=0, workers=1
+))]
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn schedule(
     plan: &str,
@@ -211,11 +214,18 @@ pub fn schedule(
     streams: Option<&[u8]>,
     sessions: Option<Vec<u64>>,
     turns: Option<Vec<u16>>,
+    worker: usize,
+    workers: usize,
 ) -> PyResult<ScheduleBatches> {
+    if worker >= workers {
+        let what = format!("there is no worker {worker} among {workers}");
+        return Err(raise(Error::usage(what, "worker", "count them from 0")));
+    }
     let beside = Beside { due, rows, targets, streams };
     let asked = Asked::read(plan, dataset_rows, beside, limit, (sessions, turns))?;
     let rules = Rules::new(&asked.plan.stop);
-    Ok(ScheduleBatches { schedule: asked.schedule().map_err(raise)?, rules })
+    let schedule = asked.schedule().map_err(raise)?.of_worker(worker, workers);
+    Ok(ScheduleBatches { schedule, rules })
 }
 
 /// How many arrivals `schedule` has; without a walk where gaps are even.
