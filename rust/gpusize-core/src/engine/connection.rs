@@ -106,6 +106,7 @@ impl Line {
         let endpoint = job.target.map_or_else(|| balancer.choose(job.number), |target| balancer.take(target));
         row.target = endpoint as u16;
         self.lacks_target = false;
+        self.request.stream = row.stream;
         if self.keeps_answers {
             self.lend(job);
         }
@@ -235,7 +236,7 @@ impl Line {
                 return Err(no_connection());
             };
             if worker.context.target.trace {
-                heads[kind].trace(level.shared.plan.visit, row.seq);
+                heads[kind].trace(level.shared.plan.visit, row.stream, row.seq);
             }
             let head = heads[kind].of(body.len());
             stamp_sent(worker, slot, row, *number);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::errors::Errors;
-use super::parts::unit;
+use super::parts::{plain_pause_ns, unit};
 use super::tags::Tags;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
@@ -76,6 +76,8 @@ pub struct LevelShared {
     pub sessions: Arc<Sessions>,
     /// What is sent are conversations, turn after turn.
     pub by_session: bool,
+    /// The pause between two requests of a slot where it is always the same; in an open loop there is none.
+    pub plain_pause_ns: Option<i64>,
     /// What the dataset says of the pauses before its rows.
     pub recorded_ns: Option<Arc<Vec<i64>>>,
     /// Due times that were handed over beside the plan.
@@ -117,6 +119,7 @@ impl LevelShared {
             rows: Rows::new(dataset_rows, plan.order, plan.seed, 0),
             sessions: Arc::default(),
             by_session: unit(&plan.load) == Unit::Session,
+            plain_pause_ns: plain_pause_ns(&plan.load),
             recorded_ns: None,
             planned: None,
             shares: (0..workers).map(|_| Share::default()).collect(),

@@ -3,7 +3,7 @@
 use super::level::LevelShared;
 use crate::error::{Error, Result};
 use crate::schedule::{Schedule, Thinks};
-use crate::spec::{LoadSpec, Open, Think, Unit};
+use crate::spec::{Closed, LoadSpec, Open, Think, Unit};
 
 impl LevelShared {
     /// Connections that worker `index` may have.
@@ -68,5 +68,14 @@ pub fn unit(load: &LoadSpec) -> Unit {
     match load {
         LoadSpec::Closed(closed) => closed.unit,
         LoadSpec::Open(open) => open.unit,
+    }
+}
+
+/// The pause between two requests of a slot where it is always the same.
+pub fn plain_pause_ns(load: &LoadSpec) -> Option<i64> {
+    match load {
+        LoadSpec::Closed(Closed { think: Think::Fixed(ns), .. }) => Some(*ns),
+        LoadSpec::Closed(_) => None,
+        LoadSpec::Open(_) => Some(0),
     }
 }

@@ -157,7 +157,10 @@ impl Slot {
                     }
                     let unsent = row.sent_ns == NO_TIME;
                     level.finish(&mut row, message);
-                    turns::go_on(&self, &level, job.talk, &row);
+                    match (job.talk, level.shared.plain_pause_ns) {
+                        (None, Some(pause_ns)) => self.ready_ns.set(self.ready_ns.get().saturating_add(pause_ns)),
+                        (talk, _) => turns::go_on(&self, &level, talk, &row),
+                    }
                     if unsent {
                         // A connect may fail at once, again and again; the thread's other tasks must get their turn.
                         tokio::task::yield_now().await;
@@ -225,17 +228,32 @@ impl Slot {
     }
 
     /// The next request of a closed loop.
+    #[inline]
     fn next_job(&self, level: &WorkerLevel, due_ns: i64, fired_ns: i64) -> Option<Job> {
-        match self.talk.take() {
-            None => level.allocate(due_ns, fired_ns),
-            Some(talk) => {
-                level.admit_item(due_ns);
-                Job::of_talk(talk, &level.shared.sessions, due_ns, fired_ns)
-            }
+        if level.shared.by_session {
+            return self.next_turn(level, due_ns, fired_ns);
         }
+        level.allocate(due_ns, fired_ns).map(|(seq, row)| Job::of_loop(seq, row, due_ns, fired_ns))
+    }
+
+    /// The next turn of this user's conversation, or the first of another.
+    #[cold]
+    fn next_turn(&self, level: &WorkerLevel, due_ns: i64, fired_ns: i64) -> Option<Job> {
+        let sessions = &level.shared.sessions;
+        let talk = self.talk.take();
+        if talk.is_some() {
+            level.admit_item(due_ns);
+        }
+        let talk = talk.or_else(|| {
+            let (number, session) = level.allocate(due_ns, fired_ns)?;
+            level.following.begin();
+            Some(Box::new(Talk::of_loop(number, sessions.first(session as usize))))
+        })?;
+        Job::of_talk(talk, sessions, due_ns, fired_ns)
     }
 
     /// A connect failed: none for a while.
+    #[cold]
     fn rest(&self, now: i64, backoff: &mut Backoff) {
         let until_ns = now + backoff.failed();
         self.rests_until_ns.set(until_ns);
@@ -243,6 +261,7 @@ impl Slot {
     }
 
     /// Whether it rests still.
+    #[cold]
     fn rests(&self, worker: &Worker, cx: &Context<'_>) -> bool {
         let until_ns = self.rests_until_ns.get();
         if now_ns() >= until_ns {

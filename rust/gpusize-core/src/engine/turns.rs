@@ -7,7 +7,8 @@ use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::spec::LoadSpec;
 
-/// After a request: when its slot or its conversation goes on.
+/// After a request: when its slot or its conversation goes on. Where pauses are always the same and there are no
+/// conversations, the slot knows by itself.
 pub fn go_on(slot: &Slot, level: &WorkerLevel, talk: Option<Box<Talk>>, row: &Row) {
     let shared = &level.shared;
     let is_closed_loop = matches!(shared.plan.load, LoadSpec::Closed(_));

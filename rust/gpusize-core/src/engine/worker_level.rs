@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
 use super::following::Following;
-use super::job::{Job, Talk};
 use super::level::{LevelShared, Share, bump, lock};
 use super::messages::Event;
 use super::seconds::Seconds;
@@ -82,19 +81,15 @@ impl WorkerLevel {
         self.cpu_start_ns.set(thread_cpu_ns());
     }
 
-    /// The next request of a closed loop, or none when the level takes no more; with conversations its first turn.
-    pub fn allocate(&self, due_ns: i64, now: i64) -> Option<Job> {
+    /// The next request of a closed loop, or conversation: its number and row, or none when the level takes no more.
+    #[inline]
+    pub fn allocate(&self, due_ns: i64, now: i64) -> Option<(u64, u32)> {
         let number = self.next_number(now)?;
-        let row = self.shared.rows.at(number);
         self.admit_item(due_ns);
-        if !self.shared.by_session {
-            return Some(Job::of_loop(number, row, due_ns, now));
-        }
-        let sessions = &self.shared.sessions;
-        self.following.begin();
-        Job::of_talk(Box::new(Talk::of_loop(number, sessions.first(row as usize))), sessions, due_ns, now)
+        Some((number, self.shared.rows.at(number)))
     }
 
+    #[inline]
     fn next_number(&self, now: i64) -> Option<u64> {
         if self.closed.get() {
             return None;
@@ -121,6 +116,7 @@ impl WorkerLevel {
     }
 
     /// A request was due at `due_ns`.
+    #[inline]
     pub fn admit_item(&self, due_ns: i64) {
         self.in_flight.set(self.in_flight.get() + 1);
         bump(&self.share().due, 1);

@@ -58,8 +58,8 @@ impl Head {
     }
 
     /// Say which request the next one is, in place of the one before.
-    pub fn trace(&mut self, visit: u32, seq: u64) {
-        let Ok(mut value) = HeaderValue::from_bytes(&trace::value(visit, seq)) else { return };
+    pub fn trace(&mut self, visit: u32, stream: u16, seq: u64) {
+        let Ok(mut value) = HeaderValue::from_bytes(&trace::value(visit, stream, seq)) else { return };
         // It never comes again: kept out of the compression's table, it drives nothing out that does.
         value.set_sensitive(true);
         self.request.headers_mut().insert(trace::NAME, value);
@@ -116,10 +116,10 @@ mod tests {
         let mut head = head(r#""headers":[["X-A","1"]]"#).unwrap();
         assert!(!head.of(7).headers().contains_key(trace::NAME));
         for seq in [0, 1, 1, 9] {
-            head.trace(5, seq);
+            head.trace(5, 2, seq);
             let request = head.of(7);
             let values: Vec<_> = request.headers().get_all(trace::NAME).iter().collect();
-            assert_eq!(values, [&HeaderValue::from_bytes(&trace::value(5, seq)).unwrap()]);
+            assert_eq!(values, [&HeaderValue::from_bytes(&trace::value(5, 2, seq)).unwrap()]);
             assert_eq!(request.headers().len(), 3);
         }
     }

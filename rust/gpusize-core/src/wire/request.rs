@@ -70,6 +70,8 @@ pub struct Buffers {
     ranges: Vec<Range<usize>>,
     /// What was answered before in the conversation, the last one at the end.
     answers: Vec<Vec<u8>>,
+    /// Stream of the load that the next request belongs to.
+    pub stream: u16,
 }
 
 impl Buffers {
@@ -212,7 +214,7 @@ impl Requests {
         buffers.request.clear();
         self.write_numbers(row, seq, plan.seed, buffers);
         let length = self.length(row, buffers);
-        let traced = self.traced.then_some((plan.visit, seq));
+        let traced = self.traced.then_some((plan.visit, buffers.stream, seq));
         self.write_head(endpoint, row, length, traced, &mut buffers.request);
         if length < COPIED {
             self.write_body(row, buffers);
@@ -278,7 +280,7 @@ impl Requests {
 
     /// What differs from request to request.
     fn write_numbers(&self, row: usize, seq: u64, seed: u64, buffers: &mut Buffers) {
-        let Buffers { numbers, ranges, .. } = buffers;
+        let Buffers { numbers, ranges, stream, .. } = buffers;
         numbers.clear();
         ranges.clear();
         for segment in &self.kinds[self.kind_of(row)].segments {
@@ -290,7 +292,7 @@ impl Requests {
                 }
                 Segment::Random { purpose, low, high } => {
                     let span = u128::from(high - low) + 1;
-                    let draw = u128::from(Draw::new(seed, 0, *purpose).u64(seq));
+                    let draw = u128::from(Draw::new(seed, u64::from(*stream), *purpose).u64(seq));
                     let value = low + u64::try_from((draw * span) >> 64).unwrap_or(0);
                     let _ = write!(numbers, "{value}");
                 }
@@ -312,13 +314,21 @@ impl Requests {
         })
     }
 
-    /// What stands before a body; `traced` are the visit and the number of a request that says them.
-    fn write_head(&self, endpoint: usize, row: usize, length: usize, traced: Option<(u32, u64)>, out: &mut Vec<u8>) {
+    /// What stands before a body; `traced` are the visit, the stream and the number of a request that
+    /// says them.
+    fn write_head(
+        &self,
+        endpoint: usize,
+        row: usize,
+        length: usize,
+        traced: Option<(u32, u16, u64)>,
+        out: &mut Vec<u8>,
+    ) {
         match &self.kinds[self.kind_of(row)].around {
             Around::Heads(heads) => {
                 out.extend_from_slice(&heads[endpoint]);
-                if let Some((visit, seq)) = traced {
-                    for piece in [trace::NAME.as_bytes(), b": ", &trace::value(visit, seq), b"\r\n"] {
+                if let Some((visit, stream, seq)) = traced {
+                    for piece in [trace::NAME.as_bytes(), b": ", &trace::value(visit, stream, seq), b"\r\n"] {
                         out.extend_from_slice(piece);
                     }
                 }
