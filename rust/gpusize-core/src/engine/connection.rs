@@ -103,7 +103,10 @@ impl Line {
         row: &mut Row,
     ) -> Option<String> {
         let balancer = &worker.context.balancer;
-        let endpoint = job.target.map_or_else(|| balancer.choose(job.number), |target| balancer.take(target));
+        let endpoint = match job.target() {
+            None => balancer.choose(job.number()),
+            Some(target) => balancer.take(target),
+        };
         row.target = endpoint as u16;
         self.lacks_target = false;
         self.request.stream = row.stream;
@@ -164,19 +167,27 @@ impl Line {
                 Some(failure.message)
             }
         };
-        if let Some(talk) = &mut job.talk {
-            talk.target = Some(row.target);
-            if self.keeps_answers {
-                talk.answers = self.request.give_back();
-                talk.answers.push(self.reader.take_text());
-            }
+        if !job.is_plain() {
+            self.remember(job, row);
         }
         message
     }
 
+    /// What the next turn of the conversation has to know.
+    #[cold]
+    fn remember(&mut self, job: &mut Job, row: &Row) {
+        let Some(talk) = job.talk() else { return };
+        talk.target = Some(row.target);
+        if self.keeps_answers {
+            talk.answers = self.request.give_back();
+            talk.answers.push(self.reader.take_text());
+        }
+    }
+
     /// Let the request repeat what was answered before in its conversation.
+    #[cold]
     fn lend(&mut self, job: &mut Job) {
-        let answers = job.talk.as_mut().map(|talk| std::mem::take(&mut talk.answers));
+        let answers = job.talk().map(|talk| std::mem::take(&mut talk.answers));
         self.request.lend(answers.unwrap_or_default());
     }
 

@@ -7,14 +7,20 @@ use crate::schedule::{Item, Sessions};
 #[derive(Debug)]
 pub struct Job {
     pub due: Due,
+    /// What most requests have nothing of: they are moved several times on their way.
+    more: Option<Box<More>>,
+}
+
+/// What is special about a request.
+#[derive(Debug)]
+struct More {
     /// By which addresses take turns.
-    pub number: u64,
+    number: u64,
     /// The address, where it is settled.
-    pub target: Option<u16>,
-    /// The higher goes first among those that wait for a connection.
-    pub priority: i32,
+    target: Option<u16>,
+    priority: i32,
     /// The conversation that it is a turn of.
-    pub talk: Option<Box<Talk>>,
+    talk: Option<Box<Talk>>,
 }
 
 /// A conversation under way.
@@ -40,20 +46,53 @@ impl Job {
     /// A request of a closed loop.
     pub fn of_loop(seq: u64, row: u32, due_ns: i64, fired_ns: i64) -> Self {
         let due = Due { seq, stream: 0, row, due_ns, fired_ns };
-        Self { due, number: seq, target: None, priority: 0, talk: None }
+        Self { due, more: None }
     }
 
     /// A request of a schedule.
     pub fn of_item(item: Item, due_ns: i64, fired_ns: i64) -> Self {
         let due = Due { seq: item.seq, stream: item.stream, row: item.row, due_ns, fired_ns };
-        Self { due, number: item.index, target: item.target, priority: item.priority, talk: None }
+        let is_plain = item.index == item.seq && item.target.is_none() && item.priority == 0;
+        let more = || More { number: item.index, target: item.target, priority: item.priority, talk: None };
+        Self { due, more: (!is_plain).then(|| Box::new(more())) }
     }
 
     /// The next turn of a conversation; none when all have been.
     pub fn of_talk(talk: Box<Talk>, sessions: &Sessions, due_ns: i64, fired_ns: i64) -> Option<Self> {
         let row = talk.next_row(sessions)?;
         let due = Due { seq: talk.seq(sessions), stream: talk.stream, row, due_ns, fired_ns };
-        Some(Self { due, number: talk.index, target: talk.target, priority: talk.priority, talk: Some(talk) })
+        let more = More { number: talk.index, target: talk.target, priority: talk.priority, talk: Some(talk) };
+        Some(Self { due, more: Some(Box::new(more)) })
+    }
+
+    /// Whether nothing is special about it.
+    pub fn is_plain(&self) -> bool {
+        self.more.is_none()
+    }
+
+    /// By which addresses take turns.
+    pub fn number(&self) -> u64 {
+        self.more.as_ref().map_or(self.due.seq, |more| more.number)
+    }
+
+    /// The address, where it is settled.
+    pub fn target(&self) -> Option<u16> {
+        self.more.as_ref().and_then(|more| more.target)
+    }
+
+    /// The higher goes first among those that wait for a connection.
+    pub fn priority(&self) -> i32 {
+        self.more.as_ref().map_or(0, |more| more.priority)
+    }
+
+    /// The conversation that it is a turn of.
+    pub fn talk(&mut self) -> Option<&mut Talk> {
+        self.more.as_mut().and_then(|more| more.talk.as_deref_mut())
+    }
+
+    /// The conversation, when the request is over.
+    pub fn into_talk(self) -> Option<Box<Talk>> {
+        self.more.and_then(|more| more.talk)
     }
 }
 

@@ -157,9 +157,11 @@ impl Slot {
                     }
                     let unsent = row.sent_ns == NO_TIME;
                     level.finish(&mut row, message);
-                    match (job.talk, level.shared.plain_pause_ns) {
-                        (None, Some(pause_ns)) => self.ready_ns.set(self.ready_ns.get().saturating_add(pause_ns)),
-                        (talk, _) => turns::go_on(&self, &level, talk, &row),
+                    match level.shared.plain_pause_ns {
+                        Some(pause_ns) if job.is_plain() => {
+                            self.ready_ns.set(self.ready_ns.get().saturating_add(pause_ns))
+                        }
+                        _ => turns::go_on(&self, &level, job.into_talk(), &row),
                     }
                     if unsent {
                         // A connect may fail at once, again and again; the thread's other tasks must get their turn.

@@ -18,7 +18,7 @@ pub struct Waiting {
 impl Waiting {
     /// Add one behind those of its priority.
     pub fn push(&mut self, level: Rc<WorkerLevel>, job: Job) {
-        let priority = job.priority;
+        let priority = job.priority();
         let place = self.lists.partition_point(|(other, _)| *other > priority);
         if self.lists.get(place).is_none_or(|(other, _)| *other != priority) {
             self.lists.insert(place, (priority, VecDeque::new()));

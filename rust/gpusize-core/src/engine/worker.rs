@@ -233,7 +233,7 @@ impl Worker {
             row.outcome = Outcome::Shed;
             row.end_ns = job.due.fired_ns;
             level.finish(&mut row, None);
-            if job.talk.is_some() {
+            if job.into_talk().is_some() {
                 level.following.end();
             }
         }
