@@ -71,12 +71,14 @@ class WorkflowEngine:
             self.close()
             raise
 
-    def queue(self, plan: Mapping[str, Any]) -> WorkflowLevel:
+    def queue(self, plan: Mapping[str, Any], **arrays: bytes) -> WorkflowLevel:
         """Queue one level (a LevelPlan with ``dir``). It starts when the one before it has closed.
 
         Raises:
-            UsageError: the plan has no ``dir``.
+            UsageError: the plan has no ``dir``, or arrivals are handed over beside it.
         """
+        if arrays:
+            raise UsageError("a workflow takes no arrivals beside its plan", "plan", "give a rate or a concurrency")
         if not plan.get("dir"):
             raise UsageError("the records of a workflow have no place", "plan", "give it a dir")
         level = WorkflowLevel(plan, self._work, self._rows, self._loop)

@@ -101,7 +101,9 @@ async def open_loop(level: WorkflowLevel, load: Mapping[str, Any]) -> None:
         await level.send(seq, due_ns, fired_ns)
         # Whoever has waited goes on this one's place.
         while waiting and not level.cut:
-            await level.send(*waiting.popleft())
+            next_one = waiting.popleft()
+            level.waiting = len(waiting)
+            await level.send(*next_one)
 
     for offset_ns in arrivals(float(load["rate"]), str(load["process"]), int(level.plan["seed"])):
         due_ns = level.start_ns + offset_ns
@@ -114,8 +116,10 @@ async def open_loop(level: WorkflowLevel, load: Mapping[str, Any]) -> None:
             task.add_done_callback(sending.discard)
         elif len(waiting) < most_waiting:
             waiting.append((seq, due_ns, monotonic_ns()))
+            level.waiting = len(waiting)
         else:
             level.tally.unsent(level.unsent(seq, due_ns), "shed")
     await asyncio.gather(*sending)
+    level.waiting = 0
     for seq, due_ns, _ in waiting:
         level.tally.unsent(level.unsent(seq, due_ns), "cancelled")
