@@ -60,8 +60,8 @@ class Level:
     def stop(self, drain_ns: int, reason: str = "stopped") -> None:
         """No new request from now on; those in flight have ``drain_ns`` and are then cancelled and recorded.
 
-        ``reason`` (``stopped``, ``slo``, ``saturation`` or ``errors``) is what the outcome calls it; the first one stands.
-        Raises UsageError for another word.
+        ``reason`` (``stopped``, ``slo``, ``saturation`` or ``errors``) is what the outcome calls it. Raises UsageError
+        for another word.
         """
     def seconds(self, after: int) -> str:
         """JSON list of the complete seconds of the level from number ``after`` on (see docs/reference/engine.md).

@@ -1,10 +1,7 @@
 //! When a level stops asking for more: pure rules over counts and time.
 
-use std::str::FromStr;
-
 use serde::Serialize;
 
-use crate::error::Error;
 use crate::spec::StopSpec;
 
 /// Why no new request is sent.
@@ -28,49 +25,6 @@ impl Reason {
     /// Back from its number.
     pub fn from_u8(code: u8) -> Option<Self> {
         [Self::Count, Self::Duration, Self::Errors, Self::Stopped, Self::Failed].into_iter().find(|r| *r as u8 == code)
-    }
-}
-
-/// What a caller says when it ends a level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Asked {
-    /// The user has enough.
-    #[default]
-    Stopped = 1,
-    /// Objectives were violated for too long.
-    Slo = 2,
-    /// The target cannot keep up.
-    Saturation = 3,
-    /// Too many failed, by a rule of the caller's own.
-    Errors = 4,
-}
-
-impl Asked {
-    /// Back from its number.
-    pub fn from_u8(code: u8) -> Option<Self> {
-        [Self::Stopped, Self::Slo, Self::Saturation, Self::Errors].into_iter().find(|a| *a as u8 == code)
-    }
-
-    /// The name in plans and outcomes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Slo => "slo",
-            Self::Saturation => "saturation",
-            Self::Errors => "errors",
-        }
-    }
-}
-
-impl FromStr for Asked {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let all = [Self::Stopped, Self::Slo, Self::Saturation, Self::Errors];
-        all.into_iter().find(|asked| asked.name() == text).ok_or_else(|| {
-            Error::usage(format!("{text:?} is no reason to stop"), "reason", "give stopped, slo, saturation or errors")
-        })
     }
 }
 
@@ -167,14 +121,6 @@ mod tests {
         }
         // The sum of 3600 (0.7 + 0.3 h) over the day.
         assert_eq!(due, 358_560);
-    }
-
-    #[test]
-    fn what_callers_say_has_names() {
-        for asked in [Asked::Stopped, Asked::Slo, Asked::Saturation, Asked::Errors] {
-            assert_eq!((asked.name().parse().ok(), Asked::from_u8(asked as u8)), (Some(asked), Some(asked)));
-        }
-        assert!("bored".parse::<Asked>().is_err() && Asked::from_u8(0).is_none());
     }
 
     #[test]

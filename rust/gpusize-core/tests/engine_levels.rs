@@ -11,7 +11,6 @@ use arrow_array::types::UInt64Type;
 use engine_common::{at_rate, column, finish, hello, open, plan, serve, target};
 use gpusize_core::engine::{Level, Session};
 use gpusize_core::spec::TargetSpec;
-use gpusize_core::stop::Asked;
 
 /// Far longer than anything here takes, far shorter than the pauses that must not be waited for.
 const SOON: Duration = Duration::from_secs(20);
@@ -100,20 +99,6 @@ fn the_seconds_of_a_level_add_up_to_its_outcome() {
     assert!(outcome.second_parts.len() == 1 && outcome.histogram_parts == ["part-00000.parquet"]);
     assert!(dir.join("seconds/part-00000.parquet").is_file());
     std::fs::remove_dir_all(dir).unwrap();
-}
-
-#[test]
-fn an_end_is_called_what_the_caller_calls_it() {
-    let (port, _) = serve(silent);
-    let session = open(port, 1);
-    for (asked, name) in [(Asked::Slo, "slo"), (Asked::Saturation, "saturation"), (Asked::Errors, "errors")] {
-        let level = closed(&session, r#""concurrency":2"#, r#"{"count":100}"#);
-        until(&level, 2);
-        level.stop_for(0, asked);
-        level.stop(0);
-        let (outcome, _) = finish(&level);
-        assert_eq!((outcome.stop_reason, outcome.outcomes), (name, [("cancelled", 2)].into()));
-    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::record::feed::Feed;
 use crate::record::writer::Written;
 use crate::schedule::{Planned, Rows, Schedule, Sessions, Thinks};
 use crate::spec::{LevelPlan, LoadSpec, Open, Think, Unit};
-use crate::stop::{Asked, Reason, Rules};
+use crate::stop::{Reason, Rules};
 
 /// Lock without caring whether another thread panicked: all guarded data are plain counts and lists.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,7 +91,6 @@ pub struct LevelShared {
     close_ns: AtomicI64,
     cancel_ns: AtomicI64,
     reason: AtomicU8,
-    asked: AtomicU8,
     /// What has been counted so far.
     pub feed: Arc<Feed>,
     write_failed: Arc<AtomicBool>,
@@ -132,7 +131,6 @@ impl LevelShared {
             close_ns: AtomicI64::new(0),
             cancel_ns: AtomicI64::new(i64::MAX),
             reason: AtomicU8::new(0),
-            asked: AtomicU8::new(0),
             feed: counter.feed(),
             write_failed: counter.failed(),
             counter: Mutex::new(Some(counter)),
@@ -260,17 +258,6 @@ impl LevelShared {
         self.cancel_ns.fetch_min(ns, Relaxed);
     }
 
-    /// What the caller says of the end it asks for; the first word stands.
-    pub fn ask(&self, asked: Asked) {
-        // Whoever comes second finds it set.
-        let _ = self.asked.compare_exchange(0, asked as u8, Relaxed, Relaxed);
-    }
-
-    /// What the caller has said.
-    pub fn asked(&self) -> Asked {
-        Asked::from_u8(self.asked.load(Relaxed)).unwrap_or_default()
-    }
-
     /// Whether rows can no longer be kept on disk, or not fast enough.
     pub fn write_failed(&self) -> bool {
         self.write_failed.load(Relaxed)
@@ -380,15 +367,5 @@ mod tests {
         }
         assert!((rates.due - 4e3).abs() < 1e-6 && (rates.sent - 2e3).abs() < 1e-6 && (rates.done - 1e3).abs() < 1e-6);
         assert!(lock(&level.recent).len() < 110);
-    }
-
-    #[test]
-    fn the_first_word_of_an_end_stands() {
-        let plan = r#"{"visit":0,"load":{"closed":{"concurrency":1}},"stop":{"count":1}}"#;
-        let level = LevelShared::new(serde_json::from_str(plan).expect("a plan"), 1, 1).expect("a level");
-        assert_eq!(level.asked(), Asked::Stopped);
-        level.ask(Asked::Slo);
-        level.ask(Asked::Stopped);
-        assert_eq!(level.asked(), Asked::Slo);
     }
 }

@@ -45,13 +45,13 @@ impl WorkerLevel {
         let told = shared.sender();
         Self {
             chunk: RefCell::new(Self::fresh_chunk(&shared, worker, FIRST_ROWS)),
-            seconds: Seconds::new(shared.start_ns()),
             shared,
             worker,
             events,
             following: Following::default(),
             told: RefCell::new(told),
             gaps: RefCell::default(),
+            seconds: Seconds::default(),
             next_seq: Cell::new(worker as u64),
             in_flight: Cell::new(0),
             closed: Cell::new(false),
@@ -124,13 +124,13 @@ impl WorkerLevel {
     pub fn admit_item(&self, due_ns: i64) {
         self.in_flight.set(self.in_flight.get() + 1);
         bump(&self.share().due, 1);
-        self.seconds.due(due_ns);
+        self.seconds.due(due_ns, self.shared.start_ns());
     }
 
     /// A request's first byte is written at `sent_ns`, for the first time.
     pub fn sent(&self, sent_ns: i64) {
         bump(&self.share().sent, 1);
-        self.seconds.sent(sent_ns);
+        self.seconds.sent(sent_ns, self.shared.start_ns());
     }
 
     /// No new request on this worker.
@@ -211,7 +211,7 @@ impl WorkerLevel {
 
     fn publish(&self, now: i64) {
         self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns.get(), Relaxed);
-        if let Some((through, events)) = self.seconds.complete(now) {
+        if let Some((through, events)) = self.seconds.complete(now, self.shared.start_ns()) {
             self.report(through, events);
         }
     }
@@ -237,7 +237,7 @@ impl WorkerLevel {
     fn check_drained(&self) {
         if self.closed.get() && self.in_flight.get() == 0 && !self.drained.replace(true) {
             self.publish(now_ns());
-            self.report(u32::MAX, self.seconds.rest());
+            self.report(u32::MAX, self.seconds.rest(self.shared.start_ns()));
             self.told.borrow_mut().take();
             let _ = self.events.send(Event::Drained { level: self.shared.clone() });
         }
