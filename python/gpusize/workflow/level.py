@@ -8,22 +8,21 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from gpusize.calls import write_spans
 from gpusize.engine import monotonic_ns
-from gpusize.errors import StoreError, TargetError, UsageError
+from gpusize.errors import TargetError, UsageError
 from gpusize.recorded import PartWriter
 from gpusize.workflow.busy import Busy
 from gpusize.workflow.loops import closed_loop, sleep_until
 from gpusize.workflow.open_loop import open_loop
-from gpusize.workflow.schedule import Due, RowOrder, Thinks, arrivals
-from gpusize.workflow.tally import Tally
+from gpusize.workflow.schedule import RowOrder, Thinks, arrivals
+from gpusize.workflow.tally import Tally, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gpusize.engine import LevelOutcome, Progress, Second
     from gpusize.recorded import RecordedRequest
-    from gpusize.workflow.schedule import Arrival, Conversations
+    from gpusize.workflow.schedule import Arrival, Conversations, Due
     from gpusize.workflow.work import Work
 
 __all__ = ["WorkflowLevel"]
@@ -234,13 +233,6 @@ class WorkflowLevel:
         """The row of a request, or the first one of a conversation; asked for in the order of the numbers."""
         return self.conversations.first(self._order.row(number))
 
-    def begun(self, number: int, row: int, due_ns: int, stream: int = 0) -> Due:
-        """The request, or the first turn of the conversation, that a number stands for."""
-        session = self.conversations.number(row)
-        if session is None:
-            return Due(number, row, due_ns, stream)
-        return Due(number * self.conversations.most_turns, row, due_ns, stream, session=session, turn=0)
-
     async def send(self, due: Due) -> tuple[int, bool]:
         """One request from its beginning to its record; when it ended, in nanoseconds, and whether it went well."""
         request = self._request(due, self._ended)
@@ -318,7 +310,9 @@ class WorkflowLevel:
     async def _finish(self) -> None:
         found = self._busy.stop()
         cpu_ns = self._busy.cpu_ns
-        write_error, span_parts = await self._loop.run_in_executor(None, self._write)
+        write_error, span_parts = await self._loop.run_in_executor(
+            None, written, self._writer, self._folder, self.tally.spans
+        )
         write_error = write_error or self._problem
         if write_error is not None:
             self._reason = "failed"
@@ -351,15 +345,6 @@ class WorkflowLevel:
         """What a caller has called the end that it asked for, where that is what ended the level."""
         called = self._asked_for not in ("", "stopped") and self._reason in ("stopped", "cancelled")
         return self._asked_for if called else self._reason
-
-    def _write(self) -> tuple[str | None, list[str]]:
-        try:
-            self._writer.close()
-            return None, write_spans(self._folder, self.tally.spans)
-        except StoreError as error:
-            return f"{error.what} ({error.where})", []
-        except Exception as error:  # noqa: BLE001 - whatever kept the rows from the disk, the level has to end
-            return f"{type(error).__name__}: {error}", []
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -31,7 +31,7 @@ async def open_loop(level: WorkflowLevel, load: Mapping[str, Any], due: Iterable
         due_ns = level.start_ns + each.due_ns
         if not await sleep_until(level, due_ns):
             break
-        begun = level.begun(each.seq, each.row, due_ns, each.stream)
+        begun = level.conversations.begun(each.seq, each.row, due_ns, each.stream)
         if begun.session is None:
             gate.offer(begun, each.priority)
         else:

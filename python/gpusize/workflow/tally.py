@@ -6,20 +6,22 @@ import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.calls import LLM
+from gpusize.calls import LLM, write_spans
+from gpusize.errors import StoreError
 from gpusize.frames import OUTCOMES
 from gpusize.recorded import ErrorLog
 from gpusize.workflow.seconds import SecondLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import polars as pl
 
     from gpusize.engine import Second
     from gpusize.recorded import PartWriter, RecordedRequest
 
-__all__ = ["MARKED", "Tally"]
+__all__ = ["MARKED", "Tally", "written"]
 
 MARKED: Final = "llm-marked"
 """The kind of a call that the workflow marks as ``llm`` while the proxy times the same calls: it counts once."""
@@ -173,3 +175,14 @@ class Tally:
                 "errors": self._errors.errors(),
                 "histograms": {name: times.buckets() for name, times in self.log.totals.items()},
             }
+
+
+def written(writer: PartWriter, folder: Path, spans: list[dict[str, Any]]) -> tuple[str | None, list[str]]:
+    """Put a level's last rows and its calls on the disk: what kept it from that, and the files of the calls."""
+    try:
+        writer.close()
+        return None, write_spans(folder, spans)
+    except StoreError as error:
+        return f"{error.what} ({error.where})", []
+    except Exception as error:  # noqa: BLE001 - whatever kept the rows from the disk, the level has to end
+        return f"{type(error).__name__}: {error}", []
