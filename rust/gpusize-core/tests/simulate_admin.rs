@@ -60,7 +60,11 @@ fn what_cannot_be_meant_is_refused() {
     ] {
         let reply = post(&server, path, &body);
         assert_eq!(reply.status, 400, "{body}");
-        assert!(reply.json()["error"]["message"].as_str().is_some_and(|said| said.contains(needle)), "{}", reply.text());
+        assert!(
+            reply.json()["error"]["message"].as_str().is_some_and(|said| said.contains(needle)),
+            "{}",
+            reply.text()
+        );
     }
     assert_eq!(call(&server, "DELETE", "/admin/replicas", &Value::Null).status, 405);
     assert_eq!(get(&server, "/admin/stall").status, 405);
@@ -76,7 +80,8 @@ fn the_metrics_follow() {
     assert!(page.contains("gpusize_sim_replicas{model_name=\"simulated\"} 3\n"));
     scale(&server, 1);
     let page = metrics(&server);
-    for series in ["vllm:num_requests_running{", "vllm:prompt_tokens_total{", "vllm:e2e_request_latency_seconds_count{"] {
+    for series in ["vllm:num_requests_running{", "vllm:prompt_tokens_total{", "vllm:e2e_request_latency_seconds_count{"]
+    {
         assert_eq!(count(&page, series), 1, "{series}");
     }
     for series in ["nv_gpu_utilization{", "nv_energy_consumption{"] {
@@ -108,7 +113,9 @@ fn a_removed_replica_finishes_what_it_has_and_is_gone_then() {
     scale(&server, 2);
     let page = metrics(&server);
     let served = |gpu: usize| {
-        let prefix = format!("vllm:request_success_total{{engine=\"{gpu}\",model_name=\"simulated\",finished_reason=\"stop\"}} ");
+        let prefix = format!(
+            "vllm:request_success_total{{engine=\"{gpu}\",model_name=\"simulated\",finished_reason=\"stop\"}} "
+        );
         page.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
     };
     assert_eq!((served(0), served(1)), (Some("4".to_owned()), Some("1".to_owned())));

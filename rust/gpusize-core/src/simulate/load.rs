@@ -54,7 +54,8 @@ impl Plan<'_> {
         if self.due_ns.first().is_some_and(|&first_ns| first_ns < 0) || !self.due_ns.is_sorted() {
             return Err(SimError::value("plan.due_ns", "must be ascending, from 0"));
         }
-        for (field, tokens) in [("plan.prompt_tokens", self.prompt_tokens), ("plan.output_tokens", self.output_tokens)] {
+        for (field, tokens) in [("plan.prompt_tokens", self.prompt_tokens), ("plan.output_tokens", self.output_tokens)]
+        {
             let Some(tokens) = tokens else { continue };
             if tokens.len() != self.due_ns.len() {
                 let problem = format!("must be one per due time ({}), not {}", self.due_ns.len(), tokens.len());
@@ -202,7 +203,10 @@ impl Load {
             return Err(SimError::value("load.connections", "must be at least 1"));
         }
         if self.connections.is_some() && matches!(self.arrivals, Arrivals::Closed { .. }) {
-            return Err(SimError::value("load.connections", "bounds open loops; a closed one has a connection per user"));
+            return Err(SimError::value(
+                "load.connections",
+                "bounds open loops; a closed one has a connection per user",
+            ));
         }
         if self.queue.is_some() && self.connections.is_none() {
             return Err(SimError::value("load.queue", "needs load.connections, for which its requests wait"));
@@ -233,7 +237,10 @@ mod tests {
         for (bad, needle) in [
             (Plan { due_ns: &[5, 0], ..plan }, "plan.due_ns"),
             (Plan { due_ns: &[-1], ..plan }, "plan.due_ns"),
-            (Plan { prompt_tokens: Some(&[1]), ..plan }, "plan.prompt_tokens of the simulated cluster must be one per due"),
+            (
+                Plan { prompt_tokens: Some(&[1]), ..plan },
+                "plan.prompt_tokens of the simulated cluster must be one per due",
+            ),
             (Plan { output_tokens: Some(&[1, 0, 1]), ..plan }, "plan.output_tokens"),
         ] {
             let error = bad.validate().expect_err(needle).to_string();

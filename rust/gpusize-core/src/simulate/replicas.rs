@@ -29,7 +29,10 @@ pub(super) fn validate(steps: &[ReplicaStep], gpus: u32) -> Result<(), SimError>
         }
         match last_s {
             None if step.at_s > 0.0 => {
-                return Err(SimError::value(&field("at_s"), "must be 0: the first step says how many there are at first"));
+                return Err(SimError::value(
+                    &field("at_s"),
+                    "must be 0: the first step says how many there are at first",
+                ));
             }
             Some(last_s) if step.at_s <= last_s => {
                 let problem = format!("must be later than the step before ({last_s}), not {}", step.at_s);

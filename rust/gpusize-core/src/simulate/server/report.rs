@@ -36,11 +36,8 @@ const DISTRIBUTIONS: &[Distribution] = &[
 pub(super) fn metrics_page(shared: &Shared) -> String {
     let mut page = Page::default();
     let model = escape(&shared.config.model);
-    let engines: Vec<(usize, String)> = shared
-        .gpus_up()
-        .into_iter()
-        .map(|gpu| (gpu, format!("engine=\"{gpu}\",model_name=\"{model}\"")))
-        .collect();
+    let engines: Vec<(usize, String)> =
+        shared.gpus_up().into_iter().map(|gpu| (gpu, format!("engine=\"{gpu}\",model_name=\"{model}\""))).collect();
     gauges(&mut page, shared, &engines);
     let metrics = shared.metrics.borrow();
     for (name, help, value) in COUNTERS {

@@ -133,8 +133,7 @@ async fn administer(shared: &Rc<Shared>, request: Request<Incoming>) -> Response
     if request.method() != Method::POST && !reads {
         return wrong_method(if is_stall { "POST" } else { "GET, HEAD, POST" });
     }
-    let answer =
-        if is_stall { admin::stall(shared, request).await } else { admin::replicas(shared, request).await };
+    let answer = if is_stall { admin::stall(shared, request).await } else { admin::replicas(shared, request).await };
     match answer {
         Ok(answer) => Reply::page(JSON, answer.to_string()),
         Err(error) => failure(&error),

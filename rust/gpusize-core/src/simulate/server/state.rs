@@ -8,9 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::super::{
-    Cluster, ClusterConfig, Fault, Job, Refusal, Sequence, Service, ServiceDraws, Stalls, seconds,
-};
+use super::super::{Cluster, ClusterConfig, Fault, Job, Refusal, Sequence, Service, ServiceDraws, Stalls, seconds};
 use super::busy::BusyShares;
 use super::drive::Delivery;
 use super::kserve::{Code, Ready, Refused, TensorTicket, Tensors};
