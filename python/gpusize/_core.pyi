@@ -90,8 +90,8 @@ def simulate(
 ) -> tuple[RecordBatches, str]:
     """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary.
 
-    With arrivals ``"plan"``, ``due`` has the due times as little-endian i64 (ns from the start, ascending), and the token
-    counts of each request may follow as little-endian u32.
+    With arrivals ``"plan"``, ``due`` has the due times as little-endian i64 (ns from the start, ascending), and the
+    token counts of each request may follow as little-endian u32.
 
     Raises UsageError for a configuration, a load or arrays that cannot be meant.
     """
