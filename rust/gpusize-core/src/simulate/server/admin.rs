@@ -57,7 +57,7 @@ pub(super) async fn stall(shared: &Rc<Shared>, request: Request<Incoming>) -> Re
         return Err(ApiError::invalid(message, Some("duration_s")));
     }
     let begin_ns = shared.now_ns();
-    let end_ns = shared.freeze(ns(duration_s));
+    let end_ns = shared.freeze(begin_ns, ns(duration_s));
     Ok(json!({"duration_s": seconds(end_ns - begin_ns), "end_s": seconds(end_ns), "end_wall_s": shared.wall_s(end_ns)}))
 }
 

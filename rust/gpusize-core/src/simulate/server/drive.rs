@@ -63,9 +63,8 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Freeze everything from now on; when that ends, as the world sees it.
-    pub(super) fn freeze(&self, length_ns: i64) -> i64 {
-        let now_ns = self.now_ns();
+    /// Freeze everything from `now_ns` on, which is now; when that ends, as the world sees it.
+    pub(super) fn freeze(&self, now_ns: i64, length_ns: i64) -> i64 {
         self.catch_up(self.model_ns(now_ns));
         let thawed_ns = self.stalls.borrow_mut().freeze(now_ns, length_ns);
         self.changed.notify_one();
