@@ -164,8 +164,21 @@ class SimServer:
         """JSON: requests served, iterations, own lateness quantiles."""
     def stop(self) -> None: ...
 
-def simulate(config: str, load: str) -> tuple[RecordBatches, str]:
-    """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary."""
+def simulate(
+    config: str,
+    load: str,
+    *,
+    due: bytes | None = None,
+    prompt_tokens: bytes | None = None,
+    output_tokens: bytes | None = None,
+) -> tuple[RecordBatches, str]:
+    """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary.
+
+    With arrivals ``"plan"``, ``due`` has the due times as little-endian i64 (ns from the start, ascending), and the
+    token counts of each request may follow as little-endian u32.
+
+    Raises UsageError for a configuration, a load or arrays that cannot be meant.
+    """
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
     """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""
