@@ -164,6 +164,22 @@ class SimServer:
         """JSON: requests served, iterations, own lateness quantiles."""
     def stop(self) -> None: ...
 
+@final
+class NullServer:
+    """Answers every HTTP/1.1 request at once with the same few bytes, on ``threads`` threads of its own; port 0: any.
+
+    Raises EnvironmentLacks when the port cannot be had.
+    """
+
+    def __new__(cls, host: str, port: int, *, threads: int = 1) -> NullServer: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def requests(self) -> int:
+        """Requests answered so far."""
+    def stop(self) -> None:
+        """Close every connection and end the threads; safe to call twice."""
+
 def simulate(
     config: str,
     load: str,
