@@ -101,6 +101,7 @@ impl WorkerLevel {
     }
 
     /// Request `seq` was due at `due_ns`.
+    #[inline]
     pub fn admit_at(&self, seq: u64, due_ns: i64) -> (u64, u32) {
         self.in_flight.set(self.in_flight.get() + 1);
         bump(&self.share().due, 1);
