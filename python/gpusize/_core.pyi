@@ -1,5 +1,6 @@
 """The compiled half of gpusize. Private: the public names are in `gpusize`."""
 
+from collections.abc import Iterator, Sequence
 from typing import Final, final
 
 BUILD_PROFILE: Final[str]
@@ -28,8 +29,21 @@ class Session:
     def __new__(
         cls, target: str, segments: str, rows: list[list[bytes]], *, workers: int = 1, mix: str | None = None
     ) -> Session: ...
-    def level(self, plan: str) -> Level:
-        """Queue one level (JSON of a LevelPlan). It starts when the one before has closed; the call returns at once."""
+    def level(
+        self,
+        plan: str,
+        *,
+        due: bytes | None = None,
+        rows: bytes | None = None,
+        targets: bytes | None = None,
+        streams: bytes | None = None,
+    ) -> Level:
+        """Queue one level (JSON of a LevelPlan). It starts when the one before has closed; the call returns at once.
+
+        The arrays belong to streams by plan, as in `schedule`.
+
+        Raises UsageError for a plan that cannot be meant, and arrays that do not fit it, the dataset or the addresses.
+        """
     def probe(self) -> str:
         """Send the first row once, outside every level.
 
@@ -72,6 +86,67 @@ class RecordBatches:
 
     def __len__(self) -> int: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class ScheduleBatches:
+    """The arrivals of a schedule, made as they are read; each reading begins anew, and takes no more memory than a batch.
+
+    Columns: ``index`` (position in the schedule), ``stream``, ``seq`` (position within the stream), ``due_ns`` (after
+    the level's start), ``row``, ``target`` (null: the balance rule decides), ``priority``.
+    """
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, int, int, int | None, int]]:
+        """The same one by one."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+def schedule(
+    plan: str,
+    dataset_rows: int,
+    *,
+    limit: int | None = None,
+    due: bytes | None = None,
+    rows: bytes | None = None,
+    targets: bytes | None = None,
+    streams: bytes | None = None,
+    sessions: Sequence[int] | None = None,
+    turns: Sequence[int] | None = None,
+    worker: int = 0,
+    workers: int = 1,
+) -> ScheduleBatches:
+    """Every arrival of an open loop (JSON of a LevelPlan) until its count, its duration, ``limit`` or its end.
+
+    For streams by plan ``due`` holds 64-bit due times in nanoseconds after the level's start, ascending; ``rows``
+    (32 bits), ``targets`` and ``streams`` (16 bits, ids of streams) have as many entries. All are little-endian.
+    ``sessions`` and ``turns`` are the mix's, for arrivals that are conversations. With ``workers`` only what the
+    ``worker``-th of so many sends.
+
+    Raises UsageError for a closed loop, a plan that cannot be meant, and arrays that do not fit.
+    """
+
+def schedule_count(
+    plan: str,
+    dataset_rows: int,
+    *,
+    limit: int | None = None,
+    due: bytes | None = None,
+    rows: bytes | None = None,
+    targets: bytes | None = None,
+    streams: bytes | None = None,
+    sessions: Sequence[int] | None = None,
+    turns: Sequence[int] | None = None,
+) -> int:
+    """How many arrivals `schedule` has: at once where gaps are even, else some 30 ns per arrival.
+
+    Raises UsageError as `schedule` does.
+    """
+
+def think_ns(plan: str, stream: int, first: int, count: int) -> list[int]:
+    """Pauses before the requests ``first`` to ``first + count - 1`` of a stream (0 in a closed loop), in nanoseconds.
+
+    Where the dataset decides (``recorded``) all are 0.
+
+    Raises UsageError for a plan that cannot be meant.
+    """
 
 @final
 class SimServer:

@@ -167,7 +167,7 @@ def test_a_blocked_event_loop_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
     folder = tmp_path / ".0000.open" / "records"
     folder.mkdir(parents=True)
-    closed = {"concurrency": 1, "think_ns": 0, "start": "burst"}
+    closed = {"concurrency": 1, "think": {"fixed": 0}, "start": "burst"}
     plan = {"visit": 0, "seed": 1, "load": {"closed": closed}, "stop": {"count": 2}, "dir": str(folder)}
     with WorkflowTarget(blocks).open(Dataset.from_rows(["first", "block"])) as engine:
         level = engine.queue(plan)

@@ -13,7 +13,7 @@ from gpusize.frames import OUTCOMES
 from gpusize.workflow.histogram import LONGEST_NS, Times
 from gpusize.workflow.llm_proxy import LlmProxy
 from gpusize.workflow.proxy.answers import AnswerReader
-from gpusize.workflow.schedule import RowOrder, arrivals
+from gpusize.workflow.schedule import RowOrder
 from gpusize.workflow.tie import tie, visit_of
 from gpusize.workflow.trace import key_of, key_of_traceparent, trace_id, traceparent
 from tests.analysis.synthetic import frame
@@ -83,14 +83,6 @@ def _prompts(tmp_path: Path) -> Path:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
     return file
-
-
-def test_arrivals_follow_from_the_seed() -> None:
-    assert list(itertools.islice(arrivals(4.0, "constant", 1), 4)) == [0, 250 * MS, 500 * MS, 750 * MS]
-    one, again, other = (list(itertools.islice(arrivals(100.0, "poisson", seed), 4000)) for seed in (1, 1, 2))
-    assert one == again != other
-    assert one == sorted(one)
-    assert one[-1] / 1e9 == pytest.approx(40.0, rel=0.1)
 
 
 def test_each_round_of_a_shuffle_has_every_row_once() -> None:

@@ -14,6 +14,7 @@ from gpusize.errors import TargetError, UsageError
 from gpusize.headers import without_secrets
 from gpusize.textio import shown
 from gpusize.workflow.level import WorkflowLevel
+from gpusize.workflow.schedule import Conversations
 from gpusize.workflow.trace import NO_VISIT
 from gpusize.workflow.work import work_of
 
@@ -58,8 +59,8 @@ class WorkflowEngine:
         self._name = name
         self._secrets = secrets
         self._proxy = proxy
-        self._rows = len(dataset)
         self._residence_ns = 0
+        self._conversations: dict[str, Conversations] = {}
         self._levels: list[WorkflowLevel] = []
         self._loop = asyncio.new_event_loop()
         self._queue: asyncio.Queue[WorkflowLevel | None] = asyncio.Queue()
@@ -74,14 +75,20 @@ class WorkflowEngine:
     def queue(self, plan: Mapping[str, Any], **arrays: bytes) -> WorkflowLevel:
         """Queue one level (a LevelPlan with ``dir``). It starts when the one before it has closed.
 
+        Args:
+            plan: the LevelPlan.
+            arrays: ``due`` and the like of streams by plan; see docs/reference/engine.md.
+
         Raises:
-            UsageError: the plan has no ``dir``, or arrivals are handed over beside it.
+            UsageError: the plan has no ``dir`` or cannot be meant, or the arrays do not fit it.
         """
-        if arrays:
-            raise UsageError("a workflow takes no arrivals beside its plan", "plan", "give a rate or a concurrency")
         if not plan.get("dir"):
             raise UsageError("the records of a workflow have no place", "plan", "give it a dir")
-        level = WorkflowLevel(plan, self._work, self._rows, self._loop)
+        [load] = plan["load"].values()
+        unit = str(load.get("unit") or "request")
+        if unit not in self._conversations:
+            self._conversations[unit] = Conversations(self._work.dataset.rows, unit)
+        level = WorkflowLevel(plan, self._work, self._conversations[unit], self._loop, arrays)
         self._levels.append(level)
         self._loop.call_soon_threadsafe(self._queue.put_nowait, level)
         return level
@@ -153,18 +160,21 @@ class WorkflowEngine:
         """Levels one after another: one that takes over starts when the one before closed, a burst when it ended."""
         before: tuple[WorkflowLevel, asyncio.Task[None]] | None = None
         running: set[asyncio.Task[None]] = set()
+        start_ns: int | None = None
         while (level := await self._queue.get()) is not None:
             closed = level.plan["load"].get("closed")
-            if before is not None and closed is not None and closed["start"] == "burst":
+            if before is not None and closed is not None and (closed.get("start") or "burst") == "burst":
                 await asyncio.wait({before[1]})
+                start_ns = None
             if before is not None:
                 self._residence_ns = before[0].tally.residence_ns or self._residence_ns
             level.residence_hint_ns = self._residence_ns
-            task = asyncio.ensure_future(level.run(None if before is None else before[0]))
+            task = asyncio.ensure_future(level.run(None if before is None else before[0], start_ns))
             running.add(task)
             task.add_done_callback(running.discard)
             await level.closed.wait()
             before = level, task
+            start_ns = None if self._queue.empty() else level.hands_over_ns
         if running:
             await asyncio.wait(running, timeout=CLOSE_S)
 

@@ -13,15 +13,17 @@ from gpusize.engine import monotonic_ns
 from gpusize.errors import StoreError, TargetError, UsageError
 from gpusize.recorded import PartWriter
 from gpusize.workflow.busy import Busy
-from gpusize.workflow.loops import closed_loop, open_loop
-from gpusize.workflow.schedule import RowOrder
+from gpusize.workflow.loops import closed_loop, sleep_until
+from gpusize.workflow.open_loop import open_loop
+from gpusize.workflow.schedule import Due, RowOrder, Thinks, arrivals
 from gpusize.workflow.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from gpusize.engine import LevelOutcome, Progress, Second
     from gpusize.recorded import RecordedRequest
+    from gpusize.workflow.schedule import Arrival, Conversations
     from gpusize.workflow.work import Work
 
 __all__ = ["WorkflowLevel"]
@@ -47,14 +49,31 @@ class WorkflowLevel:
     Args:
         plan: a LevelPlan, with ``dir``.
         work: what a request does.
-        rows: rows of the dataset.
+        conversations: of the dataset's rows, as the load's unit says.
         loop: the engine's event loop; everything else here happens on it.
+        arrays: due times and the like of streams by plan; see docs/reference/engine.md.
+
+    Raises:
+        UsageError: a plan that cannot be meant, or arrays that do not fit it.
     """
 
-    def __init__(self, plan: Mapping[str, Any], work: Work, rows: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        work: Work,
+        conversations: Conversations,
+        loop: asyncio.AbstractEventLoop,
+        arrays: Mapping[str, bytes],
+    ) -> None:
+        self.conversations = conversations
+        self.thinks = Thinks(plan, conversations)
+        self._arrivals: Iterator[Arrival] | None = None
+        if "open" in plan["load"]:
+            self._arrivals = arrivals(plan, conversations, arrays)
         self.visit = int(plan["visit"])
         self.plan = plan
         self.closed = asyncio.Event()
+        self.ended = asyncio.Event()
         self.freed: asyncio.Queue[int] = asyncio.Queue()
         self.start_ns = 0
         self.residence_hint_ns = 0
@@ -65,7 +84,7 @@ class WorkflowLevel:
         sample = int(plan.get("sample") or 1)
         self.tally = Tally(self.visit, self._writer, plan["stop"], proxied=work.proxied, sample=sample)
         self._writer.tables = self.tally.tables
-        self._order = RowOrder(rows, str(plan.get("order") or "file"), int(plan["seed"]))
+        self._order = RowOrder(len(self.conversations), str(plan.get("order") or "file"), int(plan["seed"]))
         self._next = 0
         self._reason = ""
         self._state = "queued"
@@ -93,8 +112,7 @@ class WorkflowLevel:
             {
                 "state": self._state,
                 "elapsed_ns": now_ns - self.start_ns if self.start_ns else 0,
-                **self.tally.progress(now_ns),
-                "waiting": self.waiting,
+                **self.tally.progress(now_ns, self.waiting),
                 "cpu_share": self._outcome["generator"]["cpu_share"] if self._outcome else self._busy.share(),
                 "connects": 0,
                 "connections": 0,
@@ -137,22 +155,27 @@ class WorkflowLevel:
 
     # --------------------------------------------------------------------------------------------- on the event loop
 
-    async def run(self, before: WorkflowLevel | None) -> None:
+    async def run(self, before: WorkflowLevel | None, start_ns: int | None = None) -> None:
         """Send until a stop rule says enough, and put down what happened.
 
         Args:
             before: the level whose slots this one takes over, when it runs staggered.
+            start_ns: when it begins; None: now.
         """
-        self.start_ns = monotonic_ns()
+        self.start_ns = start_ns or monotonic_ns()
         self.tally.begin(self.start_ns)
         self._state = "running"
         self._busy.start()
-        duration_ns = self.plan["stop"].get("duration_ns")
-        if duration_ns is not None and not self.closed.is_set():
-            self._timers.append(self._loop.call_later(duration_ns / 1e9, self.close, "duration"))
+        # An open loop goes through all that is due before its end, however late.
+        if self.over_ns is not None and self._arrivals is None and not self.closed.is_set():
+            left_s = (self.over_ns - monotonic_ns()) / 1e9
+            self._timers.append(self._loop.call_later(left_s, self.close, "duration"))
         try:
             load = self.plan["load"]
-            await (closed_loop(self, load["closed"], before) if "closed" in load else open_loop(self, load["open"]))
+            if self._arrivals is None:
+                await closed_loop(self, load["closed"], before)
+            else:
+                await open_loop(self, load["open"], self._arrivals)
         except Exception as error:  # noqa: BLE001 - told with the level, which has to end
             self._problem = f"{type(error).__name__}: {error}"
             self.close("failed")
@@ -166,15 +189,35 @@ class WorkflowLevel:
         if reason in _GRAVE and self._reason not in _GRAVE:
             self._reason = reason
             self._timers.append(self._loop.call_later(VOID_DRAIN_NS / 1e9, self._cancel))
+        if reason != "count":
+            self.ended.set()
         if self.closed.is_set():
             return
         self._reason = self._reason or reason
-        self._close_ns = monotonic_ns()
+        self._close_ns = (reason == "duration" and self.over_ns) or monotonic_ns()
         self._state = "draining"
         self.closed.set()
 
+    @property
+    def over_ns(self) -> int | None:
+        """When its time is over; None without a duration."""
+        duration_ns = self.plan["stop"].get("duration_ns")
+        return None if duration_ns is None else self.start_ns + int(duration_ns)
+
+    @property
+    def hands_over_ns(self) -> int | None:
+        """When the level after it begins if that is waiting already: at its end to the nanosecond; None: at once."""
+        return self.over_ns if self._reason == "duration" else None
+
+    async def used_up(self, arrived: int) -> None:
+        """Nothing more will arrive in an open loop: it closes by its count, or when its time is over."""
+        if self.over_ns is None or arrived == self.plan["stop"].get("count"):
+            self.close("count")
+        elif await sleep_until(self, self.over_ns):
+            self.close("duration")
+
     def take(self, due_ns: int) -> int | None:
-        """The number of the next request, None when there is none any more."""
+        """The number of the next request or conversation of a closed loop, None when there is none any more."""
         if self.closed.is_set():
             return None
         stop = self.plan["stop"]
@@ -186,12 +229,23 @@ class WorkflowLevel:
             self.close("count")
         return seq
 
-    async def send(self, seq: int, due_ns: int, fired_ns: int | None = None) -> int:
-        """One request from its beginning to its record; when it ended, in nanoseconds."""
-        request = self._work.request(self._order.row(seq), due_ns, self.visit, seq, self._ended)
-        if fired_ns is not None:
-            request.values["fired_ns"] = fired_ns
-        self.tally.sent(due_ns, monotonic_ns())
+    def row_of(self, number: int) -> int:
+        """The row of a request, or the first one of a conversation; asked for in the order of the numbers."""
+        return self.conversations.first(self._order.row(number))
+
+    def begun(self, number: int, row: int, due_ns: int, stream: int = 0) -> Due:
+        """The request, or the first turn of the conversation, that a number stands for."""
+        session = self.conversations.number(row)
+        if session is None:
+            return Due(number, row, due_ns, stream)
+        return Due(number * self.conversations.most_turns, row, due_ns, stream, session=session, turn=0)
+
+    async def send(self, due: Due) -> tuple[int, bool]:
+        """One request from its beginning to its record; when it ended, in nanoseconds, and whether it went well."""
+        request = self._request(due, self._ended)
+        if due.fired_ns is not None:
+            request.values["fired_ns"] = due.fired_ns
+        self.tally.sent(due.due_ns, monotonic_ns())
         running = self._work.start(request)
         finished: asyncio.Future[None] = self._loop.create_future()
         running.add_done_callback(lambda _: _settle(finished))
@@ -207,7 +261,13 @@ class WorkflowLevel:
             self.close("errors")
         if self._writer.failed:
             self.close("failed")
-        return int(request.values["end_ns"])
+        return int(request.values["end_ns"]), request.outcome == "ok"
+
+    def _request(self, due: Due, done: Callable[[RecordedRequest], None]) -> RecordedRequest:
+        request = self._work.request(due.row, due.due_ns, self.visit, due.seq, done, due.stream)
+        if due.session is not None:
+            request.report(session=due.session, turn=due.turn or 0)
+        return request
 
     def _ended(self, request: RecordedRequest) -> None:
         # There is no connection to wait for: whatever held the work up until it began was the generator.
@@ -215,10 +275,9 @@ class WorkflowLevel:
             request.values["fired_ns"] = request.values["sent_ns"]
         self.tally.add(request)
 
-    def unsent(self, seq: int, due_ns: int) -> dict[str, Any]:
+    def unsent(self, due: Due) -> dict[str, Any]:
         """The record of a request that never went."""
-        request = self._work.request(self._order.row(seq), due_ns, self.visit, seq, self.tally.add)
-        return {**request.values, "fired_ns": None}
+        return {**self._request(due, self.tally.add).values, "fired_ns": None}
 
     def _time_out(self, request: RecordedRequest) -> None:
         self._give_up(request, "timeout", f"no result within {self._work.timeout_s:g} s")

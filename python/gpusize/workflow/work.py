@@ -48,12 +48,12 @@ class Work:
         return self._proxy is not None
 
     def request(
-        self, row: int, due_ns: int, visit: int, seq: int, done: Callable[[RecordedRequest], None]
+        self, row: int, due_ns: int, visit: int, seq: int, done: Callable[[RecordedRequest], None], stream: int = 0
     ) -> RecordedRequest:
         """A request that is about to begin."""
-        base_url = None if self._proxy is None else self._proxy.base_url(trace_id(visit, seq))
+        base_url = None if self._proxy is None else self._proxy.base_url(trace_id(visit, seq, stream))
         request = RecordedRequest(row, due_ns, monotonic_ns, done, base_url)
-        request.values |= {"visit": visit, "seq": seq}
+        request.values |= {"visit": visit, "seq": seq, "stream": stream}
         return request
 
     def start(self, request: RecordedRequest) -> asyncio.Task[None]:
@@ -150,7 +150,7 @@ class CommandWork(Work):
 
     async def perform(self, request: RecordedRequest) -> None:  # noqa: D102 - as in the base
         values = request.values
-        environment = {"TRACEPARENT": traceparent(values["visit"], values["seq"])}
+        environment = {"TRACEPARENT": traceparent(values["visit"], values["seq"], values["stream"])}
         if request.calls.llm_base_url is not None:
             environment |= dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), request.calls.llm_base_url)
         await run_command(self._template.words(self.dataset[values["row"]]), request, environment)

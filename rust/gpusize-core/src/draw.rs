@@ -16,6 +16,25 @@ pub struct Draw {
     key: [u32; 2],
 }
 
+/// What a gamma distribution's draws need, worked out once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gamma {
+    shape: f64,
+    centre: f64,
+    width: f64,
+    /// Power of a uniform draw that takes a draw of `shape + 1` down to `shape`.
+    boost: Option<f64>,
+}
+
+impl Gamma {
+    /// Of a positive shape.
+    pub fn new(shape: f64) -> Self {
+        let boosted = shape < 1.0;
+        let centre = shape + f64::from(u8::from(boosted)) - 1.0 / 3.0;
+        Self { shape, centre, width: 1.0 / (9.0 * centre).sqrt(), boost: boosted.then(|| 1.0 / shape) }
+    }
+}
+
 impl Draw {
     /// Draws for `purpose` (arrivals, lengths, ...) of `stream` under `seed`; all 192 bits count.
     pub fn new(seed: u64, stream: u64, purpose: u64) -> Self {
@@ -41,8 +60,32 @@ impl Draw {
     /// Normal with mean 0 and standard deviation 1 (Box and Muller).
     pub fn normal(self, seq: u64) -> f64 {
         let [radius, angle] = self.block(seq, 0);
-        let radius = (-2.0 * (-to_unit(radius)).ln_1p()).sqrt();
-        radius * (std::f64::consts::TAU * to_unit(angle)).cos()
+        normal_of(radius, angle)
+    }
+
+    /// Gamma of this shape, divided by it, so that the mean is 1.
+    ///
+    /// G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000); shapes below 1 by
+    /// its section 6. Attempt j takes the blocks 2j + 1 and 2j + 2 of `seq`, so a draw that needs several stays a function
+    /// of `seq`.
+    pub fn gamma(self, seq: u64, gamma: &Gamma) -> f64 {
+        for attempt in 0.. {
+            let [radius, angle] = self.block(seq, 2 * attempt + 1);
+            let [accept, boost] = self.block(seq, 2 * attempt + 2);
+            let normal = normal_of(radius, angle);
+            let root = 1.0 + gamma.width * normal;
+            let cube = root * root * root;
+            let accept = 1.0 - to_unit(accept);
+            let square = normal * normal;
+            let taken = root > 0.0
+                && (accept < 1.0 - 0.0331 * square * square
+                    || accept.ln() < 0.5 * square + gamma.centre * (1.0 - cube + cube.ln()));
+            if taken {
+                let boost = gamma.boost.map_or(1.0, |power| (1.0 - to_unit(boost)).powf(power));
+                return gamma.centre * cube * boost / gamma.shape;
+            }
+        }
+        unreachable!("each attempt is taken with a probability above 0.9")
     }
 
     /// Where `index` lands in pass `epoch` of a pseudo-random permutation of `0..n`; `index` must be below `n`.
@@ -75,6 +118,11 @@ impl Draw {
         let [w0, w1, w2, w3] = philox([c0, c1, c2, c3], self.key);
         [join(w0, w1), join(w2, w3)]
     }
+}
+
+fn normal_of(radius: u64, angle: u64) -> f64 {
+    let radius = (-2.0 * (-to_unit(radius)).ln_1p()).sqrt();
+    radius * (std::f64::consts::TAU * to_unit(angle)).cos()
 }
 
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
@@ -135,6 +183,23 @@ mod tests {
         assert!(mean(&|i| draw.normal(i)).abs() < 0.012);
         assert!((mean(&|i| draw.normal(i).powi(2)) - 1.0).abs() < 0.02);
         assert!((0..u64::from(count)).all(|i| draw.exp(i).is_finite() && draw.normal(i).is_finite()));
+    }
+
+    #[test]
+    fn gamma_has_the_moments_of_its_shape() {
+        let draw = Draw::new(3, 1, 2);
+        let count = 200_000_u32;
+        for shape in [0.1, 0.5, 1.0, 2.5, 30.0] {
+            let gamma = Gamma::new(shape);
+            let mean = |power| {
+                (0..u64::from(count)).map(|i| draw.gamma(i, &gamma).powi(power)).sum::<f64>() / f64::from(count)
+            };
+            // Four standard errors: the variance of a draw is 1 / shape, of its square (4 + 10 / shape + 6 / shape^2) / shape.
+            let error = |variance: f64| 4.0 * (variance / f64::from(count)).sqrt();
+            assert!((mean(1) - 1.0).abs() < error(1.0 / shape), "{shape}: {}", mean(1));
+            let square = (4.0 + 10.0 / shape + 6.0 / (shape * shape)) / shape;
+            assert!((mean(2) - 1.0 - 1.0 / shape).abs() < error(square), "{shape}: {}", mean(2));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the engine is told: target, response, body segments, level. Plain data, the same as JSON (docs/reference/engine.md).
 
+mod load;
 mod mix;
 mod response;
 
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::wire::trace;
+pub use load::{Arrivals, Closed, LoadSpec, Open, Overload, Phase, Process, Rate, Start, Stream, Think, Unit};
 pub use mix::{Mix, RequestSpec};
 pub use response::{
     CallsSpec, Condition, ConditionalPlace, End, Framing, JsonRule, Literal, Place, Places, ResponseSpec,
@@ -64,6 +66,12 @@ pub struct TargetSpec {
     /// Every request says which one it is, in a `traceparent` header.
     #[serde(default)]
     pub trace: bool,
+    /// Cores of the workers: worker k runs on the k-th, and again from the first. None: wherever the system puts them.
+    #[serde(default)]
+    pub pin: Vec<usize>,
+    /// Local addresses that connections come from, in turns. None: as the system chooses.
+    #[serde(default)]
+    pub source_addresses: Vec<String>,
 }
 
 /// One more address of the service.
@@ -139,6 +147,11 @@ pub enum Segment {
         /// Largest value.
         high: u64,
     },
+    /// What was answered before in the same conversation, as it stood in the answer's JSON.
+    Capture {
+        /// How many turns before.
+        turns_back: usize,
+    },
 }
 
 /// One visit of one setting of the load.
@@ -166,62 +179,6 @@ pub struct LevelPlan {
     /// Of every so many requests of a stream one is kept as a row, by its number; all are counted. 0 counts as 1.
     #[serde(default)]
     pub sample: u64,
-}
-
-/// How hard a level loads its target.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LoadSpec {
-    /// As many requests in flight as there are slots.
-    Closed {
-        /// Slots.
-        concurrency: u32,
-        /// Pause between a response and the next request of its slot.
-        #[serde(default)]
-        think_ns: i64,
-        /// How the slots begin.
-        #[serde(default)]
-        start: Start,
-        /// Time over which new slots start; none: the residence time that the engine measured.
-        #[serde(default)]
-        stagger_ns: Option<i64>,
-    },
-    /// Requests are due by a schedule, whatever the target does.
-    Open {
-        /// Requests per second.
-        rate: f64,
-        /// The arrival process.
-        #[serde(default)]
-        process: Process,
-        /// At most this many connections.
-        #[serde(default = "connections")]
-        connections: u32,
-        /// At most this many due requests wait for a connection; more are shed.
-        #[serde(default = "queue")]
-        queue: usize,
-    },
-}
-
-/// How the slots of a closed loop begin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Start {
-    /// All at one instant, after the level before has drained.
-    #[default]
-    Burst,
-    /// The running slots go on; new ones start spread over one residence time.
-    Staggered,
-}
-
-/// The arrival process of an open loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Process {
-    /// Equal gaps.
-    #[default]
-    Constant,
-    /// Exponential gaps.
-    Poisson,
 }
 
 /// In which order dataset rows are sent.
@@ -285,21 +242,7 @@ impl LevelPlan {
     /// Refuse what cannot be meant.
     pub fn check(&self) -> Result<()> {
         let bad = |what: &str, place: &str, todo: &str| Err(Error::usage(what, place, todo));
-        match &self.load {
-            LoadSpec::Closed { concurrency: 0, .. } => {
-                return bad("a concurrency of 0 sends nothing", "load.closed.concurrency", "give 1 or more");
-            }
-            LoadSpec::Closed { think_ns, stagger_ns, .. } if *think_ns < 0 || stagger_ns.is_some_and(|s| s < 0) => {
-                return bad("a time is negative", "load.closed", "give 0 or more");
-            }
-            LoadSpec::Open { rate, .. } if !(rate.is_finite() && *rate > 0.0 && *rate <= 1e8) => {
-                return bad("the rate is not between 0 and 1e8 per second", "load.open.rate", "give a positive rate");
-            }
-            LoadSpec::Open { connections: 0, .. } => {
-                return bad("no connection is allowed", "load.open.connections", "give 1 or more");
-            }
-            _ => {}
-        }
+        self.load.check()?;
         if self.stop.count.is_none() && self.stop.duration_ns.is_none() {
             return bad("the level would never stop", "stop", "give a count or a duration");
         }
@@ -327,10 +270,4 @@ fn max_body() -> u64 {
 }
 fn one() -> u32 {
     1
-}
-fn connections() -> u32 {
-    64
-}
-fn queue() -> usize {
-    10_000
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arrow_array::Array;
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type, UInt64Type};
-use engine_common::{LONG, column, finish, hello, open, plan, serve, target};
+use engine_common::{LONG, at_rate, column, finish, hello, open, plan, serve, target};
 use gpusize_core::engine::{Level, LevelOutcome, Session};
 use gpusize_core::spec::{Segment, TargetSpec};
 
@@ -76,7 +76,7 @@ fn an_open_loop_sends_what_the_schedule_says() {
         for workers in [1, 2] {
             let before = seen.load(Ordering::SeqCst);
             let session = open(port, workers);
-            let load = format!(r#"{{"open":{{"rate":2000,"process":"{process}","connections":8}}}}"#);
+            let load = at_rate(2000, process, r#","connections":8"#);
             let level = session.level(plan(&load, r#"{"duration_ns":200000000}"#)).unwrap();
             let (outcome, rows) = finish(&level);
             let mut due: Vec<i64> = column::<Int64Type>(&rows, "due_ns").iter().map(|d| d - outcome.start_ns).collect();
@@ -100,8 +100,8 @@ fn what_finds_no_room_is_shed_and_counted() {
         hello(0, stream)
     });
     let session = open(port, 1);
-    let load = r#"{"open":{"rate":2000,"connections":2,"queue":3}}"#;
-    let level = session.level(plan(load, r#"{"count":100}"#)).unwrap();
+    let load = at_rate(2000, "constant", r#","connections":2,"queue":3"#);
+    let level = session.level(plan(&load, r#"{"count":100}"#)).unwrap();
     let (outcome, rows) = finish(&level);
     assert_eq!(outcome.rows, 100);
     assert_eq!(outcome.outcomes["ok"] + outcome.outcomes["shed"], 100);
@@ -226,12 +226,12 @@ fn plans_that_cannot_be_meant_are_refused() {
     let (port, _) = serve(hello);
     let session = open(port, 1);
     for (load, stop) in [
-        (r#"{"closed":{"concurrency":0}}"#, r#"{"count":1}"#),
-        (r#"{"closed":{"concurrency":1}}"#, "{}"),
-        (r#"{"open":{"rate":0}}"#, r#"{"count":1}"#),
-        (r#"{"open":{"rate":1}}"#, r#"{"duration_ns":0}"#),
+        (r#"{"closed":{"concurrency":0}}"#.to_owned(), r#"{"count":1}"#),
+        (r#"{"closed":{"concurrency":1}}"#.to_owned(), "{}"),
+        (at_rate(0, "constant", ""), r#"{"count":1}"#),
+        (at_rate(1, "constant", ""), r#"{"duration_ns":0}"#),
     ] {
-        assert!(session.level(plan(load, stop)).is_err(), "{load} {stop}");
+        assert!(session.level(plan(&load, stop)).is_err(), "{load} {stop}");
     }
     assert!(Session::open(target(port, ""), vec![], vec![vec![]], 0).is_err());
     let nowhere = TargetSpec { host: "no-such-host.invalid".into(), ..target(port, "") };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
-use engine_common::{LONG, column, finish, hello, plan, serve, target};
+use engine_common::{LONG, at_rate, column, finish, hello, plan, serve, target};
 use gpusize_core::draw::Draw;
 use gpusize_core::engine::{LevelOutcome, Session};
 use gpusize_core::spec::{Segment, TargetSpec};
@@ -71,9 +71,9 @@ fn stamps_are_in_order(rows: &[RecordBatch]) {
 #[test]
 fn every_request_has_one_record_whatever_the_server_does() {
     let loads = [
-        r#"{"closed":{"concurrency":7}}"#,
-        r#"{"closed":{"concurrency":2,"think_ns":100000,"start":"staggered","stagger_ns":1000000}}"#,
-        r#"{"open":{"rate":4000,"process":"poisson","connections":5,"queue":20}}"#,
+        r#"{"closed":{"concurrency":7}}"#.to_owned(),
+        r#"{"closed":{"concurrency":2,"think":{"fixed":100000},"start":"staggered","stagger_ns":1000000}}"#.to_owned(),
+        at_rate(4000, "poisson", r#","connections":5,"queue":20"#),
     ];
     for seed in 0..3_u64 {
         let draw = Draw::new(seed, 0, 0);
@@ -81,7 +81,7 @@ fn every_request_has_one_record_whatever_the_server_does() {
         let workers = 1 + seed as usize;
         let target = target(port, r#","timeout_ns":40000000"#);
         let session = Session::open(target, vec![], vec![vec![], vec![]], workers).unwrap();
-        let levels = loads.map(|load| session.level(plan(load, r#"{"count":150}"#)).unwrap());
+        let levels = loads.each_ref().map(|load| session.level(plan(load, r#"{"count":150}"#)).unwrap());
         for level in &levels {
             let (outcome, rows) = finish(level);
             assert_eq!((outcome.due, outcome.rows, outcome.outcomes.values().sum()), (150, 150, 150_u64));
@@ -221,8 +221,8 @@ fn what_was_shed_has_an_end() {
         false
     });
     let target = target(port, r#","timeout_ns":20000000"#);
-    let load = r#"{"open":{"rate":10000,"connections":1,"queue":0}}"#;
-    let (outcome, rows) = run(target, vec![], load, r#"{"count":50}"#);
+    let load = at_rate(10_000, "constant", r#","connections":1,"queue":0"#);
+    let (outcome, rows) = run(target, vec![], &load, r#"{"count":50}"#);
     assert!(outcome.outcomes["shed"] > 0);
     stamps_are_in_order(&rows);
 }

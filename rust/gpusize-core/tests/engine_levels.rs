@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use arrow_array::types::UInt64Type;
-use engine_common::{column, finish, hello, open, plan, serve, target};
+use engine_common::{at_rate, column, finish, hello, open, plan, serve, target};
 use gpusize_core::engine::{Level, Session};
 use gpusize_core::spec::TargetSpec;
 
@@ -65,7 +65,7 @@ fn the_seconds_of_a_level_add_up_to_its_outcome() {
     let dir = std::env::temp_dir().join(format!("gpusize-seconds-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("records")).unwrap();
     let session = open(port, 2);
-    let mut asked = plan(r#"{"open":{"rate":400,"process":"poisson","connections":4}}"#, r#"{"count":900}"#);
+    let mut asked = plan(&at_rate(400, "poisson", r#","connections":4"#), r#"{"count":900}"#);
     asked.dir = Some(dir.join("records").display().to_string());
     asked.sample = 50;
     let level = session.level(asked).unwrap();
@@ -106,13 +106,13 @@ fn a_think_time_holds_up_neither_the_end_nor_the_next_level() {
     let (port, _) = serve(hello);
     let session = open(port, 1);
     let hour = 3_600_000_000_000_i64;
-    let first = closed(&session, &format!(r#""concurrency":2,"think_ns":{hour}"#), r#"{"count":2}"#);
+    let first = closed(&session, &format!(r#""concurrency":2,"think":{{"fixed":{hour}}}"#), r#"{"count":2}"#);
     let late = closed(
         &session,
         &format!(r#""concurrency":4,"start":"staggered","stagger_ns":{hour}"#),
         r#"{"duration_ns":20000000}"#,
     );
-    let open = session.level(plan(r#"{"open":{"rate":1000,"connections":4}}"#, r#"{"count":20}"#)).unwrap();
+    let open = session.level(plan(&at_rate(1000, "constant", r#","connections":4"#), r#"{"count":20}"#)).unwrap();
     let again = closed(&session, r#""concurrency":3,"start":"staggered","stagger_ns":1000"#, r#"{"count":9}"#);
     for (level, ok) in [(&first, 2), (&late, 1), (&open, 20), (&again, 9)] {
         assert!(level.wait(SOON), "the level ended");
@@ -187,8 +187,8 @@ fn what_waits_for_a_connection_is_not_sent_after_a_stop() {
         hello(0, stream)
     });
     let session = open(port, 1);
-    let load = r#"{"open":{"rate":5000,"connections":1,"queue":100000}}"#;
-    let level = session.level(plan(load, r#"{"count":100000}"#)).unwrap();
+    let load = at_rate(5000, "constant", r#","connections":1,"queue":100000"#);
+    let level = session.level(plan(&load, r#"{"count":100000}"#)).unwrap();
     while level.poll().due < 500 {
         std::thread::yield_now();
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_array::types::{UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use engine_common::{column, finish, hello, plan, serve};
+use engine_common::{at_rate, column, finish, hello, plan, serve};
 use gpusize_core::engine::{LevelOutcome, Session};
 use gpusize_core::outcome::Outcome;
 use gpusize_core::spec::TargetSpec;
@@ -52,7 +52,7 @@ fn round_robin_gives_every_address_its_exact_share() {
         (1, closed(7)),
         (2, closed(4)),
         (3, closed(64)),
-        (2, r#"{"open":{"rate":20000,"connections":8}}"#.to_owned()),
+        (2, at_rate(20_000, "constant", r#","connections":8"#)),
     ] {
         let before = servers.each_ref().map(|s| s.1.load(Ordering::SeqCst));
         let (outcome, rows) = run(target(&ports, ""), workers, &load, 301);

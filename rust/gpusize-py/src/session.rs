@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gpusize_core::engine;
+use gpusize_core::schedule::Planned;
 use gpusize_core::spec::{Mix, Segment, TargetSpec};
 use pyo3::prelude::*;
 
@@ -52,10 +53,20 @@ impl Session {
         Ok(Self { inner: Mutex::new(Some(session)), pid: std::process::id() })
     }
 
-    /// Queue one level (JSON of a `LevelPlan`); the call returns at once.
-    fn level(&self, plan: &str) -> PyResult<Level> {
+    /// Queue one level (JSON of a `LevelPlan`); the call returns at once. Streams by plan have their due times, and if they
+    /// like rows, addresses and streams, beside it: bytes of little-endian numbers.
+    #[pyo3(signature = (plan, *, due=None, rows=None, targets=None, streams=None))]
+    fn level(
+        &self,
+        plan: &str,
+        due: Option<&[u8]>,
+        rows: Option<&[u8]>,
+        targets: Option<&[u8]>,
+        streams: Option<&[u8]>,
+    ) -> PyResult<Level> {
         let plan = serde_json::from_str(plan).map_err(|e| bad_json("plan", &e))?;
-        self.with(|session| session.level(plan)).map(Level)
+        let planned = Planned::from_bytes(due, rows, targets, streams).map_err(raise)?;
+        self.with(|session| session.level_by(plan, planned)).map(Level)
     }
 
     /// Send one request outside every level; JSON of what it brought.

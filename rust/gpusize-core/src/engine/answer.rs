@@ -1,6 +1,7 @@
 //! The body of an answer as it arrives: cut into events, stamped, interpreted.
 
 use crate::clock;
+use crate::error::Error;
 use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
@@ -33,6 +34,19 @@ impl Reading {
             calls: target.response.calls.as_ref().map(CallReader::new),
             keeps_times: target.record_events,
         }
+    }
+
+    /// Keep the text of contents, for requests that repeat it.
+    pub fn keep_text(&mut self) -> Result<(), Error> {
+        if self.interpreter.keep_text() {
+            return Ok(());
+        }
+        let todo = "say where an answer's content stands (response.content)";
+        Err(Error::usage(
+            "requests repeat contents of answers, and nobody said where those are",
+            "segments.capture",
+            todo,
+        ))
     }
 }
 
@@ -120,6 +134,11 @@ impl Reader {
     /// The buckets of the gaps between the answer's events.
     pub fn gaps(&self) -> impl Iterator<Item = u16> + '_ {
         self.content.gaps.places()
+    }
+
+    /// The content of the answer as it stood there, without the quotes around it.
+    pub fn take_text(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.content.answer.text)
     }
 
     fn is_stream(&self) -> bool {

@@ -33,6 +33,15 @@ impl Balancer {
         endpoint
     }
 
+    /// The address that a request was given, which counts as under way there until `done`.
+    pub fn take(&self, target: u16) -> usize {
+        let endpoint = usize::from(target);
+        if self.rule == Balance::LeastOutstanding && self.under_way.len() > 1 {
+            self.under_way[endpoint].fetch_add(1, Relaxed);
+        }
+        endpoint
+    }
+
     /// A request to this address has its outcome.
     pub fn done(&self, endpoint: usize) {
         if self.rule == Balance::LeastOutstanding && self.under_way.len() > 1 {

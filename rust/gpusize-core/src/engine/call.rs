@@ -14,6 +14,7 @@ use super::download::Broken;
 use super::failure::Failure;
 use super::http2::{self, Seen, begin, greet};
 use super::rpc::status_of_head;
+use super::sources::Sources;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
@@ -51,7 +52,7 @@ pub fn grpc_call(target: &TargetSpec, method: &str, message: &[u8], timeout: Dur
 }
 
 async fn call(target: &TargetSpec, endpoint: Endpoint, body: Bytes) -> std::result::Result<Reply, Failure> {
-    let (stream, _) = Stream::connect(&endpoint.addresses, endpoint.tls.as_ref())
+    let (stream, _) = Stream::connect(&endpoint.addresses, endpoint.tls.as_ref(), &Sources::default())
         .await
         .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
     let Some(mut head) = endpoint.heads.into_iter().next() else {

@@ -6,8 +6,9 @@ use super::download::Download;
 use super::failure::{Failure, apart, guard};
 use super::http1;
 use super::http2;
+use super::job::Job;
 use super::level::{LevelShared, Share, bump};
-use super::place::{Carrier, Conn, Place, open};
+use super::place::{Carrier, Conn, Counted, Place, open};
 use super::rpc::Replies;
 use super::slot::Slot;
 use super::worker::Worker;
@@ -36,6 +37,10 @@ pub struct Line {
     /// The replies of a gRPC call.
     replies: Option<Replies>,
     head_request: bool,
+    /// The last connect failed.
+    lacks_target: bool,
+    /// Answers' contents are kept for the requests that follow in their conversation.
+    keeps_answers: bool,
 }
 
 impl Line {
@@ -49,11 +54,19 @@ impl Line {
             reader: Reader::default(),
             replies: Replies::new(&context.target),
             head_request: context.target.method == "HEAD",
+            lacks_target: false,
+            keeps_answers: context.requests.captures(),
         }
     }
 
-    /// Open a connection ahead of the level's first request of this slot; a failure shows when the request tries again.
-    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, level: &LevelShared) {
+    /// Whether the last attempt at a connection failed.
+    pub fn lacks_target(&self) -> bool {
+        self.lacks_target
+    }
+
+    /// Open a connection ahead of the level's first request of this slot; false when there is none. The failure shows when
+    /// the request tries again.
+    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, level: &LevelShared) -> bool {
         // Slots take their first requests in order.
         let first = slot.index * level.members + worker.index;
         let endpoint = first % self.places.len();
@@ -65,6 +78,7 @@ impl Line {
         }
         slot.deadline_ns.set(i64::MAX);
         slot.abort.set(None);
+        self.places[endpoint].conn.is_some()
     }
 
     /// Answer what a server asks on a connection that nobody else looks at, while there is no request.
@@ -85,10 +99,16 @@ impl Line {
         worker: &Worker,
         slot: &Slot,
         level: &WorkerLevel,
+        job: &mut Job,
         row: &mut Row,
     ) -> Option<String> {
-        let endpoint = worker.context.balancer.choose(row.seq);
+        let balancer = &worker.context.balancer;
+        let endpoint = job.target.map_or_else(|| balancer.choose(job.number), |target| balancer.take(target));
         row.target = endpoint as u16;
+        self.lacks_target = false;
+        if self.keeps_answers {
+            self.lend(job);
+        }
         let result = loop {
             self.reader.reset();
             let opened = if self.lacks_connection(endpoint, row) {
@@ -118,9 +138,9 @@ impl Line {
                 other => break other,
             }
         };
-        worker.context.balancer.done(endpoint);
+        balancer.done(endpoint);
         let place = &mut self.places[endpoint];
-        match result {
+        let message = match result {
             Ok(()) => {
                 if let Some(conn) = &mut place.conn {
                     conn.used = true;
@@ -142,7 +162,21 @@ impl Line {
                 row.outcome = failure.outcome;
                 Some(failure.message)
             }
+        };
+        if let Some(talk) = &mut job.talk {
+            talk.target = Some(row.target);
+            if self.keeps_answers {
+                talk.answers = self.request.give_back();
+                talk.answers.push(self.reader.take_text());
+            }
         }
+        message
+    }
+
+    /// Let the request repeat what was answered before in its conversation.
+    fn lend(&mut self, job: &mut Job) {
+        let answers = job.talk.as_mut().map(|talk| std::mem::take(&mut talk.answers));
+        self.request.lend(answers.unwrap_or_default());
     }
 
     fn verdict(&mut self, worker: &Worker, level: &WorkerLevel, row: &mut Row) -> (Outcome, Option<String>) {
@@ -240,14 +274,18 @@ impl Line {
         let mut took = None;
         let opened = guard(slot, open(worker, endpoint, &mut took)).await;
         let late = || format!("no connection within {} s", target.connect_timeout_ns as f64 / 1e9);
-        let (carrier, number) = opened.map_err(|abort| Failure::given_up(abort, &late))??;
+        let opened = opened.unwrap_or_else(|abort| Err(Failure::given_up(abort, &late)));
+        self.lacks_target = opened.as_ref().is_err_and(|failure| failure.outcome != Outcome::Cancelled);
+        let (carrier, number) = opened?;
         if let Some(took) = took {
             bump(&share.connects, 1);
             bump(&share.reconnects, u64::from(std::mem::replace(&mut place.had_one, true)));
             row.connect_ns = took.connect_ns;
             row.tls_ns = took.tls_ns.unwrap_or(row.tls_ns);
         }
-        place.conn = Some(Conn { carrier, number, used: false, reusable: true, last_end_ns: 0 });
+        let is_own = !matches!(&carrier, Carrier::Http2(channel) if !channel.is_own());
+        let counted = is_own.then(|| Counted::new(&worker.open_connections));
+        place.conn = Some(Conn { carrier, number, used: false, reusable: true, last_end_ns: 0, _counted: counted });
         Ok(())
     }
 }

@@ -1,12 +1,14 @@
 //! What all workers of a session read: the target, its addresses, the requests, how answers are read.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use super::answer::Reading;
 use super::balance::Balancer;
+use super::sources;
 use super::tags::Tags;
 use crate::error::{Error, Result};
+use crate::schedule::Sessions;
 use crate::spec::{Mix, Segment, TargetSpec, TlsSpec, Transport};
 use crate::wire::http2::Head;
 use crate::wire::request::Requests;
@@ -21,6 +23,12 @@ pub struct Context {
     pub requests: Requests,
     pub tags: Option<Arc<Tags>>,
     pub reading: Reading,
+    /// The dataset's conversations.
+    pub sessions: Arc<Sessions>,
+    /// What the dataset says of the pauses before its rows.
+    pub recorded_ns: Option<Arc<Vec<i64>>>,
+    /// Where connections come from; without any the system chooses.
+    pub sources: Vec<IpAddr>,
 }
 
 /// One of the target's addresses.
@@ -40,12 +48,21 @@ impl Context {
             .endpoints()
             .map(|(host, port, tls)| Endpoint::new(&target, mix.as_ref(), host, port, tls))
             .collect::<Result<_>>()?;
+        let requests = Requests::new(&target, segments, rows, mix.as_ref())?;
+        let (numbers, turns) = mix.as_ref().map_or((None, None), |m| (m.sessions.as_deref(), m.turns.as_deref()));
+        let mut reading = Reading::new(&target);
+        if requests.captures() {
+            reading.keep_text()?;
+        }
         Ok(Self {
+            sessions: Arc::new(Sessions::new(requests.rows(), numbers, turns)?),
+            recorded_ns: mix.as_ref().and_then(|m| m.think_ns.clone()).map(Arc::new),
+            sources: sources::parse(&target.source_addresses)?,
             balancer: Balancer::new(target.balance, endpoints.len()),
             endpoints,
-            requests: Requests::new(&target, segments, rows, mix.as_ref())?,
+            requests,
             tags: mix.map(|mix| Arc::new(Tags::new(mix))),
-            reading: Reading::new(&target),
+            reading,
             target,
         })
     }

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError};
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::level::LevelShared;
 use super::messages::{Command, Event};
+use super::ramp;
 use crate::clock::now_ns;
 use crate::spec::{LoadSpec, Start};
 use crate::stop::Reason;
@@ -16,6 +18,8 @@ use crate::stop::Reason;
 const VOID_DRAIN_NS: i64 = 1_000_000_000;
 /// From the barrier to the common start: longer than a wake-up of every worker.
 const LEAD_NS: i64 = 2_000_000;
+/// So long before one level ends by time the workers are told of the next: its connections open and its pacer waits.
+const AHEAD_NS: i64 = 100_000_000;
 
 struct Active {
     level: Arc<LevelShared>,
@@ -25,16 +29,22 @@ struct Active {
     told: bool,
 }
 
+/// A level that has not been started, and since when.
+struct Waiting {
+    level: Arc<LevelShared>,
+    since_ns: i64,
+}
+
 /// See the module.
 pub struct Coordinator {
     workers: Vec<UnboundedSender<Command>>,
-    waiting: VecDeque<Arc<LevelShared>>,
+    waiting: VecDeque<Waiting>,
     preparing: Option<(Arc<LevelShared>, usize)>,
     active: Vec<Active>,
-    open: bool,
+    /// The level that was started last.
+    last: Option<Arc<LevelShared>>,
     /// A worker died, so no level can be whole any more.
     dead: bool,
-    running: u32,
     residence_ns: i64,
 }
 
@@ -45,9 +55,8 @@ impl Coordinator {
             waiting: VecDeque::new(),
             preparing: None,
             active: Vec::new(),
-            open: false,
+            last: None,
             dead: false,
-            running: 0,
             residence_ns: 0,
         }
     }
@@ -55,29 +64,60 @@ impl Coordinator {
     /// Serve until `Quit`, then stop what runs and end the workers.
     pub fn run(mut self, events: &Receiver<Event>) {
         let mut quits = false;
-        while let Ok(event) = events.recv() {
-            match event {
-                Event::Queue(level) if self.dead => end_unstarted(level, Reason::Failed),
-                Event::Queue(level) if quits => end_unstarted(level, Reason::Stopped),
-                Event::Queue(level) => self.waiting.push_back(level),
-                Event::Stop(level) => self.stop(&level),
-                Event::Ready => self.ready(),
-                Event::Closed { level, reason } => self.closed(&level, reason),
-                Event::Drained { level } => self.drained(&level),
-                Event::Died => self.fail(),
-                Event::Quit => {
+        loop {
+            match self.next(events, quits) {
+                Ok(Some(Event::Queue(level))) if self.dead => end_unstarted(level, Reason::Failed),
+                Ok(Some(Event::Queue(level))) if quits => end_unstarted(level, Reason::Stopped),
+                Ok(Some(Event::Queue(level))) => self.waiting.push_back(Waiting { level, since_ns: now_ns() }),
+                Ok(Some(Event::Stop(level))) => self.stop(&level),
+                Ok(Some(Event::Ready)) => self.ready(),
+                Ok(Some(Event::Closed { level, reason })) => self.closed(&level, reason),
+                Ok(Some(Event::Drained { level })) => self.drained(&level),
+                Ok(Some(Event::Died)) => self.fail(),
+                Ok(Some(Event::Quit)) => {
                     quits = true;
                     self.stop_everything();
                 }
+                // A boundary is near.
+                Ok(None) => {}
+                Err(_) => break,
             }
             if quits && self.active.is_empty() && self.preparing.is_none() {
                 break;
             }
-            if !quits {
-                self.advance();
-            }
+            while !quits && self.advance() {}
         }
         self.tell(|| Command::Quit);
+    }
+
+    /// What is heard next, or none when it is time to hand a level over.
+    fn next(&self, events: &Receiver<Event>, quits: bool) -> Result<Option<Event>, RecvError> {
+        let Some(boundary_ns) = self.boundary_ns().filter(|_| !quits && self.may_follow()) else {
+            return events.recv().map(Some);
+        };
+        let wait_ns = (boundary_ns - AHEAD_NS - now_ns()).max(0);
+        match events.recv_timeout(Duration::from_nanos(wait_ns as u64)) {
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(RecvError),
+        }
+    }
+
+    /// Whether the first of those that wait takes the running load over.
+    fn may_follow(&self) -> bool {
+        let burst = |load: &LoadSpec| matches!(load, LoadSpec::Closed(closed) if closed.start == Start::Burst);
+        self.waiting.front().is_some_and(|first| !burst(&first.level.plan.load))
+    }
+
+    /// When the levels that are open will all have ended by time; none where one has no such end.
+    fn boundary_ns(&self) -> Option<i64> {
+        let ends = self.open().map(|level| Some(level.start_ns().saturating_add(level.rules.end_after_ns()?)));
+        ends.max().flatten().filter(|_| self.open().all(|level| level.rules.end_after_ns().is_some()))
+    }
+
+    /// Levels that still take requests.
+    fn open(&self) -> impl Iterator<Item = &Arc<LevelShared>> {
+        self.active.iter().filter(|a| a.closed < a.level.members).map(|a| &a.level)
     }
 
     fn tell(&self, command: impl Fn() -> Command) {
@@ -87,23 +127,37 @@ impl Coordinator {
         }
     }
 
-    fn advance(&mut self) {
-        if self.open || self.preparing.is_some() {
-            return;
+    /// Bring the next level on its way, if it is time; whether it was.
+    fn advance(&mut self) -> bool {
+        if self.preparing.is_some() || self.waiting.is_empty() {
+            return false;
         }
-        let Some(level) = self.waiting.front() else { return };
-        let burst = matches!(level.plan.load, LoadSpec::Closed { start: Start::Burst, .. });
-        if burst && !self.active.is_empty() {
-            return;
-        }
-        let Some(level) = self.waiting.pop_front() else { return };
         if self.active.is_empty() {
-            self.running = 0;
+            let Some(Waiting { level, .. }) = self.waiting.pop_front() else { return false };
+            self.last = None;
             self.preparing = Some((level.clone(), 0));
             self.tell(|| Command::Prepare(level.clone()));
-        } else {
-            self.start(&level, now_ns());
+            return true;
         }
+        if !self.may_follow() {
+            return false;
+        }
+        let now = now_ns();
+        let start_ns = match self.boundary_ns() {
+            Some(boundary_ns) if now + AHEAD_NS >= boundary_ns => boundary_ns,
+            None if self.open().next().is_none() => self.ended_ns().unwrap_or(now),
+            _ => return false,
+        };
+        let Some(Waiting { level, .. }) = self.waiting.pop_front() else { return false };
+        self.start(&level, start_ns);
+        true
+    }
+
+    /// When the last level's time was over, if the next one was there by then: it belongs on the boundary, however late we
+    /// have come to it.
+    fn ended_ns(&self) -> Option<i64> {
+        let last = self.last.as_ref().filter(|last| last.reason() == Some(Reason::Duration))?;
+        self.waiting.front().filter(|first| first.since_ns <= last.close_ns()).map(|_| last.close_ns())
     }
 
     fn ready(&mut self) {
@@ -122,14 +176,16 @@ impl Coordinator {
     }
 
     fn start(&mut self, level: &Arc<LevelShared>, start_ns: i64) {
-        let stagger_ns = match level.plan.load {
-            LoadSpec::Closed { start: Start::Staggered, stagger_ns, .. } => stagger_ns.unwrap_or(self.residence_ns),
+        let last = self.last.replace(level.clone());
+        self.residence_ns = last.as_ref().and_then(|last| last.residence_ns()).unwrap_or(self.residence_ns);
+        let stagger_ns = match &level.plan.load {
+            LoadSpec::Closed(closed) if closed.start == Start::Staggered => {
+                closed.stagger_ns.unwrap_or(self.residence_ns)
+            }
             _ => 0,
         };
-        let running = self.running;
-        self.running = level.concurrency().unwrap_or(0);
+        let running = last.map_or(0, |last| users_at(&last, start_ns));
         level.set_start(start_ns);
-        self.open = true;
         self.active.push(Active { level: level.clone(), closed: 0, drained: 0, told: false });
         self.tell(|| Command::Start { level: level.clone(), start_ns, stagger_ns, running });
     }
@@ -137,10 +193,6 @@ impl Coordinator {
     fn closed(&mut self, level: &Arc<LevelShared>, reason: Reason) {
         let Some(active) = self.active.iter_mut().find(|a| Arc::ptr_eq(&a.level, level)) else { return };
         active.closed += 1;
-        if active.closed == level.members {
-            self.open = false;
-            self.residence_ns = level.residence_ns().unwrap_or(self.residence_ns);
-        }
         // Counts and times end each worker by its own part of the schedule, of which the last request may still be due.
         let early = !matches!(reason, Reason::Count | Reason::Duration);
         if early && !std::mem::replace(&mut active.told, true) {
@@ -163,10 +215,12 @@ impl Coordinator {
     }
 
     fn stop(&mut self, level: &Arc<LevelShared>) {
-        if let Some(at) = self.waiting.iter().position(|w| Arc::ptr_eq(w, level)) {
+        if let Some(at) = self.waiting.iter().position(|w| Arc::ptr_eq(&w.level, level)) {
             self.waiting.remove(at);
             end_unstarted(level.clone(), Reason::Stopped);
-        } else if self.active.iter().any(|a| Arc::ptr_eq(&a.level, level)) {
+        } else if let Some(active) = self.active.iter_mut().find(|a| Arc::ptr_eq(&a.level, level)) {
+            // It brings its own time to drain.
+            active.told = true;
             self.tell(|| Command::Close { level: level.clone(), reason: Reason::Stopped });
             self.tell(|| Command::CancelAt(level.clone()));
         } else if self.preparing.as_ref().is_some_and(|(l, _)| Arc::ptr_eq(l, level)) {
@@ -185,7 +239,8 @@ impl Coordinator {
         self.dead = true;
         let active = std::mem::take(&mut self.active).into_iter().map(|a| a.level);
         let preparing = self.preparing.take().map(|(level, _)| level);
-        for level in active.chain(preparing).chain(std::mem::take(&mut self.waiting)) {
+        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|w| w.level);
+        for level in active.chain(preparing).chain(waiting) {
             level.close(Reason::Failed, now_ns());
             self.tell(|| Command::Close { level: level.clone(), reason: Reason::Failed });
             level.cancel_now();
@@ -195,7 +250,7 @@ impl Coordinator {
     }
 
     fn stop_everything(&mut self) {
-        for level in std::mem::take(&mut self.waiting) {
+        for Waiting { level, .. } in std::mem::take(&mut self.waiting) {
             end_unstarted(level, Reason::Stopped);
         }
         if let Some((level, _)) = &self.preparing {
@@ -207,6 +262,14 @@ impl Coordinator {
             self.tell(|| Command::Close { level: level.clone(), reason: Reason::Stopped });
             self.tell(|| Command::CancelAt(level.clone()));
         }
+    }
+}
+
+/// Users of a closed loop at an instant.
+fn users_at(level: &LevelShared, ns: i64) -> u32 {
+    match &level.plan.load {
+        LoadSpec::Closed(closed) => ramp::users_at(closed, ns - level.start_ns()),
+        LoadSpec::Open(_) => 0,
     }
 }
 

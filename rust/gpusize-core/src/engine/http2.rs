@@ -16,6 +16,7 @@ use super::download::{Broken, Download};
 use super::failure::{Failure, guard, plain};
 use super::io::{Io, Speaks};
 use super::links::{Member, Open};
+use super::place::Counted;
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
 use crate::outcome::Outcome;
@@ -97,6 +98,7 @@ impl Channel {
         stream: Stream,
         number: u32,
         retired: Rc<Cell<bool>>,
+        counted: Counted,
     ) -> Result<Open, Failure> {
         let seen = Rc::<Seen>::default();
         let (send, mut connection) = greet(target, stream, None, seen.clone()).await?;
@@ -110,6 +112,7 @@ impl Channel {
         tokio::task::spawn_local(async move {
             let _ended = connection.await;
             retired.set(true);
+            drop(counted);
         });
         Ok(Open { send, number, seen })
     }

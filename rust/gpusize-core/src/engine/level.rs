@@ -15,9 +15,9 @@ use crate::outcome::Outcome;
 use crate::record::counter::{Counter, Keeping, MOST_WAITING_BYTES, Told};
 use crate::record::feed::Feed;
 use crate::record::writer::Written;
-use crate::schedule::Rows;
-use crate::spec::{LevelPlan, LoadSpec};
-use crate::stop::{Reason, Rules};
+use crate::schedule::{Planned, Rows, Schedule, Sessions, Thinks};
+use crate::spec::{LevelPlan, LoadSpec, Open, Think, Unit};
+use crate::stop::{Asked, Reason, Rules};
 
 /// Lock without caring whether another thread panicked: all guarded data are plain counts and lists.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,6 +71,14 @@ pub struct LevelShared {
     pub plan: LevelPlan,
     pub rules: Rules,
     pub rows: Rows,
+    /// The dataset's conversations.
+    pub sessions: Arc<Sessions>,
+    /// What is sent are conversations, turn after turn.
+    pub by_session: bool,
+    /// What the dataset says of the pauses before its rows.
+    pub recorded_ns: Option<Arc<Vec<i64>>>,
+    /// Due times that were handed over beside the plan.
+    pub planned: Option<Arc<Planned>>,
     pub shares: Vec<Share>,
     /// How many workers take part, the first ones: each needs a slot.
     pub members: usize,
@@ -83,6 +91,7 @@ pub struct LevelShared {
     close_ns: AtomicI64,
     cancel_ns: AtomicI64,
     reason: AtomicU8,
+    asked: AtomicU8,
     /// What has been counted so far.
     pub feed: Arc<Feed>,
     write_failed: Arc<AtomicBool>,
@@ -106,10 +115,14 @@ impl LevelShared {
         Ok(Self {
             rules: Rules::new(&plan.stop),
             rows: Rows::new(dataset_rows, plan.order, plan.seed, 0),
+            sessions: Arc::default(),
+            by_session: unit(&plan.load) == Unit::Session,
+            recorded_ns: None,
+            planned: None,
             shares: (0..workers).map(|_| Share::default()).collect(),
-            members: match plan.load {
-                LoadSpec::Closed { concurrency, .. } => workers.min(concurrency as usize),
-                LoadSpec::Open { .. } => workers,
+            members: match &plan.load {
+                LoadSpec::Closed(closed) => workers.min(closed.most() as usize),
+                LoadSpec::Open(_) => workers,
             },
             plan,
             errors: Mutex::default(),
@@ -119,6 +132,7 @@ impl LevelShared {
             close_ns: AtomicI64::new(0),
             cancel_ns: AtomicI64::new(i64::MAX),
             reason: AtomicU8::new(0),
+            asked: AtomicU8::new(0),
             feed: counter.feed(),
             write_failed: counter.failed(),
             counter: Mutex::new(Some(counter)),
@@ -128,31 +142,86 @@ impl LevelShared {
         })
     }
 
-    /// What the session says about its records.
+    /// Due times handed over beside the plan; checked.
+    pub fn with_planned(mut self, planned: Option<Arc<Planned>>) -> Self {
+        self.planned = planned;
+        self
+    }
+
+    /// What the session says about its requests and records.
     pub fn with(mut self, context: &Context) -> Self {
         self.tags.clone_from(&context.tags);
         self.keeps_times = context.target.record_events;
+        self.recorded_ns.clone_from(&context.recorded_ns);
+        self.sessions.clone_from(&context.sessions);
+        if self.by_session {
+            self.rows = Rows::new(self.sessions.len(), self.plan.order, self.plan.seed, 0);
+        }
         self
     }
 
     /// Slots in all, for a closed loop.
     pub fn concurrency(&self) -> Option<u32> {
-        match self.plan.load {
-            LoadSpec::Closed { concurrency, .. } => Some(concurrency),
-            LoadSpec::Open { .. } => None,
+        match &self.plan.load {
+            LoadSpec::Closed(closed) => Some(closed.most()),
+            LoadSpec::Open(_) => None,
         }
     }
 
     /// Connections that worker `index` may have.
     pub fn slots_of(&self, index: usize) -> usize {
-        let total = match self.plan.load {
-            LoadSpec::Closed { concurrency, .. } => concurrency,
-            LoadSpec::Open { connections, .. } => connections,
+        self.share_of(index, |open| open.most_connections())
+    }
+
+    /// Connections that worker `index` opens before the start.
+    pub fn opened_of(&self, index: usize) -> usize {
+        self.share_of(index, |open| open.connections)
+    }
+
+    fn share_of(&self, index: usize, of_open: impl Fn(&Open) -> u32) -> usize {
+        let total = match &self.plan.load {
+            LoadSpec::Closed(closed) => closed.most(),
+            LoadSpec::Open(open) => of_open(open),
         } as usize;
         let workers = self.shares.len();
         // An open loop gives each worker its stride of the schedule, so each needs a connection.
         let share = total / workers + usize::from(index < total % workers);
         if self.concurrency().is_none() { share.max(1) } else { share }
+    }
+
+    /// Due requests that may wait on worker `index`: shares add up to the level's bound.
+    pub fn room_of(&self, index: usize) -> u64 {
+        let LoadSpec::Open(open) = &self.plan.load else { return 0 };
+        let (total, workers) = (open.most_waiting(), self.shares.len());
+        (total / workers + usize::from(index < total % workers)) as u64
+    }
+
+    /// The arrivals of an open loop.
+    pub fn schedule(&self) -> Result<Schedule> {
+        let LoadSpec::Open(open) = &self.plan.load else {
+            return Err(Error::usage("a closed loop has no schedule", "load", "ask for an open loop"));
+        };
+        Schedule::by_unit(open, self.plan.seed, self.plan.order, &self.sessions, self.planned.clone())
+    }
+
+    /// The pause before request `seq` of `stream`, which sends `row`.
+    pub fn pause_ns(&self, stream: u16, seq: u64, row: u32) -> i64 {
+        let think = match &self.plan.load {
+            LoadSpec::Closed(closed) => closed.think,
+            LoadSpec::Open(open) => open.think,
+        };
+        if let Think::Fixed(ns) = think {
+            return ns;
+        }
+        let recorded = self.recorded_ns.as_ref().and_then(|times| times.get(row as usize)).copied();
+        Thinks::new(think, self.plan.seed, u64::from(stream)).before_ns(seq, recorded)
+    }
+
+    /// The pause of a user between two conversations, the first of which ended with request `seq`.
+    pub fn pause_between_ns(&self, seq: u64) -> i64 {
+        let turns = self.sessions.most_turns().max(1) as u64;
+        // The number of a first turn, before which there is no other pause.
+        self.pause_ns(0, (seq / turns + 1) * turns, u32::MAX)
     }
 
     pub fn start_ns(&self) -> i64 {
@@ -189,6 +258,17 @@ impl LevelShared {
     /// Cancel at `ns` what is in flight then, or earlier if that was asked for before.
     pub fn cancel_by(&self, ns: i64) {
         self.cancel_ns.fetch_min(ns, Relaxed);
+    }
+
+    /// What the caller says of the end it asks for; the first word stands.
+    pub fn ask(&self, asked: Asked) {
+        // Whoever comes second finds it set.
+        let _ = self.asked.compare_exchange(0, asked as u8, Relaxed, Relaxed);
+    }
+
+    /// What the caller has said.
+    pub fn asked(&self) -> Asked {
+        Asked::from_u8(self.asked.load(Relaxed)).unwrap_or_default()
     }
 
     /// Whether rows can no longer be kept on disk, or not fast enough.
@@ -266,6 +346,14 @@ impl LevelShared {
     }
 }
 
+/// What an arrival or the turn of a slot is.
+pub fn unit(load: &LoadSpec) -> Unit {
+    match load {
+        LoadSpec::Closed(closed) => closed.unit,
+        LoadSpec::Open(open) => open.unit,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,5 +380,15 @@ mod tests {
         }
         assert!((rates.due - 4e3).abs() < 1e-6 && (rates.sent - 2e3).abs() < 1e-6 && (rates.done - 1e3).abs() < 1e-6);
         assert!(lock(&level.recent).len() < 110);
+    }
+
+    #[test]
+    fn the_first_word_of_an_end_stands() {
+        let plan = r#"{"visit":0,"load":{"closed":{"concurrency":1}},"stop":{"count":1}}"#;
+        let level = LevelShared::new(serde_json::from_str(plan).expect("a plan"), 1, 1).expect("a level");
+        assert_eq!(level.asked(), Asked::Stopped);
+        level.ask(Asked::Slo);
+        level.ask(Asked::Stopped);
+        assert_eq!(level.asked(), Asked::Slo);
     }
 }

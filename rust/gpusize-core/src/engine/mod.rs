@@ -4,32 +4,39 @@
 //! levels on all workers at one instant and notices when they have drained.
 
 mod answer;
+mod backoff;
 mod balance;
 mod call;
-
 mod connection;
 mod context;
 mod coordinator;
+mod cores;
 mod download;
 mod errors;
 mod failure;
+mod following;
 mod handle;
 mod http1;
 mod http2;
 mod io;
+mod job;
 mod level;
 mod links;
 mod messages;
 mod open;
 mod place;
+mod preparing;
 mod progress;
+mod ramp;
 mod rpc;
 mod seconds;
 mod session;
 mod slot;
+mod sources;
 mod stream;
 mod tags;
 mod unsent;
+mod waiting;
 mod worker;
 mod worker_level;
 

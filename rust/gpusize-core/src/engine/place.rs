@@ -1,5 +1,8 @@
 //! What a slot has of one address: a connection of its own, or its part of a shared one.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::failure::Failure;
 use super::http2::Channel;
 use super::stream::{Stream, Took};
@@ -26,6 +29,25 @@ pub struct Conn {
     /// It may carry another request after the present one.
     pub reusable: bool,
     pub last_end_ns: i64,
+    /// Counted while it is open; a shared one where it is driven.
+    pub _counted: Option<Counted>,
+}
+
+/// Counts as open until it is dropped.
+#[derive(Debug)]
+pub struct Counted(Rc<Cell<u64>>);
+
+impl Counted {
+    pub fn new(count: &Rc<Cell<u64>>) -> Self {
+        count.set(count.get() + 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 #[derive(Debug)]
@@ -61,7 +83,7 @@ pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> 
     let target = &worker.context.target;
     let stream = async |took: &mut Option<Took>| {
         let address = &worker.context.endpoints[endpoint];
-        let (stream, times) = Stream::connect(&address.addresses, address.tls.as_ref())
+        let (stream, times) = Stream::connect(&address.addresses, address.tls.as_ref(), &worker.sources)
             .await
             .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
         *took = Some(times);
@@ -80,7 +102,8 @@ pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> 
         .open
         .get_or_try_init(async || {
             let stream = stream(took).await?;
-            Channel::shared(target, stream, worker.next_connection(), link.retired.clone()).await
+            let counted = Counted::new(&worker.open_connections);
+            Channel::shared(target, stream, worker.next_connection(), link.retired.clone(), counted).await
         })
         .await?;
     let number = open.number;

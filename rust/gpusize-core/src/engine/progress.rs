@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 use crate::record::feed::Recent;
 use crate::record::histogram::Bucket;
 use crate::record::writer::Written;
-use crate::stop::Reason;
+use crate::stop::{Asked, Reason};
 
 /// A level while it runs.
 #[derive(Clone, Debug, Serialize)]
@@ -172,8 +172,10 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         Some(Reason::Duration) => "duration",
         Some(Reason::Errors) => "errors",
         Some(Reason::Failed) => "failed",
-        Some(Reason::Stopped) if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",
-        Some(Reason::Stopped) | None => "stopped",
+        Some(Reason::Stopped) | None => match level.asked() {
+            Asked::Stopped if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",
+            asked => asked.name(),
+        },
     };
     LevelOutcome {
         visit: level.plan.visit,

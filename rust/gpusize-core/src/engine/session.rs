@@ -10,13 +10,15 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::context::Context;
 use super::coordinator::Coordinator;
+use super::cores;
 use super::handle::Level;
-use super::level::LevelShared;
+use super::level::{self, LevelShared};
 use super::messages::Event;
 use super::progress::LevelOutcome;
 use super::worker;
 use crate::error::{Error, Result};
-use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, Start, StopSpec, TargetSpec};
+use crate::schedule::{Planned, Schedule};
+use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, StopSpec, TargetSpec, Think, Unit};
 
 /// Workers and connections to one target.
 #[derive(Debug)]
@@ -59,6 +61,7 @@ impl Session {
         if workers == 0 || workers > 1024 {
             return Err(Error::usage(format!("{workers} workers"), "workers", "give 1 to 1024"));
         }
+        cores::check(&target.pin)?;
         let context = Arc::new(Context::new(target, segments, rows, mix)?);
         let (events, inbox) = channel();
         let mut commands = Vec::new();
@@ -83,7 +86,59 @@ impl Session {
 
     /// Queue a level; it starts when the one before has closed.
     pub fn level(&self, plan: LevelPlan) -> Result<Level> {
-        let shared = Arc::new(LevelShared::new(plan, self.context.requests.rows(), self.workers)?.with(&self.context));
+        self.level_by(plan, None)
+    }
+
+    /// Likewise; the due times of streams by plan are handed over beside it.
+    pub fn level_by(&self, plan: LevelPlan, planned: Option<Planned>) -> Result<Level> {
+        plan.check()?;
+        let planned = planned.map(Arc::new);
+        self.check(&plan)?;
+        self.check_schedule(&plan, planned.as_ref())?;
+        self.queue(plan, planned)
+    }
+
+    /// Refuse what does not fit the target or the dataset.
+    fn check(&self, plan: &LevelPlan) -> Result<()> {
+        let context = &self.context;
+        let think = match &plan.load {
+            LoadSpec::Closed(closed) => closed.think,
+            LoadSpec::Open(open) => open.think,
+        };
+        let by_request = level::unit(&plan.load) == Unit::Request;
+        if context.requests.captures() && by_request {
+            let todo = "make the load's unit sessions, or leave the captures out";
+            return Err(Error::usage("requests repeat earlier answers, and nothing comes before them", "load", todo));
+        }
+        if think == Think::Recorded && (by_request || context.recorded_ns.is_none()) {
+            let todo = "give mix.think_ns and make the load's unit sessions, or another think time";
+            return Err(Error::usage("there are no recorded pauses between requests", "load.think", todo));
+        }
+        Ok(())
+    }
+
+    /// Refuse a load that has no schedule, before anything is sent.
+    fn check_schedule(&self, plan: &LevelPlan, planned: Option<&Arc<Planned>>) -> Result<()> {
+        let context = &self.context;
+        match (&plan.load, planned) {
+            (LoadSpec::Open(open), planned) => {
+                if let Some(planned) = planned {
+                    planned.check(open, context.requests.rows(), Some(context.endpoints.len()))?;
+                }
+                Schedule::by_unit(open, plan.seed, plan.order, &context.sessions, planned.cloned()).map(drop)
+            }
+            (LoadSpec::Closed(_), None) => Ok(()),
+            (LoadSpec::Closed(_), Some(_)) => Err(Error::usage(
+                "due times were given for a closed loop",
+                "due",
+                "leave them out, or ask for an open loop",
+            )),
+        }
+    }
+
+    fn queue(&self, plan: LevelPlan, planned: Option<Arc<Planned>>) -> Result<Level> {
+        let shared = LevelShared::new(plan, self.context.requests.rows(), self.workers)?.with_planned(planned);
+        let shared = Arc::new(shared.with(&self.context));
         self.events.send(Event::Queue(shared.clone())).map_err(|_| closed())?;
         Ok(Level { shared, events: self.events.clone() })
     }
@@ -93,14 +148,14 @@ impl Session {
         let plan = LevelPlan {
             visit: u32::MAX,
             seed: 0,
-            load: LoadSpec::Closed { concurrency: 1, think_ns: 0, start: Start::Burst, stagger_ns: None },
+            load: LoadSpec::closed(1),
             stop: StopSpec { count: Some(1), ..StopSpec::default() },
             order: Order::File,
             dir: None,
             keep_bytes: 0,
             sample: 1,
         };
-        Ok(ProbeRun(self.level(plan)?))
+        Ok(ProbeRun(self.queue(plan, None)?))
     }
 
     /// Stop what runs and end all threads.

@@ -6,13 +6,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use super::backoff::Backoff;
 use super::connection::Line;
+use super::job::{Job, Talk};
 use super::level::LevelShared;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
+use crate::record::Row;
 use crate::record::columns::NO_TIME;
-use crate::record::{Due, Row};
 
 /// Something for a slot to do.
 #[derive(Debug)]
@@ -20,7 +22,7 @@ pub enum Work {
     /// Have a connection ready for this level.
     Connect(Arc<LevelShared>),
     /// Send this request.
-    Request(Rc<WorkerLevel>, Due),
+    Request(Rc<WorkerLevel>, Job),
 }
 
 /// Why a wait for the peer is given up.
@@ -42,6 +44,14 @@ pub struct Slot {
     assigned: RefCell<Option<Work>>,
     /// Earliest due time of the next request of a closed loop.
     pub ready_ns: Cell<i64>,
+    /// When its user leaves the closed loop.
+    pub leaves_ns: Cell<i64>,
+    /// The conversation of a closed loop whose next turn it sends.
+    pub talk: RefCell<Option<Box<Talk>>>,
+    /// The task waits for work.
+    pub free: Cell<bool>,
+    /// No new connect before.
+    rests_until_ns: Cell<i64>,
     /// When the running wait is given up.
     pub deadline_ns: Cell<i64>,
     pub abort: Cell<Option<Abort>>,
@@ -61,6 +71,10 @@ impl Slot {
             index,
             assigned: RefCell::default(),
             ready_ns: Cell::new(0),
+            leaves_ns: Cell::new(i64::MAX),
+            talk: RefCell::default(),
+            free: Cell::new(false),
+            rests_until_ns: Cell::new(0),
             deadline_ns: Cell::new(i64::MAX),
             abort: Cell::new(None),
             connecting: Cell::new(false),
@@ -85,16 +99,17 @@ impl Slot {
     }
 
     /// Take back a request of `level` that the task has not begun.
-    pub fn withdraw(&self, level: &Rc<WorkerLevel>) -> Option<Due> {
-        let mut assigned = self.assigned.borrow_mut();
-        match &*assigned {
-            Some(Work::Request(theirs, due)) if Rc::ptr_eq(theirs, level) => {
-                let due = *due;
-                *assigned = None;
-                Some(due)
-            }
+    pub fn withdraw(&self, level: &Rc<WorkerLevel>) -> Option<Job> {
+        let is_ours = |work: &mut Work| matches!(work, Work::Request(theirs, _) if Rc::ptr_eq(theirs, level));
+        match self.assigned.borrow_mut().take_if(is_ours) {
+            Some(Work::Request(_, job)) => Some(job),
             _ => None,
         }
+    }
+
+    /// Whether it can take a request at once.
+    pub fn is_idle(&self) -> bool {
+        self.free.get() && self.rests_until_ns.get() == 0 && !self.is_assigned()
     }
 
     /// Let the task look again.
@@ -114,25 +129,34 @@ impl Slot {
     pub async fn run(self: Rc<Self>, worker: Rc<Worker>) {
         let note = worker.death_note();
         let mut line = Line::new(&worker);
+        let mut backoff = Backoff::new(worker.index, self.index);
         while let Some(work) = poll_fn(|cx| self.poll_work(&worker, &mut line, cx)).await {
             match work {
                 Work::Connect(level) => {
-                    if worker.wants_connection(&level) {
-                        line.prepare(&worker, &self, &level).await;
+                    let fails = worker.wants_connection(&level) && !line.prepare(&worker, &self, &level).await;
+                    if !fails {
+                        backoff.succeeded();
+                        self.rests_until_ns.set(0);
                     }
-                    worker.prepared(&level);
+                    worker.prepared(&level, fails);
                 }
-                Work::Request(level, due) => {
-                    let mut row = Row::due(due);
+                Work::Request(level, mut job) => {
+                    let mut row = Row::due(job.due);
                     *self.serving.borrow_mut() = Some(level.clone());
-                    let message = line.exchange(&worker, &self, &level, &mut row).await;
+                    let message = line.exchange(&worker, &self, &level, &mut job, &mut row).await;
                     self.deadline_ns.set(i64::MAX);
                     self.abort.set(None);
                     self.serving.borrow_mut().take();
                     self.last_now_ns.set(row.end_ns);
-                    self.ready_ns.set(row.end_ns + worker.think_ns());
+                    self.ready_ns.set(row.end_ns);
+                    if line.lacks_target() {
+                        self.rest(row.end_ns, &mut backoff);
+                    } else {
+                        backoff.succeeded();
+                    }
                     let unsent = row.sent_ns == NO_TIME;
                     level.finish(&mut row, message);
+                    worker.go_on(&self, &level, job.talk, &row);
                     if unsent {
                         // A connect may fail at once, again and again; the thread's other tasks must get their turn.
                         tokio::task::yield_now().await;
@@ -151,34 +175,84 @@ impl Slot {
         if worker.quits() {
             return Poll::Ready(None);
         }
-        let assigned = self.assigned.borrow_mut().take();
-        if let Some(work) = assigned.or_else(|| worker.queued(self.index)) {
+        let work = match self.assigned.borrow_mut().take() {
+            None => self.look_for_work(worker, cx),
+            assigned => assigned,
+        };
+        self.free.set(work.is_none());
+        if work.is_some() {
             self.parked.set(false);
-            return Poll::Ready(Some(work));
+            return Poll::Ready(work);
+        }
+        line.attend();
+        Poll::Pending
+    }
+
+    fn look_for_work(&self, worker: &Worker, cx: &Context<'_>) -> Option<Work> {
+        if self.rests_until_ns.get() > 0 && self.rests(worker, cx) {
+            return None;
+        }
+        if let Some(work) = worker.queued(self.index) {
+            return Some(work);
         }
         if let Some(level) = worker.closed_loop(self.index) {
             let due_ns = self.ready_ns.get().max(level.shared.start_ns());
-            let mut fired_ns = due_ns;
-            if due_ns > self.last_now_ns.get() {
-                fired_ns = now_ns();
-                if fired_ns < due_ns {
-                    level.close_if_used_up();
-                    self.alarm(worker, due_ns, cx);
-                    line.attend();
-                    return Poll::Pending;
+            if due_ns < self.leaves_ns.get() {
+                let mut fired_ns = due_ns;
+                if due_ns > self.last_now_ns.get() {
+                    fired_ns = now_ns();
+                    if fired_ns < due_ns {
+                        level.close_if_used_up();
+                        self.alarm(worker, due_ns, cx);
+                        return None;
+                    }
+                    self.last_now_ns.set(fired_ns);
                 }
-                self.last_now_ns.set(fired_ns);
-            }
-            if let Some((seq, row)) = level.allocate(fired_ns) {
-                self.parked.set(false);
-                return Poll::Ready(Some(Work::Request(level, Due { seq, row, due_ns, fired_ns, stream: 0 })));
+                if let Some(job) = self.next_job(&level, due_ns, fired_ns) {
+                    return Some(Work::Request(level, job));
+                }
+            } else if self.talk.take().is_some() {
+                // The user leaves in the middle of a conversation.
+                level.following.end();
+                level.close_if_used_up();
             }
         }
         if !self.parked.replace(true) {
             worker.park(self.index);
         }
-        line.attend();
-        Poll::Pending
+        None
+    }
+
+    /// The next request of a closed loop.
+    fn next_job(&self, level: &WorkerLevel, due_ns: i64, fired_ns: i64) -> Option<Job> {
+        match self.talk.take() {
+            None => level.allocate(due_ns, fired_ns),
+            Some(talk) => {
+                level.admit_item(due_ns);
+                Job::of_talk(talk, &level.shared.sessions, due_ns, fired_ns)
+            }
+        }
+    }
+
+    /// A connect failed: none for a while.
+    fn rest(&self, now: i64, backoff: &mut Backoff) {
+        let until_ns = now + backoff.failed();
+        self.rests_until_ns.set(until_ns);
+        self.ready_ns.set(until_ns);
+    }
+
+    /// Whether it rests still.
+    fn rests(&self, worker: &Worker, cx: &Context<'_>) -> bool {
+        let until_ns = self.rests_until_ns.get();
+        if now_ns() >= until_ns {
+            self.rests_until_ns.set(0);
+            return false;
+        }
+        if let Some(level) = worker.closed_loop(self.index) {
+            level.close_if_used_up();
+        }
+        self.alarm(worker, until_ns, cx);
+        true
     }
 
     fn alarm(&self, worker: &Worker, due_ns: i64, cx: &Context<'_>) {

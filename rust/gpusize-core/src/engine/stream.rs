@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::sources::{self, Sources};
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::wire::lowat;
@@ -44,17 +45,21 @@ pub struct Took {
 
 impl Stream {
     /// Connect to the first address that answers.
-    pub async fn connect(addresses: &[SocketAddr], tls: Option<&Tls>) -> Result<(Self, Took), Refused> {
+    pub async fn connect(
+        addresses: &[SocketAddr],
+        tls: Option<&Tls>,
+        sources: &Sources,
+    ) -> Result<(Self, Took), Refused> {
         let refused = |outcome, message: String| Refused { outcome, message };
         let start = now_ns();
         let mut tcp = Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
         for address in addresses {
-            tcp = TcpStream::connect(address).await;
+            tcp = sources.connect(*address).await;
             if tcp.is_ok() {
                 break;
             }
         }
-        let tcp = tcp.map_err(|e| refused(Outcome::ConnectError, e.to_string()))?;
+        let tcp = tcp.map_err(|e| refused(Outcome::ConnectError, sources::reason(&e)))?;
         tcp.set_nodelay(true).map_err(|e| refused(Outcome::ConnectError, e.to_string()))?;
         let connected = now_ns();
         let connect_ns = connected - start;

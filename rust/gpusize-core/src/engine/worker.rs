@@ -1,26 +1,32 @@
 //! A worker: one OS thread with its own runtime, its slots, and its part of each level.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::context::Context;
-use super::level::LevelShared;
+use super::cores;
+use super::job::{Job, Talk};
+use super::level::{LevelShared, bump};
 use super::links::Links;
 use super::messages::{Command, DeathNote, Event};
 use super::open;
+use super::preparing::Preparing;
+use super::ramp;
 use super::slot::{Abort, CANCELLED, Slot, Work};
+use super::sources::Sources;
+use super::waiting::Waiting;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::pace::alarms::Alarms;
-use crate::record::{Due, Row};
-use crate::spec::LoadSpec;
+use crate::record::Row;
+use crate::spec::{Closed, LoadSpec};
 use crate::stop::Reason;
 
 /// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request.
@@ -35,18 +41,26 @@ pub struct Worker {
     pub context: Arc<Context>,
     pub alarms: Alarms,
     events: Sender<Event>,
-    slots: RefCell<Vec<Rc<Slot>>>,
+    pub slots: RefCell<Vec<Rc<Slot>>>,
     idle: RefCell<Vec<usize>>,
     levels: RefCell<Vec<Rc<WorkerLevel>>>,
     current: RefCell<Option<Rc<WorkerLevel>>>,
+    /// Levels that this worker was told to start, and the last of them that has begun.
+    starts: Cell<u64>,
+    taken_over: Cell<u64>,
     /// Slots of the current closed loop; 0 in an open one.
     closed_slots: Cell<usize>,
-    think_ns: Cell<i64>,
-    queue: RefCell<VecDeque<(Rc<WorkerLevel>, Due)>>,
-    pacer: RefCell<Option<JoinHandle<()>>>,
-    /// The level whose connections are being opened, and how many are to come.
-    preparing: RefCell<Option<(Arc<LevelShared>, usize)>>,
+    waiting: RefCell<Waiting>,
+    pacers: RefCell<Vec<(Rc<WorkerLevel>, JoinHandle<()>)>>,
+    /// Levels whose connections are being opened.
+    pub preparing: RefCell<Vec<Preparing>>,
     connections: Cell<u32>,
+    /// Connections that are open now.
+    pub open_connections: Rc<Cell<u64>>,
+    /// Where they come from.
+    pub sources: Sources,
+    /// No wait can have run out before.
+    sweep_ns: Cell<i64>,
     /// Connections of HTTP/2 that slots share.
     pub links: Links,
     quit: Cell<bool>,
@@ -55,9 +69,13 @@ pub struct Worker {
 /// The thread: serve commands until told to quit.
 pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands: UnboundedReceiver<Command>) {
     let note = DeathNote::new(events.clone());
+    if cores::pin(&context.target.pin, index).is_err() {
+        return;
+    }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     LocalSet::new().block_on(&runtime, async move {
         let Ok(alarms) = Alarms::new() else { return };
+        let sources = Sources::new(&context.sources, index);
         let links = Links::new(context.target.streams, context.endpoints.len());
         let worker = Rc::new(Worker {
             index,
@@ -68,12 +86,16 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
             idle: RefCell::default(),
             levels: RefCell::default(),
             current: RefCell::default(),
+            starts: Cell::new(0),
+            taken_over: Cell::new(0),
             closed_slots: Cell::new(0),
-            think_ns: Cell::new(0),
-            queue: RefCell::default(),
-            pacer: RefCell::default(),
+            waiting: RefCell::default(),
+            pacers: RefCell::default(),
             preparing: RefCell::default(),
             connections: Cell::new(0),
+            open_connections: Rc::default(),
+            sources,
+            sweep_ns: Cell::new(0),
             links,
             quit: Cell::new(false),
         });
@@ -95,10 +117,15 @@ impl Worker {
         DeathNote::new(self.events.clone())
     }
 
+    /// Say something to the coordinator, which outlives the workers.
+    pub fn tell(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
     async fn serve(self: &Rc<Self>, mut commands: UnboundedReceiver<Command>) {
         while let Some(command) = commands.recv().await {
             match command {
-                Command::Prepare(level) => self.prepare(&level),
+                Command::Prepare(level) => self.open_ahead(&level, 0, level.opened_of(self.index), true),
                 Command::Start { level, start_ns, stagger_ns, running } => {
                     self.start(&level, start_ns, stagger_ns, running);
                 }
@@ -111,7 +138,8 @@ impl Worker {
         self.wake_all();
     }
 
-    fn slot(self: &Rc<Self>, index: usize) -> Rc<Slot> {
+    /// The slot with this number, and all before it.
+    pub fn slot(self: &Rc<Self>, index: usize) -> Rc<Slot> {
         let mut slots = self.slots.borrow_mut();
         while slots.len() <= index {
             let slot = Rc::new(Slot::new(slots.len()));
@@ -121,74 +149,80 @@ impl Worker {
         slots[index].clone()
     }
 
-    fn prepare(self: &Rc<Self>, level: &Arc<LevelShared>) {
-        let count = level.slots_of(self.index);
-        if count == 0 {
-            let _ = self.events.send(Event::Ready);
-        }
-        *self.preparing.borrow_mut() = (count > 0).then(|| (level.clone(), count));
-        for index in 0..count {
-            self.slot(index).assign(Work::Connect(level.clone()));
-        }
-    }
-
-    /// A slot has its connection, or knows that it gets none.
-    pub fn prepared(&self, level: &Arc<LevelShared>) {
-        let mut preparing = self.preparing.borrow_mut();
-        if let Some((ours, left)) = &mut *preparing
-            && Arc::ptr_eq(ours, level)
-        {
-            *left -= 1;
-            if *left == 0 {
-                *preparing = None;
-                let _ = self.events.send(Event::Ready);
-            }
-        }
-    }
-
     /// Whether a connection for `level` is still of use.
     pub fn wants_connection(&self, level: &LevelShared) -> bool {
         !self.quit.get() && level.reason().is_none_or(|r| matches!(r, Reason::Count | Reason::Duration))
     }
 
+    /// Begin a level at `start_ns`, until when the one before goes on.
     fn start(self: &Rc<Self>, level: &Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32) {
-        if self.index >= level.members {
-            self.current.borrow_mut().take();
-            self.closed_slots.set(0);
+        let mine = (self.index < level.members)
+            .then(|| Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone())));
+        let order = self.starts.get() + 1;
+        self.starts.set(order);
+        let is_busy = self.levels.borrow().iter().any(|level| !level.is_closed());
+        if let Some(mine) = &mine {
+            self.levels.borrow_mut().push(mine.clone());
+            let (there, needed) = (self.slots.borrow().len(), level.opened_of(self.index));
+            if there < needed && (stagger_ns > 0 || start_ns > now_ns()) {
+                self.open_ahead(level, there, needed, false);
+            }
+        }
+        match (&level.plan.load, mine) {
+            (LoadSpec::Open(_), Some(mine)) => {
+                let pacer = spawn_local(open::pace(self.clone(), mine.clone(), order));
+                self.pacers.borrow_mut().push((mine, pacer));
+            }
+            (_, mine) => {
+                if !is_busy {
+                    return self.take_over(mine, order, stagger_ns, running);
+                }
+                let worker = self.clone();
+                spawn_local(async move {
+                    worker.alarms.sleep_until(start_ns).await;
+                    worker.take_over(mine, order, stagger_ns, running);
+                });
+            }
+        }
+    }
+
+    /// The level's time begins; with none, this worker's slots rest.
+    pub fn take_over(self: &Rc<Self>, mine: Option<Rc<WorkerLevel>>, order: u64, stagger_ns: i64, running: u32) {
+        if order < self.taken_over.replace(order.max(self.taken_over.get())) {
             return;
         }
-        let mine = Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone()));
-        self.levels.borrow_mut().push(mine.clone());
-        *self.current.borrow_mut() = Some(mine.clone());
-        let count = level.slots_of(self.index);
-        match level.plan.load {
-            LoadSpec::Closed { concurrency, think_ns, .. } => {
-                self.think_ns.set(think_ns);
-                let fresh = i64::from(concurrency.saturating_sub(running)).max(1);
-                for index in 0..count {
-                    let slot = self.slot(index);
-                    let place = (index * level.shares.len() + self.index) as i64 - i64::from(running);
-                    if place >= 0 {
-                        slot.ready_ns
-                            .set(start_ns + (i128::from(stagger_ns) * i128::from(place) / i128::from(fresh)) as i64);
-                        if stagger_ns > 0 && slot.serving.borrow().is_none() && !slot.is_assigned() {
-                            slot.assign(Work::Connect(level.clone()));
-                        }
-                    }
-                }
-                self.closed_slots.set(count);
+        self.current.borrow_mut().clone_from(&mine);
+        self.closed_slots.set(0);
+        // What was left of conversations belongs to a level that is over.
+        self.slots.borrow().iter().for_each(|slot| drop(slot.talk.take()));
+        let Some(mine) = mine else { return self.wake_all() };
+        mine.begin();
+        match &mine.shared.plan.load {
+            LoadSpec::Open(_) => self.free_all(),
+            LoadSpec::Closed(closed) => {
+                self.place_users(&mine, closed, stagger_ns, running);
+                self.closed_slots.set(mine.shared.slots_of(self.index));
                 self.wake_all();
                 self.end_at_time(mine);
             }
-            LoadSpec::Open { .. } => {
-                self.closed_slots.set(0);
-                self.think_ns.set(0);
-                // Slots of a closed loop may lie in a think time.
-                self.wake_all();
-                let pacer = spawn_local(open::pace(self.clone(), mine, count));
-                if let Some(old) = self.pacer.borrow_mut().replace(pacer) {
-                    old.abort();
-                }
+        }
+    }
+
+    /// When each slot of a closed loop begins and leaves.
+    fn place_users(self: &Rc<Self>, mine: &WorkerLevel, closed: &Closed, stagger_ns: i64, running: u32) {
+        let (start_ns, workers) = (mine.shared.start_ns(), mine.shared.shares.len());
+        let first = closed.from.unwrap_or(closed.concurrency);
+        let fresh = i64::from(first.saturating_sub(running)).max(1);
+        for index in 0..mine.shared.slots_of(self.index) {
+            let slot = self.slot(index);
+            let place = (index * workers + self.index) as u32;
+            let leaves_ns = ramp::leaves_after_ns(closed, place).map(|after_ns| start_ns.saturating_add(after_ns));
+            slot.leaves_ns.set(leaves_ns.unwrap_or(i64::MAX));
+            if place >= first {
+                slot.ready_ns.set(start_ns + ramp::begins_after_ns(closed, place));
+            } else if place >= running {
+                let turn = i128::from(place - running);
+                slot.ready_ns.set(start_ns + (i128::from(stagger_ns) * turn / i128::from(fresh)) as i64);
             }
         }
     }
@@ -210,12 +244,9 @@ impl Worker {
     }
 
     fn close(&self, level: &Arc<LevelShared>, reason: Reason) {
-        if self.preparing.borrow().as_ref().is_some_and(|(l, _)| Arc::ptr_eq(l, level)) {
-            self.slots.borrow().iter().filter(|s| s.connecting.get()).for_each(|s| s.abort(Abort::Cancelled));
-        }
+        self.open_no_more(level);
         let Some(mine) = self.find(level) else { return };
-        let is_current = self.current.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, &mine));
-        if is_current && let Some(pacer) = self.pacer.borrow_mut().take() {
+        for (_, pacer) in self.pacers.borrow_mut().extract_if(.., |(theirs, _)| Rc::ptr_eq(theirs, &mine)) {
             pacer.abort();
         }
         mine.close(reason, now_ns());
@@ -235,16 +266,11 @@ impl Worker {
 
     /// Record the level's requests that no slot has begun as cancelled.
     fn withdraw(&self, level: &Rc<WorkerLevel>) {
-        let mut waiting: Vec<Due> = self.slots.borrow().iter().filter_map(|s| s.withdraw(level)).collect();
-        self.queue.borrow_mut().retain(|(theirs, due)| {
-            let kept = !Rc::ptr_eq(theirs, level);
-            if !kept {
-                waiting.push(*due);
-            }
-            kept
-        });
-        for due in waiting {
-            let mut row = Row::due(due);
+        let mut waiting: Vec<Job> = self.slots.borrow().iter().filter_map(|s| s.withdraw(level)).collect();
+        waiting.append(&mut self.waiting.borrow_mut().withdraw(level));
+        level.share().waiting.store(0, Relaxed);
+        for job in waiting {
+            let mut row = Row::due(job.due);
             row.outcome = Outcome::Cancelled;
             row.end_ns = now_ns();
             level.finish(&mut row, Some(CANCELLED.to_owned()));
@@ -271,42 +297,86 @@ impl Worker {
 
     /// A due request that waits for a connection.
     pub fn queued(&self, index: usize) -> Option<Work> {
-        let mut queue = self.queue.borrow_mut();
-        let (level, _) = queue.front()?;
-        if index >= level.shared.slots_of(self.index) {
-            return None;
-        }
-        queue.pop_front().map(|(level, due)| Work::Request(level, due))
+        let fits = |level: &WorkerLevel| index < level.shared.slots_of(self.index);
+        let (level, job) = self.waiting.borrow_mut().pop(fits)?;
+        let waiting = &level.share().waiting;
+        waiting.store(waiting.load(Relaxed) - 1, Relaxed);
+        Some(Work::Request(level, job))
     }
 
     /// Hand a due request to a free connection, or let it wait, or shed it.
-    pub fn dispatch(self: &Rc<Self>, level: &Rc<WorkerLevel>, due: Due, slots: usize, queue_limit: usize) {
+    pub fn dispatch(self: &Rc<Self>, level: &Rc<WorkerLevel>, job: Job, slots: usize, room: u64) {
         if let Some(slot) = self.pop_idle(slots) {
-            slot.assign(Work::Request(level.clone(), due));
-        } else if self.slots.borrow().len() < slots {
-            let index = self.slots.borrow().len();
-            let slot = self.slot(index);
-            slot.assign(Work::Request(level.clone(), due));
-        } else if self.queue.borrow().len() < queue_limit {
-            self.queue.borrow_mut().push_back((level.clone(), due));
+            slot.assign(Work::Request(level.clone(), job));
+            return;
+        }
+        let there = self.slots.borrow().len();
+        if there < slots {
+            self.slot(there).assign(Work::Request(level.clone(), job));
+        } else if level.share().waiting.load(Relaxed) < room {
+            bump(&level.share().waiting, 1);
+            self.waiting.borrow_mut().push(level.clone(), job);
         } else {
-            let mut row = Row::due(due);
+            let mut row = Row::due(job.due);
             row.outcome = Outcome::Shed;
-            row.end_ns = due.fired_ns;
+            row.end_ns = job.due.fired_ns;
             level.finish(&mut row, None);
+            if job.talk.is_some() {
+                level.following.end();
+            }
+        }
+    }
+
+    /// After a request: when its slot or its conversation goes on.
+    pub fn go_on(&self, slot: &Slot, level: &WorkerLevel, talk: Option<Box<Talk>>, row: &Row) {
+        let shared = &level.shared;
+        let is_closed_loop = matches!(shared.plan.load, LoadSpec::Closed(_));
+        let Some(talk) = talk else {
+            if is_closed_loop {
+                let due_ns = row.end_ns.saturating_add(shared.pause_ns(0, row.seq, row.row));
+                slot.ready_ns.set(slot.ready_ns.get().max(due_ns));
+            }
+            return;
+        };
+        let next = next_turn(level, talk, row);
+        match next {
+            Some((talk, due_ns)) if is_closed_loop => {
+                slot.ready_ns.set(slot.ready_ns.get().max(due_ns));
+                *slot.talk.borrow_mut() = Some(talk);
+            }
+            Some((talk, due_ns)) => {
+                let seq = talk.seq(&shared.sessions);
+                level.following.push(due_ns, seq, talk);
+            }
+            None => {
+                level.following.end();
+                if is_closed_loop {
+                    let pause_ns = shared.pause_between_ns(row.seq);
+                    slot.ready_ns.set(slot.ready_ns.get().max(row.end_ns.saturating_add(pause_ns)));
+                    level.close_if_used_up();
+                }
+            }
         }
     }
 
     fn pop_idle(&self, below: usize) -> Option<Rc<Slot>> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(index) = idle.pop() {
+        // Of a level that has more connections than this one.
+        let mut others = Vec::new();
+        let mut found = None;
+        while found.is_none()
+            && let Some(index) = idle.pop()
+        {
             let slot = self.slots.borrow()[index].clone();
             // The list may name a slot that has been woken since.
-            if slot.parked.get() && index < below {
-                return Some(slot);
+            match slot.parked.get() {
+                true if index < below => found = Some(slot),
+                true => others.push(index),
+                false => {}
             }
         }
-        None
+        idle.extend(others.into_iter().rev());
+        found
     }
 
     /// A slot has nothing to do.
@@ -322,6 +392,19 @@ impl Worker {
         }
     }
 
+    /// Those that lie in a pause of a closed loop can take requests, the first ones first.
+    fn free_all(&self) {
+        let mut idle = self.idle.borrow_mut();
+        idle.clear();
+        for slot in self.slots.borrow().iter().rev() {
+            let is_idle = slot.is_idle();
+            slot.parked.set(is_idle);
+            if is_idle {
+                idle.push(slot.index);
+            }
+        }
+    }
+
     async fn sweep_forever(&self) {
         let mut ticks = tokio::time::interval(std::time::Duration::from_millis(SWEEP_MS));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -329,21 +412,36 @@ impl Worker {
         while !self.quit.get() {
             ticks.tick().await;
             let now = now_ns();
-            for slot in self.slots.borrow().iter().filter(|s| s.deadline_ns.get() <= now) {
-                slot.deadline_ns.set(i64::MAX);
-                slot.abort(Abort::Timeout);
+            if now >= self.sweep_ns.get() {
+                self.sweep(now);
             }
             sweeps += 1;
             if sweeps % TICK_SWEEPS == 0 {
                 self.levels.borrow_mut().retain(|l| !l.is_drained());
-                self.levels.borrow().iter().for_each(|l| l.tick(now));
+                self.pacers.borrow_mut().retain(|(level, _)| !level.is_closed());
+                for level in self.levels.borrow().iter() {
+                    level.share().connections.store(self.open_connections.get(), Relaxed);
+                    level.tick(now);
+                }
             }
         }
     }
 
-    /// Pause between a response and the next request of its slot.
-    pub fn think_ns(&self) -> i64 {
-        self.think_ns.get()
+    /// Give up the waits that have run out. A wait that begins later cannot run out before the shortest timeout from now,
+    /// so that there is nothing to look at until then, or until the first of those under way runs out.
+    fn sweep(&self, now: i64) {
+        let target = &self.context.target;
+        let mut next = now.saturating_add(target.timeout_ns.min(target.connect_timeout_ns));
+        for slot in self.slots.borrow().iter() {
+            let deadline = slot.deadline_ns.get();
+            if deadline <= now {
+                slot.deadline_ns.set(i64::MAX);
+                slot.abort(Abort::Timeout);
+            } else {
+                next = next.min(deadline);
+            }
+        }
+        self.sweep_ns.set(next);
     }
 
     /// A number for a new connection.
@@ -356,4 +454,15 @@ impl Worker {
     pub fn quits(&self) -> bool {
         self.quit.get()
     }
+}
+
+/// The next turn of a conversation and when it is due; none when that was the last, or failed, or the level ends before.
+fn next_turn(level: &WorkerLevel, mut talk: Box<Talk>, row: &Row) -> Option<(Box<Talk>, i64)> {
+    let shared = &level.shared;
+    talk.go_on();
+    let next = talk.next_row(&shared.sessions).filter(|_| row.outcome == Outcome::Ok && !level.is_closed())?;
+    let pause_ns = shared.pause_ns(talk.stream(), talk.seq(&shared.sessions), next);
+    let due_ns = row.end_ns.saturating_add(pause_ns);
+    let end_ns = shared.rules.end_after_ns().map_or(i64::MAX, |after| shared.start_ns().saturating_add(after));
+    (due_ns < end_ns).then_some((talk, due_ns))
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
+use super::following::Following;
+use super::job::{Job, Talk};
 use super::level::{LevelShared, Share, bump, lock};
 use super::messages::Event;
 use super::seconds::Seconds;
@@ -27,6 +29,7 @@ pub struct WorkerLevel {
     events: Sender<Event>,
     told: RefCell<Option<Sender<Told>>>,
     chunk: RefCell<Chunk>,
+    pub following: Following,
     /// Buckets of the gaps between the events of the answer that is being finished.
     pub gaps: RefCell<Vec<u16>>,
     seconds: Seconds,
@@ -34,7 +37,7 @@ pub struct WorkerLevel {
     in_flight: Cell<u64>,
     closed: Cell<bool>,
     drained: Cell<bool>,
-    cpu_start_ns: i64,
+    cpu_start_ns: Cell<i64>,
 }
 
 impl WorkerLevel {
@@ -45,6 +48,7 @@ impl WorkerLevel {
             shared,
             worker,
             events,
+            following: Following::default(),
             told: RefCell::new(told),
             gaps: RefCell::default(),
             seconds: Seconds::default(),
@@ -52,7 +56,7 @@ impl WorkerLevel {
             in_flight: Cell::new(0),
             closed: Cell::new(false),
             drained: Cell::new(false),
-            cpu_start_ns: thread_cpu_ns(),
+            cpu_start_ns: Cell::new(thread_cpu_ns()),
         }
     }
 
@@ -73,40 +77,55 @@ impl WorkerLevel {
         self.drained.get()
     }
 
-    /// The next request of a closed loop: sequence number and row, or none when the level takes no more.
-    pub fn allocate(&self, now: i64) -> Option<(u64, u32)> {
+    /// The level's time begins.
+    pub fn begin(&self) {
+        self.cpu_start_ns.set(thread_cpu_ns());
+    }
+
+    /// The next request of a closed loop, or none when the level takes no more; with conversations its first turn.
+    pub fn allocate(&self, due_ns: i64, now: i64) -> Option<Job> {
+        let number = self.next_number(now)?;
+        let row = self.shared.rows.at(number);
+        self.admit_item(due_ns);
+        if !self.shared.by_session {
+            return Some(Job::of_loop(number, row, due_ns, now));
+        }
+        let sessions = &self.shared.sessions;
+        self.following.begin();
+        Job::of_talk(Talk::of_loop(number, sessions.first(row as usize)), sessions, due_ns, now)
+    }
+
+    fn next_number(&self, now: i64) -> Option<u64> {
         if self.closed.get() {
             return None;
         }
         let seq = self.next_seq.get();
         if let Err(reason) = self.shared.rules.allows(seq, now - self.shared.start_ns()) {
+            if reason == Reason::Count && !self.following.is_idle() {
+                // Conversations that have begun are sent to their ends.
+                return None;
+            }
             let end = self.shared.rules.end_after_ns().filter(|_| reason == Reason::Duration);
             self.close(reason, end.map_or(now, |after| self.shared.start_ns() + after));
             return None;
         }
         self.next_seq.set(seq + self.shared.members as u64);
-        Some(self.admit_at(seq, now))
+        Some(seq)
     }
 
     /// Close a closed loop that has given out its last request, without waiting until somebody asks for another.
     pub fn close_if_used_up(&self) {
-        if self.shared.rules.allows(self.next_seq.get(), 0) == Err(Reason::Count) {
+        if self.shared.rules.allows(self.next_seq.get(), 0) == Err(Reason::Count) && self.following.is_idle() {
             self.close(Reason::Count, now_ns());
         }
     }
 
-    /// Request `seq` is due, now.
-    pub fn admit(&self, seq: u64) -> (u64, u32) {
-        self.admit_at(seq, now_ns())
-    }
-
-    /// Request `seq` was due at `due_ns`.
+    /// A request was due at `due_ns`.
     #[inline]
-    pub fn admit_at(&self, seq: u64, due_ns: i64) -> (u64, u32) {
+    pub fn admit_item(&self, due_ns: i64) {
         self.in_flight.set(self.in_flight.get() + 1);
         bump(&self.share().due, 1);
         self.seconds.due(due_ns, self.shared.start_ns());
-        (seq, self.shared.rows.at(seq))
     }
 
     /// A request's first byte is written at `sent_ns`, for the first time.
@@ -192,7 +211,7 @@ impl WorkerLevel {
     }
 
     fn publish(&self, now: i64) {
-        self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns, Relaxed);
+        self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns.get(), Relaxed);
         if let Some((through, events)) = self.seconds.complete(now, self.shared.start_ns()) {
             self.report(through, events);
         }

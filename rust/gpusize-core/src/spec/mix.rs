@@ -19,6 +19,9 @@ pub struct Mix {
     /// Turn of each row within its conversation.
     #[serde(default)]
     pub turns: Option<Vec<u16>>,
+    /// Pause before each row.
+    #[serde(default)]
+    pub think_ns: Option<Vec<i64>>,
 }
 
 /// One kind of request.
@@ -45,6 +48,7 @@ impl Mix {
             ("mix.of_row", Some(self.of_row.len())),
             ("mix.sessions", self.sessions.as_ref().map(Vec::len)),
             ("mix.turns", self.turns.as_ref().map(Vec::len)),
+            ("mix.think_ns", self.think_ns.as_ref().map(Vec::len)),
         ];
         for (place, length) in lists {
             if let Some(n) = length.filter(|n| *n != rows) {
@@ -56,6 +60,9 @@ impl Mix {
         }
         if self.sessions.as_ref().is_some_and(|s| s.contains(&u64::MAX)) {
             return bad("a session of 2^64 - 1".to_owned(), "mix.sessions", "give numbers below it");
+        }
+        if self.think_ns.as_ref().is_some_and(|t| t.iter().any(|ns| *ns < 0)) {
+            return bad("a negative pause".to_owned(), "mix.think_ns", "give 0 or more");
         }
         if self.turns.as_ref().is_some_and(|t| t.contains(&u16::MAX)) {
             return bad("a turn of 65535".to_owned(), "mix.turns", "give numbers below it");

@@ -7,6 +7,9 @@ use super::message::{bounded, message_of};
 use super::places::{Pointers, Test, Values};
 use crate::spec::{End, Framing, JsonRule, Place, Places, ResponseSpec};
 
+/// Longest text of contents that is kept of one answer.
+const MAX_TEXT: usize = 1 << 20;
+
 #[derive(Clone, Copy, Debug)]
 enum Role {
     Content,
@@ -43,6 +46,7 @@ pub struct Interpreter {
     framing: Framing,
     success: std::ops::RangeInclusive<u16>,
     json: JsonRule,
+    keeps_text: bool,
 }
 
 /// What an event carries.
@@ -75,6 +79,8 @@ pub struct Answer {
     pub error: Option<String>,
     /// An event that is not JSON.
     pub malformed: bool,
+    /// The contents as they stood in the JSON, one behind the other, where they are kept.
+    pub text: Vec<u8>,
 }
 
 impl Interpreter {
@@ -121,7 +127,14 @@ impl Interpreter {
             framing: spec.framing,
             success: spec.success.0..=spec.success.1,
             json: spec.json,
+            keeps_text: false,
         }
+    }
+
+    /// Keep the text of contents; false when nobody has said where they stand.
+    pub fn keep_text(&mut self) -> bool {
+        self.keeps_text = self.uses.iter().any(|place| matches!(place.role, Role::Content));
+        self.keeps_text
     }
 
     /// How a body of this content type is cut.
@@ -194,7 +207,12 @@ impl Interpreter {
                 && place.when.as_ref().is_none_or(|test| test.holds(values))
             {
                 match place.role {
-                    Role::Content if is_text(value) => found = Found::Content,
+                    Role::Content if is_text(value) => {
+                        found = Found::Content;
+                        if self.keeps_text {
+                            keep(value.as_raw_str(), &mut answer.text);
+                        }
+                    }
                     Role::Reasoning if found == Found::Nothing && is_text(value) => found = Found::Reasoning,
                     role => apply(role, value, answer),
                 }
@@ -208,6 +226,34 @@ impl Interpreter {
         }
         // Where nobody said what content is, every event is.
         if self.uses.is_empty() { Found::Content } else { found }
+    }
+}
+
+/// Add what stands between the quotes of a text to `kept`, as far as there is room.
+#[cold]
+fn keep(quoted: &str, kept: &mut Vec<u8>) {
+    let text = &quoted[1..quoted.len() - 1];
+    let room = MAX_TEXT.saturating_sub(kept.len());
+    let mut end = text.len();
+    if end > room {
+        end = cut(text, room);
+    }
+    kept.extend_from_slice(&text.as_bytes()[..end]);
+}
+
+/// Where to cut a text of JSON so that at most `room` bytes are left: not in the middle of a character or of an escape,
+/// nor between the two escapes that make one character.
+fn cut(text: &str, room: usize) -> usize {
+    let end = (0..=room).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let head = &text.as_bytes()[..end];
+    let escape = head.iter().rposition(|b| *b == b'\\').filter(|at| end - at < 6);
+    let end = escape.map_or(end, |at| at - head[..at].iter().rev().take_while(|b| **b == b'\\').count());
+    let is_half = |escape: &[u8]| {
+        escape.starts_with(b"\\u") && matches!(escape[2..4].to_ascii_lowercase()[..], [b'd', b'8'..=b'9' | b'a'..=b'b'])
+    };
+    match end.checked_sub(6) {
+        Some(before) if is_half(&head[before..end]) => before,
+        _ => end,
     }
 }
 
@@ -397,6 +443,31 @@ mod tests {
         assert_eq!((a.tokens_in, a.error.as_deref()), (Some(1), Some("second")));
         i.read(br#"{"a":null,"b":5,"e":"later"}"#, &mut a);
         assert_eq!((a.tokens_in, a.error.as_deref()), (Some(5), Some("second")), "the first error is the cause");
+    }
+
+    #[test]
+    fn contents_are_kept_as_they_stand_and_cut_where_nothing_breaks() {
+        let mut i = chat();
+        assert!(i.keep_text() && !spec(r#"{"reasoning":"/r"}"#).keep_text());
+        let mut a = Answer::default();
+        for event in [
+            r#"{"choices":[{"delta":{"content":"a \"b\"\n"}}]}"#,
+            r#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#,
+            r#"{"choices":[{"delta":{"content":"\u00e9é"}}]}"#,
+        ] {
+            i.read(event.as_bytes(), &mut a);
+        }
+        assert_eq!(std::str::from_utf8(&a.text), Ok(r#"a \"b\"\n\u00e9é"#));
+        let text = r#"é\n\\\\\u00e9x\ud83d\ude00é"#;
+        for room in 0..text.len() {
+            let end = cut(text, room);
+            assert!(end <= room && end + 12 > room, "{room} {end}");
+            let whole: Result<String, _> = serde_json::from_str(&format!("\"{}\"", &text[..end]));
+            assert!(whole.is_ok(), "{room}: {}", &text[..end]);
+        }
+        let long = format!(r#"{{"choices":[{{"delta":{{"content":"{}"}}}}]}}"#, "x".repeat(MAX_TEXT));
+        i.read(long.as_bytes(), &mut a);
+        assert_eq!(a.text.len(), MAX_TEXT);
     }
 
     #[test]

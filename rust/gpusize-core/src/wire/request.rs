@@ -26,6 +26,8 @@ pub struct Requests {
     says_length: bool,
     /// Each head says which request it is; in HTTP/2, whose heads are not here, never set.
     traced: bool,
+    /// Some repeat what was answered before.
+    captures: bool,
     /// One for each address whose requests differ.
     rendered: Option<Vec<Rendered>>,
 }
@@ -66,6 +68,24 @@ pub struct Buffers {
     request: Vec<u8>,
     numbers: Vec<u8>,
     ranges: Vec<Range<usize>>,
+    /// What was answered before in the conversation, the last one at the end.
+    answers: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    /// What was answered before in the conversation of the next request.
+    pub fn lend(&mut self, answers: Vec<Vec<u8>>) {
+        self.answers = answers;
+    }
+
+    /// Take that back.
+    pub fn give_back(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.answers)
+    }
+
+    fn answer(&self, turns_back: usize) -> &[u8] {
+        self.answers.len().checked_sub(turns_back).and_then(|at| self.answers.get(at)).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// The bytes of one request: `bytes`, then the pieces of `rest`, of which a small request has none.
@@ -126,7 +146,13 @@ impl Requests {
         };
         let says_length = !matches!(target.method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS");
         let traced = target.trace && target.transport == Transport::Http1;
-        let mut requests = Self { kinds, of_row, rows, says_length, traced, rendered: None };
+        let captures =
+            kinds.iter().flat_map(|kind: &Kind| &kind.segments).any(|s| matches!(s, Segment::Capture { .. }));
+        if captures && target.transport == Transport::Grpc {
+            let todo = "leave the captures out, or use HTTP";
+            return Err(Error::usage("a gRPC message cannot repeat an earlier answer", "segments.capture", todo));
+        }
+        let mut requests = Self { kinds, of_row, rows, says_length, traced, captures, rendered: None };
         requests.check()?;
         requests.render_all();
         Ok(requests)
@@ -147,9 +173,18 @@ impl Requests {
                 {
                     return Err(Error::usage("low is above high", "segments.random", "swap them"));
                 }
+                if *segment == (Segment::Capture { turns_back: 0 }) {
+                    let todo = "give 1 for the turn before";
+                    return Err(Error::usage("a request cannot repeat its own answer", "segments.capture", todo));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether some requests repeat what was answered before in their conversation.
+    pub fn captures(&self) -> bool {
+        self.captures
     }
 
     /// Number of dataset rows.
@@ -249,7 +284,7 @@ impl Requests {
         for segment in &self.kinds[self.kind_of(row)].segments {
             let from = numbers.len();
             match segment {
-                Segment::Static(_) | Segment::Field(_) => continue,
+                Segment::Static(_) | Segment::Field(_) | Segment::Capture { .. } => continue,
                 Segment::Counter { start } => {
                     let _ = write!(numbers, "{}", start.wrapping_add(seq));
                 }
@@ -270,6 +305,7 @@ impl Requests {
         self.kinds[self.kind_of(row)].segments.iter().map(move |segment| match segment {
             Segment::Static(text) => text.as_bytes(),
             Segment::Field(k) => &self.rows[row][*k],
+            Segment::Capture { turns_back } => buffers.answer(*turns_back),
             Segment::Counter { .. } | Segment::Random { .. } => {
                 written.next().map_or(&[][..], |range| &buffers.numbers[range.clone()])
             }

@@ -58,6 +58,12 @@ pub fn plan(load: &str, stop: &str) -> LevelPlan {
     serde_json::from_str(&format!(r#"{{"visit":0,"load":{load},"stop":{stop}}}"#)).unwrap()
 }
 
+/// An open loop of one stream at one rate; `more` are further members, each with a comma before it.
+pub fn at_rate(rate: u32, process: &str, more: &str) -> String {
+    let rate = format!(r#"{{"phases":[{{"from":{rate},"to":{rate}}}],"process":"{process}"}}"#);
+    format!(r#"{{"open":{{"streams":[{{"arrivals":{{"rate":{rate}}}}}]{more}}}}}"#)
+}
+
 pub fn open(port: u16, workers: usize) -> Session {
     Session::open(target(port, ""), vec![], vec![vec![], vec![], vec![]], workers).unwrap()
 }

@@ -1,0 +1,107 @@
+//! A request on its way to a connection, and the conversation that it may be a turn of.
+
+use crate::record::Due;
+use crate::schedule::{Item, Sessions};
+
+/// A request on its way to a connection.
+#[derive(Debug)]
+pub struct Job {
+    pub due: Due,
+    /// By which addresses take turns.
+    pub number: u64,
+    /// The address, where it is settled.
+    pub target: Option<u16>,
+    /// The higher goes first among those that wait for a connection.
+    pub priority: i32,
+    /// The conversation that it is a turn of.
+    pub talk: Option<Box<Talk>>,
+}
+
+/// A conversation under way.
+#[derive(Debug)]
+pub struct Talk {
+    /// Its number within its stream.
+    number: u64,
+    /// Its number over all streams.
+    index: u64,
+    stream: u16,
+    priority: i32,
+    /// A row of it.
+    row: u32,
+    /// The turn that is under way, or comes next.
+    turn: u64,
+    /// Where its first turn went.
+    pub target: Option<u16>,
+    /// Contents of the answers so far, where a later request repeats them.
+    pub answers: Vec<Vec<u8>>,
+}
+
+impl Job {
+    /// A request of a closed loop.
+    pub fn of_loop(seq: u64, row: u32, due_ns: i64, fired_ns: i64) -> Self {
+        let due = Due { seq, stream: 0, row, due_ns, fired_ns };
+        Self { due, number: seq, target: None, priority: 0, talk: None }
+    }
+
+    /// A request of a schedule.
+    pub fn of_item(item: Item, due_ns: i64, fired_ns: i64) -> Self {
+        let due = Due { seq: item.seq, stream: item.stream, row: item.row, due_ns, fired_ns };
+        Self { due, number: item.index, target: item.target, priority: item.priority, talk: None }
+    }
+
+    /// The next turn of a conversation; none when all have been.
+    pub fn of_talk(talk: Box<Talk>, sessions: &Sessions, due_ns: i64, fired_ns: i64) -> Option<Self> {
+        let row = talk.next_row(sessions)?;
+        let due = Due { seq: talk.seq(sessions), stream: talk.stream, row, due_ns, fired_ns };
+        Some(Self { due, number: talk.index, target: talk.target, priority: talk.priority, talk: Some(talk) })
+    }
+}
+
+impl Talk {
+    /// A conversation that begins with this arrival.
+    pub fn of_item(item: &Item) -> Box<Self> {
+        Box::new(Self {
+            number: item.seq,
+            index: item.index,
+            stream: item.stream,
+            priority: item.priority,
+            row: item.row,
+            turn: 0,
+            target: item.target,
+            answers: Vec::new(),
+        })
+    }
+
+    /// Conversation `number` of a closed loop.
+    pub fn of_loop(number: u64, row: u32) -> Box<Self> {
+        Box::new(Self {
+            number,
+            index: number,
+            stream: 0,
+            priority: 0,
+            row,
+            turn: 0,
+            target: None,
+            answers: Vec::new(),
+        })
+    }
+
+    /// A turn is over.
+    pub fn go_on(&mut self) {
+        self.turn += 1;
+    }
+
+    /// The row of the turn that comes next.
+    pub fn next_row(&self, sessions: &Sessions) -> Option<u32> {
+        sessions.with_row(self.row).get(usize::try_from(self.turn).ok()?).copied()
+    }
+
+    /// The number of the turn that comes next, within its stream.
+    pub fn seq(&self, sessions: &Sessions) -> u64 {
+        self.number * sessions.most_turns() as u64 + self.turn
+    }
+
+    pub fn stream(&self) -> u16 {
+        self.stream
+    }
+}
