@@ -1,10 +1,8 @@
 //! When a level stops asking for more: pure rules over counts and time.
 
-use std::str::FromStr;
-
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::spec::StopSpec;
 
 /// Why no new request is sent.
@@ -16,61 +14,37 @@ pub enum Reason {
     Count = 1,
     /// The time is over.
     Duration = 2,
+    /// Objectives were not met for too long.
+    Slo = 3,
+    /// The target cannot keep up.
+    Saturation = 4,
     /// Too many failed.
-    Errors = 3,
+    Errors = 5,
     /// The user asked for it.
-    Stopped = 4,
+    Stopped = 6,
     /// A worker of ours died.
-    Failed = 5,
+    Failed = 7,
 }
 
 impl Reason {
     /// Back from its number.
     pub fn from_u8(code: u8) -> Option<Self> {
-        [Self::Count, Self::Duration, Self::Errors, Self::Stopped, Self::Failed].into_iter().find(|r| *r as u8 == code)
-    }
-}
-
-/// What a caller says when it ends a level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Asked {
-    /// The user has enough.
-    #[default]
-    Stopped = 1,
-    /// Objectives were violated for too long.
-    Slo = 2,
-    /// The target cannot keep up.
-    Saturation = 3,
-    /// Too many failed, by a rule of the caller's own.
-    Errors = 4,
-}
-
-impl Asked {
-    /// Back from its number.
-    pub fn from_u8(code: u8) -> Option<Self> {
-        [Self::Stopped, Self::Slo, Self::Saturation, Self::Errors].into_iter().find(|a| *a as u8 == code)
+        use Reason::{Count, Duration, Errors, Failed, Saturation, Slo, Stopped};
+        [Count, Duration, Slo, Saturation, Errors, Stopped, Failed].into_iter().find(|r| *r as u8 == code)
     }
 
-    /// The name in plans and outcomes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Slo => "slo",
-            Self::Saturation => "saturation",
-            Self::Errors => "errors",
+    /// What a caller says when it ends a level.
+    pub fn of_caller(name: &str) -> Result<Self> {
+        match name {
+            "stopped" => Ok(Self::Stopped),
+            "slo" => Ok(Self::Slo),
+            "saturation" => Ok(Self::Saturation),
+            "errors" => Ok(Self::Errors),
+            _ => {
+                let todo = "give stopped, slo, saturation or errors";
+                Err(Error::usage(format!("{name:?} is no reason to stop"), "reason", todo))
+            }
         }
-    }
-}
-
-impl FromStr for Asked {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let all = [Self::Stopped, Self::Slo, Self::Saturation, Self::Errors];
-        all.into_iter().find(|asked| asked.name() == text).ok_or_else(|| {
-            Error::usage(format!("{text:?} is no reason to stop"), "reason", "give stopped, slo, saturation or errors")
-        })
     }
 }
 
@@ -95,7 +69,7 @@ impl Rules {
     }
 
     /// May request `seq` be sent, `after_ns` after the start?
-    pub fn allows(&self, seq: u64, after_ns: i64) -> Result<(), Reason> {
+    pub fn allows(&self, seq: u64, after_ns: i64) -> std::result::Result<(), Reason> {
         if seq >= self.count {
             Err(Reason::Count)
         } else if after_ns >= self.end_after_ns {
@@ -170,11 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn what_callers_say_has_names() {
-        for asked in [Asked::Stopped, Asked::Slo, Asked::Saturation, Asked::Errors] {
-            assert_eq!((asked.name().parse().ok(), Asked::from_u8(asked as u8)), (Some(asked), Some(asked)));
+    fn what_callers_say_is_known_or_refused() {
+        for code in 0..=u8::MAX {
+            assert!(Reason::from_u8(code).is_none_or(|reason| reason as u8 == code));
         }
-        assert!("bored".parse::<Asked>().is_err() && Asked::from_u8(0).is_none());
+        let known = ["stopped", "slo", "saturation", "errors"].map(|name| Reason::of_caller(name).ok());
+        let wanted = [Reason::Stopped, Reason::Slo, Reason::Saturation, Reason::Errors].map(Some);
+        assert_eq!(known, wanted);
+        assert!(Reason::of_caller("failed").is_err() && Reason::of_caller("bored").is_err());
     }
 
     #[test]

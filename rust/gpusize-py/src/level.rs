@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gpusize_core::engine;
-use gpusize_core::stop::Asked;
+use gpusize_core::stop::Reason;
 use pyo3::prelude::*;
 
 use crate::batches::RecordBatches;
@@ -22,12 +22,12 @@ impl Level {
         json(&progress)
     }
 
-    /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded. The outcome calls
-    /// the end `reason`, as the first call did.
+    /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded. The outcome tells
+    /// the reason: stopped, slo, saturation or errors.
     #[pyo3(signature = (drain_ns, reason="stopped"))]
     fn stop(&self, py: Python<'_>, drain_ns: i64, reason: &str) -> PyResult<()> {
-        let asked: Asked = reason.parse().map_err(raise)?;
-        py.detach(|| self.0.stop_for(drain_ns, asked));
+        let reason = Reason::of_caller(reason).map_err(raise)?;
+        py.detach(|| self.0.stop_for(drain_ns, reason));
         Ok(())
     }
 

@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::errors::Errors;
+use super::parts::unit;
 use super::tags::Tags;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
 use crate::record::counter::{Counter, Keeping, MOST_WAITING_BYTES, Told};
 use crate::record::feed::Feed;
 use crate::record::writer::Written;
-use crate::schedule::{Planned, Rows, Schedule, Sessions, Thinks};
-use crate::spec::{LevelPlan, LoadSpec, Open, Think, Unit};
-use crate::stop::{Asked, Reason, Rules};
+use crate::schedule::{Planned, Rows, Sessions};
+use crate::spec::{LevelPlan, LoadSpec, Unit};
+use crate::stop::{Reason, Rules};
 
 /// Lock without caring whether another thread panicked: all guarded data are plain counts and lists.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,7 +92,6 @@ pub struct LevelShared {
     close_ns: AtomicI64,
     cancel_ns: AtomicI64,
     reason: AtomicU8,
-    asked: AtomicU8,
     /// What has been counted so far.
     pub feed: Arc<Feed>,
     write_failed: Arc<AtomicBool>,
@@ -132,7 +132,6 @@ impl LevelShared {
             close_ns: AtomicI64::new(0),
             cancel_ns: AtomicI64::new(i64::MAX),
             reason: AtomicU8::new(0),
-            asked: AtomicU8::new(0),
             feed: counter.feed(),
             write_failed: counter.failed(),
             counter: Mutex::new(Some(counter)),
@@ -166,62 +165,6 @@ impl LevelShared {
             LoadSpec::Closed(closed) => Some(closed.most()),
             LoadSpec::Open(_) => None,
         }
-    }
-
-    /// Connections that worker `index` may have.
-    pub fn slots_of(&self, index: usize) -> usize {
-        self.share_of(index, |open| open.most_connections())
-    }
-
-    /// Connections that worker `index` opens before the start.
-    pub fn opened_of(&self, index: usize) -> usize {
-        self.share_of(index, |open| open.connections)
-    }
-
-    fn share_of(&self, index: usize, of_open: impl Fn(&Open) -> u32) -> usize {
-        let total = match &self.plan.load {
-            LoadSpec::Closed(closed) => closed.most(),
-            LoadSpec::Open(open) => of_open(open),
-        } as usize;
-        let workers = self.shares.len();
-        // An open loop gives each worker its stride of the schedule, so each needs a connection.
-        let share = total / workers + usize::from(index < total % workers);
-        if self.concurrency().is_none() { share.max(1) } else { share }
-    }
-
-    /// Due requests that may wait on worker `index`: shares add up to the level's bound.
-    pub fn room_of(&self, index: usize) -> u64 {
-        let LoadSpec::Open(open) = &self.plan.load else { return 0 };
-        let (total, workers) = (open.most_waiting(), self.shares.len());
-        (total / workers + usize::from(index < total % workers)) as u64
-    }
-
-    /// The arrivals of an open loop.
-    pub fn schedule(&self) -> Result<Schedule> {
-        let LoadSpec::Open(open) = &self.plan.load else {
-            return Err(Error::usage("a closed loop has no schedule", "load", "ask for an open loop"));
-        };
-        Schedule::by_unit(open, self.plan.seed, self.plan.order, &self.sessions, self.planned.clone())
-    }
-
-    /// The pause before request `seq` of `stream`, which sends `row`.
-    pub fn pause_ns(&self, stream: u16, seq: u64, row: u32) -> i64 {
-        let think = match &self.plan.load {
-            LoadSpec::Closed(closed) => closed.think,
-            LoadSpec::Open(open) => open.think,
-        };
-        if let Think::Fixed(ns) = think {
-            return ns;
-        }
-        let recorded = self.recorded_ns.as_ref().and_then(|times| times.get(row as usize)).copied();
-        Thinks::new(think, self.plan.seed, u64::from(stream)).before_ns(seq, recorded)
-    }
-
-    /// The pause of a user between two conversations, the first of which ended with request `seq`.
-    pub fn pause_between_ns(&self, seq: u64) -> i64 {
-        let turns = self.sessions.most_turns().max(1) as u64;
-        // The number of a first turn, before which there is no other pause.
-        self.pause_ns(0, (seq / turns + 1) * turns, u32::MAX)
     }
 
     pub fn start_ns(&self) -> i64 {
@@ -258,17 +201,6 @@ impl LevelShared {
     /// Cancel at `ns` what is in flight then, or earlier if that was asked for before.
     pub fn cancel_by(&self, ns: i64) {
         self.cancel_ns.fetch_min(ns, Relaxed);
-    }
-
-    /// What the caller says of the end it asks for; the first word stands.
-    pub fn ask(&self, asked: Asked) {
-        // Whoever comes second finds it set.
-        let _ = self.asked.compare_exchange(0, asked as u8, Relaxed, Relaxed);
-    }
-
-    /// What the caller has said.
-    pub fn asked(&self) -> Asked {
-        Asked::from_u8(self.asked.load(Relaxed)).unwrap_or_default()
     }
 
     /// Whether rows can no longer be kept on disk, or not fast enough.
@@ -346,14 +278,6 @@ impl LevelShared {
     }
 }
 
-/// What an arrival or the turn of a slot is.
-pub fn unit(load: &LoadSpec) -> Unit {
-    match load {
-        LoadSpec::Closed(closed) => closed.unit,
-        LoadSpec::Open(open) => open.unit,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,15 +304,5 @@ mod tests {
         }
         assert!((rates.due - 4e3).abs() < 1e-6 && (rates.sent - 2e3).abs() < 1e-6 && (rates.done - 1e3).abs() < 1e-6);
         assert!(lock(&level.recent).len() < 110);
-    }
-
-    #[test]
-    fn the_first_word_of_an_end_stands() {
-        let plan = r#"{"visit":0,"load":{"closed":{"concurrency":1}},"stop":{"count":1}}"#;
-        let level = LevelShared::new(serde_json::from_str(plan).expect("a plan"), 1, 1).expect("a level");
-        assert_eq!(level.asked(), Asked::Stopped);
-        level.ask(Asked::Slo);
-        level.ask(Asked::Stopped);
-        assert_eq!(level.asked(), Asked::Slo);
     }
 }

@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 use crate::record::feed::Recent;
 use crate::record::histogram::Bucket;
 use crate::record::writer::Written;
-use crate::stop::{Asked, Reason};
+use crate::stop::Reason;
 
 /// A level while it runs.
 #[derive(Clone, Debug, Serialize)]
@@ -170,12 +170,12 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
     let stop_reason = match level.reason() {
         Some(Reason::Count) => "count",
         Some(Reason::Duration) => "duration",
+        Some(Reason::Slo) => "slo",
+        Some(Reason::Saturation) => "saturation",
         Some(Reason::Errors) => "errors",
         Some(Reason::Failed) => "failed",
-        Some(Reason::Stopped) | None => match level.asked() {
-            Asked::Stopped if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",
-            asked => asked.name(),
-        },
+        Some(Reason::Stopped) if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",
+        Some(Reason::Stopped) | None => "stopped",
     };
     LevelOutcome {
         visit: level.plan.visit,
