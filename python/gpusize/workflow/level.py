@@ -111,8 +111,7 @@ class WorkflowLevel:
             {
                 "state": self._state,
                 "elapsed_ns": now_ns - self.start_ns if self.start_ns else 0,
-                **self.tally.progress(now_ns),
-                "waiting": self.waiting,
+                **self.tally.progress(now_ns, self.waiting),
                 "cpu_share": self._outcome["generator"]["cpu_share"] if self._outcome else self._busy.share(),
                 "connects": 0,
                 "connections": 0,

@@ -140,19 +140,20 @@ class Tally:
             good = self._outcomes["ok"]
             return self._service_ns // good if good else None
 
-    def progress(self, now_ns: int) -> dict[str, Any]:
-        """The counts among the fields of a Progress."""
+    def progress(self, now_ns: int, waiting: int) -> dict[str, Any]:
+        """The counts among the fields of a Progress; ``waiting``: requests that are due and have no place yet."""
         with self._lock:
             self._forget(now_ns)
             done = self._outcomes.total()
             runtime, lateness = self.log.totals["runtime"], self.log.totals["lateness"]
             return {
-                "due": self._sent + self._unsent,
+                "due": self._sent + self._unsent + waiting,
                 "sent": self._sent,
                 "done": done,
                 "ok": self._outcomes["ok"],
                 "failed": {name: n for name, n in self._outcomes.items() if name != "ok"},
-                "in_flight": self._sent + self._unsent - done,
+                "in_flight": self._sent + self._unsent + waiting - done,
+                "waiting": waiting,
                 "shed": self._outcomes["shed"],
                 "p50_ns": runtime.quantile_ns(0.5),
                 "p95_ns": runtime.quantile_ns(0.95),

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::error::{Error, Result};
 use crate::spec::StopSpec;
 
 /// Why no new request is sent.
@@ -13,18 +14,37 @@ pub enum Reason {
     Count = 1,
     /// The time is over.
     Duration = 2,
+    /// Objectives were not met for too long.
+    Slo = 3,
+    /// The target cannot keep up.
+    Saturation = 4,
     /// Too many failed.
-    Errors = 3,
+    Errors = 5,
     /// The user asked for it.
-    Stopped = 4,
+    Stopped = 6,
     /// A worker of ours died.
-    Failed = 5,
+    Failed = 7,
 }
 
 impl Reason {
     /// Back from its number.
     pub fn from_u8(code: u8) -> Option<Self> {
-        [Self::Count, Self::Duration, Self::Errors, Self::Stopped, Self::Failed].into_iter().find(|r| *r as u8 == code)
+        use Reason::{Count, Duration, Errors, Failed, Saturation, Slo, Stopped};
+        [Count, Duration, Slo, Saturation, Errors, Stopped, Failed].into_iter().find(|r| *r as u8 == code)
+    }
+
+    /// What a caller says when it ends a level.
+    pub fn of_caller(name: &str) -> Result<Self> {
+        match name {
+            "stopped" => Ok(Self::Stopped),
+            "slo" => Ok(Self::Slo),
+            "saturation" => Ok(Self::Saturation),
+            "errors" => Ok(Self::Errors),
+            _ => {
+                let todo = "give stopped, slo, saturation or errors";
+                Err(Error::usage(format!("{name:?} is no reason to stop"), "reason", todo))
+            }
+        }
     }
 }
 
@@ -49,7 +69,7 @@ impl Rules {
     }
 
     /// May request `seq` be sent, `after_ns` after the start?
-    pub fn allows(&self, seq: u64, after_ns: i64) -> Result<(), Reason> {
+    pub fn allows(&self, seq: u64, after_ns: i64) -> std::result::Result<(), Reason> {
         if seq >= self.count {
             Err(Reason::Count)
         } else if after_ns >= self.end_after_ns {
@@ -121,6 +141,17 @@ mod tests {
         }
         // The sum of 3600 (0.7 + 0.3 h) over the day.
         assert_eq!(due, 358_560);
+    }
+
+    #[test]
+    fn what_callers_say_is_known_or_refused() {
+        for code in 0..=u8::MAX {
+            assert!(Reason::from_u8(code).is_none_or(|reason| reason as u8 == code));
+        }
+        let known = ["stopped", "slo", "saturation", "errors"].map(|name| Reason::of_caller(name).ok());
+        let wanted = [Reason::Stopped, Reason::Slo, Reason::Saturation, Reason::Errors].map(Some);
+        assert_eq!(known, wanted);
+        assert!(Reason::of_caller("failed").is_err() && Reason::of_caller("bored").is_err());
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn the_seconds_of_a_level_add_up_to_its_outcome() {
     let dir = std::env::temp_dir().join(format!("gpusize-seconds-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("records")).unwrap();
     let session = open(port, 2);
-    let mut asked = plan(r#"{"open":{"rate":400,"process":"poisson","connections":4}}"#, r#"{"count":900}"#);
+    let mut asked = plan(&at_rate(400, "poisson", r#","connections":4"#), r#"{"count":900}"#);
     asked.dir = Some(dir.join("records").display().to_string());
     asked.sample = 50;
     let level = session.level(asked).unwrap();

@@ -11,6 +11,7 @@ use engine_common::{at_rate, column, finish, hello, open, plan, serve, target};
 use gpusize_core::engine::{Level, Session};
 use gpusize_core::outcome::Outcome;
 use gpusize_core::schedule::Planned;
+use gpusize_core::stop::Reason;
 
 fn silent(_: usize, _: &mut TcpStream) -> bool {
     std::thread::park();
@@ -81,10 +82,10 @@ fn a_level_that_is_stopped_early_is_followed_at_once() {
     let first = session.level(plan(&at_rate(500, "constant", ""), hour)).unwrap();
     let second = session.level(plan(&at_rate(500, "constant", ""), r#"{"count":20}"#)).unwrap();
     until_due(&first, 10);
-    first.stop(1_000_000_000);
+    first.stop_for(1_000_000_000, Reason::Saturation);
     assert_eq!(finish(&second).0.outcomes, [("ok", 20)].into());
     let (outcome, _) = finish(&first);
-    assert_eq!((outcome.stop_reason, outcome.rows), ("stopped", outcome.due));
+    assert_eq!((outcome.stop_reason, outcome.rows), ("saturation", outcome.due));
 }
 
 #[test]
@@ -239,7 +240,8 @@ fn a_target_that_refuses_is_not_hammered() {
     let (fired, end) = (column::<Int64Type>(&rows, "fired_ns"), column::<Int64Type>(&rows, "end_ns"));
     let waited = |k: usize| outcomes[k] == Outcome::ConnectError as u8 && end[k] - fired[k] > 3_000_000;
     assert!((0..end.len()).any(waited), "requests wait while all slots rest");
-    let closed = open(port, 1).level(plan(r#"{"closed":{"concurrency":3}}"#, r#"{"duration_ns":200000000}"#)).unwrap();
+    let session = open(port, 1);
+    let closed = session.level(plan(r#"{"closed":{"concurrency":3}}"#, r#"{"duration_ns":200000000}"#)).unwrap();
     let (outcome, _) = finish(&closed);
     assert!((3..=3 * 7).contains(&outcome.outcomes["connect_error"]), "{:?}", outcome.outcomes);
 }

@@ -24,7 +24,9 @@ fn by_connection(rows: &[RecordBatch]) -> Vec<Vec<i64>> {
         found.entry(key).or_default().push(due);
     }
     let mut all: Vec<_> = found.into_values().collect();
-    all.iter_mut().for_each(|due| due.sort_unstable());
+    for due in &mut all {
+        due.sort_unstable();
+    }
     all.sort_unstable();
     all
 }
@@ -109,7 +111,9 @@ fn talks(rows: &[RecordBatch]) -> Talks {
         let turn = (seq % 3, columns[0][k], columns[1][k], row[k], target[k], outcome[k]);
         found.entry(seq / 3).or_default().push(turn);
     }
-    found.values_mut().for_each(|turns| turns.sort_unstable());
+    for turns in found.values_mut() {
+        turns.sort_unstable();
+    }
     let turns = column::<UInt16Type>(rows, "turn");
     assert!(turns.iter().zip(&row).all(|(turn, row)| *turn == TURNS[*row as usize]));
     let sessions = column::<UInt64Type>(rows, "session");

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use gpusize_core::engine;
+use gpusize_core::stop::Reason;
 use pyo3::prelude::*;
 
 use crate::batches::RecordBatches;
-use crate::errors::UsageError;
+use crate::errors::{UsageError, raise};
 use crate::wait::wait;
 
 /// One queued, running or finished visit of a level.
@@ -21,9 +22,13 @@ impl Level {
         json(&progress)
     }
 
-    /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded.
-    fn stop(&self, py: Python<'_>, drain_ns: i64) {
-        py.detach(|| self.0.stop(drain_ns));
+    /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded. The outcome tells
+    /// the reason: stopped, slo, saturation or errors.
+    #[pyo3(signature = (drain_ns, reason="stopped"))]
+    fn stop(&self, py: Python<'_>, drain_ns: i64, reason: &str) -> PyResult<()> {
+        let reason = Reason::of_caller(reason).map_err(raise)?;
+        py.detach(|| self.0.stop_for(drain_ns, reason));
+        Ok(())
     }
 
     /// JSON list of the complete seconds from number `after` on.

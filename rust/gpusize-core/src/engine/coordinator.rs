@@ -69,7 +69,7 @@ impl Coordinator {
                 Ok(Some(Event::Queue(level))) if self.dead => end_unstarted(level, Reason::Failed),
                 Ok(Some(Event::Queue(level))) if quits => end_unstarted(level, Reason::Stopped),
                 Ok(Some(Event::Queue(level))) => self.waiting.push_back(Waiting { level, since_ns: now_ns() }),
-                Ok(Some(Event::Stop(level))) => self.stop(&level),
+                Ok(Some(Event::Stop { level, reason })) => self.stop(&level, reason),
                 Ok(Some(Event::Ready)) => self.ready(),
                 Ok(Some(Event::Closed { level, reason })) => self.closed(&level, reason),
                 Ok(Some(Event::Drained { level })) => self.drained(&level),
@@ -214,24 +214,24 @@ impl Coordinator {
         }
     }
 
-    fn stop(&mut self, level: &Arc<LevelShared>) {
+    fn stop(&mut self, level: &Arc<LevelShared>, reason: Reason) {
         if let Some(at) = self.waiting.iter().position(|w| Arc::ptr_eq(&w.level, level)) {
             self.waiting.remove(at);
-            end_unstarted(level.clone(), Reason::Stopped);
+            end_unstarted(level.clone(), reason);
         } else if let Some(active) = self.active.iter_mut().find(|a| Arc::ptr_eq(&a.level, level)) {
             // It brings its own time to drain.
             active.told = true;
-            self.tell(|| Command::Close { level: level.clone(), reason: Reason::Stopped });
+            self.tell(|| Command::Close { level: level.clone(), reason });
             self.tell(|| Command::CancelAt(level.clone()));
         } else if self.preparing.as_ref().is_some_and(|(l, _)| Arc::ptr_eq(l, level)) {
-            self.stop_preparing(level);
+            self.stop_preparing(level, reason);
         }
     }
 
     /// Nothing has been sent yet: there is nothing to drain, only connects to give up.
-    fn stop_preparing(&self, level: &Arc<LevelShared>) {
-        level.close(Reason::Stopped, now_ns());
-        self.tell(|| Command::Close { level: level.clone(), reason: Reason::Stopped });
+    fn stop_preparing(&self, level: &Arc<LevelShared>, reason: Reason) {
+        level.close(reason, now_ns());
+        self.tell(|| Command::Close { level: level.clone(), reason });
     }
 
     /// Without one of its workers no level can be whole: end them all, with what the others have recorded.
@@ -254,7 +254,7 @@ impl Coordinator {
             end_unstarted(level, Reason::Stopped);
         }
         if let Some((level, _)) = &self.preparing {
-            self.stop_preparing(level);
+            self.stop_preparing(level, Reason::Stopped);
         }
         for active in &self.active {
             let level = &active.level;

@@ -11,6 +11,7 @@ use super::messages::Event;
 use super::progress::{self, LevelOutcome, Progress};
 use crate::clock::now_ns;
 use crate::record::feed::Second;
+use crate::stop::Reason;
 
 /// A caller's handle of one queued, running or finished visit.
 #[derive(Clone, Debug)]
@@ -27,9 +28,14 @@ impl Level {
 
     /// No new request from now on; those in flight have `drain_ns` and are then cancelled and recorded.
     pub fn stop(&self, drain_ns: i64) {
+        self.stop_for(drain_ns, Reason::Stopped);
+    }
+
+    /// Likewise, for a reason that the outcome tells.
+    pub fn stop_for(&self, drain_ns: i64, reason: Reason) {
         self.shared.cancel_by(now_ns().saturating_add(drain_ns.max(0)));
         // A session that is gone has no level running.
-        let _ = self.events.send(Event::Stop(self.shared.clone()));
+        let _ = self.events.send(Event::Stop { level: self.shared.clone(), reason });
     }
 
     /// Complete seconds of the level from number `after` on, as far as they are kept.

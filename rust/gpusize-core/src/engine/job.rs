@@ -59,8 +59,8 @@ impl Job {
 
 impl Talk {
     /// A conversation that begins with this arrival.
-    pub fn of_item(item: &Item) -> Box<Self> {
-        Box::new(Self {
+    pub fn of_item(item: &Item) -> Self {
+        Self {
             number: item.seq,
             index: item.index,
             stream: item.stream,
@@ -69,21 +69,12 @@ impl Talk {
             turn: 0,
             target: item.target,
             answers: Vec::new(),
-        })
+        }
     }
 
     /// Conversation `number` of a closed loop.
-    pub fn of_loop(number: u64, row: u32) -> Box<Self> {
-        Box::new(Self {
-            number,
-            index: number,
-            stream: 0,
-            priority: 0,
-            row,
-            turn: 0,
-            target: None,
-            answers: Vec::new(),
-        })
+    pub fn of_loop(number: u64, row: u32) -> Self {
+        Self { number, index: number, stream: 0, priority: 0, row, turn: 0, target: None, answers: Vec::new() }
     }
 
     /// A turn is over.

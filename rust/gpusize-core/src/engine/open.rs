@@ -136,7 +136,7 @@ impl Pacer<'_> {
     fn begin(&mut self, item: &Item, due_ns: i64) {
         if self.level.shared.by_session {
             self.level.following.begin();
-            self.follow(Talk::of_item(item), due_ns);
+            self.follow(Box::new(Talk::of_item(item)), due_ns);
         } else {
             self.level.admit_item(due_ns);
             self.send(Job::of_item(*item, due_ns, self.now));

@@ -170,6 +170,8 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
     let stop_reason = match level.reason() {
         Some(Reason::Count) => "count",
         Some(Reason::Duration) => "duration",
+        Some(Reason::Slo) => "slo",
+        Some(Reason::Saturation) => "saturation",
         Some(Reason::Errors) => "errors",
         Some(Reason::Failed) => "failed",
         Some(Reason::Stopped) if outcomes.contains_key(Outcome::Cancelled.name()) => "cancelled",

@@ -12,8 +12,9 @@ use super::context::Context;
 use super::coordinator::Coordinator;
 use super::cores;
 use super::handle::Level;
-use super::level::{self, LevelShared};
+use super::level::LevelShared;
 use super::messages::Event;
+use super::parts;
 use super::progress::LevelOutcome;
 use super::worker;
 use crate::error::{Error, Result};
@@ -105,7 +106,7 @@ impl Session {
             LoadSpec::Closed(closed) => closed.think,
             LoadSpec::Open(open) => open.think,
         };
-        let by_request = level::unit(&plan.load) == Unit::Request;
+        let by_request = parts::unit(&plan.load) == Unit::Request;
         if context.requests.captures() && by_request {
             let todo = "make the load's unit sessions, or leave the captures out";
             return Err(Error::usage("requests repeat earlier answers, and nothing comes before them", "load", todo));

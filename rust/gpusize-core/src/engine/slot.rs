@@ -10,6 +10,7 @@ use super::backoff::Backoff;
 use super::connection::Line;
 use super::job::{Job, Talk};
 use super::level::LevelShared;
+use super::turns;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
@@ -156,7 +157,7 @@ impl Slot {
                     }
                     let unsent = row.sent_ns == NO_TIME;
                     level.finish(&mut row, message);
-                    worker.go_on(&self, &level, job.talk, &row);
+                    turns::go_on(&self, &level, job.talk, &row);
                     if unsent {
                         // A connect may fail at once, again and again; the thread's other tasks must get their turn.
                         tokio::task::yield_now().await;

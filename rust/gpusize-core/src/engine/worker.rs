@@ -11,13 +11,11 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::context::Context;
 use super::cores;
-use super::job::{Job, Talk};
+use super::job::Job;
 use super::level::{LevelShared, bump};
 use super::links::Links;
 use super::messages::{Command, DeathNote, Event};
-use super::open;
 use super::preparing::Preparing;
-use super::ramp;
 use super::slot::{Abort, CANCELLED, Slot, Work};
 use super::sources::Sources;
 use super::waiting::Waiting;
@@ -26,7 +24,6 @@ use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::pace::alarms::Alarms;
 use crate::record::Row;
-use crate::spec::{Closed, LoadSpec};
 use crate::stop::Reason;
 
 /// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request.
@@ -40,18 +37,18 @@ pub struct Worker {
     pub index: usize,
     pub context: Arc<Context>,
     pub alarms: Alarms,
-    events: Sender<Event>,
+    pub events: Sender<Event>,
     pub slots: RefCell<Vec<Rc<Slot>>>,
-    idle: RefCell<Vec<usize>>,
-    levels: RefCell<Vec<Rc<WorkerLevel>>>,
-    current: RefCell<Option<Rc<WorkerLevel>>>,
+    pub idle: RefCell<Vec<usize>>,
+    pub levels: RefCell<Vec<Rc<WorkerLevel>>>,
+    pub current: RefCell<Option<Rc<WorkerLevel>>>,
     /// Levels that this worker was told to start, and the last of them that has begun.
-    starts: Cell<u64>,
-    taken_over: Cell<u64>,
+    pub starts: Cell<u64>,
+    pub taken_over: Cell<u64>,
     /// Slots of the current closed loop; 0 in an open one.
-    closed_slots: Cell<usize>,
+    pub closed_slots: Cell<usize>,
     waiting: RefCell<Waiting>,
-    pacers: RefCell<Vec<(Rc<WorkerLevel>, JoinHandle<()>)>>,
+    pub pacers: RefCell<Vec<(Rc<WorkerLevel>, JoinHandle<()>)>>,
     /// Levels whose connections are being opened.
     pub preparing: RefCell<Vec<Preparing>>,
     connections: Cell<u32>,
@@ -154,91 +151,6 @@ impl Worker {
         !self.quit.get() && level.reason().is_none_or(|r| matches!(r, Reason::Count | Reason::Duration))
     }
 
-    /// Begin a level at `start_ns`, until when the one before goes on.
-    fn start(self: &Rc<Self>, level: &Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32) {
-        let mine = (self.index < level.members)
-            .then(|| Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone())));
-        let order = self.starts.get() + 1;
-        self.starts.set(order);
-        let is_busy = self.levels.borrow().iter().any(|level| !level.is_closed());
-        if let Some(mine) = &mine {
-            self.levels.borrow_mut().push(mine.clone());
-            let (there, needed) = (self.slots.borrow().len(), level.opened_of(self.index));
-            if there < needed && (stagger_ns > 0 || start_ns > now_ns()) {
-                self.open_ahead(level, there, needed, false);
-            }
-        }
-        match (&level.plan.load, mine) {
-            (LoadSpec::Open(_), Some(mine)) => {
-                let pacer = spawn_local(open::pace(self.clone(), mine.clone(), order));
-                self.pacers.borrow_mut().push((mine, pacer));
-            }
-            (_, mine) => {
-                if !is_busy {
-                    return self.take_over(mine, order, stagger_ns, running);
-                }
-                let worker = self.clone();
-                spawn_local(async move {
-                    worker.alarms.sleep_until(start_ns).await;
-                    worker.take_over(mine, order, stagger_ns, running);
-                });
-            }
-        }
-    }
-
-    /// The level's time begins; with none, this worker's slots rest.
-    pub fn take_over(self: &Rc<Self>, mine: Option<Rc<WorkerLevel>>, order: u64, stagger_ns: i64, running: u32) {
-        if order < self.taken_over.replace(order.max(self.taken_over.get())) {
-            return;
-        }
-        self.current.borrow_mut().clone_from(&mine);
-        self.closed_slots.set(0);
-        // What was left of conversations belongs to a level that is over.
-        self.slots.borrow().iter().for_each(|slot| drop(slot.talk.take()));
-        let Some(mine) = mine else { return self.wake_all() };
-        mine.begin();
-        match &mine.shared.plan.load {
-            LoadSpec::Open(_) => self.free_all(),
-            LoadSpec::Closed(closed) => {
-                self.place_users(&mine, closed, stagger_ns, running);
-                self.closed_slots.set(mine.shared.slots_of(self.index));
-                self.wake_all();
-                self.end_at_time(mine);
-            }
-        }
-    }
-
-    /// When each slot of a closed loop begins and leaves.
-    fn place_users(self: &Rc<Self>, mine: &WorkerLevel, closed: &Closed, stagger_ns: i64, running: u32) {
-        let (start_ns, workers) = (mine.shared.start_ns(), mine.shared.shares.len());
-        let first = closed.from.unwrap_or(closed.concurrency);
-        let fresh = i64::from(first.saturating_sub(running)).max(1);
-        for index in 0..mine.shared.slots_of(self.index) {
-            let slot = self.slot(index);
-            let place = (index * workers + self.index) as u32;
-            let leaves_ns = ramp::leaves_after_ns(closed, place).map(|after_ns| start_ns.saturating_add(after_ns));
-            slot.leaves_ns.set(leaves_ns.unwrap_or(i64::MAX));
-            if place >= first {
-                slot.ready_ns.set(start_ns + ramp::begins_after_ns(closed, place));
-            } else if place >= running {
-                let turn = i128::from(place - running);
-                slot.ready_ns.set(start_ns + (i128::from(stagger_ns) * turn / i128::from(fresh)) as i64);
-            }
-        }
-    }
-
-    /// A closed loop whose slots are all busy must still close on time.
-    fn end_at_time(self: &Rc<Self>, level: Rc<WorkerLevel>) {
-        if let Some(after) = level.shared.rules.end_after_ns() {
-            let worker = self.clone();
-            spawn_local(async move {
-                let end = level.shared.start_ns().saturating_add(after);
-                worker.alarms.sleep_until(end).await;
-                level.close(Reason::Duration, end);
-            });
-        }
-    }
-
     fn find(&self, level: &Arc<LevelShared>) -> Option<Rc<WorkerLevel>> {
         self.levels.borrow().iter().find(|l| Arc::ptr_eq(&l.shared, level)).cloned()
     }
@@ -327,38 +239,6 @@ impl Worker {
         }
     }
 
-    /// After a request: when its slot or its conversation goes on.
-    pub fn go_on(&self, slot: &Slot, level: &WorkerLevel, talk: Option<Box<Talk>>, row: &Row) {
-        let shared = &level.shared;
-        let is_closed_loop = matches!(shared.plan.load, LoadSpec::Closed(_));
-        let Some(talk) = talk else {
-            if is_closed_loop {
-                let due_ns = row.end_ns.saturating_add(shared.pause_ns(0, row.seq, row.row));
-                slot.ready_ns.set(slot.ready_ns.get().max(due_ns));
-            }
-            return;
-        };
-        let next = next_turn(level, talk, row);
-        match next {
-            Some((talk, due_ns)) if is_closed_loop => {
-                slot.ready_ns.set(slot.ready_ns.get().max(due_ns));
-                *slot.talk.borrow_mut() = Some(talk);
-            }
-            Some((talk, due_ns)) => {
-                let seq = talk.seq(&shared.sessions);
-                level.following.push(due_ns, seq, talk);
-            }
-            None => {
-                level.following.end();
-                if is_closed_loop {
-                    let pause_ns = shared.pause_between_ns(row.seq);
-                    slot.ready_ns.set(slot.ready_ns.get().max(row.end_ns.saturating_add(pause_ns)));
-                    level.close_if_used_up();
-                }
-            }
-        }
-    }
-
     fn pop_idle(&self, below: usize) -> Option<Rc<Slot>> {
         let mut idle = self.idle.borrow_mut();
         // Of a level that has more connections than this one.
@@ -382,27 +262,6 @@ impl Worker {
     /// A slot has nothing to do.
     pub fn park(&self, index: usize) {
         self.idle.borrow_mut().push(index);
-    }
-
-    fn wake_all(&self) {
-        self.idle.borrow_mut().clear();
-        for slot in self.slots.borrow().iter() {
-            slot.parked.set(false);
-            slot.wake();
-        }
-    }
-
-    /// Those that lie in a pause of a closed loop can take requests, the first ones first.
-    fn free_all(&self) {
-        let mut idle = self.idle.borrow_mut();
-        idle.clear();
-        for slot in self.slots.borrow().iter().rev() {
-            let is_idle = slot.is_idle();
-            slot.parked.set(is_idle);
-            if is_idle {
-                idle.push(slot.index);
-            }
-        }
     }
 
     async fn sweep_forever(&self) {
@@ -454,15 +313,4 @@ impl Worker {
     pub fn quits(&self) -> bool {
         self.quit.get()
     }
-}
-
-/// The next turn of a conversation and when it is due; none when that was the last, or failed, or the level ends before.
-fn next_turn(level: &WorkerLevel, mut talk: Box<Talk>, row: &Row) -> Option<(Box<Talk>, i64)> {
-    let shared = &level.shared;
-    talk.go_on();
-    let next = talk.next_row(&shared.sessions).filter(|_| row.outcome == Outcome::Ok && !level.is_closed())?;
-    let pause_ns = shared.pause_ns(talk.stream(), talk.seq(&shared.sessions), next);
-    let due_ns = row.end_ns.saturating_add(pause_ns);
-    let end_ns = shared.rules.end_after_ns().map_or(i64::MAX, |after| shared.start_ns().saturating_add(after));
-    (due_ns < end_ns).then_some((talk, due_ns))
 }

@@ -92,7 +92,7 @@ impl WorkerLevel {
         }
         let sessions = &self.shared.sessions;
         self.following.begin();
-        Job::of_talk(Talk::of_loop(number, sessions.first(row as usize)), sessions, due_ns, now)
+        Job::of_talk(Box::new(Talk::of_loop(number, sessions.first(row as usize))), sessions, due_ns, now)
     }
 
     fn next_number(&self, now: i64) -> Option<u64> {
@@ -121,6 +121,7 @@ impl WorkerLevel {
     }
 
     /// A request was due at `due_ns`.
+    #[inline]
     pub fn admit_item(&self, due_ns: i64) {
         self.in_flight.set(self.in_flight.get() + 1);
         bump(&self.share().due, 1);

@@ -458,7 +458,7 @@ mod tests {
             i.read(event.as_bytes(), &mut a);
         }
         assert_eq!(std::str::from_utf8(&a.text), Ok(r#"a \"b\"\n\u00e9é"#));
-        let text = r#"é\n\\\\\u00e9x\ud83d\ude00é"#;
+        let text = r"é\n\\\\\u00e9x\ud83d\ude00é";
         for room in 0..text.len() {
             let end = cut(text, room);
             assert!(end <= room && end + 12 > room, "{room} {end}");
