@@ -60,8 +60,8 @@ class Level:
     def stop(self, drain_ns: int, reason: str = "stopped") -> None:
         """No new request from now on; those in flight have ``drain_ns`` and are then cancelled and recorded.
 
-        ``reason`` (``stopped``, ``slo``, ``saturation`` or ``errors``) is what the outcome calls it; the first one stands.
-        Raises UsageError for another word.
+        ``reason`` (``stopped``, ``slo``, ``saturation`` or ``errors``) is what the outcome calls it. Raises UsageError
+        for another word.
         """
     def seconds(self, after: int) -> str:
         """JSON list of the complete seconds of the level from number ``after`` on (see docs/reference/engine.md).
@@ -164,8 +164,37 @@ class SimServer:
         """JSON: requests served, iterations, own lateness quantiles."""
     def stop(self) -> None: ...
 
-def simulate(config: str, load: str) -> tuple[RecordBatches, str]:
-    """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary."""
+@final
+class NullServer:
+    """Answers every HTTP/1.1 request at once with the same few bytes, on ``threads`` threads of its own; port 0: any.
+
+    Raises EnvironmentLacks when the port cannot be had.
+    """
+
+    def __new__(cls, host: str, port: int, *, threads: int = 1) -> NullServer: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def requests(self) -> int:
+        """Requests answered so far."""
+    def stop(self) -> None:
+        """Close every connection and end the threads; safe to call twice."""
+
+def simulate(
+    config: str,
+    load: str,
+    *,
+    due: bytes | None = None,
+    prompt_tokens: bytes | None = None,
+    output_tokens: bytes | None = None,
+) -> tuple[RecordBatches, str]:
+    """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary.
+
+    With arrivals ``"plan"``, ``due`` has the due times as little-endian i64 (ns from the start, ascending), and the
+    token counts of each request may follow as little-endian u32.
+
+    Raises UsageError for a configuration, a load or arrays that cannot be meant.
+    """
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
     """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""

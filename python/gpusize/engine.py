@@ -28,10 +28,38 @@ __all__ = [
     "LevelOutcome",
     "ProbeRecord",
     "Progress",
+    "Recent",
+    "Second",
     "build_profile",
     "core",
     "monotonic_ns",
 ]
+
+
+class Recent(TypedDict):
+    """The last full second of a level; None where nothing ended."""
+
+    p50_ns: int | None
+    p95_ns: int | None
+    p99_ns: int | None
+    ttft_p50_ns: int | None
+    ttft_p99_ns: int | None
+    lateness_p99_ns: int | None
+    pacer_late_p99_ns: int | None
+
+
+class Second(TypedDict):
+    """One second of a level, by number from its start; ``times`` are buckets ``[low_ns, high_ns, count]``."""
+
+    second: int
+    due: int
+    sent: int
+    done: int
+    outcomes: dict[str, int]
+    in_flight: int
+    waiting: int
+    cpu_ns: int
+    times: dict[str, list[list[int]]]
 
 
 class Progress(TypedDict):
@@ -45,12 +73,20 @@ class Progress(TypedDict):
     ok: int
     failed: dict[str, int]
     in_flight: int
+    waiting: int
+    shed: int
     p50_ns: int | None
     p95_ns: int | None
     lateness_p99_ns: int | None
+    recent: Recent
     rate: float
+    offered_rate: float
+    sent_rate: float
     cpu_share: float
     connects: int
+    connections: int
+    close_after_ns: int | None
+    schedule_ns: int
 
 
 class LevelError(TypedDict):
@@ -86,6 +122,9 @@ class LevelOutcome(TypedDict):
     histograms: dict[str, list[list[int]]]
     spans: int
     span_parts: list[str]
+    sampled: int
+    second_parts: list[str]
+    histogram_parts: list[str]
 
 
 class ProbeRecord(TypedDict):
@@ -105,8 +144,11 @@ class AnyLevel(Protocol):
     def poll(self) -> Progress:
         """As `EngineLevel.poll`."""
 
-    def stop(self, drain_ns: int) -> None:
+    def stop(self, drain_ns: int, reason: str = "stopped") -> None:
         """As `EngineLevel.stop`."""
+
+    def seconds(self, after: int) -> list[Second]:
+        """As `EngineLevel.seconds`."""
 
     def wait(self, timeout_s: float) -> bool:
         """As `EngineLevel.wait`."""
@@ -118,7 +160,7 @@ class AnyLevel(Protocol):
 class AnyEngine(Protocol):
     """What drives load: `Engine`, or the one that runs workflows in Python."""
 
-    def queue(self, plan: Mapping[str, Any]) -> AnyLevel:
+    def queue(self, plan: Mapping[str, Any], **arrays: bytes) -> AnyLevel:
         """As `Engine.queue`."""
 
     def probe(self) -> ProbeRecord:
@@ -174,9 +216,18 @@ class EngineLevel:
         """The level as it stands; cheap enough for ten times a second."""
         return cast("Progress", json.loads(self._level.poll()))
 
-    def stop(self, drain_ns: int) -> None:
-        """Send nothing new; requests in flight have ``drain_ns`` and are then cancelled and recorded."""
-        self._level.stop(drain_ns)
+    def stop(self, drain_ns: int, reason: str = "stopped") -> None:
+        """Send nothing new; requests in flight have ``drain_ns`` and are then cancelled and recorded.
+
+        Args:
+            drain_ns: what they have.
+            reason: ``stopped``, ``slo``, ``saturation`` or ``errors``; the outcome's ``stop_reason``.
+        """
+        self._level.stop(drain_ns, reason)
+
+    def seconds(self, after: int) -> list[Second]:
+        """The complete seconds of the level from number ``after`` on; those of the last ten minutes are kept."""
+        return cast("list[Second]", json.loads(self._level.seconds(after)))
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until every request has its record and every part is on disk. False when the time ran out."""
@@ -188,6 +239,8 @@ class EngineLevel:
         # The engine names parts as they lie in the plan's ``dir``, which is the level's ``records``.
         outcome["parts"] = [f"records/{part.rpartition('/')[2]}" for part in outcome["parts"]]
         outcome["span_parts"] = [f"spans/{part.rpartition('/')[2]}" for part in outcome["span_parts"]]
+        outcome["second_parts"] = [f"seconds/{part}" for part in outcome["second_parts"]]
+        outcome["histogram_parts"] = [f"histograms/{part}" for part in outcome["histogram_parts"]]
         return outcome
 
     def frame(self) -> pl.DataFrame | None:
@@ -215,9 +268,15 @@ class Engine:
         mixed = None if mix is None else json.dumps(mix)
         self._session: _core.Session = session(*texts, rows, workers=workers, mix=mixed)
 
-    def queue(self, plan: Mapping[str, Any]) -> EngineLevel:
-        """Queue one level (a LevelPlan). It starts when the one before it has closed; the call returns at once."""
-        return EngineLevel(self._session.level(json.dumps(plan)), int(plan["visit"]))
+    def queue(self, plan: Mapping[str, Any], **arrays: bytes) -> EngineLevel:
+        """Queue one level (a LevelPlan). It starts when the one before it has closed; the call returns at once.
+
+        Args:
+            plan: the plan.
+            arrays: ``due``, ``rows``, ``targets``, ``streams`` of arrivals that are handed over beside the plan, as
+                ``docs/reference/engine.md`` has them.
+        """
+        return EngineLevel(self._session.level(json.dumps(plan), **arrays), int(plan["visit"]))
 
     def probe(self) -> ProbeRecord:
         """Send the first row once, outside every level."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -13,14 +14,19 @@ from gpusize.frames import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, record_dtypes
 from gpusize.hook import Call, RequestCalls, outcome_of, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
+
+    import polars as pl
 
 __all__ = ["ErrorLog", "PartWriter", "RecordedRequest", "outcome_of"]
 
 PART_ROWS: Final = 1 << 18
 PART_S: Final = 5.0
+PARTS_OF_AGE: Final = 120
+OLDEST_PART_S: Final = 60.0
+"""A day must not leave tens of thousands of files: a part may become this share of its level's age, but no older."""
 MAX_ERROR_CHARS: Final = 500
 MAX_ERRORS: Final = 1000
 """Distinct failures of a level that are kept; messages beyond them are not."""
@@ -210,13 +216,22 @@ def _digest(gaps_ns: list[int]) -> dict[str, int]:
 class PartWriter:
     """A thread that closes a part every 2^18 rows or 5 s, so that no caller waits for the disk.
 
+    Args:
+        folder: the level's folder.
+
     Attributes:
-        parts: the parts written so far, relative to the level's folder.
+        parts: the parts of the records written so far, relative to the level's folder.
+        tables: gives further tables by the names of their folders, with what there is of them since it was last asked;
+            it is asked on the thread.
+        table_parts: their parts, likewise.
     """
 
     def __init__(self, folder: Path) -> None:
         self.parts: list[str] = []
+        self.table_parts: dict[str, list[str]] = {}
         self._folder = folder
+        self.tables: Callable[[], Mapping[str, pl.DataFrame]] = dict
+        self._began_s = time.monotonic()
         self._rows: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -249,7 +264,7 @@ class PartWriter:
     def _run(self) -> None:
         ended = False
         while not ended:
-            self._wake.wait(PART_S)
+            self._wake.wait(part_age_s(time.monotonic() - self._began_s))
             self._wake.clear()
             ended = self._ended
             with self._lock:
@@ -257,6 +272,8 @@ class PartWriter:
             try:
                 if rows:
                     self._write(rows)
+                for name, frame in self.tables().items():
+                    self._write_table(name, frame)
             except Exception as error:  # noqa: BLE001 - `close` raises it on the thread that leaves the level
                 self._error = error
                 return
@@ -271,3 +288,17 @@ class PartWriter:
         with storing(file):
             frame.write_parquet(file, compression="lz4", metadata={SCHEMA_KEY: str(RECORDS_VERSION)})
         self.parts.append(name)
+
+    def _write_table(self, table: str, frame: pl.DataFrame) -> None:
+        parts = self.table_parts.setdefault(table, [])
+        name = f"{table}/part-{len(parts):05d}.parquet"
+        file = self._folder / name
+        with storing(file):
+            file.parent.mkdir(exist_ok=True)
+            frame.write_parquet(file, compression="lz4", metadata={SCHEMA_KEY: str(RECORDS_VERSION)})
+        parts.append(name)
+
+
+def part_age_s(level_s: float) -> float:
+    """How old a part may become in a level that began so many seconds ago."""
+    return min(max(level_s / PARTS_OF_AGE, PART_S), OLDEST_PART_S)

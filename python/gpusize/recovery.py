@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, Any
 
 from gpusize.durable import fsync_path, storing
-from gpusize.store import level_dirs, open_level_dirs, read_level
+from gpusize.frames import OUTCOMES
+from gpusize.store import MEASURED, level_dirs, open_level_dirs, read_level
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,9 +57,9 @@ def _partial_level(path: Path) -> dict[str, Any]:
     noted: dict[str, Any] = {}
     if (path / "level.json").is_file():
         noted = read_level(path)
-    parts, torn = _sort_parts(path / "records")
-    span_parts, torn_spans = _sort_parts(path / "spans")
-    torn += torn_spans
+    sorted_parts = {name: _sort_parts(path / name) for name in MEASURED}
+    torn = [name for _, cut_off in sorted_parts.values() for name in cut_off]
+    parts, span_parts, second_parts, histogram_parts = (whole for whole, _ in sorted_parts.values())
     alerts = ["the run ended before this level did; what had been written by then is kept and not used for estimates"]
     if torn:
         alerts.append(f"{len(torn)} part(s) were cut off and cannot be read: {', '.join(torn)}")
@@ -68,10 +70,12 @@ def _partial_level(path: Path) -> dict[str, Any]:
         "stop_reason": "failed",
         "intervals": [],
         "alerts": alerts,
-        **_count(parts),
+        **_count(parts, second_parts),
         "parts": [f"records/{part.name}" for part in parts],
         "spans": _rows(span_parts),
         "span_parts": [f"spans/{part.name}" for part in span_parts],
+        "second_parts": [f"seconds/{part.name}" for part in second_parts],
+        "histogram_parts": [f"histograms/{part.name}" for part in histogram_parts],
         "errors": [],
     }
 
@@ -107,11 +111,13 @@ def _rows(parts: Sequence[Path]) -> int:
     return int(pl.scan_parquet(list(parts), glob=False).select(pl.len()).collect().item()) if parts else 0
 
 
-def _count(parts: Sequence[Path]) -> dict[str, Any]:
+def _count(parts: Sequence[Path], second_parts: Sequence[Path]) -> dict[str, Any]:
+    """The counts of ``level.json``: of the records, or of the seconds where not every request has a record."""
     import polars as pl
 
+    counted = _counted_by_second(second_parts)
     if not parts:
-        return {"start_ns": None, "close_ns": None, "end_ns": None, "due": 0, "sent": 0, "outcomes": {}, "rows": 0}
+        return {"start_ns": None, "close_ns": None, "end_ns": None, **counted, "rows": 0, "sampled": 1}
     records = pl.scan_parquet(list(parts), glob=False)
     facts = records.select(
         start_ns=pl.col("due_ns").min(),
@@ -121,8 +127,25 @@ def _count(parts: Sequence[Path]) -> dict[str, Any]:
         sent=pl.col("sent_ns").count(),
         rows=pl.len(),
     ).collect()
-    from gpusize.frames import OUTCOMES
-
     by_outcome = records.group_by("outcome").agg(pl.len()).sort("outcome").collect()
     outcomes = {OUTCOMES[code]: count for code, count in by_outcome.iter_rows()}
-    return {**facts.row(0, named=True), "outcomes": outcomes}
+    found = {**facts.row(0, named=True), "outcomes": outcomes, "sampled": 1}
+    if counted["due"] <= found["rows"]:
+        return found
+    # Records are those whose number is a multiple of something; what, the folder of an open level does not say.
+    numbers = records.select("seq").collect()["seq"].to_list()
+    sampled = math.gcd(*numbers) or 1
+    return {**found, **counted, "sampled": sampled} if sampled > 1 else found
+
+
+def _counted_by_second(parts: Sequence[Path]) -> dict[str, Any]:
+    import polars as pl
+
+    if not parts:
+        return {"due": 0, "sent": 0, "outcomes": {}}
+    names = ["due", "sent", *OUTCOMES]
+    sums = pl.concat([pl.scan_parquet(part, glob=False) for part in parts], how="diagonal")
+    present = [name for name in names if name in sums.collect_schema()]
+    found = sums.select(pl.col(present).sum()).collect().row(0, named=True)
+    outcomes = {name: int(found[name]) for name in OUTCOMES if found.get(name)}
+    return {"due": int(found.get("due") or 0), "sent": int(found.get("sent") or 0), "outcomes": outcomes}

@@ -7,6 +7,7 @@ up, takes questions on its standard input, and ends when that closes: also when 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import math
 import os
@@ -19,8 +20,9 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 from gpusize.engine import core
 from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.interrupt import StopSwitch, on_interrupt
+from gpusize.replicas import with_replicas
 from gpusize.textio import shown
-from gpusize.units import parse_duration_s
+from gpusize.units import as_duration_s, parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +33,8 @@ __all__ = ["LatenessWatch", "SimulatedCluster", "cluster_config", "serve"]
 
 HOST: Final = "127.0.0.1"
 STOP_S: Final = 5.0
+ADMIN_S: Final = 30.0
+"""How long an admin call waits for its answer, which does not come while a stall is on."""
 
 
 class SimulatedCluster:
@@ -38,6 +42,7 @@ class SimulatedCluster:
 
     Args:
         config: fields of the cluster's configuration that differ from the defaults; see docs/reference/simulate.md.
+            ``replicas`` may be a text such as ``1@0s,2@30s``.
         port: where to listen; 0 for any free port.
         grpc_port: where to listen for gRPC; 0 for any free port.
 
@@ -46,11 +51,12 @@ class SimulatedCluster:
         grpc_url: its gRPC address, as ``127.0.0.1:8001``; empty before entry.
 
     Raises:
+        UsageError: a text of replicas that cannot be meant.
         EnvironmentLacks: on entry, when the child does not come up; with what it said.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, port: int = 0, grpc_port: int = 0) -> None:
-        self.config: dict[str, Any] = {"gpus": 2, "model": "simulated", **(config or {})}
+        self.config: dict[str, Any] = {"gpus": 2, "model": "simulated", **with_replicas(dict(config or {}))}
         self._port = port
         self._grpc_port = grpc_port
         self._child: subprocess.Popen[str] | None = None
@@ -103,6 +109,61 @@ class SimulatedCluster:
             child.stdin.write("stats\n")
             child.stdin.flush()
         return self._read_line() or {}
+
+    def scale(self, replicas: int) -> dict[str, int]:
+        """Ask for so many replicas from now on, between 1 and the cluster's ``gpus``.
+
+        A new one takes requests when ``start_delay_s`` is over; one that is removed finishes what it has.
+
+        Returns:
+            ``desired`` and ``ready`` replicas, and ``gpus``, the most there can be.
+
+        Raises:
+            UsageError: so many cannot be had, or the cluster does not run.
+            EnvironmentLacks: no answer, as in a long stall.
+        """
+        return self._administer("POST", "replicas", {"replicas": replicas})
+
+    def replicas(self) -> dict[str, int]:
+        """Replicas that are asked for (``desired``) and take requests (``ready``), of ``gpus``.
+
+        Raises:
+            UsageError: the cluster does not run.
+            EnvironmentLacks: no answer, as in a long stall.
+        """
+        return self._administer("GET", "replicas")
+
+    def stall(self, duration: str | float) -> dict[str, float]:
+        """Freeze the whole server from now on: nothing is computed, and nothing answered on any route.
+
+        Args:
+            duration: for how long, as ``2s`` or in seconds.
+
+        Returns:
+            ``duration_s``, and the stall's end as ``end_s`` (from the server's start) and ``end_wall_s`` (since 1970).
+
+        Raises:
+            UsageError: not above 0 or more than an hour, or the cluster does not run.
+            EnvironmentLacks: no answer, as in a long stall.
+        """
+        return self._administer("POST", "stall", {"duration_s": as_duration_s(duration)})
+
+    def _administer(self, method: str, what: str, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        if not self.url or self._child is None:
+            raise UsageError("the simulated cluster does not run", "SimulatedCluster", "ask it within its with block")
+        # No urllib: that would send it through a proxy of the environment.
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=ADMIN_S)
+        try:
+            connection.request(method, f"/admin/{what}", None if content is None else json.dumps(content))
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+        except (OSError, http.client.HTTPException) as error:
+            raise EnvironmentLacks(f"the simulated cluster does not answer: {error}", f"/admin/{what}") from None
+        finally:
+            connection.close()
+        if response.status != http.client.OK:
+            raise UsageError(str(answer["error"]["message"]), what, "see docs/reference/simulate.md")
+        return dict(answer)
 
     def __exit__(self, *_: object) -> None:
         child, self._child = self._child, None
@@ -159,7 +220,12 @@ class LatenessWatch:
 
 
 def cluster_config(
-    text: str | None = None, *, output_tokens: int | None = None, stall: str | None = None, **fields: Any
+    text: str | None = None,
+    *,
+    output_tokens: int | None = None,
+    stall: str | None = None,
+    start_delay: str | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     """The cluster's configuration from a JSON text and the options that win over it.
 
@@ -167,6 +233,7 @@ def cluster_config(
         text: JSON of a configuration, or None.
         output_tokens: answers of exactly so many tokens.
         stall: how long all GPUs freeze once, as ``1s``.
+        start_delay: from when a replica is asked for to when it takes requests, as ``5s``.
         fields: further fields; those that are faults go there, None stands for not given.
 
     Raises:
@@ -186,9 +253,11 @@ def cluster_config(
     }
     if stall is not None:
         faults["stall_s"] = parse_duration_s(stall)
+    if start_delay is not None:
+        given["start_delay_s"] = parse_duration_s(start_delay)
     if faults:
         given["faults"] = {**config.get("faults", {}), **faults}
-    return {**config, **given}
+    return with_replicas({**config, **given})
 
 
 def serve(

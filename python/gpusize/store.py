@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "MEASURED",
     "SCHEMA",
     "RunStore",
     "find_runs",
@@ -37,6 +38,9 @@ __all__ = [
     "storing",
     "write_atomic",
 ]
+
+MEASURED: Final = ("records", "spans", "seconds", "histograms")
+"""Folders of a level in which a run that died may have left parts."""
 
 SCHEMA: Final = 1
 """Version of the run folder, ``run.json`` and ``level.json`` that this module writes; it reads this one and older."""
@@ -225,13 +229,15 @@ class RunStore:
         Args:
             visit: the level.
             level: contents of ``level.json``; ``schema`` and ``visit`` are added.
-            histograms: per metric the ``(low_ns, high_ns, count)`` of its buckets.
+            histograms: per metric the ``(low_ns, high_ns, count)`` of its buckets, over the whole visit; written only
+                where the level's folder has none by the second.
 
         Raises:
             StoreError: it could not be written; the open folder is kept as it is.
         """
         path = self.open_path(visit)
-        write_histograms(path / "histograms.parquet", histograms)
+        if any(histograms.values()) and not any(path.glob("histograms/part-*.parquet")):
+            write_histograms(path / "histograms.parquet", histograms)
         write_json(path / "level.json", {"schema": SCHEMA, "visit": visit, **level})
         final = path.with_name(f"{visit:04d}")
         with storing(path):
@@ -244,13 +250,15 @@ class RunStore:
         return final
 
     def discard_if_empty(self, visit: int) -> bool:
-        """Remove an open level that holds no record part (it was queued and never started). True when it is gone."""
+        """Remove an open level in which nothing was measured: it was queued, never started. True when it is gone."""
         path = self.open_path(visit)
-        if not path.is_dir() or any((path / "records").iterdir()):
+        if not path.is_dir() or any(any((path / name).glob("*")) for name in MEASURED):
             return False
         with storing(path):
             (path / "level.json").unlink(missing_ok=True)
-            (path / "records").rmdir()
+            for name in MEASURED:
+                if (path / name).is_dir():
+                    (path / name).rmdir()
             path.rmdir()
         return True
 

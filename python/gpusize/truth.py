@@ -81,7 +81,12 @@ def true_gpus(
         # So many that the share beyond a p99 is counted in dozens; each user is seen several times.
         requests = max(4000, 20 * users)
         records = simulate_closed(
-            {**config, "gpus": gpus}, users, requests=requests, prompt_tokens=prompt_tokens, load=load
+            # All of them, from the start: the question is how many are needed.
+            {**config, "gpus": gpus, "replicas": []},
+            users,
+            requests=requests,
+            prompt_tokens=prompt_tokens,
+            load=load,
         )
         return all(slo.met(records) for slo in slos)
 

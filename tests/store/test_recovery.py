@@ -122,3 +122,47 @@ def test_calls_of_a_run_that_died_are_kept_like_its_records(store: RunStore) -> 
     assert (level["spans"], level["span_parts"]) == (2, ["spans/part-00000.parquet"])
     assert "1 part(s) were cut off and cannot be read: spans/part-00001.unfinished.torn" in level["alerts"][1]
     assert (folder / "spans" / "part-00001.unfinished.torn").exists()
+
+
+def counted(path: Path, lines: list[tuple[int, int, int, int]]) -> None:
+    names = ("second", "due", "sent", "ok")
+    path.parent.mkdir(exist_ok=True)
+    pl.DataFrame({name: [line[k] for line in lines] for k, name in enumerate(names)}).write_parquet(path)
+
+
+def test_seconds_and_histograms_of_a_run_that_died_are_kept(store: RunStore) -> None:
+    records = open_level(store, 0, 0)
+    part(records / "part-00000.parquet", [(10, 11, 20, 0)])
+    counted(records.with_name("seconds") / "part-00000.parquet", [(0, 1, 1, 1)])
+    histograms = records.with_name("histograms")
+    histograms.mkdir()
+    (histograms / "part-00000.unfinished").write_bytes(b"PAR1")
+
+    [folder] = recover(store)
+
+    level = read_level(folder)
+    assert (level["second_parts"], level["histogram_parts"]) == (["seconds/part-00000.parquet"], [])
+    assert (level["rows"], level["due"], level["sampled"]) == (1, 1, 1)
+    assert (folder / "histograms" / "part-00000.unfinished.torn").exists()
+    assert "histograms/part-00000.unfinished.torn" in level["alerts"][1]
+
+
+def test_counts_of_a_sampled_level_come_from_its_seconds(store: RunStore) -> None:
+    records = open_level(store, 0, 0)
+    columns = {"seq": [20, 0, 30], "due_ns": [1, 2, 3], "sent_ns": [1, 2, 3], "end_ns": [4, 5, 6], "outcome": [0, 0, 1]}
+    pl.DataFrame(columns, schema_overrides={"outcome": pl.UInt8}).write_parquet(records / "part-00000.parquet")
+    counted(records.with_name("seconds") / "part-00000.parquet", [(0, 20, 19, 18), (1, 15, 15, 12)])
+    counted(records.with_name("seconds") / "part-00001.parquet", [(1, 1, 1, 1)])
+
+    [folder] = recover(store)
+
+    level = read_level(folder)
+    assert (level["due"], level["sent"], level["rows"], level["sampled"]) == (36, 35, 3, 10)
+    assert level["outcomes"] == {"ok": 31}
+
+
+def test_a_level_of_which_only_counts_reached_the_disk_is_kept(store: RunStore) -> None:
+    records = open_level(store, 0, 0)
+    counted(records.with_name("seconds") / "part-00000.parquet", [(0, 3, 3, 2)])
+    [folder] = recover(store)
+    assert (read_level(folder)["due"], read_level(folder)["rows"]) == (3, 0)

@@ -84,6 +84,17 @@ def test_a_level_is_hidden_until_it_is_committed(store: RunStore) -> None:
     assert histogram.columns == ["metric", "low_ns", "high_ns", "count"]
 
 
+def test_histograms_by_the_second_replace_those_of_the_visit(store: RunStore) -> None:
+    folder = store.open_level(0, {})
+    (folder / "histograms").mkdir()
+    (folder / "histograms" / "part-00000.parquet").write_bytes(b"x")
+    assert not store.discard_if_empty(0), "what was counted was measured"
+    final = store.commit_level(0, {"state": "done"}, {"runtime": [[1, 2, 3]]})
+    assert not (final / "histograms.parquet").exists()
+    store.open_level(1, {})
+    assert not (store.commit_level(1, {"state": "done"}, {"runtime": []}) / "histograms.parquet").exists()
+
+
 def test_a_level_that_was_only_queued_leaves_nothing(store: RunStore) -> None:
     store.open_level(0, {})
     assert store.discard_if_empty(0)

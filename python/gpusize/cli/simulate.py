@@ -11,7 +11,9 @@ EPILOG = """[bold]Examples[/bold]
 
   gpusize simulate --gpus 4 --port 8000
 
-  gpusize simulate --fail-rate 0.01 --stall 1s --seed 7"""
+  gpusize simulate --fail-rate 0.01 --stall 1s --seed 7
+
+  gpusize simulate --replicas '1@0s,2@30s' --start-delay 5s"""
 
 CLUSTER = "Cluster"
 FAULTS = "Faults"
@@ -19,6 +21,22 @@ FAULTS = "Faults"
 
 def command(
     gpus: Annotated[int | None, typer.Option(help="GPUs; 2 by default.", rich_help_panel=CLUSTER)] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            help="Replicas over time, as 1@0s,2@30s; --gpus is the most there can be.",
+            metavar="COUNT@TIME,...",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
+    start_delay: Annotated[
+        str | None,
+        typer.Option(
+            help="From when a replica is asked for to when it takes requests; 0s by default.",
+            metavar="DURATION",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model.", rich_help_panel=CLUSTER)] = None,
     max_batch: Annotated[int | None, typer.Option(help="Sequences at once per GPU.", rich_help_panel=CLUSTER)] = None,
     output_tokens: Annotated[
@@ -57,6 +75,8 @@ def command(
     config = cluster_config(
         cluster,
         gpus=gpus,
+        replicas=replicas,
+        start_delay=start_delay,
         model=model,
         max_batch=max_batch,
         output_tokens=output_tokens,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Self
 
 __all__ = ["Times"]
 
@@ -27,6 +28,13 @@ class Times:
         bits = max(value.bit_length() - SUB_BITS, UNIT_BITS)
         low = value >> bits << bits
         self._counts[low, low + (1 << bits) - 1] += 1
+
+    @classmethod
+    def of(cls, buckets: Iterable[Sequence[int]]) -> Self:
+        """Counts from what ``buckets`` gave."""
+        times = cls()
+        times._counts.update({(low, high): count for low, high, count in buckets})
+        return times
 
     def buckets(self) -> list[list[int]]:
         """``[low_ns, high_ns, count]`` of the buckets that are not empty, in order; bounds inclusive."""

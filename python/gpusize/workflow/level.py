@@ -8,28 +8,30 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from gpusize.calls import write_spans
 from gpusize.engine import monotonic_ns
-from gpusize.errors import StoreError, TargetError
+from gpusize.errors import TargetError, UsageError
 from gpusize.recorded import PartWriter
 from gpusize.workflow.busy import Busy
 from gpusize.workflow.loops import closed_loop, sleep_until
 from gpusize.workflow.open_loop import open_loop
-from gpusize.workflow.schedule import Due, RowOrder, Thinks, arrivals
-from gpusize.workflow.tally import Tally
+from gpusize.workflow.schedule import RowOrder, Thinks, arrivals
+from gpusize.workflow.tally import Tally, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gpusize.engine import LevelOutcome, Progress
+    from gpusize.engine import LevelOutcome, Progress, Second
     from gpusize.recorded import RecordedRequest
-    from gpusize.workflow.schedule import Arrival, Conversations
+    from gpusize.workflow.schedule import Arrival, Conversations, Due
     from gpusize.workflow.work import Work
 
 __all__ = ["WorkflowLevel"]
 
 DEAF_NS: Final = 10_000_000_000
 """How long the event loop may be kept from hearing that an end was asked for."""
+
+STOP_REASONS: Final = ("stopped", "slo", "saturation", "errors")
+"""What a caller may call the end that it asks for."""
 
 _GRAVE: Final = ("errors", "failed")
 GRACE_S: Final = 1.0
@@ -78,7 +80,9 @@ class WorkflowLevel:
         self._loop = loop
         self._folder = Path(plan["dir"]).parent
         self._writer = PartWriter(self._folder)
-        self.tally = Tally(self.visit, self._writer, plan["stop"], proxied=work.proxied)
+        sample = int(plan.get("sample") or 1)
+        self.tally = Tally(self.visit, self._writer, plan["stop"], proxied=work.proxied, sample=sample)
+        self._writer.tables = self.tally.tables
         self._order = RowOrder(len(self.conversations), str(plan.get("order") or "file"), int(plan["seed"]))
         self._next = 0
         self._reason = ""
@@ -93,6 +97,8 @@ class WorkflowLevel:
         self._done = threading.Event()
         self._problem: str | None = None
         self._asked_ns = 0
+        self._asked_for = ""
+        self.waiting = 0
         self._outcome: dict[str, Any] = {}
 
     # -------------------------------------------------------------------------------------- for whoever drives it
@@ -105,17 +111,30 @@ class WorkflowLevel:
             {
                 "state": self._state,
                 "elapsed_ns": now_ns - self.start_ns if self.start_ns else 0,
-                **self.tally.progress(now_ns),
+                **self.tally.progress(now_ns, self.waiting),
                 "cpu_share": self._outcome["generator"]["cpu_share"] if self._outcome else self._busy.share(),
                 "connects": 0,
+                "connections": 0,
+                "close_after_ns": self.plan["stop"].get("duration_ns"),
+                "schedule_ns": max((self._close_ns or now_ns) - self.start_ns, 0) if self.start_ns else 0,
             },
         )
 
-    def stop(self, drain_ns: int) -> None:
-        """Begin nothing new; requests in flight have ``drain_ns`` and are then cancelled and recorded."""
+    def stop(self, drain_ns: int, reason: str = "stopped") -> None:
+        """Begin nothing new; requests in flight have ``drain_ns`` and are then cancelled and recorded.
+
+        Raises:
+            UsageError: ``reason`` is none of ``stopped``, ``slo``, ``saturation`` and ``errors``.
+        """
+        if reason not in STOP_REASONS:
+            raise UsageError(f"no reason to stop: {reason}", "reason", f"give one of {', '.join(STOP_REASONS)}")
         self._asked_ns = self._asked_ns or monotonic_ns()
         with contextlib.suppress(RuntimeError):  # the loop has gone, and every level with it
-            self._loop.call_soon_threadsafe(self._stop, drain_ns)
+            self._loop.call_soon_threadsafe(self._stop, drain_ns, reason)
+
+    def seconds(self, after: int) -> list[Second]:
+        """As ``EngineLevel.seconds``; without CPU time, of which each second's share is not known."""
+        return self.tally.seconds(after, None if self._state == "done" else monotonic_ns())
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until every request has its record and every part is on disk. False when the time ran out.
@@ -143,6 +162,7 @@ class WorkflowLevel:
             start_ns: when it begins; None: now.
         """
         self.start_ns = start_ns or monotonic_ns()
+        self.tally.begin(self.start_ns)
         self._state = "running"
         self._busy.start()
         # An open loop goes through all that is due before its end, however late.
@@ -212,19 +232,12 @@ class WorkflowLevel:
         """The row of a request, or the first one of a conversation; asked for in the order of the numbers."""
         return self.conversations.first(self._order.row(number))
 
-    def begun(self, number: int, row: int, due_ns: int, stream: int = 0) -> Due:
-        """The request, or the first turn of the conversation, that a number stands for."""
-        session = self.conversations.number(row)
-        if session is None:
-            return Due(number, row, due_ns, stream)
-        return Due(number * self.conversations.most_turns, row, due_ns, stream, session=session, turn=0)
-
     async def send(self, due: Due) -> tuple[int, bool]:
         """One request from its beginning to its record; when it ended, in nanoseconds, and whether it went well."""
         request = self._request(due, self._ended)
         if due.fired_ns is not None:
             request.values["fired_ns"] = due.fired_ns
-        self.tally.sent()
+        self.tally.sent(due.due_ns, monotonic_ns())
         running = self._work.start(request)
         finished: asyncio.Future[None] = self._loop.create_future()
         running.add_done_callback(lambda _: _settle(finished))
@@ -275,7 +288,9 @@ class WorkflowLevel:
         """Whether what is in flight has been cancelled."""
         return self._cut
 
-    def _stop(self, drain_ns: int) -> None:
+    def _stop(self, drain_ns: int, reason: str) -> None:
+        # Errors that somebody else found do not void what is in flight: a stop brings its own time.
+        self._asked_for = self._asked_for or reason
         self.close("stopped")
         if self._done.is_set():
             return
@@ -294,13 +309,15 @@ class WorkflowLevel:
     async def _finish(self) -> None:
         found = self._busy.stop()
         cpu_ns = self._busy.cpu_ns
-        write_error, span_parts = await self._loop.run_in_executor(None, self._write)
+        write_error, span_parts = await self._loop.run_in_executor(
+            None, written, self._writer, self._folder, self.tally.spans
+        )
         write_error = write_error or self._problem
         if write_error is not None:
             self._reason = "failed"
         self._outcome = {
             "visit": self.visit,
-            "stop_reason": self._reason,
+            "stop_reason": self._told_reason(),
             "start_ns": self.start_ns,
             "close_ns": max(self._close_ns, self.start_ns),
             "end_ns": self._end_ns,
@@ -314,6 +331,8 @@ class WorkflowLevel:
             "write_error": write_error,
             "spans": len(self.tally.spans) if span_parts else 0,
             "span_parts": span_parts,
+            "second_parts": self._writer.table_parts.get("seconds", []),
+            "histogram_parts": self._writer.table_parts.get("histograms", []),
             "generator": {"kind": "python", "runs": self._work.description, **found, "left_running": self._left},
         }
         # They are on disk; the engine keeps its levels to the end of the run.
@@ -321,14 +340,10 @@ class WorkflowLevel:
         self._state = "done"
         self._done.set()
 
-    def _write(self) -> tuple[str | None, list[str]]:
-        try:
-            self._writer.close()
-            return None, write_spans(self._folder, self.tally.spans)
-        except StoreError as error:
-            return f"{error.what} ({error.where})", []
-        except Exception as error:  # noqa: BLE001 - whatever kept the rows from the disk, the level has to end
-            return f"{type(error).__name__}: {error}", []
+    def _told_reason(self) -> str:
+        """What a caller has called the end that it asked for, where that is what ended the level."""
+        called = self._asked_for not in ("", "stopped") and self._reason in ("stopped", "cancelled")
+        return self._asked_for if called else self._reason
 
 
 def _settle(future: asyncio.Future[None]) -> None:

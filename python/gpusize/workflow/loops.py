@@ -57,7 +57,7 @@ async def _user(level: WorkflowLevel, start: Awaitable[int | None], leaves_ns: i
         number = level.take(due_ns)
         if number is None:
             break
-        due = level.begun(number, level.row_of(number), due_ns)
+        due = level.conversations.begun(number, level.row_of(number), due_ns)
         due_ns = await converse(level, due, level.send)
         pause_ns = level.thinks.after_ns(due)
         due_ns += pause_ns

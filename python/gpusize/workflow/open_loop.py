@@ -31,7 +31,7 @@ async def open_loop(level: WorkflowLevel, load: Mapping[str, Any], due: Iterable
         due_ns = level.start_ns + each.due_ns
         if not await sleep_until(level, due_ns):
             break
-        begun = level.begun(each.seq, each.row, due_ns, each.stream)
+        begun = level.conversations.begun(each.seq, each.row, due_ns, each.stream)
         if begun.session is None:
             gate.offer(begun, each.priority)
         else:
@@ -74,6 +74,7 @@ class _Gate:
         elif len(self._waiting) < self._most_waiting:
             self._offered += 1
             heapq.heappush(self._waiting, (-priority, self._offered, due, end))
+            self._level.waiting = len(self._waiting)
         else:
             self._unsent(due, end, "shed")
         return end
@@ -83,6 +84,7 @@ class _Gate:
         # Whoever has waited goes on this one's place.
         while self._waiting and not self._level.cut:
             _, _, due, end = heapq.heappop(self._waiting)
+            self._level.waiting = len(self._waiting)
             end.set_result(await self._level.send(due))
 
     def _unsent(self, due: Due, end: asyncio.Future[tuple[int, bool]], outcome: str) -> None:
@@ -91,5 +93,6 @@ class _Gate:
 
     def give_up(self) -> None:
         """Nothing runs any more: who still waits never went."""
+        self._level.waiting = 0
         for _, _, due, end in sorted(self._waiting):
             self._unsent(due, end, "cancelled")

@@ -122,6 +122,13 @@ class Conversations:
         """The conversation that a row belongs to; None when requests are what arrives."""
         return self._of_row[row] if self._whole else None
 
+    def begun(self, number: int, row: int, due_ns: int, stream: int = 0) -> Due:
+        """The request, or the first turn of the conversation, that a number stands for and a row begins."""
+        session = self.number(row)
+        if session is None:
+            return Due(number, row, due_ns, stream)
+        return Due(number * self.most_turns, row, due_ns, stream, session=session, turn=0)
+
     def recorded_ns(self, row: int) -> int:
         """The pause that the dataset has before a row, its ``delay_s``; 0 where there is none.
 

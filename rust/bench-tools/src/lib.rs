@@ -3,4 +3,5 @@
 pub mod args;
 pub mod heads;
 pub mod requests;
+pub mod sse;
 pub mod sys;

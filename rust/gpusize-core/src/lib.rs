@@ -5,6 +5,7 @@ pub mod draw;
 pub mod engine;
 pub mod error;
 pub mod kserve;
+pub mod null_server;
 pub mod outcome;
 pub mod pace;
 pub mod record;

@@ -7,6 +7,7 @@ mod call;
 mod errors;
 mod kserve;
 mod level;
+mod null_server;
 mod schedule;
 mod session;
 mod simulate;
@@ -25,6 +26,8 @@ mod _core {
     use super::kserve::{kserve_decode, kserve_encode, kserve_raw_outputs};
     #[pymodule_export]
     use super::level::Level;
+    #[pymodule_export]
+    use super::null_server::NullServer;
     #[pymodule_export]
     use super::schedule::{ScheduleBatches, ScheduleItems, schedule, schedule_count, think_ns};
     #[pymodule_export]

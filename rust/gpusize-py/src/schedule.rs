@@ -165,7 +165,8 @@ impl Asked {
         dataset_rows: usize,
         beside: Beside<'_>,
         limit: Option<u64>,
-        conversations: (Option<Vec<u64>>, Option<Vec<u16>>),
+        sessions: Option<&[u64]>,
+        turns: Option<&[u16]>,
     ) -> PyResult<Self> {
         let mut plan: LevelPlan = serde_json::from_str(plan).map_err(|e| bad_json("plan", &e))?;
         plan.check().map_err(raise)?;
@@ -173,7 +174,7 @@ impl Asked {
             plan.stop.count = Some(plan.stop.count.map_or(limit, |count| count.min(limit)));
         }
         let planned = beside.read().map_err(raise)?.map(Arc::new);
-        let sessions = Sessions::new(dataset_rows, conversations.0.as_deref(), conversations.1.as_deref());
+        let sessions = Sessions::new(dataset_rows, sessions, turns);
         let asked = Self { plan, planned, sessions: Arc::new(sessions.map_err(raise)?) };
         if let Some(planned) = &asked.planned {
             planned.check(asked.open().map_err(raise)?, dataset_rows, None).map_err(raise)?;
@@ -203,7 +204,7 @@ impl Asked {
     plan, dataset_rows, *, limit=None, due=None, rows=None, targets=None, streams=None, sessions=None, turns=None,
     worker=0, workers=1
 ))]
-#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+#[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "keywords in Python, converted by PyO3")]
 pub fn schedule(
     plan: &str,
     dataset_rows: usize,
@@ -222,7 +223,7 @@ pub fn schedule(
         return Err(raise(Error::usage(what, "worker", "count them from 0")));
     }
     let beside = Beside { due, rows, targets, streams };
-    let asked = Asked::read(plan, dataset_rows, beside, limit, (sessions, turns))?;
+    let asked = Asked::read(plan, dataset_rows, beside, limit, sessions.as_deref(), turns.as_deref())?;
     let rules = Rules::new(&asked.plan.stop);
     let schedule = asked.schedule().map_err(raise)?.of_worker(worker, workers);
     Ok(ScheduleBatches { schedule, rules })
@@ -231,7 +232,7 @@ pub fn schedule(
 /// How many arrivals `schedule` has; without a walk where gaps are even.
 #[pyfunction]
 #[pyo3(signature = (plan, dataset_rows, *, limit=None, due=None, rows=None, targets=None, streams=None, sessions=None, turns=None))]
-#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+#[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "keywords in Python, converted by PyO3")]
 pub fn schedule_count(
     py: Python<'_>,
     plan: &str,
@@ -245,7 +246,7 @@ pub fn schedule_count(
     turns: Option<Vec<u16>>,
 ) -> PyResult<u64> {
     let beside = Beside { due, rows, targets, streams };
-    let asked = Asked::read(plan, dataset_rows, beside, limit, (sessions, turns))?;
+    let asked = Asked::read(plan, dataset_rows, beside, limit, sessions.as_deref(), turns.as_deref())?;
     asked.schedule().map_err(raise)?;
     let open = asked.open().map_err(raise)?;
     py.detach(|| Schedule::count(open, asked.plan.seed, asked.planned.as_deref(), &asked.plan.stop)).map_err(raise)

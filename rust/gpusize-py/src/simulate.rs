@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use gpusize_core::simulate::{self as core, ClusterConfig, Load, SimError};
+use gpusize_core::simulate::{self as core, ClusterConfig, Load, Plan, SimError};
 use pyo3::prelude::*;
 
 use crate::batches::RecordBatches;
@@ -63,14 +63,44 @@ impl SimServer {
     }
 }
 
-/// Run the cluster in virtual time; the rows, and a JSON summary.
+/// Run the cluster in virtual time; the rows, and a JSON summary. For arrivals of a plan, due times and token counts come beside the
+/// load, as little-endian arrays.
 #[pyfunction]
-pub fn simulate(py: Python<'_>, config: &str, load: &str) -> PyResult<(RecordBatches, String)> {
+#[pyo3(signature = (config, load, *, due = None, prompt_tokens = None, output_tokens = None))]
+pub fn simulate(
+    py: Python<'_>,
+    config: &str,
+    load: &str,
+    due: Option<&[u8]>,
+    prompt_tokens: Option<&[u8]>,
+    output_tokens: Option<&[u8]>,
+) -> PyResult<(RecordBatches, String)> {
     let config = ClusterConfig::from_json(config).map_err(raise)?;
     let load = Load::from_json(load).map_err(raise)?;
-    let result = py.detach(|| core::run_virtual(&config, &load)).map_err(raise)?;
+    let due_ns = due.map(|bytes| numbers("due", bytes, i64::from_le_bytes)).transpose()?;
+    let counts = |name, bytes: Option<&[u8]>| bytes.map(|bytes| numbers(name, bytes, u32::from_le_bytes)).transpose();
+    let (prompts, outputs) = (counts("prompt_tokens", prompt_tokens)?, counts("output_tokens", output_tokens)?);
+    let run = || match &due_ns {
+        None if prompts.is_none() && outputs.is_none() => core::run_virtual(&config, &load),
+        due_ns => {
+            let due_ns = due_ns.as_deref().unwrap_or_default();
+            let (prompt_tokens, output_tokens) = (prompts.as_deref(), outputs.as_deref());
+            core::run_plan(&config, &load, Plan { due_ns, prompt_tokens, output_tokens })
+        }
+    };
+    let result = py.detach(run).map_err(raise)?;
     let batch = result.columns.to_record_batch().map_err(|e| EnvironmentLacks::new_err((e.to_string(),)))?;
     Ok((RecordBatches::one(batch), json(&result.summary)?))
+}
+
+/// The numbers of a little-endian array of `N` bytes each.
+fn numbers<T, const N: usize>(name: &str, bytes: &[u8], read: impl Fn([u8; N]) -> T) -> PyResult<Vec<T>> {
+    let (whole, rest) = bytes.as_chunks::<N>();
+    if rest.is_empty() {
+        return Ok(whole.iter().copied().map(read).collect());
+    }
+    let what = format!("{} bytes are no array of numbers with {N} bytes each", bytes.len());
+    Err(UsageError::new_err((what, name.to_owned(), "hand over a little-endian array".to_owned())))
 }
 
 /// Runtime in seconds of every request of a closed loop on one GPU, where the model has a formula.

@@ -1,7 +1,8 @@
 //! One thread, one epoll set, one response: the cheapest honest HTTP/1.1 server to load.
 //!
-//! `canned --port 0 [--body-bytes N] [--stall-at-s T --stall-for-s S]` answers every request on loopback with the same body, 13
-//! bytes unless told otherwise, and keeps connections alive. With a stall, the whole server sleeps once, T seconds after its first request.
+//! `canned --port 0 [--body-bytes N | --sse-events N] [--stall-at-s T --stall-for-s S]` answers every request on loopback with the same
+//! body, 13 bytes unless told otherwise, or an LLM's stream of so many events in one write, and keeps connections alive.
+//! With a stall, the whole server sleeps once, T seconds after its first request: what arrives meanwhile is answered after it.
 //! Lines of JSON on stdout: the port, the stall's times on `CLOCK_MONOTONIC`, and at SIGTERM what was served.
 
 use std::io::{self, Read, Write};
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use bench_tools::args::Args;
 use bench_tools::requests::RequestCounter;
+use bench_tools::sse::one_each;
 use bench_tools::sys::{Epoll, Ready, end_with_parent, monotonic_ns, termination_fd};
 
 const BODY: &[u8] = b"Hello, World!";
@@ -30,12 +32,17 @@ fn main() -> ExitCode {
 }
 
 fn serve() -> Result<(), String> {
-    let args = Args::parse(std::env::args().skip(1), &["port", "body-bytes", "stall-at-s", "stall-for-s"])?;
+    let args =
+        Args::parse(std::env::args().skip(1), &["port", "body-bytes", "sse-events", "stall-at-s", "stall-for-s"])?;
     let stall = Stall::from_args(&args)?;
-    let (port, body_bytes) = (args.get("port", 0_u16)?, args.get("body-bytes", BODY.len())?);
+    let port = args.get("port", 0_u16)?;
+    let response = match args.get("sse-events", 0_usize)? {
+        0 => response(args.get("body-bytes", BODY.len())?),
+        events => one_each(events, "").concat(),
+    };
     let run = || -> io::Result<()> {
         end_with_parent()?;
-        let mut server = Server::bind(port, body_bytes, stall)?;
+        let mut server = Server::bind(port, &response, stall)?;
         say(&format!("{{\"port\":{}}}", server.listener.local_addr()?.port()))?;
         server.run()?;
         say(&format!("{{\"requests\":{},\"connections\":{}}}", server.requests, server.accepted))
@@ -120,10 +127,9 @@ struct Server {
 }
 
 impl Server {
-    fn bind(port: u16, body_bytes: usize, stall: Option<Stall>) -> io::Result<Self> {
+    fn bind(port: u16, response: &[u8], stall: Option<Stall>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
-        let response = response(body_bytes);
         Ok(Self {
             listener,
             connections: Vec::new(),

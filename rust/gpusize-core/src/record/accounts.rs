@@ -1,6 +1,7 @@
 //! What is counted of every request, by second: no request is too many for it, whatever becomes of its row.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -68,38 +69,71 @@ impl Accounts {
     }
 
     /// Count the rows of a level that began at `start_ns`.
+    ///
+    /// Row for row it is found out which seconds a row belongs to, which nearly always are those of the row before; what
+    /// such rows have in common is counted metric by metric.
     pub fn take(&mut self, chunk: &Chunk, start_ns: i64) {
         let rows = chunk.counted();
+        let rows = &rows;
         let mut gaps = rows.gap_places;
-        let mut current = usize::MAX;
-        let mut bounds = 0..0;
+        let (mut ended, mut due) = (Window::default(), Window::default());
+        let (mut first, mut stream) = (0, 0);
         for i in 0..rows.end_ns.len() {
-            let due_ns = rows.due_ns[i];
+            let (due_ns, mine) = (rows.due_ns[i], rows.stream.get(i).copied().unwrap_or(0));
             let end_ns = if rows.end_ns[i] == NO_TIME { due_ns } else { rows.end_ns[i] };
-            if !bounds.contains(&end_ns) {
+            if ended.holds(end_ns) && due.holds(due_ns) && mine == stream {
+                continue;
+            }
+            self.count(rows, first..i, (due.number, stream), start_ns, &mut gaps);
+            if !ended.holds(end_ns) {
                 self.settle();
-                current = usize::MAX;
-                self.at = second_of(end_ns, start_ns);
-                let begin = start_ns + i64::from(self.at) * SECOND_NS as i64;
-                // Whatever ended before the start counts in the first second.
-                bounds = if self.at == 0 { i64::MIN } else { begin }..begin.saturating_add(SECOND_NS as i64);
+                ended = Window::of(end_ns, start_ns);
+                self.at = ended.number;
             }
-            let key = (second_of(due_ns, start_ns), rows.stream.get(i).copied().unwrap_or(0));
-            if self.scratch.get(current).is_none_or(|(other, _)| *other != key) {
-                current = self.place(key);
-            }
-            let (_, tally) = &mut self.scratch[current];
-            let gap_count = rows.gap_counts.get(i).copied().unwrap_or(0) as usize;
-            let (these, others) = gaps.split_at(gap_count.min(gaps.len()));
-            gaps = others;
-            count(tally, &rows, i, end_ns, these);
-            let sent_ns = rows.sent_ns[i];
-            if sent_ns != NO_TIME && self.hands_on {
-                let second = second_of(sent_ns, start_ns);
-                self.events.entry((second, key.1)).or_default().sent += 1;
-            }
+            due = Window::of(due_ns, start_ns);
+            (first, stream) = (i, mine);
         }
+        self.count(rows, first..rows.end_ns.len(), (due.number, stream), start_ns, &mut gaps);
         self.settle();
+    }
+
+    /// Count rows of one key that ended in the second at hand.
+    fn count(&mut self, rows: &Counted<'_>, range: Range<usize>, key: Key, start_ns: i64, gaps: &mut &[u16]) {
+        if range.is_empty() {
+            return;
+        }
+        let at = self.place(key);
+        if self.hands_on {
+            self.count_sent(&rows.sent_ns[range.clone()], key.1, start_ns);
+        }
+        let tally = &mut self.scratch[at].1;
+        for outcome in &rows.outcome[range.clone()] {
+            tally.outcomes[usize::from(*outcome)] += 1;
+        }
+        count_times(tally, rows, &range);
+        let counted = range.start.min(rows.gap_counts.len())..range.end.min(rows.gap_counts.len());
+        let count: usize = rows.gap_counts[counted].iter().map(|n| *n as usize).sum();
+        let (these, others) = gaps.split_at(count.min(gaps.len()));
+        *gaps = others;
+        tally.times[Metric::Itl as usize].record_places(these.iter().copied());
+    }
+
+    fn count_sent(&mut self, sent_ns: &[i64], stream: u16, start_ns: i64) {
+        let (mut second, mut n) = (Window::default(), 0);
+        for sent_ns in sent_ns.iter().copied().filter(|ns| *ns != NO_TIME) {
+            if !second.holds(sent_ns) {
+                self.add_sent((second.number, stream), n);
+                (second, n) = (Window::of(sent_ns, start_ns), 0);
+            }
+            n += 1;
+        }
+        self.add_sent((second.number, stream), n);
+    }
+
+    fn add_sent(&mut self, key: Key, n: u64) {
+        if n > 0 {
+            self.events.entry(key).or_default().sent += n;
+        }
     }
 
     fn place(&mut self, key: Key) -> usize {
@@ -159,34 +193,59 @@ impl Accounts {
     }
 }
 
-/// Count row `i`.
-#[inline]
-fn count(tally: &mut Tally, rows: &Counted<'_>, i: usize, end_ns: i64, gaps: &[u16]) {
-    let outcome = usize::from(rows.outcome[i]);
-    tally.outcomes[outcome] += 1;
-    let (due_ns, sent_ns) = (rows.due_ns[i], rows.sent_ns[i]);
-    if sent_ns == NO_TIME {
-        return;
+/// A second on the clock of the records.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    number: u32,
+    begins_ns: i64,
+    ends_ns: i64,
+}
+
+impl Window {
+    /// The second in which `ns` lies.
+    fn of(ns: i64, start_ns: i64) -> Self {
+        let number = second_of(ns, start_ns);
+        let begins_ns = start_ns + i64::from(number) * SECOND_NS as i64;
+        // Whatever lies before the start counts in the first second.
+        let earliest = if number == 0 { i64::MIN } else { begins_ns };
+        Self { number, begins_ns: earliest, ends_ns: begins_ns.saturating_add(SECOND_NS as i64) }
     }
-    tally.record(Metric::Lateness, sent_ns - due_ns);
-    let fired_ns = rows.fired_ns[i];
-    if fired_ns != NO_TIME {
-        tally.record(Metric::PacerLate, fired_ns - due_ns);
-        tally.record(Metric::NoConnection, sent_ns - fired_ns);
+
+    fn holds(&self, ns: i64) -> bool {
+        ns >= self.begins_ns && ns < self.ends_ns
     }
-    if outcome != Outcome::Ok as usize {
-        return;
+}
+
+/// Count the times of these rows.
+fn count_times(tally: &mut Tally, rows: &Counted<'_>, range: &Range<usize>) {
+    let (due, fired) = (&rows.due_ns[range.clone()], &rows.fired_ns[range.clone()]);
+    let (sent, end) = (&rows.sent_ns[range.clone()], &rows.end_ns[range.clone()]);
+    let outcome = &rows.outcome[range.clone()];
+    let all_sent = sent.iter().all(|ns| *ns != NO_TIME) && fired.iter().all(|ns| *ns != NO_TIME);
+    let ok = |i: &usize| outcome[*i] == Outcome::Ok as u8 && sent[*i] != NO_TIME && end[*i] != NO_TIME;
+    let all_ended = end.iter().all(|ns| *ns != NO_TIME);
+    if all_sent && all_ended && outcome.iter().all(|o| *o == Outcome::Ok as u8) {
+        // Nearly always, so that the tests of each row are worth leaving out.
+        tally.record_all(Metric::Lateness, sent.iter().zip(due).map(|(a, b)| a - b));
+        tally.record_all(Metric::PacerLate, fired.iter().zip(due).map(|(a, b)| a - b));
+        tally.record_all(Metric::NoConnection, sent.iter().zip(fired).map(|(a, b)| a - b));
+        tally.record_all(Metric::Runtime, end.iter().zip(due).map(|(a, b)| a - b));
+        tally.record_all(Metric::Service, end.iter().zip(sent).map(|(a, b)| a - b));
+    } else {
+        let went = |i: &usize| sent[*i] != NO_TIME;
+        let fell = |i: &usize| went(i) && fired[*i] != NO_TIME;
+        let n = range.len();
+        tally.record_all(Metric::Lateness, (0..n).filter(went).map(|i| sent[i] - due[i]));
+        tally.record_all(Metric::PacerLate, (0..n).filter(fell).map(|i| fired[i] - due[i]));
+        tally.record_all(Metric::NoConnection, (0..n).filter(fell).map(|i| sent[i] - fired[i]));
+        tally.record_all(Metric::Runtime, (0..n).filter(ok).map(|i| end[i] - due[i]));
+        tally.record_all(Metric::Service, (0..n).filter(ok).map(|i| end[i] - sent[i]));
     }
-    tally.record(Metric::Runtime, end_ns - due_ns);
-    tally.record(Metric::Service, end_ns - sent_ns);
-    let first_ns = rows.first_token_ns.get(i).copied().unwrap_or(NO_TIME);
-    if first_ns != NO_TIME {
-        tally.record(Metric::Ttft, first_ns - due_ns);
-        tally.record(Metric::TtftSent, first_ns - sent_ns);
-    }
-    for place in gaps {
-        tally.times[Metric::Itl as usize].record_place(*place);
-    }
+    let first = rows.first_token_ns;
+    let first = &first[range.start.min(first.len())..range.end.min(first.len())];
+    let began = |i: &usize| first[*i] != NO_TIME && ok(i);
+    tally.record_all(Metric::Ttft, (0..first.len()).filter(began).map(|i| first[i] - due[i]));
+    tally.record_all(Metric::TtftSent, (0..first.len()).filter(began).map(|i| first[i] - sent[i]));
 }
 
 #[cfg(test)]

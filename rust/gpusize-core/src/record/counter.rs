@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -50,6 +50,7 @@ pub struct Counter {
     thread: JoinHandle<Written>,
     failed: Arc<AtomicBool>,
     feed: Arc<Feed>,
+    waiting: Arc<AtomicU64>,
 }
 
 impl Counter {
@@ -58,6 +59,7 @@ impl Counter {
         let (sender, receiver) = channel();
         let (failed, feed) = (Arc::new(AtomicBool::new(false)), Arc::new(Feed::default()));
         let writer = Writer::start(keeping.dir.clone(), keeping.keep_bytes, failed.clone())?;
+        let waiting = writer.waiting();
         let work = Work {
             accounts: Accounts::new(feed.clone(), keeping.dir.is_some()),
             keeping,
@@ -69,7 +71,7 @@ impl Counter {
             rows: 0,
         };
         let thread = std::thread::Builder::new().name("gpusize-counter".into()).spawn(move || work.run(&receiver))?;
-        Ok(Self { sender, thread, failed, feed })
+        Ok(Self { sender, thread, failed, feed, waiting })
     }
 
     /// Set as soon as rows can no longer be kept on disk, or not fast enough.
@@ -80,6 +82,11 @@ impl Counter {
     /// What has been counted so far.
     pub fn feed(&self) -> Arc<Feed> {
         self.feed.clone()
+    }
+
+    /// Bytes of the rows that wait for the disk.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting.load(Relaxed)
     }
 
     /// Where workers tell.

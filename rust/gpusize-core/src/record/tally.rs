@@ -49,6 +49,12 @@ impl Tally {
         self.times[metric as usize].record(ns);
     }
 
+    /// Count times.
+    #[inline]
+    pub fn record_all(&mut self, metric: Metric, times: impl Iterator<Item = i64>) {
+        self.times[metric as usize].record_all(times);
+    }
+
     /// The times of a metric.
     pub fn of(&self, metric: Metric) -> &Times {
         &self.times[metric as usize]

@@ -87,6 +87,11 @@ impl Writer {
         self.send(Item::Tables(seconds, histograms));
     }
 
+    /// Bytes of the rows that wait.
+    pub fn waiting(&self) -> Arc<AtomicU64> {
+        self.waiting.clone()
+    }
+
     fn send(&self, item: Item) {
         // A writer that died says so when it is joined.
         let _ = self.sender.send(item);

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::gpu::{Gpu, Limits};
+use super::replicas::Replicas;
 use super::service::purpose;
 use super::{ClusterConfig, Payload, Router, Running, Sequence};
 use crate::draw::Draw;
@@ -25,6 +26,8 @@ pub trait Observer<P> {
     fn finished(&mut self, gpu: usize, end_ns: i64, running: Running<P>, tokens: u32);
     /// A cancelled sequence left the queue without service.
     fn abandoned(&mut self, sequence: Sequence<P>);
+    /// From `at_ns` on, the first `ready` GPUs take requests.
+    fn replicas(&mut self, _at_ns: i64, _ready: usize) {}
 }
 
 /// Why a request is not taken.
@@ -45,6 +48,7 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Cluster<P> {
     gpus: Vec<Gpu<P>>,
+    replicas: Replicas,
     limits: Limits,
     kv_blocks: u32,
     kv_block_tokens: u32,
@@ -64,6 +68,7 @@ impl<P: Payload> Cluster<P> {
         let gpus = config.gpus as usize;
         Self {
             gpus: (0..gpus).map(|_| Gpu::new(config.kv_blocks)).collect(),
+            replicas: Replicas::new(config),
             limits: Limits::new(config, skip),
             kv_blocks: config.kv_blocks,
             kv_block_tokens: config.kv_block_tokens,
@@ -76,8 +81,13 @@ impl<P: Payload> Cluster<P> {
         }
     }
 
-    /// When the next iteration ends; `None` when all GPUs are idle.
+    /// When the next iteration ends or the replicas change; `None` when all GPUs are idle and nothing is to change.
     pub fn next_event_ns(&mut self) -> Option<i64> {
+        let end_ns = self.next_end_ns();
+        end_ns.into_iter().chain(self.replicas.next_change_ns()).min()
+    }
+
+    fn next_end_ns(&mut self) -> Option<i64> {
         while let Some(&Reverse((end_ns, gpu, generation))) = self.events.peek() {
             if self.generations[gpu] == generation {
                 return Some(end_ns);
@@ -87,19 +97,43 @@ impl<P: Payload> Cluster<P> {
         None
     }
 
-    /// Let the next iteration end.
+    /// Let the next iteration end, or the replicas change; at the same moment, that comes first.
     pub fn step(&mut self, observer: &mut impl Observer<P>) {
-        if self.next_event_ns().is_none() {
+        let end_ns = self.next_end_ns();
+        if let Some(change_ns) = self.replicas.next_change_ns()
+            && end_ns.is_none_or(|end_ns| change_ns <= end_ns)
+        {
+            self.now_ns = change_ns;
+            let gpus = &self.gpus;
+            self.replicas.change(|gpu| gpus[gpu].is_idle());
+            observer.replicas(change_ns, self.replicas.ready());
+            return;
+        }
+        if end_ns.is_none() {
             return;
         }
         if let Some(Reverse((end_ns, gpu, _))) = self.events.pop() {
             self.now_ns = end_ns;
             self.gpus[gpu].finish(gpu, &self.limits, observer);
             self.schedule(gpu);
+            if self.gpus[gpu].is_idle() {
+                self.replicas.note_idle(gpu, end_ns);
+            }
         }
     }
 
-    /// Let every iteration end that ends at `now_ns` or before.
+    /// Ask for so many replicas, from 1 to all GPUs, at `now_ns`, up to which the cluster must have advanced. A new one is ready when its
+    /// delay is over; one that is removed takes no requests any more and finishes those that it has, in its queue too.
+    pub fn scale(&mut self, now_ns: i64, replicas: u32, observer: &mut impl Observer<P>) {
+        debug_assert!(now_ns >= self.now_ns, "replicas asked for before the last event");
+        self.now_ns = now_ns;
+        let gpus = &self.gpus;
+        let replicas = (replicas as usize).clamp(1, gpus.len());
+        self.replicas.scale(now_ns, replicas, |gpu| gpus[gpu].is_idle());
+        observer.replicas(now_ns, self.replicas.ready());
+    }
+
+    /// Let everything happen that is due at `now_ns` or before.
     pub fn advance(&mut self, now_ns: i64, observer: &mut impl Observer<P>) {
         while self.next_event_ns().is_some_and(|end_ns| end_ns <= now_ns) {
             self.step(observer);
@@ -129,7 +163,7 @@ impl<P: Payload> Cluster<P> {
     }
 
     fn pick(&self, index: u64) -> usize {
-        let count = self.gpus.len();
+        let count = self.replicas.ready();
         match self.router {
             Router::RoundRobin => (index % count as u64) as usize,
             Router::Random => (self.route.unit(index) * count as f64) as usize,
@@ -150,6 +184,26 @@ impl<P: Payload> Cluster<P> {
     /// GPUs in the cluster.
     pub fn gpus(&self) -> usize {
         self.gpus.len()
+    }
+
+    /// GPUs that take requests: the first so many.
+    pub fn ready(&self) -> usize {
+        self.replicas.ready()
+    }
+
+    /// Replicas that were asked for last.
+    pub fn desired(&self) -> usize {
+        self.replicas.desired()
+    }
+
+    /// Whether a GPU takes requests, or was removed and finishes what it has.
+    pub fn is_up(&self, gpu: usize) -> bool {
+        self.replicas.is_up(gpu)
+    }
+
+    /// How long a GPU was not up, until `now_ns`.
+    pub fn down_ns(&self, gpu: usize, now_ns: i64) -> i64 {
+        self.replicas.down_ns(gpu, now_ns)
     }
 
     /// Sequences in the batch of a GPU.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{KserveConfig, Length, SimError, TensorModel};
+use super::{KserveConfig, Length, ReplicaStep, SimError, TensorModel, replicas};
 
 /// The whole cluster. Every field has a default; unknown fields are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -10,8 +10,12 @@ use super::{KserveConfig, Length, SimError, TensorModel};
 pub struct ClusterConfig {
     /// Name under which the model is served.
     pub model: String,
-    /// GPUs, each a replica of the model with its own batch, KV cache and queue.
+    /// GPUs, each a replica of the model with its own batch, KV cache and queue; with `replicas`, the most there can be.
     pub gpus: u32,
+    /// How many replicas there are at first, and from when on how many are asked for; empty: all GPUs.
+    pub replicas: Vec<ReplicaStep>,
+    /// From when a replica is asked for to when it takes requests; those at the start take them at once.
+    pub start_delay_s: f64,
     /// Cost of an iteration that serves nobody.
     pub iteration_base_s: f64,
     /// What each running sequence adds to an iteration.
@@ -105,6 +109,8 @@ impl Default for ClusterConfig {
         Self {
             model: "simulated".to_owned(),
             gpus: 2,
+            replicas: Vec::new(),
+            start_delay_s: 0.0,
             iteration_base_s: 0.004,
             iteration_per_sequence_s: 0.000_15,
             prefill_per_token_s: 0.000_02,
@@ -176,12 +182,14 @@ impl ClusterConfig {
             ("prefill_per_token_s", self.prefill_per_token_s, 0.0, 3600.0),
             ("noise_sigma", self.noise_sigma, 0.0, 5.0),
             ("characters_per_token", self.characters_per_token, 0.01, 1e6),
+            ("start_delay_s", self.start_delay_s, 0.0, 1e9),
         ] {
             in_range(field, value, least, most)?;
         }
         if self.iteration_base_s + self.iteration_per_sequence_s <= 0.0 {
             return Err(SimError::value("iteration_base_s", "must not be 0 when iteration_per_sequence_s is 0 too"));
         }
+        replicas::validate(&self.replicas, self.gpus)?;
         self.output_tokens.validate("output_tokens")?;
         self.validate_tensor_models()?;
         self.kserve.validate()?;
@@ -292,6 +300,9 @@ mod tests {
             (r#"{"kserve": {"restricted": ["stats"]}}"#, "kserve.restricted"),
             (r#"{"kserve": {"restricted": ["statistics"]}}"#, "kserve.restricted_key"),
             (r#"{"workflow": {"llm_calls": 0}}"#, "workflow.llm_calls"),
+            (r#"{"replicas": [{"at_s": 0.0, "replicas": 3}]}"#, "replicas[0].replicas"),
+            (r#"{"replicas": [{"at_s": 0.0}]}"#, "missing field `replicas`"),
+            (r#"{"start_delay_s": -1.0}"#, "start_delay_s"),
         ] {
             let error = ClusterConfig::from_json(text).expect_err(text).to_string();
             assert!(error.contains(needle), "{text}: {error}");

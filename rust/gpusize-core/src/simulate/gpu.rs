@@ -123,6 +123,11 @@ impl<P: Payload> Gpu<P> {
         self.waiting.len()
     }
 
+    /// Whether it has nothing to do, and nobody waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.span == 0 && self.waiting.is_empty()
+    }
+
     pub(super) fn free_blocks(&self) -> u32 {
         self.free_blocks
     }

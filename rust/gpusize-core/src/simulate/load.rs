@@ -30,6 +30,43 @@ pub struct Load {
     /// Length of answers; null: as the cluster is configured.
     #[serde(default)]
     pub output_tokens: Option<Length>,
+    /// Open loops: the client's connections, of which each carries one request at a time; null: as many as it takes.
+    #[serde(default)]
+    pub connections: Option<u32>,
+    /// With `connections`: how many due requests may wait for one, in order; those beyond are shed. Null: any number.
+    #[serde(default)]
+    pub queue: Option<u64>,
+}
+
+/// Requests that are handed over beside the load, for [`Arrivals::Plan`]; one entry each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Plan<'a> {
+    /// When each is due, in nanoseconds from the start; ascending.
+    pub due_ns: &'a [i64],
+    /// Tokens of the prompts; none: as the load draws them.
+    pub prompt_tokens: Option<&'a [u32]>,
+    /// Tokens of the answers; none: as the load or the cluster draws them.
+    pub output_tokens: Option<&'a [u32]>,
+}
+
+impl Plan<'_> {
+    pub(super) fn validate(&self) -> Result<(), SimError> {
+        if self.due_ns.first().is_some_and(|&first_ns| first_ns < 0) || !self.due_ns.is_sorted() {
+            return Err(SimError::value("plan.due_ns", "must be ascending, from 0"));
+        }
+        for (field, tokens) in [("plan.prompt_tokens", self.prompt_tokens), ("plan.output_tokens", self.output_tokens)]
+        {
+            let Some(tokens) = tokens else { continue };
+            if tokens.len() != self.due_ns.len() {
+                let problem = format!("must be one per due time ({}), not {}", self.due_ns.len(), tokens.len());
+                return Err(SimError::value(field, problem));
+            }
+            if tokens.contains(&0) {
+                return Err(SimError::value(field, "must be at least 1 each"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// When requests are due.
@@ -61,6 +98,9 @@ pub enum Arrivals {
         #[serde(default)]
         process: Process,
     },
+    /// Requests come when a [`Plan`] says, whether or not earlier ones are answered. Without `requests` and `duration_s` the window closes
+    /// behind the last.
+    Plan,
 }
 
 /// Spread of think times.
@@ -117,6 +157,8 @@ impl Load {
             warmup_s: 0.0,
             prompt_tokens: default_prompt(),
             output_tokens: None,
+            connections: None,
+            queue: None,
         }
     }
 
@@ -130,7 +172,7 @@ impl Load {
     /// Refuse what cannot be driven, naming the field.
     pub fn validate(&self) -> Result<(), SimError> {
         match (self.requests, self.duration_s) {
-            (None, None) => {
+            (None, None) if self.arrivals != Arrivals::Plan => {
                 return Err(SimError::value("load", "needs requests, duration_s or both, to come to an end"));
             }
             (Some(0), _) => return Err(SimError::value("load.requests", "must be at least 1")),
@@ -142,6 +184,7 @@ impl Load {
         if let Some(output_tokens) = &self.output_tokens {
             output_tokens.validate("load.output_tokens")?;
         }
+        self.validate_connections()?;
         match self.arrivals {
             Arrivals::Closed { users: 0, .. } => {
                 Err(SimError::value("load.arrivals.closed.users", "must be at least 1"))
@@ -151,7 +194,24 @@ impl Load {
                 in_range("load.arrivals.closed.stagger_s", stagger_s.unwrap_or(0.0), 0.0, 1e9)
             }
             Arrivals::Open { rate_per_s, .. } => in_range("load.arrivals.open.rate_per_s", rate_per_s, 1e-9, 1e8),
+            Arrivals::Plan => Ok(()),
         }
+    }
+
+    fn validate_connections(&self) -> Result<(), SimError> {
+        if self.connections == Some(0) {
+            return Err(SimError::value("load.connections", "must be at least 1"));
+        }
+        if self.connections.is_some() && matches!(self.arrivals, Arrivals::Closed { .. }) {
+            return Err(SimError::value(
+                "load.connections",
+                "bounds open loops; a closed one has a connection per user",
+            ));
+        }
+        if self.queue.is_some() && self.connections.is_none() {
+            return Err(SimError::value("load.queue", "needs load.connections, for which its requests wait"));
+        }
+        Ok(())
     }
 }
 
@@ -169,6 +229,26 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_needs_no_end_and_is_checked() {
+        let load = Load::from_json(r#"{"arrivals": "plan", "connections": 4, "queue": 0}"#).unwrap();
+        assert_eq!((load.arrivals, load.connections, load.queue), (Arrivals::Plan, Some(4), Some(0)));
+        let plan = Plan { due_ns: &[0, 5, 5], ..Plan::default() };
+        assert!(plan.validate().is_ok());
+        for (bad, needle) in [
+            (Plan { due_ns: &[5, 0], ..plan }, "plan.due_ns"),
+            (Plan { due_ns: &[-1], ..plan }, "plan.due_ns"),
+            (
+                Plan { prompt_tokens: Some(&[1]), ..plan },
+                "plan.prompt_tokens of the simulated cluster must be one per due",
+            ),
+            (Plan { output_tokens: Some(&[1, 0, 1]), ..plan }, "plan.output_tokens"),
+        ] {
+            let error = bad.validate().expect_err(needle).to_string();
+            assert!(error.contains(needle), "{error}");
+        }
+    }
+
+    #[test]
     fn loads_that_cannot_be_driven_are_refused() {
         for (text, needle) in [
             (r#"{"arrivals": {"closed": {"users": 8}}}"#, "needs requests"),
@@ -178,6 +258,9 @@ mod tests {
             (r#"{"arrivals": {"closed": {"users": 1, "think_s": -1.0}}, "requests": 1}"#, "think_s"),
             (r#"{"arrivals": {"open": {"rate_per_s": 0.0}}, "requests": 1}"#, "rate_per_s"),
             (r#"{"arrivals": {"open": {"rate": 1.0}}, "requests": 1}"#, "unknown field"),
+            (r#"{"arrivals": {"open": {"rate_per_s": 1.0}}, "requests": 1, "queue": 5}"#, "load.queue"),
+            (r#"{"arrivals": "plan", "connections": 0}"#, "load.connections"),
+            (r#"{"arrivals": {"closed": {"users": 1}}, "requests": 1, "connections": 1}"#, "load.connections"),
             (
                 r#"{"arrivals": {"closed": {"users": 1}}, "requests": 1, "prompt_tokens": {"fixed": {"tokens": 0}}}"#,
                 "load.prompt",

@@ -7,9 +7,11 @@
 mod closed_form;
 mod cluster;
 mod config;
+mod connections;
 mod gpu;
 mod length;
 mod load;
+mod replicas;
 mod result;
 mod server;
 mod service;
@@ -17,6 +19,7 @@ mod stall;
 mod tensor_model;
 mod tensor_queue;
 mod virtual_time;
+mod window;
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,14 +29,15 @@ pub use cluster::{Cluster, Observer, Refusal};
 pub use config::{ChatConfig, ClusterConfig, Faults, Router, WorkflowConfig};
 pub use gpu::{Payload, Running, Sequence};
 pub use length::Length;
-pub use load::{Arrivals, Load, Process, Start, Think};
+pub use load::{Arrivals, Load, Plan, Process, Start, Think};
+pub use replicas::ReplicaStep;
 pub use result::{Columns, Outcome, Quantiles, Summary, VirtualResult};
 pub use server::SimServer;
 pub use service::{Fault, Service, ServiceDraws};
 pub use stall::Stalls;
 pub use tensor_model::{Datatype, KserveConfig, Operation, TensorModel, TensorSpec};
 pub use tensor_queue::{Execution, Job, TensorObserver, TensorQueue};
-pub use virtual_time::run_virtual;
+pub use virtual_time::{run_plan, run_virtual};
 
 const NS_PER_S: f64 = 1e9;
 

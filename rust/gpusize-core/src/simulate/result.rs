@@ -24,6 +24,8 @@ pub enum Outcome {
     ProtocolError = 6,
     /// Connection reset on request.
     Truncated = 7,
+    /// Never sent: the client's queue was full.
+    Shed = 9,
 }
 
 impl From<Option<Fault>> for Outcome {
@@ -47,13 +49,15 @@ pub struct Columns {
     pub warmup: Vec<bool>,
     /// The GPU that served it; `u32::MAX` for none.
     pub gpu: Vec<u32>,
-    /// When the request was due, which is also when it was sent.
+    /// When the request was due.
     pub due_ns: Vec<i64>,
+    /// When it was sent: when it was due, or when a connection was free for it.
+    pub sent_ns: Vec<i64>,
     /// When it joined a batch.
     pub start_ns: Vec<i64>,
     /// End of the iteration with its first token.
     pub first_token_ns: Vec<i64>,
-    /// End of its last iteration, or when the failure was known.
+    /// End of its last iteration, or when the failure was known; of a request that was shed, when it was due.
     pub end_ns: Vec<i64>,
     /// Tokens of the prompt.
     pub prompt_tokens: Vec<u32>,
@@ -74,17 +78,18 @@ impl Columns {
         self.due_ns.is_empty()
     }
 
-    pub(super) fn push(&mut self, user: u32, warmup: bool, due_ns: i64, prompt_tokens: u32, outcome: Outcome) {
+    pub(super) fn push(&mut self, user: u32, warmup: bool, due_ns: i64, prompt_tokens: u32) {
         self.user.push(user);
         self.warmup.push(warmup);
         self.gpu.push(u32::MAX);
         self.due_ns.push(due_ns);
+        self.sent_ns.push(NEVER);
         self.start_ns.push(NEVER);
         self.first_token_ns.push(NEVER);
         self.end_ns.push(NEVER);
         self.prompt_tokens.push(prompt_tokens);
         self.tokens_out.push(0);
-        self.outcome.push(outcome);
+        self.outcome.push(Outcome::Shed);
     }
 
     pub(super) fn truncate(&mut self, rows: usize) {
@@ -92,6 +97,7 @@ impl Columns {
         self.warmup.truncate(rows);
         self.gpu.truncate(rows);
         self.due_ns.truncate(rows);
+        self.sent_ns.truncate(rows);
         self.start_ns.truncate(rows);
         self.first_token_ns.truncate(rows);
         self.end_ns.truncate(rows);
@@ -110,7 +116,12 @@ impl Columns {
         (self.first_token_ns[row] != NEVER).then(|| seconds(self.first_token_ns[row] - self.due_ns[row]))
     }
 
-    /// The rows as one Arrow batch: `index`, `user`, `warmup`, `gpu`, `due_ns`, `start_ns`, `first_token_ns`, `end_ns`, `prompt_tokens`,
+    /// Whether it was sent at all.
+    pub fn is_sent(&self, row: usize) -> bool {
+        self.sent_ns[row] != NEVER
+    }
+
+    /// The rows as one Arrow batch: `index`, `user`, `warmup`, `gpu`, `due_ns`, `sent_ns`, `start_ns`, `first_token_ns`, `end_ns`, `prompt_tokens`,
     /// `tokens_out`, `outcome` (code), with null for what did not happen.
     pub fn to_record_batch(&self) -> Result<RecordBatch, ArrowError> {
         let times = |column: &[i64]| -> ArrayRef {
@@ -118,12 +129,13 @@ impl Columns {
         };
         let counts = |column: &[u32]| -> ArrayRef { Arc::new(UInt32Array::from(column.to_vec())) };
         let gpu: UInt32Array = self.gpu.iter().map(|&gpu| (gpu != u32::MAX).then_some(gpu)).collect();
-        let columns: [(&str, ArrayRef, bool); 11] = [
+        let columns: [(&str, ArrayRef, bool); 12] = [
             ("index", Arc::new(UInt64Array::from_iter_values(0..self.len() as u64)), false),
             ("user", counts(&self.user), false),
             ("warmup", Arc::new(BooleanArray::from(self.warmup.clone())), false),
             ("gpu", Arc::new(gpu), true),
             ("due_ns", times(&self.due_ns), false),
+            ("sent_ns", times(&self.sent_ns), true),
             ("start_ns", times(&self.start_ns), true),
             ("first_token_ns", times(&self.first_token_ns), true),
             ("end_ns", times(&self.end_ns), false),
@@ -178,13 +190,17 @@ pub struct Summary {
     pub gpus: u32,
     /// Requests that were due in the window.
     pub requests: u64,
+    /// Of these, requests that were sent, then or later; the others were shed.
+    pub sent: u64,
     /// How they ended.
     pub outcomes: BTreeMap<Outcome, u64>,
     /// Length of the window.
     pub window_s: f64,
     /// Requests answered within the window, per second.
     pub rate_per_s: f64,
-    /// Tokens of those, per second.
+    /// Requests sent within the window, per second.
+    pub sent_rate_per_s: f64,
+    /// Tokens of those that were answered within it, per second.
     pub tokens_per_s: f64,
     /// Mean number of requests in the cluster over the window.
     pub in_flight: f64,
@@ -192,9 +208,13 @@ pub struct Summary {
     pub runtime_s: Option<Quantiles>,
     /// Due to first token.
     pub ttft_s: Option<Quantiles>,
+    /// Due to sent, of all that were sent; 0 each where connections have no bound.
+    pub waiting_s: Option<Quantiles>,
+    /// Sent to end.
+    pub service_s: Option<Quantiles>,
     /// Mean gap between tokens, of requests with at least two.
     pub itl_mean_s: Option<Quantiles>,
-    /// Share of the GPUs' time that they worked, over the whole run.
+    /// Share of the time in which GPUs were there that they worked, over the whole run.
     pub busy_share: f64,
     /// Mean sequences per iteration, over the whole run.
     pub mean_batch: f64,
@@ -219,7 +239,8 @@ pub(super) struct Totals {
     pub gpus: u32,
     pub open_ns: i64,
     pub close_ns: i64,
-    pub end_ns: i64,
+    /// Time of all GPUs in which they were there.
+    pub up_ns: i64,
     pub busy_ns: i64,
     pub iterations: u64,
     pub tokens: u64,
@@ -244,21 +265,29 @@ fn summarize(columns: &Columns, totals: &Totals) -> Summary {
         .filter(|&row| columns.outcome[row] == Outcome::Ok)
         .filter(|&row| (totals.open_ns..totals.close_ns).contains(&columns.end_ns[row]))
         .collect();
+    let sent_in_window = columns.sent_ns.iter().filter(|sent_ns| (totals.open_ns..totals.close_ns).contains(sent_ns));
     let inside_ns =
-        |row: usize| (columns.end_ns[row].min(totals.close_ns) - columns.due_ns[row].max(totals.open_ns)).max(0);
+        |row: usize| (columns.end_ns[row].min(totals.close_ns) - columns.sent_ns[row].max(totals.open_ns)).max(0);
+    let in_cluster = || (0..columns.len()).filter(|&row| columns.is_sent(row));
+    let between_s = |from: &[i64], to: &[i64], row: usize| seconds(to[row] - from[row]);
+    let sent = || counted().filter(|&row| columns.is_sent(row));
     let tokens_in_window: u64 = answered.iter().map(|&row| u64::from(columns.tokens_out[row])).sum();
     Summary {
         gpus: totals.gpus,
         requests: counted().count() as u64,
+        sent: sent().count() as u64,
         outcomes,
         window_s,
         rate_per_s: answered.len() as f64 / window_s,
+        sent_rate_per_s: sent_in_window.count() as f64 / window_s,
         tokens_per_s: tokens_in_window as f64 / window_s,
-        in_flight: (0..columns.len()).map(|row| seconds(inside_ns(row))).sum::<f64>() / window_s,
+        in_flight: in_cluster().map(|row| seconds(inside_ns(row))).sum::<f64>() / window_s,
         runtime_s: Quantiles::of(ok().map(|row| columns.runtime_s(row)).collect()),
         ttft_s: Quantiles::of(ok().filter_map(|row| columns.ttft_s(row)).collect()),
+        waiting_s: Quantiles::of(sent().map(|row| between_s(&columns.due_ns, &columns.sent_ns, row)).collect()),
+        service_s: Quantiles::of(ok().map(|row| between_s(&columns.sent_ns, &columns.end_ns, row)).collect()),
         itl_mean_s: Quantiles::of(ok().filter_map(|row| itl_mean_s(columns, row)).collect()),
-        busy_share: totals.busy_ns as f64 / (totals.end_ns.max(1) as f64 * f64::from(totals.gpus)),
+        busy_share: totals.busy_ns as f64 / totals.up_ns.max(1) as f64,
         mean_batch: totals.tokens as f64 / totals.iterations.max(1) as f64,
         iterations: totals.iterations,
         tokens: totals.tokens,
@@ -287,7 +316,7 @@ mod tests {
     #[test]
     fn a_batch_has_nulls_for_what_did_not_happen() {
         let mut columns = Columns::default();
-        columns.push(3, true, 10, 5, Outcome::HttpError);
+        columns.push(3, true, 10, 5);
         columns.end_ns[0] = 20;
         let batch = columns.to_record_batch().unwrap();
         assert_eq!(batch.num_rows(), 1);

@@ -71,6 +71,8 @@ pub struct TensorQueue<P> {
     waiting: VecDeque<Job<P>>,
     running: Vec<Execution<P>>,
     idle: Vec<usize>,
+    /// GPUs whose instances begin executions: the first so many.
+    ready: usize,
     busy_ns: Vec<i64>,
 }
 
@@ -83,6 +85,7 @@ impl<P: Payload> TensorQueue<P> {
             waiting: VecDeque::new(),
             running: Vec::with_capacity(instances),
             idle: (0..instances).rev().collect(),
+            ready: gpus as usize,
             busy_ns: vec![0; gpus as usize],
         }
     }
@@ -95,7 +98,7 @@ impl<P: Payload> TensorQueue<P> {
     /// Take a job at its `arrived_ns`, up to which the queue must have advanced; the job again when the queue is full.
     pub fn arrive(&mut self, job: Job<P>) -> Result<(), Job<P>> {
         let limit = self.model.max_queue_size.map_or(usize::MAX, |limit| limit as usize);
-        if self.idle.is_empty() && self.waiting.len() >= limit {
+        if self.next_idle().is_none() && self.waiting.len() >= limit {
             return Err(job);
         }
         let now_ns = job.arrived_ns;
@@ -127,13 +130,25 @@ impl<P: Payload> TensorQueue<P> {
         }
     }
 
+    /// From `now_ns` on, only instances on the first `ready` GPUs begin executions; what runs on others goes on to its end.
+    pub fn set_ready(&mut self, now_ns: i64, ready: usize) {
+        self.ready = ready;
+        self.begin(now_ns);
+    }
+
+    /// Place of the idle instance that is next to begin.
+    fn next_idle(&self) -> Option<usize> {
+        let gpus = self.busy_ns.len();
+        self.idle.iter().rposition(|instance| instance % gpus < self.ready)
+    }
+
     fn begin(&mut self, now_ns: i64) {
-        while !self.idle.is_empty() {
+        while let Some(place) = self.next_idle() {
             let jobs = self.take_batch();
             if jobs.is_empty() {
                 return;
             }
-            let Some(instance) = self.idle.pop() else { return };
+            let instance = self.idle.remove(place);
             let load: f64 = jobs.iter().map(|job| f64::from(job.items) * job.cost_factor).sum();
             self.running.push(Execution {
                 instance,
@@ -273,6 +288,26 @@ mod tests {
         let log = run(&two, 2, jobs);
         assert_eq!(log.iter().filter(|(at_ns, _)| *at_ns == 110).count(), 4);
         assert_eq!(log.last(), Some(&(220, "e".to_owned())));
+    }
+
+    #[test]
+    fn instances_of_removed_gpus_finish_and_those_of_new_ones_take_what_waits() {
+        let alone = TensorModel { dynamic_batching: false, ..model() };
+        let mut queue = TensorQueue::new(&alone, 2);
+        let mut log = Log::default();
+        queue.set_ready(0, 1);
+        for (name, at_ns) in [('a', 0), ('b', 10), ('c', 20), ('d', 30)] {
+            queue.arrive(job(name, at_ns, 1, &[1])).expect("room");
+        }
+        queue.advance(50, &mut log);
+        assert_eq!((queue.running(), queue.busy_ns(1, 50)), (1, 0));
+        queue.set_ready(50, 2);
+        assert_eq!((queue.running(), queue.busy_ns(1, 60)), (2, 10));
+        queue.advance(120, &mut log);
+        queue.set_ready(120, 1);
+        queue.advance(1000, &mut log);
+        assert_eq!(log.0, ends(&[(110, "a"), (160, "b"), (220, "c"), (330, "d")]));
+        assert_eq!(queue.busy_ns(1, 1000), 110);
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //!
 //! The ends of iterations are instants of the model. A late wake-up delays what is written, never the model, and the delay is published.
 
+mod admin;
 mod body;
 mod busy;
 mod connection;
+mod drive;
 mod embeddings;
 mod error;
 mod exposition;

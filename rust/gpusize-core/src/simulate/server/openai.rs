@@ -81,7 +81,7 @@ pub(super) async fn answer(shared: &Rc<Shared>, fate: &Rc<Fate>, api: Api, body:
     if submitted.ticket.is_ok() && api != Api::Completions {
         request.remember_answer(shared, submitted.service.output_tokens);
     }
-    shared.thaw().await?;
+    shared.thaw().await;
     let ticket = super::routes::admitted(&submitted)?;
     let tokens = submitted.service.output_tokens;
     let content = request.content(shared, api, tokens);

@@ -32,31 +32,32 @@ const DISTRIBUTIONS: &[Distribution] = &[
     ("vllm:iteration_tokens_total", "Number of tokens per engine step.", |gpu| &gpu.iteration),
 ];
 
-/// The page of `GET /metrics`. One engine per GPU.
+/// The page of `GET /metrics`. One engine per GPU that is up.
 pub(super) fn metrics_page(shared: &Shared) -> String {
     let mut page = Page::default();
     let model = escape(&shared.config.model);
-    let labels: Vec<String> =
-        (0..shared.config.gpus).map(|gpu| format!("engine=\"{gpu}\",model_name=\"{model}\"")).collect();
-    gauges(&mut page, shared, &labels);
+    let engines: Vec<(usize, String)> =
+        shared.gpus_up().into_iter().map(|gpu| (gpu, format!("engine=\"{gpu}\",model_name=\"{model}\""))).collect();
+    gauges(&mut page, shared, &engines);
     let metrics = shared.metrics.borrow();
     for (name, help, value) in COUNTERS {
         page.family(name, "counter", help);
-        for (gpu, labels) in metrics.gpus.iter().zip(&labels) {
-            page.sample(name, labels, value(gpu) as f64);
+        for (gpu, labels) in &engines {
+            page.sample(name, labels, value(&metrics.gpus[*gpu]) as f64);
         }
     }
     let name = "vllm:request_success_total";
     page.family(name, "counter", "Count of processed requests by how they ended.");
-    for (gpu, labels) in metrics.gpus.iter().zip(&labels) {
+    for (gpu, labels) in &engines {
+        let gpu = &metrics.gpus[*gpu];
         for (reason, count) in [("stop", gpu.stopped), ("length", gpu.cut), ("abort", gpu.aborted)] {
             page.sample(name, &format!("{labels},finished_reason=\"{reason}\""), count as f64);
         }
     }
     for (name, help, buckets) in DISTRIBUTIONS {
         page.family(name, "histogram", help);
-        for (gpu, labels) in metrics.gpus.iter().zip(&labels) {
-            page.histogram(name, labels, buckets(gpu));
+        for (gpu, labels) in &engines {
+            page.histogram(name, labels, buckets(&metrics.gpus[*gpu]));
         }
     }
     drop(metrics);
@@ -65,12 +66,12 @@ pub(super) fn metrics_page(shared: &Shared) -> String {
     page.into_text()
 }
 
-fn gauges(page: &mut Page, shared: &Shared, labels: &[String]) {
+fn gauges(page: &mut Page, shared: &Shared, engines: &[(usize, String)]) {
     let config = &shared.config;
     let mut gauge = |name: &str, help: &str, value: &dyn Fn(usize) -> f64| {
         page.family(name, "gauge", help);
-        for (gpu, labels) in labels.iter().enumerate() {
-            page.sample(name, labels, value(gpu));
+        for (gpu, labels) in engines {
+            page.sample(name, labels, value(*gpu));
         }
     };
     shared.with_cluster(|cluster| {
@@ -86,7 +87,7 @@ fn gauges(page: &mut Page, shared: &Shared, labels: &[String]) {
     });
     let name = "vllm:cache_config_info";
     page.family(name, "gauge", "Information of the cache configuration.");
-    for labels in labels {
+    for (_, labels) in engines {
         let (block, blocks) = (config.kv_block_tokens, config.kv_blocks);
         page.sample(name, &format!("{labels},block_size=\"{block}\",num_gpu_blocks=\"{blocks}\""), 1.0);
     }
@@ -94,6 +95,14 @@ fn gauges(page: &mut Page, shared: &Shared, labels: &[String]) {
 
 fn own_series(page: &mut Page, shared: &Shared, labels: &str) {
     let metrics = shared.metrics.borrow();
+    let (desired, ready) = shared.replicas();
+    for (name, help, count) in [
+        ("gpusize_sim_replicas", "Replicas that take requests.", ready),
+        ("gpusize_sim_replicas_desired", "Replicas that are asked for.", desired),
+    ] {
+        page.family(name, "gauge", help);
+        page.sample(name, labels, count as f64);
+    }
     let name = "gpusize_sim_answers_total";
     page.family(name, "counter", "Answers by what became of them.");
     for (kind, &count) in &metrics.answers {
@@ -122,11 +131,13 @@ pub(super) fn stats(shared: &Shared) -> Value {
             gpus.map(|gpu| cluster.busy_ns(gpu) as f64 / now_ns as f64).collect(),
         )
     });
+    let (desired, ready) = shared.replicas();
     let metrics = shared.metrics.borrow();
     let quantile = |share: f64| seconds(metrics.lateness_ns.value_at_quantile(share) as i64);
     let tokens: u64 = metrics.gpus.iter().map(|gpu| gpu.generation_tokens).sum();
     json!({
         "uptime_s": seconds(now_ns),
+        "replicas": {"desired": desired, "ready": ready},
         "connections": metrics.connections,
         "requests": shared.requests(),
         "answers": metrics.answers,

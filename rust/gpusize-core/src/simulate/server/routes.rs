@@ -18,7 +18,7 @@ use super::error::ApiError;
 use super::openai::{self, Api};
 use super::state::{Shared, Submitted};
 use super::ticket::Ticket;
-use super::{embeddings, kserve, report, responses, workflow};
+use super::{admin, embeddings, kserve, report, responses, workflow};
 
 pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 const JSON: &str = "application/json";
@@ -74,17 +74,28 @@ pub(super) async fn serve(
     fate: Rc<Fate>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Infallible> {
+    // The call that begins a stall is answered before it; within one, nothing is, on any route.
+    let begins_stall = request.uri().path() == admin::STALL && !shared.is_frozen();
+    let response = respond(&shared, fate, request).await;
+    if !begins_stall {
+        shared.thaw().await;
+    }
+    Ok(response)
+}
+
+async fn respond(shared: &Rc<Shared>, fate: Rc<Fate>, request: Request<Incoming>) -> Response<Answer> {
     let path = request.uri().path();
     if path == "/v2" || path.starts_with("/v2/") {
-        return Ok(kserve::http::serve(shared, fate, request).await);
+        return kserve::http::serve(Rc::clone(shared), fate, request).await;
     }
     let reply = match path {
         "/health" | "/metrics" | "/stats" | "/v1/models" => {
             if !matches!(*request.method(), Method::GET | Method::HEAD) {
-                return Ok(wrong_method("GET, HEAD"));
+                return wrong_method("GET, HEAD");
             }
-            return Ok(status_page(&shared, path));
+            return status_page(shared, path);
         }
+        admin::REPLICAS | admin::STALL => return administer(shared, request).await,
         "/v1/chat/completions"
         | "/v1/completions"
         | "/v1/embeddings"
@@ -93,13 +104,13 @@ pub(super) async fn serve(
         | "/generate"
         | "/generate/full" => {
             if request.method() != Method::POST {
-                return Ok(wrong_method("POST"));
+                return wrong_method("POST");
             }
-            work(&shared, &fate, request).await
+            work(shared, &fate, request).await
         }
         _ => Err(ApiError::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no {path} here"))),
     };
-    Ok(match reply {
+    match reply {
         Ok(reply) => {
             shared.metrics.borrow_mut().note_answer(reply.kind);
             response(StatusCode::OK, reply.content_type, reply.answer)
@@ -112,7 +123,21 @@ pub(super) async fn serve(
             });
             failure(&error)
         }
-    })
+    }
+}
+
+/// The answers to an administrator, which are no requests of the load and are not counted as such.
+async fn administer(shared: &Rc<Shared>, request: Request<Incoming>) -> Response<Answer> {
+    let is_stall = request.uri().path() == admin::STALL;
+    let reads = !is_stall && matches!(*request.method(), Method::GET | Method::HEAD);
+    if request.method() != Method::POST && !reads {
+        return wrong_method(if is_stall { "POST" } else { "GET, HEAD, POST" });
+    }
+    let answer = if is_stall { admin::stall(shared, request).await } else { admin::replicas(shared, request).await };
+    match answer {
+        Ok(answer) => Reply::page(JSON, answer.to_string()),
+        Err(error) => failure(&error),
+    }
 }
 
 async fn work(shared: &Rc<Shared>, fate: &Rc<Fate>, request: Request<Incoming>) -> Result<Reply, ApiError> {

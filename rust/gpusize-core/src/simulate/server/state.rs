@@ -1,4 +1,4 @@
-//! What the tasks of the server share, and the task that lets the cluster's iterations end on time.
+//! What the tasks of the server share.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -8,10 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::super::{
-    Cluster, ClusterConfig, Fault, Job, Observer, Refusal, Running, Sequence, Service, ServiceDraws, Stalls, seconds,
-};
+use super::super::{Cluster, ClusterConfig, Fault, Job, Refusal, Sequence, Service, ServiceDraws, Stalls, seconds};
 use super::busy::BusyShares;
+use super::drive::Delivery;
 use super::kserve::{Code, Ready, Refused, TensorTicket, Tensors};
 use super::metrics::Metrics;
 use super::prefix::Prefixes;
@@ -24,18 +23,20 @@ use crate::pace::timer::Timer;
 pub(super) struct Shared {
     pub config: ClusterConfig,
     services: ServiceDraws,
-    stalls: Stalls,
+    pub stalls: RefCell<Stalls>,
     /// The monotonic clock at the cluster's time 0.
-    epoch_ns: i64,
+    pub epoch_ns: i64,
     /// The wall clock at the same moment, in seconds since 1970.
-    epoch_wall_s: f64,
-    cluster: RefCell<Cluster<Rc<Ticket>>>,
+    pub epoch_wall_s: f64,
+    pub cluster: RefCell<Cluster<Rc<Ticket>>>,
     pub tensors: RefCell<Tensors>,
     pub prefixes: RefCell<Prefixes>,
     pub metrics: RefCell<Metrics>,
     busy: RefCell<BusyShares>,
     /// The next event is another one than the engine waits for.
-    changed: Notify,
+    pub changed: Notify,
+    /// A stall may have ended.
+    pub thawed: Notify,
     requests: Cell<u64>,
 }
 
@@ -64,17 +65,21 @@ pub(super) struct Submitted {
 impl Shared {
     pub(super) fn new(config: ClusterConfig) -> io::Result<Self> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let cluster = Cluster::new(&config, false);
+        let mut tensors = Tensors::new(&config.tensor_models, config.gpus);
+        tensors.set_ready(0, cluster.ready());
         Ok(Self {
             services: ServiceDraws::new(&config, None),
-            stalls: Stalls::new(&config.faults),
+            stalls: RefCell::new(Stalls::new(&config.faults)),
             epoch_ns: now_ns(),
             epoch_wall_s: wall.as_secs_f64(),
-            cluster: RefCell::new(Cluster::new(&config, false)),
+            cluster: RefCell::new(cluster),
             prefixes: RefCell::new(Prefixes::default()),
-            tensors: RefCell::new(Tensors::new(&config.tensor_models, config.gpus)),
+            tensors: RefCell::new(tensors),
             metrics: RefCell::new(Metrics::new(&config)?),
             busy: RefCell::new(BusyShares::new(config.gpus)),
             changed: Notify::new(),
+            thawed: Notify::new(),
             requests: Cell::new(0),
             config,
         })
@@ -83,6 +88,11 @@ impl Shared {
     /// Nanoseconds since the start, as the world sees it.
     pub(super) fn now_ns(&self) -> i64 {
         now_ns() - self.epoch_ns
+    }
+
+    /// The cluster's own time when the world's is `world_ns`.
+    pub(super) fn model_ns(&self, world_ns: i64) -> i64 {
+        self.stalls.borrow().to_model_ns(world_ns)
     }
 
     /// Wall time of `world_ns`, in seconds since 1970.
@@ -107,7 +117,7 @@ impl Shared {
         if service.fault == Some(Fault::Fail) {
             return submitted;
         }
-        let model_ns = self.stalls.to_model_ns(arrived_ns);
+        let model_ns = self.model_ns(arrived_ns);
         let sequence = Sequence {
             index,
             arrived_ns: model_ns,
@@ -140,16 +150,16 @@ impl Shared {
     ) -> Result<(Option<Fault>, UnboundedReceiver<Ready>), Refused> {
         let index = self.requests.replace(self.requests.get() + 1);
         let service = self.services.draw(index, None, false);
-        let mut tensors = self.tensors.borrow_mut();
         if service.fault == Some(Fault::Fail) {
-            tensors.stats[model].note_failure("BACKEND");
+            self.tensors.borrow_mut().stats[model].note_failure("BACKEND");
             return Err(Refused::new(Code::Internal, "failed on request (fail_rate)"));
         }
         let (sender, replies) = unbounded_channel();
-        let arrived_ns = self.stalls.to_model_ns(self.now_ns());
-        let before = tensors.next_event_ns();
-        // What is over by now ends first, even when the engine is late for it.
-        tensors.advance(arrived_ns, self.stalls, self.epoch_wall_s);
+        let arrived_ns = self.model_ns(self.now_ns());
+        let before = self.tensors.borrow().next_event_ns();
+        // What is over by now ends first, and replicas change, even when the engine is late for it.
+        self.catch_up(arrived_ns);
+        let mut tensors = self.tensors.borrow_mut();
         let cost_factor = service.cost_factor;
         let job = Job { arrived_ns, items, shape, cost_factor, payload: TensorTicket(sender) };
         if tensors.queues[model].arrive(job).is_err() {
@@ -160,35 +170,6 @@ impl Shared {
             self.changed.notify_one();
         }
         Ok((service.fault, replies))
-    }
-
-    /// Let iterations and executions end when they are due, until the timer fails.
-    pub(super) async fn run_cluster(&self) -> io::Error {
-        let timer = match Timer::new() {
-            Ok(timer) => timer,
-            Err(error) => return error,
-        };
-        loop {
-            let of_tensors_ns = self.tensors.borrow().next_event_ns();
-            let of_cluster_ns = self.cluster.borrow_mut().next_event_ns();
-            let Some(next_ns) = of_cluster_ns.into_iter().chain(of_tensors_ns).min() else {
-                self.changed.notified().await;
-                continue;
-            };
-            let due_ns = self.epoch_ns + self.stalls.to_world_ns(next_ns);
-            let waited = tokio::select! {
-                biased;
-                waited = timer.wait_until(due_ns) => waited,
-                () = self.changed.notified() => continue,
-            };
-            if let Err(error) = waited {
-                return error;
-            }
-            let model_ns = self.stalls.to_model_ns(self.now_ns());
-            let mut delivery = Delivery { shared: self, metrics: &mut self.metrics.borrow_mut() };
-            self.cluster.borrow_mut().advance(model_ns, &mut delivery);
-            self.tensors.borrow_mut().advance(model_ns, self.stalls, self.epoch_wall_s);
-        }
     }
 
     /// Tokens of a prompt: those that were sent as such, or its characters by the cluster's rule.
@@ -204,16 +185,6 @@ impl Shared {
         Timer::new()?.wait_until(self.epoch_ns + world_ns).await
     }
 
-    /// Wait while a stall is on.
-    pub(super) async fn thaw(&self) -> io::Result<()> {
-        let now_ns = self.now_ns();
-        let thawed_ns = self.stalls.thawed_ns(now_ns);
-        if thawed_ns > now_ns {
-            self.wait_until(thawed_ns).await?;
-        }
-        Ok(())
-    }
-
     /// Bytes of what was made at `made_ns` are about to be written.
     pub(super) fn note_write(&self, made_ns: i64) {
         let late_ns = self.now_ns() - made_ns;
@@ -222,7 +193,7 @@ impl Shared {
 
     /// Time that a GPU has worked on tokens and tensors so far, in the cluster's own time; both at once count twice.
     pub(super) fn busy_ns(&self, gpu: usize) -> i64 {
-        let model_ns = self.stalls.to_model_ns(self.now_ns());
+        let model_ns = self.model_ns(self.now_ns());
         let of_tensors: i64 = self.tensors.borrow().queues.iter().map(|queue| queue.busy_ns(gpu, model_ns)).sum();
         self.with_cluster(|cluster| cluster.busy_until_ns(gpu, model_ns)) + of_tensors
     }
@@ -233,45 +204,24 @@ impl Shared {
         self.busy.borrow_mut().look(self.now_ns(), busy_ns)
     }
 
+    /// Replicas that are asked for, and those that are ready.
+    pub(super) fn replicas(&self) -> (usize, usize) {
+        self.with_cluster(|cluster| (cluster.desired(), cluster.ready()))
+    }
+
+    /// GPUs that take requests, or were removed and finish what they have.
+    pub(super) fn gpus_up(&self) -> Vec<usize> {
+        self.with_cluster(|cluster| (0..cluster.gpus()).filter(|&gpu| cluster.is_up(gpu)).collect())
+    }
+
+    /// How long a GPU was not up so far, in the cluster's own time.
+    pub(super) fn down_ns(&self, gpu: usize) -> i64 {
+        let model_ns = self.model_ns(self.now_ns());
+        self.with_cluster(|cluster| cluster.down_ns(gpu, model_ns))
+    }
+
     /// Read the cluster's state.
     pub(super) fn with_cluster<T>(&self, read: impl FnOnce(&Cluster<Rc<Ticket>>) -> T) -> T {
         read(&self.cluster.borrow())
-    }
-}
-
-/// Takes what the cluster makes to the tickets and the metrics.
-struct Delivery<'a> {
-    shared: &'a Shared,
-    metrics: &'a mut Metrics,
-}
-
-impl Observer<Rc<Ticket>> for Delivery<'_> {
-    fn iterations(
-        &mut self,
-        gpu: usize,
-        end_ns: i64,
-        iteration_ns: i64,
-        count: u64,
-        batch: &[Running<Rc<Ticket>>],
-        fresh: usize,
-    ) {
-        let world_ns = self.shared.stalls.to_world_ns(end_ns);
-        for running in batch {
-            running.sequence.payload.deliver(count as u32, world_ns);
-        }
-        let counts = &mut self.metrics.gpus[gpu];
-        counts.note_iteration(iteration_ns, batch.len(), fresh);
-        for running in &batch[fresh..] {
-            counts.note_first_token(running, end_ns);
-        }
-    }
-
-    fn finished(&mut self, gpu: usize, end_ns: i64, running: Running<Rc<Ticket>>, tokens: u32) {
-        self.metrics.gpus[gpu].note_end(&running, end_ns, tokens, running.sequence.payload.is_cut());
-        running.sequence.payload.finish(self.shared.stalls.to_world_ns(end_ns));
-    }
-
-    fn abandoned(&mut self, _sequence: Sequence<Rc<Ticket>>) {
-        self.metrics.abandoned += 1;
     }
 }

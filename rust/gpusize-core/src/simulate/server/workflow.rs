@@ -29,7 +29,7 @@ pub(super) struct Wishes {
 /// Answer `POST /generate`. The prompt is all text of the body, unless `prompt_tokens` says how long it is.
 pub(super) async fn generate(shared: &Rc<Shared>, fate: &Rc<Fate>, body: &[u8]) -> Result<Reply, ApiError> {
     let (submitted, _) = submit(shared, body)?;
-    shared.thaw().await?;
+    shared.thaw().await;
     let ticket = admitted(&submitted)?;
     ticket.finished().await;
     shared.note_write(ticket.end_ns());
@@ -46,7 +46,7 @@ pub(super) async fn generate(shared: &Rc<Shared>, fate: &Rc<Fate>, body: &[u8]) 
 /// `data:` with the answer. Like the server it stands for, it wants an `input_message`.
 pub(super) async fn generate_full(shared: &Rc<Shared>, fate: &Rc<Fate>, body: &[u8]) -> Result<Reply, ApiError> {
     let (submitted, wishes) = submit_workflow(shared, body)?;
-    shared.thaw().await?;
+    shared.thaw().await;
     let ticket = admitted(&submitted)?;
     if shared.config.workflow.llm_calls > 1 {
         let fault = submitted.service.fault;

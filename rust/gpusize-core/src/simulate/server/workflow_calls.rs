@@ -87,6 +87,7 @@ async fn work(
         match config.stagger_s {
             Some(stagger_s) if number < config.llm_calls => {
                 shared.wait_until(begun_ns + ns(stagger_s) * i64::from(number)).await?;
+                shared.thaw().await;
             }
             Some(_) => {}
             None => tokens = joined(&mut calls).await?,

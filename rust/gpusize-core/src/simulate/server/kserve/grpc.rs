@@ -73,7 +73,9 @@ async fn serve(shared: Rc<Shared>, request: Request<Incoming>) -> Result<Respons
     }
     let path = request.uri().path().to_owned();
     let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE)).unwrap_or_default();
-    Ok(match call(&shared, method, request).await {
+    let outcome = call(&shared, method, request).await;
+    shared.thaw().await;
+    Ok(match outcome {
         Ok(replies) => {
             let mut response = Response::new(replies);
             response.headers_mut().insert(CONTENT_TYPE, CONTENT);
@@ -177,7 +179,7 @@ async fn infer(shared: &Rc<Shared>, body: &[u8]) -> Result<(Replies, Option<Faul
     inference::refuse_decoupled(&models[place], "ModelInfer RPC")?;
     let raw = inference::raw_inputs(models, &request)?;
     let taken = take(shared, &request, raw);
-    shared.thaw().await.map_err(|error| Refused::new(Code::Internal, error.to_string()))?;
+    shared.thaw().await;
     let mut taken = taken?;
     let response = finish(shared, &mut taken).await?;
     Ok((Replies::of(frames(framed(&response), taken.fault)), taken.fault))

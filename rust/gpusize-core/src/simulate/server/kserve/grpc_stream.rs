@@ -64,8 +64,8 @@ async fn converse(shared: &Rc<Shared>, mut body: Incoming, out: &Out) -> Result<
 }
 
 async fn answer(shared: Rc<Shared>, id: String, taken: Result<Taken, Refused>, out: Out) {
-    let thawed = shared.thaw().await.map_err(|error| Refused::new(Code::Internal, error.to_string()));
-    let outcome = match thawed.and(taken) {
+    shared.thaw().await;
+    let outcome = match taken {
         Ok(taken) => reply(&shared, taken, &out).await,
         Err(refused) => Err(refused),
     };

@@ -157,7 +157,7 @@ async fn answer(
     inference::refuse_decoupled(model, "HTTP end point")?;
     let mut body = http_body::read(models, name, version, &body, json_bytes)?;
     let taken = take(shared, &body.message, std::mem::take(&mut body.raw));
-    shared.thaw().await.map_err(|error| Refused::new(Code::Internal, error.to_string()))?;
+    shared.thaw().await;
     let mut taken = taken?;
     let response = finish(shared, &mut taken).await?;
     let (bytes, json_bytes) = body.write(model, &response)?;

@@ -63,8 +63,15 @@ impl Tensors {
         self.queues.iter().filter_map(TensorQueue::next_event_ns).min()
     }
 
+    /// From `model_ns` on, instances on the first `ready` GPUs take requests.
+    pub(super) fn set_ready(&mut self, model_ns: i64, ready: usize) {
+        for queue in &mut self.queues {
+            queue.set_ready(model_ns, ready);
+        }
+    }
+
     /// Let everything happen that is due at `model_ns`; `epoch_wall_s` is the wall clock at the server's start.
-    pub(super) fn advance(&mut self, model_ns: i64, stalls: Stalls, epoch_wall_s: f64) {
+    pub(super) fn advance(&mut self, model_ns: i64, stalls: &Stalls, epoch_wall_s: f64) {
         for (queue, stats) in self.queues.iter_mut().zip(&mut self.stats) {
             queue.advance(model_ns, &mut Delivery { stalls, epoch_wall_s, stats });
         }
@@ -73,7 +80,7 @@ impl Tensors {
 
 /// Takes what a model makes to the tickets and the counts.
 struct Delivery<'a> {
-    stalls: Stalls,
+    stalls: &'a Stalls,
     epoch_wall_s: f64,
     stats: &'a mut ModelStats,
 }

@@ -85,6 +85,7 @@ fn put_models(page: &mut Page, shared: &Shared) {
 fn put_gpus(page: &mut Page, shared: &Shared) {
     let now_s = seconds(shared.now_ns());
     let shares = shared.busy_shares();
+    let up = shared.gpus_up();
     let kv = |gpu: usize| {
         shared.with_cluster(|cluster| f64::from(cluster.used_blocks(gpu))) / f64::from(shared.config.kv_blocks)
     };
@@ -92,7 +93,7 @@ fn put_gpus(page: &mut Page, shared: &Shared) {
     let power_w = |share: f64| IDLE_W + (LIMIT_W - IDLE_W) * share;
     let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(usize) -> f64| {
         page.family(name, kind, help);
-        for gpu in 0..shares.len() {
+        for &gpu in &up {
             page.sample(name, &format!("gpu_uuid=\"GPU-00000000-0000-4000-8000-{gpu:012x}\""), value(gpu));
         }
     };
@@ -105,6 +106,6 @@ fn put_gpus(page: &mut Page, shared: &Shared) {
         "nv_energy_consumption",
         "counter",
         "GPU energy consumption in joules since the Triton Server started",
-        &|gpu| IDLE_W * now_s + (LIMIT_W - IDLE_W) * busy_s(gpu),
+        &|gpu| IDLE_W * (now_s - seconds(shared.down_ns(gpu))) + (LIMIT_W - IDLE_W) * busy_s(gpu),
     );
 }

@@ -1,0 +1,72 @@
+"""Replicas of the simulated cluster over time, as people write them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.errors import UsageError
+from gpusize.units import parse_duration_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["parse_replicas", "with_replicas"]
+
+_STEP: Final = re.compile(r"([0-9]{1,6})\s*@\s*(\S+)")
+
+
+def parse_replicas(text: str) -> list[dict[str, float]]:
+    """Steps of replicas from a text such as ``1@0s,2@30s``: one replica at first, two from 30 s on.
+
+    Args:
+        text: ``COUNT@TIME`` items between commas; times count from the server's start and ascend from 0.
+
+    Returns:
+        ``{"at_s", "replicas"}`` each, as the cluster's configuration has them.
+
+    Raises:
+        UsageError: a text that cannot be meant, with the column.
+    """
+    steps: list[dict[str, float]] = []
+    column = 1
+    for part in text.split(","):
+        item = part.strip()
+        at = column + len(part) - len(part.lstrip())
+        column += len(part) + 1
+        match = _STEP.fullmatch(item)
+        if match is None:
+            raise _bad_step(f'"{item}" is no COUNT@TIME' if item else "an item is missing", at)
+        try:
+            at_s = parse_duration_s(match[2])
+        except UsageError as problem:
+            raise _bad_step(problem.what, at + match.start(2)) from None
+        if int(match[1]) < 1:
+            raise _bad_step("a cluster has at least one replica", at)
+        if not steps and at_s > 0:
+            raise _bad_step("the first item says how many there are at first, and begins at 0s", at + match.start(2))
+        if steps and at_s <= steps[-1]["at_s"]:
+            raise _bad_step(f'"{item}" is not later than the item before', at + match.start(2))
+        steps.append({"at_s": at_s, "replicas": int(match[1])})
+    return steps
+
+
+def _bad_step(what: str, column: int) -> UsageError:
+    return UsageError(what, f"replicas, column {column}", "write it as 1@0s,2@30s")
+
+
+def with_replicas(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A cluster's configuration with its text of ``replicas`` read; without ``gpus``, it gets as many as there will be.
+
+    Raises:
+        UsageError: a text of replicas that cannot be meant.
+    """
+    replicas = config.get("replicas")
+    if isinstance(replicas, str):
+        replicas = parse_replicas(replicas)
+    more: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
+    if replicas and "gpus" not in config:
+        with contextlib.suppress(KeyError, TypeError):  # the cluster itself says what is wrong with it
+            more["gpus"] = max(step["replicas"] for step in replicas)
+    return {**config, **more}

@@ -1,0 +1,151 @@
+"""The simulated cluster while it grows, shrinks and stands still: as text, from Python, and in its metrics."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from gpusize.errors import UsageError
+from gpusize.replicas import parse_replicas
+from gpusize.simulate import SimulatedCluster, cluster_config
+from gpusize.truth import simulate_closed, true_gpus
+
+FAST = {
+    "iteration_base_s": 0.001,
+    "iteration_per_sequence_s": 0.0001,
+    "prefill_per_token_s": 0.0,
+    "max_batch": 4,
+    "output_tokens": {"fixed": {"tokens": 8}},
+}
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return str(response.read(), "utf-8")
+
+
+@pytest.mark.parametrize(
+    "text, steps",
+    [
+        ("1@0s", [(0.0, 1)]),
+        ("1@0s,2@30s", [(0.0, 1), (30.0, 2)]),
+        (" 4 @ 0 , 2@1m30s,8@2h ", [(0.0, 4), (90.0, 2), (7200.0, 8)]),
+    ],
+)
+def test_replicas_as_text(text: str, steps: list[tuple[float, int]]) -> None:
+    assert parse_replicas(text) == [{"at_s": at_s, "replicas": replicas} for at_s, replicas in steps]
+
+
+@pytest.mark.parametrize(
+    "text, column, what",
+    [
+        ("", 1, "an item is missing"),
+        ("1@0s,", 6, "an item is missing"),
+        ("two@0s", 1, '"two@0s" is no COUNT@TIME'),
+        ("1@0s, 2", 7, '"2" is no COUNT@TIME'),
+        ("1@0s,2@soon", 8, '"soon" is not a duration'),
+        ("0@0s", 1, "at least one replica"),
+        ("1@5s", 3, "begins at 0s"),
+        ("1@0s,2@30s,3@30s", 14, "not later than the item before"),
+    ],
+)
+def test_bad_text_is_pointed_at(text: str, column: int, what: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_replicas(text)
+    assert error.value.where == f"replicas, column {column}"
+    assert what in error.value.what
+
+
+def test_the_most_replicas_are_the_gpus_unless_told() -> None:
+    config = cluster_config(None, replicas="1@0s,3@30s", start_delay="5s")
+    assert (config["gpus"], config["start_delay_s"]) == (3, 5.0)
+    assert config["replicas"] == [{"at_s": 0.0, "replicas": 1}, {"at_s": 30.0, "replicas": 3}]
+    assert cluster_config(None, replicas="1@0s", gpus=8)["gpus"] == 8
+    assert cluster_config('{"gpus": 5, "replicas": "2@0s"}')["gpus"] == 5
+    assert SimulatedCluster({"replicas": "1@0s,4@9s"}).config["gpus"] == 4
+    assert SimulatedCluster({}).config == {"gpus": 2, "model": "simulated"}
+
+
+def test_it_is_scaled_and_the_metrics_follow() -> None:
+    with SimulatedCluster({**FAST, "replicas": "1@0s", "gpus": 3}) as cluster:
+        assert cluster.replicas() == {"desired": 1, "ready": 1, "gpus": 3}
+        assert cluster.scale(3) == {"desired": 3, "ready": 3, "gpus": 3}
+        page = get(f"{cluster.url}/metrics")
+        assert 'gpusize_sim_replicas{model_name="simulated"} 3\n' in page
+        assert page.count("\nvllm:num_requests_running{") == 3
+        cluster.scale(2)
+        page = get(f"{cluster.url}/metrics")
+        assert 'gpusize_sim_replicas_desired{model_name="simulated"} 2\n' in page
+        assert page.count("\nvllm:num_requests_running{") == 2
+        with pytest.raises(UsageError, match="between 1 and 3, the cluster's GPUs, not 4"):
+            cluster.scale(4)
+        assert cluster.stats()["replicas"] == {"desired": 2, "ready": 2}
+
+
+def test_only_a_running_cluster_is_scaled() -> None:
+    cluster = SimulatedCluster(FAST)
+    with pytest.raises(UsageError, match="does not run"):
+        cluster.scale(1)
+    with cluster:
+        pass
+    with pytest.raises(UsageError, match="does not run"):
+        cluster.replicas()
+
+
+def test_a_new_replica_starts_after_its_delay() -> None:
+    with SimulatedCluster({**FAST, "gpus": 2, "replicas": "1@0s", "start_delay_s": 3600}) as cluster:
+        assert cluster.scale(2) == {"desired": 2, "ready": 1, "gpus": 2}
+        assert cluster.scale(1) == {"desired": 1, "ready": 1, "gpus": 2}
+
+
+def test_in_a_stall_nobody_is_answered() -> None:
+    with SimulatedCluster(FAST) as cluster:
+        stall = cluster.stall("400ms")
+        assert stall["duration_s"] == pytest.approx(0.4, abs=0.01)
+        seen: list[float] = []
+
+        def ask(path: str, body: Any = None) -> None:
+            data = None if body is None else json.dumps(body).encode()
+            request = urllib.request.Request(f"{cluster.url}{path}", data)
+            try:
+                urllib.request.urlopen(request, timeout=30).close()
+            except urllib.error.HTTPError as error:
+                error.close()
+            seen.append(json.loads(get(f"{cluster.url}/stats"))["uptime_s"])
+
+        asks: list[tuple[Any, ...]] = [
+            ("/health",),
+            ("/nothing",),
+            ("/generate", {}),
+            ("/admin/replicas", {"replicas": 9}),
+        ]
+        threads = [threading.Thread(target=ask, args=args) for args in asks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(seen) == 4
+        assert min(seen) >= stall["end_s"]
+        with pytest.raises(UsageError, match="duration_s must be above 0"):
+            cluster.stall(0)
+
+
+def test_in_virtual_time_replicas_come_as_configured() -> None:
+    config = {**FAST, "gpus": 2, "replicas": [{"at_s": 0, "replicas": 1}, {"at_s": 1.0, "replicas": 2}]}
+    rows = simulate_closed(config, 8, requests=2000)
+    assert rows.filter(gpu=1)["due_ns"].min() >= 1_000_000_000
+    late = rows.filter(rows["due_ns"] > 1_500_000_000)
+    assert late.filter(gpu=1).height / late.height == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_truth_takes_no_notice_of_replicas() -> None:
+    from gpusize.slo import Slo
+
+    slos = [Slo.parse("p95 runtime <= 15ms")]
+    replicas = [{"at_s": 0, "replicas": 2}]
+    assert true_gpus({**FAST, "gpus": 2, "replicas": replicas}, 8, slos) == true_gpus(FAST, 8, slos)
