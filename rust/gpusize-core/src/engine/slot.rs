@@ -159,7 +159,7 @@ impl Slot {
                     level.finish(&mut row, message);
                     match level.shared.plain_pause_ns {
                         Some(pause_ns) if job.is_plain() => {
-                            self.ready_ns.set(self.ready_ns.get().saturating_add(pause_ns))
+                            self.ready_ns.set(self.ready_ns.get().saturating_add(pause_ns));
                         }
                         _ => turns::go_on(&self, &level, job.into_talk(), &row),
                     }
