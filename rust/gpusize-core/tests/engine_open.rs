@@ -3,7 +3,9 @@
 
 mod engine_common;
 
+use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt64Type};
@@ -244,4 +246,23 @@ fn a_target_that_refuses_is_not_hammered() {
     let closed = session.level(plan(r#"{"closed":{"concurrency":3}}"#, r#"{"duration_ns":200000000}"#)).unwrap();
     let (outcome, _) = finish(&closed);
     assert!((3..=3 * 7).contains(&outcome.outcomes["connect_error"]), "{:?}", outcome.outcomes);
+}
+
+#[test]
+fn connections_come_from_the_addresses_that_were_named() {
+    let seen = Arc::<Mutex<BTreeMap<String, usize>>>::default();
+    let kept = seen.clone();
+    let (port, _) = serve(move |n, stream| {
+        let peer = stream.peer_addr().unwrap().ip().to_string();
+        *kept.lock().unwrap().entry(peer).or_default() += 1;
+        hello(n, stream)
+    });
+    let more = r#","source_addresses":["127.0.0.2","127.0.0.3"]"#;
+    let session = Session::open(target(port, more), vec![], vec![vec![]], 1).unwrap();
+    let level = session.level(plan(r#"{"closed":{"concurrency":4}}"#, r#"{"count":40}"#)).unwrap();
+    assert_eq!(finish(&level).0.outcomes, [("ok", 40)].into());
+    assert_eq!(seen.lock().unwrap().keys().collect::<Vec<_>>(), ["127.0.0.2", "127.0.0.3"]);
+    for wrong in [r#","source_addresses":["203.0.113.7"]"#, r#","pin":[1048576]"#] {
+        assert!(Session::open(target(port, wrong), vec![], vec![vec![]], 1).is_err(), "{wrong}");
+    }
 }

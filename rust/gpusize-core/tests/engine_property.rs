@@ -52,7 +52,7 @@ fn misbehave(draw: Draw, n: usize, stream: &mut TcpStream) -> bool {
             std::thread::park_timeout(Duration::from_millis(60));
             false
         }
-        3 => !stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort").is_ok(),
+        3 => stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort").is_err(),
         4 => stream.write_all(b"nonsense\r\n\r\n").is_ok(),
         5 => {
             std::thread::park_timeout(Duration::from_millis(8));
@@ -210,7 +210,7 @@ fn run(case: u64, mix: &Mix, sessions: &Arc<Sessions>) {
     let (port, workers) = (server(&dice), 1 + dice.below(3) as usize);
     let target = target(port, r#","timeout_ns":40000000,"connect_timeout_ns":200000000"#);
     let session = Session::open_mix(target, vec![], vec![vec![]; SESSIONS.len()], Some(mix.clone()), workers).unwrap();
-    let plans: Vec<LevelPlan> = (0..1 + dice.below(3)).map(|visit| plan(&dice, visit)).collect();
+    let plans: Vec<LevelPlan> = (0..=dice.below(3)).map(|visit| plan(&dice, visit)).collect();
     let levels: Vec<Level> = plans.iter().map(|plan| session.level(plan.clone()).unwrap()).collect();
     for (level, plan) in levels.iter().zip(&plans) {
         // Half of them are stopped at some moment, and what is left of the others gets some time to drain.
