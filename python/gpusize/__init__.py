@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from gpusize.interrupt import StopSwitch
-    from gpusize.load import Load
+    from gpusize.load import Load, Stream
     from gpusize.measure import arun, run
     from gpusize.recorder import Recorder
     from gpusize.result import Result, open_run
@@ -59,6 +59,7 @@ __all__ = [
     "SloError",
     "StopSwitch",
     "StoreError",
+    "Stream",
     "Target",
     "TargetError",
     "UsageError",
@@ -81,6 +82,7 @@ _HOMES = {
     "SimulatedCluster": "simulate",
     "Slo": "slo",
     "StopSwitch": "interrupt",
+    "Stream": "load",
     "Target": "target",
     "WorkflowTarget": "workflow.target",
     "arun": "measure",

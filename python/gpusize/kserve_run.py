@@ -122,6 +122,7 @@ def prepare_kserve(
     batch: int = 1,
     seed: int = 0,
     client: KserveClient | None = None,
+    priorities: Sequence[int] = (),
 ) -> KserveRun:
     """Ask the server what its models take and make the requests.
 
@@ -132,6 +133,7 @@ def prepare_kserve(
         batch: inferences in one request.
         seed: of random inputs.
         client: for tests.
+        priorities: numbers that requests may be given later (`gpusize.mixing.streamed`): all heads have one length.
 
     Raises:
         TargetError: the server does not answer, or has no such model; it names those that exist.
@@ -155,7 +157,9 @@ def prepare_kserve(
     for each, model in zip(weights, models, strict=True):
         dataset = read_inputs(inputs, model, shapes=_known(given, model, len(weights)), batch=batch, seed=seed)
         sets.append(dataset)
-        apis[each] = create_kserve(name, options, model, _rows(dataset))
+        made = _rows(dataset)
+        longest = max(priorities, key=lambda number: len(str(number)), default=None)
+        apis[each] = create_kserve(name, options, model, [replace(row, priority=longest) for row in made])
     dataset = _combined(list(weights.items()), sets)
     first = next(iter(apis.values()))
     spoken: Api = first if len(apis) == 1 else _MixApi(apis, KSERVE[name](options), prefix)

@@ -1,20 +1,43 @@
-"""Several models behind one address: which row goes to which model."""
+"""Several models behind one address, several streams of one load: which row goes where, and what it says."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.dataset import repeated_ids
+from gpusize.dataset import Dataset, repeated_ids
+from gpusize.dataset._dataset import WHOLE_ROW
+from gpusize.dataset._ids import unique_ids
 from gpusize.errors import UsageError
+from gpusize.kserve.inputs import TENSORS
 from gpusize.kserve.mix import interleave
+from gpusize.kserve.rows import TensorRow
+from gpusize.units import seconds_to_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from gpusize.dataset import Dataset
+    from gpusize.dataset import Row
+    from gpusize.load import Load, Stream
+    from gpusize.target import Target
 
-__all__ = ["dealt"]
+__all__ = [
+    "HEADER_PRIORITY",
+    "SENT_PRIORITY",
+    "dealt",
+    "own_datasets",
+    "streamed",
+    "think_times_ns",
+    "told_priorities",
+    "with_priority_header",
+]
+
+SENT_PRIORITY: Final = "stream_priority"
+"""Field of a row: the priority that the server is told in the body."""
+
+HEADER_PRIORITY: Final = "header_priority"
+"""Field of a row: the priority that the server is told in a header."""
 
 
 def dealt(dataset: Dataset, models: Mapping[str, int]) -> Dataset:
@@ -42,3 +65,203 @@ def dealt(dataset: Dataset, models: Mapping[str, int]) -> Dataset:
         ids=tuple(repeated_ids(dataset.ids, numbers)),
         lines=tuple(dataset.lines[row] for row in numbers) if dataset.lines else (),
     )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What streams may share: the same rows, for one model, with one priority."""
+
+    dataset: int
+    model: str | None
+    priority: int | None
+
+
+def own_datasets(load: Load) -> list[Dataset]:
+    """The datasets that streams name, each once, in their order.
+
+    Raises:
+        DatasetError: one of them cannot be read.
+    """
+    return list(_own(load).values())
+
+
+def _own(load: Load) -> dict[tuple[str | None, ...], Dataset]:
+    found: dict[tuple[str | None, ...], Dataset] = {}
+    for stream in load.streams:
+        key = _key(stream)
+        if stream.dataset is not None and key not in found:
+            found[key] = Dataset.read(stream.dataset, stream.dataset_key, stream.dataset_format)
+    return found
+
+
+def _key(stream: Stream) -> tuple[str | None, ...]:
+    return (stream.dataset, stream.dataset_key, stream.dataset_format)
+
+
+def streamed(target: Target, dataset: Dataset | None, load: Load) -> tuple[Target, Dataset, Load]:
+    """Target, rows and load of a run of several streams: each gets its part of the rows, with its model and priority.
+
+    A row's field ``model`` is the model of its stream, `SENT_PRIORITY` what the server is told. Rows stand once for
+    each combination of dataset, model and priority. Without such differences nothing is changed.
+
+    Args:
+        target: where to send.
+        dataset: what streams send that name no dataset of their own.
+        load: with streams; returned with ``rows`` of each filled in.
+
+    Raises:
+        UsageError: a stream has nothing to send.
+        DatasetError: a stream's dataset cannot be read.
+    """
+    own = _own(load)
+    kserve = str(target.api).startswith("kserve")
+    # As soon as there are several models, rows say theirs: those of streams that name none are dealt to the target's.
+    several = len(target.models) > 1 or any(each.model for each in load.streams)
+    if several and not kserve and target.models:
+        dataset = None if dataset is None else dealt(dataset, target.models)
+        own = {key: dealt(each, target.models) for key, each in own.items()}
+    sets: list[Dataset] = [] if dataset is None else [dataset]
+    numbers = {key: len(sets) + number for number, key in enumerate(own)}
+    sets += own.values()
+    groups = []
+    for stream in load.streams:
+        if stream.dataset is None and dataset is None:
+            raise UsageError("it has nothing to send", stream.label, "give it a dataset, or the run one by --dataset")
+        number = 0 if stream.dataset is None else numbers[_key(stream)]
+        groups.append(_Group(number, stream.model, _sent_priority(stream, load, kserve=kserve)))
+    different = list(dict.fromkeys(groups))
+    used = sets[different[0].dataset]
+    if different == [_Group(different[0].dataset, None, None)]:
+        return target, used, load
+    blocks = [_rows_of(sets[group.dataset], group, load, kserve=kserve) for group in different]
+    parts, first = {}, 0
+    for group, block in zip(different, blocks, strict=True):
+        parts[group] = (first, len(block))
+        first += len(block)
+    streams = [replace(stream, rows=parts[group]) for stream, group in zip(load.streams, groups, strict=True)]
+    asked = target if kserve else _asking(target, load)
+    return asked, _joined(dataset, sets, different, blocks), load.changed(streams=streams)
+
+
+def _rows_of(dataset: Dataset, group: _Group, load: Load, *, kserve: bool) -> list[Row]:
+    """A group's rows, marked with its model and priority; for KServe those that were made for its model."""
+    chosen = list(dataset)
+    if kserve and group.model is not None:
+        chosen = [row for row in chosen if row.fields.get("model", group.model) == group.model]
+        if not chosen:
+            raise UsageError(f'no tensors were made for model "{group.model}"', "streams", "name it with --model too")
+    said: dict[str, Any] = {} if group.model is None else {"model": group.model}
+    if group.priority is not None:
+        said[SENT_PRIORITY if load.priority_header is None else HEADER_PRIORITY] = group.priority
+    return [replace(row, fields=_marked(row.fields, said)) for row in chosen]
+
+
+def _marked(fields: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    tensors = fields.get(TENSORS)
+    if isinstance(tensors, TensorRow) and SENT_PRIORITY in said:
+        return {**fields, **said, TENSORS: replace(tensors, priority=said[SENT_PRIORITY])}
+    return {**fields, **said}
+
+
+def _sent_priority(stream: Stream, load: Load, *, kserve: bool) -> int | None:
+    """The number that a server is told: what the user says, else ours as the server counts.
+
+    vLLM serves lower numbers first. Triton's highest priority is 1, so that ranks are counted from the top.
+    """
+    if stream.server_priority is not None or stream.priority is None:
+        return stream.server_priority
+    if load.priority_header is not None:
+        return stream.priority
+    if kserve:
+        ranks = sorted({each.priority for each in load.streams if each.priority is not None}, reverse=True)
+        return ranks.index(stream.priority) + 1
+    return -stream.priority
+
+
+def _asking(target: Target, load: Load) -> Target:
+    """The target, asked for the models that streams name beside its own."""
+    names = [stream.model for stream in load.streams]
+    if not any(names):
+        return target
+    if None in names and not target.models:
+        todo = "name one for every stream, or --model for those without"
+        raise UsageError("some streams name a model and others none", "streams", todo)
+    own = list(target.models) if None in names else []
+    return replace(target, model=",".join(dict.fromkeys([*own, *(name for name in names if name)])))
+
+
+def _joined(
+    base: Dataset | None, sets: Sequence[Dataset], groups: Sequence[_Group], blocks: Sequence[Sequence[Row]]
+) -> Dataset:
+    used = [sets[group.dataset] for group in groups]
+    same = len({group.dataset for group in groups}) == 1
+    first = base if base is not None and base in used else used[0]
+    # Rows of several datasets may send fields of several names: all of them have the first one's.
+    rows = [
+        {**row.fields, **({} if first.key in (row.key, WHOLE_ROW) else {first.key: row.value})}
+        for block in blocks
+        for row in block
+    ]
+    facts = [(each.sha256, group.model, group.priority) for each, group in zip(used, groups, strict=True)]
+    lines = [each.lines[row.index] for each, block in zip(used, blocks, strict=True) for row in block if each.lines]
+    joined = replace(
+        first,
+        rows=tuple(rows),
+        ids=tuple(unique_ids([row.id for block in blocks for row in block])),
+        sha256=first.sha256 if same else hashlib.sha256(repr(facts).encode()).hexdigest(),
+        lines=tuple(lines) if same else (),
+        notes=tuple(dict.fromkeys(note for each in used for note in each.notes)),
+    )
+    # The options of the run's own dataset make it again; the load names the others.
+    return joined if base is first or same else replace(joined, source="streams", fmt=None, synthetic=None)
+
+
+def think_times_ns(dataset: Dataset) -> list[int]:
+    """The engine's ``Mix.think_ns``: each row's ``delay_s``, 0 where it has none.
+
+    Raises:
+        UsageError: no row has one, or one that is no time.
+    """
+    found, any_given = [], False
+    for number, row in enumerate(dataset.rows):
+        value = row.get("delay_s")
+        any_given |= value not in (None, "")
+        try:
+            seconds = float(value) if value not in (None, "") and not isinstance(value, bool) else 0.0
+            if not 0 <= seconds <= 1e9:
+                raise ValueError
+        except (TypeError, ValueError):
+            raise UsageError(f'"delay_s" is {value!r}', dataset.where(number), "write seconds, 0 or more") from None
+        found.append(seconds_to_ns(seconds))
+    if not any_given:
+        todo = 'give rows "delay_s", or a think time such as exp(2s)'
+        raise UsageError("no row says how long the pause before it was", dataset.source, todo)
+    return found
+
+
+def with_priority_header(mix: Mapping[str, Any], dataset: Dataset, header: str) -> dict[str, Any]:
+    """The engine's Mix, in which requests say their priority in a header: one more kind for each priority of a kind.
+
+    Args:
+        mix: with ``requests`` and ``of_row``.
+        dataset: as `streamed` returned it.
+        header: its name.
+    """
+    kinds: dict[tuple[int, int | None], int] = {}
+    requests: list[dict[str, Any]] = []
+    of_row: list[int] = []
+    for kind, row in zip(mix["of_row"], dataset.rows, strict=True):
+        priority = row.get(HEADER_PRIORITY)
+        if (kind, priority) not in kinds:
+            kinds[kind, priority] = len(requests)
+            plain = mix["requests"][kind]
+            more = [] if priority is None else [[header, str(priority)]]
+            requests.append({**plain, "headers": [*plain["headers"], *more]})
+        of_row.append(kinds[kind, priority])
+    return {**mix, "requests": requests, "of_row": of_row}
+
+
+def told_priorities(load: Load) -> list[int]:
+    """The numbers that a KServe server may be told: what `gpusize.kserve_run.prepare_kserve` has to leave room for."""
+    told = [_sent_priority(stream, load, kserve=True) for stream in load.streams]
+    return [] if load.priority_header is not None else sorted({each for each in told if each is not None})

@@ -17,6 +17,7 @@ __all__ = [
     "parse_duration_s",
     "parse_rate",
     "parse_rates",
+    "parse_sample",
     "seconds_to_ns",
 ]
 
@@ -143,6 +144,19 @@ def parse_rate(text: str) -> float:
     if not 0 < rate < math.inf:
         raise UsageError(f'the rate "{text}" sends nothing', None, "give a rate above 0")
     return rate
+
+
+def parse_sample(value: object) -> int:
+    """The number n of which one is kept: of ``1/100``, or of a whole number alone.
+
+    Raises:
+        UsageError: not a share of this form.
+    """
+    match = re.fullmatch(r"(?:1\s*/\s*)?([0-9]{1,9})", value.strip()) if isinstance(value, str) else None
+    number = int(match[1]) if match else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise UsageError(f'"{value}" is not such a share', None, "write it as 1/100: one of a hundred is kept")
+    return number
 
 
 def parse_concurrencies(text: str) -> list[int]:

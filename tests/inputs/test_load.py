@@ -30,7 +30,10 @@ def test_passes_are_the_calculators(rows, concurrency, passes, count):
     load = Load(concurrencies=[concurrency], passes=passes)
     [plan] = load.plans(rows)
     assert plan["stop"] == {"count": count, "duration_ns": None, "max_error_share": 0.0, "min_errors": 1}
-    assert plan["load"]["closed"] == {"concurrency": concurrency, "think_ns": 0, "start": "burst", "stagger_ns": None}
+    assert plan["load"]["closed"] == {
+        "concurrency": concurrency, "from": None, "ramp_ns": 0, "think": {"fixed": 0}, "start": "burst",
+        "stagger_ns": None, "unit": "request",
+    }  # fmt: skip
     assert load.settings(rows)[0]["passes"] == count // concurrency
 
 
@@ -60,11 +63,9 @@ def test_levels_by_time():
     plans = load.plans(3)
     assert [plan["load"]["closed"]["concurrency"] for plan in plans] == [2, 4, 2]
     assert plans[0]["load"]["closed"] == {
-        "concurrency": 2,
-        "think_ns": 250_000_000,
-        "start": "staggered",
-        "stagger_ns": None,
-    }
+        "concurrency": 2, "from": None, "ramp_ns": 0, "think": {"fixed": 250_000_000}, "start": "staggered",
+        "stagger_ns": None, "unit": "request",
+    }  # fmt: skip
     assert plans[0]["stop"] == {"count": None, "duration_ns": 1_500_000_000, "max_error_share": 0.05, "min_errors": 10}
     assert plans[0]["order"] == "shuffled"
     assert load.settings(3)[1] == {
@@ -77,11 +78,15 @@ def test_levels_by_time():
 def test_the_open_loop():
     load = Load(rates=[5, 0.5], count=10, process="constant", connections=7, queue=3)
     assert load.kind == "open"
-    assert [plan["load"] for plan in load.plans(1)] == [
-        {"open": {"rate": rate, "process": "constant", "connections": 7, "queue": 3}} for rate in (5.0, 0.5)
+    opens = [plan["load"]["open"] for plan in load.plans(1)]
+    assert [(each["connections"], each["queue"], each["overload"]) for each in opens] == [(7, 3, "queue")] * 2
+    rates = [stream["arrivals"]["rate"] for each in opens for stream in each["streams"]]
+    assert [(rate["process"], rate["phases"]) for rate in rates] == [
+        ("constant", [{"duration_ns": None, "from": rate, "to": rate}]) for rate in (5.0, 0.5)
     ]
     assert load.settings(1)[1] == {
-        "kind": "open", "rate": 0.5, "process": "constant", "passes": None, "count": 10, "duration_s": None,
+        "kind": "open", "rate": 0.5, "process": "constant", "overload": "queue", "queue": 3, "connections": 7,
+        "passes": None, "count": 10, "duration_s": None, "expected": 10,
     }  # fmt: skip
 
 

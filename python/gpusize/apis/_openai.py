@@ -28,7 +28,9 @@ USAGE: Final[_Usage] = {
 }
 """Where chat and completions report tokens."""
 
-_OURS: Final = frozenset({"input_tokens", "output_tokens", "session", "turn", "arrival_s"})
+_OURS: Final = frozenset(
+    {"input_tokens", "output_tokens", "session", "turn", "arrival_s", "stream_priority", "header_priority"}
+)
 """Fields of a row that say something to gpusize and nothing to a server."""
 
 
@@ -102,7 +104,7 @@ class OpenAiApi(ABC):
             raise row_error(row, f"is not JSON: {problem}", "use texts, numbers, lists and objects") from None
 
     def _asked(self, row: Row) -> dict[str, Any]:
-        """Members from the row's own ``model`` and ``output_tokens``."""
+        """Members from the row's own ``model`` and ``output_tokens``, and its stream's priority."""
         asked: dict[str, Any] = {}
         model = row.fields.get("model")
         if model is not None and model != "":
@@ -112,6 +114,8 @@ class OpenAiApi(ABC):
         tokens = _whole(row, "output_tokens")
         if tokens is not None and self.length:
             asked |= self._options.length_members(tokens, self.length)
+        if isinstance(row.fields.get("stream_priority"), int):
+            asked["priority"] = row.fields["stream_priority"]
         return asked
 
     def response(self) -> dict[str, Any]:

@@ -90,12 +90,12 @@ class Kserve:
         return self._model
 
     def parameters(self, row: TensorRow) -> dict[str, Any]:
-        """Parameters of a request: the user's, and the row's place in its sequence."""
+        """Parameters of a request: the user's, its stream's priority, and the row's place in its sequence."""
         step = row.step
-        if step is None:
-            return dict(self._options.extra_body)
-        place = {"sequence_id": step.id, "sequence_start": step.start, "sequence_end": step.end}
-        return {**self._options.extra_body, **place}
+        told: dict[str, Any] = {} if row.priority is None else {"priority": row.priority}
+        if step is not None:
+            told |= {"sequence_id": step.id, "sequence_start": step.start, "sequence_end": step.end}
+        return {**self._options.extra_body, **told}
 
     def response(self) -> dict[str, Any]:
         """How to read an answer."""

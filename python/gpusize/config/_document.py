@@ -22,6 +22,9 @@ _TOML_DOTTED: Final = rf"{_TOML_PART}(?:[ \t]*\.[ \t]*{_TOML_PART})*"
 _TOML_LINE: Final = re.compile(
     rf"[ \t]*(?:\[\[?[ \t]*(?P<table>{_TOML_DOTTED})[ \t]*\]|(?P<key>{_TOML_DOTTED})[ \t]*=)"
 )
+_SMALL: Final = 100_000
+"""Characters of a JSON file that are read a second time for the places in it."""
+
 _TOML_LONG: Final = re.compile(r'"""|' + "'''")
 
 
@@ -80,6 +83,7 @@ def _toml(text: str, source: str) -> Document:
 
 def _toml_places(text: str) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
     table: KeyPath = ()
+    number_in_list: dict[KeyPath, int] = {}
     long_string = ""
     for number, line in enumerate(text.split("\n"), start=1):
         if not long_string and (match := _TOML_LINE.match(line)):
@@ -87,6 +91,11 @@ def _toml_places(text: str) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
             parts = tuple(part.strip("\"'") for part in re.findall(_TOML_PART, match[name]))
             path = parts if name == "table" else (*table, *parts)
             table = parts if name == "table" else table
+            if name == "table" and line.lstrip().startswith("[["):
+                # A table of a list has its number, from 0, as its key.
+                number_in_list[parts] = number_in_list.get(parts, -1) + 1
+                yield parts, (number, match.start(name) + 1)
+                path = table = (*parts, str(number_in_list[parts]))
             for length in range(1, len(path) + 1):
                 yield path[:length], (number, match.start(name) + 1)
         for quote in _TOML_LONG.findall(line):
@@ -104,11 +113,19 @@ def _json(text: str, source: str) -> Document:
         raise ConfigError(f"broken JSON: {problem}", source, None) from None
     if not isinstance(values, dict):
         raise ConfigError(f"this is {shown(values)}, not an object of options", source, 'write {"option": value}')
+    places = _json_places(text) if "[" in text and len(text) < _SMALL else {}
     index = LineIndex(text)
-    places: dict[KeyPath, tuple[int, int]] = {}
     for match in re.finditer(r'"((?:[^"\\]|\\.)*)"\s*:', text):
         places.setdefault((match[1],), index.place(match.start()))
     return Document(source, values, places)
+
+
+def _json_places(text: str) -> dict[KeyPath, tuple[int, int]]:
+    """Places by the YAML reader, which knows those of nested keys: JSON is YAML, but for tabs and other rarities."""
+    try:
+        return dict(_yaml(text, "").places)
+    except ConfigError:
+        return {}
 
 
 def _yaml(text: str, source: str) -> Document:
@@ -140,8 +157,18 @@ def _yaml_places(values: Any, above: KeyPath) -> Iterator[tuple[KeyPath, tuple[i
         except (AttributeError, KeyError, TypeError):  # a key that a merge brought has no place of its own
             line, column = values.lc.line, values.lc.col
         yield path, (line + 1, column + 1)
-        if isinstance(value, dict) and hasattr(value, "lc"):
-            yield from _yaml_places(value, path)
+        yield from _yaml_below(value, path)
+
+
+def _yaml_below(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
+    """Places inside a value; an item of a list has its number, from 0, as its key."""
+    if isinstance(value, dict) and hasattr(value, "lc"):
+        yield from _yaml_places(value, path)
+    elif isinstance(value, list) and hasattr(value, "lc"):
+        for number, item in enumerate(value):
+            line, column = value.lc.item(number)
+            yield (*path, str(number)), (line + 1, column + 1)
+            yield from _yaml_below(item, (*path, str(number)))
 
 
 def _unwrapped(value: Any) -> Any:

@@ -6,17 +6,33 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from gpusize.errors import UsageError
-from gpusize.units import as_duration_s, parse_concurrencies, parse_rate, parse_rates
+from gpusize.units import as_duration_s, parse_concurrencies, parse_rate, parse_rates, parse_sample
 
 __all__ = ["Kind", "complaint"]
 
 Kind = Literal[
-    "text", "whole", "number", "flag", "duration", "concurrencies", "rates", "texts", "table", "pairs", "any"
+    "text",
+    "whole",
+    "number",
+    "flag",
+    "duration",
+    "concurrencies",
+    "rates",
+    "stages",
+    "think",
+    "sample",
+    "load",
+    "texts",
+    "table",
+    "pairs",
+    "any",
 ]
 """Kinds of options.
 
 ``texts`` is a text or a list of texts, ``table`` a table or its JSON as text, ``pairs`` a table of plain values or
-texts such as ``name=value``; ``duration`` is a text such as ``10s`` or a number of seconds.
+texts such as ``name=value``; ``duration`` is a text such as ``10s`` or a number of seconds, ``think`` that or a
+distribution of them; ``stages`` is a text or a list of texts, ``sample`` a text such as ``1/100``, ``load`` a file's
+path or its contents.
 """
 
 
@@ -39,6 +55,22 @@ def _is_number(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float)
+
+
+def _are_stages(value: Any) -> bool:
+    from gpusize.load.grammar import parse_stages
+
+    return _is_texts(value) and all(parse_stages(text) for text in ([value] if isinstance(value, str) else value))
+
+
+def _is_think(value: Any) -> bool:
+    from gpusize.load.grammar import parse_think
+
+    return parse_think(value) is not None if isinstance(value, str) else _is_duration(value)
+
+
+def _is_sample(value: Any) -> bool:
+    return parse_sample(value) > 0
 
 
 def _is_duration(value: Any) -> bool:
@@ -77,6 +109,10 @@ _KINDS: Final[dict[Kind, tuple[str, Callable[[Any], bool]]]] = {
     "duration": ("a duration", _is_duration),
     "concurrencies": ("a list of whole numbers", _are_concurrencies),
     "rates": ("a list of rates", _are_rates),
+    "stages": ("a list of stages", _are_stages),
+    "think": ("a think time", _is_think),
+    "sample": ("a share such as 1/100", _is_sample),
+    "load": ("the path of a file, or a table", lambda value: isinstance(value, Mapping | str)),
     "texts": ("a text or a list of texts", _is_texts),
     "table": ("a table", lambda value: isinstance(value, Mapping | str)),
     "pairs": ("a table of plain values", _is_pairs),

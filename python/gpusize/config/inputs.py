@@ -9,15 +9,23 @@ from typing import Any, Final
 from gpusize.apis import response_from_texts
 from gpusize.apis.generic import BODILESS
 from gpusize.config._kinds import Kind
+from gpusize.config._load_options import LOAD_OPTIONS, load_from_options, over
 from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
 from gpusize.headers import parse_header
-from gpusize.load import Load
 from gpusize.target import Target
 from gpusize.textio import decode, read_bytes, shown
-from gpusize.units import as_duration_s, parse_concurrencies, parse_rate, parse_rates
+from gpusize.units import as_duration_s
 
-__all__ = ["INPUT_OPTIONS", "addresses_of", "dataset_from_options", "load_from_options", "target_from_options"]
+__all__ = [
+    "INPUT_OPTIONS",
+    "LOAD_OPTIONS",
+    "addresses_of",
+    "dataset_from_options",
+    "load_from_options",
+    "over",
+    "target_from_options",
+]
 
 _TARGET: Final[dict[str, Kind]] = {
     "url": "texts",
@@ -57,27 +65,10 @@ _DATASET: Final[dict[str, Kind]] = {
     "shape": "texts",
     "batch": "whole",
 }
-_LOAD: Final[dict[str, Kind]] = {
-    "concurrencies": "concurrencies",
-    "rates": "rates",
-    "process": "text",
-    "passes": "whole",
-    "count": "whole",
-    "duration": "duration",
-    "warmup": "duration",
-    "drain": "duration",
-    "max_error_rate": "number",
-    "order": "text",
-    "seed": "whole",
-    "think": "duration",
-    "connections": "whole",
-    "queue": "whole",
-    "workers": "whole",
-}
-INPUT_OPTIONS: Final[dict[str, Kind]] = {**_TARGET, **_DATASET, **_LOAD}
+INPUT_OPTIONS: Final[dict[str, Kind]] = {**_TARGET, **_DATASET, **LOAD_OPTIONS}
 """All options that this module reads, with the kind of value of each."""
 
-_SECONDS: Final = {"timeout", "connect_timeout", "duration", "warmup", "drain", "think"}
+_SECONDS: Final = {"timeout", "connect_timeout", "duration", "warmup", "drain"}
 
 
 def target_from_options(options: Mapping[str, Any]) -> Target | None:
@@ -136,28 +127,6 @@ def dataset_from_options(options: Mapping[str, Any]) -> Dataset | None:
     return Dataset.read(given["dataset"], key, fmt, id_key=id_key, tokenizer=given.get("tokenizer"))
 
 
-def load_from_options(options: Mapping[str, Any]) -> Load:
-    """The load that options describe; a closed loop over the default concurrencies when they say nothing.
-
-    Raises:
-        UsageError: options that cannot be meant.
-    """
-    given = _given(options, _LOAD)
-    if "concurrencies" in given:
-        value = given["concurrencies"]
-        given["concurrencies"] = parse_concurrencies(value) if isinstance(value, str) else _listed(value)
-    if "rates" in given:
-        value = given["rates"]
-        items = parse_rates(value) if isinstance(value, str) else _listed(value)
-        given["rates"] = [parse_rate(item) if isinstance(item, str) else item for item in items]
-    for name in ("concurrencies", "rates"):
-        if name in given and not given[name]:
-            raise UsageError(f"no {name} are given", name, "give at least one")
-    if "max_error_rate" in given:
-        given["max_error_share"] = given.pop("max_error_rate")
-    return Load(**given)
-
-
 def _given(options: Mapping[str, Any], names: Mapping[str, Kind]) -> dict[str, Any]:
     """The options among ``names`` that have a value, durations as seconds under the name of the Python argument."""
     given = {name: options[name] for name in names if options.get(name) is not None}
@@ -167,10 +136,6 @@ def _given(options: Mapping[str, Any], names: Mapping[str, Kind]) -> dict[str, A
         except UsageError as problem:
             raise UsageError(problem.what, name, problem.todo) from None
     return given
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, Sequence) else [value]
 
 
 def _texts(value: str | Sequence[str]) -> list[str]:

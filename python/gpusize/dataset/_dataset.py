@@ -23,6 +23,9 @@ __all__ = ["Dataset", "Row"]
 WHOLE_ROW: Final = "."
 """The key that means the whole row but its id."""
 
+MARKS: Final = ("stream_priority", "header_priority")
+"""Fields that `gpusize.mixing` adds to rows: never sent as such."""
+
 _SHOWN_ROWS: Final = 5
 
 
@@ -49,7 +52,7 @@ class Row:
     def value(self) -> Any:
         """What is to be sent."""
         if self.key == WHOLE_ROW:
-            return {name: value for name, value in self.fields.items() if name != self.id_key}
+            return {name: value for name, value in self.fields.items() if name != self.id_key and name not in MARKS}
         return self.fields[self.key]
 
 

@@ -17,7 +17,7 @@ from gpusize.dataset._traces import TRACES, from_trace, looks_like_trace
 from gpusize.errors import DatasetError
 from gpusize.textio import decode, shown
 
-__all__ = ["FORMATS", "KEYS", "Found", "check_format", "rows_of"]
+__all__ = ["FORMATS", "KEYS", "Found", "check_format", "contained", "rows_of"]
 
 _CONTAINERS: Final = ("json", "jsonl", "csv", "tsv", "parquet")
 FORMATS: Final = (*_CONTAINERS, "sharegpt", "multi-turn", "openai-batch", "perf-analyzer", *TRACES)
@@ -72,7 +72,7 @@ def rows_of(data: bytes, source: str, fmt: str | None, key: str | None, tokenize
         DatasetError: the file is not in this format, with line and column.
         EnvironmentLacks: a tokenizer file without the package that reads it.
     """
-    parsed, container = _contained(data, source, fmt)
+    parsed, container = contained(data, source, fmt)
     meaning = fmt if fmt not in (*_CONTAINERS, None) else None
     if meaning is None and fmt is None and key is None and parsed.rows:
         meaning = _recognised(parsed)
@@ -112,8 +112,12 @@ def _recognised(parsed: Parsed) -> str | None:
     return looks_like_trace(rows)
 
 
-def _contained(data: bytes, source: str, fmt: str | None) -> tuple[Parsed, str]:
-    """The rows as they stand in the file, and the container that they stand in."""
+def contained(data: bytes, source: str, fmt: str | None) -> tuple[Parsed, str]:
+    """The rows as they stand in the file, and the container that they stand in.
+
+    Raises:
+        DatasetError: the file is broken, with line and column.
+    """
     kind = fmt if fmt in _CONTAINERS else _SUFFIXES.get(Path(source).suffix.lower())
     if kind is None:
         kind = "csv" if fmt in {"azure", "burstgpt"} else "json"

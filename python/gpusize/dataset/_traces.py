@@ -21,7 +21,7 @@ from gpusize.dataset._words import WIDTH, Filler, check_size
 from gpusize.errors import DatasetError
 from gpusize.textio import shown
 
-__all__ = ["BLOCK_TOKENS", "TRACES", "from_trace", "looks_like_trace"]
+__all__ = ["BLOCK_TOKENS", "TRACES", "from_trace", "looks_like_trace", "stamp_s", "trace_times"]
 
 BLOCK_TOKENS: Final = 512
 """Tokens that one of Mooncake's hash ids names."""
@@ -56,16 +56,7 @@ def from_trace(parsed: Parsed, source: str, kind: str, counter: Counter) -> Pars
     Raises:
         DatasetError: a column is missing, or a value that is no length or time, with its line.
     """
-    made: list[tuple[dict[str, Any], int]] = []
-    empty = 0
-    for number, row in enumerate(parsed.rows):
-        line = parsed.lines[number] if parsed.lines else 0
-        where = f"{source}:{line}" if line else f"{source}, row {number}"
-        fields = _fields(row, kind, where)
-        if fields["input_tokens"] < 1 or fields["output_tokens"] < 1:
-            empty += 1
-            continue
-        made.append((fields, line))
+    made, empty = _requests(parsed, source, kind)
     unsorted = any(a[0]["arrival_s"] > b[0]["arrival_s"] for a, b in itertools.pairwise(made))
     made.sort(key=lambda each: each[0]["arrival_s"])
     filler = Filler(counter)
@@ -86,12 +77,36 @@ def from_trace(parsed: Parsed, source: str, kind: str, counter: Counter) -> Pars
     return Parsed(rows, lines, notes)
 
 
+def trace_times(parsed: Parsed, source: str, kind: str) -> tuple[list[tuple[float, int]], int]:
+    """Time in seconds and line of every request, as they stand in the file, and how many of 0 tokens are left out.
+
+    Raises:
+        DatasetError: as `from_trace`.
+    """
+    made, empty = _requests(parsed, source, kind)
+    return [(fields["arrival_s"], line) for fields, line in made], empty
+
+
+def _requests(parsed: Parsed, source: str, kind: str) -> tuple[list[tuple[dict[str, Any], int]], int]:
+    made: list[tuple[dict[str, Any], int]] = []
+    empty = 0
+    for number, row in enumerate(parsed.rows):
+        line = parsed.lines[number] if parsed.lines else 0
+        where = f"{source}:{line}" if line else f"{source}, row {number}"
+        fields = _fields(row, kind, where)
+        if fields["input_tokens"] < 1 or fields["output_tokens"] < 1:
+            empty += 1
+            continue
+        made.append((fields, line))
+    return made, empty
+
+
 def _fields(row: Mapping[str, Any], kind: str, where: str) -> dict[str, Any]:
     time_of, inputs, outputs = _COLUMNS[kind]
     for name in _COLUMNS[kind]:
         if name not in row:
             raise DatasetError(f'this row has no "{name}"', where, f"{kind} needs {', '.join(_COLUMNS[kind])}")
-    when: Callable[[Any, str], float] = _stamp_s if kind == "azure" else _number
+    when: Callable[[Any, str], float] = stamp_s if kind == "azure" else _number
     fields: dict[str, Any] = {
         "input_tokens": _tokens(row[inputs], inputs, where),
         "output_tokens": _tokens(row[outputs], outputs, where),
@@ -136,7 +151,7 @@ def _number(value: Any, where: str) -> float:
     return number
 
 
-def _stamp_s(value: Any, where: str) -> float:
+def stamp_s(value: Any, where: str) -> float:
     """Seconds since 1970; Azure writes seven digits of a second, one more than Python's own parser takes."""
     match = _STAMP.fullmatch(str(value).strip())
     try:

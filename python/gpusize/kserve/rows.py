@@ -52,11 +52,13 @@ class TensorRow:
         tensors: the inputs that it has, in the model's order.
         batch: how many inferences it asks for: the leading dimension, 1 for a model without one.
         step: its place in a sequence, or None.
+        priority: what the server is told of it, or None.
     """
 
     tensors: tuple[Tensor, ...]
     batch: int = 1
     step: SequenceStep | None = None
+    priority: int | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -1,0 +1,202 @@
+"""``gpusize load``: draws a load before it is run, and writes its plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from gpusize.dataset import Dataset
+    from gpusize.load import Load
+
+app = typer.Typer(
+    help="Look at a load before it is run, and store its plan.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+SHOW_EPILOG = """[bold]Examples[/bold]
+
+  gpusize load show --stages '0.5/s@10m, 1/s@10m, 1.5/s@10m, 2/s@30m'
+
+  gpusize load show --arrivals trace.csv --speed 4 --png trace.png
+
+  gpusize load export --load load.yaml --dataset prompts.jsonl --out plan.parquet"""
+
+Stages = Annotated[str | None, typer.Option(help="As '1/s@10m, 1/s..50/s@5m' or '8@1m, 8..64@5m'.")]
+LoadFile = Annotated[Path | None, typer.Option("--load", help="The load from YAML, TOML or JSON; several streams.")]
+Arrivals = Annotated[str | None, typer.Option(help="Recorded arrivals: a file, or dataset.")]
+ArrivalsFormat = Annotated[str | None, typer.Option(help="Its format, where it does not show.")]
+ArrivalsFrom = Annotated[str | None, typer.Option(help="Time of the trace that is left out at first.")]
+ArrivalsUntil = Annotated[str | None, typer.Option(help="Time of the trace at which it ends.")]
+Speed = Annotated[float | None, typer.Option(help="How many times faster the trace goes; 1.")]
+RateScale = Annotated[float | None, typer.Option(help="How many times as many requests it has; 1.")]
+Rates = Annotated[str | None, typer.Option(help="Requests per second, one level each.")]
+Concurrencies = Annotated[str | None, typer.Option(help="Requests in flight, one level each.")]
+StoredPlan = Annotated[str | None, typer.Option(help="A stored plan, or a run folder that has one.")]
+Process = Annotated[str | None, typer.Option(help="poisson, constant or gamma.")]
+Burstiness = Annotated[float | None, typer.Option(help="Of gamma: 1 is Poisson, below 1 burstier.")]
+Think = Annotated[str | None, typer.Option(help="2s, exp(2s), uniform(1s,3s), lognormal(2s,0.5), recorded.")]
+Sessions = Annotated[bool | None, typer.Option("--sessions", help="Conversations begin, not requests.")]
+Passes = Annotated[int | None, typer.Option(help="Requests per level, as a multiple of the concurrency.")]
+Count = Annotated[int | None, typer.Option(help="Requests per level.")]
+Duration = Annotated[str | None, typer.Option(help="Time per level, or of all streams.")]
+Seed = Annotated[int | None, typer.Option(help="Key of all draws; 1.")]
+DatasetFile = Annotated[str | None, typer.Option(help="Rows to send, where the load depends on them.")]
+DatasetFormat = Annotated[str | None, typer.Option(help="Where suffix and contents do not tell.")]
+Shuffle = Annotated[bool | None, typer.Option("--shuffle", help="Rows in a seeded random order.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="Options from a configuration file or a run.json.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+
+@app.callback()
+def group() -> None:
+    """Look at a load before it is run, and store its plan."""
+
+
+@app.command("show", epilog=SHOW_EPILOG)
+def show(
+    stages: Stages = None,
+    load_file: LoadFile = None,
+    arrivals: Arrivals = None,
+    arrivals_format: ArrivalsFormat = None,
+    arrivals_from: ArrivalsFrom = None,
+    arrivals_until: ArrivalsUntil = None,
+    speed: Speed = None,
+    rate_scale: RateScale = None,
+    rates: Rates = None,
+    concurrencies: Concurrencies = None,
+    plan: StoredPlan = None,
+    process: Process = None,
+    burstiness: Burstiness = None,
+    think: Think = None,
+    sessions: Sessions = None,
+    passes: Passes = None,
+    count: Count = None,
+    duration: Duration = None,
+    seed: Seed = None,
+    dataset: DatasetFile = None,
+    dataset_format: DatasetFormat = None,
+    shuffle: Shuffle = None,
+    config: ConfigFile = None,
+    png: Annotated[Path | None, typer.Option(help="Draw it into this file too: .png, .svg or .pdf.")] = None,
+    width: Annotated[int | None, typer.Option(min=60, max=120, help="Columns; those of the terminal.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    _debug: Debug = False,
+) -> None:
+    """Draw the schedule of a load and say how many requests it will be; nothing is sent."""
+    given = dict(locals())
+    for name in ("png", "width", "json"):
+        given.pop(name)
+    _show(*_load_of(given), png, width, json=json)
+
+
+@app.command("export")
+def export(
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .parquet, .csv or .jsonl.")],
+    stages: Stages = None,
+    load_file: LoadFile = None,
+    arrivals: Arrivals = None,
+    arrivals_format: ArrivalsFormat = None,
+    arrivals_from: ArrivalsFrom = None,
+    arrivals_until: ArrivalsUntil = None,
+    speed: Speed = None,
+    rate_scale: RateScale = None,
+    rates: Rates = None,
+    plan: StoredPlan = None,
+    process: Process = None,
+    burstiness: Burstiness = None,
+    sessions: Sessions = None,
+    count: Count = None,
+    duration: Duration = None,
+    seed: Seed = None,
+    dataset: DatasetFile = None,
+    dataset_format: DatasetFormat = None,
+    shuffle: Shuffle = None,
+    config: ConfigFile = None,
+    _debug: Debug = False,
+) -> None:
+    """Write every due time, row and stream of a load; --plan of gpusize run sends them again exactly."""
+    from gpusize.cli.shared import note
+    from gpusize.errors import UsageError
+    from gpusize.plan.export import write_plan
+
+    given = dict(locals())
+    for name in ("out", "note", "UsageError", "write_plan"):
+        given.pop(name)
+    load, rows = _load_of(given)
+    if rows is None and load.plan is None:
+        note("no dataset is named: the plan sends row 0 only; name it with --dataset")
+    sent = _rows(load, rows)
+    levels = load.levels(sent)
+    if not any("open" in level.plan["load"] for level in levels):
+        raise UsageError(
+            "a closed loop sends when answers come, so it has no plan before it runs",
+            "load export",
+            "give rates, stages of rates, streams or a trace",
+        )
+    count_ = write_plan(out, levels, sent if isinstance(sent, int) else len(sent), rows)
+    typer.echo(f"{out}: {count_:,} requests in {len(levels)} level{'' if len(levels) == 1 else 's'}")
+
+
+def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
+    """The load that the options describe, and the rows that they name."""
+    from gpusize.assemble import RUN_OPTIONS
+    from gpusize.config import dataset_from_options, load_config, load_from_options, over
+    from gpusize.mixing import streamed
+    from gpusize.target import Target
+
+    given.pop("_debug")
+    config, path = given.pop("config"), given.pop("load_file")
+    given |= {"load": None if path is None else str(path), "order": "shuffled" if given.pop("shuffle") else None}
+    stored = {} if config is None else load_config(config, RUN_OPTIONS).options
+    options = over(stored, given)
+    load = load_from_options(options)
+    rows = dataset_from_options(options)
+    if load.streams and (rows is not None or all(stream.dataset for stream in load.streams)):
+        # The address plays no part: only rows and their numbers are wanted.
+        _, rows, load = streamed(Target("http://127.0.0.1/v1", model="any"), rows, load)
+    return load, rows
+
+
+def _rows(load: Load, dataset: Dataset | None) -> Dataset | int:
+    """The dataset; without one as many rows as a stored plan needs, else one."""
+    if dataset is not None:
+        return dataset
+    return 1 if load.stored is None else load.stored.rows
+
+
+def _show(load: Load, dataset: Dataset | None, png: Path | None, width: int | None, *, json: bool) -> None:
+    import shutil
+
+    from gpusize.cli.shared import note
+    from gpusize.plan.export import cost_note
+    from gpusize.plan.outline import outline
+    from gpusize.report.load_text import chart_columns, load_lines
+
+    rows = _rows(load, dataset)
+    levels, count = load.levels(rows), rows if isinstance(rows, int) else len(rows)
+    columns = width or min(max(shutil.get_terminal_size((100, 24)).columns, 60), 120)
+    found = outline(levels, count, chart_columns(columns))
+    if load.by_passes and dataset is None and load.passes is None:
+        note("no dataset is named, so it counts as one row; without --passes a level is whole rounds through all rows")
+    told = [*load.notes(dataset), cost_note(levels, load.sample_records)]
+    for text in told:
+        if text is not None:
+            note(text)
+    if png is not None:
+        from gpusize.report.load_plot import plot_load
+
+        # Arrivals need intervals that hold some; the rate that was asked for is shown as finely as it was.
+        coarse = outline(levels, count, min(600, max(60, (found.requests or 15_000) // 25)))
+        fine = coarse if any(level.explicit for level in levels) else outline(levels, count, 600)
+        plot_load(fine, png, drawn=coarse)
+    if json:
+        from gpusize.report.export import dumps
+
+        typer.echo(dumps(found.document()), nl=False)
+        return
+    for line in load_lines(found, columns):
+        typer.echo(line)
+    if png is not None:
+        typer.echo(str(png))

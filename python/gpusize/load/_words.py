@@ -1,0 +1,77 @@
+"""What the words and bounds of a load may be."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from gpusize.errors import UsageError
+from gpusize.load._checks import as_number, as_whole
+from gpusize.load.stages import PROCESSES
+from gpusize.textio import shown
+
+if TYPE_CHECKING:
+    from gpusize.load._load import Load
+
+__all__ = ["Order", "Overload", "check_connections", "check_words"]
+
+Order = Literal["file", "shuffled"]
+"""Order of the dataset's rows; shuffled is a new permutation for each round through them."""
+
+Overload = Literal["queue", "shed", "grow"]
+"""What happens to a request of an open loop that finds no free connection when it is due."""
+
+_MAX_SHAPE: Final = 1e6
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of RFC 9110, section 5.6.2."""
+
+
+def check_words(load: Load) -> None:
+    """Refuse words that are not among those that there are, and shares and shapes that cannot be meant.
+
+    Raises:
+        UsageError: such a value.
+    """
+    for name, known, what in (
+        ("process", PROCESSES, "an arrival process"),
+        ("order", get_args(Order), "an order"),
+        ("overload", get_args(Overload), "a way with overload"),
+    ):
+        if getattr(load, name) not in known:
+            raise UsageError(f'"{getattr(load, name)}" is not {what}', name, f"use {' or '.join(known)}")
+    share = load.max_error_share
+    if share is not None and not 0 <= as_number(share, "max_error_share") <= 1:
+        raise UsageError(f"{share} is not a share of requests", "max_error_share", "give 0 to 1; 0.01 is 1 %")
+    for each in load.streams:
+        ways = [each.process or load.process, *(stage.process for stage in each.steps)]
+        if each.burstiness is not None and "gamma" not in ways:
+            raise UsageError("a burstiness belongs to gamma arrivals", each.label, "give it the process gamma")
+    if load.priority_header is not None and not _TOKEN.fullmatch(load.priority_header):
+        what = f'"{shown(load.priority_header, 40)}" is no name of a header'
+        raise UsageError(what, "priority_header", "write it as X-Priority")
+    if load.burstiness is None:
+        return
+    object.__setattr__(load, "burstiness", as_number(load.burstiness, "burstiness"))
+    if not 0 < load.burstiness <= _MAX_SHAPE:
+        raise UsageError(f"a burstiness of {load.burstiness:g} cannot be meant", "burstiness", "give more than 0")
+    named = [load.process, *(stage.process for stage in load.steps), *(each.process for each in load.streams)]
+    named += [stage.process for each in load.streams for stage in each.steps]
+    if "gamma" not in named:
+        raise UsageError("a burstiness belongs to gamma arrivals", "burstiness", "add --process gamma")
+
+
+def check_connections(load: Load) -> None:
+    """Refuse a bound on connections that cannot be meant.
+
+    Raises:
+        UsageError: such a bound.
+    """
+    if load.max_connections is None:
+        return
+    object.__setattr__(load, "max_connections", as_whole(load.max_connections, "max_connections", 1, 2**31))
+    if load.overload != "grow":
+        raise UsageError("max_connections belongs to --overload grow", "max_connections", "add it, or leave it out")
+    if load.max_connections < load.connections:
+        todo = f"give {load.connections} or more, or fewer connections"
+        raise UsageError("max_connections is below connections", "max_connections", todo)

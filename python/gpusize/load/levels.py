@@ -1,0 +1,149 @@
+"""From a load to its levels: the settings that are written down, and the plans that the engine gets."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gpusize.errors import UsageError
+from gpusize.load import wire
+from gpusize.load.stages import rate_phases
+from gpusize.plan.core import count_arrivals
+from gpusize.plan.level import Level
+from gpusize.plan.profile import RateProfile
+from gpusize.units import seconds_to_ns
+
+if TYPE_CHECKING:
+    from gpusize.dataset import Dataset
+    from gpusize.load._load import Load
+    from gpusize.load.stages import Stage
+    from gpusize.load.trace import ArrivalTrace
+
+__all__ = ["Level", "build_levels", "open_setting", "process_of"]
+
+
+def build_levels(load: Load, rows: int | Dataset) -> list[Level]:
+    """The levels of a load, in order.
+
+    Raises:
+        UsageError: there are no rows, or a plan that does not fit them.
+    """
+    count = rows if isinstance(rows, int) else len(rows)
+    dataset = None if isinstance(rows, int) else rows
+    if count < 1:
+        raise UsageError("there is nothing to send", "load", "give a dataset with at least one row")
+    if load.stored is not None:
+        from gpusize.load.replayed import replayed_levels
+
+        return replayed_levels(load, load.stored, count)
+    if load.streams:
+        from gpusize.load.merged import stream_levels
+
+        return stream_levels(load, count, dataset)
+    if load.trace is not None:
+        return [_trace_level(load, load.trace, count, dataset)]
+    if load.stages:
+        return _stage_levels(load, count)
+    closed = [_closed_level(load, index, each, count) for index, each in enumerate(load.concurrencies)]
+    return closed or [_rate_level(load, index, each, count) for index, each in enumerate(load.rates)]
+
+
+def _closed_setting(load: Load, concurrency: int, start: int | None, **rest: Any) -> dict[str, Any]:
+    setting: dict[str, Any] = {"kind": "closed", "concurrency": concurrency}
+    setting |= {} if start is None else {"from": start}
+    setting |= {"think_s": load.think_s}
+    setting |= {} if load.think is None else {"think": str(load.think)}
+    setting |= {"unit": "session"} if load.sessions else {}
+    return {**setting, **rest}
+
+
+def _closed_level(load: Load, index: int, concurrency: int, rows: int) -> Level:
+    count = load.requests(concurrency, rows)
+    passes = (count or 0) // concurrency if load.by_passes else None
+    setting = _closed_setting(load, concurrency, None, passes=passes, count=load.count, duration_s=load.duration_s)
+    duration_ns = None if load.duration_s is None else seconds_to_ns(load.duration_s)
+    return Level(setting, wire.level_plan(load, index, wire.closed(load, concurrency), count, duration_ns))
+
+
+def process_of(load: Load, *choices: tuple[str | None, float | None]) -> tuple[str, float | None]:
+    """Process and shape: the first choice that names one, else the load's; no shape but for gamma."""
+    process = next((name for name, _ in choices if name is not None), load.process)
+    shapes = [shape for name, shape in choices if shape is not None and name in (None, "gamma")]
+    return process, (shapes[0] if shapes else load.burstiness or 1.0) if process == "gamma" else None
+
+
+def open_setting(load: Load, rate: float, process: str, shape: float | None = None, **rest: Any) -> dict[str, Any]:
+    """The setting of a level of an open loop; ``rest`` stands behind what all have."""
+    setting: dict[str, Any] = {"kind": "open", "rate": rate, "process": process}
+    setting |= {} if shape is None else {"shape": shape}
+    between = {name: rest.pop(name) for name in ("from_rate", "to_rate", "bursts", "streams") if name in rest}
+    setting |= {name: value for name, value in between.items() if value is not None}
+    setting |= {"overload": load.overload, "queue": load.queue, "connections": load.connections}
+    if load.sessions:
+        setting |= {"unit": "session", "think_s": load.think_s}
+        setting |= {} if load.think is None else {"think": str(load.think)}
+    return {**setting, "passes": None, "count": None, "duration_s": None, **rest}
+
+
+def _rate_level(load: Load, index: int, rate: float, rows: int) -> Level:
+    process, shape = process_of(load)
+    profile = RateProfile([{"duration_ns": None, "from": rate, "to": rate}])
+    one = wire.stream(0, wire.rate_arrivals(profile, process, shape))
+    duration_ns = None if load.duration_s is None else seconds_to_ns(load.duration_s)
+    plan = wire.level_plan(load, index, wire.open_loop(load, [one]), load.count, duration_ns)
+    expected = load.count if duration_ns is None else count_arrivals(plan, rows)
+    stop = {"count": load.count, "duration_s": load.duration_s, "expected": expected}
+    return Level(open_setting(load, rate, process, shape, **stop), plan)
+
+
+def _stage_levels(load: Load, rows: int) -> list[Level]:
+    found, at_ns = [], 0
+    for index, stage in enumerate(load.steps):
+        level = (_open_stage if stage.kind == "open" else _closed_stage)(load, index, stage)
+        level.setting.update(stage=index, at_s=at_ns / 1e9)
+        if stage.kind == "open":
+            level.setting["expected"] = count_arrivals(level.plan, rows)
+        found.append(level)
+        at_ns += stage.duration_ns
+    return found
+
+
+def _closed_stage(load: Load, index: int, stage: Stage) -> Level:
+    end = int(stage.last)
+    start = int(stage.start) if stage.is_ramp else None
+    what = wire.closed(load, end, start, stage.duration_ns if stage.is_ramp else 0)
+    setting = _closed_setting(load, end, start, passes=None, count=None, duration_s=stage.duration_s)
+    return Level(setting, wire.level_plan(load, index, what, None, stage.duration_ns))
+
+
+def _open_stage(load: Load, index: int, stage: Stage) -> Level:
+    process, shape = process_of(load, (stage.process, stage.shape))
+    profile = RateProfile(*rate_phases(stage, endless=True))
+    one = wire.stream(0, wire.rate_arrivals(profile, process, shape))
+    rate = float(profile.total(stage.duration_ns) / stage.duration_ns * 10**9)
+    setting = open_setting(
+        load,
+        rate,
+        process,
+        shape,
+        from_rate=stage.start if stage.is_ramp else None,
+        to_rate=stage.last if stage.is_ramp else None,
+        bursts=None if stage.bursts is None else asdict(stage.bursts),
+        duration_s=stage.duration_s,
+    )
+    return Level(setting, wire.level_plan(load, index, wire.open_loop(load, [one]), None, stage.duration_ns))
+
+
+def _trace_level(load: Load, trace: ArrivalTrace, rows: int, dataset: Dataset | None) -> Level:
+    explicit = trace.schedule(load.seed, dataset)
+    duration_ns = None if load.duration_s is None else seconds_to_ns(load.duration_s)
+    explicit = explicit.between(0, duration_ns).first(load.count)
+    if not len(explicit):
+        raise UsageError("nothing arrives in that time", trace.source, "make the duration longer")
+    count = len(explicit)
+    span_s = load.duration_s or max(int(explicit.due_ns[-1]) / 1e9, 1e-9)
+    one = wire.stream(0, "plan")
+    plan = wire.level_plan(load, 0, wire.open_loop(load, [one]), None if duration_ns else count, duration_ns)
+    stop = {"count": None if duration_ns else count, "duration_s": load.duration_s}
+    setting = open_setting(load, count / span_s, "trace", **stop, expected=count_arrivals(plan, rows, explicit))
+    return Level(setting, plan, explicit)
