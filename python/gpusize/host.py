@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import TypedDict
 
-__all__ = ["HostFacts", "host_facts"]
+__all__ = ["HostFacts", "cpu_model", "host_facts"]
 
 
 class HostFacts(TypedDict):
@@ -27,7 +27,7 @@ def host_facts() -> HostFacts:
     """Facts about this machine; what the system does not tell is left empty."""
     return {
         "hostname": socket.gethostname(),
-        "cpu": _cpu_model(_read_text("/proc/cpuinfo")) or platform.machine(),
+        "cpu": cpu_model(_read_text("/proc/cpuinfo")) or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
@@ -36,7 +36,8 @@ def host_facts() -> HostFacts:
     }
 
 
-def _cpu_model(cpuinfo: str) -> str:
+def cpu_model(cpuinfo: str) -> str:
+    """The name of the CPU out of the text of ``/proc/cpuinfo``; empty where it has none."""
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Hardware", "cpu model"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from gpusize.errors import SloError, UsageError
 from gpusize.frames import OUTCOMES
 from gpusize.metrics import METRICS, metric
 
-__all__ = ["Kind", "Op", "Parsed", "parse"]
+__all__ = ["Kind", "Op", "Parsed", "SloParser", "parse"]
 
 Kind = Literal["percentile", "mean", "share"]
 Op = Literal["<=", "<", ">=", ">"]
@@ -59,11 +59,14 @@ def parse(text: str) -> Parsed:
     Raises:
         SloError: it does not follow the grammar; the text points at the column.
     """
-    return _Parser(text).slo()
+    return SloParser(text).slo()
 
 
-class _Parser:
+class SloParser:
     """Recursive descent over one line; keeps the column for the error."""
+
+    subject: ClassVar[str] = "SLO"
+    """What the line is, for errors."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -74,8 +77,9 @@ class _Parser:
         self.next()
 
     def fail(self, what: str, todo: str) -> SloError:
+        """An error that points at the current token."""
         pointer = f"{todo}\n  {self.text}\n  {' ' * self.column}^"
-        return SloError(what, f"SLO, column {self.column + 1}", pointer)
+        return SloError(what, f"{self.subject}, column {self.column + 1}", pointer)
 
     def next(self) -> str:
         """Step to the next token; returns the one that was current."""
@@ -91,6 +95,7 @@ class _Parser:
         return before
 
     def slo(self) -> Parsed:
+        """The whole line as an SLO."""
         kind, share = self._head()
         if kind == "share":
             return self._share()

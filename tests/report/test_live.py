@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+from rich.cells import cell_len
+
 from gpusize.report.live import LiveProgress, progress_line, setting_text
+from gpusize.report.live_facts import Pace, Schedule
+from gpusize.report.live_view import LevelView, Minute, sparkline
 from tests.report.results import HOSTILE
 
 SETTING = {"kind": "closed", "concurrency": 8, "passes": 5, "count": None, "duration_s": None}
@@ -38,12 +43,12 @@ def test_plain_lines_once_per_level_and_every_five_seconds() -> None:
         for tick in range(121):
             clock[0] = tick / 10
             live.update(0, 2, SETTING, running(clock[0], tick))
-        live.update(0, 2, SETTING, running(12.5, 40, state="done"))
-        live.update(0, 2, SETTING, running(12.5, 40, state="done"))
+        live.update(0, 2, SETTING, running(12.5, 125, state="done"))
+        live.update(0, 2, SETTING, running(12.5, 125, state="done"))
     lines = out.getvalue().splitlines()
     assert [line.split("  ")[2] for line in lines] == ["5 s", "10 s", "12.5 s"]
     assert lines[0] == "level 1/2  8 users  5 s  50 done  3.20/s  p50 0.800 p95 1.23 s  8 in flight"
-    assert lines[-1] == "level 1/2  8 users  12.5 s  40 done  3.20/s  p50 0.800 p95 1.23 s"
+    assert lines[-1] == "level 1/2  8 users  12.5 s  125 done  10.0/s  p50 0.800 p95 1.23 s"
 
 
 def test_a_level_that_follows_closes_the_one_before() -> None:
@@ -63,6 +68,47 @@ def test_events_of_a_sweep_end_with_the_committed_counts() -> None:
     first, second = out.getvalue().splitlines()
     assert first == "level 1/1  8 users  10 s  41 done  4.10/s  p50 0.800 p95 1.23 s  failed: 1 timeout  interrupted"
     assert second.startswith("! 8 users: interrupted: red <script>")
+
+
+def test_the_last_word_waits_for_the_record_and_names_how_it_ended() -> None:
+    out = io.StringIO()
+    level = {"state": "cancelled", "rows": 4, "outcomes": {"ok": 38, "cancelled": 2}, "start_ns": 0, "end_ns": 10 * S}
+    with LiveProgress(out, now=lambda: 0.0) as live:
+        live.event(Event(1, 2, SETTING, progress=running(9, 30)))
+        live.event(Event(1, 2, SETTING, progress=running(9.5, 38, state="done")))
+        assert out.getvalue() == ""
+        ended = running(10, 40, state="done")
+        live.event(Event(1, 2, SETTING, progress=ended, level={**level, "alerts": ["cancelled by the user"]}))
+    [line] = out.getvalue().splitlines()
+    assert line == "level 1/2  8 users  10 s  40 done  4.00/s  p50 0.800 p95 1.23 s  cancelled"
+
+
+def test_the_rate_of_a_finished_level_leaves_out_its_first_answer_and_its_end() -> None:
+    pace = Pace()
+    for progress in (running(0.5, 0), running(1.0, 5), running(1.5, 10), running(3.0, 25)):
+        pace.seen(progress)
+    pace.seen(running(4.0, 27, state="draining"))
+    assert pace.rate() == 10.0
+    short = Pace()
+    short.seen(running(1.0, 5))
+    short.seen(running(1.9, 9))
+    assert short.rate() is None
+
+
+def test_what_is_shed_is_neither_done_nor_achieved() -> None:
+    pace = Pace()
+    for tick in range(41):
+        seen = pace.seen(running(tick / 10, tick * 40, ok=tick * 6, shed=tick * 34, rate=400.0))
+    assert seen["done"] == 240
+    assert seen["rate"] == pytest.approx(60)
+    assert pace.rate() == pytest.approx(60)
+    assert pace.seen({"state": "queued"}) == {"state": "queued"}
+    out = io.StringIO()
+    level = {"state": "done", "outcomes": {"ok": 240, "shed": 1360, "timeout": 2}, "start_ns": 0, "end_ns": 4 * S}
+    with LiveProgress(out, now=lambda: 0.0) as live:
+        live.event(Event(1, 1, SETTING, progress=running(4, 1600), level=level))
+    assert "  242 done  60.5/s  " in out.getvalue()
+    assert out.getvalue().endswith("1,360 shed  failed: 2 timeout\n")
 
 
 def test_hostile_text_never_reaches_the_terminal_as_it_is() -> None:
@@ -128,3 +174,127 @@ def test_settings() -> None:
 
 def test_a_progress_without_anything_yet() -> None:
     assert progress_line(0, 1, "1 user", {"state": "queued", "elapsed_ns": 0}) == "level 1/1  1 user  0 s  – done"
+
+
+MS = 1_000_000
+RECENT = {
+    "p50_ns": 12 * MS,
+    "p95_ns": 34 * MS,
+    "p99_ns": 80 * MS,
+    "ttft_p50_ns": 3 * MS,
+    "ttft_p99_ns": 9 * MS,
+    "lateness_p99_ns": 1_200_000,
+    "pacer_late_p99_ns": 50_000,
+}
+RAMP = {"kind": "open", "rate": 5.0, "from_rate": 1.0, "to_rate": 9.0, "process": "poisson", "duration_s": 60.0}
+NEW = {
+    "offered_rate": 412.0,
+    "sent_rate": 411.0,
+    "rate": 398.0,
+    "waiting": 3,
+    "shed": 7,
+    "connections": 256,
+    "schedule_ns": 30 * S,
+    "cpu_share": 0.34,
+    "recent": RECENT,
+    "failed": {"timeout": 2, "connect_error": 1},
+}
+
+
+def drawn(width: int, height: int = 24, settings: tuple = (RAMP, RAMP), **more: Any) -> list[str]:
+    """The view at the end of a minute on a terminal of that size, without colours."""
+    from rich.console import Console
+
+    minute = Minute()
+    for tick in range(130):
+        minute.add(tick / 2, {"offered_rate": 10.0 * tick, "rate": min(10.0 * tick, 600.0)})
+    progress = running(30, 9000, **{**NEW, **more})
+    view = LevelView(0, 2, setting_text(RAMP), RAMP, progress, Schedule(settings), minute)
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None, force_terminal=True)
+    with console.capture() as captured:
+        console.print(view)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_everything_is_in_the_view_at_any_width(width: int) -> None:
+    lines = drawn(width)
+    assert all(cell_len(line) <= width for line in lines)
+    text = " ".join(" ".join(lines).split())
+    for piece in (
+        *("level 1/2", "1..9/s poisson", "offered 412/s", "sent 411/s", "achieved 398/s", "9,000 done"),
+        *("p50 12.0 p95 34.0 p99 80.0 ms", "TTFT p50 3.00 p99 9.00 ms", "5 in flight", "3 waiting", "7 shed"),
+        *(
+            "p99 late 1.2 ms",
+            "p99 own part 50 µs",
+            "CPU 34% of a core",
+            "256 connections",
+            "2 timeout",
+            "1 connect_error",
+        ),
+        *("30.0 s of 1 min 00 s", "30 s of 2 min 00 s, 1 min 30 s left"),
+    ):
+        assert piece in text
+
+
+def test_the_curves_take_the_room_that_is_there() -> None:
+    wide, narrow = drawn(140), drawn(40)
+    assert [len(line) for line in wide if line.startswith(("  offered ", "  achieved "))] == [73, 73], "a minute"
+    assert all(len(line) <= 40 for line in narrow)
+    assert not any("█" in line for line in drawn(140, height=12)), "a low terminal has other things to show"
+
+
+def test_a_curve_never_shows_a_little_as_nothing() -> None:
+    assert sparkline([0, 0.001, 4, 8], 8) == " ▁▄█"
+    assert sparkline([0, 0], 0) == "  "
+
+
+def test_a_second_in_which_nothing_ended_says_so() -> None:
+    assert any("nothing ended" in line for line in drawn(80, recent=dict.fromkeys(RECENT)))
+
+
+def test_an_engine_that_tells_less_has_less_on_show() -> None:
+    told_less: Any = dict.fromkeys(("recent", "offered_rate", "waiting", "shed", "connections", "schedule_ns"))
+    text = "\n".join(drawn(80, **told_less, p50_ns=800 * MS, p95_ns=1200 * MS))
+    assert "9,000 done  398/s  p50 0.800 p95 1.20 s  8 in flight" in text
+    assert "waiting" not in text
+    assert "None" not in text
+
+
+def test_the_time_left_needs_the_length_of_every_level() -> None:
+    assert Schedule([RAMP, {**RAMP, "duration_s": None}]).at(0, {"elapsed_ns": S}) is None
+    assert Schedule([RAMP]).at(0, {"elapsed_ns": S}) is None, "one level has its own bar"
+    plan = Schedule([RAMP, {**RAMP, "duration_s": 30.0}])
+    assert plan.at(1, {"elapsed_ns": 15 * S}) == (75 / 90, "1 min 15 s of 1 min 30 s, 15 s left")
+    assert plan.at(1, {"elapsed_ns": 99 * S}) == (1.0, "1 min 30 s of 1 min 30 s, 0 s left")
+    assert plan.at(2, {"elapsed_ns": S}) is None
+
+
+def test_plain_lines_tell_what_was_offered() -> None:
+    line = progress_line(0, 1, "x", running(30, 9000, **NEW))
+    assert line.startswith("level 1/1  x  30 s  9,000 done  398/s of 412/s")
+    assert "3 waiting  7 shed" in line
+    done = progress_line(0, 1, "x", running(30, 9000, **NEW, state="done"))
+    assert "9,000 done  300/s  p50" in done
+    assert "waiting" not in done
+
+
+def test_what_was_shed_is_said_once() -> None:
+    shed = running(3, 20, shed=7, failed={"shed": 7, "timeout": 1})
+    assert progress_line(0, 1, "x", shed).endswith("8 in flight  7 shed  failed: 1 timeout")
+    assert progress_line(0, 1, "x", {**shed, "failed": {"shed": 7}}).endswith("7 shed")
+    assert progress_line(0, 1, "x", {**shed, "shed": None}).endswith("failed: 7 shed, 1 timeout")
+
+
+@pytest.mark.parametrize(
+    "setting, text",
+    [
+        ({"kind": "closed", "concurrency": 8, "from": 2}, "2..8 users"),
+        ({"kind": "closed", "concurrency": 1, "unit": "session"}, "1 session"),
+        (RAMP, "1..9/s poisson"),
+        ({**RAMP, "from_rate": None, "bursts": {"rate": 50.0}}, "5/s poisson, bursts of 50/s"),
+        ({"kind": "open", "rate": 5.0, "process": "mixed", "streams": [{}, {}, {}]}, "5/s mixed, 3 streams"),
+    ],
+)
+def test_settings_of_stages(setting: dict[str, Any], text: str) -> None:
+    assert setting_text(setting) == text

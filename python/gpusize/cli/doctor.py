@@ -1,0 +1,39 @@
+"""``gpusize doctor``: what this machine can measure."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+EPILOG = """[bold]Examples[/bold]
+
+  gpusize doctor
+
+  gpusize doctor --quick --json"""
+
+
+def command(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out the highest rate, which takes about ten seconds.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> int:
+    """Look at clock, timers, cores, limits and software, and measure the highest rate this machine itself can send."""
+    from gpusize.cli.shared import note
+    from gpusize.doctor import examine
+    from gpusize.report.doctor import doctor_document, print_findings
+    from gpusize.report.export import dumps
+    from gpusize.report.tables import make_console
+
+    findings = examine(quick=quick, note=note if sys.stderr.isatty() else lambda _: None)
+    if json:
+        sys.stdout.write(dumps(doctor_document(findings)))
+    else:
+        print_findings(findings, make_console())
+    broken = [finding for finding in findings if finding.prevents]
+    for finding in broken:
+        note(f"nothing can be measured here: {finding.name}: {finding.value}")
+    return 3 if broken else 0

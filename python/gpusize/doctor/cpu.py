@@ -1,0 +1,83 @@
+"""The cores that the generator may use, and who else uses them."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+
+from gpusize.doctor.finding import Finding, System
+from gpusize.host import cpu_model
+
+__all__ = ["CpuTimes", "cpu_findings", "cpu_times"]
+
+BUSY: Final = 0.2
+"""Share of the cores that others may use before they show in the lateness."""
+STOLEN: Final = 0.01
+_PERFORMANCE: Final = ("performance", "schedutil")
+
+
+class CpuTimes(NamedTuple):
+    """CPU time of the machine since it started, in the kernel's ticks."""
+
+    total: int
+    idle: int
+    stolen: int
+
+
+def cpu_times(system: System) -> CpuTimes | None:
+    """The first line of ``/proc/stat``; None where there is none."""
+    words = system.text("proc/stat").partition("\n")[0].split()
+    if len(words) < 9 or words[0] != "cpu":
+        return None
+    # Guests' time, after these eight, is in user and nice already.
+    ticks = [int(word) for word in words[1:9]]
+    return CpuTimes(sum(ticks), ticks[3] + ticks[4], ticks[7])
+
+
+def cpu_findings(system: System, before: CpuTimes | None, after: CpuTimes | None) -> list[Finding]:
+    """Cores, their governor, and how busy others kept them between two looks while this process slept."""
+    return [_cores(system), _governor(system), *_others(system, before, after)]
+
+
+def _cores(system: System) -> Finding:
+    there, usable = os.cpu_count() or 1, len(os.sched_getaffinity(0))
+    model = cpu_model(system.text("proc/cpuinfo"))
+    shown = f"{usable} of {there} cores" + (f", {model}" if model else "")
+    alone = usable < 2
+    todo = "give it a second core: with one, a target on this machine and the generator wait for each other"
+    facts = {"cores": there, "usable_cores": usable, "model": model}
+    return Finding("cpu", "cores", "warn" if alone else "ok", shown, todo if alone else "", facts)
+
+
+def _governor(system: System) -> Finding:
+    governor = system.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    slow = bool(governor) and governor not in _PERFORMANCE
+    todo = "set the governor to performance: a core that clocks up under load is slow for the first requests"
+    shown = governor or "not told, as on most virtual machines"
+    return Finding("cpu", "governor", "warn" if slow else "ok", shown, todo if slow else "", {"governor": governor})
+
+
+def _others(system: System, before: CpuTimes | None, after: CpuTimes | None) -> list[Finding]:
+    if before is None or after is None or after.total <= before.total:
+        return []
+    total = after.total - before.total
+    busy = 1 - (after.idle - before.idle) / total
+    stolen = (after.stolen - before.stolen) / total
+    load = system.text("proc/loadavg").partition(" ")[0]
+    shown = f"{busy:.0%} of the cores busy with others, load {load or 'unknown'}"
+    crowded = busy > BUSY
+    todo = "end what else runs here, or measure from another machine"
+    facts = {"busy_share": busy, "load_1min": float(load) if load else None}
+    robbed = stolen > STOLEN
+    advice = "the host gives this machine's cores to others: ask for dedicated ones"
+    return [
+        Finding("cpu", "others", "warn" if crowded else "ok", shown, todo if crowded else "", facts),
+        Finding(
+            "cpu",
+            "steal",
+            "warn" if robbed else "ok",
+            f"{stolen:.1%} taken away by the host",
+            advice if robbed else "",
+            {"steal_share": stolen},
+        ),
+    ]

@@ -1,0 +1,126 @@
+"""What the system lets a generator open, and what its container lets it use."""
+
+from __future__ import annotations
+
+import math
+import resource
+from typing import Final
+
+from gpusize.doctor.finding import Finding, System
+from gpusize.limits import RESERVE, TIME_WAIT_S, local_ports
+from gpusize.report.text import count, number
+
+__all__ = ["container_findings", "limit_findings"]
+
+MANY: Final = 10_000
+"""Connections that a machine for load tests should be able to hold."""
+GIB: Final = 1 << 30
+_NO_LIMIT: Final = 1 << 60
+"""The first version of control groups writes no limit as the largest multiple of a page."""
+
+
+def limit_findings(system: System) -> list[Finding]:
+    """Open files, local ports, queues of listeners."""
+    return [_files(), *_ports(system), _listeners(system)]
+
+
+def _files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = math.inf if hard == resource.RLIM_INFINITY else hard
+    room = max(0.0, most - RESERVE)
+    soft_text, hard_text = ("no limit" if each == resource.RLIM_INFINITY else count(each) for each in (soft, hard))
+    shown = f"{soft_text}, raised to {hard_text} where needed" if soft != hard else hard_text
+    few = room < MANY
+    todo = f"raise the hard limit (ulimit -Hn, LimitNOFILE): {count(room)} connections fit"
+    facts = {"soft": None if soft == resource.RLIM_INFINITY else soft, "hard": None if math.isinf(most) else hard}
+    return Finding(
+        "limits", "open files", "warn" if few else "ok", shown, todo if few else "", facts, prevents=room < 1
+    )
+
+
+def _ports(system: System) -> list[Finding]:
+    ports = local_ports(system.root / "proc")
+    if ports is None:
+        return [Finding("limits", "local ports", "warn", "the system does not tell", "look at ip_local_port_range")]
+    shown = f"{ports.low} to {ports.high}: {count(ports.usable)} connections to each target per source address"
+    few = ports.usable < MANY
+    todo = "widen net.ipv4.ip_local_port_range (1024 65535), or connect from more addresses (--source-address)"
+    facts = {"low": ports.low, "high": ports.high, "connections_per_target": ports.usable, "tcp_tw_reuse": ports.reuse}
+    anywhere = ports.reuse == 1
+    rate = ports.usable / TIME_WAIT_S
+    where = {0: "never", 1: "towards any target", 2: "towards this machine"}.get(ports.reuse, "unknown")
+    said = f"used again early {where}" + ("" if anywhere else f"; else {number(rate)} new connections/s to a target")
+    return [
+        Finding("limits", "local ports", "warn" if few else "ok", shown, todo if few else "", facts),
+        Finding("limits", "closed ports", "ok", said, "", {"connects_per_s": None if anywhere else rate}),
+    ]
+
+
+def _listeners(system: System) -> Finding:
+    queue = system.number("proc/sys/net/core/somaxconn")
+    few = queue is not None and queue < 1024
+    shown = "the system does not tell" if queue is None else f"{count(queue)} connections may wait to be accepted"
+    todo = "raise net.core.somaxconn if the target runs here: a burst of connects overflows its queue"
+    return Finding("limits", "somaxconn", "warn" if few else "ok", shown, todo if few else "", {"somaxconn": queue})
+
+
+def container_findings(system: System) -> list[Finding]:
+    """Which control groups there are, and the CPU and memory that they leave to this process."""
+    unified = system.exists("sys/fs/cgroup/cgroup.controllers")
+    hybrid = system.exists("sys/fs/cgroup/unified")
+    mode = "v2" if unified else "hybrid" if hybrid else "v1" if system.exists("sys/fs/cgroup/cpu") else "none"
+    groups = _groups(system)
+    return [
+        Finding("container", "control groups", "ok", mode, "", {"mode": mode}),
+        _cpu_quota(system, groups, unified=unified),
+        _memory(system, groups, unified=unified),
+    ]
+
+
+def _groups(system: System) -> dict[str, str]:
+    """The path of this process's group by controller; "" is that of version 2."""
+    found: dict[str, str] = {}
+    for line in system.text("proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        found |= dict.fromkeys(controllers.split(","), path.strip("/"))
+    return found
+
+
+def _up(path: str) -> list[str]:
+    """A group and those above it: the tightest of their limits holds. A container sees its own as the top."""
+    parts = path.split("/") if path else []
+    return ["/".join(parts[:n]) for n in range(len(parts), -1, -1)]
+
+
+def _cpu_quota(system: System, groups: dict[str, str], *, unified: bool) -> Finding:
+    quotas = []
+    for path in _up(groups.get("" if unified else "cpu", "")):
+        if unified:
+            limit, _, period = system.text(f"sys/fs/cgroup/{path}/cpu.max").partition(" ")
+        else:
+            base = f"sys/fs/cgroup/cpu/{path}/cpu.cfs"
+            limit, period = system.text(f"{base}_quota_us"), system.text(f"{base}_period_us")
+        if limit.isdigit() and period.isdigit() and int(period):
+            quotas.append(int(limit) / int(period))
+    cores = min(quotas, default=None)
+    todo = "lift the CPU limit of the generator's container: at the limit the kernel stops it for the rest of 100 ms"
+    if cores is None:
+        return Finding("container", "CPU limit", "ok", "no limit", "", {"cores": None})
+    return Finding("container", "CPU limit", "warn", f"{cores:.3g} cores", todo, {"cores": cores})
+
+
+def _memory(system: System, groups: dict[str, str], *, unified: bool) -> Finding:
+    base, name = ("sys/fs/cgroup", "memory.max") if unified else ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+    paths = _up(groups.get("" if unified else "memory", ""))
+    limits = [limit for path in paths if (limit := system.number(f"{base}/{path}/{name}")) and limit < _NO_LIMIT]
+    told = [line.split() for line in system.text("proc/meminfo").splitlines() if line.startswith("MemAvailable:")]
+    available = int(told[0][1]) * 1024 if told else None
+    limit = min(limits, default=None)
+    room = min((each for each in (limit, available) if each is not None), default=None)
+    shown = "the system does not tell" if room is None else f"{room / GIB:.3g} GiB"
+    shown += f", limit of the container {limit / GIB:.3g} GiB" if limit is not None else ", no limit of a container"
+    little = room is not None and room < GIB
+    todo = "give it 1 GiB or more: records are written as they come, results are made in memory"
+    facts = {"limit_bytes": limit, "available_bytes": available}
+    return Finding("container", "memory", "warn" if little else "ok", shown, todo if little else "", facts)
