@@ -8,6 +8,7 @@ writer of Parquet.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import sys
 import time
@@ -72,16 +73,20 @@ def main(argument: str) -> int:
         Path(directory).mkdir(parents=True, exist_ok=True)
     startup_s = time.process_time()
     target = json.dumps(target_spec(asked["port"], **asked.get("target", {})))
-    session = _core.Session(target, json.dumps(asked.get("segments", [])), rows_of(asked), workers=1)
+    segments, workers = json.dumps(asked.get("segments", [])), asked.get("workers", 1)
+    session = _core.Session(target, segments, rows_of(asked), workers=workers)
     level = session.level(json.dumps(level_plan(asked["load"], asked["stop"], directory)))
     # As a run does for its display: ten looks a second are part of what the generator costs.
+    series: list[list[float]] = []
     while not level.wait(0.1):
-        level.poll()
+        progress = level.poll()
+        if asked.get("series"):
+            series.append([json.loads(progress)["done"], vm_rss(), time.process_time()])
     outcome = json.loads(level.outcome())
     outcome.pop("histograms", None)
     facts = {"startup_cpu_s": startup_s, "build": _core.BUILD_PROFILE, "worker_waits_s": worker_waits_s()}
     session.close()
-    print(json.dumps({**facts, "vm_hwm_bytes": vm_hwm(), **outcome}))
+    print(json.dumps({**facts, "vm_hwm_bytes": vm_hwm(), "series": series, **outcome}))
     return 0
 
 
@@ -94,16 +99,30 @@ def rows_of(asked: dict[str, Any]) -> list[list[bytes]]:
 
 def worker_waits_s() -> float:
     """For how long the engine's workers were ready to run and had no core, by the scheduler's own count."""
-    tasks = [task for task in Path("/proc/self/task").iterdir() if "worker" in (task / "comm").read_text()]
-    return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
+    waits_ns = 0
+    for task in Path("/proc/self/task").iterdir():
+        # A thread that has just ended is listed and gone.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if "worker" in (task / "comm").read_text():
+                waits_ns += int((task / "schedstat").read_text().split()[1])
+    return waits_ns / 1e9
 
 
 def vm_hwm() -> int:
     """The peak of this process's resident memory, in bytes."""
+    return _status("VmHWM")
+
+
+def vm_rss() -> int:
+    """This process's resident memory, in bytes."""
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int:
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status holds no VmHWM")
+    raise RuntimeError(f"/proc/self/status holds no {name}")
 
 
 if __name__ == "__main__":

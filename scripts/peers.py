@@ -1,4 +1,4 @@
-"""Build the virtual environments of the servers and clients that the tests compare gpusize with.
+"""Build the environments of the servers and clients that the tests and the benchmarks compare gpusize with.
 
 Each is kept under ``${XDG_CACHE_HOME:-~/.cache}/gpusize-peers/<name>-<hash>``; the hash is that of its requirement
 file, the Python it is for and the recipe here, so a second call finds what the first one made. Standard library only.
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PEERS", "Missing", "default_root", "main", "peer_folder", "peer_pieces"]
+__all__ = ["LOAD_PEERS", "PEERS", "TEST_PEERS", "Missing", "default_root", "main", "peer_folder", "peer_pieces"]
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements" / "peers"
@@ -40,6 +40,8 @@ LIBB64 = "libb64-0d"
 # llama.cpp's own project(), where a plain variable overrules the package's.
 LLAMA_CMAKE = "-DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DLLAVA_BUILD=OFF"
 LLAMA_INCLUDE = "set(LLAMA_BUILD_COMMON OFF)\n"
+
+GO_MODULES = {"k6": "go.k6.io/k6"}
 
 
 class Missing(Exception):
@@ -61,6 +63,13 @@ class Place:
     @property
     def requirements(self) -> Path:
         return REQUIREMENTS / f"{self.name}.txt"
+
+    @property
+    def version(self) -> str:
+        """The version that the requirement file gives the peer itself."""
+        start = f"{self.name}=="
+        lines = self.requirements.read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith(start)).removeprefix(start)
 
     @property
     def log(self) -> Path:
@@ -171,11 +180,42 @@ def _libb64(place: Place, scratch: Path, home: Path) -> None:
     shutil.copy(library, home / "libb64.so.0d")
 
 
-PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
+def crate(place: Place) -> None:
+    """``bin/NAME``: a program from the crate registry, compiled with the versions that its authors locked."""
+    _compiled(place, "cargo", "install", place.name, "--version", place.version, "--locked", "--root", place.folder)
+
+
+def go_module(place: Place) -> None:
+    """``bin/NAME``: a program from the Go module proxy."""
+    _compiled(place, "go", "install", f"{GO_MODULES[place.name]}@v{place.version}", GOBIN=str(place.folder / "bin"))
+
+
+def _compiled(place: Place, compiler: str, *words: object, **environment: str) -> None:
+    if not shutil.which(compiler):
+        raise Missing(f"{place.name} is compiled by {compiler}, which is not on PATH")
+    print(f"peers: {place.name}: compiling (minutes, once)", file=sys.stderr, flush=True)
+    place.folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.root) as fresh:
+        call(place, (compiler, *words), CARGO_TARGET_DIR=fresh, **environment)
+
+
+TEST_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
     "triton": {"packages": packages},
     "clients": {"packages": packages, "perf_analyzer": perf_analyzer},
     "llama": {"packages": llama_packages},
 }
+"""Those that the tests need."""
+
+LOAD_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
+    "guidellm": {"packages": packages},
+    "aiperf": {"packages": packages},
+    "locust": {"packages": packages},
+    "oha": {"program": crate},
+    "k6": {"program": go_module},
+}
+"""Load generators that only a benchmark needs."""
+
+PEERS = {**TEST_PEERS, **LOAD_PEERS}
 """The peers; each is pieces in the order in which they are made."""
 
 
@@ -252,12 +292,15 @@ def build(name: str, root: Path) -> bool:
 def main() -> int:
     """0 when every peer asked for is whole, 1 otherwise."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(PEERS)}; all of them by default")
+    names = f"{', '.join(PEERS)}; by default those that the tests need: {', '.join(TEST_PEERS)}"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=names)
+    parser.add_argument("--load", action="store_true", help=f"the load generators: {', '.join(LOAD_PEERS)}")
     parser.add_argument("--where", type=Path, default=default_root(), help="folder to keep them in (%(default)s)")
     arguments = parser.parse_args()
     if unknown := sorted(set(arguments.names) - set(PEERS)):
         parser.error(f"no such peer: {', '.join(unknown)}; there are {', '.join(PEERS)}")
-    whole = [build(name, arguments.where.resolve()) for name in arguments.names or PEERS]
+    asked = [*(arguments.names or ([] if arguments.load else TEST_PEERS)), *(LOAD_PEERS if arguments.load else ())]
+    whole = [build(name, arguments.where.resolve()) for name in asked]
     return int(not all(whole))
 
 

@@ -12,24 +12,26 @@ __all__ = ["Bar", "exit_code"]
 
 @dataclass(frozen=True)
 class Bar:
-    """An upper bound on a measured number; less is better in all of them."""
+    """An upper bound on a measured number; where ``at_least`` is set, a lower one."""
 
     name: str
     measured: Interval
     bound: float
     unit: str = ""
+    at_least: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether the worse end of the interval keeps the bound; NaN never does."""
-        return self.measured.hi <= self.bound
+        return self.measured.lo >= self.bound if self.at_least else self.measured.hi <= self.bound
 
     def line(self) -> str:
         """``BAR name value [lo,hi] bound ok|short``, for people and for grep."""
         m = self.measured
         verdict = "ok" if self.ok else "short"
+        bound = f"{'>=' if self.at_least else ''}{plain(self.bound)}"
         unit = f" {self.unit}" if self.unit else ""
-        return f"BAR {self.name} {plain(m.value)} [{plain(m.lo)},{plain(m.hi)}] {plain(self.bound)}{unit} {verdict}"
+        return f"BAR {self.name} {plain(m.value)} [{plain(m.lo)},{plain(m.hi)}] {bound}{unit} {verdict}"
 
 
 def exit_code(bars: Iterable[Bar]) -> int:

@@ -6,6 +6,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -35,13 +36,18 @@ def run_sections(prog: str, sections: Mapping[str, Section], arguments: Sequence
     failed = False
     try:
         ctx = Context(report, build_tools(), *pin_cores(), options.pairs, options.quick, scratch)
+        spent = {}
         for name in options.only:
+            start_s = time.monotonic()
             failed |= not _measured(ctx, name, sections[name])
+            spent[name] = f"{name} {time.monotonic() - start_s:.0f}"
+            say(f"== {spent[name]} s")
     except BenchFailed as error:
         say(f"bench: {error}")
         return 2
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    host["seconds per section"] = ", ".join(spent.values())
     host["load average at end"] = f"{load_average():.2f}"
     host["steal over the whole run"] = f"{100 * CpuTimes.now().steal_share(before):.2f} %"
     print("\nSummary" + (" (quick: a smoke test, not for the record)" if options.quick else ""))

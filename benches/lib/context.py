@@ -45,13 +45,15 @@ class Context:
         path.mkdir(parents=True)
         return path
 
-    def run_client(self, asked: Mapping[str, Any], timeout_s: float = 600) -> tuple[Finished, dict[str, Any]]:
-        """One level by benches.client on the client's core; its process and its outcome.
+    def run_client(
+        self, asked: Mapping[str, Any], timeout_s: float = 600, *, anywhere: bool = False
+    ) -> tuple[Finished, dict[str, Any]]:
+        """One level by benches.client on the client's core, or ``anywhere``; its process and its outcome.
 
         Raises BenchFailed when a request failed or the extension is no release build: neither passes for a measurement.
         """
         command = [sys.executable, "-m", "benches.client", json.dumps(asked)]
-        finished = run_measured(pinned(command, self.client_core), timeout_s=timeout_s)
+        finished = run_measured(command if anywhere else pinned(command, self.client_core), timeout_s=timeout_s)
         outcome: dict[str, Any] = json.loads(finished.stdout)
         if outcome["build"] != "release":
             raise BenchFailed(f"the extension is a {outcome['build']} build: make setup builds it for release")

@@ -65,6 +65,7 @@ def facts() -> dict[str, str]:
         "rustc": _first_line(["rustc", "--version"]),
         "wrk": _first_line(["wrk", "--version"]),
         "h2load": _first_line(["h2load", "--version"]),
+        "go": _first_line(["go", "version"]),
         "nginx": _first_line(["nginx", "-v"]),
         "valgrind": _first_line(["valgrind", "--version"]),
         "commit": _commit(),

@@ -11,9 +11,19 @@ from pathlib import Path
 
 from benches.lib.host import ROOT
 from benches.lib.procs import BenchFailed
-from scripts.peers import peer_folder, peer_pieces
+from scripts.peers import LOAD_PEERS, Place, default_root, peer_folder, peer_pieces
 
-__all__ = ["H2loadCount", "Tools", "WrkCount", "build_tools", "parse_h2load", "parse_wrk", "peer_program", "require"]
+__all__ = [
+    "H2loadCount",
+    "Tools",
+    "WrkCount",
+    "build_tools",
+    "parse_h2load",
+    "parse_wrk",
+    "peer_program",
+    "peer_version",
+    "require",
+]
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,14 @@ def peer_program(peer: str, name: str = "python", piece: str = "packages") -> st
     """A program of one of the environments of ``make peers``; raises BenchFailed when it is not there."""
     folder = peer_folder(peer)
     if piece not in peer_pieces(folder):
-        raise BenchFailed(f"the {peer} environment has no {piece}: make peers")
+        how = "scripts/peers.py --load" if peer in LOAD_PEERS else "make peers"
+        raise BenchFailed(f"the {peer} environment has no {piece}: {how}")
     return str(folder / "bin" / name)
+
+
+def peer_version(name: str) -> str:
+    """The version that ``make lock`` or its authors gave a peer of the same name."""
+    return Place(name, peer_folder(name), default_root()).version
 
 
 def build_tools() -> Tools:

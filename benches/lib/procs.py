@@ -8,9 +8,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,14 +47,16 @@ def pinned(command: Sequence[str], core: int) -> list[str]:
     return ["taskset", "-c", str(core), *command]
 
 
-def run_measured(command: Sequence[str], *, timeout_s: float = 600) -> Finished:
+def run_measured(
+    command: Sequence[str], *, timeout_s: float = 600, environment: Mapping[str, str] | None = None
+) -> Finished:
     """Run a command to its end; its CPU time is what the kernel charged (wait4), start-up included.
 
     Raises BenchFailed when it fails or takes longer than ``timeout_s``.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         before, start_s = CpuTimes.now(), time.monotonic()
-        process = subprocess.Popen(command, stdout=out, stderr=err, cwd=ROOT)
+        process = subprocess.Popen(command, stdout=out, stderr=err, cwd=ROOT, env={**os.environ, **(environment or {})})
         killer = threading.Timer(timeout_s, process.kill)
         killer.start()
         try:
@@ -130,9 +133,24 @@ class LineServer:
         parsed: dict[str, Any] = json.loads(line)
         return parsed
 
+    def cpu_s(self) -> float:
+        """CPU seconds that the server has used so far, to a tick of the kernel."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> dict[str, Any]:
+        """End the server; what it has said since its port, its count of requests at the end with it, as one."""
+        self._process.terminate()
+        said, _ = self._process.communicate()
+        facts: dict[str, Any] = {}
+        for line in said.splitlines():
+            facts |= json.loads(line)
+        return facts
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._process.terminate()
-        self._process.communicate()
+        if self._process.returncode is None:
+            self._process.terminate()
+            self._process.communicate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TypeVar
 
 from benches.lib.bars import Bar
@@ -77,7 +78,7 @@ def steal_note(turns: Sequence[Turn]) -> str:
 
 def whole_range(values: Sequence[float]) -> Interval:
     """The median of a few values, and their ends."""
-    return Interval(sorted(values)[len(values) // 2], min(values), max(values))
+    return Interval(median(values), min(values), max(values))
 
 
 def two_sided(ctx: Context, name: str, ratios: Sequence[float], bound: float) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from benches.lib.bars import Bar
 from benches.lib.context import Context, say
+from benches.lib.loads import closed_load
 from benches.lib.peers import parse_wrk, require
 from benches.lib.procs import BenchFailed, LineServer, pinned, run_measured
 from benches.lib.stats import Interval, bootstrap_median, paired
@@ -80,7 +81,7 @@ def _check_same_request(ctx: Context) -> None:
 
 def closed(concurrency: int) -> dict[str, object]:
     """A closed loop without think time that starts at once."""
-    return {"closed": {"concurrency": concurrency, "think_ns": 0, "start": "burst", "stagger_ns": None}}
+    return closed_load(concurrency)
 
 
 def _wrk(ctx: Context, port: int, seconds: int) -> Side:

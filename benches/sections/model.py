@@ -8,6 +8,7 @@ from typing import Any
 
 from benches.lib.bars import Bar
 from benches.lib.context import Context, say
+from benches.lib.loads import closed_load
 from benches.lib.procs import BenchFailed, LineServer, run_measured
 from benches.lib.stats import Interval
 
@@ -102,7 +103,7 @@ def model(ctx: Context) -> None:
 def _visit(ctx: Context, port: int, concurrency: int) -> tuple[float, float]:
     """Measured p50 runtime and its closed form, seconds."""
     folder = ctx.fresh_dir("records")
-    load = {"closed": {"concurrency": concurrency, "think_ns": 0, "start": "staggered", "stagger_ns": None}}
+    load = closed_load(concurrency, "staggered")
     count = max(20, ctx.size(8, 4) * concurrency)
     asked = {"port": port, "target": TARGET, "segments": [{"static": BODY}], "load": load, "stop": {"count": count}}
     ctx.run_client({**asked, "dir": str(folder)})

@@ -12,6 +12,7 @@ import polars as pl
 
 from benches.lib.bars import Bar
 from benches.lib.context import Context
+from benches.lib.loads import closed_load
 from benches.lib.procs import BenchFailed, LineServer
 from benches.lib.stats import Interval
 from benches.sections.sse import OPENAI_RESPONSE
@@ -74,14 +75,7 @@ def _round(ctx: Context) -> tuple[float, float, float, int, float, float]:
             "target": {"method": "POST", "response": OPENAI_RESPONSE, "record_events": True, "timeout_ns": 120 * 10**9},
             "segments": [{"counter": {"start": 0}}],
             # Streams that all begin at once would also beat in step: the starts are spread over one gap.
-            "load": {
-                "closed": {
-                    "concurrency": STREAMS,
-                    "think_ns": 0,
-                    "start": "staggered",
-                    "stagger_ns": 10**9 // TOKENS_PER_S,
-                }
-            },
+            "load": closed_load(STREAMS, "staggered", stagger_ns=10**9 // TOKENS_PER_S),
             "stop": {"count": STREAMS},
             "dir": str(records),
         }
