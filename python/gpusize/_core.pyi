@@ -89,7 +89,7 @@ class RecordBatches:
 
 @final
 class ScheduleBatches:
-    """The arrivals of a schedule, made as they are read; each reading begins anew, and takes no more memory than a batch.
+    """The arrivals of a schedule, made as they are read; each reading begins anew and takes the memory of one batch.
 
     Columns: ``index`` (position in the schedule), ``stream``, ``seq`` (position within the stream), ``due_ns`` (after
     the level's start), ``row``, ``target`` (null: the balance rule decides), ``priority``.

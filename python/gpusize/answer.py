@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpusize.estimate import Estimate
     from gpusize.result import Result
@@ -14,6 +14,8 @@ __all__ = ["Verdict", "judge"]
 
 INTERRUPTED = 130
 NO = 1
+MOST_REASONS: Final = 8
+"""Levels whose reasons are told; the summary has them all."""
 
 
 class Verdict(NamedTuple):
@@ -29,7 +31,8 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
     Args:
         result: what was measured.
         estimates: the answers; empty when none was asked for.
-        strict: whether a flagged level is a no as well.
+        strict: whether a level whose load was not delivered, or that is flagged for another doubt, is a no as well.
+            Findings about the target (``gpusize.checks.FINDINGS``) are none.
     """
     if result.cancelled:
         return Verdict(INTERRUPTED, f"interrupted; what was measured is kept in {result.path}")
@@ -42,7 +45,30 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
         known = [row[f"slo_{k}_met"] for row in done if row[f"slo_{k}_met"] is not None]
         if known and not any(known):
             return Verdict(NO, f"no measured level meets {slo}")
-    if strict and (flagged := [row for row in done if row["flags"]]):
-        names = ", ".join(sorted({flag for row in flagged for flag in row["flags"]}))
-        return Verdict(NO, f"{len(flagged)} of {len(done)} levels cannot be believed as they stand: {names}")
+    if strict:
+        return _strict(done)
     return Verdict(0)
+
+
+def _strict(rows: Sequence[Mapping[str, Any]]) -> Verdict:
+    """A no where a load was not delivered, with the reasons, or where a level is in doubt otherwise."""
+    from gpusize.checks import FINDINGS
+
+    doubtful = {k: [flag for flag in row["flags"] if flag not in FINDINGS] for k, row in enumerate(rows)}
+    doubtful = {k: flags for k, flags in doubtful.items() if flags}
+    if not doubtful:
+        return Verdict(0)
+    names = ", ".join(sorted({flag for flags in doubtful.values() for flag in flags}))
+    why = f"{len(doubtful)} of {len(rows)} levels cannot be believed as they stand: {names}"
+    reasons = [
+        f"\n  {_level(rows[k])} was not delivered, because {rows[k]['delivery'].removeprefix('it was not, because ')}"
+        for k in doubtful
+        if rows[k].get("delivered") is False
+    ]
+    return Verdict(NO, why + "".join(reasons[:MOST_REASONS]))
+
+
+def _level(row: Mapping[str, Any]) -> str:
+    if row.get("concurrency") is not None:
+        return f"concurrency {row['concurrency']}"
+    return f"{row['rate']:g}/s" if row.get("rate") is not None else f"visit {row['visit']}"

@@ -10,20 +10,28 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize import demo
 from gpusize.config import (
     INPUT_OPTIONS,
+    LOAD_OPTIONS,
+    LOAD_STOPS,
+    LOAD_WAYS,
     Kind,
     addresses_of,
     dataset_from_options,
     load_config,
     load_from_options,
+    over,
     target_from_options,
 )
 from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
 from gpusize.kserve_run import is_kserve, prepare_kserve
+from gpusize.mixing import own_datasets, told_priorities
+from gpusize.monitor.options import WatchOptions
+from gpusize.replicas import ReplicaSchedule, replica_steps
 from gpusize.request import RunRequest
 from gpusize.result import as_slos
 from gpusize.simulate import SimulatedCluster
 from gpusize.textio import shown
+from gpusize.units import as_duration_s
 from gpusize.workflow.target import WorkflowTarget, workflow_from_options
 
 if TYPE_CHECKING:
@@ -42,6 +50,13 @@ RUN_OPTIONS: Final[dict[str, Kind]] = {
     "workflow": "text",
     "command": "text",
     "llm_proxy": "text",
+    "replicas": "text",
+    "start_delay": "duration",
+    "stop_when": "texts",
+    "metrics_port": "whole",
+    "metrics_address": "text",
+    "push_gateway": "text",
+    "push_every": "duration",
     "metrics_url": "texts",
     "metrics_keep": "text",
     "prometheus": "text",
@@ -66,7 +81,11 @@ _WATCHED: Final = (
 _ROWS: Final = ("prompt", "dataset", "synthetic", "input")
 """Options that say what is sent: one on the command line takes the place of any in a file."""
 
-_LOAD_STOPS: Final = ("passes", "count", "duration")
+_SIMULATED: Final = ("replicas", "start_delay")
+"""Options of the simulated cluster, which a run without an address starts."""
+_RULES: Final = ("stop_when", "metrics_port", "metrics_address", "push_gateway", "push_every")
+_AGAIN: Final = (*_WATCHED, *_RULES)
+"""Options that make the run again, beside those of target, dataset and load."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +99,7 @@ class _Behind:
         ways: port forwards that lead to it.
         names: its addresses as the user named them, where others are sent to.
         again: further options that make the run again.
+        scaling: what changes its replicas while the load runs.
     """
 
     cluster: SimulatedCluster | None = None
@@ -88,6 +108,7 @@ class _Behind:
     ways: Sequence[KubeForward] = ()
     names: Sequence[str] = ()
     again: Mapping[str, Any] = field(default_factory=dict)
+    scaling: Sequence[ReplicaSchedule] = ()
 
 
 class Assembled:
@@ -126,12 +147,7 @@ def read_options(
         options |= config.options
         notes += config.notes
     mine = {name: value for name, value in given.items() if value is not None}
-    if "concurrencies" in mine or "rates" in mine:
-        for name in ("concurrencies", "rates"):
-            options.pop(name, None)
-    if any(name in mine for name in _LOAD_STOPS):
-        for name in _LOAD_STOPS:
-            options.pop(name, None)
+    options = over(options, {name: value for name, value in mine.items() if name in LOAD_OPTIONS})
     if any(name in mine for name in _ROWS):
         for name in (*_ROWS, "dataset_key", "dataset_format", "tokenizer", "shape", "batch"):
             options.pop(name, None)
@@ -150,6 +166,8 @@ def assembled(
         EnvironmentLacks: the simulated cluster cannot be started.
     """
     workflow = workflow_from_options(options)
+    if workflow is not None or options.get("url") is not None:
+        _refuse_simulated(options)
     if workflow is not None:
         yield _assemble(workflow, _dataset(options), options, command, resume, _Behind())
         return
@@ -161,10 +179,19 @@ def assembled(
     # What cannot be meant is refused before the cluster is started.
     load_from_options(chosen)
     dataset = dataset_from_options(chosen) or demo.prompts()
-    with SimulatedCluster({**demo.CLUSTER, **_cluster_options(options)}) as cluster:
+    steps = replica_steps(options)
+    with SimulatedCluster({**demo.CLUSTER, **_cluster_options(options, steps)}) as cluster:
         served = {"url": cluster.url, "model": cluster.config["model"], "gpus": cluster.config["gpus"]}
         target = _target({**chosen, **served})
-        yield _assemble(target, dataset, chosen, command, resume, _Behind(cluster=cluster))
+        scaling = [ReplicaSchedule(cluster, steps)] if len(steps) > 1 else []
+        again = {name: options[name] for name in _SIMULATED if options.get(name) is not None}
+        yield _assemble(target, dataset, chosen, command, resume, _Behind(cluster, scaling=scaling, again=again))
+
+
+def _refuse_simulated(options: Mapping[str, Any]) -> None:
+    named = next((name for name in _SIMULATED if options.get(name) is not None), None)
+    if named is not None:
+        raise UsageError("only the simulated cluster takes it", named, "leave it out, or the target")
 
 
 def _against_server(
@@ -180,12 +207,13 @@ def _against_server(
     if not is_kserve(target.api):
         if options.get("input") is not None:
             raise UsageError(f"the {target.api} API takes no tensors", "input", "use --dataset, or --api kserve")
-        dataset = _dataset(options, target)
+        dataset = _rows(options, target)
         behind = _Behind(ways=ways, names=names, proxy=proxy)
         return _assemble(target.speaking(dataset.api), dataset, options, command, resume, behind)
     inputs, shapes, batch = _texts(options.get("input")), _texts(options.get("shape")), options.get("batch") or 1
-    seed = load_from_options(options).seed
-    ready = prepare_kserve(target, inputs, shapes=shapes, batch=batch, seed=seed)
+    load = load_from_options(options)
+    told = told_priorities(load)
+    ready = prepare_kserve(target, inputs, shapes=shapes, batch=batch, seed=load.seed, priorities=told)
     behind = _Behind(kserve=ready, proxy=proxy, ways=ways, names=names, again=ready.options(inputs, shapes, batch))
     return _assemble(ready.target, ready.dataset, options, command, resume, behind)
 
@@ -197,21 +225,35 @@ def _target(options: Mapping[str, Any]) -> Target:
     return target
 
 
-def _cluster_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {"gpus": options.get("gpus"), "model": options.get("model")}
+def _cluster_options(options: Mapping[str, Any], steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    delay, most = options.get("start_delay"), max((int(step["replicas"]) for step in steps), default=None)
+    wanted = {
+        "gpus": options.get("gpus") or most,
+        "model": options.get("model"),
+        # The others come when the load is so far: times count from its beginning.
+        "replicas": [dict(steps[0])] if steps else None,
+        "start_delay_s": None if delay is None else as_duration_s(delay),
+    }
     return {name: value for name, value in wanted.items() if value is not None}
 
 
 def _demo_options(options: Mapping[str, Any]) -> dict[str, Any]:
     chosen = dict(demo.OPTIONS)
-    if options.get("rates") is not None or options.get("concurrencies") is not None:
+    given = [name for name in (*LOAD_WAYS, *LOAD_STOPS) if options.get(name) is not None]
+    if any(name in LOAD_WAYS for name in given):
         chosen.pop("concurrencies")
-    if any(options.get(name) is not None for name in _LOAD_STOPS):
+    if any(name in given for name in (*LOAD_STOPS, "stages", "load", "arrivals", "plan")):
         chosen.pop("duration")
-    if options.get("rates") is not None:
+    if any(name in LOAD_WAYS and name != "concurrencies" for name in given):
         # Users are requests in flight: a load by rates cannot be asked for them, unless the user insists.
         chosen.pop("users")
     return {**chosen, **options}
+
+
+def _rows(options: Mapping[str, Any], target: Target) -> Dataset:
+    """What is sent; where every stream of the load brings its own, the first of these."""
+    own = own_datasets(load_from_options(options)) if dataset_from_options(options) is None else []
+    return own[0] if own else _dataset(options, target)
 
 
 def _dataset(options: Mapping[str, Any], target: Target | None = None) -> Dataset:
@@ -247,7 +289,8 @@ def _assemble(
         observers=watching,
         names=behind.names,
         command=command,
-        options={**behind.again, **{name: options[name] for name in _WATCHED if options.get(name) is not None}},
+        options={**behind.again, **{name: options[name] for name in _AGAIN if options.get(name) is not None}},
+        watch=WatchOptions.of(options),
     )
     notes = [*target.notes(), *dataset.notes, *(note for observer in watching for note in observer.notes)]
     return Assembled(request, list(dict.fromkeys(notes)))
@@ -259,7 +302,7 @@ def _watching(options: Mapping[str, Any], target: Target | WorkflowTarget, behin
 
     watching = observers_of(options, target, cluster=behind.cluster, kserve=behind.kserve, ways=behind.ways)
     proxy = target.proxy if isinstance(target, WorkflowTarget) else behind.proxy
-    return watching if proxy is None else [*watching, proxy]
+    return [*watching, *behind.scaling, *([] if proxy is None else [proxy])]
 
 
 def _proxy(options: Mapping[str, Any], stack: contextlib.ExitStack) -> LlmProxy | None:

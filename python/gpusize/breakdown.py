@@ -27,7 +27,8 @@ def breakdown(levels: Sequence[LevelData], by: Part) -> pl.DataFrame:
     Columns: ``visit``, ``run``, ``concurrency``, ``rate``, ``index`` (the records' ``target`` or ``model``), ``name``
     (address or model), ``n`` (requests due in the steady window), ``share`` of the level's, ``achieved_rate`` (ended
     ok, per second), ``errors`` (neither ok nor cancelled), ``runtime_p50_s``, ``runtime_p95_s``, ``runtime_p99_s``,
-    ``service_p50_s``, ``service_p95_s``, ``ttft_p50_s``, ``ttft_p95_s``: exact, over requests that ended ok.
+    ``service_p50_s``, ``service_p95_s``, ``ttft_p50_s``, ``ttft_p95_s``: exact, over requests that ended ok. Of a
+    sampled level over its rows; ``n``, ``errors`` and the rate are then those of the rows times the sample.
 
     Args:
         levels: single visits.
@@ -93,10 +94,10 @@ def _rows(level: LevelData, by: Part) -> list[dict[str, Any]]:
             "rate": level.rate,
             "index": part[by],
             "name": names[part[by]] if part[by] < len(names) else "",
-            "n": part["n"],
+            "n": level.sampled * part["n"],
             "share": part["n"] / total,
-            "achieved_rate": part["ok"] / length_s if length_s > 0 else None,
-            "errors": part["errors"],
+            "achieved_rate": level.sampled * part["ok"] / length_s if length_s > 0 else None,
+            "errors": level.sampled * part["errors"],
             **{column: part[column] for column in _time_columns()},
         }
         for part in found

@@ -1,19 +1,24 @@
-"""What lies beside the records in a run folder, as levels need it."""
+"""Levels read from a run folder, with what lies beside their records."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusize.calls import llm_calls
 from gpusize.errors import StoreError
+from gpusize.frames import check_schema, scan
+from gpusize.levels import LevelData
 from gpusize.row_facts import read_rows
+from gpusize.second_parts import scan_histograms, scan_seconds
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["kept_rows", "read_json", "source_of"]
+__all__ = ["kept_rows", "read_json", "read_levels", "source_of"]
 
 
 def kept_rows(run_dir: Path) -> pl.DataFrame | None:
@@ -67,3 +72,57 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise StoreError("not a JSON object", str(path), "the file is damaged; leave this run out")
     return found
+
+
+def read_levels(run_dir: Path, *, warmup_s: float | None = None) -> list[LevelData]:
+    """The committed levels of a run folder, in the order of their visits.
+
+    Args:
+        run_dir: a run folder.
+        warmup_s: judge the levels again with this warm-up instead of the stored intervals.
+
+    Raises:
+        StoreError: it is no run folder, is damaged, or is of a newer version.
+    """
+    run = read_json(run_dir / "run.json")
+    check_schema(run.get("schema", 1), str(run_dir / "run.json"))
+    folders = sorted(p for p in (run_dir / "levels").glob("[0-9]*") if p.is_dir())
+    rows = kept_rows(run_dir)
+    return [_read_level(folder, run_dir, run, rows, warmup_s) for folder in folders]
+
+
+def _read_level(
+    folder: Path, run_dir: Path, run: Mapping[str, Any], rows: pl.DataFrame | None, warmup_s: float | None
+) -> LevelData:
+    meta = read_json(folder / "level.json")
+    check_schema(meta.get("schema", 1), str(folder / "level.json"))
+    records = scan(sorted((folder / "records").glob("part-*.parquet")))
+    try:
+        level = LevelData(
+            visit=int(meta["visit"]),
+            setting=meta["setting"],
+            state=str(meta["state"]),
+            intervals=meta.get("intervals") or [],
+            gpus=sum(int(target.get("gpus") or 0) for target in run.get("targets") or []),
+            run=str(run.get("run", run_dir.name)),
+            meta=meta,
+            labels=run.get("labels") or {},
+            source=source_of(run),
+            records=records,
+            calls=llm_calls(folder),
+            histograms=scan_histograms(folder),
+            seconds=scan_seconds(folder),
+            percentiles=meta.get("percentiles") or {},
+            items=meta.get("items") or {},
+            rows=rows,
+            folder=folder,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"a field is missing or wrong ({error})", str(folder / "level.json"), "is it damaged?"
+        ) from None
+    if level.imported or (level.intervals and warmup_s is None):
+        return level
+    from gpusize.windows import intervals
+
+    return replace(level, intervals=intervals(meta, records, warmup_s, seconds=level.seconds).intervals)

@@ -1,4 +1,4 @@
-"""Tables of levels beside the summary: what the servers said, lengths asked for, calls inside requests, samples."""
+"""Tables of levels beside the summary: delivery, servers, lengths and tokens, calls inside requests, samples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ if TYPE_CHECKING:
 
     from gpusize.levels import LevelData
 
-__all__ = ["all_calls", "all_samples", "level_lengths", "model_stats", "server_rows"]
+__all__ = [
+    "all_calls",
+    "all_samples",
+    "level_delivery",
+    "level_lengths",
+    "level_tokens",
+    "model_stats",
+    "server_rows",
+]
 
 _OF: Final = ("visit", "run", "concurrency", "rate")
 """What every table begins with: of which visit a row is."""
 _WHOLE: Final = frozenset(
     ("visit", "concurrency", "requests", "failed", "inferences", "executions", "cache_hits", "cache_misses", "n")
 )
-_TEXTS: Final = frozenset(("run", "model", "version", "name", "metric", "labels", "unit", "source"))
+_TEXTS: Final = frozenset(
+    ("run", "model", "version", "name", "metric", "labels", "unit", "source", "check", "status", "text")
+)
 _FLAGS: Final = frozenset(("flagged", "restarted"))
 _STATS: Final = (
     "model",
@@ -38,6 +48,17 @@ _STATS: Final = (
     "cache_hits",
     "cache_misses",
     "restarted",
+)
+_CHECKS: Final = ("check", "value", "bound", "status", "text")
+_TOKENS: Final = (
+    "name",
+    "requests",
+    "events_mean",
+    "dataset_mean",
+    "usage_mean",
+    "events_off",
+    "dataset_off",
+    "flagged",
 )
 _LENGTHS: Final = ("name", "requests", "asked_mean", "reported_mean", "off", "flagged")
 
@@ -93,6 +114,33 @@ def level_lengths(levels: Iterable[LevelData]) -> pl.DataFrame:
             known = {name: getattr(each, name) for name in _LENGTHS}
             rows.append({**_of(level), **known})
     return _frame(rows, _LENGTHS)
+
+
+def level_delivery(levels: Iterable[LevelData]) -> pl.DataFrame:
+    """What was held against the load that was asked for, level by level.
+
+    One row per visit and check: ``visit``, ``run``, ``concurrency``, ``rate``, and the members of
+    ``gpusize.delivery.DeliveryCheck``, of which ``name`` is called ``check``.
+    """
+    from gpusize.delivery import check_rows
+
+    rows = [{**_of(level), **each} for level in levels if not level.imported for each in check_rows(level)]
+    return _frame(rows, _CHECKS)
+
+
+def level_tokens(levels: Iterable[LevelData]) -> pl.DataFrame:
+    """Counts of tokens side by side, of steady requests that ended ok and have all counts that exist.
+
+    One row per visit and side with at least two counts: ``visit``, ``run``, ``concurrency``, ``rate``, ``name``
+    (``input`` or ``output``), ``requests``, ``events_mean`` (events with content), ``dataset_mean`` (the dataset's own
+    count), ``usage_mean`` (the server's), ``events_off`` and ``dataset_off`` (over the usage, less 1), ``flagged``.
+    """
+    from gpusize.tokens import token_counts
+
+    rows = []
+    for level in levels:
+        rows += [{**_of(level), **{name: getattr(each, name) for name in _TOKENS}} for each in token_counts(level)]
+    return _frame(rows, _TOKENS)
 
 
 def all_calls(levels: Sequence[LevelData]) -> pl.LazyFrame:

@@ -1,4 +1,4 @@
-"""Levels as the analysis sees them: setting, state, steady window and records; and how they are read."""
+"""Levels as the analysis sees them: setting, state, steady window and records."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.calls import judged_calls, llm_calls
-from gpusize.errors import StoreError
-from gpusize.frames import check_schema, empty, scan
-from gpusize.level_files import kept_rows, read_json, source_of
+from gpusize.calls import judged_calls
+from gpusize.counted import COUNTED, attainment, histogram_mean, histogram_quantiles, outcomes_due
+from gpusize.frames import empty
 from gpusize.metrics import Metric, metric
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from gpusize.dataset import LengthReport
     from gpusize.slo import Slo
 
-__all__ = ["LevelData", "read_levels"]
+__all__ = ["LevelData"]
 
 _LLM_API: Final = "openai"
 _ITEM_FIELDS: Final = {"runtime": "workflow_runtime", "service": "workflow_runtime", "llm_latency": "llm_latency"}
@@ -42,9 +41,10 @@ class LevelData:
         meta: the level's ``level.json``.
         labels: the run's labels.
         source: what must be equal for levels to be compared: ``targets``, ``models``, ``dataset`` (any JSON).
-        records: one row per attempt; without rows for an imported level.
+        records: one row per attempt; without rows for an imported level, 1 row in ``sampled`` for a sampled one.
         calls: the calls of language models inside the requests, of this visit; None when none are known.
-        histograms: metric, low_ns, high_ns, count; None when there are none.
+        histograms: as ``gpusize.second_parts.scan_histograms``; None when there are none.
+        seconds: as ``gpusize.second_parts.scan_seconds``; None when there are none.
         percentiles: for imported levels, seconds by name, as ``runtime_p95_s``.
         items: for imported levels, the other tool's figures per dataset item, in seconds.
         parts: the visits that were pooled; empty for a single visit.
@@ -64,6 +64,7 @@ class LevelData:
     records: pl.LazyFrame = field(default_factory=empty)
     calls: pl.LazyFrame | None = None
     histograms: pl.LazyFrame | None = None
+    seconds: pl.LazyFrame | None = None
     percentiles: Mapping[str, float] = field(default_factory=dict)
     items: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     parts: tuple[LevelData, ...] = ()
@@ -86,6 +87,18 @@ class LevelData:
     def imported(self) -> bool:
         """Whether the level has another tool's figures instead of records."""
         return bool(self.meta.get("imported"))
+
+    @property
+    def sampled(self) -> int:
+        """1, or n where 1 in n requests has a row and seconds and histograms tell of all."""
+        return int(self.meta.get("sampled") or 1)
+
+    def _from_histograms(self, name: str) -> str | None:
+        """The metric whose histogram tells of ``name``; None where every request has a row, and where there is none."""
+        if self.sampled == 1 or self.histograms is None:
+            return None
+        known = "service" if name == "llm_latency" and self.llm and not self.knows_calls else name
+        return known if known in COUNTED else None
 
     @property
     def llm(self) -> bool:
@@ -167,8 +180,12 @@ class LevelData:
     def quantile(self, name: str, prob: float) -> float | None:
         """Exact quantile of a metric over steady requests that ended ok, in the metric's unit.
 
-        For an imported level the stored percentile, else the quantile of the stored items. None where nothing is known.
+        For an imported level the stored percentile, else the quantile of the stored items. Of a sampled level to the
+        width of a bucket, over all requests, where there is a histogram. None where nothing is known.
         """
+        counted = self._from_histograms(name)
+        if counted is not None:
+            return histogram_quantiles(self, counted, [prob])[0]
         if not self.imported:
             found = self._measured(name)
             return None if found is None else found[0].quantiles(_ok(found[1]), [prob])[0]
@@ -180,13 +197,25 @@ class LevelData:
         values = self.values(name)
         return float(np.quantile(values, prob)) if values.size else None
 
+    def late_quantile(self, name: str, prob: float) -> float | None:
+        """As ``quantile``, over all steady requests that were sent; for what the generator itself adds."""
+        if self._from_histograms(name) is not None:
+            return histogram_quantiles(self, name, [prob])[0]
+        return None if self.imported else metric(name).quantiles(self.steady(), [prob])[0]
+
     def mean(self, name: str) -> float | None:
-        """Mean of a metric over steady requests that ended ok, in the metric's unit."""
+        """Mean of a metric over steady requests that ended ok, in its unit; of a sampled level as ``quantile``."""
+        counted = self._from_histograms(name)
+        if counted is not None:
+            return histogram_mean(self, counted)
         values = self.values(name)
         return float(values.mean()) if values.size else None
 
     def values(self, name: str) -> NDArray[np.float64]:
-        """A metric of the steady requests (or calls) that ended ok, or of an imported level's items; shape (n,)."""
+        """A metric of the steady requests (or calls) that ended ok, or of an imported level's items; shape (n,).
+
+        Of a sampled level, of those that have a row.
+        """
         import numpy as np
 
         found = self._measured(name)
@@ -199,8 +228,24 @@ class LevelData:
             return []
         return [v for item in self.items.values() if (v := item.get(key)) is not None and math.isfinite(v) and v > 0]
 
+    def outcomes(self) -> dict[str, int]:
+        """How the steady requests ended: their number by outcome, complete for a sampled level too."""
+        import polars as pl
+
+        if self.sampled > 1 and self.seconds is not None:
+            return outcomes_due(self)
+        counted = self.steady().group_by("outcome").agg(pl.len()).collect(engine="streaming")
+        return {str(outcome): int(n) for outcome, n in counted.iter_rows()}
+
     def attainment(self, slo: Slo) -> tuple[float, int]:
-        """Share of steady requests (or calls) within the SLO and the number judged; (nan, 0) when nothing is known."""
+        """Share of steady requests (or calls) within the SLO and the number judged; (nan, 0) when nothing is known.
+
+        Of a sampled level over all requests, by interpolation inside a bucket, where seconds and histograms tell; else
+        over those that have a row.
+        """
+        counted = self._counted_attainment(slo)
+        if counted is not None:
+            return counted
         if not self.imported:
             judged = self._judged(slo)
             return (math.nan, 0) if judged is None else judged[0].attainment(judged[1])
@@ -217,10 +262,19 @@ class LevelData:
         if slo.kind != "mean":
             return slo.met_by(share)
         judged = self._judged(slo)
-        if judged is not None:
+        if judged is not None and self._from_histograms(slo.metric) is None:
             return judged[0].met(judged[1])
+        if judged is not None and slo.op in ("<=", "<") and set(self.outcomes()) - {"ok", "cancelled"}:
+            return False
         mean = self.mean(slo.metric)
         return mean is not None and slo.within(mean)
+
+    def _counted_attainment(self, slo: Slo) -> tuple[float, int] | None:
+        """The attainment by seconds and histograms; None where every request has a row, or they do not tell."""
+        if self.sampled == 1 or self.seconds is None:
+            return None
+        name = slo.metric if slo.kind == "share" else self._from_histograms(slo.metric)
+        return None if name is None else attainment(self, replace(slo, metric=name))
 
     def _judged(self, slo: Slo) -> tuple[Slo, pl.LazyFrame] | None:
         """The SLO in terms of what was measured, and the rows to judge; None where they cannot hold its metric."""
@@ -234,59 +288,3 @@ def _ok(frame: pl.LazyFrame) -> pl.LazyFrame:
     import polars as pl
 
     return frame.filter(pl.col("outcome") == "ok")
-
-
-def read_levels(run_dir: Path, *, warmup_s: float | None = None) -> list[LevelData]:
-    """The committed levels of a run folder, in the order of their visits.
-
-    Args:
-        run_dir: a run folder.
-        warmup_s: judge the levels again with this warm-up instead of the stored intervals.
-
-    Raises:
-        StoreError: it is no run folder, is damaged, or is of a newer version.
-    """
-    run = read_json(run_dir / "run.json")
-    check_schema(run.get("schema", 1), str(run_dir / "run.json"))
-    folders = sorted(p for p in (run_dir / "levels").glob("[0-9]*") if p.is_dir())
-    rows = kept_rows(run_dir)
-    return [_read_level(folder, run_dir, run, rows, warmup_s) for folder in folders]
-
-
-def _read_level(
-    folder: Path, run_dir: Path, run: Mapping[str, Any], rows: pl.DataFrame | None, warmup_s: float | None
-) -> LevelData:
-    import polars as pl
-
-    meta = read_json(folder / "level.json")
-    check_schema(meta.get("schema", 1), str(folder / "level.json"))
-    records = scan(sorted((folder / "records").glob("part-*.parquet")))
-    histograms = folder / "histograms.parquet"
-    try:
-        level = LevelData(
-            visit=int(meta["visit"]),
-            setting=meta["setting"],
-            state=str(meta["state"]),
-            intervals=meta.get("intervals") or [],
-            gpus=sum(int(target.get("gpus") or 0) for target in run.get("targets") or []),
-            run=str(run.get("run", run_dir.name)),
-            meta=meta,
-            labels=run.get("labels") or {},
-            source=source_of(run),
-            records=records,
-            calls=llm_calls(folder),
-            histograms=pl.scan_parquet(histograms) if histograms.is_file() else None,
-            percentiles=meta.get("percentiles") or {},
-            items=meta.get("items") or {},
-            rows=rows,
-            folder=folder,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(
-            f"a field is missing or wrong ({error})", str(folder / "level.json"), "is it damaged?"
-        ) from None
-    if level.imported or (level.intervals and warmup_s is None):
-        return level
-    from gpusize.windows import intervals
-
-    return replace(level, intervals=intervals(meta, records, warmup_s).intervals)

@@ -175,7 +175,7 @@ _ALL: Final = (
         "none",
         "histograms",
         "exact, over the steady requests that ended ok, where the times of events were kept (`--record-events`); "
-        "else from the engine's histogram of the whole level visit, to the width of its buckets",
+        "else from the engine's histograms, to the width of their buckets; of the whole visit where it has but one",
     ),
     Metric(
         "output_rate",
@@ -270,6 +270,12 @@ request that ended ok and does not have the metric. A failed request makes a mea
 
 `llm_latency` is judged by [calls](calls.md): the share of the LLM calls, of requests due in the window, that
 ended ok within the bound. A failed request of which no call failed is one miss more.
+
+Of a [sampled level](windows.md#sampled-levels) the attainment of `runtime`, `service`, `ttft` and `ttft_sent` is that
+of all requests, by histograms, with the bound's own bucket split evenly; of other metrics, of the requests with a row.
+
+The summary's `goodput` is how many requests per second ended ok within the bounds of all SLOs on percentiles, with
+times from due; `goodput_sent` is the same from the send: `service` stands for `runtime`, `ttft_sent` for `ttft`.
 """
 
 

@@ -17,6 +17,11 @@ _MOST: Final = 8
 """Values of a setting that an error names."""
 
 _SAME: Final = ("targets", "models", "dataset")
+_LOAD: Final = (
+    *("process", "shape", "from", "from_rate", "to_rate", "bursts", "streams", "phases"),
+    *("think_s", "think", "unit", "overload"),
+)
+"""What else of a setting makes it another load."""
 _DIGITS: Final = 12
 _STUDY: Final = "study"
 """Label of the runs of a study; their other labels are the settings."""
@@ -27,8 +32,9 @@ _GPUS: Final = "gpus"
 def pool(levels: Iterable[LevelData], *, allow: Collection[str] = ()) -> list[LevelData]:
     """Join equal levels, repeats within a run or over several runs, into one each.
 
-    Equal are levels of one setting (its loop, concurrency or rate), one number of GPUs, one state. A level keeps
-    its own steady window. The result is in the order of first appearance.
+    Equal are levels of one setting (its loop, concurrency or rate, ramp, bursts, process, pauses, streams), one number
+    of GPUs, one state; how long they ran may differ. A level keeps its own steady window. The result is in the order
+    of first appearance.
 
     Args:
         levels: of one or several runs.
@@ -95,7 +101,8 @@ def _named(value: object) -> str:
 
 def _key(level: LevelData) -> tuple[object, ...]:
     s = level.setting
-    return (s.get("kind"), level.concurrency, level.rate, s.get("process"), s.get("think_s"), level.gpus, level.state)
+    load = {name: s[name] for name in _LOAD if s.get(name)}
+    return (s.get("kind"), level.concurrency, level.rate, json.dumps(load, sort_keys=True), level.gpus, level.state)
 
 
 def _join(group: Sequence[LevelData]) -> LevelData:

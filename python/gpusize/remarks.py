@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpusize.asked import ramp_text
+
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
 
@@ -22,7 +24,26 @@ def remarks(level: LevelData) -> list[str]:
     """One text per thing to know about a single visit; none for an import."""
     if level.imported:
         return []
-    return [*_token_remarks(level), *length_remarks(level), *_call_remarks(level)]
+    return [
+        *_ramp_remarks(level),
+        *_sample_remarks(level),
+        *_token_remarks(level),
+        *length_remarks(level),
+        *_call_remarks(level),
+    ]
+
+
+def _ramp_remarks(level: LevelData) -> list[str]:
+    ramp = ramp_text(level.setting)
+    return [] if ramp is None else [f"a ramp from {ramp}: figures are of all its requests, no steady state is claimed"]
+
+
+def _sample_remarks(level: LevelData) -> list[str]:
+    """What the figures of a level are of, when not every request has a row."""
+    if level.sampled == 1:
+        return []
+    how = "percentiles and SLO attainment are from histograms, to 0.8 %, the rest is from the rows"
+    return [f"1 in {level.sampled} requests has a row: counts are of all requests, {how}"]
 
 
 def _token_remarks(level: LevelData) -> list[str]:

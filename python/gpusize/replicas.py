@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.errors import UsageError
+from gpusize.errors import GpusizeError, UsageError
 from gpusize.units import parse_duration_s
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-__all__ = ["parse_replicas", "with_replicas"]
+    from gpusize.simulate import SimulatedCluster
+
+__all__ = ["ReplicaSchedule", "parse_replicas", "replica_steps", "with_replicas"]
 
 _STEP: Final = re.compile(r"([0-9]{1,6})\s*@\s*(\S+)")
 
@@ -70,3 +75,59 @@ def with_replicas(config: Mapping[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(KeyError, TypeError):  # the cluster itself says what is wrong with it
             more["gpus"] = max(step["replicas"] for step in replicas)
     return {**config, **more}
+
+
+def replica_steps(options: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The steps that the option ``replicas`` names; empty without it.
+
+    Raises:
+        UsageError: as `parse_replicas`.
+    """
+    text = options.get("replicas")
+    return [] if text is None else parse_replicas(str(text))
+
+
+class ReplicaSchedule:
+    """Changes the replicas of a simulated cluster while a load runs: an observer, whose clock starts with the load.
+
+    Args:
+        cluster: one that serves.
+        steps: as `parse_replicas`; the first is what the cluster starts with.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, steps: Sequence[Mapping[str, float]]) -> None:
+        self.notes: list[str] = []
+        self._cluster = cluster
+        self._steps = list(steps[1:])
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Nothing yet: times count from the first level."""
+
+    def boundary(self) -> None:
+        """The first one is the beginning of the load."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name="gpusize-replicas", daemon=True)
+            self._thread.start()
+
+    def level(self, folder: Path, start_ns: int, end_ns: int) -> dict[str, Any]:  # noqa: ARG002 -- an observer's
+        """Nothing: the cluster's metrics say how many there are."""
+        return {}
+
+    def stop(self) -> None:
+        """End."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _follow(self) -> None:
+        began_s = time.monotonic()
+        for step in self._steps:
+            if self._ended.wait(max(0.0, began_s + step["at_s"] - time.monotonic())):
+                return
+            try:
+                self._cluster.scale(int(step["replicas"]))
+            except GpusizeError as error:
+                self.notes.append(f"the simulated cluster was not scaled: {error.what}")
+                return

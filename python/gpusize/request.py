@@ -13,17 +13,20 @@ from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
 from gpusize.kserve_run import is_kserve
 from gpusize.load import Load
-from gpusize.mixing import dealt
+from gpusize.mixing import dealt, streamed
+from gpusize.monitor.options import WatchOptions
 from gpusize.prepare import model_names
 from gpusize.provenance import run_facts
 from gpusize.simulate import SimulatedCluster
 from gpusize.store import find_runs, read_run
 from gpusize.sweep import Step
 from gpusize.target import Target
+from gpusize.workers import chosen_workers, is_local, peak_rate
 from gpusize.workflow.target import WorkflowTarget
 
 if TYPE_CHECKING:
     from gpusize.apis import Api
+    from gpusize.load.levels import Level
     from gpusize.observe import Observer
     from gpusize.slo import Slo
 
@@ -50,6 +53,7 @@ class RunRequest:
         names: the addresses as the user named them, where others are sent to.
         command: the command line, without secrets.
         options: further options for ``run.json``, as ``--config`` takes them.
+        watch: what looks at the run while it goes on: rules that end it, its own metrics.
     """
 
     target: Target | WorkflowTarget
@@ -67,6 +71,7 @@ class RunRequest:
     names: Sequence[str] = ()
     command: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    watch: WatchOptions = field(default_factory=WatchOptions)
 
     def __post_init__(self) -> None:
         if self.users is not None and not (math.isfinite(self.users) and self.users > 0):
@@ -74,6 +79,11 @@ class RunRequest:
         if self.append and self.resume is not None:
             raise UsageError("append and resume are both given", "resume", "a resumed run goes on in its own folder")
         target = self.target
+        if self.load.streams and isinstance(target, Target) and not any(each.rows for each in self.load.streams):
+            target, dataset, load = streamed(target, self.dataset, self.load)
+            for name, value in (("target", target), ("dataset", dataset), ("load", load)):
+                object.__setattr__(self, name, value)
+            return
         # A KServe API was asked about each model: its rows are dealt out already.
         if isinstance(target, Target) and len(target.models) > 1 and not is_kserve(target.api):
             object.__setattr__(self, "dataset", dealt(self.dataset, target.models))
@@ -104,14 +114,26 @@ class RunRequest:
             dataset=self.dataset.public(),
             labels=self.labels,
             seed=self.load.seed,
-            levels=self.load.settings(len(self.dataset)),
+            levels=[each.setting for each in self.levels],
         )
 
-    def steps(self) -> list[Step]:
+    @property
+    def levels(self) -> list[Level]:
         """The planned levels, in order."""
-        rows = len(self.dataset)
-        pairs = zip(self.load.settings(rows), self.load.plans(rows), strict=True)
-        return [Step(index, setting, plan) for index, (setting, plan) in enumerate(pairs)]
+        return self.load.levels(self.dataset)
+
+    @property
+    def workers(self) -> int:
+        """Threads that send: those asked for, or as many as the load needs."""
+        if self.load.workers is not None:
+            return self.load.workers
+        hosts = [] if isinstance(self.target, WorkflowTarget) else [url.host for url in self.target.addresses]
+        rate = peak_rate(each.setting for each in self.levels)
+        return chosen_workers(rate, self.load.most_connections, local=any(map(is_local, hosts)))
+
+    def steps(self) -> list[Step]:
+        """The planned levels as steps of a sweep."""
+        return [Step(index, each.setting, each.plan, each.arrays()) for index, each in enumerate(self.levels)]
 
 
 def _identity(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusize.errors import StoreError, UsageError
-from gpusize.levels import read_levels
+from gpusize.level_files import read_levels
 from gpusize.result_tables import LevelTables
 from gpusize.slo import Slo
 from gpusize.store import find_runs, read_run

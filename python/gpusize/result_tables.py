@@ -31,13 +31,16 @@ class LevelTables(ABC):
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """Tables of levels beside the summary, those that have rows.
 
-        ``replicas`` and ``models`` (of ``breakdown``), ``model_stats``, ``lengths``, ``server``.
+        ``delivery``, ``replicas`` and ``models`` (of ``breakdown``), ``model_stats``, ``lengths``, ``tokens``,
+        ``server``.
         """
         made = {
+            "delivery": self.delivery(),
             "replicas": self.breakdown("target"),
             "models": self.breakdown("model"),
             "model_stats": self.model_stats(),
             "lengths": self.lengths(),
+            "tokens": self.tokens(),
             "server": self.server(),
         }
         return {name: frame for name, frame in made.items() if frame.height}
@@ -74,6 +77,18 @@ class LevelTables(ABC):
         from gpusize.level_tables import level_lengths
 
         return level_lengths(self.levels)
+
+    def delivery(self) -> pl.DataFrame:
+        """What was held against the load that was asked for: see ``gpusize.level_tables.level_delivery``."""
+        from gpusize.level_tables import level_delivery
+
+        return level_delivery(self.levels)
+
+    def tokens(self) -> pl.DataFrame:
+        """Counts of tokens side by side, per level: see ``gpusize.level_tables.level_tokens``."""
+        from gpusize.level_tables import level_tokens
+
+        return level_tokens(self.levels)
 
     def calls(self) -> pl.LazyFrame:
         """The calls inside requests, of every kind; columns as in docs/reference/calls.md, after ``run``."""

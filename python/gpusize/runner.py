@@ -14,7 +14,8 @@ from gpusize.clocks import ClockLog
 from gpusize.engine import Engine
 from gpusize.headers import without_secrets
 from gpusize.interrupt import StopSwitch, on_interrupt
-from gpusize.limits import allow_connections
+from gpusize.limits import allow_connections, allow_ports
+from gpusize.plan.export import cost_note, keep_plan
 from gpusize.prepare import prepare
 from gpusize.probe import probe
 from gpusize.recovery import finished_steps, recover
@@ -24,6 +25,7 @@ from gpusize.row_facts import keep_rows
 from gpusize.simulate import LatenessWatch
 from gpusize.store import RunStore
 from gpusize.sweep import Step, Sweep
+from gpusize.target import Target
 from gpusize.units import seconds_to_ns
 from gpusize.verdict import judge_level
 from gpusize.workflow.llm_proxy import LlmProxy
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpusize.engine import AnyEngine, LevelOutcome
+    from gpusize.monitor import RunWatch
     from gpusize.request import RunRequest
     from gpusize.sweep import ProgressEvent
 
@@ -62,6 +65,7 @@ def execute(
     """
     switch = stop or StopSwitch()
     allow_connections(request.load.most_connections)
+    notes = _early_notes(request)
     facts = request.facts()
     steps = request.steps()
     earlier = earlier_runs(request, facts) if request.append else []
@@ -74,13 +78,27 @@ def execute(
         for observer in request.observers:
             stack.callback(observer.stop)
             observer.start()
-        told = _tell_notes(request, note, [])
+        if note is not None:
+            for text in notes:
+                note(text)
+        told = [*notes, *_tell_notes(request, note, notes)]
+        watch = stack.enter_context(_open_watch(request, len(steps), note)) if request.watch else None
         with on_interrupt(switch), _open_store(request, facts) as store:
             keep_rows(store.path, request.dataset.ids, request.dataset.rows)
+            if request.resume is None:
+                keep_plan(store.path, request.levels, len(request.dataset), request.dataset)
             clocks = ClockLog.resumed(store.path / "clocks.parquet")
             clocks.take()
             sweep = Sweep(
-                session, store, clocks, switch, _drain_ns(request), _describer(request), progress, _boundary(request)
+                session,
+                store,
+                clocks,
+                switch,
+                _drain_ns(request),
+                _describer(request),
+                progress,
+                _boundary(request),
+                watch,
             )
             done = finished_steps(store.path)
             sweep.run([step for step in steps if step.index not in done])
@@ -89,7 +107,33 @@ def execute(
     result = Result([store.path, *earlier], slos=request.slos, users=request.users)
     result.cancelled = switch.asked > 0
     result.notes = _tell_notes(request, note, told)
+    if sweep.stopped is not None:
+        result.notes.append(f"the run was ended by a rule: {sweep.stopped.text}")
+        if note is not None:
+            note(result.notes[-1])
     return result
+
+
+def _early_notes(request: RunRequest) -> list[str]:
+    """What the user should know of the load before it begins.
+
+    Raises:
+        EnvironmentLacks: there are not as many ports as connections.
+    """
+    found = [*request.load.notes(request.dataset), cost_note(request.levels, request.load.sample_records)]
+    if isinstance(request.target, Target):
+        places = [(each.host, each.port) for each in request.target.addresses]
+        found.append(allow_ports(request.load.most_connections, places, request.load.source_addresses))
+    return [text for text in found if text is not None]
+
+
+def _open_watch(request: RunRequest, levels: int, note: Callable[[str], None] | None) -> RunWatch:
+    target = request.target
+    told: dict[str, str] = {}
+    if isinstance(target, Target):
+        place = target.addresses[0]
+        told = {"api": str(target.api), "target": f"{place.host}:{place.port}", "model": target.model or ""}
+    return request.watch.open({**told, **request.labels}, levels=levels, workers=request.workers, note=note)
 
 
 def _tell_notes(request: RunRequest, note: Callable[[str], None] | None, told: list[str]) -> list[str]:
@@ -107,12 +151,12 @@ def _open_engine(request: RunRequest, engine: Callable[..., AnyEngine]) -> AnyEn
     target = request.target
     # A server that passes the header on has the calls that it makes tied to the request that caused them.
     trace = any(isinstance(observer, LlmProxy) for observer in request.observers)
-    ready = prepare(target, request.dataset, request.api, trace=trace)
+    ready = prepare(target, request.dataset, request.api, load=request.load, trace=trace)
     for url, endpoint in zip(target.replicas, ready.spec["replicas"], strict=True):
         alone = {**ready.spec, **endpoint, "replicas": []}
         with engine(alone, ready.segments, ready.rows[:1], workers=1) as one:
             probe(one, replace(target, url=url, replicas=()))
-    return engine(ready.spec, ready.segments, ready.rows, workers=request.load.workers, mix=ready.mix)
+    return engine(ready.spec, ready.segments, ready.rows, workers=request.workers, mix=ready.mix)
 
 
 def _boundary(request: RunRequest) -> Callable[[], None]:

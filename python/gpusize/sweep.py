@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from gpusize.clocks import ClockLog
     from gpusize.engine import AnyEngine, AnyLevel, LevelOutcome, Progress
     from gpusize.interrupt import StopSwitch
+    from gpusize.monitor import RunWatch
+    from gpusize.monitor.monitor import Stop
     from gpusize.store import RunStore
 
-__all__ = ["ProgressEvent", "Step", "Sweep"]
+__all__ = ["AHEAD", "ProgressEvent", "Step", "Sweep"]
 
 POLL_S: Final = 0.1
 """Time between two looks at a running level: ten per second is what a display can show."""
+
+AHEAD: Final = 3
+"""Levels that follow without a pause and are with the engine: the running one, the next, and one if that is short."""
+
+_SENDING: Final = ("queued", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +38,13 @@ class Step:
         index: its position in ``run.json``'s ``levels``.
         setting: as ``level.json`` names it.
         plan: the engine's LevelPlan, without ``visit``, ``dir`` and ``keep_bytes``.
+        arrays: arrivals that are handed over beside the plan; see docs/reference/engine.md.
     """
 
     index: int
     setting: Mapping[str, Any]
     plan: Mapping[str, Any]
+    arrays: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def follows_at_once(self) -> bool:
@@ -82,6 +91,7 @@ class Sweep:
             and whether the user cancelled it.
         progress: told how the run goes; runs on the thread that drives the sweep.
         boundary: told before the first level and after each one, when what is measured beside takes a reading.
+        watch: looks at the running levels and says when to end the run.
     """
 
     engine: AnyEngine
@@ -92,6 +102,8 @@ class Sweep:
     describe: Callable[[Step, LevelOutcome, Path, bool], dict[str, Any]]
     progress: Callable[[ProgressEvent], None] | None = None
     boundary: Callable[[], None] | None = None
+    watch: RunWatch | None = None
+    stopped: Stop | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
     _total: int = field(default=0, init=False)
 
@@ -106,9 +118,9 @@ class Sweep:
         self._total = len(steps)
         self._tell_boundary()
         try:
-            while (waiting and not self.switch.asked) or queued:
+            while (waiting and not self._ends) or queued:
                 self._fill(waiting, queued)
-                self._follow(queued)
+                self._follow(waiting, queued)
                 self._tell_boundary()
                 ended = queued.popleft()
                 # The next level is running by now: this one is committed beside it.
@@ -120,8 +132,21 @@ class Sweep:
                 each.level.stop(0)
             raise
 
+    @property
+    def _ends(self) -> bool:
+        """Whether no further level is to begin: the user or a rule asked for the end."""
+        return bool(self.switch.asked) or self.stopped is not None
+
     def _fill(self, waiting: deque[tuple[int, Step]], queued: deque[_Queued]) -> None:
-        while waiting and not self.switch.asked and len(queued) < (2 if waiting[0][1].follows_at_once else 1):
+        """Hand levels to the engine ahead of time: one that follows at once has to be there when the one before closes.
+
+        Only levels that still send count: answers may take longer than the next levels last.
+        """
+        while waiting and not self._ends:
+            follows = waiting[0][1].follows_at_once
+            ahead = sum(each.level.poll()["state"] in _SENDING for each in queued) if follows else len(queued)
+            if ahead >= (AHEAD if follows else 1):
+                return
             position, step = waiting.popleft()
             queued.append(_Queued(position, step, self._queue(step)))
 
@@ -129,17 +154,33 @@ class Sweep:
         visit = self.store.next_visit()
         folder = self.store.open_level(visit, {"setting": dict(step.setting), "step": step.index})
         plan = {**step.plan, "visit": visit, "dir": str(folder / "records"), "keep_bytes": 0}
-        return self.engine.queue(plan)
+        return self.engine.queue(plan, **step.arrays)
 
-    def _follow(self, queued: Sequence[_Queued]) -> None:
+    def _follow(self, waiting: deque[tuple[int, Step]], queued: deque[_Queued]) -> None:
         """Wait for the first of the levels, telling of its progress; a wish to stop is passed on to all of them."""
         first = queued[0]
         while not first.level.wait(POLL_S):
             self._pass_stop_on(queued)
+            self._fill(waiting, queued)
             self.clocks.tick()
             if self.progress is not None:
                 self.progress(self._event("running", first, None))
+            self._look(queued)
         self._pass_stop_on(queued)
+
+    def _look(self, queued: Sequence[_Queued]) -> None:
+        if self.watch is None:
+            return
+        for each in queued:
+            self._obey(self.watch.look(each.level, each.position, each.step.setting, each.level.poll()), queued)
+
+    def _obey(self, stop: Stop | None, queued: Sequence[_Queued]) -> None:
+        """A rule of the watch has come true: end what runs, and begin nothing more."""
+        if stop is None or self.stopped is not None:
+            return
+        self.stopped = stop
+        for each in reversed(queued):
+            each.level.stop(self.drain_ns, stop.reason)
 
     def _tell_boundary(self) -> None:
         if self.boundary is not None:
@@ -163,10 +204,14 @@ class Sweep:
     def _commit(self, ended: _Queued) -> None:
         visit, step = ended.level.visit, ended.step
         outcome = ended.level.outcome()
+        if self.watch is not None:
+            self.watch.ended(ended.level, outcome)
         cancelled = self.switch.asked > 0 and outcome["stop_reason"] in ("stopped", "cancelled")
-        if cancelled and outcome["rows"] == 0 and self.store.discard_if_empty(visit):
+        if self._ends and outcome["due"] == 0 and self.store.discard_if_empty(visit):
             return
         level = {"step": step.index, **self.describe(step, outcome, self.store.open_path(visit), cancelled)}
+        if self.stopped is not None and outcome["stop_reason"] == self.stopped.reason:
+            level["alerts"] = [*level["alerts"], f"ended early: {self.stopped.text}"]
         lost = outcome["write_error"]
         try:
             self.store.commit_level(visit, level, outcome["histograms"])

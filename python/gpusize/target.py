@@ -123,6 +123,11 @@ class Target:
         return default if default.startswith("/v1/") or not address.path.rstrip("/") else address.path
 
     @property
+    def addresses(self) -> tuple[Address, ...]:
+        """The parsed addresses of all replicas, the first one included."""
+        return (self.address, *map(parse_url, self.replicas))
+
+    @property
     def address(self) -> Address:
         """Host, port and path."""
         return parse_url(self.url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.frames import scan
+from gpusize.second_parts import scan_seconds
 from gpusize.textio import shown
 from gpusize.windows import intervals
 
@@ -18,6 +19,12 @@ __all__ = ["judge_level"]
 
 MESSAGE_CHARS: Final = 160
 SHOWN_ERRORS: Final = 3
+
+_STOPS: Final = {
+    "slo": "ended before its time: an SLO had been violated for as long as was allowed",
+    "saturation": "ended before its time: the target was saturated",
+}
+"""What ended a level that is whole as far as it goes, in words."""
 
 
 def judge_level(
@@ -45,8 +52,14 @@ def judge_level(
     state = _state(outcome, max_error_share, cancelled=cancelled)
     facts: dict[str, Any] = {key: value for key, value in outcome.items() if key not in ("visit", "histograms")}
     meta = {"setting": dict(setting), "state": state, **facts}
-    cut = intervals(meta, scan(folder / part for part in outcome["parts"]), warmup_s)
+    records = scan(folder / part for part in outcome["parts"])
+    cut = intervals(meta, records, warmup_s, seconds=scan_seconds(folder))
     return {**meta, "intervals": cut.intervals, "alerts": [*_alerts(outcome, state), *cut.alerts]}
+
+
+def _ended(outcome: LevelOutcome) -> int:
+    """Requests that ended in any way: of a sampled level more than have a row."""
+    return sum(outcome["outcomes"].values())
 
 
 def _failed(outcome: LevelOutcome) -> int:
@@ -56,7 +69,7 @@ def _failed(outcome: LevelOutcome) -> int:
 def _state(outcome: LevelOutcome, max_error_share: float | None, *, cancelled: bool) -> str:
     if outcome["write_error"] is not None:
         return "partial"
-    void = max_error_share is not None and _failed(outcome) > max_error_share * outcome["rows"]
+    void = max_error_share is not None and _failed(outcome) > max_error_share * _ended(outcome)
     if void or outcome["stop_reason"] in ("errors", "failed"):
         return "interrupted"
     return "cancelled" if cancelled else "done"
@@ -68,9 +81,11 @@ def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
     if outcome["write_error"] is not None:
         alerts.append(f"records were lost: {shown(outcome['write_error'], MESSAGE_CHARS)}")
     if state == "interrupted":
-        alerts.append(f"interrupted: {failed} of {outcome['rows']} requests failed{_reasons(outcome)}")
+        alerts.append(f"interrupted: {failed} of {_ended(outcome)} requests failed{_reasons(outcome)}")
     elif failed:
-        alerts.append(f"{failed} of {outcome['rows']} requests failed{_reasons(outcome)}")
+        alerts.append(f"{failed} of {_ended(outcome)} requests failed{_reasons(outcome)}")
+    if outcome["stop_reason"] in _STOPS:
+        alerts.append(_STOPS[outcome["stop_reason"]])
     if state == "cancelled":
         alerts.append("cancelled by the user before it was done")
     return alerts

@@ -7,15 +7,18 @@ A level that was stopped by count or time is cut into warm-up, steady and drain 
 - Drain: the last residence time before the level closed. Requests due in it finished under a load
   that was already falling.
 
-With passes, the sizing calculator's way, every request counts. All rules use due times only, so which requests count
-does not depend on how long they took.
+With passes, the sizing calculator's way, every request counts. So it does in a ramp, of which no steady state is
+claimed. All rules use due times only, so which requests count does not depend on how long they took. The window of a
+sampled level begins and ends with a whole second.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gpusize.asked import is_ramp, think_s
 from gpusize.frames import quantiles
 from gpusize.metrics import NS_PER_S, metric
 
@@ -64,7 +67,13 @@ class _Span(NamedTuple):
     rows: int
 
 
-def intervals(meta: Mapping[str, Any], records: pl.LazyFrame, warmup_s: float | None = None) -> Windows:
+def intervals(
+    meta: Mapping[str, Any],
+    records: pl.LazyFrame,
+    warmup_s: float | None = None,
+    *,
+    seconds: pl.LazyFrame | None = None,
+) -> Windows:
     """Cut a level into warm-up, steady and drain.
 
     Args:
@@ -72,6 +81,7 @@ def intervals(meta: Mapping[str, Any], records: pl.LazyFrame, warmup_s: float | 
         records: the records of the level visit.
         warmup_s: warm-up the user asked for, in seconds from the start; replaces the rule. With passes there is no
             warm-up without it.
+        seconds: of a sampled level, as ``gpusize.second_parts.scan_seconds``.
 
     Returns:
         Half-open intervals by ``due_ns``, in order, without gap, the steady one always among them; and alerts where
@@ -80,10 +90,15 @@ def intervals(meta: Mapping[str, Any], records: pl.LazyFrame, warmup_s: float | 
     span = _span(meta, records)
     asked = None if warmup_s is None else span.start + int(warmup_s * NS_PER_S)
     setting = meta["setting"]
-    if span.rows == 0 or setting.get("passes") or meta.get("state") == "interrupted":
-        return _whole(span, asked, records, "passes" if setting.get("passes") else "all")
+    if span.rows == 0 or setting.get("passes") or is_ramp(setting) or meta.get("state") == "interrupted":
+        ramp = "a ramp: all count, no steady state is claimed" if is_ramp(setting) else "all"
+        return _whole(span, asked, records, "passes" if setting.get("passes") else ramp)
     residence_ns = _residence_ns(records)
-    fill_ns = _fill_ns(records, setting.get("concurrency"), span.start)
+    sampled = int(meta.get("sampled") or 1)
+    if seconds is not None and sampled > 1:
+        fill_ns = _fill_by_seconds(seconds, setting.get("concurrency"), span.start)
+    else:
+        fill_ns = _fill_ns(records, setting.get("concurrency"), span.start)
     warm = fill_ns + residence_ns if asked is None else asked
     slots = setting.get("concurrency")
     rule = f"{residence_ns / NS_PER_S:.6g} s residence (p99)"
@@ -91,8 +106,10 @@ def intervals(meta: Mapping[str, Any], records: pl.LazyFrame, warmup_s: float | 
     if asked is not None:
         how = f"asked for: {warmup_s:g} s"
     drain = span.close - residence_ns
+    if sampled > 1:
+        warm, drain = _whole_seconds(span.start, warm, drain)
     need = max(MIN_REQUESTS, int(slots or 0))
-    counts = _due_counts(records, [(warm, drain), (warm, span.end)])
+    counts = [sampled * n for n in _due_counts(records, [(warm, drain), (warm, span.end)])]
     if counts[0] >= need:
         return Windows(_cut(span, warm, drain, how, f"last {rule} before the close"), [])
     if counts[1] >= need or (asked is not None and counts[1] > 0):
@@ -102,35 +119,49 @@ def intervals(meta: Mapping[str, Any], records: pl.LazyFrame, warmup_s: float | 
     return Windows(_cut(span, span.start, span.end, "", "", "all, too short for a warm-up"), [alert])
 
 
-def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[int, int]) -> Little:
+def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[int, int], *, sampled: int = 1) -> Little:
     """Compare X times mean(end - sent) with the concurrency that was asked for.
 
     The window is narrowed to where all N slots must be busy: from the moment they run this level's requests to the last
     request sent. A request counts with the part of (end - sent) that lies in the window; the sum of these over the
-    window's length is X times the mean without the error of cutting requests at the edges. Think time is added per
-    request, so that N is comparable.
+    window's length is X times the mean without the error of cutting requests at the edges. The mean pause is
+    added after each answer, so that N is comparable; where pauses are drawn, their chance is allowed for.
 
     Args:
         meta: ``level.json``; uses ``setting`` and ``start_ns``.
         records: the records of the level visit.
         window: (start_ns, end_ns) of the steady interval.
+        sampled: n where 1 in n requests has a row: each then stands for n, and the window is not narrowed at its start.
     """
     import polars as pl
 
     setting = meta["setting"]
     slots = setting.get("concurrency")
+    if is_ramp(setting):
+        return Little("not checkable", None, None, "the number in flight changes while the level runs")
+    think = think_s(setting)
+    if think is None:
+        return Little("not checkable", None, None, "the rows say how long users think")
     if not slots:
         return Little("not checkable", None, None, "an open loop asks for a rate, not for a number in flight")
     sent, end = pl.col("sent_ns"), pl.col("end_ns")
     last = records.select(sent.max()).collect(engine="streaming").item()
     if last is None:
         return Little("not checkable", None, None, "nothing was sent")
-    start_ns = max(window[0], _fill_ns(records, slots, int(meta.get("start_ns") or window[0])))
+    filled_ns = window[0] if sampled > 1 else _fill_ns(records, slots, int(meta.get("start_ns") or window[0]))
+    start_ns = max(window[0], filled_ns)
     end_ns = min(window[1], int(last))
     inside = pl.min_horizontal(end.fill_null(end_ns), pl.lit(end_ns)) - pl.max_horizontal(sent, pl.lit(start_ns))
-    busy_ns, begun = (
-        records.filter(sent.is_not_null())
-        .select(inside.clip(lower_bound=0).sum(), ((sent >= start_ns) & (sent < end_ns)).sum().alias("begun"))
+    pause_ns = round(think[0] * NS_PER_S)
+    paused = pl.min_horizontal(end + pause_ns, pl.lit(end_ns)) - pl.max_horizontal(end, pl.lit(start_ns))
+    busy_ns, paused_ns, begun = (
+        sampled * int(value or 0)
+        for value in records.filter(sent.is_not_null())
+        .select(
+            inside.clip(lower_bound=0).sum(),
+            paused.clip(lower_bound=0).sum().alias("paused"),
+            ((sent >= start_ns) & (sent < end_ns)).sum().alias("begun"),
+        )
         .collect(engine="streaming")
         .row(0)
     )
@@ -139,11 +170,15 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
         return Little("not checkable", None, None, reason)
     length_ns = end_ns - start_ns
     in_flight = busy_ns / length_ns
-    thinking = begun * float(setting.get("think_s") or 0.0) * NS_PER_S / length_ns
+    thinking = paused_ns / length_ns
     ratio = (in_flight + thinking) / slots
-    if abs(ratio - 1) <= LITTLE_TOLERANCE:
+    # Random pauses add up to something else than so many times their mean, within three standard deviations.
+    chance = 3 * math.sqrt(begun) * think[1] * NS_PER_S / length_ns / slots
+    if abs(ratio - 1) <= max(LITTLE_TOLERANCE, chance):
         return Little("ok", in_flight, ratio, "")
-    return Little("flagged", in_flight, ratio, f"{in_flight:.4g} requests were in flight, {slots} were asked for")
+    users = f" and {thinking:.4g} users thought" if thinking else ""
+    found = f"{in_flight:.4g} requests were in flight{users}, {slots} were asked for"
+    return Little("flagged", in_flight, ratio, found)
 
 
 def _span(meta: Mapping[str, Any], records: pl.LazyFrame) -> _Span:
@@ -230,6 +265,23 @@ def _fill_ns(records: pl.LazyFrame, slots: int | None, start_ns: int) -> int:
     full = np.flatnonzero(in_flight >= np.ceil(FULL_SHARE * slots))
     at = full[0] if full.size else min(slots, len(sent)) - 1
     return max(start_ns, int(sent[at]))
+
+
+def _fill_by_seconds(seconds: pl.LazyFrame, slots: int | None, start_ns: int) -> int:
+    """As ``_fill_ns``, by the first second at whose end (nearly) all slots were busy; the first one where none was."""
+    import polars as pl
+
+    if not slots:
+        return start_ns
+    rows = seconds.group_by("second").agg(pl.col("sent", "done").sum()).sort("second").collect()
+    full = rows.filter(pl.col("sent").cum_sum() - pl.col("done").cum_sum() >= FULL_SHARE * slots)
+    return start_ns + round(((full["second"].item(0) + 1) if full.height else 1) * NS_PER_S)
+
+
+def _whole_seconds(start_ns: int, warm_ns: int, drain_ns: int) -> tuple[int, int]:
+    """The window from the next whole second after the warm-up to the last one before the drain."""
+    second = round(NS_PER_S)
+    return start_ns + -(-(warm_ns - start_ns) // second) * second, start_ns + (drain_ns - start_ns) // second * second
 
 
 def _due_counts(records: pl.LazyFrame, windows: list[tuple[int, int]]) -> list[int]:

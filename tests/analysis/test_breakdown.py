@@ -72,6 +72,6 @@ def test_a_result_names_models_and_refuses_other_parts(tmp_path):
         ("big", "r", 2, 72),
         ("small", "r", 2, 24),
     ]
-    assert list(result.tables) == ["models"]
+    assert list(result.tables) == ["delivery", "models"]
     with pytest.raises(UsageError, match="nothing can be taken apart"):
         result.breakdown("host")  # type: ignore[arg-type]

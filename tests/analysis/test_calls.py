@@ -16,7 +16,8 @@ from gpusize.errors import StoreError
 from gpusize.estimate import to_calc_output
 from gpusize.estimate.types import Question
 from gpusize.frames import OUTCOMES
-from gpusize.levels import LevelData, read_levels
+from gpusize.level_files import read_levels
+from gpusize.levels import LevelData
 from gpusize.pooling import pool
 from gpusize.slo import Counts, Slo
 from gpusize.summary import summarize

@@ -114,7 +114,7 @@ def test_samples_and_server_rows_name_their_level(tmp_path):
     assert column(server, "labels") == [None, 'engine="0"']
     (model,) = result.model_stats().to_dicts()
     assert (model["visit"], model["model"], model["requests"], model["queue_s"]) == (1, "a", 7, 0.5)
-    assert list(result.tables) == ["model_stats", "server"]
+    assert list(result.tables) == ["delivery", "model_stats", "server"]
     assert json.loads((place / "levels" / "0001" / "level.json").read_text())["models"] == [stats]
 
 

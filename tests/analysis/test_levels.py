@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from gpusize.errors import StoreError, UsageError
-from gpusize.levels import read_levels
+from gpusize.level_files import read_levels
 from gpusize.pooling import pool
 from gpusize.slo import Slo
 from tests.analysis.synthetic import MS, SOURCE, closed, frame, level, percentile_level
@@ -115,7 +115,22 @@ def test_pooling_twice_changes_nothing():
     assert [part.visit for part in pool([*once, levels[2]])[0].visits()] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("change", [{"gpus": 4}, {"state": "interrupted"}, {"think_s": 1.0}, {"rate": 5.0}])
+LOADS = [
+    {"gpus": 4},
+    {"state": "interrupted"},
+    {"think_s": 1.0},
+    {"think": "exp(1s)"},
+    {"rate": 5.0},
+    {"rate": 5.0, "from_rate": 1.0, "to_rate": 9.0},
+    {"from": 1},
+    {"unit": "session"},
+    {"bursts": {"rate": 9, "length_s": 1, "every_s": 5}},
+    {"streams": [{"id": 0}]},
+    {"process": "gamma", "shape": 0.5},
+]
+
+
+@pytest.mark.parametrize("change", LOADS)
 def test_what_differs_in_kind_is_not_pooled(change):
     assert len(pool([steady_level(), steady_level(visit=1, **change)])) == 2
 

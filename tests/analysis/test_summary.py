@@ -157,7 +157,7 @@ def test_the_generators_cpu():
     assert row(short)["generator_cpu"] is None
 
 
-@pytest.mark.parametrize("late_ms,flags", [(0.9, []), (1.5, ["late"])])
+@pytest.mark.parametrize("late_ms,flags", [(0.9, []), (1.5, ["generator-limited"])])
 def test_the_generators_lateness(late_ms, flags):
     columns = closed(4, lambda k: 100 * MS, duration_ns=5000 * MS, idle_ns=int(late_ms * MS))
     columns["fired_ns"] = columns["sent_ns"]
@@ -178,7 +178,7 @@ def test_waiting_for_connections_is_told_from_being_late():
 
 def test_slots_that_idle_and_states_are_flagged():
     found = check(steady(idle_ns=20 * MS, state="interrupted"))
-    assert found.flags == ["interrupted", "little", "connection-limited"]
+    assert found.flags == ["interrupted", "little", "connection-limited", "not-delivered"]
     assert found.alerts[0].startswith("Little's law: ")
 
 

@@ -33,7 +33,7 @@ def test_a_sweep_leaves_everything_that_the_reference_names(gpusize: Gpusize, ur
     path = only_run()
     assert str(path / "report.html") in done.out
     names = {entry.name for entry in path.iterdir()}
-    derived = {"summary.parquet", "summary.csv", "summary.json", "estimate.json", "plots", "report.html"}
+    derived = {"summary.parquet", "summary.csv", "summary.json", "estimate.json", "plots", "report.html", "tables"}
     assert names == {"run.json", "dataset.parquet", "clocks.parquet", "levels", ".lock", *derived}
     assert {file.suffix for file in (path / "plots").iterdir()} == {".png", ".svg"}
     for level, concurrency in zip(levels(path), (1, 2, 4), strict=True):
@@ -218,6 +218,7 @@ def test_an_open_loop_keeps_its_rate_and_shows_it(gpusize: Gpusize, url: str) ->
     [level] = levels(only_run())
     assert level["setting"] == {
         "kind": "open", "rate": 200.0, "process": "constant", "passes": None, "count": 40, "duration_s": None,
+        "connections": 256, "queue": 10_000, "overload": "queue", "expected": 40,
     }  # fmt: skip
     assert level["rows"] == 40
 

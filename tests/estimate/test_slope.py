@@ -47,6 +47,27 @@ def test_replicas_come_whole():
     assert ask(line(), users=19, gpus_per_replica=8).gpus == 32
 
 
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_ramp_is_no_point_and_no_repeat(method):
+    ramp = replace(percentile_level(4, 90.0), setting={"kind": "closed", "concurrency": 4, "from": 1, "passes": 2})
+    levels = [*line(), ramp]
+    kept, found = (ask(lvs, "p95 runtime <= 5s", method=method) for lvs in (levels[:-1], levels))
+    assert (found.gpus_raw, found.capacity_concurrency) == (kept.gpus_raw, kept.capacity_concurrency)
+    assert "ramps are left out: they have no one concurrency (1 to 4)" in found.warnings
+    alone = ask([ramp], method=method)
+    assert alone.reason == "there is no closed-loop level to estimate from"
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_load_that_was_not_delivered_weakens_the_answer(method):
+    columns = closed(4, lambda k: 4000 * MS, duration_ns=400_000 * MS, idle_ns=1000 * MS)
+    early = [each + 500 * MS for each in columns["due_ns"]]
+    lv = level(4, {**columns, "fired_ns": early}, visit=9, duration_s=400)
+    warnings = " ".join(ask([*line((1, 2, 8)), lv], "p95 runtime <= 5s", method=method).warnings)
+    assert "concurrency 4: Little's law" in warnings
+    assert "concurrency 4: generator-limited: it fired late" in warnings
+
+
 def test_inside_the_tested_range():
     found = ask(line())
     assert not found.outside_tested_range

@@ -13,7 +13,7 @@ import pytest
 from gpusize.errors import ConfigError, StoreError
 from gpusize.estimate import Question, estimate, to_calc_output
 from gpusize.interop.nat import FILE_NAME, import_nat, read_nat
-from gpusize.levels import read_levels
+from gpusize.level_files import read_levels
 from gpusize.pooling import pool
 from gpusize.slo import Slo
 from gpusize.summary import summarize

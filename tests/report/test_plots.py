@@ -10,8 +10,10 @@ import pytest
 from matplotlib.text import Annotation
 
 from gpusize.errors import StoreError, UsageError
+from gpusize.report.columns import summary_columns
 from gpusize.report.plots import figures, save_plots, svg_text
 from gpusize.report.style import PERCENTILES
+from gpusize.report.sweep import sweep_of
 from tests.report.results import (
     HOSTILE,
     LEVELS,
@@ -229,3 +231,24 @@ def test_hostile_names_are_drawn_as_plain_text() -> None:
     assert not any(ord(c) < 32 for text in texts(figure) for c in text)
     root = ET.fromstring(svg_text(figure))
     assert not [each for each in root.iter() if each.tag.endswith("script")]
+
+
+def test_levels_at_which_the_generator_was_the_limit_are_ringed() -> None:
+    rows = [row(c, y, flags=["generator-limited"] if c == 32 else []) for c, y in zip(LEVELS, P95_S, strict=True)]
+    made = figures(Source(frame(rows), meta()))
+    for name in ("runtime", "throughput"):
+        axes = made[name].axes[0]
+        (ring,) = [each for each in axes.lines if each.get_markersize() == 13]
+        assert [x for x, _ in points(ring)] == [32]
+        assert said(made[name], "generator-limited")
+    assert not said(figures(sweep())["runtime"], "generator-limited")
+
+
+def test_ramps_are_in_the_table_and_at_no_place_of_the_axis() -> None:
+    rows = [row(r, 0.1, kind="open", tokens=False, ramp=None) for r in (10.0, 20.0)]
+    rows.append(row(50.0, 0.1, kind="open", tokens=False, ramp="20 to 80/s"))
+    (axes,) = figures(Source(frame(rows), meta()))["runtime"].axes
+    assert [x for x, _ in line(axes, PERCENTILES["p95"])] == [10, 20]
+    cells = [cell.text for cell in summary_columns(sweep_of(Source(frame(rows), meta())))[0].cells]
+    assert cells == ["10", "20", "20 to 80"]
+    assert figures(Source(frame(rows[-1:]), meta())) == {}

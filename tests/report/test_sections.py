@@ -85,7 +85,14 @@ def test_a_plain_run_shows_nothing_more() -> None:
 def test_the_terminal_has_a_compact_table_of_each(full: Result) -> None:
     text = shown(full)
     titles = [line for line in text.splitlines() if re.fullmatch(r"[A-Z][A-Za-z ]+( \(.*\))?", line)]
-    assert titles == ["GPUs", "In the server", "Replicas (the last 12 of 16 rows)", "LLM calls", "Lengths"]
+    assert titles == [
+        "GPUs",
+        "In the server",
+        "Replicas (the last 12 of 16 rows)",
+        "LLM calls",
+        "Lengths",
+        "Token counts",
+    ]
     assert figures_of(text, "GPUs")[-1] == ["8", "4", "70.0%", "80.0%", "432", "0.250", "130", "50.0%"]
     assert " ".join(figures_of(text, "In the server")[-1]) == "8 40.0% 80.0% 8.00 4.00 8.00 70.0 78.0 100"
     assert figures_of(text, "Lengths")[0] == ["1", "output", "36", "4.00", "5.00", "+25.0%"]
@@ -116,7 +123,7 @@ def test_lengths_as_asked_and_one_model_stay_off_the_terminal(tmp_path: Path) ->
     facts = {1: {"models": [{"model": "m", **STATS}]}}
     result = Result([run_folder(tmp_path / "r", {1: columns}, rows=[{"output_tokens": 5}], facts=facts)])
     assert shown(result) == ""
-    assert [each.key for each in sections(result)] == ["model_stats", "lengths"]
+    assert [each.key for each in sections(result)] == ["delivery", "model_stats", "lengths", "tokens"]
     assert "Models in the server" in shown(everything(tmp_path / "two", models=2))
 
 
@@ -125,9 +132,9 @@ def test_the_page_has_a_section_for_each(tmp_path: Path) -> None:
     text = render_html(result, figures=figures(result))
     page = Page(text)
     titles = re.findall(r"<h2>(.*?)</h2>", text)
-    assert titles == ["Levels", "GPUs", "In the server", "Replicas", "Models in the server", "LLM calls", "Lengths",
-                      "Figures", "How to repeat it"]  # fmt: skip
-    assert page.tags["svg"] == 4
+    assert titles == ["Levels", "Was this load delivered?", "GPUs", "In the server", "Replicas", "Models in the server",
+                      "LLM calls", "Lengths", "Token counts", "Figures", "How to repeat it"]  # fmt: skip
+    assert page.tags["svg"] == 5
     assert all(n == 1 for n in page.ids.values())
     assert "4 replicas · 8 GPUs tested" in page.text
 
@@ -151,11 +158,11 @@ def test_files_and_the_document_hold_the_tables(tmp_path: Path) -> None:
     result.report(out, plots=False)
     names = {f"{name}.{kind}" for name in result.tables for kind in ("csv", "json", "parquet")}
     assert {file.name for file in (out / "tables").iterdir()} == names
-    assert set(result.tables) == {"replicas", "model_stats", "lengths", "server"}
+    assert set(result.tables) == {"delivery", "replicas", "model_stats", "lengths", "tokens", "server"}
     stored = json.loads((out / "summary.json").read_text())
     assert stored[3]["server_gpu_power_w"] == 432
     document = result_document(result)
-    assert set(document["tables"]) == {"replicas", "model_stats", "lengths"}
+    assert set(document["tables"]) == {"delivery", "replicas", "model_stats", "lengths", "tokens"}
     assert document["tables"]["replicas"] == json.loads((out / "tables" / "replicas.json").read_text())
     assert document["summary"] == stored
 

@@ -45,6 +45,14 @@ def test_eighty_columns_keep_what_matters_and_name_the_rest() -> None:
     assert "not shown for lack of width: ITL p50, TTFT p50" in words(text)
 
 
+def test_flags_go_over_several_lines_before_a_figure_leaves() -> None:
+    flags = ["connection-limited", "generator-limited", "not-delivered", "saturated"]
+    text = summary(sweep(row(64, 60.0, flags=flags, slo_0_attainment=0.0, slo_0_met=False)), 100)
+    assert all(flag in text for flag in flags)
+    assert "99.0% ✓" in text
+    assert "achieved" in text.partition("not shown")[0]
+
+
 def test_wide_table_has_every_column_in_its_own_unit() -> None:
     text = summary(sweep(), 160)
     head = text.splitlines()[1:3]

@@ -82,17 +82,26 @@ class FakeLevel:
         self.stopped: list[int] = []
         self.ended = False
         self.began = False
+        self.drains = False
+        self.reason = "stopped"
 
     def poll(self) -> dict[str, Any]:
-        return {"state": "running", "elapsed_ns": self._looks * 100 * MS, "done": self._looks}
+        sends = self._engine.started(self) and not self.stopped
+        state = "queued" if not self._engine.started(self) else "running" if sends and not self.drains else "draining"
+        return {"state": state, "elapsed_ns": self._looks * 100 * MS, "done": self._looks}
 
-    def stop(self, drain_ns: int) -> None:
+    def stop(self, drain_ns: int, reason: str = "stopped") -> None:
+        self.reason = reason
         if self.ended:
             return
         if not self.stopped:
             self.began = self._engine.started(self)
         self.stopped.append(drain_ns)
         self._engine.log.append(f"stop {self.visit} {drain_ns}")
+
+    def began_now(self) -> bool:
+        """Whether it sends by now."""
+        return self._engine.started(self)
 
     def wait(self, _timeout_s: float) -> bool:
         self._looks += 1
@@ -106,8 +115,8 @@ class FakeLevel:
         changed = dict(self._engine.outcomes.get(self.visit, {}))
         if self.stopped:
             changed = {
-                "stop_reason": "stopped",
-                **({} if self.began else {"rows": 0, "outcomes": {}, "parts": []}),
+                "stop_reason": self.reason,
+                **({} if self.began else {"due": 0, "rows": 0, "outcomes": {}, "parts": []}),
                 **changed,
             }
         made = outcome(self.visit, **changed)
@@ -129,7 +138,7 @@ class FakeEngine:
         self.most_waiting = 0
         self.on_end: Callable[[FakeLevel], None] | None = None
 
-    def queue(self, plan: Mapping[str, Any]) -> FakeLevel:
+    def queue(self, plan: Mapping[str, Any], **_arrays: bytes) -> FakeLevel:
         level = FakeLevel(self, plan)
         self.levels.append(level)
         self.log.append(f"queue {level.visit}")

@@ -1,7 +1,9 @@
-"""Levels are queued one ahead, committed when they end, and stopped in order."""
+"""Levels are queued ahead, committed when they end, and stopped in order."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,8 +14,9 @@ from gpusize.clocks import ClockLog
 from gpusize.errors import StoreError
 from gpusize.interrupt import StopSwitch
 from gpusize.load import Load
+from gpusize.monitor import Stop
 from gpusize.store import RunStore, level_dirs, open_level_dirs, read_level
-from gpusize.sweep import ProgressEvent, Step, Sweep
+from gpusize.sweep import AHEAD, ProgressEvent, Step, Sweep
 from gpusize.verdict import judge_level
 from tests.run.fakes import MS, FakeClock, FakeEngine, FakeLevel
 
@@ -48,14 +51,29 @@ def states(store: RunStore) -> list[str]:
     return [read_level(folder)["state"] for folder in level_dirs(store.path)]
 
 
-def test_timed_levels_are_queued_one_ahead(store: RunStore) -> None:
+def test_timed_levels_are_queued_two_ahead(store: RunStore) -> None:
     engine = FakeEngine()
     sweep(engine, store).run(steps_of(Load(concurrencies=(1, 2, 4), count=4)))
     assert engine.log == ["queue 0", "queue 1", "queue 2", "outcome 0", "outcome 1", "outcome 2"]
-    assert engine.most_waiting == 2
+    assert engine.most_waiting == AHEAD
     assert states(store) == ["done"] * 3
     assert [read_level(f)["setting"]["concurrency"] for f in level_dirs(store.path)] == [1, 2, 4]
     assert [read_level(f)["step"] for f in level_dirs(store.path)] == [0, 1, 2]
+
+
+def test_levels_that_only_drain_hold_no_further_one_up(store: RunStore) -> None:
+    engine = FakeEngine(looks=2)
+    queue = engine.queue
+
+    def queue_and_drain(plan: Mapping[str, Any], **arrays: bytes) -> FakeLevel:
+        level = queue(plan, **arrays)
+        level.drains = level.visit == 0
+        return level
+
+    engine.queue = queue_and_drain  # type: ignore[method-assign]
+    sweep(engine, store).run(steps_of(Load(stages="1/s@1s, 2/s@1s, 3/s@1s, 4/s@1s, 5/s@1s")))
+    # The first one's answers are still to come: the three after it that send, or will, are with the engine already.
+    assert engine.log.index("queue 3") < engine.log.index("outcome 0")
 
 
 def test_levels_by_passes_run_one_after_the_other(store: RunStore) -> None:
@@ -95,11 +113,45 @@ def test_one_wish_to_stop_drains_and_keeps_everything(store: RunStore) -> None:
 
     sweep(engine, store, switch, progress=progress).run(steps_of(Load(concurrencies=(1, 2, 4, 8), count=4)))
 
-    # The queued one is stopped first: it must not start when the running one stops.
-    assert [line for line in engine.log if line.startswith("stop")] == [f"stop 2 {7 * MS}", f"stop 1 {7 * MS}"]
+    # The queued ones are stopped first: none of them must start when the running one stops.
+    assert [line for line in engine.log if line.startswith("stop")] == [f"stop {visit} {7 * MS}" for visit in (3, 2, 1)]
     assert states(store) == ["done", "cancelled"]
     assert open_level_dirs(store.path) == []
     assert [event.position for event in seen if event.kind == "level"] == [1, 2]
+
+
+class Watch:
+    """Stands in for ``gpusize.monitor.RunWatch``: its rule comes true at a level."""
+
+    def __init__(self, visit: int) -> None:
+        self._visit = visit
+        self.ends: list[int] = []
+
+    def look(self, level: FakeLevel, position: int, setting: Mapping[str, Any], progress: Mapping[str, Any]) -> Any:
+        assert position >= 1
+        assert setting
+        assert progress
+        return (
+            Stop("slo", 3, "p99 runtime > 1s for 3s: 2 s") if level.visit == self._visit and level.began_now() else None
+        )
+
+    def ended(self, level: FakeLevel, outcome: Mapping[str, Any]) -> None:
+        assert outcome["visit"] == level.visit
+        self.ends.append(level.visit)
+
+
+def test_a_rule_ends_the_run_and_keeps_what_was_measured(store: RunStore) -> None:
+    engine = FakeEngine(looks=3)
+    watch = Watch(1)
+    running = sweep(engine, store)
+    running.watch = watch  # type: ignore[assignment]
+    running.run(steps_of(Load(concurrencies=(1, 2, 4, 8, 16), count=4)))
+    assert [line for line in engine.log if line.startswith("stop")] == [f"stop {visit} {7 * MS}" for visit in (3, 2, 1)]
+    levels = [json.loads((path / "level.json").read_text("utf-8")) for path in sorted(store.path.glob("levels/0*"))]
+    assert [level["stop_reason"] for level in levels] == ["count", "slo"]
+    assert levels[1]["alerts"][-1] == "ended early: p99 runtime > 1s for 3s: 2 s"
+    assert watch.ends[:2] == [0, 1]
+    assert open_level_dirs(store.path) == []
 
 
 def test_a_second_wish_cancels_at_once(store: RunStore) -> None:

@@ -34,12 +34,14 @@ class Visit:
 
 def closed(concurrency: int = 1) -> dict[str, Any]:
     """A closed loop without think time, started at once."""
-    return {"closed": {"concurrency": concurrency, "think_ns": 0, "start": "burst", "stagger_ns": None}}
+    return {"closed": {"concurrency": concurrency, "think": {"fixed": 0}, "start": "burst", "stagger_ns": None}}
 
 
 def open_loop(rate: float, *, connections: int = 64, queue: int = 10_000) -> dict[str, Any]:
     """An open loop at a constant rate."""
-    return {"open": {"rate": rate, "process": "constant", "connections": connections, "queue": queue}}
+    phase = {"duration_ns": None, "from": rate, "to": rate}
+    stream = {"id": 0, "arrivals": {"rate": {"phases": [phase], "process": "constant"}}}
+    return {"open": {"streams": [stream], "connections": connections, "queue": queue}}
 
 
 def drive(

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from gpusize.cli import dataset, estimate, importing, report, run, simulate, study
+from gpusize.cli import dataset, doctor, estimate, importing, load, report, run, simulate, study
+
+
+class _Commands(TyperGroup):
+    """Typer turns Ctrl-C into a bare exit code; as an Abort it reaches the caller, who says so."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise typer.Abort from error
+
 
 app = typer.Typer(
     name="gpusize",
+    cls=_Commands,
     help="Measures how many GPUs a model, an agent or a pipeline needs, and says how sure it is.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -43,5 +56,7 @@ app.command("study", epilog=study.EPILOG)(study.command)
 app.command("estimate", epilog=estimate.EPILOG)(estimate.command)
 app.command("report", epilog=report.EPILOG)(report.command)
 app.command("simulate", epilog=simulate.EPILOG)(simulate.command)
+app.command("doctor", epilog=doctor.EPILOG)(doctor.command)
+app.add_typer(load.app, name="load")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(importing.app, name="import")

@@ -15,6 +15,8 @@ EPILOG = """[bold]Examples[/bold]
   gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --concurrencies 1,2,4,8,16,32 --passes 2
   --gpus 8 --users 100 --slo 'p95 runtime <= 10s'
 
+  gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --stages '1/s@5m, 1/s..20/s@10m, 20/s@10m'
+
   gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --rates 5,10,20 --duration 60s
   --slo 'p99 ttft <= 500ms'
 
@@ -29,8 +31,13 @@ TARGET = "Target"
 REQUEST = "Requests"
 DATASET = "Dataset"
 LOAD = "Load"
+RECORDED = "Load: recorded"
+USERS = "Load: users and overload"
+END = "Load: its end"
+GENERATOR = "Generator"
 QUESTION = "Question"
 MEASURE = "Measured beside it"
+WATCH = "Watching the run"
 OUTPUT = "Output"
 INTERRUPTED = 130
 
@@ -89,6 +96,13 @@ def command(
     http2: Annotated[bool | None, typer.Option("--http2", help="Speak HTTP/2.", rich_help_panel=TARGET)] = None,
     streams: Annotated[
         int | None, typer.Option(help="Requests that share an HTTP/2 connection; 1.", rich_help_panel=TARGET)
+    ] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(help="Of the simulated cluster, over time: '1@0s,2@30s'.", rich_help_panel=TARGET),
+    ] = None,
+    start_delay: Annotated[
+        str | None, typer.Option(help="Until a new one of them serves; 0s.", rich_help_panel=TARGET)
     ] = None,
     timeout: Annotated[str | None, typer.Option(help="Bound on one request; 5m.", rich_help_panel=TARGET)] = None,
     connect_timeout: Annotated[
@@ -156,8 +170,43 @@ def command(
     rates: Annotated[
         str | None, typer.Option(help="Requests per second, one level each.", rich_help_panel=LOAD)
     ] = None,
+    stages: Annotated[
+        str | None, typer.Option(help="As '1/s@10m, 1/s..50/s@5m' or '8@1m, 8..64@5m'.", rich_help_panel=LOAD)
+    ] = None,
+    load_file: Annotated[
+        str | None,
+        typer.Option("--load", help="The load from YAML, TOML or JSON; several streams.", rich_help_panel=LOAD),
+    ] = None,
+    arrivals: Annotated[
+        str | None, typer.Option(help="Recorded arrivals: a file, or dataset.", rich_help_panel=RECORDED)
+    ] = None,
+    arrivals_format: Annotated[
+        str | None, typer.Option(help="Its format, where it does not show.", rich_help_panel=RECORDED)
+    ] = None,
+    arrivals_from: Annotated[
+        str | None, typer.Option(help="Time of the trace that is left out at first.", rich_help_panel=RECORDED)
+    ] = None,
+    arrivals_until: Annotated[
+        str | None, typer.Option(help="Time of the trace at which it ends.", rich_help_panel=RECORDED)
+    ] = None,
+    speed: Annotated[
+        float | None, typer.Option(help="How many times faster the trace goes; 1.", rich_help_panel=RECORDED)
+    ] = None,
+    rate_scale: Annotated[
+        float | None, typer.Option(help="How many times as many requests it has; 1.", rich_help_panel=RECORDED)
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="A stored plan, or a run folder that has one.", rich_help_panel=RECORDED)
+    ] = None,
     process: Annotated[
-        str | None, typer.Option(help="Arrivals at a rate: poisson or constant.", rich_help_panel=LOAD)
+        str | None, typer.Option(help="Arrivals at a rate: poisson, constant or gamma.", rich_help_panel=LOAD)
+    ] = None,
+    burstiness: Annotated[
+        float | None, typer.Option(help="Of gamma: 1 is Poisson, below 1 burstier.", rich_help_panel=LOAD)
+    ] = None,
+    sessions: Annotated[
+        bool | None,
+        typer.Option("--sessions", help="Conversations begin, not requests.", rich_help_panel=USERS),
     ] = None,
     passes: Annotated[
         int | None, typer.Option(help="Requests per level, as a multiple of the concurrency.", rich_help_panel=LOAD)
@@ -168,29 +217,63 @@ def command(
         str | None, typer.Option(help="Start of a level that does not count; else found.", rich_help_panel=LOAD)
     ] = None,
     think: Annotated[
-        str | None, typer.Option(help="Pause between answer and next request.", rich_help_panel=LOAD)
+        str | None,
+        typer.Option(help="Pause after an answer: 2s, exp(2s), uniform(1s,3s), ..., recorded.", rich_help_panel=USERS),
     ] = None,
     drain: Annotated[
-        str | None, typer.Option(help="For requests in flight at Ctrl-C; 1s.", rich_help_panel=LOAD)
+        str | None, typer.Option(help="For requests in flight at Ctrl-C; 1s.", rich_help_panel=END)
     ] = None,
     max_error_rate: Annotated[
         float | None,
-        typer.Option(help="Share of failures a level survives; 0 with passes, else 0.01.", rich_help_panel=LOAD),
+        typer.Option(help="Share of failures a level survives; 0 with passes, else 0.01.", rich_help_panel=END),
     ] = None,
-    connections: Annotated[
-        int | None, typer.Option(help="Most connections at a rate; 256.", rich_help_panel=LOAD)
+    stop_when: Annotated[
+        list[str] | None,
+        typer.Option(help="End the run on 'p99 ttft > 2s for 30s', saturation, ...; repeatable.", rich_help_panel=END),
+    ] = None,
+    overload: Annotated[
+        str | None, typer.Option(help="Without a free connection: queue, shed or grow; queue.", rich_help_panel=USERS)
+    ] = None,
+    connections: Annotated[int | None, typer.Option(help="Connections at a rate; 256.", rich_help_panel=USERS)] = None,
+    max_connections: Annotated[
+        int | None, typer.Option(help="Bound of --overload grow; 4 times --connections.", rich_help_panel=USERS)
     ] = None,
     queue: Annotated[
-        int | None, typer.Option(help="Due requests that may wait at a rate; 10000.", rich_help_panel=LOAD)
+        int | None, typer.Option(help="Due requests that may wait at a rate; 10000.", rich_help_panel=USERS)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Key of all draws; 1.", rich_help_panel=LOAD)] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads that send; 1.", rich_help_panel=LOAD)] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that send; as many as the load needs.", rich_help_panel=GENERATOR)
+    ] = None,
+    pin: Annotated[
+        str | None, typer.Option(help="Cores that they stay on, as 0,2-4.", rich_help_panel=GENERATOR)
+    ] = None,
+    source_address: Annotated[
+        list[str] | None,
+        typer.Option(help="Local address to connect from; repeatable, used in turns.", rich_help_panel=GENERATOR),
+    ] = None,
+    priority_header: Annotated[
+        str | None, typer.Option(help="Header that tells a stream's priority.", rich_help_panel=USERS)
+    ] = None,
+    sample_records: Annotated[
+        str | None, typer.Option(help="Keep one row in n, as 1/100; all are counted.", rich_help_panel=GENERATOR)
+    ] = None,
     users: Annotated[
         float | None, typer.Option(help="Requests in flight to size for.", rich_help_panel=QUESTION)
     ] = None,
     slo: Annotated[
         list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
     ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve the run's own metrics for Prometheus here.", rich_help_panel=WATCH)
+    ] = None,
+    metrics_address: Annotated[
+        str | None, typer.Option(help="Address that they are served on; 127.0.0.1.", rich_help_panel=WATCH)
+    ] = None,
+    push_gateway: Annotated[
+        str | None, typer.Option(help="Pushgateway that they are pushed to.", rich_help_panel=WATCH)
+    ] = None,
+    push_every: Annotated[str | None, typer.Option(help="How often; 15s.", rich_help_panel=WATCH)] = None,
     metrics_url: Annotated[
         list[str] | None,
         typer.Option(
@@ -218,7 +301,10 @@ def command(
         typer.Option("--record-events", help="Keep the time of every event of a stream.", rich_help_panel=MEASURE),
     ] = None,
     strict: Annotated[
-        bool | None, typer.Option("--strict", help="Exit 1 when a level is flagged.", rich_help_panel=QUESTION)
+        bool | None,
+        typer.Option(
+            "--strict", help="Exit 1 when a level's load was not delivered as asked for.", rich_help_panel=QUESTION
+        ),
     ] = None,
     out: Annotated[str | None, typer.Option(help="The folder of runs; runs.", rich_help_panel=OUTPUT)] = None,
     label: Annotated[
@@ -245,6 +331,7 @@ def command(
     given = dict(locals())
     order = "shuffled" if given.pop("shuffle") else None
     given["command"], given["input"] = given.pop("command_line"), given.pop("input_")
+    given["load"] = given.pop("load_file")
     for name in ("config", "resume", "_debug"):
         given.pop(name)
     return _run({**given, "order": order}, config, resume)
@@ -259,19 +346,16 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
 
     options, notes = read_options(config, given, resume)
     quiet = bool(options.get("quiet"))
-    late_notes: list[str] = []
     with assembled(options, command=["gpusize", *sys.argv[1:]], resume=resume) as ready:
         for text in () if quiet else (*notes, *ready.notes):
             note(text)
-        with LiveProgress(quiet=quiet) as live:
+        with LiveProgress(quiet=quiet, settings=[level.setting for level in ready.request.levels]) as live:
+            told = set(ready.notes)
             result = execute(
                 ready.request,
-                progress=lambda e: live.update(e.position - 1, e.total, e.setting, e.progress),
-                note=None if quiet else late_notes.append,
+                progress=live.event,
+                note=lambda text: None if text in told else live.message(f"gpusize: {text}"),
             )
-    for text in late_notes:
-        if text not in ready.notes:
-            note(text)
     try:
         estimates = result.estimates() if result.can_estimate else []
         page = result.report(plots=options.get("plots", True))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from gpusize.asked import is_ramp, ramp_text
 from gpusize.errors import UsageError
 from gpusize.estimate.calculator import to_calc_output
 from gpusize.estimate.crossing import Crossing
@@ -68,8 +69,16 @@ def _with_gpus(levels: Iterable[LevelData], question: Question) -> list[LevelDat
 
 
 def _comparable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
-    """The closed-loop levels of one number of GPUs: of that which has most levels, then of the larger."""
+    """The closed-loop levels of one number of GPUs: of that which has most levels, then of the larger.
+
+    A ramp has no one concurrency that its percentiles could stand for.
+    """
     warnings: list[str] = []
+    ramps = [lv for lv in levels if lv.concurrency and is_ramp(lv.setting)]
+    if ramps:
+        which = ", ".join(f"{ramp_text(lv.setting)}" for lv in ramps)
+        warnings.append(f"ramps are left out: they have no one concurrency ({which})")
+        levels = [lv for lv in levels if lv not in ramps]
     closed = [lv for lv in levels if lv.concurrency]
     if len(closed) < len(levels):
         warnings.append(f"{len(levels) - len(closed)} open-loop levels are left out: users are requests in flight")

@@ -55,6 +55,8 @@ def summary_columns(sweep: Sweep) -> list[Column]:
     rows = sweep.rows
     made = [level_column(sweep), plain_column(rows, "n", "n", "req", 1, short_count), *several_columns(rows)]
     made.append(plain_column(rows, "achieved_rate", "achieved", "req/s", 2, number))
+    made += _unsent(rows)
+    made.append(_delivered(rows))
     made.append(plain_column(rows, "inferences_rate", "achieved", "infer/s", 2, number))
     if sweep.open_loop:
         made.insert(2, plain_column(rows, "offered_rate", "offered", "req/s", 6, number))
@@ -68,6 +70,7 @@ def summary_columns(sweep: Sweep) -> list[Column]:
             time_column(rows, f"{metric}_p50_s", title, "p50", rank + 3, [f"{metric}_{q}_s" for q in _QUANTILES])
         )
         made.append(time_column(rows, f"{metric}_p95_s", title, "p95", rank, [f"{metric}_{q}_s" for q in _QUANTILES]))
+    made.append(_goodput(rows))
     made.append(plain_column(rows, "tokens_out_per_s", "output", "tok/s", 8, short_count))
     made.append(_errors(rows))
     judged = list(sweep.attainments())
@@ -97,7 +100,8 @@ def level_column(sweep: Sweep) -> Column:
     cells = []
     for row in sweep.rows:
         usable = is_usable(row)
-        cells.append(Cell(plain_number(sweep.x(row), 6), "" if usable else FAINT))
+        name = clean(row.get("ramp") or plain_number(sweep.x(row), 6), 40).removesuffix("/s")
+        cells.append(Cell(name, "" if usable else FAINT))
     return Column("level", *(("rate", "req/s") if sweep.open_loop else ("level", "users")), tuple(cells), 0)
 
 
@@ -134,6 +138,37 @@ def _errors(rows: Sequence[Mapping[str, Any]]) -> Column:
     return Column("errors", "errors", "n", cells, 4)
 
 
+def _unsent(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """Requests that were due and not sent, where there were any: offered are those that were sent, and these."""
+    made = []
+    for key, title in (("shed", "shed"), ("unsent", "unsent")):
+        if any(finite(row.get(key)) for row in rows):
+            cells = tuple(Cell(short_count(row.get(key)), BAD if finite(row.get(key)) else "") for row in rows)
+            made.append(Column(key, title, "req", cells, 2))
+    return made
+
+
+def _delivered(rows: Sequence[Mapping[str, Any]]) -> Column:
+    """Whether the load was what was asked for."""
+    cells = []
+    for row in rows:
+        known = row.get("delivered")
+        tone = FAINT if known is None or not is_usable(row) else "" if known else BAD
+        cells.append(Cell("–" if known is None else "yes" if known else "no", tone))
+    return Column("delivered", "load", "delivered", tuple(cells), 2)
+
+
+def _goodput(rows: Sequence[Mapping[str, Any]]) -> Column:
+    """Requests per second within all SLOs; shown where some are not."""
+    less = any(
+        good < (1 - 1e-6) * achieved
+        for row in rows
+        if (good := finite(row.get("goodput"))) is not None
+        and (achieved := finite(row.get("achieved_rate"))) is not None
+    )
+    return plain_column(rows if less else [{} for _ in rows], "goodput", "goodput", "req/s", 7, number)
+
+
 def _attainment(rows: Sequence[Mapping[str, Any]], k: int, slo: SloView, title: str) -> Column:
     cells = []
     for row in rows:
@@ -154,7 +189,7 @@ def _flags(rows: Sequence[Mapping[str, Any]]) -> Column:
     for row in rows:
         words = [] if is_usable(row) else [str(row.get("state"))]
         words += [flag for flag in row.get("flags") or () if flag not in words]
-        cells.append(Cell(clean(", ".join(words), 60) if words else "–", BAD if words else FAINT))
+        cells.append(Cell(clean(", ".join(words), 160) if words else "–", BAD if words else FAINT))
     return Column("flags", "flags", "", tuple(cells), 2, left=True)
 
 

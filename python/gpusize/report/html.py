@@ -28,6 +28,7 @@ CAPTIONS: Final = {
     "attainment": "Share of requests that ended ok within the bound; the bars are 95 % intervals.",
     "throughput": "Completed work; dotted: what it would be without queueing.",
     "server": "What servers and GPUs said of themselves: means over the whole level, of all GPUs together.",
+    "over_time": "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
     "study-rate": "Completed requests/s at the best level of each combination of settings.",
     "study-p95": "p95 runtime at each level of the sweeps, against the setting.",
     "replicas": "Completed requests/s of each replica; with equal shares the lines lie on each other.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpusize.report import style
@@ -43,6 +44,7 @@ def runtime_figure(sweep: Sweep) -> Figure | None:
         axes.set_ylim(0, max(shown) * unit.per_s * 1.1)
     _plain_ticks(axes)
     draw_lost(axes, sweep, "runtime_p95_s", unit)
+    _draw_limited(axes, sweep, "runtime_p95_s", unit)
     if slo is not None:
         draw_slo(axes, slo, unit)
     style.label_ends(figure, axes, ends)
@@ -122,6 +124,28 @@ def draw_lost(axes: Axes, sweep: Sweep, column: str, unit: TimeUnit) -> None:
     )
 
 
+def _draw_limited(axes: Axes, sweep: Sweep, column: str, unit: TimeUnit) -> None:
+    """Levels at which the generator was the limit: ringed and named, so that nobody takes them for the target's."""
+    limited = replace(sweep, rows=tuple(row for row in sweep.rows if "generator-limited" in (row.get("flags") or ())))
+    points = limited.points(column)
+    if not points:
+        return
+    ring = {"marker": "o", "markersize": 13, "markerfacecolor": "none", "markeredgecolor": style.LIMIT}
+    xs, ys = [x for x, _ in points], [y * unit.per_s for _, y in points]
+    axes.plot(xs, ys, linestyle="none", markeredgewidth=1.4, zorder=5, clip_on=False, **ring)  # type: ignore[arg-type]
+    axes.annotate(
+        "generator-limited",
+        (xs[-1], ys[-1]),
+        xytext=(0, -19),
+        textcoords="offset points",
+        ha="right" if xs[-1] == sweep.levels[-1] else "left" if xs[-1] == sweep.levels[0] else "center",
+        fontsize=9,
+        color=style.LIMIT,
+        path_effects=style.halo(),
+        zorder=6,
+    )
+
+
 def draw_slo(axes: Axes, slo: SloView, unit: TimeUnit, *, right: bool = False) -> None:
     """The SLO's bound as a dashed line with its text on one end; a note at the top when it lies above the axis."""
     if slo.bound_s is None:
@@ -182,6 +206,7 @@ def throughput_figure(sweep: Sweep) -> Figure | None:
         _series(axes, line, sweep.points(column), TimeUnit("", 1.0), color, "o")
         axes.set_ylim(0, max(y for _, y in line) * 1.15)
         draw_lost(axes, sweep, column, TimeUnit("", 1.0))
+        _draw_limited(axes, sweep, column, TimeUnit("", 1.0))
         axes.set_ylabel(label)
         _plain_ticks(axes)
         _ideal(axes, sweep, line, column)

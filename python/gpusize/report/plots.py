@@ -27,7 +27,7 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
 
     Names: ``runtime`` (percentiles against concurrency or rate), ``fit`` (the slope method's line), ``throughput``,
     ``attainment`` (share of requests within each SLO, with the crossing), ``replicas`` (rate of each), ``server`` (what
-    servers and GPUs said).
+    servers and GPUs said), ``over_time`` (the first run from its start to its end).
 
     Args:
         source: a result, or anything with the properties of ``ReportSource``.
@@ -36,6 +36,7 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
     from gpusize.report import level_plots, style
     from gpusize.report.attainment_plot import attainment_figure
     from gpusize.report.fit_plot import fit_figure
+    from gpusize.report.over_time import over_time_figure
     from gpusize.report.server_plots import replicas_figure, server_figure
     from gpusize.report.sweep import sweep_of
 
@@ -45,8 +46,9 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
     # The line of the SLO that decides; of the first that has one, when that SLO is not of the kind that lines fit.
     fitted = next((each for each in (*slopes, *each_slo(slopes)) if each.points), None)
     crossings = each_slo([each for each in views if each.method == "crossing"])
+    over_time = over_time_figure(source)
     if not sweep.levels:
-        return {}
+        return {} if over_time is None else {"over_time": over_time}
     with style.settings():
         made = {
             "runtime": level_plots.runtime_figure(sweep),
@@ -55,6 +57,7 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
             "throughput": level_plots.throughput_figure(sweep),
             "replicas": replicas_figure(source, sweep),
             "server": server_figure(sweep),
+            "over_time": over_time,
         }
     return {name: figure for name, figure in made.items() if figure is not None}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gpusize.report.columns import (
@@ -11,14 +11,14 @@ from gpusize.report.columns import (
     Cell,
     Column,
     comes_in_parts,
-    level_column,
     plain_column,
-    several_columns,
     time_column,
 )
+from gpusize.report.delivery_section import delivery_section
+from gpusize.report.section import Section, section, text_column
 from gpusize.report.source import ReportSource
 from gpusize.report.sweep import Sweep, sweep_of
-from gpusize.report.text import DASH, clean, count, finite, number, percent, plain_number, short_count
+from gpusize.report.text import DASH, count, finite, number, percent, plain_number, short_count
 from gpusize.server_figures import SERVER_COLUMNS
 
 __all__ = ["Section", "sections"]
@@ -26,21 +26,11 @@ __all__ = ["Section", "sections"]
 Rows = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table: its name, its title, what a reader must know, its columns, and whether a terminal shows it."""
-
-    key: str
-    title: str
-    note: str
-    columns: tuple[Column, ...]
-    terminal: bool = True
-
-
 def sections(source: ReportSource) -> list[Section]:
     """The tables that the result has something to show in, in reading order."""
     sweep = sweep_of(source)
     made = [
+        delivery_section(sweep, _of(source, sweep, "delivery")),
         _gpus(sweep),
         _server(sweep),
         _parts("replicas", "Replicas", _of(source, sweep, "replicas")),
@@ -48,8 +38,9 @@ def sections(source: ReportSource) -> list[Section]:
         _model_stats(_of(source, sweep, "model_stats")),
         _calls(sweep),
         _lengths(_of(source, sweep, "lengths")),
+        _tokens(_of(source, sweep, "tokens")),
     ]
-    return [section for section in made if section is not None]
+    return [each for each in made if each is not None]
 
 
 def _of(source: ReportSource, sweep: Sweep, name: str) -> Sweep:
@@ -57,19 +48,6 @@ def _of(source: ReportSource, sweep: Sweep, name: str) -> Sweep:
     frame = source.tables.get(name)
     rows = [] if frame is None else frame.to_dicts()
     return replace(sweep, rows=tuple(row for row in rows if sweep.x(row) is not None))
-
-
-def _section(
-    key: str, title: str, note: str, sweep: Sweep, columns: Sequence[Column], *, terminal: bool = True
-) -> Section:
-    """Columns without any figure are left out."""
-    given = [level_column(sweep), *several_columns(sweep.rows), *columns]
-    known = tuple(each for each in given if not each.rank or any(cell.text != DASH for cell in each.cells))
-    return Section(key, title, note, known, terminal)
-
-
-def _text(rows: Rows, key: str, title: str, rank: int = 0, limit: int = 60) -> Column:
-    return Column(key, title, "", tuple(Cell(clean(row.get(key) or DASH, limit)) for row in rows), rank, left=True)
 
 
 def _gib(used_bytes: object) -> str:
@@ -97,7 +75,7 @@ def _gpus(sweep: Sweep) -> Section | None:
         plain_column(rows, "server_gpu_memory_share", "memory", "used", 4, percent),
     ]
     note = "Means over the whole level, as the GPUs tell them; memory in GiB is the most at one time."
-    return _section("gpus", "GPUs", note, sweep, columns)
+    return section("gpus", "GPUs", note, sweep, columns)
 
 
 def _server(sweep: Sweep) -> Section | None:
@@ -122,7 +100,7 @@ def _server(sweep: Sweep) -> Section | None:
         "Means over the whole level, all replicas together. Queue, compute and request are the server's own times; "
         "service is what was measured here, so the rest of it is the way between."
     )
-    return _section("server", "In the server", note, sweep, columns)
+    return section("server", "In the server", note, sweep, columns)
 
 
 def _parts(key: str, title: str, sweep: Sweep) -> Section | None:
@@ -135,7 +113,7 @@ def _parts(key: str, title: str, sweep: Sweep) -> Section | None:
         time_column(rows, "ttft_p95_s", "TTFT", "p95", 4, ["ttft_p50_s", "ttft_p95_s"]),
     ]
     columns = [
-        _text(rows, "name", title.lower().removesuffix("s")),
+        text_column(rows, "name", title.lower().removesuffix("s")),
         plain_column(rows, "n", "n", "req", 2, short_count),
         plain_column(rows, "share", "share", "of level", 5, percent),
         plain_column(rows, "achieved_rate", "achieved", "req/s", 1, number),
@@ -146,7 +124,7 @@ def _parts(key: str, title: str, sweep: Sweep) -> Section | None:
         _failures(rows, "errors", "errors", 2),
     ]
     what = "Each replica's" if key == "replicas" else "Each model's"
-    return _section(key, title, f"{what} share of the level's requests, judged as the level is.", sweep, columns)
+    return section(key, title, f"{what} share of the level's requests, judged as the level is.", sweep, columns)
 
 
 def _failures(rows: Rows, key: str, title: str, rank: int) -> Column:
@@ -160,8 +138,8 @@ def _model_stats(sweep: Sweep) -> Section | None:
         return None
     seconds = ["queue_s", "compute_infer_s", "execution_s", "request_s"]
     columns = [
-        _text(rows, "model", "model"),
-        _text(rows, "version", "version", 8),
+        text_column(rows, "model", "model"),
+        text_column(rows, "version", "version", 8),
         plain_column(rows, "requests", "requests", "n", 3, short_count),
         _failures(rows, "failed", "failed", 4),
         plain_column(rows, "inferences", "inferences", "n", 5, short_count),
@@ -177,7 +155,7 @@ def _model_stats(sweep: Sweep) -> Section | None:
         "time of the batch that it was in; an instance can do one execution in the time of an execution."
     )
     several = len({(row.get("model"), row.get("version")) for row in rows}) > 1
-    return _section("model_stats", "Models in the server", note, sweep, columns, terminal=several)
+    return section("model_stats", "Models in the server", note, sweep, columns, terminal=several)
 
 
 def _calls(sweep: Sweep) -> Section | None:
@@ -194,7 +172,7 @@ def _calls(sweep: Sweep) -> Section | None:
         time_column(rows, "llm_latency_p99_s", "LLM latency", "p99", 3, seconds),
     ]
     note = "The calls of language models inside the requests; percentiles are over calls that ended ok."
-    return _section("calls", "LLM calls", note, replace(sweep, rows=tuple(rows)), columns)
+    return section("calls", "LLM calls", note, replace(sweep, rows=tuple(rows)), columns)
 
 
 def _lengths(sweep: Sweep) -> Section | None:
@@ -203,7 +181,7 @@ def _lengths(sweep: Sweep) -> Section | None:
         return None
     off = tuple(Cell(_signed(row.get("off")), BAD if row.get("flagged") else "") for row in rows)
     columns = [
-        _text(rows, "name", "tokens"),
+        text_column(rows, "name", "tokens"),
         plain_column(rows, "requests", "n", "req", 2, short_count),
         plain_column(rows, "asked_mean", "asked", "mean", 1, number),
         plain_column(rows, "reported_mean", "reported", "mean", 1, number),
@@ -211,7 +189,34 @@ def _lengths(sweep: Sweep) -> Section | None:
     ]
     flagged = any(row.get("flagged") for row in rows)
     note = "Lengths that the dataset asks for beside those that the server reports; off by more than 2 % is marked."
-    return _section("lengths", "Lengths", note, sweep, columns, terminal=flagged)
+    return section("lengths", "Lengths", note, sweep, columns, terminal=flagged)
+
+
+def _tokens(sweep: Sweep) -> Section | None:
+    rows = sweep.rows
+    if not rows:
+        return None
+    tone = [BAD if row.get("flagged") else "" for row in rows]
+    off = {
+        key: tuple(Cell(_signed(row.get(key)), each) for row, each in zip(rows, tone, strict=True))
+        for key in ("events_off", "dataset_off")
+    }
+    columns = [
+        text_column(rows, "name", "tokens"),
+        plain_column(rows, "requests", "n", "req", 2, short_count),
+        plain_column(rows, "events_mean", "events", "mean", 1, number),
+        plain_column(rows, "dataset_mean", "dataset", "mean", 1, number),
+        plain_column(rows, "usage_mean", "usage", "mean", 1, number),
+        Column("events_off", "events", "off", off["events_off"], 2),
+        Column("dataset_off", "dataset", "off", off["dataset_off"], 2),
+    ]
+    note = (
+        "Three counts per request, over the same requests: stream events with content, the dataset's own count, and "
+        "the server's usage; off is against the usage, more than 2 % is marked. The token that ends an answer has no "
+        "event."
+    )
+    flagged = any(row.get("flagged") for row in rows)
+    return section("tokens", "Token counts", note, sweep, columns, terminal=flagged)
 
 
 def _signed(share: object) -> str:

@@ -114,11 +114,14 @@ def settings() -> AbstractContextManager[None]:
     return mpl.rc_context(settings)
 
 
-def new_figure(title: str, subtitle: str, panels: int = 1) -> tuple[Figure, list[Axes]]:
+def new_figure(
+    title: str, subtitle: str, panels: int = 1, *, height_in: float | None = None
+) -> tuple[Figure, list[Axes]]:
     """A figure with ``panels`` axes on top of each other, its finding as title and what it shows below that."""
     from matplotlib.figure import Figure
 
-    height_in = HEIGHT_IN if panels == 1 else HEIGHT_IN + 2.1 * (panels - 1)
+    if height_in is None:
+        height_in = HEIGHT_IN if panels == 1 else HEIGHT_IN + 2.1 * (panels - 1)
     figure = Figure(figsize=(WIDTH_IN, height_in), dpi=150)
     figure.subplots_adjust(left=0.095, right=0.865, top=1 - 0.98 / height_in, bottom=0.56 / height_in, hspace=0.16)
     figure.text(0.022, 1 - 0.16 / height_in, title, fontsize=12.5, fontweight="bold", va="top", ha="left")
@@ -202,15 +205,8 @@ def label_ends(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]
 
     # The height of a line of text, as a share of the axes: both in display pixels.
     least = _LABEL_PT / 72 * figure.dpi / axes.get_window_extent().height
-    placed: list[float] = []
     order = sorted(ends, key=lambda end: end[0])
-    for y, _, _ in order:
-        placed.append(max(at(y), placed[-1] + least if placed else -1.0))
-    # What was pushed over the top comes back down, and pushes those below it.
-    ceiling = 1.0
-    for index in range(len(placed) - 1, -1, -1):
-        placed[index] = min(placed[index], ceiling)
-        ceiling = placed[index] - least
+    placed = pushed_apart([at(y) for y, _, _ in order], least)
     for where, (_, text, color) in zip(placed, order, strict=True):
         axes.annotate(
             text,
@@ -225,3 +221,19 @@ def label_ends(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]
             fontweight="bold",
             annotation_clip=False,
         )
+
+
+def pushed_apart(wanted: Sequence[float], least: float) -> list[float]:
+    """Places ``least`` apart and within the axes, as near to those wanted (ascending) as can be in squares.
+
+    Pools neighbours that collide around their mean (isotonic regression of the places less their offsets).
+    """
+    pools: list[tuple[float, int]] = []
+    for number, place in enumerate(wanted):
+        pools.append((place - number * least, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (low, m), (high, n) = pools[-2:]
+            pools[-2:] = [((m * low + n * high) / (m + n), m + n)]
+    bottoms = [bottom for bottom, count in pools for _ in range(count)]
+    highest = 1.0 - (len(wanted) - 1) * least
+    return [min(max(bottom, 0.0), max(highest, 0.0)) + number * least for number, bottom in enumerate(bottoms)]

@@ -47,15 +47,18 @@ class Sweep:
 
     @property
     def levels(self) -> list[float]:
-        """The distinct x values, ascending, interrupted levels included."""
-        return sorted({x for x in map(self.x, self.rows) if x is not None})
+        """The distinct x values, ascending, interrupted levels included; ramps are at no one place."""
+        return sorted({x for row in self.rows if not row.get("ramp") and (x := self.x(row)) is not None})
 
     def points(self, column: str, *, usable: bool = True) -> Points:
-        """(x, value) of every row that has a value; of the usable levels, or of the others."""
+        """(x, value) of every row that has a value, ramps left out; of the usable levels, or of the others."""
         return sorted(
             (x, y)
             for row, x in ((row, self.x(row)) for row in self.rows)
-            if x is not None and (y := finite(row.get(column))) is not None and is_usable(row) == usable
+            if x is not None
+            and not row.get("ramp")
+            and (y := finite(row.get(column))) is not None
+            and is_usable(row) == usable
         )
 
     def line(self, column: str) -> Points:

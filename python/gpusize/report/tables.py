@@ -29,6 +29,9 @@ _STYLES: Final = {GOOD: "green", BAD: "bold red", FAINT: "dim", "": ""}
 _WIDE: Final = 160
 """Columns of an output that is no terminal: a file or a pipe has no width to fit."""
 
+FLAGS_WIDTH: Final = 19
+"""Characters of the column of flags where there is no room for all of them in one line: the longest, and a comma."""
+
 MOST_ROWS: Final = 12
 """Rows of a table beside the summary on a terminal; the page and the files have all of them."""
 
@@ -56,11 +59,14 @@ def summary_table(source: ReportSource, console: Console) -> Table:
 def _fitted(columns: Sequence[Column], console: Console) -> Table:
     kept, dropped = list(columns), []
     table = _table(kept, console)
+    if _width(table, console) > console.width:
+        # Flags go over several lines before a figure leaves.
+        table = _table(kept, console, FLAGS_WIDTH)
     while _width(table, console) > console.width and any(column.rank for column in kept):
         least = max(kept, key=lambda column: column.rank)
         kept.remove(least)
         dropped.append(least)
-        table = _table(kept, console)
+        table = _table(kept, console, FLAGS_WIDTH)
     if dropped:
         names = ", ".join(f"{each.title} {each.unit.split()[0] if each.unit else ''}".strip() for each in dropped)
         table.caption = _plain(console, f"not shown for lack of width: {names}")
@@ -69,7 +75,7 @@ def _fitted(columns: Sequence[Column], console: Console) -> Table:
     return table
 
 
-def _table(columns: Sequence[Column], console: Console) -> Table:
+def _table(columns: Sequence[Column], console: Console, flags_width: int | None = None) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -78,7 +84,8 @@ def _table(columns: Sequence[Column], console: Console) -> Table:
     for column in columns:
         header = Text(_plain(console, column.title))
         header.append(f"\n{_plain(console, column.unit)}", style="not bold dim")
-        table.add_column(header, justify="left" if column.left else "right", no_wrap=not column.left)
+        most = flags_width if column.key == "flags" else None
+        table.add_column(header, justify="left" if column.left else "right", no_wrap=not column.left, max_width=most)
     for cells in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*(Text(_plain(console, cell.text), style=_STYLES[cell.tone]) for cell in cells))
     return table

@@ -1,0 +1,110 @@
+"""Offered and achieved rates of open loops: equal where the target keeps up, its capacity where it does not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpusize.frames import OUTCOMES
+from gpusize.level_files import read_levels
+from gpusize.throughput import throughput
+from tests.analysis.open_levels import START_NS, arrivals, columns, open_setting, run_of, sample_down, served
+from tests.analysis.synthetic import MS, closed, level
+
+SERVICE_S = 0.08
+SERVERS = 4
+CAPACITY = SERVERS / SERVICE_S
+SHED = OUTCOMES.index("shed")
+
+
+def made(due_s, end_s, rate, length_s, **more):
+    """A level in memory, with the facts that the engine writes."""
+    found = level(None, columns(due_s, end_s, **more), **open_setting(rate, length_s))
+    facts = {"start_ns": START_NS, "close_ns": START_NS + round(length_s * 1e9)}
+    return replace(found, meta={**found.meta, **facts})
+
+
+def bounded(due_s, queue):
+    """Ends and outcomes of a queue for four servers in which at most so many wait; of what is shed nan."""
+    free, ends, outcome = np.zeros(SERVERS), np.full(due_s.size, np.nan), np.zeros(due_s.size, int)
+    begins: list[float] = []
+    for k, at in enumerate(due_s):
+        if free.min() > at and sum(begin > at for begin in begins[-queue - SERVERS :]) >= queue:
+            outcome[k] = SHED
+            continue
+        first = int(free.argmin())
+        begins.append(max(at, free[first]))
+        free[first] = ends[k] = begins[-1] + SERVICE_S
+    return ends, outcome.tolist()
+
+
+@pytest.mark.parametrize("process", ["constant", "poisson"])
+@pytest.mark.parametrize("rate, length_s", [(5, 2), (20, 60)])
+def test_a_target_that_keeps_up_achieves_what_is_offered(process, rate, length_s):
+    due = arrivals(process, rate, length_s)
+    found = throughput(made(due, due + 0.067, rate, length_s))
+    assert found.achieved == pytest.approx(found.offered)
+
+
+@pytest.mark.parametrize("queue", [0, 20, 100_000])
+def test_at_twice_its_capacity_a_target_achieves_its_capacity(queue):
+    due = arrivals("poisson", 2 * CAPACITY, 30)
+    ends, outcome = bounded(due, queue)
+    sent = np.where(np.isnan(ends), np.nan, ends - SERVICE_S)
+    lv = made(due, ends, 2 * CAPACITY, 30, sent_s=sent, outcome=outcome)
+    found = throughput(lv)
+    # Without a queue a server idles until the next request comes: the loss formula of Erlang, for four servers at 8.
+    blocked = 8**4 / 24 / sum(8**k / f for k, f in enumerate((1, 1, 2, 6, 24)))
+    wanted = CAPACITY if queue else 2 * CAPACITY * (1 - blocked)
+    assert found.achieved == pytest.approx(wanted, rel=0.03)
+    assert found.offered == pytest.approx(2 * CAPACITY, rel=0.05)
+    outcomes = lv.meta["outcomes"]
+    assert outcomes["ok"] + outcomes.get("shed", 0) == due.size
+
+
+def test_a_level_after_an_overload_is_not_charged_with_its_backlog():
+    """Answers to the level before come first; those to this one then come as fast as they are due."""
+    due = arrivals("constant", 20, 30)
+    ends = served(due, SERVICE_S, ((4.0, SERVERS),))
+    found = throughput(made(due, ends, 20, 30))
+    assert found.achieved == pytest.approx(20, rel=0.1)
+
+
+def test_nothing_counts_after_the_level_was_ended():
+    due = arrivals("constant", 10, 4)
+    lv = made(due, due + 3.0, 10, 10)
+    cut = replace(lv, meta={**lv.meta, "stop_reason": "stopped", "end_ns": START_NS + 5 * 10**9})
+    # Answers come from 3 s on; what is asked is not how many would have come until 13 s.
+    assert throughput(cut).achieved == pytest.approx(10, rel=0.06)
+
+
+def test_a_target_that_never_answers_achieves_nothing():
+    due = arrivals("constant", 10, 4)
+    lv = made(due, due + 1.0, 10, 4, outcome=[OUTCOMES.index("timeout")] * due.size)
+    assert throughput(lv) == (10.0, 0.0, None, None)
+
+
+def test_tokens_are_those_of_the_answers():
+    due = arrivals("constant", 10, 20)
+    found = throughput(made(due, due + 0.1, 10, 20, tokens_out=[16] * due.size, tokens_in=[5] * due.size))
+    assert (found.tokens_out, found.tokens_in) == (pytest.approx(160), pytest.approx(50))
+
+
+def test_of_a_sampled_level_seconds_tell_and_rows_say_the_tokens(tmp_path):
+    due = arrivals("poisson", 2 * CAPACITY, 30)
+    ends = served(due, SERVICE_S, ((0.0, SERVERS),))
+    tokens = {"tokens_out": [16] * due.size, "tokens_in": [5] * due.size}
+    place = run_of(tmp_path / "r", due, ends, open_setting(2 * CAPACITY, 30), 30, **tokens)
+    [whole] = map(throughput, read_levels(place))
+    sample_down(place / "levels" / "0000", 7)
+    [sampled] = read_levels(place)
+    assert sampled.sampled == 7
+    for found in (whole, throughput(sampled)):
+        assert found.achieved == pytest.approx(CAPACITY, rel=0.03)
+        assert found.tokens_out == pytest.approx(16 * found.achieved)
+        assert found.tokens_in == pytest.approx(5 * found.achieved)
+
+
+def test_a_closed_loop_is_counted_by_what_was_due():
+    lv = level(8, closed(8, lambda k: 50 * MS, duration_ns=4000 * MS), duration_s=4)
+    assert throughput(lv).achieved == pytest.approx(160, rel=0.02)
