@@ -21,6 +21,11 @@ RUST   := $(shell find rust -type f) Cargo.toml Cargo.lock
 run: setup ## Set everything up, then size a simulated cluster: the whole path in about a minute
 	$(BIN)/gpusize run $(ARGS)
 
+.PHONY: stair-step
+stair-step: setup ## A stair of rates in a minute, and a replica that comes in the middle (docs/how-to/stair-step.md)
+	$(BIN)/gpusize run --stages '30/s@10s, 60/s@10s, 90/s@10s, 120/s@30s' --process constant --connections 1024 \
+		--replicas '1@0s,2@30s' --start-delay 5s --max-tokens 40 --slo 'p95 runtime <= 1s' $(ARGS)
+
 .PHONY: setup
 setup: $(STAMPS)/extension ## Make .venv with the extension in it; .venv/bin/gpusize is the command
 
@@ -116,6 +121,15 @@ bench-http: setup $(STAMPS)/dev ## The timing bars: beside wrk, nginx and a bare
 .PHONY: bench-apis
 bench-apis: setup $(STAMPS)/dev peers ## The bars of the APIs: beside h2load, aiohttp, Triton, openai, tritonclient, llama.cpp
 	$(BIN)/python -m benches.apis
+
+.PHONY: bench-load
+bench-load: setup $(STAMPS)/dev ## The bars of loads: truth, timing, cost and endurance, beside the field's generators
+	-$(BIN)/python scripts/peers.py clients --load
+	$(BIN)/python -m benches.load
+
+.PHONY: soak
+soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
+	$(BIN)/python -m benches.soak
 
 # ------------------------------------------------------------------------------------------------- handing it on
 

@@ -118,7 +118,8 @@ def _conversations(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int] | None,
         name = row.get("session")
         sessions.append(numbers.setdefault(f"row {index}" if name is None else f"session {name}", len(numbers)))
         number, turn = sessions[-1], row.get("turn")
-        known = isinstance(turn, int) and not isinstance(turn, bool) and 0 <= turn < _MOST_TURNS
-        turns.append(turn if known else min(begun[number], _MOST_TURNS - 1))
+        if not isinstance(turn, int) or isinstance(turn, bool) or not 0 <= turn < _MOST_TURNS:
+            turn = min(begun[number], _MOST_TURNS - 1)
+        turns.append(turn)
         begun[number] += 1
     return sessions, turns

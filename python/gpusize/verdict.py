@@ -58,12 +58,13 @@ def judge_level(
 
 
 def _ended(outcome: LevelOutcome) -> int:
-    """Requests that ended in any way: of a sampled level more than have a row."""
-    return sum(outcome["outcomes"].values())
+    """Requests that ended in any way but were not shed: of a sampled level more than have a row."""
+    return sum(count for name, count in outcome["outcomes"].items() if name != "shed")
 
 
 def _failed(outcome: LevelOutcome) -> int:
-    return sum(count for name, count in outcome["outcomes"].items() if name not in ("ok", "cancelled"))
+    """Those that failed; what was shed was never sent, and is counted and shown as that."""
+    return sum(count for name, count in outcome["outcomes"].items() if name not in ("ok", "cancelled", "shed"))
 
 
 def _state(outcome: LevelOutcome, max_error_share: float | None, *, cancelled: bool) -> str:

@@ -82,6 +82,17 @@ def test_what_was_shed_counts_as_offered(tmp_path):
     assert any("were shed: the target did not keep up" in text for text in found["alerts"])
 
 
+def test_a_short_level_that_sheds_says_so(tmp_path):
+    """Too few whole seconds to tell whether a backlog grows; what was shed tells."""
+    due = arrivals("poisson", 100, 8)
+    outcome = [SHED if k % 4 == 0 else 0 for k in range(due.size)]
+    sent = np.where(np.array(outcome) == 0, due, np.nan)
+    place = run_of(tmp_path / "r", due, due + 0.02, open_setting(100.0, 8), 8, sent_s=sent, outcome=outcome)
+    sample_down(place / "levels" / "0000", 4)
+    (said,) = [text for text in one(place)["alerts"] if text.startswith("saturated: ")]
+    assert re.match(r"saturated: \d+ of \d+ requests were shed; times then", said)
+
+
 @pytest.mark.parametrize("late_s, cpu, flagged", [(0.0, 0.5, 0), (0.05, 0.5, 1), (0.0, 0.9, 1), (0.05, 0.9, 2)])
 def test_each_way_of_being_generator_limited_is_said(tmp_path, late_s, cpu, flagged):
     due = arrivals("poisson", 100, 60)

@@ -9,6 +9,7 @@ from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
 from gpusize.load import Load, Stream
 from gpusize.mixing import own_datasets, streamed, think_times_ns, told_priorities, with_priority_header
+from gpusize.prepare import prepare
 from gpusize.target import Target
 
 BASE = Dataset.from_rows(["a", "b", "c"])
@@ -107,7 +108,7 @@ def test_streams_without_a_model_ask_for_that_of_the_run(models, asked_for, tmp_
     own = Stream(rate=1, dataset=str(tmp_path / "own.jsonl"))
     asked, rows, planned = streamed(target(models), BASE, load_of(Stream(rate=1), Stream(rate=1, model="n"), own))
     sent = [body["model"] for body in bodies(asked, rows)]
-    parts = [set(sent[first : first + count]) for first, count in (each.rows for each in planned.streams)]
+    parts = [set(sent[first : first + count]) for first, count in (each.rows or (0, 0) for each in planned.streams)]
     assert parts == [asked_for, {"n"}, asked_for]
 
 
@@ -124,6 +125,19 @@ def test_recorded_think_times():
         think_times_ns(BASE)
     with pytest.raises(UsageError, match='"delay_s" is -1'):
         think_times_ns(Dataset.from_rows([{"prompt": "a", "delay_s": -1}]))
+
+
+def test_turns_are_counted_where_rows_do_not_number_them():
+    rows = [{"prompt": text, "session": name} for text, name in (("a", "x"), ("b", "y"), ("c", "x"), ("d", "x"))]
+    talks = Dataset.from_rows([*rows, {"prompt": "e"}, {"prompt": "f", "session": "y", "turn": 7}])
+    mix = prepare(target(), talks, load=Load(concurrencies=[1], sessions=True)).mix
+    assert mix is not None
+    assert (mix["sessions"], mix["turns"]) == ([0, 1, 0, 0, 2, 1], [0, 0, 1, 2, 0, 7])
+
+
+def test_sessions_need_rows_that_say_theirs():
+    with pytest.raises(UsageError, match="no row says which conversation"):
+        prepare(target(), BASE, load=Load(concurrencies=[1], sessions=True))
 
 
 def test_marks_are_never_sent():

@@ -163,7 +163,10 @@ def test_a_second_wish_cancels_at_once(store: RunStore) -> None:
             switch.ask()
             return len(self.stopped) > 1
 
-    engine.queue = lambda plan: Stubborn(engine, plan)  # type: ignore[method-assign]
+    def queue(plan: Mapping[str, Any], **_arrays: bytes) -> FakeLevel:
+        return Stubborn(engine, plan)
+
+    engine.queue = queue  # type: ignore[method-assign]
     sweep(engine, store, switch).run(steps_of(Load(concurrencies=(1,), count=4)))
     assert [line for line in engine.log if line.startswith("stop")] == [f"stop 0 {7 * MS}", "stop 0 0"]
     assert states(store) == ["cancelled"]
@@ -212,3 +215,9 @@ def test_pairs_survive_a_resume(tmp_path: Path) -> None:
     second = ClockLog.resumed(tmp_path / "clocks.parquet")
     assert second.pairs == first.pairs
     assert ClockLog.resumed(tmp_path / "none.parquet").pairs == []
+
+
+def test_what_was_shed_voids_no_level(store: RunStore) -> None:
+    engine = FakeEngine(outcomes={0: {"due": 4, "sent": 1, "outcomes": {"ok": 1, "shed": 3}}})
+    sweep(engine, store).run(steps_of(Load(stages="4/s@1s")))
+    assert states(store) == ["done"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from gpusize.errors import UsageError
+from gpusize.headers import check_name
 from gpusize.load._checks import as_number, as_whole
 from gpusize.load.stages import PROCESSES
-from gpusize.textio import shown
 
 if TYPE_CHECKING:
     from gpusize.load._load import Load
@@ -22,9 +21,6 @@ Overload = Literal["queue", "shed", "grow"]
 """What happens to a request of an open loop that finds no free connection when it is due."""
 
 _MAX_SHAPE: Final = 1e6
-
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A token of RFC 9110, section 5.6.2."""
 
 
 def check_words(load: Load) -> None:
@@ -47,9 +43,11 @@ def check_words(load: Load) -> None:
         ways = [each.process or load.process, *(stage.process for stage in each.steps)]
         if each.burstiness is not None and "gamma" not in ways:
             raise UsageError("a burstiness belongs to gamma arrivals", each.label, "give it the process gamma")
-    if load.priority_header is not None and not _TOKEN.fullmatch(load.priority_header):
-        what = f'"{shown(load.priority_header, 40)}" is no name of a header'
-        raise UsageError(what, "priority_header", "write it as X-Priority")
+    if load.priority_header is not None:
+        try:
+            check_name(load.priority_header)
+        except UsageError as problem:
+            raise UsageError(problem.what, "priority_header", "name another one, such as X-Priority") from None
     if load.burstiness is None:
         return
     object.__setattr__(load, "burstiness", as_number(load.burstiness, "burstiness"))

@@ -33,7 +33,7 @@ SMALL_PAGE: Final = 200
 
 KNOWN_NAMES: Final = (
     r"(nv_|vllm:|sglang:|tgi_|trtllm_|llamacpp:|lmdeploy:|DCGM_FI_|nvml_|gpusize_|kserve_|inference_pool_"
-    r"|inference_extension_|llm_d_|wva_|process_cpu_seconds_total$|process_resident_memory_bytes$)"
+    r"|inference_extension_|llm_d_|wva_|kube_deployment_|kube_horizontalpodautoscaler_|process_cpu_seconds_total$|process_resident_memory_bytes$)"
 )
 """Names that are kept of a large page, as a regular expression for the beginning of the name."""
 

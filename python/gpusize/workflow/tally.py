@@ -104,8 +104,9 @@ class Tally:
         if row["seq"] % self.sample == 0:
             self._rows += 1
             self.writer.add(row)
-        failed = sum(n for name, n in self._outcomes.items() if name not in ("ok", "cancelled"))
-        if self._share is not None and failed >= self._least and failed > self._share * self._outcomes.total():
+        failed = sum(n for name, n in self._outcomes.items() if name not in ("ok", "cancelled", "shed"))
+        ended = self._outcomes.total() - self._outcomes["shed"]
+        if self._share is not None and failed >= self._least and failed > self._share * ended:
             self.too_many = True
 
     def _time(self, row: Mapping[str, Any], outcome: str, gaps_ns: Sequence[int]) -> None:

@@ -60,9 +60,10 @@ impl Outcome {
         }
     }
 
-    /// Whether it counts against the target or the load; a user's own cancel does not.
+    /// Whether it counts against the target. A user's own cancel does not, nor what we shed by rule: it was never sent, and
+    /// is counted and shown as that.
     pub fn is_failure(self) -> bool {
-        !matches!(self, Self::Ok | Self::Cancelled)
+        !matches!(self, Self::Ok | Self::Cancelled | Self::Shed)
     }
 }
 

@@ -101,9 +101,9 @@ fn what_finds_no_room_is_shed_and_counted() {
     });
     let session = open(port, 1);
     let load = at_rate(2000, "constant", r#","connections":2,"queue":3"#);
-    let level = session.level(plan(&load, r#"{"count":100}"#)).unwrap();
+    let level = session.level(plan(&load, r#"{"count":100,"max_error_share":0.0}"#)).unwrap();
     let (outcome, rows) = finish(&level);
-    assert_eq!(outcome.rows, 100);
+    assert_eq!((outcome.rows, outcome.stop_reason), (100, "count"), "what was shed is no failure of the target");
     assert_eq!(outcome.outcomes["ok"] + outcome.outcomes["shed"], 100);
     assert!(outcome.outcomes["shed"] > 50, "{:?}", outcome.outcomes);
     let shed = rows[0].column_by_name("sent_ns").unwrap().null_count();

@@ -221,12 +221,12 @@ impl LevelShared {
         self.shares.iter().map(|s| count(s).load(Relaxed)).sum()
     }
 
-    /// Finished requests, and how many of them failed.
+    /// Finished requests but those that were shed, and how many of them failed.
     pub fn finished_and_failed(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for outcome in Outcome::ALL {
             let n = self.sum(|s| &s.outcomes[outcome as usize]);
-            sums.0 += n;
+            sums.0 += if outcome == Outcome::Shed { 0 } else { n };
             sums.1 += if outcome.is_failure() { n } else { 0 };
         }
         sums
