@@ -1,7 +1,6 @@
 """Offered and achieved rates of open loops: equal where the target keeps up, its capacity where it does not."""
 
 from dataclasses import replace
-
 from typing import Any
 
 import numpy as np

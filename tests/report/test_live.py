@@ -96,7 +96,8 @@ def test_the_rate_of_a_finished_level_leaves_out_its_first_answer_and_its_end() 
 
 
 def test_what_is_shed_is_neither_done_nor_achieved() -> None:
-    pace, seen = Pace(), {}
+    pace = Pace()
+    seen: Mapping[str, Any] = {}
     for tick in range(41):
         seen = pace.seen(running(tick / 10, tick * 40, ok=tick * 6, shed=tick * 34, rate=400.0))
     assert seen["done"] == 240
