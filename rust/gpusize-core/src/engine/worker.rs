@@ -27,9 +27,9 @@ use crate::record::Row;
 use crate::stop::Reason;
 
 /// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request.
-const SWEEP_MS: u64 = 10;
-/// Sweeps from one publication of counts to the next.
-const TICK_SWEEPS: u32 = 10;
+const SWEEP_NS: i64 = 10_000_000;
+/// From one publication of counts to the next.
+const TICK_NS: i64 = 100_000_000;
 
 /// What the tasks of one thread share.
 #[derive(Debug)]
@@ -265,17 +265,18 @@ impl Worker {
     }
 
     async fn sweep_forever(&self) {
-        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(SWEEP_MS));
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut sweeps = 0;
+        let mut tick_ns = now_ns() + TICK_NS;
         while !self.quit.get() {
-            ticks.tick().await;
+            // No wait can run out before the sweep that is due: until then there is no reason to wake.
+            let before = now_ns();
+            let wake_ns = self.sweep_ns.get().min(tick_ns).max(before + SWEEP_NS);
+            tokio::time::sleep(std::time::Duration::from_nanos((wake_ns - before).unsigned_abs())).await;
             let now = now_ns();
             if now >= self.sweep_ns.get() {
                 self.sweep(now);
             }
-            sweeps += 1;
-            if sweeps % TICK_SWEEPS == 0 {
+            if now >= tick_ns {
+                tick_ns = now + TICK_NS;
                 self.levels.borrow_mut().retain(|l| !l.is_drained());
                 self.pacers.borrow_mut().retain(|(level, _)| !level.is_closed());
                 for level in self.levels.borrow().iter() {

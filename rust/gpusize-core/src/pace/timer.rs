@@ -40,12 +40,13 @@ impl Timer {
             tokio::task::coop::consume_budget().await;
             return Ok(());
         }
-        self.arm(due_ns)?;
         loop {
-            let mut guard = self.fd.readable().await?;
-            // Readiness may be left over from a wait that was dropped: then the read says "would block" and we wait on.
-            if let Ok(result) = guard.try_io(|fd| drain(fd.get_ref())) {
-                return result;
+            self.arm(due_ns)?;
+            // Each expiration wakes us anew, and arming forgets the last one: reading it would only cost two system calls.
+            self.fd.readable().await?.clear_ready();
+            // The wake-up may be left over from a wait that was dropped.
+            if now_ns() >= due_ns {
+                return Ok(());
             }
         }
     }
@@ -66,13 +67,6 @@ impl Timer {
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
-}
-
-fn drain(fd: &OwnedFd) -> io::Result<()> {
-    let mut expirations = 0_u64;
-    // SAFETY: the buffer is eight bytes, which is what a timerfd writes.
-    let read = unsafe { libc::read(fd.as_raw_fd(), (&raw mut expirations).cast(), size_of::<u64>()) };
-    if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]
