@@ -1,6 +1,6 @@
 """The compiled half of gpusize. Private: the public names are in `gpusize`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, final
 
 BUILD_PROFILE: Final[str]
@@ -88,6 +88,13 @@ class RecordBatches:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 @final
+class ScheduleItems:
+    """A walk over the arrivals of a schedule: index, stream, seq, due_ns, row, target, priority."""
+
+    def __iter__(self) -> ScheduleItems: ...
+    def __next__(self) -> tuple[int, int, int, int, int, int | None, int]: ...
+
+@final
 class ScheduleBatches:
     """The arrivals of a schedule, made as they are read; each reading begins anew and takes the memory of one batch.
 
@@ -95,7 +102,7 @@ class ScheduleBatches:
     the level's start), ``row``, ``target`` (null: the balance rule decides), ``priority``.
     """
 
-    def __iter__(self) -> Iterator[tuple[int, int, int, int, int, int | None, int]]:
+    def __iter__(self) -> ScheduleItems:
         """The same one by one."""
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 

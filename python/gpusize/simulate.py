@@ -6,17 +6,14 @@ up, takes questions on its standard input, and ends when that closes: also when 
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import math
 import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
+from gpusize.children import Child
 from gpusize.engine import core
 from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.interrupt import StopSwitch, on_interrupt
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["LatenessWatch", "SimulatedCluster", "cluster_config", "serve"]
 
 HOST: Final = "127.0.0.1"
-STOP_S: Final = 5.0
 ADMIN_S: Final = 30.0
 """How long an admin call waits for its answer, which does not come while a stall is on."""
 
@@ -59,32 +55,18 @@ class SimulatedCluster:
         self.config: dict[str, Any] = {"gpus": 2, "model": "simulated", **with_replicas(dict(config or {}))}
         self._port = port
         self._grpc_port = grpc_port
-        self._child: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self.url = ""
         self.grpc_url = ""
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "gpusize", "simulate", "--json-ready"]
-        command += ["--port", str(self._port), "--grpc-port", str(self._grpc_port)]
-        command += ["--cluster", json.dumps(self.config)]
-        # The child finds the package where this process found it, whatever put it on the path.
-        paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        # A session of its own: Ctrl-C on the terminal is for the generator, which then puts things in order.
-        self._child = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
-        ready = self._read_line()
+        ports = ["--port", str(self._port), "--grpc-port", str(self._grpc_port)]
+        child = Child(["gpusize", "simulate", "--json-ready", *ports, "--cluster", json.dumps(self.config)])
+        ready = child.read()
         if ready is None:
-            _, errors = self._child.communicate()
-            raise EnvironmentLacks(
-                f"the simulated cluster did not start: {shown(errors.strip() or 'it said nothing', 500)}", "simulate"
-            )
+            said = shown(child.last_words(), 500)
+            raise EnvironmentLacks(f"the simulated cluster did not start: {said}", "simulate")
+        self._child = child
         self.url = str(ready["url"])
         self.grpc_url = str(ready["grpc_url"])
         self.config = dict(ready["config"])
@@ -102,13 +84,10 @@ class SimulatedCluster:
 
     def stats(self) -> dict[str, Any]:
         """What the cluster says of itself: requests served, iterations, its own lateness; empty when it has ended."""
-        child = self._child
-        if child is None or child.stdin is None:
+        if self._child is None:
             return {}
-        with contextlib.suppress(OSError, ValueError):
-            child.stdin.write("stats\n")
-            child.stdin.flush()
-        return self._read_line() or {}
+        self._child.tell("stats")
+        return self._child.read() or {}
 
     def scale(self, replicas: int) -> dict[str, int]:
         """Ask for so many replicas from now on, between 1 and the cluster's ``gpus``.
@@ -167,24 +146,9 @@ class SimulatedCluster:
 
     def __exit__(self, *_: object) -> None:
         child, self._child = self._child, None
-        if child is None:
-            return
-        with contextlib.suppress(OSError):
-            if child.stdin is not None:
-                child.stdin.close()
-        try:
-            child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        for stream in (child.stdout, child.stderr):
-            if stream is not None:
-                stream.close()
-
-    def _read_line(self) -> dict[str, Any] | None:
-        child = self._child
-        line = child.stdout.readline() if child is not None and child.stdout is not None else ""
-        return dict(json.loads(line)) if line else None
+        if child is not None:
+            child.end()
+            child.close()
 
 
 class LatenessWatch:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.calls import write_spans
+from gpusize.children import Child
 from gpusize.errors import EnvironmentLacks
 from gpusize.hook import set_default_base_url
 from gpusize.textio import shown
@@ -26,7 +24,6 @@ __all__ = ["REMOTE_PORT", "LlmProxy"]
 
 REMOTE_PORT: Final = 8790
 """Where the proxy listens for a workflow that is a server: its address has to be known before it is started."""
-STOP_S: Final = 5.0
 SYNC_S: Final = 5.0
 MOST_CALLS: Final = 5_000_000
 """Calls that are kept until a level ends; more are counted and dropped."""
@@ -55,7 +52,7 @@ class LlmProxy:
         self._calls: list[dict[str, Any]] = []
         self._dropped = 0
         self._still_open = 0
-        self._child: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self._thread: threading.Thread | None = None
         self._before: dict[str, str | None] = {}
         self._added: dict[str, float] = {}
@@ -72,21 +69,12 @@ class LlmProxy:
         """
         if self._child is not None:
             return
-        paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "gpusize.workflow.proxy", self._address.url("/"), str(self._port)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A session of its own: Ctrl-C on the terminal is for the run, which needs the proxy to its end.
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
-        ready = self._ready(self._child)
+        child = Child(["gpusize.workflow.proxy", self._address.url("/"), str(self._port)])
+        ready = _ready(child)
+        self._child = child
         self._port = int(ready["port"])
         self._added = {name: float(ready[name]) for name in ("added_p50_s", "added_p99_s")}
-        self._thread = threading.Thread(target=self._read, args=(self._child,), name="gpusize-llm-proxy", daemon=True)
+        self._thread = threading.Thread(target=self._read, args=(child,), name="gpusize-llm-proxy", daemon=True)
         self._thread.start()
         self._before = {name: os.environ.get(name) for name in VARIABLES}
         os.environ.update(dict.fromkeys(VARIABLES, self.base_url()))
@@ -161,34 +149,15 @@ class LlmProxy:
             else:
                 os.environ[name] = value
         self._before = {}
-        with contextlib.suppress(OSError):
-            if child.stdin is not None:
-                child.stdin.close()
-        try:
-            child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        child.end()
         if self._thread is not None:
-            self._thread.join(STOP_S)
-        for stream in (child.stdout, child.stderr):
-            if stream is not None:
-                stream.close()
+            self._thread.join(SYNC_S)
+        child.close()
 
     # ------------------------------------------------------------------------------------------------- with the child
 
-    def _ready(self, child: subprocess.Popen[str]) -> dict[str, Any]:
-        line = child.stdout.readline() if child.stdout is not None else ""
-        said = json.loads(line) if line else {"error": ""}
-        if "error" in said:
-            self._child = None
-            _, errors = child.communicate()
-            reason = said["error"] or errors.strip().rpartition("\n")[2] or "it said nothing"
-            raise EnvironmentLacks(f"the LLM proxy did not start: {shown(reason, 300)}", "llm_proxy")
-        return dict(said)
-
-    def _read(self, child: subprocess.Popen[str]) -> None:
-        for line in child.stdout or ():
+    def _read(self, child: Child) -> None:
+        for line in child.lines():
             said = json.loads(line)
             if "call" not in said:
                 self._still_open = int(said["open"])
@@ -202,14 +171,26 @@ class LlmProxy:
 
     def _sync(self) -> None:
         """Wait until everything that has ended has been told."""
-        child = self._child
-        if child is None or child.stdin is None:
+        if self._child is None:
             return
         self._replied.clear()
-        with contextlib.suppress(OSError, ValueError):
-            child.stdin.write("sync\n")
-            child.stdin.flush()
+        if self._child.tell("sync"):
             self._replied.wait(SYNC_S)
+
+
+def _ready(child: Child) -> dict[str, Any]:
+    """What the proxy says when it is up.
+
+    Raises:
+        EnvironmentLacks: it is not.
+    """
+    said = child.read() or {"error": ""}
+    if "error" in said:
+        reason = said["error"] or child.last_words().rpartition("\n")[2]
+        child.end()
+        child.close()
+        raise EnvironmentLacks(f"the LLM proxy did not start: {shown(reason, 300)}", "llm_proxy")
+    return said
 
 
 def _belongs(call: dict[str, Any], visit: int, start_ns: int, end_ns: int) -> bool:
