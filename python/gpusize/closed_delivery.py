@@ -26,22 +26,19 @@ Found = tuple[str, float | None, float | None, Literal["ok", "failed", "not judg
 """Name, value, bound, status and text, as in ``gpusize.delivery.DeliveryCheck``."""
 
 
-def closed_checks(level: LevelData) -> list[Found]:
-    """Count, Little's law and think time of a single visit of a closed loop."""
-    return [_count(level), _little(level), *_think(level)]
+def closed_checks(level: LevelData, due: int, sent: int) -> list[Found]:
+    """Count, Little's law and think time of a single visit of a closed loop.
+
+    Args:
+        level: the visit.
+        due: requests that were due.
+        sent: requests that were sent.
+    """
+    return [_count(due, sent), _little(level), *_think(level)]
 
 
-def _count(level: LevelData) -> Found:
+def _count(due: int, sent: int) -> Found:
     """Requests that were due and never sent: a slot that cannot connect sends nothing."""
-    import polars as pl
-
-    due, sent = (
-        level.records.select(pl.len().alias("due"), pl.col("sent_ns").count().alias("sent"))
-        .collect(engine="streaming")
-        .row(0)
-    )
-    if level.sampled > 1 and level.meta.get("due"):
-        due, sent = int(level.meta["due"]), int(level.meta.get("sent") or 0)
     if due == 0:
         return "count", None, None, "not judged", "nothing was due"
     text = f"{sent:,} of {due:,} requests were sent"

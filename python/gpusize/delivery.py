@@ -110,8 +110,11 @@ def verdict(level: LevelData) -> Delivery:
     if level.imported:
         return Delivery(None, [], [DeliveryCheck("count", None, None, "not judged", "imported: there are no records")])
     visit = level.visits()[0]
-    closed = visit.setting.get("kind") == "closed"
-    checks = [DeliveryCheck(*each) for each in closed_checks(visit)] if closed else _open_checks(visit)
+    if visit.setting.get("kind") == "closed":
+        counts = counts_of(visit)
+        checks = [DeliveryCheck(*each) for each in closed_checks(visit, counts.offered, counts.sent)]
+    else:
+        checks = _open_checks(visit)
     reasons = [each.text for each in checks if each.status == "failed"]
     judged = any(each.status != "not judged" for each in checks)
     return Delivery(not reasons if judged else None, reasons, checks)

@@ -78,6 +78,9 @@ class RunRequest:
             raise UsageError(f"{self.users:g} users cannot be meant", "users", "give more than 0")
         if self.append and self.resume is not None:
             raise UsageError("append and resume are both given", "resume", "a resumed run goes on in its own folder")
+        if self.load.kind == "closed" and any(rule.kind == "saturation" for rule in self.watch.rules):
+            todo = "leave the rule out; the summary says from which concurrency on the throughput no longer grows"
+            raise UsageError("saturation is seen at rates; with users no queue grows", "stop rules", todo)
         target = self.target
         if self.load.streams and isinstance(target, Target) and not any(each.rows for each in self.load.streams):
             target, dataset, load = streamed(target, self.dataset, self.load)

@@ -21,3 +21,9 @@ def test_where_the_metrics_are_is_told_before_the_first_level(gpusize: Gpusize, 
 def test_quiet_says_none_of_it(gpusize: Gpusize, url: str) -> None:
     done = gpusize("run", "--url", url, *SWEEP, "--concurrencies", "1", "--passes", "2", "--quiet")
     assert done.err == ""
+
+
+def test_saturation_is_no_rule_for_a_closed_loop(gpusize: Gpusize, url: str) -> None:
+    done = gpusize("run", "--url", url, *SWEEP, "--concurrencies", "1", "--passes", "2", "--stop-when", "saturation")
+    assert done.code == 2
+    assert "saturation is seen at rates" in done.err
