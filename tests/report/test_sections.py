@@ -230,6 +230,11 @@ def test_what_several_levels_say_stands_once() -> None:
     assert found == [("1, 4 users", ("first",)), ("1, 2, 4 users", ("same",)), ("2 users", ("other",))]
 
 
+def test_a_ramp_is_named_by_its_ends() -> None:
+    ramp = row(30.0, 1.0, kind="open", ramp="20 to 40/s", alerts=["it rises"])
+    assert notes(sweep_of(Source(frame([ramp]), meta()))) == [("20 to 40 requests/s", ("it rises",))]
+
+
 def test_the_page_says_where_itl_comes_from(tmp_path: Path) -> None:
     columns = level_columns(1)
     streamed(columns, 5, tokens=5, keep=True)
