@@ -19,7 +19,7 @@ MOST_REASONS: Final = 8
 
 
 class Verdict(NamedTuple):
-    """An exit code, and in one sentence why it is not 0."""
+    """An exit code, and in one sentence why it is not 0; further lines, two spaces in, are reasons."""
 
     code: int
     why: str = ""
@@ -46,11 +46,11 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
         if known and not any(known):
             return Verdict(NO, f"no measured level meets {slo}")
     if strict:
-        return _strict(done)
+        return _strict(done, _not_run(result))
     return Verdict(0)
 
 
-def _strict(rows: Sequence[Mapping[str, Any]]) -> Verdict:
+def _strict(rows: Sequence[Mapping[str, Any]], left: str) -> Verdict:
     """A no where a load was not delivered, with the reasons, or where a level is in doubt otherwise."""
     from gpusize.checks import FINDINGS
 
@@ -59,7 +59,7 @@ def _strict(rows: Sequence[Mapping[str, Any]]) -> Verdict:
     if not doubtful:
         return Verdict(0)
     names = ", ".join(sorted({flag for flags in doubtful.values() for flag in flags}))
-    why = f"{len(doubtful)} of {len(rows)} levels cannot be believed as they stand: {names}"
+    why = f"{len(doubtful)} of {len(rows)} levels cannot be believed as they stand: {names}{left}"
     reasons = [
         f"\n  {_level(rows[k])} was not delivered, because {rows[k]['delivery'].removeprefix('it was not, because ')}"
         for k in doubtful
@@ -68,7 +68,18 @@ def _strict(rows: Sequence[Mapping[str, Any]]) -> Verdict:
     return Verdict(NO, why + "".join(reasons[:MOST_REASONS]))
 
 
+def _not_run(result: Result) -> str:
+    """How many planned levels there are no figures of; nothing of several runs, or where all were measured."""
+    planned = result.meta.get("levels") or []
+    missing = len(planned) - len({level.meta.get("step", level.visit) for level in result.levels})
+    if missing <= 0 or len(result.paths) > 1:
+        return ""
+    return f"; {missing} of {len(planned)} planned levels {'was' if missing == 1 else 'were'} not run"
+
+
 def _level(row: Mapping[str, Any]) -> str:
     if row.get("concurrency") is not None:
-        return f"concurrency {row['concurrency']}"
+        return f"concurrency {row.get('ramp') or row['concurrency']}"
+    if row.get("ramp"):
+        return str(row["ramp"])
     return f"{row['rate']:g}/s" if row.get("rate") is not None else f"visit {row['visit']}"

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Asked", "Phase", "asked_of", "is_ramp", "ramp_text", "think_s"]
+__all__ = ["Asked", "Phase", "asked_of", "is_ramp", "ramp_text", "rate_at", "rate_corners", "think_s"]
 
 RENEWAL: Final = ("constant", "poisson", "gamma")
 """Processes whose gaps are independent in operational time."""
 _ENDLESS_S: Final = 1e12
 """Length of a phase without end: longer than anything that is measured."""
+_MOST_CORNERS: Final = 2000
+"""Changes of a rate that a line over time can show: more of them are a surface."""
 
 
 class Phase(NamedTuple):
@@ -68,6 +70,19 @@ class Asked:
         into = np.clip(local - starts[k], 0, length[k])
         found: NDArray[np.float64] = low[k] + (high[k] - low[k]) * into / length[k]
         return found
+
+    def changes_s(self, length_s: float, most: int) -> list[float]:
+        """When a phase begins or the last one ends, in seconds after the level's start; the first ``most`` of them."""
+        found: list[float] = []
+        at_s, turn = self.start_s, 0
+        while turn == 0 or self.repeat:
+            for phase in self.phases:
+                if at_s >= length_s or len(found) >= most:
+                    return found
+                found.append(at_s)
+                at_s += phase.length_s
+            turn += 1
+        return [*found, at_s]
 
     def operational(self, times_s: ArrayLike) -> NDArray[np.float64]:
         """Requests expected from the stream's start until each time; beyond the last phase its last rate goes on."""
@@ -127,6 +142,50 @@ def _asked(fields: Mapping[str, Any], stream: int, name: str, level: Mapping[str
     shape = float(fields.get("shape") or level.get("shape") or 1.0)
     phases, repeat = _phases(fields, level.get("duration_s"))
     return Asked(stream, name, process, shape, tuple(phases), repeat, float(fields.get("start_s") or 0.0))
+
+
+def rate_at(setting: Mapping[str, Any], times_s: ArrayLike) -> NDArray[np.float64] | None:
+    """What an open level asks for at times after its start, all streams together, in requests/s.
+
+    Args:
+        setting: of the level.
+        times_s: seconds.
+
+    Returns:
+        As many values, the mean of the level where its course is not known; None for a closed loop.
+    """
+    import numpy as np
+
+    if setting.get("kind") != "open" or setting.get("rate") is None:
+        return None
+    total = np.zeros(np.shape(times_s))
+    for fields, each in zip(setting.get("streams") or [setting], asked_of(setting), strict=True):
+        if not each.phases and fields.get("rate") is None:
+            return np.full(np.shape(times_s), float(setting["rate"]))
+        total += each.rate(times_s) if each.phases else float(fields["rate"])
+    return total
+
+
+def rate_corners(setting: Mapping[str, Any], length_s: float) -> list[tuple[float, float]]:
+    """The course of what an open level asks for, all streams together: (seconds, requests/s), joined by straight lines.
+
+    A rate that changes at once has two corners at that time. Of more changes than a line can show it is the mean.
+    """
+    import numpy as np
+
+    mean = float(setting.get("rate") or 0.0)
+    changes = {at for each in asked_of(setting) for at in each.changes_s(length_s, _MOST_CORNERS) if 0 < at < length_s}
+    if len(changes) >= _MOST_CORNERS or length_s <= 0:
+        return [(0.0, mean), (length_s, mean)]
+    edges = np.array(sorted({0.0, *changes, length_s}))
+    starts, lengths = edges[:-1], np.diff(edges)
+    # Within a stretch the rate is a straight line: two points of it, away from the changes, give its ends.
+    first, second = (rate_at(setting, starts + part * lengths) for part in (0.25, 0.75))
+    if first is None or second is None:
+        return []
+    half = (second - first) / 2
+    pairs = zip(starts, first - half, edges[1:], second + half, strict=True)
+    return [(float(x), float(y)) for one in pairs for x, y in (one[:2], one[2:])]
 
 
 def _phases(fields: Mapping[str, Any], duration_s: float | None) -> tuple[list[Phase], bool]:

@@ -232,7 +232,7 @@ def _cluster_options(options: Mapping[str, Any], steps: Sequence[Mapping[str, fl
         "model": options.get("model"),
         # The others come when the load is so far: times count from its beginning.
         "replicas": [dict(steps[0])] if steps else None,
-        "start_delay_s": None if delay is None else as_duration_s(delay),
+        "start_delay_s": None if delay is None else as_duration_s(delay, "start_delay"),
     }
     return {name: value for name, value in wanted.items() if value is not None}
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from gpusize.asked import is_ramp, think_s
+from gpusize.delivery_check import DeliveryCheck
 from gpusize.metrics import NS_PER_S
+from gpusize.unsent import unsent_text
 from gpusize.windows import littles_law
 
 if TYPE_CHECKING:
@@ -22,11 +24,8 @@ SHARE: Final = 0.05
 FLOOR_S: Final = 1e-3
 LEAST_PAUSES: Final = 30
 
-Found = tuple[str, float | None, float | None, Literal["ok", "failed", "not judged"], str]
-"""Name, value, bound, status and text, as in ``gpusize.delivery.DeliveryCheck``."""
 
-
-def closed_checks(level: LevelData, due: int, sent: int) -> list[Found]:
+def closed_checks(level: LevelData, due: int, sent: int) -> list[DeliveryCheck]:
     """Count, Little's law and think time of a single visit of a closed loop.
 
     Args:
@@ -34,49 +33,49 @@ def closed_checks(level: LevelData, due: int, sent: int) -> list[Found]:
         due: requests that were due.
         sent: requests that were sent.
     """
-    return [_count(due, sent), _little(level), *_think(level)]
+    return [_count(level, due, sent), _little(level), *_think(level)]
 
 
-def _count(due: int, sent: int) -> Found:
+def _count(level: LevelData, due: int, sent: int) -> DeliveryCheck:
     """Requests that were due and never sent: a slot that cannot connect sends nothing."""
     if due == 0:
-        return "count", None, None, "not judged", "nothing was due"
+        return DeliveryCheck("count", None, None, "not judged", "nothing was due")
     text = f"{sent:,} of {due:,} requests were sent"
     ok = sent >= 0.99 * due
-    why = "" if ok else ": no connection was to be had for the others; see the errors of the level"
-    return "count", sent / due, 0.99, "ok" if ok else "failed", text + why
+    why = "" if ok else f": {unsent_text(level, due - sent)}"
+    return DeliveryCheck("count", sent / due, 0.99, "ok" if ok else "failed", text + why)
 
 
-def _little(level: LevelData) -> Found:
+def _little(level: LevelData) -> DeliveryCheck:
     if is_ramp(level.setting):
-        return "little", None, None, "not judged", "the number in flight changes while the level runs"
+        return DeliveryCheck("little", None, None, "not judged", "the number in flight changes while the level runs")
     found = littles_law(level.meta, level.records, level.window(), sampled=level.sampled)
     if found.status == "not checkable":
-        return "little", None, None, "not judged", f"Little's law: {found.reason}"
+        return DeliveryCheck("little", None, None, "not judged", f"Little's law: {found.reason}")
     ok = found.status == "ok"
     text = f"{found.in_flight:.4g} requests were in flight" if ok else f"{found.reason}; look at connections and errors"
-    return "little", found.ratio, 1 + SHARE, "ok" if ok else "failed", text
+    return DeliveryCheck("little", found.ratio, 1 + SHARE, "ok" if ok else "failed", text)
 
 
-def _think(level: LevelData) -> list[Found]:
+def _think(level: LevelData) -> list[DeliveryCheck]:
     """The mean pause between an answer and the next request on its connection; without a pause nothing is checked."""
     think = think_s(level.setting)
     if think is None:
-        return [("think", None, None, "not judged", "the rows say how long users think")]
+        return [DeliveryCheck("think", None, None, "not judged", "the rows say how long users think")]
     asked_s = think[0]
     if not asked_s:
         return []
     pauses_s = _pauses_s(level)
     if pauses_s.size < LEAST_PAUSES:
         why = f"{pauses_s.size} pauses can be told from the records, {LEAST_PAUSES} are needed"
-        return [("think", None, None, "not judged", why)]
+        return [DeliveryCheck("think", None, None, "not judged", why)]
     mean_s = float(pauses_s.mean())
     chance_s = 3 * float(pauses_s.std(ddof=1)) / math.sqrt(pauses_s.size)
     bound_s = max(FLOOR_S, SHARE * asked_s, chance_s)
     text = f"mean pause {mean_s:.4g} s, {asked_s:.4g} s were asked for"
     ok = abs(mean_s - asked_s) <= bound_s
     why = "" if ok else "; the generator may be late: give it --workers and idle cores"
-    return [("think", mean_s, asked_s + bound_s, "ok" if ok else "failed", text + why)]
+    return [DeliveryCheck("think", mean_s, asked_s + bound_s, "ok" if ok else "failed", text + why)]
 
 
 def _pauses_s(level: LevelData) -> NDArray[np.float64]:

@@ -9,9 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpusize.errors import EnvironmentLacks
+from gpusize.errors import EnvironmentLacks, UsageError
 
-__all__ = ["LocalPorts", "allow_connections", "allow_most_files", "allow_ports", "local_ports", "time_wait"]
+__all__ = [
+    "LocalPorts",
+    "allow_connections",
+    "allow_most_files",
+    "allow_ports",
+    "local_ports",
+    "source_notes",
+    "time_wait",
+]
 
 RESERVE: Final = 128
 """Open files beside the connections: parts being written and read, libraries, standard streams, event polls."""
@@ -136,6 +144,50 @@ def allow_ports(
                 f"earlier ones for up to {TIME_WAIT_S} s: wait a minute, or {todo}"
             )
     return None
+
+
+def source_notes(targets: Sequence[tuple[str, int]], sources: Sequence[str]) -> list[str]:
+    """Whether connections to each target can come from these addresses: both have to be IPv4, or both IPv6.
+
+    Args:
+        targets: host and port of each; a name that cannot be resolved is left to whoever connects.
+        sources: addresses to connect from.
+
+    Returns:
+        Where only some connections will come from them.
+
+    Raises:
+        UsageError: an address from which no target can be reached, or a target that none of them reaches.
+    """
+    found = {(host, port): _families(host, port) for host, port in targets} if sources else {}
+    known = {place: families for place, families in found.items() if families}
+    mine = {text: ipaddress.ip_address(text).version for text in sources}
+    notes = []
+    for (host, port), families in known.items():
+        theirs = " and ".join(f"IPv{each}" for each in sorted(families))
+        todo = f"give an {theirs} address"
+        if families.isdisjoint(mine.values()):
+            raise UsageError(f"{host}:{port} is reached by {theirs} only", f"source address {sources[0]}", todo)
+        if not families <= set(mine.values()):
+            other = next(iter(families - set(mine.values())))
+            notes.append(
+                f"{host}:{port} has {theirs} addresses: connections by IPv{other} come from the address that the "
+                "system chooses, not from --source-address"
+            )
+    for text, version in mine.items():
+        if len(known) == len(found) and not any(version in families for families in known.values()):
+            raise UsageError(f"no target is reached by IPv{version}", f"source address {text}", "leave it out")
+    return notes
+
+
+def _families(host: str, port: int) -> set[int]:
+    """The versions of IP by which a host is reached; none where its name cannot be resolved."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return set()
+    versions = {socket.AF_INET: 4, socket.AF_INET6: 6}
+    return {versions[each[0]] for each in found if each[0] in versions}
 
 
 def _text(path: Path) -> str:

@@ -274,7 +274,7 @@ ended ok within the bound. A failed request of which no call failed is one miss 
 Of a [sampled level](windows.md#sampled-levels) the attainment of `runtime`, `service`, `ttft` and `ttft_sent` is that
 of all requests, by histograms, with the bound's own bucket split evenly; of other metrics, of the requests with a row.
 
-The summary's `goodput` is how many requests per second ended ok within the bounds of all SLOs on percentiles, with
+The summary's `goodput` is the part of `achieved_rate` that kept the bounds of all SLOs on percentiles, with
 times from due; `goodput_sent` is the same from the send: `service` stands for `runtime`, `ttft_sent` for `ttft`.
 """
 

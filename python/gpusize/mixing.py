@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HEADER_PRIORITY",
     "SENT_PRIORITY",
+    "SESSION_PART",
     "dealt",
     "own_datasets",
     "streamed",
@@ -39,12 +41,16 @@ SENT_PRIORITY: Final = "stream_priority"
 HEADER_PRIORITY: Final = "header_priority"
 """Field of a row: the priority that the server is told in a header."""
 
+SESSION_PART: Final = "session_part"
+"""Field of a row: tells conversations of one name apart that are held with several models, or by several streams."""
+
 
 def dealt(dataset: Dataset, models: Mapping[str, int]) -> Dataset:
     """The rows as they go to several models: one cycle in which every model gets every row equally often.
 
-    A row's field ``model`` is the model it goes to, whatever it was before. The options that make the dataset stay
-    those of the file: the mix belongs to the target.
+    A row's field ``model`` is the model it goes to, whatever it was before. A conversation is held with each model by
+    itself, and anew with each copy of its rows. The options that make the dataset stay those of the file: the mix
+    belongs to the target.
 
     Args:
         dataset: what each model is sent.
@@ -59,12 +65,24 @@ def dealt(dataset: Dataset, models: Mapping[str, int]) -> Dataset:
     except UsageError as problem:
         raise UsageError(problem.what, problem.where, "take fewer rows, or weights that divide better") from None
     numbers = [row for _, row in cycle]
+    copies: Counter[tuple[int, int]] = Counter()
+    rows = []
+    for model, row in cycle:
+        rows.append({**_apart(dataset.rows[row], f"{model}.{copies[model, row]}"), "model": names[model]})
+        copies[model, row] += 1
     return replace(
         dataset,
-        rows=tuple({**dataset.rows[row], "model": names[model]} for model, row in cycle),
+        rows=tuple(rows),
         ids=tuple(repeated_ids(dataset.ids, numbers)),
         lines=tuple(dataset.lines[row] for row in numbers) if dataset.lines else (),
     )
+
+
+def _apart(row: Mapping[str, Any], part: object) -> dict[str, Any]:
+    """The row, whose conversation is not that of the same rows in other parts."""
+    if row.get("session") is None:
+        return dict(row)
+    return {**row, SESSION_PART: f"{row.get(SESSION_PART, '')}/{part}"}
 
 
 @dataclass(frozen=True)
@@ -187,7 +205,8 @@ def _asking(target: Target, load: Load) -> Target:
         todo = "name one for every stream, or --model for those without"
         raise UsageError("some streams name a model and others none", "streams", todo)
     own = list(target.models) if None in names else []
-    return replace(target, model=",".join(dict.fromkeys([*own, *(name for name in names if name)])))
+    # The target's own model stays what it was: run.json keeps it, and the streams say theirs again.
+    return target.asking(list(dict.fromkeys([*own, *(name for name in names if name)])))
 
 
 def _joined(
@@ -197,9 +216,13 @@ def _joined(
     same = len({group.dataset for group in groups}) == 1
     first = base if base is not None and base in used else used[0]
     # Rows of several datasets may send fields of several names: all of them have the first one's.
+    # Conversations of one name are several: one stream's users are not another's.
     rows = [
-        {**row.fields, **({} if first.key in (row.key, WHOLE_ROW) else {first.key: row.value})}
-        for block in blocks
+        {
+            **_apart(row.fields, number),
+            **({} if first.key in (row.key, WHOLE_ROW) else {first.key: row.value}),
+        }
+        for number, block in enumerate(blocks)
         for row in block
     ]
     facts = [(each.sha256, group.model, group.priority) for each, group in zip(used, groups, strict=True)]
@@ -213,7 +236,7 @@ def _joined(
         notes=tuple(dict.fromkeys(note for each in used for note in each.notes)),
     )
     # The options of the run's own dataset make it again; the load names the others.
-    return joined if base is first or same else replace(joined, source="streams", fmt=None, synthetic=None)
+    return joined if base is first or same else replace(joined, source="streams", fmt=None, synthetic=None, prompt=None)
 
 
 def think_times_ns(dataset: Dataset) -> list[int]:

@@ -65,7 +65,7 @@ def with_replicas(config: Mapping[str, Any]) -> dict[str, Any]:
     """A cluster's configuration with its text of ``replicas`` read; without ``gpus``, it gets as many as there will be.
 
     Raises:
-        UsageError: a text of replicas that cannot be meant.
+        UsageError: a text of replicas that cannot be meant, or that names more than there are GPUs.
     """
     replicas = config.get("replicas")
     if isinstance(replicas, str):
@@ -74,17 +74,35 @@ def with_replicas(config: Mapping[str, Any]) -> dict[str, Any]:
     if replicas and "gpus" not in config:
         with contextlib.suppress(KeyError, TypeError):  # the cluster itself says what is wrong with it
             more["gpus"] = max(step["replicas"] for step in replicas)
+    elif replicas is not None and isinstance(config.get("replicas"), str):
+        _check_gpus(replicas, config["gpus"])
     return {**config, **more}
+
+
+def _check_gpus(steps: Sequence[Mapping[str, float]], gpus: object) -> None:
+    """Refuse more replicas than the cluster has GPUs, each of which runs one at most.
+
+    Raises:
+        UsageError: there are more.
+    """
+    most = max(int(step["replicas"]) for step in steps)
+    if isinstance(gpus, int) and most > gpus:
+        what = f"{most} replicas are wanted, and the simulated cluster has {gpus} GPU{'' if gpus == 1 else 's'}"
+        raise UsageError(what, "replicas", "give it as many GPUs, or fewer replicas")
 
 
 def replica_steps(options: Mapping[str, Any]) -> list[dict[str, float]]:
     """The steps that the option ``replicas`` names; empty without it.
 
     Raises:
-        UsageError: as `parse_replicas`.
+        UsageError: as `parse_replicas`, or more replicas than ``gpus``.
     """
     text = options.get("replicas")
-    return [] if text is None else parse_replicas(str(text))
+    if text is None:
+        return []
+    steps = parse_replicas(str(text))
+    _check_gpus(steps, options.get("gpus"))
+    return steps
 
 
 class ReplicaSchedule:

@@ -82,7 +82,10 @@ class RunRequest:
             todo = "leave the rule out; the summary says from which concurrency on the throughput no longer grows"
             raise UsageError("saturation is seen at rates; with users no queue grows", "stop rules", todo)
         target = self.target
-        if self.load.streams and isinstance(target, Target) and not any(each.rows for each in self.load.streams):
+        if any(each.rows for each in self.load.streams):
+            # Put together already: this is a copy of a request.
+            return
+        if self.load.streams and isinstance(target, Target):
             target, dataset, load = streamed(target, self.dataset, self.load)
             for name, value in (("target", target), ("dataset", dataset), ("load", load)):
                 object.__setattr__(self, name, value)

@@ -14,7 +14,8 @@ from gpusize.clocks import ClockLog
 from gpusize.engine import Engine
 from gpusize.headers import without_secrets
 from gpusize.interrupt import StopSwitch, on_interrupt
-from gpusize.limits import allow_connections, allow_ports
+from gpusize.level_files import read_levels
+from gpusize.limits import allow_connections, allow_ports, source_notes
 from gpusize.plan.export import cost_note, keep_plan
 from gpusize.prepare import prepare
 from gpusize.probe import probe
@@ -34,12 +35,13 @@ from gpusize.workflow.target import WorkflowTarget
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpusize.ending import Ending
     from gpusize.engine import AnyEngine, LevelOutcome
     from gpusize.monitor import RunWatch
     from gpusize.request import RunRequest
     from gpusize.sweep import ProgressEvent
 
-__all__ = ["execute"]
+__all__ = ["execute", "run_info"]
 
 
 CLUSTER_LATE_SHARE: Final = 0.03
@@ -108,7 +110,9 @@ def execute(
     result.cancelled = switch.asked > 0
     result.notes = _tell_notes(request, note, told)
     if sweep.stopped is not None:
-        result.notes.append(f"the run was ended by a rule: {sweep.stopped.text}")
+        missing = len({step.index for step in steps} - {level.meta.get("step") for level in read_levels(store.path)})
+        left = f"; {missing} of {len(steps)} levels {'was' if missing == 1 else 'were'} not run" if missing else ""
+        result.notes.append(f"the run was ended by a rule: {sweep.stopped.text}{left}")
         if note is not None:
             note(result.notes[-1])
     return result
@@ -123,17 +127,24 @@ def _early_notes(request: RunRequest) -> list[str]:
     found = [*request.load.notes(request.dataset), cost_note(request.levels, request.load.sample_records)]
     if isinstance(request.target, Target):
         places = [(each.host, each.port) for each in request.target.addresses]
+        found += source_notes(places, request.load.source_addresses)
         found.append(allow_ports(request.load.most_connections, places, request.load.source_addresses))
     return [text for text in found if text is not None]
 
 
-def _open_watch(request: RunRequest, levels: int, note: Callable[[str], None] | None) -> RunWatch:
+def run_info(request: RunRequest) -> dict[str, str]:
+    """Labels of ``gpusize_run_info``; one of the user's that is called as one of ours gets ``label_`` before it."""
     target = request.target
     told: dict[str, str] = {}
     if isinstance(target, Target):
         place = target.addresses[0]
-        told = {"api": str(target.api), "target": f"{place.host}:{place.port}", "model": target.model or ""}
-    return request.watch.open({**told, **request.labels}, levels=levels, workers=request.workers, note=note)
+        told = {"api": str(target.api), "target": f"{place.host}:{place.port}", "model": target.asked_for or ""}
+    own = {f"label_{name}" if name in told else name: value for name, value in request.labels.items()}
+    return {**own, **told}
+
+
+def _open_watch(request: RunRequest, levels: int, note: Callable[[str], None] | None) -> RunWatch:
+    return request.watch.open(run_info(request), levels=levels, workers=request.workers, note=note)
 
 
 def _tell_notes(request: RunRequest, note: Callable[[str], None] | None, told: list[str]) -> list[str]:
@@ -171,18 +182,18 @@ def _drain_ns(request: RunRequest) -> int:
     return seconds_to_ns(request.load.drain_s)
 
 
-def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, bool], dict[str, Any]]:
+def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]:
     watch = None if request.cluster is None else LatenessWatch(request.cluster)
     secrets = request.target.secret_words()
 
-    def describe(step: Step, outcome: LevelOutcome, folder: Path, cancelled: bool) -> dict[str, Any]:  # noqa: FBT001
+    def describe(step: Step, outcome: LevelOutcome, folder: Path, ending: Ending) -> dict[str, Any]:
         level = judge_level(
             step.setting,
             _without_secrets(outcome, secrets),
             folder,
             max_error_share=request.load.error_share,
             warmup_s=request.load.warmup_s,
-            cancelled=cancelled,
+            ending=ending,
         )
         for observer in request.observers:
             facts = observer.level(folder, outcome["start_ns"], outcome["end_ns"])

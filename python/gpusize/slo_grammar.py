@@ -67,6 +67,7 @@ class SloParser:
 
     subject: ClassVar[str] = "SLO"
     """What the line is, for errors."""
+    examples: ClassVar[str] = "write it as in: p95 runtime <= 10s"
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -87,7 +88,7 @@ class SloParser:
         found = _TOKEN.match(self.text, self.at)
         if found is None:
             self.column = len(self.text) - len(self.text[self.at :].lstrip())
-            raise self.fail(f"unexpected {self.text[self.column]!r}", "write it as in: p95 runtime <= 10s")
+            raise self.fail(f"unexpected {self.text[self.column]!r}", self.examples)
         self.kind = found.lastgroup or "end"
         self.token = found[self.kind]
         self.column = found.start(self.kind)
@@ -107,7 +108,7 @@ class SloParser:
 
     def _head(self) -> tuple[Kind, float]:
         if self.kind != "word":
-            raise self.fail("an SLO starts with a word", "write it as in: p95 runtime <= 10s")
+            raise self.fail("an SLO starts with a word", self.examples)
         if self.token in ("mean", "share"):
             return ("mean" if self.next() == "mean" else "share"), 1.0
         percentile = re.fullmatch(r"[pP](\d+(?:\.\d+)?)", self.token)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from gpusize.ending import Ending, ending_of
 from gpusize.errors import StoreError
 
 if TYPE_CHECKING:
@@ -58,12 +59,15 @@ class ProgressEvent:
     """What a progress callback is told.
 
     Attributes:
-        kind: ``running`` about ten times a second, ``level`` when a level has been committed.
+        kind: ``running`` about ten times a second, of the newest level that has begun; ``level`` when a level has been
+            committed, while the next ones may be running.
         position: which level of those still to do, from 1.
         total: how many levels there are to do.
         setting: the level's setting.
         progress: the engine's view of the level.
         level: the contents of ``level.json``; None with ``running``.
+        step: the level's place among all of the run, also those that were done before it was resumed, from 0.
+        before: with ``running``, the levels before it that are not committed yet: their last answers are to come.
     """
 
     kind: Literal["running", "level"]
@@ -72,6 +76,8 @@ class ProgressEvent:
     setting: Mapping[str, Any]
     progress: Progress
     level: Mapping[str, Any] | None = None
+    step: int = 0
+    before: tuple[ProgressEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +94,8 @@ class Sweep:
     Attributes:
         drain_ns: what requests in flight have when the user asks for an end.
         describe: makes the contents of ``level.json`` from a step, what happened, the folder of the still open level
-            and whether the user cancelled it.
-        progress: told how the run goes; runs on the thread that drives the sweep.
+            and who ended it.
+        progress: told how the run goes; runs on the thread that drives the sweep, ten times a second at most.
         boundary: told before the first level and after each one, when what is measured beside takes a reading.
         watch: looks at the running levels and says when to end the run.
     """
@@ -99,12 +105,13 @@ class Sweep:
     clocks: ClockLog
     switch: StopSwitch
     drain_ns: int
-    describe: Callable[[Step, LevelOutcome, Path, bool], dict[str, Any]]
+    describe: Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]
     progress: Callable[[ProgressEvent], None] | None = None
     boundary: Callable[[], None] | None = None
     watch: RunWatch | None = None
     stopped: Stop | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
+    _sending: set[int] = field(default_factory=set, init=False)
     _total: int = field(default=0, init=False)
 
     def run(self, steps: Sequence[Step]) -> None:
@@ -163,39 +170,58 @@ class Sweep:
             self._pass_stop_on(queued)
             self._fill(waiting, queued)
             self.clocks.tick()
-            if self.progress is not None:
-                self.progress(self._event("running", first, None))
-            self._look(queued)
+            seen = [(each, each.level.poll()) for each in queued]
+            self._tell_running(seen)
+            self._look(seen, queued)
         self._pass_stop_on(queued)
 
-    def _look(self, queued: Sequence[_Queued]) -> None:
+    def _tell_running(self, seen: Sequence[tuple[_Queued, Progress]]) -> None:
+        """Tell of the newest level that has begun: one before it may drain for as long as its answers take."""
+        if self.progress is None:
+            return
+        begun = [each for each in seen if each[1]["state"] != "queued"] or seen[:1]
+        *before, newest = [self._event("running", each, progress) for each, progress in begun]
+        self.progress(replace(newest, before=tuple(before)))
+
+    def _look(self, seen: Sequence[tuple[_Queued, Progress]], queued: Sequence[_Queued]) -> None:
         if self.watch is None:
             return
-        for each in queued:
-            self._obey(self.watch.look(each.level, each.position, each.step.setting, each.level.poll()), queued)
+        for each, progress in seen:
+            self._obey(self.watch.look(each.level, each.position, each.step.setting, progress), queued)
 
     def _obey(self, stop: Stop | None, queued: Sequence[_Queued]) -> None:
         """A rule of the watch has come true: end what runs, and begin nothing more."""
-        if stop is None or self.stopped is not None:
+        if stop is None or self._ends:
             return
         self.stopped = stop
+        self._note_sending(queued)
         for each in reversed(queued):
             each.level.stop(self.drain_ns, stop.reason)
+
+    def _note_sending(self, queued: Sequence[_Queued]) -> None:
+        """Note which levels an end cuts short: of those that have closed it only cuts off the last requests."""
+        self._sending = {each.level.visit for each in queued if each.level.poll()["state"] in _SENDING}
 
     def _tell_boundary(self) -> None:
         if self.boundary is not None:
             self.boundary()
 
     def _event(
-        self, kind: Literal["running", "level"], queued: _Queued, level: Mapping[str, Any] | None
+        self,
+        kind: Literal["running", "level"],
+        queued: _Queued,
+        progress: Progress,
+        level: Mapping[str, Any] | None = None,
     ) -> ProgressEvent:
-        progress = queued.level.poll()
-        return ProgressEvent(kind, queued.position, self._total, queued.step.setting, progress, level)
+        step = queued.step
+        return ProgressEvent(kind, queued.position, self._total, step.setting, progress, level, step.index)
 
     def _pass_stop_on(self, queued: Sequence[_Queued]) -> None:
         asked = min(self.switch.asked, 2)
         if asked == self._asked:
             return
+        if self._asked == 0 and self.stopped is None:
+            self._note_sending(queued)
         self._asked = asked
         # The last in line first, so that none of them starts when the one before it stops.
         for each in reversed(queued):
@@ -206,12 +232,11 @@ class Sweep:
         outcome = ended.level.outcome()
         if self.watch is not None:
             self.watch.ended(ended.level, outcome)
-        cancelled = self.switch.asked > 0 and outcome["stop_reason"] in ("stopped", "cancelled")
+        sending = visit in self._sending
+        ending = ending_of(outcome, user=self.switch.asked > 0, rule=self.stopped, sending=sending)
         if self._ends and outcome["due"] == 0 and self.store.discard_if_empty(visit):
             return
-        level = {"step": step.index, **self.describe(step, outcome, self.store.open_path(visit), cancelled)}
-        if self.stopped is not None and outcome["stop_reason"] == self.stopped.reason:
-            level["alerts"] = [*level["alerts"], f"ended early: {self.stopped.text}"]
+        level = {"step": step.index, **self.describe(step, outcome, self.store.open_path(visit), ending)}
         lost = outcome["write_error"]
         try:
             self.store.commit_level(visit, level, outcome["histograms"])
@@ -221,7 +246,7 @@ class Sweep:
         if lost is not None:
             raise self._stopped(f"the records could not be written: {lost}", None)
         if self.progress is not None:
-            self.progress(self._event("level", ended, level))
+            self.progress(self._event("level", ended, ended.level.poll(), level))
 
     def _stopped(self, what: str, where: str | None) -> StoreError:
         todo = f"the levels before are kept; make room and go on with --resume {self.store.path}"

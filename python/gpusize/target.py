@@ -56,6 +56,8 @@ class Target:
         record_events: keep the time of every event with content, in the records' ``events_ns``.
         output_length: ``max``: a row's ``output_tokens`` bounds its answer; ``exact``: the server is asked for just so
             many, with ``min_tokens`` and ``ignore_eos``.
+        history: what the earlier turns of a conversation say: ``recorded``: what the dataset holds; ``answers``: what
+            this server answered to them.
 
     Raises:
         UsageError: an address, a name or a number that cannot be meant.
@@ -85,9 +87,13 @@ class Target:
     streams: int = 1
     record_events: bool = False
     output_length: Literal["max", "exact"] = "max"
+    history: Literal["recorded", "answers"] = "recorded"
 
     api_is_open: bool = field(default=False, init=False, compare=False)
     """Whether neither the user nor the address said which API it is, so that a dataset may decide."""
+
+    stream_models: tuple[str, ...] = field(default=(), init=False)
+    """The models that the streams of a load ask for, those of ``model`` among them where a stream names none."""
 
     def __post_init__(self) -> None:
         if self.url.startswith(("grpc://", "grpcs://")):
@@ -135,7 +141,20 @@ class Target:
     @property
     def models(self) -> dict[str, int]:
         """The models that are asked for, with their weights; none where only the rows name them, or nobody does."""
+        if self.stream_models:
+            return dict.fromkeys(self.stream_models, 1)
         return parse_models(self.model) if self.model else {}
+
+    def asking(self, models: Sequence[str]) -> Target:
+        """The same target, asked for the models of a load's streams; ``model`` stays what the user said."""
+        made = replace(self)
+        object.__setattr__(made, "stream_models", tuple(models))
+        return made
+
+    @property
+    def asked_for(self) -> str | None:
+        """The models that are asked for as one text, with weights as the user wrote them; None where nobody says."""
+        return ",".join(self.stream_models) or self.model
 
     @property
     def tls_verified(self) -> bool | None:
@@ -262,7 +281,7 @@ class Target:
             {
                 "url": url,
                 "api": self.api,
-                "model": self.model,
+                "model": self.asked_for,
                 "gpus": None if self.gpus is None else gpus,
                 "tls_verified": self.tls_verified,
                 "simulated": None,
@@ -291,6 +310,7 @@ class Target:
             "streams": (self.streams, 1),
             "record_events": (self.record_events, False),
             "output_length": (self.output_length, "max"),
+            "history": (self.history, "recorded"),
         }
         options |= {name: value for name, (value, usual) in unusual.items() if value != usual}
         return {**options, "method": self.method, "insecure": self.insecure, "stream": self.stream}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from gpusize.apis import History
 from gpusize.apis.base import OutputLength
 from gpusize.errors import UsageError
 from gpusize.headers import check_name, check_value
@@ -20,7 +21,11 @@ __all__ = ["Balance", "check_target", "checked_headers"]
 Balance = Literal["round_robin", "least_outstanding"]
 """Which replica gets the next request: each in turn, or the one with the fewest requests in flight."""
 
-_WORDS: Final = (("balance", get_args(Balance)), ("output_length", get_args(OutputLength)))
+_WORDS: Final = (
+    ("balance", get_args(Balance)),
+    ("output_length", get_args(OutputLength)),
+    ("history", get_args(History)),
+)
 
 
 def checked_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpusize.ending import WHOLE
 from gpusize.metrics import NS_PER_S
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpusize.levels import LevelData
 
-__all__ = ["Throughput", "throughput"]
+__all__ = ["Throughput", "answers", "throughput"]
 
 
 class Throughput(NamedTuple):
@@ -42,22 +43,33 @@ class _Answers(NamedTuple):
     tokens_in: float
     told: bool
     length_s: float
+    rows: pl.LazyFrame
 
 
 def throughput(level: LevelData) -> Throughput:
     """Rates over the steady window of a level's visits."""
     visits = level.visits()
     due_s = sum(_span_s(*_due_window(visit)) for visit in visits)
-    answers = [_answers(visit) for visit in visits]
-    length_s = sum(each.length_s for each in answers)
+    found = [_answers(visit) for visit in visits]
+    length_s = sum(each.length_s for each in found)
     offered = sum(level.outcomes().values()) / due_s if due_s > 0 else None
     if length_s <= 0:
         return Throughput(offered, None, None, None)
-    told = any(each.told for each in answers)
+    told = any(each.told for each in found)
     achieved, tokens_out, tokens_in = (
-        sum(column) / length_s for column in zip(*(each[:3] for each in answers), strict=True)
+        sum(column) / length_s for column in zip(*(each[:3] for each in found), strict=True)
     )
     return Throughput(offered, achieved, tokens_out if told else None, tokens_in if told else None)
+
+
+def answers(visit: LevelData) -> tuple[pl.LazyFrame, int, float]:
+    """The answers of a single visit that make its achieved rate.
+
+    Returns:
+        Their rows, the number of all of them (of a sampled level more than have a row), and seconds in which they came.
+    """
+    found = _answers(visit)
+    return found.rows, found.answered, found.length_s
 
 
 def _due_window(visit: LevelData) -> tuple[int, int]:
@@ -91,7 +103,7 @@ def _answers(visit: LevelData) -> _Answers:
         .collect(engine="streaming")
         .row(0)
     )
-    found = _Answers(count, tokens_out, tokens_in, bool(told), _span_s(low, high))
+    found = _Answers(count, tokens_out, tokens_in, bool(told), _span_s(low, high), frame)
     return found if visit.sampled == 1 else _of_all(found, visit, low, high)
 
 
@@ -109,7 +121,7 @@ def _answer_window(visit: LevelData, ok: pl.LazyFrame) -> tuple[int, int]:
     rows = ok.filter((due >= low) & (due < high)).select(due, end).sort("end_ns").head(1).collect(engine="streaming")
     later = int(rows["end_ns"].item() - rows["due_ns"].item()) if rows.height else 0
     low, high, last = low + later, high + later, visit.meta.get("end_ns")
-    if visit.meta.get("stop_reason") not in (None, "count", "duration") and last is not None:
+    if visit.meta.get("stop_reason") not in (None, *WHOLE) and last is not None:
         high = max(low, min(high, int(last)))
     return low, high
 
@@ -127,4 +139,4 @@ def _of_all(rows: _Answers, visit: LevelData, low: int, high: int) -> _Answers:
         inside = visit.seconds.filter((second >= first) & (second < last)).select(pl.col("ok").sum()).collect()
         count, length_s = int(inside.item() or 0), float(max(0, last - first))
     each = count / rows.answered if rows.answered else 0.0
-    return _Answers(count, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s)
+    return _Answers(count, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, rows.rows)

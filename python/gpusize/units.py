@@ -75,22 +75,29 @@ def _sum_of_terms(stripped: str, text: str) -> Decimal:
     return total
 
 
-def _not_a_duration(text: str) -> UsageError:
-    return UsageError(f'"{text}" is not a duration', None, "write it with units, such as 500ms, 10s, 2m or 1h30m")
+def _not_a_duration(text: str, where: str | None = None) -> UsageError:
+    return UsageError(f'"{text}" is not a duration', where, "write it with units, such as 500ms, 10s, 2m or 1h30m")
 
 
-def as_duration_s(value: object) -> float:
+def as_duration_s(value: object, where: str | None = None) -> float:
     """Seconds, from a text as `parse_duration_s` reads it or from a number of seconds.
+
+    Args:
+        value: the text or the number.
+        where: the option that it is of, for the error.
 
     Raises:
         UsageError: neither a duration nor a finite number of 0 or more.
     """
     if isinstance(value, str):
-        return parse_duration_s(value)
+        try:
+            return parse_duration_s(value)
+        except UsageError as problem:
+            raise UsageError(problem.what, where, problem.todo) from None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _not_a_duration(str(value))
+        raise _not_a_duration(str(value), where)
     if not 0 <= value <= _MAX_S:
-        raise UsageError(f"a duration of {value} s cannot be meant", None, "give 0 or more, up to a hundred years")
+        raise UsageError(f"a duration of {value} s cannot be meant", where, "give 0 or more, up to a hundred years")
     return float(value)
 
 
@@ -147,16 +154,22 @@ def parse_rate(text: str) -> float:
 
 
 def parse_sample(value: object) -> int:
-    """The number n of which one is kept: of ``1/100``, or of a whole number alone.
+    """The number n of which one is kept: of ``1/100``, or of a share such as ``0.01``.
 
     Raises:
         UsageError: not a share of this form.
     """
-    match = re.fullmatch(r"(?:1\s*/\s*)?([0-9]{1,9})", value.strip()) if isinstance(value, str) else None
-    number = int(match[1]) if match else value
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise UsageError(f'"{value}" is not such a share', None, "write it as 1/100: one of a hundred is kept")
-    return number
+    text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    match = re.fullmatch(r"1\s*/\s*([0-9]{1,9})", text)
+    if match is not None and int(match[1]) > 0:
+        return int(match[1])
+    # As the decimal that was written: 0.01 is exactly one of a hundred.
+    share = Decimal(text) if _BARE.fullmatch(text) else Decimal(0)
+    each = int((1 / share).to_integral_value()) if 0 < share <= 1 else int(share)
+    if 0 < share <= 1 and share * each == 1:
+        return each
+    kept = str(each) if each > 1 else "100"
+    raise UsageError(f'"{value}" is not such a share', None, f"write it as 1/{kept}: one of {kept} is kept")
 
 
 def parse_concurrencies(text: str) -> list[int]:

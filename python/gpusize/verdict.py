@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.ending import Ending
 from gpusize.frames import scan
 from gpusize.second_parts import scan_seconds
 from gpusize.textio import shown
 from gpusize.windows import intervals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import polars as pl
 
     from gpusize.engine import LevelOutcome
 
 __all__ = ["judge_level"]
 
 MESSAGE_CHARS: Final = 160
+RULE_CHARS: Final = 400
 SHOWN_ERRORS: Final = 3
 
-_STOPS: Final = {
-    "slo": "ended before its time: an SLO had been violated for as long as was allowed",
-    "saturation": "ended before its time: the target was saturated",
-}
-"""What ended a level that is whole as far as it goes, in words."""
+_NOBODY: Final = Ending()
+_NO_FAILURE: Final = ("ok", "cancelled", "shed")
 
 
 def judge_level(
@@ -34,7 +35,7 @@ def judge_level(
     *,
     max_error_share: float | None,
     warmup_s: float | None = None,
-    cancelled: bool = False,
+    ending: Ending = _NOBODY,
 ) -> dict[str, Any]:
     """The contents of ``level.json`` for a level that has just ended.
 
@@ -44,36 +45,55 @@ def judge_level(
         folder: the level's folder, its parts closed.
         max_error_share: share of failed requests from which the level is void; None to allow any.
         warmup_s: warm-up that was asked for, in seconds; None for the rule of ``gpusize.windows``.
-        cancelled: whether the user ended the level before it was done.
+        ending: who ended the level, if somebody did.
 
     Returns:
         ``setting``, ``state``, ``stop_reason``, ``intervals``, ``alerts`` and the outcome's fields.
     """
-    state = _state(outcome, max_error_share, cancelled=cancelled)
+    state = _state(outcome, max_error_share, ending)
     facts: dict[str, Any] = {key: value for key, value in outcome.items() if key not in ("visit", "histograms")}
     meta = {"setting": dict(setting), "state": state, **facts}
     records = scan(folder / part for part in outcome["parts"])
     cut = intervals(meta, records, warmup_s, seconds=scan_seconds(folder))
-    return {**meta, "intervals": cut.intervals, "alerts": [*_alerts(outcome, state), *cut.alerts]}
+    counts = ending.draining and _touches(records, cut.intervals)
+    if counts:
+        meta["stop_reason"] = ending.reason
+    elif ending.draining and state == "cancelled":
+        # All that counts had been measured by then.
+        meta["state"] = state = "done"
+    alerts = [*_alerts(outcome, state), *_ended_by(outcome, ending, counts=counts), *cut.alerts]
+    return {**meta, "intervals": cut.intervals, "alerts": alerts}
 
 
-def _ended(outcome: LevelOutcome) -> int:
-    """Requests that ended in any way but were not shed: of a sampled level more than have a row."""
-    return sum(count for name, count in outcome["outcomes"].items() if name != "shed")
+def _touches(records: pl.LazyFrame, found: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether requests that were cut off were due in the steady window, or had not even been sent."""
+    import polars as pl
+
+    due = pl.col("due_ns")
+    steady = [(due >= each["start_ns"]) & (due < each["end_ns"]) for each in found if each["name"] == "steady"]
+    missed = (pl.col("outcome") == "cancelled") & (pl.col("sent_ns").is_null() | pl.any_horizontal(*steady))
+    return bool(records.select(missed.any()).collect(engine="streaming").item())
+
+
+def _judged(outcome: LevelOutcome) -> int:
+    """Requests that ended well or badly: of a sampled level more than have a row."""
+    return outcome["outcomes"].get("ok", 0) + _failed(outcome)
 
 
 def _failed(outcome: LevelOutcome) -> int:
-    """Those that failed; what was shed was never sent, and is counted and shown as that."""
-    return sum(count for name, count in outcome["outcomes"].items() if name not in ("ok", "cancelled", "shed"))
+    """Those that failed; what was shed is counted and shown as that, and what was cancelled counts nowhere."""
+    return sum(count for name, count in outcome["outcomes"].items() if name not in _NO_FAILURE)
 
 
-def _state(outcome: LevelOutcome, max_error_share: float | None, *, cancelled: bool) -> str:
+def _state(outcome: LevelOutcome, max_error_share: float | None, ending: Ending) -> str:
     if outcome["write_error"] is not None:
         return "partial"
-    void = max_error_share is not None and _failed(outcome) > max_error_share * _ended(outcome)
-    if void or outcome["stop_reason"] in ("errors", "failed"):
+    void = max_error_share is not None and _failed(outcome) > max_error_share * _judged(outcome)
+    if void or outcome["stop_reason"] == "failed" or (outcome["stop_reason"] == "errors" and ending.by is None):
         return "interrupted"
-    return "cancelled" if cancelled else "done"
+    # A rule keeps what was measured; where nothing was, the level is as good as never begun.
+    nothing = not _judged(outcome) and not outcome["outcomes"].get("shed")
+    return "cancelled" if ending.by == "user" or (ending.by == "rule" and nothing) else "done"
 
 
 def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
@@ -82,19 +102,28 @@ def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
     if outcome["write_error"] is not None:
         alerts.append(f"records were lost: {shown(outcome['write_error'], MESSAGE_CHARS)}")
     if state == "interrupted":
-        alerts.append(f"interrupted: {failed} of {_ended(outcome)} requests failed{_reasons(outcome)}")
+        alerts.append(f"interrupted: {failed} of {_judged(outcome)} requests failed{_reasons(outcome)}")
     elif failed:
-        alerts.append(f"{failed} of {_ended(outcome)} requests failed{_reasons(outcome)}")
-    if outcome["stop_reason"] in _STOPS:
-        alerts.append(_STOPS[outcome["stop_reason"]])
-    if state == "cancelled":
-        alerts.append("cancelled by the user before it was done")
+        alerts.append(f"{failed} of {_judged(outcome)} requests failed{_reasons(outcome)}")
     return alerts
+
+
+def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[str]:
+    """Who ended the level and, where it had sent all by then, what that cut off."""
+    if ending.by is None:
+        return []
+    text = shown(ending.text, RULE_CHARS)
+    if not ending.draining:
+        return [f"ended early: {text}" if ending.by == "rule" else "cancelled by the user before it was done"]
+    n, who = outcome["outcomes"].get("cancelled", 0), f"a rule ({text})" if ending.by == "rule" else "the user"
+    where = "" if counts else ", none of which counts: all were sent, and due after the steady window"
+    return [f"cut off while it drained: {who} ended {n:,} of its {outcome['due']:,} requests{where}"]
 
 
 def _reasons(outcome: LevelOutcome) -> str:
     """The most frequent errors, in words; text from a server is bounded and made harmless."""
-    errors = sorted(outcome["errors"], key=lambda error: -error["count"])[:SHOWN_ERRORS]
+    failures = [error for error in outcome["errors"] if error["outcome"] not in _NO_FAILURE]
+    errors = sorted(failures, key=lambda error: -error["count"])[:SHOWN_ERRORS]
     texts = []
     for error in errors:
         status = f" {error['status']}" if error["status"] else ""

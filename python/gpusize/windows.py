@@ -5,11 +5,12 @@ A level that was stopped by count or time is cut into warm-up, steady and drain 
 - Warm-up, closed loop: until all slots run requests of this level, plus one residence time (the 99th percentile of the
   service time), so that every slot has been refilled under the level's own load. Open loop: one residence time.
 - Drain: the last residence time before the level closed. Requests due in it finished under a load
-  that was already falling.
+  that was already falling. Where an end was asked for while requests waited for a connection, the drain begins one
+  residence time before the first of those that were never sent: of what was due later only the luckier ones have ended.
 
 With passes, the sizing calculator's way, every request counts. So it does in a ramp, of which no steady state is
-claimed. All rules use due times only, so which requests count does not depend on how long they took. The window of a
-sampled level begins and ends with a whole second.
+claimed, up to the first request that was cut off unsent. All rules use due times only, so which requests count does not
+depend on how long they took. The window of a sampled level begins and ends with a whole second.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpusize.asked import is_ramp, think_s
+from gpusize.ending import first_cut
 from gpusize.frames import quantiles
 from gpusize.metrics import NS_PER_S, metric
 
@@ -35,6 +37,7 @@ MIN_ROUNDS: Final = 3
 LITTLE_TOLERANCE: Final = 0.05
 FULL_SHARE: Final = 0.95
 """All slots count as running from this share on: between two requests a slot is empty for a moment."""
+_CUT: Final = "the first request that was never sent, as an end was asked for"
 
 
 class Windows(NamedTuple):
@@ -61,10 +64,13 @@ class Little(NamedTuple):
 
 
 class _Span(NamedTuple):
+    """A level's times. From ``cut`` on requests were never sent as an end was asked for; else it is ``end``."""
+
     start: int
     close: int
     end: int
     rows: int
+    cut: int
 
 
 def intervals(
@@ -105,18 +111,19 @@ def intervals(
     how = f"{slots} slots filled after {(fill_ns - span.start) / NS_PER_S:.6g} s + {rule}" if slots else rule
     if asked is not None:
         how = f"asked for: {warmup_s:g} s"
-    drain = span.close - residence_ns
+    drain = min(span.close, span.cut) - residence_ns
     if sampled > 1:
         warm, drain = _whole_seconds(span.start, warm, drain)
     need = max(MIN_REQUESTS, int(slots or 0))
-    counts = [sampled * n for n in _due_counts(records, [(warm, drain), (warm, span.end)])]
+    counts = [sampled * n for n in _due_counts(records, [(warm, drain), (warm, span.cut), (span.start, span.cut)])]
     if counts[0] >= need:
-        return Windows(_cut(span, warm, drain, how, f"last {rule} before the close"), [])
+        before = "the close" if span.cut >= span.close else _CUT
+        return Windows(_cut(span, warm, drain, how, f"last {rule} before {before}"), [])
     if counts[1] >= need or (asked is not None and counts[1] > 0):
         alert = f"too short to leave out the drain: {counts[0]} requests were due between warm-up and drain"
-        return Windows(_cut(span, warm, span.end, how, ""), [alert])
-    alert = f"too short for a steady window: {counts[1]} requests were due after the warm-up; all {span.rows} count"
-    return Windows(_cut(span, span.start, span.end, "", "", "all, too short for a warm-up"), [alert])
+        return Windows(_cut(span, warm, span.cut, how, f"from {_CUT}"), [alert])
+    alert = f"too short for a steady window: {counts[1]} requests were due after the warm-up; all {counts[2]} count"
+    return Windows(_cut(span, span.start, span.cut, "", f"from {_CUT}", "all, too short for a warm-up"), [alert])
 
 
 def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[int, int], *, sampled: int = 1) -> Little:
@@ -198,9 +205,11 @@ def _span(meta: Mapping[str, Any], records: pl.LazyFrame) -> _Span:
     start = int(_first(meta.get("start_ns"), first, 0))
     after_last = start if last is None else int(last) + 1
     close = max(int(_first(meta.get("close_ns"), after_last)), start)
+    stop = max(int(_first(meta.get("end_ns"), end, close)), after_last, close)
     # A slot's first request can be due at the very start; keep it inside, whatever the metadata rounds to.
     start = start if first is None else min(start, int(first))
-    return _Span(start, close, max(int(_first(meta.get("end_ns"), end, close)), after_last, close), int(rows))
+    cut = first_cut(meta, records, start)
+    return _Span(start, close, stop, int(rows), stop if cut is None or cut <= start else min(cut, stop))
 
 
 def _first(*values: Any) -> Any:
@@ -209,12 +218,12 @@ def _first(*values: Any) -> Any:
 
 def _whole(span: _Span, asked: int | None, records: pl.LazyFrame, method: str) -> Windows:
     if asked is None or asked <= span.start:
-        return Windows(_cut(span, span.start, span.end, "", "", method), [])
-    if span.rows == 0 or _due_counts(records, [(asked, span.end)])[0] == 0:
+        return Windows(_cut(span, span.start, span.cut, "", f"from {_CUT}", method), [])
+    if span.rows == 0 or _due_counts(records, [(asked, span.cut)])[0] == 0:
         alert = "the warm-up that was asked for leaves no request; all count"
-        return Windows(_cut(span, span.start, span.end, "", "", method), [alert])
+        return Windows(_cut(span, span.start, span.cut, "", f"from {_CUT}", method), [alert])
     how = f"asked for: {(asked - span.start) / NS_PER_S:g} s"
-    return Windows(_cut(span, asked, span.end, how, "", f"{method}, after the warm-up"), [])
+    return Windows(_cut(span, asked, span.cut, how, f"from {_CUT}", f"{method}, after the warm-up"), [])
 
 
 def _cut(

@@ -30,6 +30,7 @@ from tests.analysis.synthetic import MS, closed, level
 
 SHED = OUTCOMES.index("shed")
 REFUSED = OUTCOMES.index("connect_error")
+CANCELLED = OUTCOMES.index("cancelled")
 
 
 def made(due_s, rate, length_s, process="poisson", *, late_s=0.0, facts=None, end_s=None, **more):
@@ -121,6 +122,33 @@ def test_shed_and_unsent_requests_add_up_and_are_named():
     text = verdict(lv).text
     assert f"{counts.shed:,} were shed" in text
     assert f"{counts.unsent:,} were never sent" in text
+
+
+@pytest.mark.parametrize(
+    "reason, state, why",
+    [
+        ("cancelled", "cancelled", "the user asked for the end while they waited"),
+        ("saturation", "done", "a rule ended the level while they waited"),
+        ("errors", "done", "a rule ended the level while they waited"),
+        ("errors", "interrupted", "too many had failed, and the level was ended while they waited"),
+    ],
+)
+def test_why_requests_were_never_sent_is_told(reason, state, why):
+    due = arrivals("poisson", 100, 60)
+    outcome = [REFUSED if k % 10 == 1 else CANCELLED if k > due.size // 2 else 0 for k in range(due.size)]
+    sent = np.where(np.array(outcome) == 0, due, np.nan)
+    lv = made(due, 100, 60, outcome=outcome, sent_s=sent, end_s=due + 0.02, facts={"stop_reason": reason})
+    text = verdict(replace(lv, state=state)).text
+    assert f"{outcome.count(CANCELLED):,} were never sent: {why}" in text
+    assert f"{outcome.count(REFUSED):,} were never sent: no connection was to be had" in text
+
+
+def test_a_closed_loop_tells_why_requests_were_never_sent():
+    columns_: dict[str, Any] = {**closed(8, lambda k: 50 * MS, duration_ns=4000 * MS)}
+    outcome = [REFUSED if k % 20 == 1 else 0 for k in range(len(columns_["due_ns"]))]
+    columns_["sent_ns"] = [None if code else at for code, at in zip(outcome, columns_["sent_ns"], strict=True)]
+    text = verdict(level(8, {**columns_, "outcome": outcome}, duration_s=4)).text
+    assert f"{outcome.count(REFUSED)} were never sent: no connection was to be had" in text
 
 
 def test_waiting_for_a_connection_is_told_from_a_late_pacer():

@@ -247,6 +247,45 @@ def test_goodput_counts_from_due_and_from_sent(tmp_path):
     assert only_mean["goodput"] is only_mean["goodput_sent"] is None
 
 
+@pytest.mark.parametrize("every", [1, 7])
+def test_goodput_is_a_part_of_what_was_achieved(tmp_path, every):
+    """Twice what ten connections can carry, all worked off in the end: what is answered after the load is no rate."""
+    due = arrivals("poisson", 200, 60)
+    ends = served(due, 0.1, ((0.0, 10),))
+    place = run_of(tmp_path / "r", due, ends, open_setting(200.0, 60), 60, sent_s=ends - 0.1)
+    if every > 1:
+        sample_down(place / "levels" / "0000", every)
+    loose, tight = one(place, ["p95 runtime <= 1min"]), one(place, ["p95 runtime <= 10s"])
+    assert loose["achieved_rate"] == pytest.approx(100, rel=0.03)
+    assert loose["goodput"] == pytest.approx(loose["achieved_rate"])
+    # The wait grows by half a second each second: of the answers of the first 20 s each took less than 10 s.
+    assert tight["goodput"] == pytest.approx(loose["achieved_rate"] / 3, rel=0.1)
+
+
+def test_requests_that_an_end_left_waiting_do_not_make_an_slo(tmp_path):
+    """The 300 that were due last had no chance; of those judged none is missing."""
+    due = arrivals("constant", 100, 10)
+    cut = np.arange(due.size) >= 700
+    given = {"outcome": np.where(cut, OUTCOMES.index("cancelled"), 0).tolist(), "sent_s": np.where(cut, np.nan, due)}
+    facts = {"state": "cancelled", "stop_reason": "cancelled"}
+    end = np.where(cut, 11.0, due + 0.1)
+    place = run_of(tmp_path / "r", due, end, open_setting(100.0, 10, "constant"), 10, facts=facts, **given)
+    found = one(place, ["share ok >= 99%"])
+    assert (found["n"], found["unsent"], found["slo_0_attainment"]) == (680, 0, 1.0)
+    assert "300 were never sent: the user asked for the end" in found["delivery"]
+
+
+@pytest.mark.parametrize("outcome", ["shed", "connect_error"])
+def test_requests_that_had_no_connection_are_misses(tmp_path, outcome):
+    due = arrivals("constant", 100, 10)
+    lost = np.arange(due.size) % 10 == 0
+    given = {"outcome": np.where(lost, OUTCOMES.index(outcome), 0).tolist(), "sent_s": np.where(lost, np.nan, due)}
+    end = np.where(lost, due, due + 0.1)
+    found = one(run_of(tmp_path / "r", due, end, open_setting(100.0, 10, "constant"), 10, **given), ["share ok >= 99%"])
+    assert found["slo_0_attainment"] == pytest.approx(0.9)
+    assert found["shed"] + found["unsent"] == found["slo_0_over"]
+
+
 def test_goodput_needs_every_slo_and_every_metric(tmp_path):
     columns_ = level_columns(2)
     streamed(columns_, 5, tokens=6)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from gpusize.frames import from_arrow
+from gpusize.frames import OUTCOMES, from_arrow, outcome_dtype
 from gpusize.windows import intervals, littles_law
 from tests.analysis.synthetic import MS, closed, frame, level, lognormal_ns
 
 START = 1_000_000_000
+CANCELLED = OUTCOMES.index("cancelled")
 
 
 def cut(lv, **changes):
@@ -112,6 +113,58 @@ def test_too_short_for_anything_counts_all_and_says_so():
     assert lv.steady().collect().height == 12
 
 
+def waiting(state="done", *, every=1, due_s=10.0, sent_s=6.0, **setting):
+    """100 requests a second, each 100 ms long, of which those due after ``sent_s`` still waited when it was ended."""
+    due = [START + k * 10 * MS for k in range(0, round(due_s * 100), every)]
+    sent = [at if at < START + sent_s * 1e9 else None for at in due]
+    columns = {
+        "seq": list(range(0, len(due) * every, every)),
+        "due_ns": due,
+        "fired_ns": due,
+        "sent_ns": sent,
+        "end_ns": [at + 100 * MS if gone else START + 10**10 for at, gone in zip(due, sent, strict=True)],
+        "outcome": [0 if gone else CANCELLED for gone in sent],
+    }
+    return level(None, columns, state=state, rate=100.0, **setting)
+
+
+def test_requests_that_an_end_left_unsent_are_in_no_window():
+    lv = waiting()
+    windows = cut(lv, close_ns=START + 10**10)
+    assert names(windows) == ["warmup", "steady", "drain"]
+    # The first of them was due at 6 s; what was in flight then began up to one residence before.
+    assert steady(windows)["end_ns"] == START + 5900 * MS
+    assert "never sent" in windows.intervals[-1]["method"]
+    assert_a_partition(windows, lv)
+    assert set(lv.steady().collect()["outcome"]) == {"ok"}
+
+
+def test_a_ramp_counts_up_to_the_first_request_that_was_never_sent():
+    windows = cut(waiting(from_rate=10.0, to_rate=190.0))
+    assert names(windows) == ["steady", "drain"]
+    assert steady(windows)["end_ns"] == START + 6000 * MS
+
+
+def test_few_requests_before_the_first_unsent_one_are_all_that_counts():
+    windows = cut(waiting(sent_s=0.1))
+    assert names(windows) == ["steady", "drain"]
+    assert "all 10 count" in windows.alerts[0]
+
+
+def test_the_window_of_a_sampled_level_ends_with_the_last_second_that_was_sent():
+    lv = waiting(every=7)
+    windows = cut(lv, sampled=7, close_ns=START + 10**10)
+    assert steady(windows)["end_ns"] == START + 4000 * MS  # sent up to 5.95 s, less one residence, in whole seconds
+
+
+def test_what_was_void_or_failed_to_connect_is_left_where_it_is():
+    assert names(cut(waiting("interrupted"))) == ["steady"]
+    lv = waiting()
+    refused = pl.when(pl.col("outcome") == "cancelled").then(pl.lit("connect_error")).otherwise(pl.col("outcome"))
+    windows = intervals(lv.meta, lv.records.with_columns(outcome=refused.cast(outcome_dtype())))
+    assert steady(windows)["end_ns"] == lv.meta["close_ns"] - 100 * MS
+
+
 def test_an_interrupted_level_is_left_whole():
     lv = level(4, closed(4, lambda k: 100 * MS, duration_ns=5000 * MS), duration_s=5, state="interrupted")
     assert names(cut(lv)) == ["steady"]
@@ -185,3 +238,10 @@ def test_little_has_nothing_to_say_about_an_open_loop():
 def test_little_with_nothing_sent():
     lv = level(2, {"due_ns": [START, START], "end_ns": [START, START], "outcome": [4, 4]}, passes=1)
     assert check(lv).reason == "nothing was sent"
+
+
+def test_a_short_sampled_level_counts_all_its_requests():
+    lv = level(1, closed(1, lambda k: 50 * MS, count=4))
+    [alert] = cut(lv, sampled=5).alerts
+    assert alert.startswith("too short for a steady window: ")
+    assert alert.endswith(" requests were due after the warm-up; all 20 count")

@@ -108,7 +108,24 @@ def test_datasets(gpusize: Gpusize, url: str, name: str, content: str, expected:
         (("--resume", "absent"), "no run to be resumed"),
         (("--config", "absent.toml"), "absent.toml"),
         (("--seed", "-1"), "seed"),
-        (("--workers", "0"), "workers"),
+        (("--workers", "0"), "--workers: workers is 0"),
+        (("--sample-records", "2"), '--sample-records: "2" is not such a share. Write it as 1/2: one of 2 is kept'),
+        (("--max-connections", "9"), "--max-connections: --max-connections belongs to --overload grow"),
+        (("--max-error-rate", "2"), "--max-error-rate: 2.0 is not a share"),
+        (("--source-address", "x"), '--source-address: "x" is no IP address'),
+        (("--duration", "0"), "--duration: 0 s cannot be meant"),
+        (("--drain=-1s",), '--drain: "-1s" is not a duration'),
+        (("--arrivals-from", "5 parsecs"), '--arrivals-from: "5 parsecs" is not a duration'),
+        (("--rate-scale", "2"), "--rate-scale: --rate-scale belongs to recorded arrivals"),
+        (("--stages=1/x@1s",), "--stages, column 3: "),
+        (("--think", "often"), "--think, column 1: "),
+        (("--priority-header", "a b"), '--priority-header: "a b" is not a header name'),
+        (("--pin", "x"), "--pin: "),
+        (("--metrics-port", "70000"), "--metrics-port: 70000 is no port"),
+        (("--metrics-address", "::1"), "--metrics-address: it says how metrics are shown, and nothing shows them"),
+        (("--push-gateway", "x"), "--push-gateway: "),
+        (("--push-gateway", "http://g", "--push-every", "soon"), '--push-every: "soon" is not a duration'),
+        (("--plan", ""), "--plan: no file is named"),
     ],
 )
 def test_options_that_cannot_be_meant(gpusize: Gpusize, url: str, options: tuple[str, ...], expected: str) -> None:
@@ -118,6 +135,28 @@ def test_options_that_cannot_be_meant(gpusize: Gpusize, url: str, options: tuple
     assert "s3cret" not in done.err
     assert done.out == ""
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        (("--start-delay", "soon"), '--start-delay: "soon" is not a duration'),
+        (
+            ("--replicas", "1@0s,3@1s", "--gpus", "2"),
+            "--replicas: 3 replicas are wanted, and the simulated cluster has",
+        ),
+    ],
+)
+def test_options_of_the_simulated_cluster(gpusize: Gpusize, options: tuple[str, ...], expected: str) -> None:
+    done = gpusize("run", *options)
+    assert (done.code, done.complaint.startswith(expected)) == (2, True), done.complaint
+
+
+def test_what_stands_in_a_file_is_named_as_it_stands_there(gpusize: Gpusize, url: str) -> None:
+    Path("run.yaml").write_text("rates: 5\ncount: 1\nmax_connections: 9\n", "utf-8")
+    done = gpusize("run", "--url", url, "--prompt", "x", "--config", "run.yaml", "--connections", "4")
+    assert done.code == 2
+    assert done.complaint.startswith("max_connections: max_connections belongs to --overload grow")
 
 
 def test_nothing_to_send(gpusize: Gpusize, url: str) -> None:

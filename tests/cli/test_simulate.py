@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.conftest import Gpusize
 
 
@@ -15,13 +17,33 @@ def test_bad_replicas_are_pointed_at(gpusize: Gpusize) -> None:
 def test_more_replicas_than_gpus_are_refused(gpusize: Gpusize) -> None:
     done = gpusize("simulate", "--gpus", "2", "--replicas", "1@0s,3@30s")
     assert done.code == 2
-    assert "replicas[1].replicas of the simulated cluster must be between 1 and gpus (2), not 3" in done.complaint
+    assert "--replicas: 3 replicas are wanted, and the simulated cluster has 2 GPUs" in done.complaint
 
 
 def test_a_bad_start_delay_is_refused(gpusize: Gpusize) -> None:
     done = gpusize("simulate", "--replicas", "1@0s", "--start-delay", "soon")
     assert done.code == 2
-    assert '"soon" is not a duration' in done.complaint
+    assert '--start-delay: "soon" is not a duration' in done.complaint
+
+
+@pytest.mark.parametrize(
+    "option, value, expected",
+    [
+        ("--stall", "often", '--stall: "often" is not a duration'),
+        ("--stall", "2d", "--stall: a stall of 2d is longer than a day"),
+        ("--fail-rate", "1.5", "--fail-rate: 1.5 is not a share of requests"),
+        ("--malformed", "nan", "--malformed: nan is not a share of requests"),
+        ("--gpus", "0", "'--gpus': Input should be greater than or equal to 1"),
+        ("--max-batch", "-1", "'--max-batch': Input should be greater than or equal to 1"),
+        ("--output-tokens", "0", "'--output-tokens': Input should be greater than or equal to 1"),
+        ("--seed", "-1", "'--seed': Input should be greater than or equal to 0"),
+        ("--cluster", "{", "--cluster: broken JSON"),
+    ],
+)
+def test_what_cannot_be_meant(gpusize: Gpusize, option: str, value: str, expected: str) -> None:
+    done = gpusize("simulate", f"{option}={value}")
+    assert done.code == 2
+    assert expected in done.complaint
 
 
 def test_the_help_shows_how(gpusize: Gpusize) -> None:

@@ -58,7 +58,8 @@ def test_what_a_row_cannot_ask_for(fields, what):
 
 
 def test_our_own_fields_are_not_sent():
-    row = {"prompt": "x", "session": "s", "turn": 1, "arrival_s": 0.5, "input_tokens": 3, "output_tokens": 7, "seed": 1}
+    row = {"prompt": "x", "session": "s", "turn": 1, "arrival_s": 0.5, "delay_s": 2, "seed": 1}
+    row |= {"input_tokens": 3, "output_tokens": 7}
     assert body("openai-completions", row, key=".", stream=False) == {
         "stream": False,
         "prompt": "x",

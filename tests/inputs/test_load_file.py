@@ -106,6 +106,13 @@ def test_options_win_over_the_file(tmp_path):
         ("a.yaml", "model: m\nrates: 5\ncount: 3\n", "a.yaml:1:1", "belongs to streams"),
         ("a.yaml", "speed: 2\n", "a.yaml:1:1, speed", "belongs to recorded arrivals"),
         ("a.yaml", "sample-records: 1/0\nrates: 1\ncount: 1\n", "a.yaml:1:1", "is not a share"),
+        ("a.yaml", "sample-records: 2\nrates: 1\ncount: 1\n", "a.yaml:1:1", "is not a share"),
+        (
+            "a.yaml",
+            "duration: 10s\nprocess: constant\nstreams:\n  - {rate: 1/s, start: 10s}\n",
+            "a.yaml:3:1",
+            "no stream begins before the end of the run, which lasts 10s",
+        ),
         ("a.yaml", "duration: 1h\nduration_: 3\n", "a.yaml:2:1", "no option"),
         ("a.yaml", "max-connections: 3\nmax_connections: 3\n", "a.yaml:2:1", "given twice"),
         ("a.yaml", "rates: 5\nduration: 1s\npasses: 3\n", "a.yaml:1", "passes"),
@@ -145,7 +152,7 @@ def test_stages_come_back(stages, overload, sample):
     "load",
     [
         Load(concurrencies=[3], duration_s=5, think="lognormal(2s,0.5)", sessions=True),
-        Load(concurrencies=[3], count=5, think=Think("recorded")),
+        Load(concurrencies=[3], count=5, think=Think("recorded"), sessions=True),
         Load(concurrencies=[3], count=5, think="250ms"),
         Load(rates=[3], count=5, overload="grow", max_connections=999, priority_header="X-Priority"),
         Load(stages="8@1m, 8..64@5m"),
@@ -181,10 +188,17 @@ def test_the_command_line_replaces_what_says_the_same(options, given, left):
 
 def test_samples():
     assert load_from_options({"sample_records": "1/100"}).sample_records == 100
-    assert load_from_options({"sample_records": 10}).sample_records == 10
-    for wrong in ("0", "2/3", True, 1.5):
+    for share, each in (("1/1", 1), ("1", 1), (1, 1), ("0.01", 100), (0.5, 2), (" 1 / 8 ", 8)):
+        assert load_from_options({"sample_records": share}).sample_records == each
+    for wrong in ("0", "2/3", True, 1.5, "1/0", "-1", "0.3", "", "1e-2"):
         with pytest.raises(UsageError, match="such a share"):
             load_from_options({"sample_records": wrong})
+    # A number of records alone may mean one of so many, or so many in all.
+    for wrong in ("10", 10):
+        with pytest.raises(UsageError, match=r'^sample_records: "10" is not .* Write it as 1/10: one of 10 is kept'):
+            load_from_options({"sample_records": wrong})
+    with pytest.raises(UsageError, match="as 1/3: one of 3 is kept"):
+        load_from_options({"sample_records": "0.333"})
 
 
 @pytest.mark.parametrize(

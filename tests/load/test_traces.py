@@ -9,6 +9,8 @@ from gpusize.dataset import Dataset
 from gpusize.errors import DatasetError, UsageError
 from gpusize.load import ArrivalTrace, Load
 from gpusize.plan.core import arrivals
+from gpusize.plan.outline import outline
+from gpusize.plan.replay import Plan
 
 NS = 10**9
 
@@ -169,3 +171,42 @@ def test_nothing_is_left(even):
         ArrivalTrace(even, from_s=5000).schedule(1)
     with pytest.raises(UsageError, match="too many"):
         ArrivalTrace(even, rate_scale=1e6).schedule(1)
+
+
+def test_copies_of_arrivals_at_one_time_lie_apart(tmp_path):
+    times = [0, 0.5, 0.5, 2.25]
+    dense = ArrivalTrace(write(tmp_path / "t.jsonl", times), rate_scale=2.5).schedule(1)
+    assert len(dense) >= 2 * len(times)
+    counts = np.unique(dense.due_ns, return_counts=True)
+    # The arrivals themselves come at 0.5 s both; no copy does.
+    assert dict(zip(*counts, strict=True))[500_000_000] == 2
+    assert counts[1].max() == 2
+    copies = np.setdiff1d(dense.due_ns, [int(t * NS) for t in times])
+    assert len(copies) == len(dense) - len(times)
+
+
+def test_arrivals_at_one_time_have_no_copies_and_no_rate(tmp_path):
+    once = write(tmp_path / "once.jsonl", [3, 3])
+    with pytest.raises(UsageError, match="all arrivals are at one time"):
+        ArrivalTrace(once, rate_scale=3).schedule(1)
+    [level] = Load(arrivals=once).levels(5)
+    assert (level.setting["rate"], level.setting["expected"]) == (0.0, 2)
+    [shown] = outline([level], 5).levels
+    assert shown.load == "2 at once"
+
+
+def test_times_are_those_that_are_written(tmp_path):
+    stamps = [f"2023-11-16 18:15:46.{fraction}" for fraction in ("6805900", "7325900", "7325907")]
+    (tmp_path / "a.csv").write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{each},1,2\n" for each in stamps), "utf-8"
+    )
+    wanted = [0, 52_000_000, 52_000_700]
+    assert ArrivalTrace(str(tmp_path / "a.csv")).schedule(1).due_ns.tolist() == wanted
+    rows = Dataset.read(tmp_path / "a.csv").rows
+    assert [row["arrival_s"] for row in rows] == [0, 0.052, 0.0520007]
+    for text in ("1700158546.6805900", "2023-11-16T18:15:46.6805900Z"):
+        last = text.replace("6805900", "7325907")
+        (tmp_path / "own.csv").write_text(f"timestamp\n{text}\n{last}\n", "utf-8")
+        assert ArrivalTrace(str(tmp_path / "own.csv")).schedule(1).due_ns.tolist() == [0, 52_000_700]
+    (tmp_path / "plan.csv").write_text("due_s\n0.000000001\n1234567890.123456789\n", "utf-8")
+    assert Plan.read(tmp_path / "plan.csv").parts[0].explicit.due_ns.tolist() == [1, 1_234_567_890_123_456_789]

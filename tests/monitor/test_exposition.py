@@ -84,6 +84,25 @@ def test_the_target_rate_follows_a_ramp() -> None:
     assert samples(tally)["gpusize_run_target_requests_per_second", ""] == 8.0
 
 
+def test_the_target_rate_follows_bursts_and_streams() -> None:
+    tally = RunTally()
+    bursts = {"rate": 100.0, "length_s": 1.0, "every_s": 3.0}
+    setting = {"kind": "open", "rate": 40.0, "process": "poisson", "bursts": bursts, "duration_s": 6.0}
+    streams = [
+        {"id": 0, "rate": 3.0, "phases": [{"duration_ns": 2000 * MS, "from": 1.0, "to": 5.0}], "repeat": False},
+        {"id": 1, "rate": 4.0},
+    ]
+    added = {"kind": "open", "rate": 7.0, "streams": streams, "duration_s": 2.0}
+    for asked, elapsed_ms, rate in (
+        (setting, 1900, 10.0),
+        (setting, 2500, 100.0),
+        (setting, 3100, 10.0),
+        (added, 500, 6.0),
+    ):
+        tally.progress("a", 1, asked, {**PROGRESS, "elapsed_ns": elapsed_ms * MS})
+        assert samples(tally)["gpusize_run_target_requests_per_second", ""] == pytest.approx(rate)
+
+
 def test_histograms_are_cumulative_and_in_seconds() -> None:
     tally = RunTally()
     times = [[9 * MS, 10 * MS, 3], [10 * MS + 1, 11 * MS, 2], [700_000 * MS, 700_000 * MS, 1]]

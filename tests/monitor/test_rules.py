@@ -25,6 +25,7 @@ from tests.monitor.seconds import second
         ("shed > 0 for 1s", ("share", "shed", Fraction(0), 0, 1)),
         ("saturation", ("saturation", "saturation", Fraction(0), 0, 30)),
         ("saturation for 2m", ("saturation", "saturation", Fraction(0), 0, 120)),
+        ("saturation for 10s", ("saturation", "saturation", Fraction(0), 0, 10)),
     ],
 )
 def test_what_a_rule_says(text: str, expected: tuple) -> None:
@@ -51,6 +52,8 @@ def test_what_a_rule_says(text: str, expected: tuple) -> None:
         ("", 1, "starts with a word"),
         ("saturation soon", 12, "for how long"),
         ("errors > 5% for 10s ; ls", 17, "not a duration"),
+        ("saturation for 9s", 16, "too short to see saturation in"),
+        ("saturation for 200ms", 16, "second by second"),
     ],
 )
 def test_errors_point_at_the_column(text: str, column: int, what: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from rich.cells import cell_len
 
 from gpusize.report.live import LiveProgress, progress_line, setting_text
-from gpusize.report.live_facts import Pace, Schedule
+from gpusize.report.live_facts import Schedule
+from gpusize.report.live_pace import Pace, RunRates
 from gpusize.report.live_view import LevelView, Minute, sparkline
 from tests.report.results import HOSTILE
 
@@ -25,6 +26,8 @@ class Event:
     setting: Mapping[str, Any]
     progress: Mapping[str, Any] | None = None
     level: Mapping[str, Any] | None = None
+    step: int = 0
+    before: tuple[Event, ...] = ()
 
 
 class Terminal(io.StringIO):
@@ -112,6 +115,89 @@ def test_what_is_shed_is_neither_done_nor_achieved() -> None:
     assert out.getvalue().endswith("1,360 shed  failed: 2 timeout\n")
 
 
+def plain(out: io.StringIO) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+
+
+def counted(seconds: float, due: int, ok: int, **more: Any) -> dict[str, Any]:
+    facts = {"due": due, "sent": due, "ok": ok, "in_flight": due - ok, "offered_rate": 0.0, "sent_rate": 0.0}
+    return running(seconds, ok, **{**facts, **more})
+
+
+def test_the_newest_level_is_drawn_while_one_before_drains() -> None:
+    out, clock = Terminal(), [0.0]
+    two = [{**RAMP, "duration_s": 2.0}, {**RAMP, "duration_s": 8.0}]
+    with LiveProgress(out, settings=two, now=lambda: clock[0]) as live:
+        for tick in range(41):
+            clock[0] = tick / 10
+            first = Event(1, 2, two[0], progress=counted(clock[0], min(tick, 20), tick // 5))
+            if tick < 20:
+                live.event(first)
+                continue
+            progress = {**first.progress, "state": "draining"}  # type: ignore[dict-item]
+            now = counted(clock[0] - 2, tick - 20, 0, recent=dict.fromkeys(RECENT))
+            event = Event(2, 2, two[1], progress=now, step=1, before=(Event(1, 2, two[0], progress=progress),))
+            live.event(event)
+        last = plain(out).rpartition("level 2/2")[2]
+        assert "2.0 s of 8 s" in last
+        assert "4 s of 10 s, 6 s left" in last
+        assert "level 1 drains, 12 in flight" in last
+        assert "offered 10.0/s  sent 10.0/s  achieved 2.00/s" in last, "of both levels"
+        record = {"state": "done", "outcomes": {"ok": 20}, "start_ns": 0, "close_ns": 2 * S, "end_ns": 6 * S}
+        live.event(Event(1, 2, two[0], progress=counted(6, 20, 20, state="done"), level={**record, "setting": two[0]}))
+        assert "level 2/2" in plain(out).rpartition("level 1/2  1..9/s poisson  6 s  20 done")[2], "still drawn"
+    text = plain(out)
+    assert text.count("level 1/2  1..9/s poisson  6 s  20 done  1.43/s") == 1
+    assert "level 2/2  1..9/s poisson  2 s  0 done" in text
+
+
+def test_each_level_has_a_pace_of_its_own() -> None:
+    out = io.StringIO()
+    record = {"state": "done", "start_ns": 0, "close_ns": 4 * S, "end_ns": 9 * S, "setting": RAMP}
+    with LiveProgress(out, now=lambda: 0.0) as live:
+        for tick in range(1, 41):
+            live.event(Event(1, 2, RAMP, progress=counted(tick / 10, tick, tick)))
+        draining = Event(1, 2, RAMP, progress=counted(4.1, 40, 40, state="draining"))
+        for tick in range(1, 41):
+            live.event(Event(2, 2, RAMP, progress=counted(tick / 10, 9 * tick, 9 * tick), step=1, before=(draining,)))
+        live.event(Event(1, 2, RAMP, level={**record, "outcomes": {"ok": 45}}))
+        live.event(Event(2, 2, RAMP, level={**record, "outcomes": {"ok": 362}}))
+    first, second = out.getvalue().splitlines()
+    assert first.startswith("level 1/2  1..9/s poisson  9 s  45 done  10.0/s")
+    assert second.startswith("level 2/2  1..9/s poisson  9 s  362 done  90.0/s")
+
+
+def test_a_level_that_was_not_watched_for_a_second_has_the_rate_of_its_load_alone() -> None:
+    out = io.StringIO()
+    record = {"state": "done", "outcomes": {"ok": 8}, "start_ns": 0, "close_ns": 2 * S, "end_ns": 9 * S}
+    with LiveProgress(out, now=lambda: 0.0) as live:
+        live.event(Event(1, 1, RAMP, level={**record, "setting": RAMP}))
+        live.event(Event(1, 1, SETTING, level={**record, "setting": SETTING}))
+    assert [line.split("  ")[4] for line in out.getvalue().splitlines()] == ["4.00/s", "0.889/s"]
+
+
+def test_a_level_that_sent_nothing_before_the_end_leaves_no_line() -> None:
+    out = io.StringIO()
+    with LiveProgress(out, now=lambda: 0.0) as live:
+        live.event(Event(2, 2, RAMP, progress=counted(0.1, 0, 0)))
+    assert out.getvalue() == ""
+
+
+def test_rates_of_a_run_go_on_over_its_levels() -> None:
+    rates = RunRates()
+    seen: dict[str, float] = {}
+    for tick in range(1, 31):
+        first, second = counted(tick / 10, min(tick, 20) * 3, tick * 2), counted(tick / 10 - 2, (tick - 20) * 5, 0)
+        seen = rates.seen(tick / 10, {0: first} if tick <= 20 else {0: first, 1: second})
+        if tick == 10:
+            assert seen == pytest.approx({"offered_rate": 30, "sent_rate": 30, "rate": 20}), "from the beginning"
+        if tick == 25:
+            assert seen["offered_rate"] == pytest.approx(40), "half a second of 30/s and half a second of 50/s"
+    assert seen == pytest.approx({"offered_rate": 50, "sent_rate": 50, "rate": 20})
+    assert rates.seen(4.0, {1: {"elapsed_ns": S}}) == {}, "an engine that does not tell"
+    assert RunRates().seen(1.0, {}) == {}
+
+
 def test_hostile_text_never_reaches_the_terminal_as_it_is() -> None:
     for out in (io.StringIO(), Terminal()):
         with LiveProgress(out) as live:
@@ -130,8 +216,7 @@ def test_on_a_terminal_a_bar_is_drawn_and_one_line_per_level_stays() -> None:
         assert "4.0 s / about 8 s" in out.getvalue()
         assert "━" in out.getvalue()
         live.update(0, 1, SETTING, running(8, 40, state="done"))
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-    assert "level 1/1  8 users  8 s  40 done  5.00/s" in plain
+    assert "level 1/1  8 users  8 s  40 done  5.00/s" in plain(out)
 
 
 def test_quiet_says_nothing() -> None:
@@ -269,6 +354,23 @@ def test_the_time_left_needs_the_length_of_every_level() -> None:
     assert plan.at(1, {"elapsed_ns": 15 * S}) == (75 / 90, "1 min 15 s of 1 min 30 s, 15 s left")
     assert plan.at(1, {"elapsed_ns": 99 * S}) == (1.0, "1 min 30 s of 1 min 30 s, 0 s left")
     assert plan.at(2, {"elapsed_ns": S}) is None
+
+
+def test_levels_by_passes_have_a_schedule_of_requests() -> None:
+    plan = Schedule([SETTING, {**SETTING, "concurrency": 16}])
+    assert plan.at(1, {"done": 30, "shed": 2}) == (72 / 120, "72 of 120 requests")
+    assert Schedule([SETTING, RAMP]).at(0, {"done": 4}) is None
+    assert "40 of 80 requests" in " ".join(drawn(100, settings=(SETTING, SETTING))), "a level is over at its last one"
+
+
+@pytest.mark.parametrize("width", [30, 36, 44])
+def test_a_narrow_terminal_shows_everything_too(width: int) -> None:
+    lines = drawn(width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert not any("…" in line for line in lines[1:] if "schedule" not in line)
+    text = " ".join(" ".join(lines).split())
+    for piece in ("p99 80.0 ms", "p99 9.00 ms", "achieved 398/s", "256 connections", "7 shed"):
+        assert piece in text
 
 
 def test_plain_lines_tell_what_was_offered() -> None:

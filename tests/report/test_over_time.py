@@ -18,7 +18,7 @@ from gpusize.report.html import render_html
 from gpusize.report.over_time import over_time_figure, plot_over_time
 from gpusize.report.plots import figures
 from gpusize.report.sections import sections
-from gpusize.report.style import AMBER, LIMIT, MID, pushed_apart
+from gpusize.report.style import AMBER, INK, LIMIT, MID, pushed_apart
 from gpusize.report.tables import print_sections, print_summary
 from gpusize.report.timeline import timeline
 from gpusize.result import Result
@@ -252,3 +252,18 @@ def test_strict_ends_with_1_where_a_load_was_not_delivered(tmp_path: Path, capsy
     assert "120/s was not delivered, because requests waited for a free connection" in verdict.why
     assert invoke(["report", str(tmp_path / "bad"), "--no-plots"]) == 0
     assert capsys.readouterr().out.strip().endswith("report.html")
+
+
+def test_what_was_asked_for_is_drawn_burst_by_burst(tmp_path: Path) -> None:
+    write_run(tmp_path / "r")
+    bursts = {"rate": 200.0, "length_s": 10.0, "every_s": 30.0}
+    due = np.concatenate([np.arange(400) / 20, 20 + np.arange(2000) / 200])
+    due = np.concatenate([due, 30 + due])
+    setting = open_setting(80.0, 60, "constant", bursts=bursts, expected=due.size)
+    write_level(tmp_path / "r", 0, columns(due, due + 0.01), setting, 60)
+    figure = plot_over_time(tmp_path / "r", tmp_path / "bursts.png")
+    assert figure is not None
+    asked = [points(each) for each in figure.axes[0].lines if each.get_linestyle() == "--" and each.get_color() == INK]
+    corners = [(0, 20), (20, 20), (20, 200), (30, 200), (30, 20), (50, 20), (50, 200), (60, 200)]
+    assert np.array(asked[0]) == pytest.approx(np.array(corners, float))
+    assert "20, bursts 200/s" in texts(figure)

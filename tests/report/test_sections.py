@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from gpusize.cli import invoke
@@ -233,6 +234,21 @@ def test_what_several_levels_say_stands_once() -> None:
 def test_a_ramp_is_named_by_its_ends() -> None:
     ramp = row(30.0, 1.0, kind="open", ramp="20 to 40/s", alerts=["it rises"])
     assert notes(sweep_of(Source(frame([ramp]), meta()))) == [("20 to 40 requests/s", ("it rises",))]
+
+
+def test_every_table_names_a_ramp_by_its_ends() -> None:
+    named = {"visit": 30, "run": "20261120T210312Z-7f3a9c", "concurrency": None, "rate": 30.0}
+    check = {"check": "count", "value": 0.5, "bound": 1.0, "status": "failed", "text": "half came"}
+    part = {"name": "a", "n": 3, "share": 1.0, "requests": 3, "usage_mean": 2.0, "flagged": True}
+    tables = {
+        name: pl.DataFrame([{**named, **more}])
+        for name, more in (("delivery", check), ("models", part), ("tokens", part), ("lengths", part))
+    }
+    ramp = row(30.0, 1.0, kind="open", ramp="20 to 40/s", delivered=False)
+    found = sections(Source(frame([ramp]), meta(), tables=tables))
+    assert [each.key for each in found] == ["delivery", "models", "lengths", "tokens"]
+    assert [each.columns[0].cells[0].text for each in found] == ["20 to 40"] * 4
+    assert found[0].note.startswith("20 to 40 requests/s was not delivered, because half came.")
 
 
 def test_the_page_says_where_itl_comes_from(tmp_path: Path) -> None:

@@ -79,6 +79,15 @@ def test_strict_says_why_a_load_was_not_delivered(result: Result) -> None:
     assert reasons[0].startswith("  concurrency 1 was not delivered, because 0.3333 requests were in flight, 1 were")
 
 
+def test_strict_names_a_ramp_by_its_ends(result: Result) -> None:
+    asked = {"concurrency": pl.lit(None, pl.Int64), "rate": pl.lit(130.0), "ramp": pl.lit("40 to 220/s")}
+    late = with_rows(result, flags=pl.lit(["late"]), delivered=pl.lit(value=False), delivery=pl.lit("why"), **asked)
+    reasons = judge(late, [], strict=True).why.splitlines()[1:]
+    assert reasons[0] == "  40 to 220/s was not delivered, because why"
+    users = with_rows(late, concurrency=pl.lit(8), ramp=pl.lit("1 to 8"))
+    assert "  concurrency 1 to 8 was not delivered" in judge(users, [], strict=True).why
+
+
 def test_what_is_found_of_the_target_is_no_doubt_about_the_load(result: Result) -> None:
     found = with_rows(result, flags=pl.lit(["saturated", "drift", "tokens"]), delivered=pl.lit(value=True))
     assert judge(found, [], strict=True) == (0, "")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import EnvironmentLacks
-from gpusize.limits import LocalPorts, allow_ports, local_ports, time_wait
+from gpusize.errors import EnvironmentLacks, UsageError
+from gpusize.limits import LocalPorts, allow_ports, local_ports, source_notes, time_wait
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -92,3 +92,25 @@ def test_this_machine_uses_its_ports_again(tmp_path: Path) -> None:
 
 def test_a_name_that_nobody_knows_is_left_to_who_connects(tmp_path: Path) -> None:
     assert allow_ports(20, [("no such host", 8000)], proc=proc(tmp_path, span="40000 40029")) is None
+
+
+def test_addresses_of_another_family_are_refused() -> None:
+    four, six = ("127.0.0.1", 8000), ("::1", 8000)
+    assert source_notes([four], ["127.0.0.2", "127.0.0.3"]) == []
+    assert source_notes([four, six], ["127.0.0.2", "::1"]) == []
+    assert source_notes([four], []) == []
+    for targets, sources in (([four], ["::1"]), ([six], ["127.0.0.2"]), ([four, six], ["::1"])):
+        with pytest.raises(UsageError, match=r"is reached by IPv[46] only"):
+            source_notes(targets, sources)
+    with pytest.raises(UsageError, match="no target is reached by IPv6") as caught:
+        source_notes([four], ["127.0.0.2", "::1"])
+    assert caught.value.where == "source address ::1"
+    assert source_notes([("no such host", 8000)], ["::1"]) == []
+
+
+def test_a_name_of_both_families_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [(family, socket.SOCK_STREAM, 6, "", ()) for family in (socket.AF_INET6, socket.AF_INET)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    [note] = source_notes([("both", 8000)], ["127.0.0.2"])
+    assert note.startswith("both:8000 has IPv4 and IPv6 addresses: connections by IPv6 come from the address that the")
+    assert source_notes([("both", 8000)], ["127.0.0.2", "::1"]) == []

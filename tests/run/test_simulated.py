@@ -16,7 +16,8 @@ import pytest
 import gpusize
 from gpusize import truth
 from gpusize.errors import EnvironmentLacks, UsageError
-from gpusize.simulate import LatenessWatch, SimulatedCluster, cluster_config
+from gpusize.simulate import LatenessWatch, SimulatedCluster
+from gpusize.simulate_serve import cluster_config
 from gpusize.slo import Slo
 from gpusize.truth import simulate_closed, true_gpus
 

@@ -12,7 +12,8 @@ import pytest
 
 from gpusize.errors import UsageError
 from gpusize.replicas import parse_replicas
-from gpusize.simulate import SimulatedCluster, cluster_config
+from gpusize.simulate import SimulatedCluster
+from gpusize.simulate_serve import cluster_config
 from gpusize.truth import simulate_closed, true_gpus
 
 FAST = {

@@ -23,6 +23,7 @@ from tests.run.fakes import MS, FakeClock, FakeEngine, FakeLevel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpusize.ending import Ending
     from gpusize.engine import Engine, LevelOutcome
 
 
@@ -37,9 +38,9 @@ def steps_of(load: Load) -> list[Step]:
     return [Step(index, setting, plan) for index, (setting, plan) in enumerate(pairs)]
 
 
-def describe(step: Step, outcome: LevelOutcome, folder: Path, cancelled: bool) -> dict[str, Any]:
+def describe(step: Step, outcome: LevelOutcome, folder: Path, ending: Ending) -> dict[str, Any]:
     share = step.plan["stop"]["max_error_share"]
-    return judge_level(step.setting, outcome, folder, max_error_share=share, cancelled=cancelled)
+    return judge_level(step.setting, outcome, folder, max_error_share=share, ending=ending)
 
 
 def sweep(engine: FakeEngine, store: RunStore, switch: StopSwitch | None = None, **more: Any) -> Sweep:
@@ -74,6 +75,34 @@ def test_levels_that_only_drain_hold_no_further_one_up(store: RunStore) -> None:
     sweep(engine, store).run(steps_of(Load(stages="1/s@1s, 2/s@1s, 3/s@1s, 4/s@1s, 5/s@1s")))
     # The first one's answers are still to come: the three after it that send, or will, are with the engine already.
     assert engine.log.index("queue 3") < engine.log.index("outcome 0")
+
+
+def test_progress_is_of_the_newest_level_that_has_begun(store: RunStore) -> None:
+    engine = FakeEngine(looks=3)
+    queue, started = engine.queue, engine.started
+
+    def queue_and_drain(plan: Mapping[str, Any], **arrays: bytes) -> FakeLevel:
+        level = queue(plan, **arrays)
+        level.drains = level.visit == 0
+        return level
+
+    engine.queue = queue_and_drain  # type: ignore[method-assign]
+    # As with the engine: the second level runs while the first one's answers are still to come.
+    engine.started = lambda level: level.visit == 1 or started(level)  # type: ignore[method-assign]
+    seen: list[ProgressEvent] = []
+    sweep(engine, store, progress=seen.append).run(steps_of(Load(stages="1/s@1s, 2/s@1s, 3/s@1s")))
+    first = seen[0]
+    assert (first.kind, first.position, first.step, first.setting["rate"]) == ("running", 2, 1, 2.0)
+    assert [(each.position, each.progress["state"]) for each in first.before] == [(1, "draining")]
+    assert [each.position for each in seen if each.kind == "level"] == [1, 2, 3]
+    assert all(each.before == () for each in seen if each.kind == "level")
+
+
+def test_a_resumed_run_says_where_it_is_among_all_levels(store: RunStore) -> None:
+    seen: list[ProgressEvent] = []
+    steps = steps_of(Load(concurrencies=(1, 2, 4), passes=1))
+    sweep(FakeEngine(), store, progress=seen.append).run(steps[1:])
+    assert [(each.position, each.total, each.step) for each in seen if each.kind == "level"] == [(1, 2, 1), (2, 2, 2)]
 
 
 def test_levels_by_passes_run_one_after_the_other(store: RunStore) -> None:
@@ -149,7 +178,7 @@ def test_a_rule_ends_the_run_and_keeps_what_was_measured(store: RunStore) -> Non
     assert [line for line in engine.log if line.startswith("stop")] == [f"stop {visit} {7 * MS}" for visit in (3, 2, 1)]
     levels = [json.loads((path / "level.json").read_text("utf-8")) for path in sorted(store.path.glob("levels/0*"))]
     assert [level["stop_reason"] for level in levels] == ["count", "slo"]
-    assert levels[1]["alerts"][-1] == "ended early: p99 runtime > 1s for 3s: 2 s"
+    assert levels[1]["alerts"][0] == "ended early: p99 runtime > 1s for 3s: 2 s"
     assert watch.ends[:2] == [0, 1]
     assert open_level_dirs(store.path) == []
 

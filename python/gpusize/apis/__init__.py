@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.apis.base import Api, ApiOptions, ResponseSpec, Segment, render
 from gpusize.apis.generic import Generic
+from gpusize.apis.history import Conversing, History
 from gpusize.apis.kserve import KSERVE, create_kserve
 from gpusize.apis.nat import NatChat, NatGenerate
 from gpusize.apis.openai_chat import OpenAiChat
@@ -29,6 +30,8 @@ __all__ = [
     "Api",
     "ApiOptions",
     "BodyTemplate",
+    "Conversing",
+    "History",
     "ResponseSpec",
     "Segment",
     "api_names",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, TypedDict
 
 from gpusize.apis.base import ApiOptions, ResponseSpec, Segment, encode_json, row_error
+from gpusize.apis.history import encode_spoken, refuse_tools, spoken_segments
 from gpusize.apis.template import BodyTemplate
 from gpusize.dataset import Row
+from gpusize.dataset._dataset import MARKS
 from gpusize.errors import UsageError
 
 __all__ = ["USAGE", "OpenAiApi", "content_row"]
@@ -28,17 +32,18 @@ USAGE: Final[_Usage] = {
 }
 """Where chat and completions report tokens."""
 
-_OURS: Final = frozenset(
-    {"input_tokens", "output_tokens", "session", "turn", "arrival_s", "stream_priority", "header_priority"}
-)
+_OURS: Final = frozenset({"input_tokens", "output_tokens", "session", "turn", "arrival_s", "delay_s", *MARKS})
 """Fields of a row that say something to gpusize and nothing to a server."""
 
 
 class OpenAiApi(ABC):
     """Base of all: ``{options…, "<member>": field 0, field 1}``, or the user's template.
 
-    Field 1 holds what the row brings beyond its member, with a comma before it, else it is empty: the members of a
-    complete body, the row's ``model``, its ``output_tokens`` as a bound on generated tokens. Options win over the row.
+    A member that repeats answers takes a field more for each, with the answer before it.
+
+    The last field holds what the row brings beyond its member, with a comma before it, else it is empty: the members
+    of a complete body, the row's ``model``, its ``output_tokens`` as a bound on generated tokens. Options win over the
+    row.
     """
 
     name: ClassVar[str]
@@ -78,9 +83,14 @@ class OpenAiApi(ABC):
         """The pieces of every body."""
         if self._template:
             return self._template.segments()
+        return self.segments_after(0)
+
+    def segments_after(self, answers: int) -> list[Segment]:
+        """The pieces of a body whose member repeats so many answers of its conversation."""
         head = encode_json(self._members).decode()[:-1]
         comma = "," if self._members else ""
-        return [{"static": f'{head}{comma}"{self.member}":'}, {"field": 0}, {"field": 1}, {"static": "}"}]
+        begin = {"static": f'{head}{comma}"{self.member}":'}
+        return [begin, *spoken_segments(answers), {"field": answers + 1}, {"static": "}"}]
 
     def fields(self, row: Row) -> list[bytes]:
         """The row's member and what else it brings, encoded.
@@ -91,6 +101,37 @@ class OpenAiApi(ABC):
         if self._template:
             return self._template.fields(row)
         value, rest = self.split(row)
+        return self._encoded(row, rest, lambda: [encode_json(value)])
+
+    def conversation(self, rows: Sequence[Row]) -> list[list[bytes]]:
+        """The fields of each turn of a conversation, with places for the answers that came before it.
+
+        Raises:
+            UsageError: a template is the whole body, or tools are offered to all.
+            DatasetError: a row that cannot be a turn, or that offers tools.
+        """
+        if self._template:
+            todo = "write ${answer:-1} where the answer of the turn before belongs, or leave one of them out"
+            raise UsageError("a template is the whole body, so that nothing is added", "history", todo)
+        split = [self.split(row) for row in rows]
+        for row, (_, rest) in zip(rows, split, strict=True):
+            refuse_tools(row, self._members, row.fields, rest)
+        values = self.by_turn(rows, [value for value, _ in split])
+        return [
+            self._encoded(row, rest, partial(encode_spoken, value))
+            for row, value, (_, rest) in zip(rows, values, split, strict=True)
+        ]
+
+    def by_turn(self, rows: Sequence[Row], values: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
+        """The member's value for each turn of a conversation, in which `gpusize.apis.history.Spoken` may stand.
+
+        Raises:
+            UsageError: this API answers with nothing that could be repeated.
+            DatasetError: a value that has no room for answers.
+        """
+        raise UsageError(f"{self.name} answers with no text to be repeated", "history", "use --history recorded")
+
+    def _encoded(self, row: Row, rest: dict[str, Any], encode: Callable[[], list[bytes]]) -> list[bytes]:
         own = {**self._asked(row), **{name: row.fields[name] for name in self.beside if name in row.fields}, **rest}
         if self._options.row_models:
             own["model"] = row.fields["model"]
@@ -99,7 +140,7 @@ class OpenAiApi(ABC):
         own = {name: item for name, item in own.items() if name not in taken}
         try:
             extra = encode_json(own)[1:-1]
-            return [encode_json(value), b"," + extra if extra else b""]
+            return [*encode(), b"," + extra if extra else b""]
         except (TypeError, ValueError) as problem:
             raise row_error(row, f"is not JSON: {problem}", "use texts, numbers, lists and objects") from None
 

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Segment = dict[str, Any]
-"""A piece of a body: ``{"static": text}``, ``{"field": k}``, a counter or a random number."""
+"""A piece of a body: ``{"static": text}``, ``{"field": k}``, a counter, a random number or an earlier answer."""
 
 OutputLength = Literal["max", "exact"]
 """What an asked output length is: a bound, or what the server shall generate exactly."""
@@ -150,12 +150,15 @@ def row_error(row: Row, what: str, todo: str) -> DatasetError:
 
 
 def render(api: Api, row: Row) -> bytes:
-    """The body that ``row`` becomes: to look at before anything is sent. Counters and draws show as their JSON."""
+    """The body that ``row`` becomes: to look at before anything is sent.
+
+    Counters and draws show as their JSON; earlier answers are empty, as they are in a first turn.
+    """
     values = api.fields(row)
     pieces = []
     for segment in api.segments():
         if "static" in segment:
             pieces.append(str(segment["static"]).encode())
-        else:
+        elif "capture" not in segment:
             pieces.append(values[segment["field"]] if "field" in segment else encode_json(segment))
     return b"".join(pieces)

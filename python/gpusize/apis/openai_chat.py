@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gpusize.apis._openai import USAGE, OpenAiApi, content_row
 from gpusize.apis.base import ResponseSpec, row_error
+from gpusize.apis.history import messages_by_turn
 from gpusize.dataset import Row
 
 __all__ = ["OpenAiChat"]
@@ -52,3 +54,7 @@ class OpenAiChat(OpenAiApi):
                 'a message is {"role": "user", "content": "…"}',
             )
         return value, rest
+
+    def by_turn(self, rows: Sequence[Row], values: Sequence[Any]) -> Sequence[Any]:
+        """The messages of each turn, with the answers to the turns before."""
+        return messages_by_turn(rows, values)

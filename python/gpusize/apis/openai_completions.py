@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gpusize.apis._openai import USAGE, OpenAiApi, content_row
 from gpusize.apis.base import ResponseSpec, row_error
+from gpusize.apis.history import prompts_by_turn
 from gpusize.dataset import Row
 
 __all__ = ["OpenAiCompletions"]
@@ -38,3 +40,14 @@ class OpenAiCompletions(OpenAiApi):
                 "name another key with --dataset-key",
             )
         return value, rest
+
+    def by_turn(self, rows: Sequence[Row], values: Sequence[Any]) -> Sequence[Any]:
+        """The prompt of each turn: what rows and server said so far, one behind the other.
+
+        Raises:
+            DatasetError: token ids, among which a text cannot stand.
+        """
+        for row, value in zip(rows, values, strict=True):
+            if not isinstance(value, str):
+                raise row_error(row, "is a list of token ids, and answers are texts", "give the prompts as texts")
+        return prompts_by_turn(values)

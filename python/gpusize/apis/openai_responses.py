@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gpusize.apis._openai import OpenAiApi, content_row
 from gpusize.apis.base import Place, ResponseSpec, row_error
+from gpusize.apis.history import messages_by_turn
 from gpusize.dataset import Row
 
 __all__ = ["OpenAiResponses"]
@@ -100,3 +102,8 @@ class OpenAiResponses(OpenAiApi):
                 'an item is {"role": "user", "content": "…"}',
             )
         return value, rest
+
+    def by_turn(self, rows: Sequence[Row], values: Sequence[Any]) -> Sequence[Any]:
+        """The items of each turn, with the answers to the turns before; a text becomes a message of the user."""
+        items = [[{"role": "user", "content": value}] if isinstance(value, str) else value for value in values]
+        return messages_by_turn(rows, items)

@@ -5,6 +5,8 @@
 - ``${name}`` inside a JSON string: the field's text, escaped as JSON; numbers, lists and objects as their JSON text.
 - ``${name}`` elsewhere: the field as a JSON value; a text comes with its quotes.
 - ``${name:json}`` elsewhere: the field is a text that holds JSON (a CSV cell, say), and is put in as that value.
+- ``${answer:-1}``: what the server answered in the turn before, in the same conversation; ``-2`` the turn before that.
+  A text inside a JSON string or instead of one; empty where no answer came before.
 - ``$${`` stands for ``${``.
 
 A template whose content type is not JSON is plain text: ``${name}`` is the field's text as it is. In a form
@@ -20,6 +22,7 @@ from typing import Any, Final, Literal
 from urllib.parse import quote_plus
 
 from gpusize.apis.base import Segment, encode_json, row_error
+from gpusize.apis.history import Answer
 from gpusize.dataset import Row
 from gpusize.errors import DatasetError, UsageError
 from gpusize.textio import LineIndex, is_file, read_text, shown
@@ -32,6 +35,7 @@ Quoting = Literal["json", "form", "plain"]
 _Mode = Literal["text", "value", "json", "form", "raw"]
 _TOKEN: Final = re.compile(r'\$\$\{|\$\{(?P<name>[^}"\n]*)(?P<close>\}?)|\\.|"', re.DOTALL)
 _NAME: Final = re.compile(r"\s*(?P<name>[^:]+?)\s*(?::\s*(?P<modifier>[a-z]*)\s*)?")
+_ANSWER: Final = re.compile(r"\s*answer\s*:\s*-(?P<back>[1-9]\d{0,4})\s*")
 
 
 @dataclass(frozen=True)
@@ -89,10 +93,10 @@ class BodyTemplate:
     """A parsed template.
 
     Args:
-        parts: static texts and placeholders, in order.
+        parts: static texts, placeholders for fields and places for earlier answers, in order.
     """
 
-    def __init__(self, parts: list[str | Placeholder]) -> None:
+    def __init__(self, parts: list[str | Placeholder | Answer]) -> None:
         self.parts = parts
         self._placeholders = [part for part in parts if isinstance(part, Placeholder)]
 
@@ -119,7 +123,7 @@ class BodyTemplate:
             UsageError: a placeholder that is not one, or not JSON around them; with line and column.
         """
         index = LineIndex(text)
-        parts: list[str | Placeholder] = []
+        parts: list[str | Placeholder | Answer] = []
         literal, sample, position, in_string = "", "", 0, False
         for match in _TOKEN.finditer(text):
             between = text[position : match.start()]
@@ -127,8 +131,10 @@ class BodyTemplate:
             literal, sample = literal + between, sample + between
             if match["name"] is not None:
                 where = "{}:{}:{}".format(source, *index.place(match.start()))
-                parts += [literal, _placeholder(match, where, in_string=in_string, quoting=quoting)]
-                literal = ""
+                made = _placeholder(match, where, in_string=in_string, quoting=quoting)
+                literal, after = (f'{literal}"', '"') if isinstance(made, Answer) and not in_string else (literal, "")
+                parts += [literal, made]
+                literal = after
                 # As long as the placeholder, so that a mistake after it is reported at its own column.
                 sample += "x" * len(match[0]) if in_string else "0".ljust(len(match[0]))
             else:
@@ -146,6 +152,8 @@ class BodyTemplate:
         for part in self.parts:
             if isinstance(part, str):
                 result.append({"static": part})
+            elif isinstance(part, Answer):
+                result.append(part.segment)
             else:
                 result.append({"field": self._placeholders.index(part)})
         return result
@@ -159,12 +167,19 @@ class BodyTemplate:
         return [placeholder.fill(row) for placeholder in self._placeholders]
 
 
-def _placeholder(match: re.Match[str], where: str, *, in_string: bool, quoting: Quoting) -> Placeholder:
+def _placeholder(match: re.Match[str], where: str, *, in_string: bool, quoting: Quoting) -> Placeholder | Answer:
     if not match["close"]:
         raise UsageError("this placeholder is not closed", where, "close it with }, or write $${ for ${")
+    answer = _ANSWER.fullmatch(match["name"])
+    if answer is not None:
+        if quoting != "json":
+            raise UsageError("an earlier answer is escaped as in JSON", where, "use a JSON body, or leave it out")
+        return Answer(int(answer["back"]))
     parsed = _NAME.fullmatch(match["name"])
     if parsed is None or parsed["modifier"] not in {None, "json"}:
-        raise UsageError(f"{shown(match[0])} is not a placeholder", where, "write ${field} or ${field:json}")
+        raise UsageError(
+            f"{shown(match[0])} is not a placeholder", where, "write ${field}, ${field:json} or ${answer:-1}"
+        )
     name = parsed["name"]
     if quoting != "json":
         return Placeholder(name, "form" if quoting == "form" else "raw", where)

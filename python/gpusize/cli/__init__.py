@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gpusize.cli.shared import spoken
 from gpusize.errors import GpusizeError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def invoke(argv: Sequence[str]) -> int:
     except GpusizeError as error:
         if "--debug" in argv:
             raise
-        return _fail(str(error), error.exit_code)
+        return _fail(spoken(error, argv), error.exit_code)
     except BaseException as error:  # the last line of defence; a panic of an extension is no Exception
         if "--debug" in argv or isinstance(error, SystemExit):
             raise

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusize.cli import load_options
+
 if TYPE_CHECKING:
     from gpusize.dataset import Dataset
     from gpusize.load import Load
@@ -23,28 +25,6 @@ SHOW_EPILOG = """[bold]Examples[/bold]
 
   gpusize load export --load load.yaml --dataset prompts.jsonl --out plan.parquet"""
 
-Stages = Annotated[str | None, typer.Option(help="As '1/s@10m, 1/s..50/s@5m' or '8@1m, 8..64@5m'.")]
-LoadFile = Annotated[Path | None, typer.Option("--load", help="The load from YAML, TOML or JSON; several streams.")]
-Arrivals = Annotated[str | None, typer.Option(help="Recorded arrivals: a file, or dataset.")]
-ArrivalsFormat = Annotated[str | None, typer.Option(help="Its format, where it does not show.")]
-ArrivalsFrom = Annotated[str | None, typer.Option(help="Time of the trace that is left out at first.")]
-ArrivalsUntil = Annotated[str | None, typer.Option(help="Time of the trace at which it ends.")]
-Speed = Annotated[float | None, typer.Option(help="How many times faster the trace goes; 1.")]
-RateScale = Annotated[float | None, typer.Option(help="How many times as many requests it has; 1.")]
-Rates = Annotated[str | None, typer.Option(help="Requests per second, one level each.")]
-Concurrencies = Annotated[str | None, typer.Option(help="Requests in flight, one level each.")]
-StoredPlan = Annotated[str | None, typer.Option(help="A stored plan, or a run folder that has one.")]
-Process = Annotated[str | None, typer.Option(help="poisson, constant or gamma.")]
-Burstiness = Annotated[float | None, typer.Option(help="Of gamma: 1 is Poisson, below 1 burstier.")]
-Think = Annotated[str | None, typer.Option(help="2s, exp(2s), uniform(1s,3s), lognormal(2s,0.5), recorded.")]
-Sessions = Annotated[bool | None, typer.Option("--sessions", help="Conversations begin, not requests.")]
-Passes = Annotated[int | None, typer.Option(help="Requests per level, as a multiple of the concurrency.")]
-Count = Annotated[int | None, typer.Option(help="Requests per level.")]
-Duration = Annotated[str | None, typer.Option(help="Time per level, or of all streams.")]
-Seed = Annotated[int | None, typer.Option(help="Key of all draws; 1.")]
-DatasetFile = Annotated[str | None, typer.Option(help="Rows to send, where the load depends on them.")]
-DatasetFormat = Annotated[str | None, typer.Option(help="Where suffix and contents do not tell.")]
-Shuffle = Annotated[bool | None, typer.Option("--shuffle", help="Rows in a seeded random order.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="Options from a configuration file or a run.json.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
@@ -56,28 +36,28 @@ def group() -> None:
 
 @app.command("show", epilog=SHOW_EPILOG)
 def show(
-    stages: Stages = None,
-    load_file: LoadFile = None,
-    arrivals: Arrivals = None,
-    arrivals_format: ArrivalsFormat = None,
-    arrivals_from: ArrivalsFrom = None,
-    arrivals_until: ArrivalsUntil = None,
-    speed: Speed = None,
-    rate_scale: RateScale = None,
-    rates: Rates = None,
-    concurrencies: Concurrencies = None,
-    plan: StoredPlan = None,
-    process: Process = None,
-    burstiness: Burstiness = None,
-    think: Think = None,
-    sessions: Sessions = None,
-    passes: Passes = None,
-    count: Count = None,
-    duration: Duration = None,
-    seed: Seed = None,
-    dataset: DatasetFile = None,
-    dataset_format: DatasetFormat = None,
-    shuffle: Shuffle = None,
+    stages: load_options.Stages = None,
+    load_file: load_options.LoadFile = None,
+    arrivals: load_options.Arrivals = None,
+    arrivals_format: load_options.ArrivalsFormat = None,
+    arrivals_from: load_options.ArrivalsFrom = None,
+    arrivals_until: load_options.ArrivalsUntil = None,
+    speed: load_options.Speed = None,
+    rate_scale: load_options.RateScale = None,
+    rates: load_options.Rates = None,
+    concurrencies: load_options.Concurrencies = None,
+    plan: load_options.StoredPlan = None,
+    process: load_options.Process = None,
+    burstiness: load_options.Burstiness = None,
+    think: load_options.Think = None,
+    sessions: load_options.Sessions = None,
+    passes: load_options.Passes = None,
+    count: load_options.Count = None,
+    duration: load_options.Duration = None,
+    seed: load_options.Seed = None,
+    dataset: load_options.DatasetFile = None,
+    dataset_format: load_options.DatasetFormat = None,
+    shuffle: load_options.Shuffle = False,
     config: ConfigFile = None,
     png: Annotated[Path | None, typer.Option(help="Draw it into this file too: .png, .svg or .pdf.")] = None,
     width: Annotated[int | None, typer.Option(min=60, max=120, help="Columns; those of the terminal.")] = None,
@@ -94,25 +74,25 @@ def show(
 @app.command("export")
 def export(
     out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .parquet, .csv or .jsonl.")],
-    stages: Stages = None,
-    load_file: LoadFile = None,
-    arrivals: Arrivals = None,
-    arrivals_format: ArrivalsFormat = None,
-    arrivals_from: ArrivalsFrom = None,
-    arrivals_until: ArrivalsUntil = None,
-    speed: Speed = None,
-    rate_scale: RateScale = None,
-    rates: Rates = None,
-    plan: StoredPlan = None,
-    process: Process = None,
-    burstiness: Burstiness = None,
-    sessions: Sessions = None,
-    count: Count = None,
-    duration: Duration = None,
-    seed: Seed = None,
-    dataset: DatasetFile = None,
-    dataset_format: DatasetFormat = None,
-    shuffle: Shuffle = None,
+    stages: load_options.Stages = None,
+    load_file: load_options.LoadFile = None,
+    arrivals: load_options.Arrivals = None,
+    arrivals_format: load_options.ArrivalsFormat = None,
+    arrivals_from: load_options.ArrivalsFrom = None,
+    arrivals_until: load_options.ArrivalsUntil = None,
+    speed: load_options.Speed = None,
+    rate_scale: load_options.RateScale = None,
+    rates: load_options.Rates = None,
+    plan: load_options.StoredPlan = None,
+    process: load_options.Process = None,
+    burstiness: load_options.Burstiness = None,
+    sessions: load_options.Sessions = None,
+    count: load_options.Count = None,
+    duration: load_options.Duration = None,
+    seed: load_options.Seed = None,
+    dataset: load_options.DatasetFile = None,
+    dataset_format: load_options.DatasetFormat = None,
+    shuffle: load_options.Shuffle = False,
     config: ConfigFile = None,
     _debug: Debug = False,
 ) -> None:
@@ -147,15 +127,15 @@ def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
     from gpusize.target import Target
 
     given.pop("_debug")
-    config, path = given.pop("config"), given.pop("load_file")
-    given |= {"load": None if path is None else str(path), "order": "shuffled" if given.pop("shuffle") else None}
+    config = given.pop("config")
+    given |= {"load": given.pop("load_file"), "order": "shuffled" if given.pop("shuffle") else None}
     stored = {} if config is None else load_config(config, RUN_OPTIONS).options
     options = over(stored, given)
     load = load_from_options(options)
     rows = dataset_from_options(options)
     if load.streams and (rows is not None or all(stream.dataset for stream in load.streams)):
         # The address plays no part: only rows and their numbers are wanted.
-        _, rows, load = streamed(Target("http://127.0.0.1/v1", model="any"), rows, load)
+        _, rows, load = streamed(Target("http://127.0.0.1/v1", model=options.get("model") or "any"), rows, load)
     return load, rows
 
 
@@ -187,10 +167,7 @@ def _show(load: Load, dataset: Dataset | None, png: Path | None, width: int | No
     if png is not None:
         from gpusize.report.load_plot import plot_load
 
-        # Arrivals need intervals that hold some; the rate that was asked for is shown as finely as it was.
-        coarse = outline(levels, count, min(600, max(60, (found.requests or 15_000) // 25)))
-        fine = coarse if any(level.explicit for level in levels) else outline(levels, count, 600)
-        plot_load(fine, png, drawn=coarse)
+        plot_load(levels, count, png)
     if json:
         from gpusize.report.export import dumps
 

@@ -8,6 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from gpusize.cli import load_options, watch_options
+from gpusize.cli.load_options import DATASET, LOAD, USERS
+from gpusize.cli.watch_options import END
+
 EPILOG = """[bold]Examples[/bold]
 
   gpusize run     [dim]# a simulated cluster of two GPUs, in about a minute[/dim]
@@ -29,15 +33,8 @@ EPILOG = """[bold]Examples[/bold]
 
 TARGET = "Target"
 REQUEST = "Requests"
-DATASET = "Dataset"
-LOAD = "Load"
-RECORDED = "Load: recorded"
-USERS = "Load: users and overload"
-END = "Load: its end"
 GENERATOR = "Generator"
 QUESTION = "Question"
-MEASURE = "Measured beside it"
-WATCH = "Watching the run"
 OUTPUT = "Output"
 INTERRUPTED = 130
 
@@ -117,6 +114,10 @@ def command(
         str | None,
         typer.Option(help="A row's output_tokens are at most (max) or just (exact) so many.", rich_help_panel=REQUEST),
     ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(help="What later turns repeat: recorded, or the server's own answers.", rich_help_panel=REQUEST),
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.", rich_help_panel=REQUEST)] = None,
     extra_body: Annotated[
         str | None, typer.Option(help="More members of the body, as JSON.", rich_help_panel=REQUEST)
@@ -131,13 +132,9 @@ def command(
         list[str] | None,
         typer.Option(help="How to read answers, as content=/text; repeatable.", rich_help_panel=REQUEST),
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Rows to send: JSON, JSONL, CSV, TSV or Parquet.", rich_help_panel=DATASET)
-    ] = None,
+    dataset: load_options.DatasetFile = None,
     dataset_key: Annotated[str | None, typer.Option(help="The field to send.", rich_help_panel=DATASET)] = None,
-    dataset_format: Annotated[
-        str | None, typer.Option(help="Where the suffix does not tell.", rich_help_panel=DATASET)
-    ] = None,
+    dataset_format: load_options.DatasetFormat = None,
     dataset_id_key: Annotated[
         str | None, typer.Option(help="The field with a row's id; id.", rich_help_panel=DATASET)
     ] = None,
@@ -161,65 +158,28 @@ def command(
     prompt: Annotated[
         str | None, typer.Option(help="One text to send, instead of a dataset.", rich_help_panel=DATASET)
     ] = None,
-    shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Send the rows in a seeded random order.", rich_help_panel=DATASET)
-    ] = False,
-    concurrencies: Annotated[
-        str | None, typer.Option(help="Requests in flight, one level each: 1,2,4,8.", rich_help_panel=LOAD)
-    ] = None,
-    rates: Annotated[
-        str | None, typer.Option(help="Requests per second, one level each.", rich_help_panel=LOAD)
-    ] = None,
-    stages: Annotated[
-        str | None, typer.Option(help="As '1/s@10m, 1/s..50/s@5m' or '8@1m, 8..64@5m'.", rich_help_panel=LOAD)
-    ] = None,
-    load_file: Annotated[
-        str | None,
-        typer.Option("--load", help="The load from YAML, TOML or JSON; several streams.", rich_help_panel=LOAD),
-    ] = None,
-    arrivals: Annotated[
-        str | None, typer.Option(help="Recorded arrivals: a file, or dataset.", rich_help_panel=RECORDED)
-    ] = None,
-    arrivals_format: Annotated[
-        str | None, typer.Option(help="Its format, where it does not show.", rich_help_panel=RECORDED)
-    ] = None,
-    arrivals_from: Annotated[
-        str | None, typer.Option(help="Time of the trace that is left out at first.", rich_help_panel=RECORDED)
-    ] = None,
-    arrivals_until: Annotated[
-        str | None, typer.Option(help="Time of the trace at which it ends.", rich_help_panel=RECORDED)
-    ] = None,
-    speed: Annotated[
-        float | None, typer.Option(help="How many times faster the trace goes; 1.", rich_help_panel=RECORDED)
-    ] = None,
-    rate_scale: Annotated[
-        float | None, typer.Option(help="How many times as many requests it has; 1.", rich_help_panel=RECORDED)
-    ] = None,
-    plan: Annotated[
-        str | None, typer.Option(help="A stored plan, or a run folder that has one.", rich_help_panel=RECORDED)
-    ] = None,
-    process: Annotated[
-        str | None, typer.Option(help="Arrivals at a rate: poisson, constant or gamma.", rich_help_panel=LOAD)
-    ] = None,
-    burstiness: Annotated[
-        float | None, typer.Option(help="Of gamma: 1 is Poisson, below 1 burstier.", rich_help_panel=LOAD)
-    ] = None,
-    sessions: Annotated[
-        bool | None,
-        typer.Option("--sessions", help="Conversations begin, not requests.", rich_help_panel=USERS),
-    ] = None,
-    passes: Annotated[
-        int | None, typer.Option(help="Requests per level, as a multiple of the concurrency.", rich_help_panel=LOAD)
-    ] = None,
-    count: Annotated[int | None, typer.Option(help="Requests per level.", rich_help_panel=LOAD)] = None,
-    duration: Annotated[str | None, typer.Option(help="Time per level, as 60s.", rich_help_panel=LOAD)] = None,
+    shuffle: load_options.Shuffle = False,
+    concurrencies: load_options.Concurrencies = None,
+    rates: load_options.Rates = None,
+    stages: load_options.Stages = None,
+    load_file: load_options.LoadFile = None,
+    arrivals: load_options.Arrivals = None,
+    arrivals_format: load_options.ArrivalsFormat = None,
+    arrivals_from: load_options.ArrivalsFrom = None,
+    arrivals_until: load_options.ArrivalsUntil = None,
+    speed: load_options.Speed = None,
+    rate_scale: load_options.RateScale = None,
+    plan: load_options.StoredPlan = None,
+    process: load_options.Process = None,
+    burstiness: load_options.Burstiness = None,
+    sessions: load_options.Sessions = None,
+    passes: load_options.Passes = None,
+    count: load_options.Count = None,
+    duration: load_options.Duration = None,
     warmup: Annotated[
         str | None, typer.Option(help="Start of a level that does not count; else found.", rich_help_panel=LOAD)
     ] = None,
-    think: Annotated[
-        str | None,
-        typer.Option(help="Pause after an answer: 2s, exp(2s), uniform(1s,3s), ..., recorded.", rich_help_panel=USERS),
-    ] = None,
+    think: load_options.Think = None,
     drain: Annotated[
         str | None, typer.Option(help="For requests in flight at Ctrl-C; 1s.", rich_help_panel=END)
     ] = None,
@@ -227,10 +187,7 @@ def command(
         float | None,
         typer.Option(help="Share of failures a level survives; 0 with passes, else 0.01.", rich_help_panel=END),
     ] = None,
-    stop_when: Annotated[
-        list[str] | None,
-        typer.Option(help="End the run on 'p99 ttft > 2s for 30s', saturation, ...; repeatable.", rich_help_panel=END),
-    ] = None,
+    stop_when: watch_options.StopWhen = None,
     overload: Annotated[
         str | None, typer.Option(help="Without a free connection: queue, shed or grow; queue.", rich_help_panel=USERS)
     ] = None,
@@ -241,7 +198,7 @@ def command(
     queue: Annotated[
         int | None, typer.Option(help="Due requests that may wait at a rate; 10000.", rich_help_panel=USERS)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Key of all draws; 1.", rich_help_panel=LOAD)] = None,
+    seed: load_options.Seed = None,
     workers: Annotated[
         int | None, typer.Option(help="Threads that send; as many as the load needs.", rich_help_panel=GENERATOR)
     ] = None,
@@ -264,42 +221,17 @@ def command(
     slo: Annotated[
         list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
     ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Serve the run's own metrics for Prometheus here.", rich_help_panel=WATCH)
-    ] = None,
-    metrics_address: Annotated[
-        str | None, typer.Option(help="Address that they are served on; 127.0.0.1.", rich_help_panel=WATCH)
-    ] = None,
-    push_gateway: Annotated[
-        str | None, typer.Option(help="Pushgateway that they are pushed to.", rich_help_panel=WATCH)
-    ] = None,
-    push_every: Annotated[str | None, typer.Option(help="How often; 15s.", rich_help_panel=WATCH)] = None,
-    metrics_url: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Prometheus text of the server, read each second; repeatable; none.", rich_help_panel=MEASURE
-        ),
-    ] = None,
-    metrics_keep: Annotated[
-        str | None, typer.Option(help="Regular expression of the series to keep.", rich_help_panel=MEASURE)
-    ] = None,
-    prometheus: Annotated[
-        str | None, typer.Option(help="Prometheus server to ask for the run's time range.", rich_help_panel=MEASURE)
-    ] = None,
-    prometheus_match: Annotated[
-        str | None, typer.Option(help='Label matchers for it, as namespace="llm".', rich_help_panel=MEASURE)
-    ] = None,
-    prometheus_header: Annotated[
-        list[str] | None, typer.Option(help="'Name: value' for it; repeatable.", rich_help_panel=MEASURE)
-    ] = None,
-    gpu_sample: Annotated[
-        bool | None,
-        typer.Option("--gpu-sample/--no-gpu-sample", help="Sample this machine's GPUs.", rich_help_panel=MEASURE),
-    ] = None,
-    record_events: Annotated[
-        bool | None,
-        typer.Option("--record-events", help="Keep the time of every event of a stream.", rich_help_panel=MEASURE),
-    ] = None,
+    metrics_port: watch_options.MetricsPort = None,
+    metrics_address: watch_options.MetricsAddress = None,
+    push_gateway: watch_options.PushGateway = None,
+    push_every: watch_options.PushEvery = None,
+    metrics_url: watch_options.MetricsUrl = None,
+    metrics_keep: watch_options.MetricsKeep = None,
+    prometheus: watch_options.Prometheus = None,
+    prometheus_match: watch_options.PrometheusMatch = None,
+    prometheus_header: watch_options.PrometheusHeader = None,
+    gpu_sample: watch_options.GpuSample = None,
+    record_events: watch_options.RecordEvents = None,
     strict: Annotated[
         bool | None,
         typer.Option(

@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from gpusize.answer import Verdict
+    from gpusize.errors import GpusizeError
     from gpusize.estimate import Estimate
     from gpusize.result import Result
 
-__all__ = ["conclude", "note", "print_json", "print_result"]
+__all__ = ["conclude", "note", "print_json", "print_result", "spoken"]
+
+MOST_CHARS: Final = 600
+"""Of one line that is told."""
+_PLACE: Final = re.compile(r"^[a-z][a-z_0-9]*(?=, |$)")
+"""Where an error names an option, perhaps with a column in it."""
+_NAME: Final = re.compile(r"(?<![-\w/.])[a-z]+_[a-z_]+\b")
+"""An option in prose: a name of one word may be just that word."""
 
 
 def note(text: str) -> None:
     """One line on standard error, harmless whatever a server or a file has put into it."""
     from gpusize.textio import shown
 
-    sys.stderr.write(f"gpusize: {shown(text, 600)}\n")
+    sys.stderr.write(f"gpusize: {shown(text, MOST_CHARS)}\n")
+
+
+def spoken(error: GpusizeError, argv: Sequence[str]) -> str:
+    """The text of an error, with options that stand on the command line as they are written there.
+
+    Checks are shared with Python and with files, where an option is ``max_connections``.
+    """
+    given = {word.partition("=")[0] for word in argv if word.startswith("--")}
+
+    def written(name: str) -> str:
+        option = f"--{name.replace('_', '-')}"
+        return option if option in given else name
+
+    where = error.where and _PLACE.sub(lambda found: written(found[0]), error.where)
+    what, todo = (text and _NAME.sub(lambda found: written(found[0]), text) for text in (error.what, error.todo))
+    return str(type(error)(what or "", where, todo))
 
 
 def print_json(result: Result, estimates: Sequence[Estimate]) -> None:
@@ -48,5 +73,10 @@ def print_result(result: Result, estimates: Sequence[Estimate], written: Sequenc
 def conclude(verdict: Verdict) -> int:
     """Say why the exit code is not 0, and return it."""
     if verdict.why:
-        note(verdict.why)
+        from gpusize.textio import shown
+
+        why, *reasons = verdict.why.split("\n")
+        note(why)
+        for reason in reasons:
+            sys.stderr.write(f"{shown(reason, MOST_CHARS)}\n")
     return verdict.code

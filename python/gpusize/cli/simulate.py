@@ -20,7 +20,9 @@ FAULTS = "Faults"
 
 
 def command(
-    gpus: Annotated[int | None, typer.Option(help="GPUs; 2 by default.", rich_help_panel=CLUSTER)] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="GPUs; 2 by default.", rich_help_panel=CLUSTER)
+    ] = None,
     replicas: Annotated[
         str | None,
         typer.Option(
@@ -38,12 +40,14 @@ def command(
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model.", rich_help_panel=CLUSTER)] = None,
-    max_batch: Annotated[int | None, typer.Option(help="Sequences at once per GPU.", rich_help_panel=CLUSTER)] = None,
+    max_batch: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Sequences at once per GPU.", rich_help_panel=CLUSTER)
+    ] = None,
     output_tokens: Annotated[
-        int | None, typer.Option(help="Answers of exactly so many tokens.", rich_help_panel=CLUSTER)
+        int | None, typer.Option(min=1, help="Answers of exactly so many tokens.", rich_help_panel=CLUSTER)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="The same seed gives the same answers.", rich_help_panel=CLUSTER)
+        int | None, typer.Option(min=0, help="The same seed gives the same answers.", rich_help_panel=CLUSTER)
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="The cluster's configuration as JSON; the options win.", rich_help_panel=CLUSTER)
@@ -69,7 +73,7 @@ def command(
 ) -> None:
     """Serve a simulated GPU cluster until Ctrl-C: the OpenAI APIs, KServe v2 (HTTP and gRPC), /generate, /metrics."""
     from gpusize.limits import allow_most_files
-    from gpusize.simulate import cluster_config, serve
+    from gpusize.simulate_serve import cluster_config, serve
 
     allow_most_files()
     config = cluster_config(

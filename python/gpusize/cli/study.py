@@ -41,8 +41,7 @@ def command(
 
     def shown(options: Mapping[str, Any], **how: Any) -> Result:
         with LiveProgress(quiet=quiet) as live:
-            how["progress"] = lambda e: live.update(e.position - 1, e.total, e.setting, e.progress)
-            return measure(options, **how)
+            return measure(options, **how, progress=live.event)
 
     study = read_study(file, out)
     if dry_run:

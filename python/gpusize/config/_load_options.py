@@ -9,6 +9,7 @@ from typing import Any, Final
 from gpusize.config._kinds import Kind
 from gpusize.errors import ConfigError, UsageError
 from gpusize.load import ArrivalTrace, Load, parse_stages
+from gpusize.load._words import recorded_process
 from gpusize.load.stages import Stage
 from gpusize.units import as_duration_s, parse_concurrencies, parse_rate, parse_rates, parse_sample
 
@@ -65,7 +66,16 @@ LOAD_WAYS: Final = ("concurrencies", "rates", "stages", "load", "arrivals", "pla
 
 TRACE_OPTIONS: Final = ("arrivals_format", "arrivals_from", "arrivals_until", "speed", "rate_scale")
 LOAD_STOPS: Final = ("passes", "count", "duration")
+_FILES: Final = ("load", "arrivals", "plan")
 _SECONDS: Final = ("duration", "warmup", "drain", "arrivals_from", "arrivals_until")
+_RENAMED: Final = {
+    "duration": "duration_s",
+    "warmup": "warmup_s",
+    "drain": "drain_s",
+    "max_error_rate": "max_error_share",
+    "source_address": "source_addresses",
+}
+"""Options that give an argument of ``Load`` of another name."""
 
 
 def over(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,6 +94,8 @@ def over(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
         # The streams of the run that a plan is of stay: they say what it sends.
         kept = isinstance(options.get("load"), Mapping) and [name for name in LOAD_WAYS if name in mine] == ["plan"]
         dropped -= {"load"} if kept else set()
+        # Recorded arrivals have no process: that of the file was for its own rates.
+        dropped |= {"process", "burstiness"} if ("arrivals" in mine or "plan" in mine) and not kept else set()
     if any(name in mine for name in (*LOAD_STOPS, "stages", "plan")):
         dropped |= set(LOAD_STOPS)
     return {**{name: value for name, value in options.items() if name not in dropped}, **mine}
@@ -97,7 +109,11 @@ def load_from_options(options: Mapping[str, Any]) -> Load:
         ConfigError: a load file that cannot be meant, with line and column.
         DatasetError: a trace that cannot be read.
     """
-    given, where = _with_file({name: options[name] for name in LOAD_OPTIONS if options.get(name) is not None})
+    given = {name: options[name] for name in LOAD_OPTIONS if options.get(name) is not None}
+    unnamed = next((name for name in _FILES if given.get(name) == ""), None)
+    if unnamed is not None:
+        raise UsageError("no file is named", unnamed, "give its path, or leave the option out")
+    given, where = _with_file(given)
     for name in _SECONDS:
         if name in given:
             with placed(where(name) or name):
@@ -111,6 +127,9 @@ def load_from_options(options: Mapping[str, Any]) -> Load:
         trace = trace_of(given)
     if trace is not None:
         given["arrivals"] = trace
+    if "process" in given and ("arrivals" in given or ("plan" in given and "streams" not in given)):
+        with placed(where("process")):
+            raise recorded_process("process")
     if "sample_records" in given:
         with placed(where("sample_records") or "sample_records"):
             given["sample_records"] = parse_sample(given["sample_records"])
@@ -119,20 +138,20 @@ def load_from_options(options: Mapping[str, Any]) -> Load:
         given |= {"think": think} if isinstance(think, str) else {"think_s": as_duration_s(think)}
     if isinstance(given.get("source_address"), str):
         given["source_address"] = [given["source_address"]]
-    renamed = {
-        "duration": "duration_s",
-        "warmup": "warmup_s",
-        "drain": "drain_s",
-        "max_error_rate": "max_error_share",
-        "source_address": "source_addresses",
-    }
-    with placed(where(None), lambda name: where(_written(name, renamed))):
-        return Load(**{renamed.get(name, name): value for name, value in given.items()})
+    with placed(where(None), where), _as_options():
+        return Load(**{_RENAMED.get(name, name): value for name, value in given.items()})
 
 
-def _written(argument: str, renamed: Mapping[str, str]) -> str:
-    """The option that gives an argument of the load."""
-    return next((name for name, other in renamed.items() if other == argument), argument)
+@contextlib.contextmanager
+def _as_options() -> Iterator[None]:
+    """Errors of the block name an option as users of the command line and of files write it, not the argument."""
+    try:
+        yield
+    except UsageError as problem:
+        option = next((name for name, argument in _RENAMED.items() if argument == problem.where), None)
+        if option is None or type(problem) is not UsageError:
+            raise
+        raise UsageError(problem.what, option, problem.todo) from None
 
 
 def _with_file(given: dict[str, Any]) -> tuple[dict[str, Any], Callable[[str | None], str | None]]:

@@ -35,6 +35,7 @@ _TARGET: Final[dict[str, Kind]] = {
     "streams": "whole",
     "record_events": "flag",
     "output_length": "text",
+    "history": "text",
     "model": "text",
     "header": "texts",
     "headers": "pairs",

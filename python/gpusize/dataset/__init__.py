@@ -5,10 +5,12 @@ from gpusize.dataset._formats import FORMATS, KEYS
 from gpusize.dataset._ids import repeated_ids
 from gpusize.dataset._lengths import LengthReport, corrected, length_report
 from gpusize.dataset._synthetic import Synthetic
+from gpusize.dataset._traces import TRACES
 
 __all__ = [
     "FORMATS",
     "KEYS",
+    "TRACES",
     "Dataset",
     "LengthReport",
     "Row",

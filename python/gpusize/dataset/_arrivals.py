@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 from gpusize.dataset._batch import from_perf_analyzer, looks_like_payloads
 from gpusize.dataset._dataset import Dataset
 from gpusize.dataset._formats import check_format, contained
-from gpusize.dataset._traces import TRACES, looks_like_trace, stamp_s, trace_times
+from gpusize.dataset._traces import TRACES, exact_s, looks_like_trace, stamp_s, trace_times
 from gpusize.errors import DatasetError, UsageError
 from gpusize.textio import read_bytes, shown
 
@@ -72,7 +73,9 @@ def read_arrivals(path: str | Path, fmt: str | None = None) -> ArrivalTimes:
     if ordered != times:
         notes.append(f"{source}: requests are put in order of time")
     sha256 = hashlib.sha256(data).hexdigest()
-    return ArrivalTimes([round(t - ordered[0], 9) for t in ordered], None, sha256, kind or container, tuple(notes))
+    return ArrivalTimes(
+        [round(float(t - ordered[0]), 9) for t in ordered], None, sha256, kind or container, tuple(notes)
+    )
 
 
 def arrivals_of_rows(dataset: Dataset) -> ArrivalTimes:
@@ -88,7 +91,7 @@ def arrivals_of_rows(dataset: Dataset) -> ArrivalTimes:
             raise UsageError(f"row {number} has no time of arrival", dataset.where(number), todo)
         pairs.append((time_of(row, dataset.where(number)), number))
     pairs.sort()
-    times = [round(time - pairs[0][0], 9) for time, _ in pairs]
+    times = [round(float(time - pairs[0][0]), 9) for time, _ in pairs]
     return ArrivalTimes(times, [row for _, row in pairs], dataset.sha256, dataset.fmt or "rows")
 
 
@@ -101,8 +104,8 @@ def _recognised(rows: Sequence[Mapping[str, Any]]) -> str | None:
     return "mooncake" if kind is None and {"timestamp", "input_length", "output_length"} <= names else kind
 
 
-def time_of(row: Mapping[str, Any], where: str) -> float:
-    """The time of a row in seconds, from the first of `TIME_COLUMNS` that it has.
+def time_of(row: Mapping[str, Any], where: str) -> Decimal:
+    """The time of a row in seconds, exactly as it is written, from the first of `TIME_COLUMNS` that it has.
 
     Raises:
         DatasetError: it has none, or something that is no time.
@@ -113,13 +116,12 @@ def time_of(row: Mapping[str, Any], where: str) -> float:
         raise DatasetError(f"there is no time of arrival; the row has {names}", where, f"name it {TIME_COLUMNS[0]}")
     value = row[name]
     try:
-        number = float("nan") if isinstance(value, bool) else float(value)
+        number = None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        read: Callable[[Any, str], float] = stamp_s
-        return read(value, where)
-    if not 0 <= number < 1e15:
+        return stamp_s(value, where)
+    if number is None or not 0 <= number < 1e15:
         raise DatasetError(f'"{name}" is {shown(value)}, not a time', where, "write seconds, 0 or more")
-    return number
+    return exact_s(value)
 
 
 def _place(source: str, lines: Sequence[int], number: int) -> str:

@@ -138,11 +138,12 @@ def _expanded(
         rest = {name: value for name, value in row.items() if name not in {member, "turns", "id", "messages"}}
         rows += [{**rest, **one} for one in made]
         lines += parsed.lines[number : number + 1] * len(made)
+    ellipsis_note = f'answers are not recorded; "{_UNRECORDED}" stands for each, unless --history answers is given'
     notes = [
         *parsed.notes,
         *_note(source, silent, "conversations have no turn of the user and are left out"),
         *_note(source, headless, "conversations began with an answer, which is left out"),
-        *_note(source, unrecorded, f'answers are not recorded; "{_UNRECORDED}" stands for each'),
+        *_note(source, unrecorded, ellipsis_note),
     ]
     return Parsed(rows, lines, notes)
 

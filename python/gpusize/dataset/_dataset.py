@@ -23,7 +23,7 @@ __all__ = ["Dataset", "Row"]
 WHOLE_ROW: Final = "."
 """The key that means the whole row but its id."""
 
-MARKS: Final = ("stream_priority", "header_priority")
+MARKS: Final = ("stream_priority", "header_priority", "session_part")
 """Fields that `gpusize.mixing` adds to rows: never sent as such."""
 
 _SHOWN_ROWS: Final = 5
@@ -74,6 +74,7 @@ class Dataset:
         counted_by: how the rows' ``input_tokens`` and ``output_tokens`` came about, where gpusize made them.
         synthetic: what synthetic prompts were made from.
         tokenizer: the tokenizer file that was named, or ``"estimate"``.
+        prompt: the text that was given instead of a file.
     """
 
     rows: Sequence[dict[str, Any]]
@@ -89,6 +90,7 @@ class Dataset:
     counted_by: str | None = None
     synthetic: Synthetic | None = None
     tokenizer: str | None = None
+    prompt: str | None = None
 
     @classmethod
     def read(
@@ -154,7 +156,7 @@ class Dataset:
         """
         if not text:
             raise DatasetError("the prompt is empty", None, "give some text to send")
-        return cls.from_rows([{"prompt": text}], key="prompt", source="prompt")
+        return replace(cls.from_rows([{"prompt": text}], key="prompt", source="prompt"), prompt=text)
 
     @classmethod
     def from_rows(
@@ -236,7 +238,7 @@ class Dataset:
             counting = self._counting()
             made = {"synthetic": self.synthetic.text()}
             return made if counting is None else {**made, "tokenizer": counting}
-        return {"prompt": self.rows[0]["prompt"]} if self.source == "prompt" else {}
+        return {} if self.prompt is None else {"prompt": self.prompt}
 
     def _counting(self) -> str | None:
         named = self.tokenizer

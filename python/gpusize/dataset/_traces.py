@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from gpusize.dataset._parsed import Parsed
@@ -21,7 +22,7 @@ from gpusize.dataset._words import WIDTH, Filler, check_size
 from gpusize.errors import DatasetError
 from gpusize.textio import shown
 
-__all__ = ["BLOCK_TOKENS", "TRACES", "from_trace", "looks_like_trace", "stamp_s", "trace_times"]
+__all__ = ["BLOCK_TOKENS", "TRACES", "exact_s", "from_trace", "looks_like_trace", "stamp_s", "trace_times"]
 
 BLOCK_TOKENS: Final = 512
 """Tokens that one of Mooncake's hash ids names."""
@@ -61,10 +62,10 @@ def from_trace(parsed: Parsed, source: str, kind: str, counter: Counter) -> Pars
     made.sort(key=lambda each: each[0]["arrival_s"])
     filler = Filler(counter)
     check_size(WIDTH * sum(filler.needed(fields["input_tokens"]) for fields, _ in made), source)
-    start = made[0][0]["arrival_s"] if made else 0.0
+    start = made[0][0]["arrival_s"] if made else Decimal(0)
     rows = []
     for number, (fields, _) in enumerate(made):
-        arrival_s = round(fields["arrival_s"] - start, 9)
+        arrival_s = round(float(fields["arrival_s"] - start), 9)
         rows.append({"prompt": _prompt(fields, number, filler), **fields, "arrival_s": arrival_s})
     lines = [line for _, line in made if line]
     notes = list(parsed.notes)
@@ -77,7 +78,7 @@ def from_trace(parsed: Parsed, source: str, kind: str, counter: Counter) -> Pars
     return Parsed(rows, lines, notes)
 
 
-def trace_times(parsed: Parsed, source: str, kind: str) -> tuple[list[tuple[float, int]], int]:
+def trace_times(parsed: Parsed, source: str, kind: str) -> tuple[list[tuple[Decimal, int]], int]:
     """Time in seconds and line of every request, as they stand in the file, and how many of 0 tokens are left out.
 
     Raises:
@@ -106,7 +107,7 @@ def _fields(row: Mapping[str, Any], kind: str, where: str) -> dict[str, Any]:
     for name in _COLUMNS[kind]:
         if name not in row:
             raise DatasetError(f'this row has no "{name}"', where, f"{kind} needs {', '.join(_COLUMNS[kind])}")
-    when: Callable[[Any, str], float] = stamp_s if kind == "azure" else _number
+    when: Callable[[Any, str], Decimal] = stamp_s if kind == "azure" else _number
     fields: dict[str, Any] = {
         "input_tokens": _tokens(row[inputs], inputs, where),
         "output_tokens": _tokens(row[outputs], outputs, where),
@@ -141,18 +142,27 @@ def _tokens(value: Any, name: str, where: str) -> int:
     return int(number)
 
 
-def _number(value: Any, where: str) -> float:
+def _number(value: Any, where: str) -> Decimal:
     try:
-        number = float(value)
-        if isinstance(value, bool) or not 0 <= number < 1e15:
-            raise ValueError
+        return exact_s(value)
     except (TypeError, ValueError, OverflowError):
         raise DatasetError(f"{shown(value)} is not a number of 0 or more", where, "correct it there") from None
-    return number
 
 
-def stamp_s(value: Any, where: str) -> float:
-    """Seconds since 1970; Azure writes seven digits of a second, one more than Python's own parser takes."""
+def exact_s(value: Any) -> Decimal:
+    """A number of seconds as it is written: of times since 1970 a float keeps no more than 0.2 us.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: nor one from 0 to 1e15.
+    """
+    if isinstance(value, bool) or not 0 <= float(value) < 1e15:
+        raise ValueError
+    return Decimal(str(value))
+
+
+def stamp_s(value: Any, where: str) -> Decimal:
+    """Seconds since 1970, exactly; Azure writes seven digits of a second, one more than Python's own parser takes."""
     match = _STAMP.fullmatch(str(value).strip())
     try:
         if match is None:
@@ -161,4 +171,4 @@ def stamp_s(value: Any, where: str) -> float:
         whole = datetime.strptime(f"{match[1]} {match[2]} {zone}", "%Y-%m-%d %H:%M:%S %z").astimezone(UTC)
     except ValueError:
         raise DatasetError(f"{shown(value)} is not a time", where, "write it as 2023-11-16 18:15:46.6805900") from None
-    return whole.timestamp() + float(f"0.{match[3] or 0}")
+    return int(whole.timestamp()) + Decimal(f"0.{match[3] or 0}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from gpusize.errors import UsageError
 from gpusize.load._checks import MAX_CONCURRENCY, as_addresses, as_rate, as_seconds, as_sequence, as_whole
+from gpusize.load._ends import check_ends
 from gpusize.load._words import Order, Overload, check_connections, check_words
 from gpusize.load.grammar import parse_stages, parse_think
 from gpusize.load.stages import Process, Stage
@@ -119,7 +120,7 @@ class Load:
         put(self, "streams", as_sequence(self.streams, "streams"))
         self._check_way()
         self._check_think()
-        self._check_stop()
+        check_ends(self)
         check_words(self)
         for name, low in _KEPT.items():
             put(self, name, as_whole(getattr(self, name), name, low, 2**63 - 1 if name == "seed" else 2**31))
@@ -157,37 +158,9 @@ class Load:
         if (self.think_s or think) and self.kind == "open" and not self.sessions:
             todo = "leave it out: the rate says when requests go; or add --sessions"
             raise UsageError("a think time belongs to concurrencies, not to rates", "load", todo)
-
-    def _check_stop(self) -> None:
-        for name, low in (("passes", 0), ("count", 1)):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, as_whole(getattr(self, name), name, low, 2**53))
-        for name, low_open in (("duration_s", True), ("warmup_s", False), ("drain_s", False)):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, as_seconds(value, name, positive=low_open))
-        self._check_ends()
-        if self.duration_s is not None and self.warmup_s is not None and self.warmup_s >= self.duration_s:
-            raise UsageError("the warm-up is as long as the level", "load", "make the duration longer than the warm-up")
-
-    def _check_ends(self) -> None:
-        timed = self.count is not None or self.duration_s is not None
-        if self.passes is not None and timed:
-            todo = "give one of them: passes say how many requests"
-            raise UsageError("passes are given beside a count or a duration", "load", todo)
-        if self.kind == "open" and self.passes is not None:
-            raise UsageError("passes belong to concurrencies, not to rates", "load", "give a duration or a count")
-        if self.rates and not timed:
-            raise UsageError("the open loop would never end", "load", "give a duration, such as 60s, or a count")
-        if self.stages and (timed or self.passes is not None):
-            raise UsageError("stages have their own lengths", "load", "leave out duration, count and passes")
-        if self.plan is not None and timed and not self.streams:
-            raise UsageError("a plan has its own end", "load", "leave out duration and count")
-        if self.streams and self.count is not None:
-            raise UsageError("a count belongs to each stream", "load", "give it there, or a duration here")
-        endless = next((each for each in self.streams if each.rate is not None and each.duration_s is None), None)
-        if endless is not None and self.duration_s is None and self.plan is None:
-            raise UsageError(f"{endless.label} would never end", "load", "give it a duration, or one for the run")
+        if self.thinking.kind == "recorded" and not self.sessions:
+            todo = "add --sessions, or give another think time such as exp(2s)"
+            raise UsageError("recorded pauses lie between the turns of a conversation", "think", todo)
 
     @property
     def steps(self) -> tuple[Stage, ...]:

@@ -12,7 +12,7 @@ from gpusize.load.stages import PROCESSES
 if TYPE_CHECKING:
     from gpusize.load._load import Load
 
-__all__ = ["Order", "Overload", "check_connections", "check_words"]
+__all__ = ["Order", "Overload", "check_connections", "check_words", "recorded_process"]
 
 Order = Literal["file", "shuffled"]
 """Order of the dataset's rows; shuffled is a new permutation for each round through them."""
@@ -36,6 +36,7 @@ def check_words(load: Load) -> None:
     ):
         if getattr(load, name) not in known:
             raise UsageError(f'"{getattr(load, name)}" is not {what}', name, f"use {' or '.join(known)}")
+    _check_processes(load)
     share = load.max_error_share
     if share is not None and not 0 <= as_number(share, "max_error_share") <= 1:
         raise UsageError(f"{share} is not a share of requests", "max_error_share", "give 0 to 1; 0.01 is 1 %")
@@ -57,6 +58,20 @@ def check_words(load: Load) -> None:
     named += [stage.process for each in load.streams for stage in each.steps]
     if "gamma" not in named:
         raise UsageError("a burstiness belongs to gamma arrivals", "burstiness", "add --process gamma")
+
+
+def _check_processes(load: Load) -> None:
+    """Refuse a process beside arrivals that are recorded."""
+    if load.process != "poisson" and not load.streams and (load.trace is not None or load.stored is not None):
+        raise recorded_process("process")
+    for each in load.streams:
+        if each.process is not None and each.trace is not None:
+            raise recorded_process(each.label)
+
+
+def recorded_process(where: str) -> UsageError:
+    """A process beside recorded arrivals, which come when they came."""
+    return UsageError("a process belongs to rates, and the arrivals are recorded", where, "leave the process out")
 
 
 def check_connections(load: Load) -> None:

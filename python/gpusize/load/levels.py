@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.errors import UsageError
 from gpusize.load import wire
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from gpusize.load.stages import Stage
     from gpusize.load.trace import ArrivalTrace
 
-__all__ = ["Level", "build_levels", "open_setting", "process_of"]
+__all__ = ["Level", "build_levels", "expected_of", "open_setting", "process_of"]
+
+MOST_COUNTED: Final = 50_000_000
+"""Arrivals with random gaps up to which a load is counted one by one: some seconds of work."""
 
 
 def build_levels(load: Load, rows: int | Dataset) -> list[Level]:
@@ -85,27 +89,53 @@ def open_setting(load: Load, rate: float, process: str, shape: float | None = No
     return {**setting, "passes": None, "count": None, "duration_s": None, **rest}
 
 
+def expected_of(plan: dict[str, Any], rows: int, process: str, *, mean: float, of_all: float) -> dict[str, int]:
+    """How many requests a level sends: ``expected``, exactly, or ``expected_about`` where counting would take too long.
+
+    Args:
+        plan: its LevelPlan.
+        rows: of the dataset.
+        process: its arrivals; those with equal gaps need no counting.
+        mean: requests of the level, by its rate.
+        of_all: those of all levels together.
+    """
+    if process != "constant" and of_all > MOST_COUNTED:
+        return {"expected_about": round(mean)}
+    return {"expected": count_arrivals(plan, rows)}
+
+
 def _rate_level(load: Load, index: int, rate: float, rows: int) -> Level:
     process, shape = process_of(load)
     profile = RateProfile([{"duration_ns": None, "from": rate, "to": rate}])
     one = wire.stream(0, wire.rate_arrivals(profile, process, shape))
     duration_ns = None if load.duration_s is None else seconds_to_ns(load.duration_s)
     plan = wire.level_plan(load, index, wire.open_loop(load, [one]), load.count, duration_ns)
-    expected = load.count if duration_ns is None else count_arrivals(plan, rows)
-    stop = {"count": load.count, "duration_s": load.duration_s, "expected": expected}
+    stop: dict[str, Any] = {"count": load.count, "duration_s": load.duration_s}
+    if load.duration_s is None:
+        stop["expected"] = load.count
+    else:
+        means = [min(each * load.duration_s, load.count or math.inf) for each in load.rates]
+        stop |= expected_of(plan, rows, process, mean=means[index], of_all=sum(means))
     return Level(open_setting(load, rate, process, shape, **stop), plan)
 
 
 def _stage_levels(load: Load, rows: int) -> list[Level]:
     found, at_ns = [], 0
+    of_all = sum(_requests(stage) for stage in load.steps if stage.kind == "open")
     for index, stage in enumerate(load.steps):
         level = (_open_stage if stage.kind == "open" else _closed_stage)(load, index, stage)
         level.setting.update(stage=index, at_s=at_ns / 1e9)
         if stage.kind == "open":
-            level.setting["expected"] = count_arrivals(level.plan, rows)
+            mean, process = level.setting["rate"] * stage.duration_s, level.setting["process"]
+            level.setting.update(expected_of(level.plan, rows, process, mean=mean, of_all=of_all))
         found.append(level)
         at_ns += stage.duration_ns
     return found
+
+
+def _requests(stage: Stage) -> float:
+    """Requests of a stage by its rate."""
+    return float(RateProfile(*rate_phases(stage, endless=True)).total(stage.duration_ns))
 
 
 def _closed_stage(load: Load, index: int, stage: Stage) -> Level:
@@ -141,9 +171,12 @@ def _trace_level(load: Load, trace: ArrivalTrace, rows: int, dataset: Dataset | 
     if not len(explicit):
         raise UsageError("nothing arrives in that time", trace.source, "make the duration longer")
     count = len(explicit)
-    span_s = load.duration_s or max(int(explicit.due_ns[-1]) / 1e9, 1e-9)
+    # Arrivals at one instant have no rate: 0 stands for that, as for a pause.
+    span_s = load.duration_s or int(explicit.due_ns[-1]) / 1e9
     one = wire.stream(0, "plan")
     plan = wire.level_plan(load, 0, wire.open_loop(load, [one]), None if duration_ns else count, duration_ns)
     stop = {"count": None if duration_ns else count, "duration_s": load.duration_s}
-    setting = open_setting(load, count / span_s, "trace", **stop, expected=count_arrivals(plan, rows, explicit))
+    setting = open_setting(
+        load, count / span_s if span_s else 0.0, "trace", **stop, expected=count_arrivals(plan, rows, explicit)
+    )
     return Level(setting, plan, explicit)

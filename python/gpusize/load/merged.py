@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.errors import UsageError
 from gpusize.load import wire
+from gpusize.load.levels import expected_of, open_setting, process_of
 from gpusize.load.stages import rate_phases
 from gpusize.load.trace import DATASET
 from gpusize.plan.core import arrivals, count_arrivals
@@ -61,6 +62,7 @@ class _Cutter:
     rows: int
     pieces: list[_Piece]
     left: dict[int, int] = field(default_factory=dict)
+    requests: float = 0.0
 
     def level(self, index: int, start_ns: int, end_ns: int) -> Level:
         length_ns = end_ns - start_ns
@@ -85,7 +87,14 @@ class _Cutter:
             idle = RateProfile([{"duration_ns": length_ns, "from": 0.0, "to": 0.0}])
             found = [wire.stream(0, wire.rate_arrivals(idle, "constant", None))]
         plan = wire.level_plan(self.load, index, wire.open_loop(self.load, found), None, length_ns)
-        return Level(self._setting(index, start_ns, end_ns, active, facts, count_arrivals(plan, self.rows)), plan)
+        return Level(self._setting(index, start_ns, end_ns, active, facts, self._expected(plan, active, facts)), plan)
+
+    def _expected(self, plan: dict[str, Any], active: list[_Piece], facts: list[dict[str, Any]]) -> dict[str, int]:
+        if any(piece.stream in self.left for piece in active):
+            return {"expected": count_arrivals(plan, self.rows)}
+        process = "mixed" if any(piece.process != "constant" for piece in active) else "constant"
+        mean = sum(fact["rate"] for fact in facts) * plan["stop"]["duration_ns"] / 1e9
+        return expected_of(plan, self.rows, process, mean=mean, of_all=self.requests)
 
     def _carry(self, piece: _Piece, index: int, one: dict[str, Any], profile: RateProfile, length_ns: int) -> None:
         """What the next level has to know: how many have come, and where a grid goes on."""
@@ -138,13 +147,17 @@ class _Cutter:
         planned = [{**one, "arrivals": "plan", "count": None} for one in found]
         plan = wire.level_plan(self.load, index, wire.open_loop(self.load, planned), None, length_ns)
         facts.sort(key=lambda each: int(each["id"]))
-        return Level(self._setting(index, start_ns, end_ns, active, facts, len(made)), plan, made)
+        return Level(self._setting(index, start_ns, end_ns, active, facts, {"expected": len(made)}), plan, made)
 
     def _setting(
-        self, index: int, start_ns: int, end_ns: int, active: list[_Piece], facts: list[dict[str, Any]], expected: int
+        self,
+        index: int,
+        start_ns: int,
+        end_ns: int,
+        active: list[_Piece],
+        facts: list[dict[str, Any]],
+        expected: dict[str, int],
     ) -> dict[str, Any]:
-        from gpusize.load.levels import open_setting
-
         processes = {(piece.process, piece.shape) for piece in active} or {(self.load.process, None)}
         process, shape = next(iter(processes)) if len(processes) == 1 else ("mixed", None)
         ends = [(fact.pop("from_rate", fact["rate"]), fact.pop("to_rate", fact["rate"])) for fact in facts]
@@ -162,7 +175,7 @@ class _Cutter:
             duration_s=(end_ns - start_ns) / 1e9,
             stage=index,
             at_s=start_ns / 1e9,
-            expected=expected,
+            **expected,
         )
 
     def _named(self, number: int) -> dict[str, Any]:
@@ -190,30 +203,28 @@ def stream_levels(load: Load, rows: int, dataset: Dataset | None) -> list[Level]
     """The levels of a load of several streams.
 
     Raises:
-        UsageError: nothing is ever sent, or too many levels.
+        UsageError: a trace of which nothing is left, or too many levels.
     """
     ends = None if load.duration_s is None else seconds_to_ns(load.duration_s)
     pieces = [piece for number in range(len(load.streams)) for piece in _pieces(load, number, ends, dataset)]
     total_ns = max((piece.end_ns for piece in pieces), default=0) if ends is None else ends
     pieces = [piece for piece in pieces if piece.start_ns < total_ns]
-    if not pieces:
-        raise UsageError("no stream begins before the end of the run", "streams", "let one begin earlier")
     marks = {0, total_ns} | {at for each in pieces for at in (each.start_ns, each.end_ns) if at < total_ns}
     cuts = sorted(marks)
     if len(cuts) > _MOST_LEVELS:
         raise UsageError(f"the streams make more than {_MOST_LEVELS} levels", "streams", "take fewer stages")
     left = {number: each.count for number, each in enumerate(load.streams) if each.count is not None}
-    cutter = _Cutter(load, rows, pieces, left)
+    rates = [(each.profile, min(each.end_ns, total_ns) - each.start_ns) for each in pieces]
+    requests = sum(float(profile.total(length_ns)) for profile, length_ns in rates if profile is not None)
+    cutter = _Cutter(load, rows, pieces, left, requests)
     levels = [cutter.level(index, cuts[index], cuts[index + 1]) for index in range(len(cuts) - 1)]
     # A stream that ends by its count leaves nothing to wait for, unless the length of the run was asked for.
-    while ends is None and len(levels) > 1 and not levels[-1].setting["expected"]:
+    while ends is None and len(levels) > 1 and levels[-1].setting.get("expected") == 0:
         levels.pop()
     return levels
 
 
 def _pieces(load: Load, number: int, ends_ns: int | None, dataset: Dataset | None) -> list[_Piece]:
-    from gpusize.load.levels import process_of
-
     stream = load.streams[number]
     at_ns = seconds_to_ns(stream.start_s)
     own = (stream.process, stream.burstiness)

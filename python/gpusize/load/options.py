@@ -17,7 +17,9 @@ def options_of(load: Load) -> dict[str, Any]:
     """Options by name; those that were not given are left out."""
     options = _what(load)
     if load.kind == "open":
-        options |= {"process": load.process, "connections": load.connections, "queue": load.queue}
+        recorded = load.trace is not None or (load.stored is not None and not load.streams)
+        options |= {} if recorded else {"process": load.process}
+        options |= {"connections": load.connections, "queue": load.queue}
         options |= {} if load.overload == "queue" else {"overload": load.overload}
     times = {"duration": load.duration_s, "warmup": load.warmup_s, "drain": load.drain_s}
     given: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.dataset._arrivals import ArrivalTimes, arrivals_of_rows, read_arrivals
-from gpusize.errors import UsageError
+from gpusize.errors import DatasetError, UsageError
 from gpusize.load._checks import as_number, as_seconds
 from gpusize.plan.explicit import Explicit
 from gpusize.units import format_duration
@@ -65,7 +65,13 @@ class ArrivalTrace:
             if self.until_s <= self.from_s:
                 raise UsageError("the part of the trace ends before it begins", "arrivals_until", "give a later end")
         if self.source != DATASET:
-            object.__setattr__(self, "_times", read_arrivals(self.source, self.fmt))
+            try:
+                times = read_arrivals(self.source, self.fmt)
+            except DatasetError as problem:
+                # It is read as a dataset is; its format has an option of its own.
+                todo = None if problem.todo is None else problem.todo.replace("--dataset-format", "--arrivals-format")
+                raise DatasetError(problem.what, problem.where, todo) from None
+            object.__setattr__(self, "_times", times)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -93,8 +99,8 @@ class ArrivalTrace:
 
         Cut first, then scaled in rate, then in time. A ``rate_scale`` below 1 keeps each arrival with that
         probability. Above 1 every arrival has copies, of which each lies at a random place between it and the next
-        arrival, so that the shape over time stays and copies do not come at once; the rest behind the comma is one
-        more copy of some. A copy sends the same row.
+        one at another time, so that the shape over time stays and copies do not come at once; the rest behind the comma
+        is one more copy of some. A copy sends the same row.
 
         Args:
             seed: key of the draws.
@@ -113,6 +119,9 @@ class ArrivalTrace:
         times = times[kept] - self.from_s
         if len(times) * self.rate_scale > _MOST:
             raise UsageError("the trace becomes too many arrivals", "rate_scale", f"at most {_MOST:,}")
+        if self.rate_scale > 1 and len(times) and times[0] == times[-1]:
+            todo = "leave it out, or take a part of the trace that has several times"
+            raise UsageError("all arrivals are at one time: their copies would come at once", "rate_scale", todo)
         if self.rate_scale != 1:
             times, rows = _scaled(times, rows, self.rate_scale, seed)
         if not len(times):
@@ -139,7 +148,10 @@ def _scaled(
 
     whole, rest = divmod(factor, 1.0)
     count = len(times)
-    gaps = np.diff(times, append=times[-1:] + (times[-1] - times[0]) / max(count - 1, 1))
+    # Several arrivals at one time share the gap to the next time: a gap of 0 would keep their copies there.
+    moments, of = np.unique(times, return_inverse=True)
+    mean = (times[-1] - times[0]) / max(len(moments) - 1, 1) if count else 0.0
+    gaps = np.diff(moments, append=moments[-1:] + mean)[of]
     made, chosen = [], []
     for copy in range(int(whole) + 1):
         places, dice = _uniform(seed, 2 * copy, count), _uniform(seed, 2 * copy + 1, count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from gpusize.asked import rate_at
 from gpusize.frames import OUTCOMES
 from gpusize.monitor.tally import HISTOGRAMS, RunTally, View
 
@@ -103,11 +104,9 @@ def _gauges(view: View) -> Iterator[Metric]:
 
 
 def _target_rate(view: View) -> float | None:
-    """The rate that is asked for now: between its ends on a ramp."""
-    low, high, length_s = (view.setting.get(name) for name in ("from_rate", "to_rate", "duration_s"))
-    if low is None or high is None or not length_s:
-        return view.setting.get("rate")
-    return float(low + (high - low) * min(1.0, view.elapsed_s / length_s))
+    """The rate that is asked for now: on a ramp, in a burst or between two, of all streams together."""
+    found = rate_at(view.setting, view.elapsed_s)
+    return None if found is None else float(found)
 
 
 def _histograms(view: View) -> Iterator[Metric]:

@@ -55,10 +55,14 @@ class WatchOptions:
         texts: str | Sequence[str] = options.get("stop_when") or ()
         port, gateway, every = (options.get(name) for name in ("metrics_port", "push_gateway", "push_every"))
         if port is not None and not 0 <= port <= _MOST_PORT:
-            raise UsageError(f"{port} is no port", "--metrics-port", f"give 0 to {_MOST_PORT}; 0 is any free one")
-        every_s = PUSH_EVERY_S if every is None else as_duration_s(every)
+            raise UsageError(f"{port} is no port", "metrics_port", f"give 0 to {_MOST_PORT}; 0 is any free one")
+        every_s = PUSH_EVERY_S if every is None else as_duration_s(every, "push_every")
         if every_s < 1:
-            raise UsageError("the metrics change once a second", "--push-every", "give 1s or more")
+            raise UsageError("the metrics change once a second", "push_every", "give 1s or more")
+        for name, needs in (("metrics_address", "metrics_port"), ("push_every", "push_gateway")):
+            if options.get(name) is not None and options.get(needs) is None:
+                todo = f"give --{needs.replace('_', '-')} as well, or leave it out"
+                raise UsageError("it says how metrics are shown, and nothing shows them", name, todo)
         return cls(
             tuple(parse_rules([texts] if isinstance(texts, str) else texts)),
             port,

@@ -2,7 +2,7 @@
 
     pNN METRIC [from due|from sent] > NUMBER UNIT for DURATION
     errors|OUTCOME > NUMBER [%] for DURATION
-    saturation [for DURATION]
+    saturation [for DURATION], of 10 seconds or more
 
 ``p99 ttft > 2s for 30s``, ``errors > 5% for 10s``, ``shed > 1% for 1m``, ``saturation``. Words, metrics and units are
 those of SLOs (`gpusize.slo`); ``gpusize.monitor.monitor`` says when a rule has come true.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from gpusize.detect.saturation import LEAST_STEPS
 from gpusize.errors import UsageError
 from gpusize.frames import OUTCOMES
 from gpusize.slo_grammar import SloParser
@@ -139,13 +140,14 @@ def parse_rule(text: str) -> Rule:
 
 class _RuleParser(SloParser):
     subject: ClassVar[str] = "stop rule"
+    examples: ClassVar[str] = _EXAMPLES
 
     def rule(self) -> Rule:
         if self.kind != "word":
             raise self.fail("a stop rule starts with a word", _EXAMPLES)
         if self._at("saturation"):
             self.next()
-            for_s = SATURATION_S if self.kind == "end" else self._for()
+            for_s = SATURATION_S if self.kind == "end" else self._for(LEAST_STEPS)
             return Rule(self.text, "saturation", "saturation", Fraction(0), 0, for_s)
         if self.token in _SHARES:
             name = "errors" if self.token in _ERRORS else self.token
@@ -195,7 +197,7 @@ class _RuleParser(SloParser):
             raise self.fail("no share is above that", "give less than 1, as in 0.05 or 5%")
         return value
 
-    def _for(self) -> int:
+    def _for(self, least_s: int = 1) -> int:
         if not self._at("for"):
             raise self.fail("it does not say for how long", "end it with a time, as in: for 30s")
         rest = self.text[self.at :]
@@ -207,5 +209,7 @@ class _RuleParser(SloParser):
         if not rest.strip()[-1].isalpha():
             raise self.fail("the time has no unit", "write it as 10s, 30s or 1m")
         if seconds < 1:
-            raise self.fail("rules are judged second by second", "give a time of 1s or more")
+            raise self.fail("rules are judged second by second", f"give a time of {least_s}s or more")
+        if seconds < least_s:
+            raise self.fail("that is too short to see saturation in", f"give a time of {least_s}s or more")
         return math.ceil(seconds)

@@ -44,7 +44,9 @@ class MetricsPage:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             where = f"--metrics-port {port}"
-            raise EnvironmentLacks(f"cannot listen on {host}: {reason}", where, "choose another port") from None
+            raise EnvironmentLacks(
+                f"cannot listen on {host}: {reason}", where, "choose another port or address"
+            ) from None
         shown_host = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown_host}:{self._server.server_port}/metrics"
 
@@ -64,7 +66,7 @@ def checked_gateway(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         what = f'"{shown(url)}" is no address of a Pushgateway'
-        raise UsageError(what, "--push-gateway", "write it as http://host:9091")
+        raise UsageError(what, "push_gateway", "write it as http://host:9091")
     return url
 
 

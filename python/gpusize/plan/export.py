@@ -50,7 +50,8 @@ def total_expected(levels: Sequence[Level]) -> int | None:
 
 def cost_note(levels: Sequence[Level], sample: int = 1) -> str | None:
     """What to do when a load makes so many records that their rows should be sampled; None when it does not."""
-    expected = sum(int(level.setting.get("expected") or 0) for level in levels)
+    counts = [level.setting.get("expected") or level.setting.get("expected_about") for level in levels]
+    expected = sum(int(count or 0) for count in counts)
     size = expected / sample * RECORD_BYTES
     if size < _MANY_BYTES:
         return None

@@ -10,17 +10,20 @@ from gpusize.plan.export import total_expected
 from gpusize.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from gpusize.plan.level import Level
 
-__all__ = ["MOST_DRAWN", "LevelOutline", "Outline", "outline"]
+__all__ = ["MOST_DRAWN", "MOST_MARKED", "LevelOutline", "Outline", "outline"]
 
 MOST_DRAWN: Final = 20_000_000
 """Arrivals up to which every one is worked out, for the peak and the counts over time."""
+
+MOST_MARKED: Final = 300
+"""Requests up to which the moment of each one is told."""
 
 _NS: Final = 1_000_000_000
 
@@ -60,7 +63,9 @@ class Outline:
         edges_s: ends of the intervals of time that ``planned`` and ``drawn`` are given for, one more than those.
         planned: per stream the rate that was asked for, or the requests in flight, in each interval.
         drawn: per stream the arrivals per second in each interval, where they were worked out.
+        marked_s: per stream each arrival, in seconds after the start, of a load of few requests.
         unit: ``/s`` or ``in flight``.
+        about: requests of all levels by their rates, where they are too many to be counted.
     """
 
     levels: list[LevelOutline]
@@ -70,7 +75,9 @@ class Outline:
     edges_s: list[float] = field(default_factory=list)
     planned: dict[str, list[float]] = field(default_factory=dict)
     drawn: dict[str, list[float]] = field(default_factory=dict)
+    marked_s: dict[str, list[float]] = field(default_factory=dict)
     unit: str = "/s"
+    about: int | None = None
 
     def document(self) -> dict[str, Any]:
         """The same as plain values, for ``--json``."""
@@ -81,6 +88,7 @@ class Outline:
             ],
             "total_s": self.total_s,
             "requests": self.requests,
+            "requests_about": self.about,
             "peak_per_s": self.peak,
             "unit": self.unit,
             "edges_s": self.edges_s,
@@ -116,8 +124,13 @@ def outline(levels: Sequence[Level], rows: int, intervals: int = 80) -> Outline:
         total if is_open else _closed_requests(described),
         None if due is None or total_ns is None else _peak(due, [start or 0 for start in starts]),
         unit="/s" if is_open else "in flight",
+        about=_about(levels) if is_open and total is None else None,
     )
     return found if not total_ns else _over_time(found, levels, [start or 0 for start in starts], due, intervals)
+
+
+def _about(levels: Sequence[Level]) -> int:
+    return sum(int(level.setting.get("expected_about") or level.setting.get("expected") or 0) for level in levels)
 
 
 def _closed_requests(levels: Sequence[LevelOutline]) -> int | None:
@@ -153,8 +166,11 @@ def _describe(number: int, level: Level, start_ns: int | None, length_ns: int | 
             length, every = format_duration(bursts["length_s"]), format_duration(bursts["every_s"])
             process += f", {bursts['rate']:g}/s for {length} every {every}"
         low, high = setting.get("from_rate"), setting.get("to_rate")
-        load = f"{setting['rate']:.6g}/s" if low is None else f"{low:.6g}/s..{high:.6g}/s"
+        load = _rate_text(setting) if low is None else f"{low:.6g}/s..{high:.6g}/s"
         unit = "sessions begin" if setting.get("unit") == "session" else ""
+        about = setting.get("expected_about")
+        if about is not None:
+            unit = f"about {about:,}{f' {unit}' if unit else ''}, by the rate: too many to count"
         return LevelOutline(number, at_s, duration_s, load, process, setting.get("expected"), unit)
     low = setting.get("from")
     load = f"{setting['concurrency']}" if low is None else f"{low}..{setting['concurrency']}"
@@ -165,6 +181,13 @@ def _describe(number: int, level: Level, start_ns: int | None, length_ns: int | 
     return LevelOutline(
         number, at_s, duration_s, f"{load} {what}", f"think {think}" if think else "closed", count, note
     )
+
+
+def _rate_text(setting: Mapping[str, Any]) -> str:
+    """A rate that is held; what arrives at one instant has none."""
+    if setting["process"] in ("trace", "plan") and not setting["rate"] and setting.get("expected"):
+        return f"{setting['expected']:,} at once"
+    return f"{setting['rate']:.6g}/s"
 
 
 def _peak(due: Sequence[tuple[NDArray[np.int64], NDArray[np.uint16]]], starts: Sequence[int]) -> int:
@@ -190,9 +213,12 @@ def _over_time(
     names = _stream_names(levels)
     ids = sorted(names)
     drawn: dict[str, list[float]] = {}
+    marked: dict[str, list[float]] = {}
     for number in ids if due is not None else ():
-        times = [t[s == number] + start for (t, s), start in zip(due or (), starts, strict=False)]
-        drawn[names[number]] = (np.histogram(np.concatenate(times), edges)[0] / seconds).tolist()
+        times = np.concatenate([t[s == number] + start for (t, s), start in zip(due or (), starts, strict=False)])
+        drawn[names[number]] = (np.histogram(times, edges)[0] / seconds).tolist()
+        if (found.requests or 0) <= MOST_MARKED:
+            marked[names[number]] = (times / _NS).tolist()
     planned = {names[number]: np.zeros(intervals) for number in ids}
     known = dict.fromkeys(planned, True)
     for level, start, end in zip(levels, starts, starts[1:], strict=False):
@@ -204,7 +230,7 @@ def _over_time(
             else:
                 planned[name] += np.diff(totals) / seconds
     lists = {name: drawn[name] if not known[name] and drawn else planned[name].tolist() for name in planned}
-    values = {**vars(found), "edges_s": (edges / _NS).tolist(), "planned": lists, "drawn": drawn}
+    values = {**vars(found), "edges_s": (edges / _NS).tolist(), "planned": lists, "drawn": drawn, "marked_s": marked}
     return Outline(**values)
 
 

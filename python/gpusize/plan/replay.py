@@ -147,7 +147,7 @@ def _of_table(data: bytes, source: str) -> PlanPart:
     places = [f"{source}:{parsed.lines[n]}" if parsed.lines else f"{source}, row {n}" for n in range(len(parsed.rows))]
     times = [time_of(row, where) for row, where in zip(parsed.rows, places, strict=True)]
     order = sorted(range(len(times)), key=times.__getitem__)
-    due = np.array([round(times[n] * 1e9) for n in order], np.int64)
+    due = np.array([round(times[n] * 10**9) for n in order], np.int64)
     columns: dict[str, Any] = {}
     for name, most in (("row", 2**32), ("target", 2**16), ("stream", 2**16)):
         values = [_count(parsed.rows[n].get(name), name, most, places[n]) for n in order]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpusize.report.source import SloView
-from gpusize.report.sweep import Row, Sweep, is_usable
+from gpusize.report.sweep import Sweep, is_usable
 from gpusize.report.text import clean, count, duration, finite, number, percent, plain_number, short_count, time_unit
 
 __all__ = [
@@ -100,7 +100,7 @@ def level_column(sweep: Sweep) -> Column:
     cells = []
     for row in sweep.rows:
         usable = is_usable(row)
-        cells.append(Cell(_place(sweep, row), "" if usable else FAINT))
+        cells.append(Cell(sweep.place(row), "" if usable else FAINT))
     return Column("level", *(("rate", "req/s") if sweep.open_loop else ("level", "users")), tuple(cells), 0)
 
 
@@ -200,15 +200,10 @@ def notes(sweep: Sweep) -> list[tuple[str, tuple[str, ...]]]:
         if not alerts and not is_usable(row):
             alerts = (f"{clean(row.get('state'))} after {duration(row.get('total_runtime_s'))}",)
         for alert in alerts:
-            where.setdefault(alert, []).append(_place(sweep, row))
+            where.setdefault(alert, []).append(sweep.place(row))
     made: dict[str, list[str]] = {}
     for alert, levels in where.items():
         *others, last = dict.fromkeys(levels)
         unit = "user" if last == "1" and not sweep.open_loop else sweep.x_unit
         made.setdefault(", ".join([*others, f"{last} {unit}"]), []).append(alert)
     return [(named, tuple(alerts)) for named, alerts in made.items()]
-
-
-def _place(sweep: Sweep, row: Row) -> str:
-    """A level as the table names it, without the unit; a ramp by both of its ends."""
-    return clean(row.get("ramp") or plain_number(sweep.x(row), 6), 40).removesuffix("/s")

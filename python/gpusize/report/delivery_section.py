@@ -58,7 +58,7 @@ def delivery_section(sweep: Sweep, checks: Sweep) -> Section | None:
 
 
 def _named(sweep: Sweep, row: Mapping[str, Any]) -> str:
-    level = sweep.at(sweep.x(row) or 0.0)
+    level = sweep.named(row)
     return f"{level} ({row['stream']})" if row["stream"] else level
 
 
@@ -70,7 +70,7 @@ def _row(
     first = next(iter(checks.values()))
     failed = [str(each["text"]) for each in checks.values() if each["status"] == "failed"]
     return {
-        **{name: first.get(name) for name in ("run", "visit", "concurrency", "rate")},
+        **{name: first.get(name) for name in ("run", "visit", "concurrency", "rate", "ramp")},
         "gpus": summary.get("gpus"),
         "stream": stream,
         # The count is of all streams together: a row of one stream has the level's verdict only where it failed itself.

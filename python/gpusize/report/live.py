@@ -10,10 +10,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self
 
-from gpusize.report.live_facts import Pace, Schedule, facts, failed, setting_text
+from gpusize.report.live_facts import Schedule, facts, failed, setting_text
+from gpusize.report.live_pace import Pace, RunRates
 from gpusize.report.live_view import LevelView, Minute
 from gpusize.report.text import clean, duration, finite
 
@@ -28,7 +30,7 @@ _NS: Final = 1e9
 
 
 class LevelEvent(Protocol):
-    """What a sweep tells about a level; ``position`` counts from 1."""
+    """What a sweep tells about a level: see `gpusize.sweep.ProgressEvent`."""
 
     @property
     def position(self) -> int: ...
@@ -40,17 +42,61 @@ class LevelEvent(Protocol):
     def progress(self) -> Mapping[str, Any] | None: ...
     @property
     def level(self) -> Mapping[str, Any] | None: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def before(self) -> Sequence[LevelEvent]: ...
+
+
+@dataclass
+class _Shown:
+    """A level that has begun and has no last line yet.
+
+    Attributes:
+        index: its number among those to do, from 0.
+        total: how many there are.
+        setting: as in ``level.json``.
+        step: its place among all levels of the run.
+        last: what was seen of it last.
+        pace: its own.
+    """
+
+    index: int
+    total: int
+    setting: Mapping[str, Any]
+    step: int
+    last: Mapping[str, Any] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def text(self) -> str:
+        return setting_text(self.setting)
+
+    def seen(self, progress: Mapping[str, Any] | None, **more: Any) -> None:
+        """Take a further look at it."""
+        self.last = {**self.last, **({} if progress is None else self.pace.seen(progress)), **more}
+
+    @property
+    def sent_any(self) -> bool:
+        """Whether there is something to say of it: one that was ended before its first request leaves no record."""
+        return any(finite(self.last.get(name)) for name in ("done", "shed", "in_flight"))
+
+    def last_line(self) -> str:
+        return progress_line(
+            self.index, self.total, self.text, {**self.last, "state": "done", "pace": self.pace.rate()}
+        )
 
 
 class LiveProgress:
     """Shows the progress of a sweep; a context manager.
 
-    ``update`` may be called at any rate and from one thread at a time; it never raises because of what a server said.
+    ``update`` and ``event`` may be called at any rate and from one thread at a time; they never raise because of what a
+    server said. Each level has one line that stays, said when it is committed; the newest that has begun is drawn.
 
     Args:
         file: where to show it, standard error by default.
         quiet: show nothing at all.
-        settings: the levels to do, in order, so that the time left can be told.
+        settings: all levels of the run, in order, so that the time left can be told.
         now: a clock in seconds, for tests.
     """
 
@@ -67,13 +113,11 @@ class LiveProgress:
         self._now = now
         self._live: Live | None = None
         self._console: Console | None = None
-        self._level: tuple[int, int, str] | None = None
-        self._closed: tuple[int, int, str] | None = None
-        self._last: Mapping[str, Any] = {}
+        self._levels: dict[int, _Shown] = {}
         self._told_s = float("-inf")
         self._schedule = Schedule(settings)
         self._minute = Minute()
-        self._pace = Pace()
+        self._rates = RunRates()
 
     def __enter__(self) -> Self:
         if not self._quiet and self._file.isatty():
@@ -89,7 +133,9 @@ class LiveProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close_level()
+        for index in sorted(self._levels):
+            if (level := self._levels.pop(index)).sent_any:
+                self._close(level)
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -97,7 +143,7 @@ class LiveProgress:
     def update(
         self, level_index: int, total: int, setting: Mapping[str, Any], progress: Mapping[str, Any] | None
     ) -> None:
-        """Show the state of one level.
+        """Show the state of one level, the only one that is under way; levels that were shown before have ended.
 
         Args:
             level_index: the running level, from 0.
@@ -105,59 +151,78 @@ class LiveProgress:
             setting: the level's setting as in ``level.json``.
             progress: the engine's Progress; None when there is nothing new.
         """
-        level = (level_index, total, setting_text(setting))
-        if self._quiet or progress is None or level == self._closed:
+        if self._quiet or progress is None:
             return
-        if self._level is not None and level != self._level:
-            self._close_level()
-        if self._level is None:
-            self._told_s = self._now()
-        progress = self._pace.seen(progress)
-        self._level, self._last = level, progress
-        if progress.get("state") == "done":
-            self._close_level()
-        elif self._live is not None:
-            self._minute.add(self._now(), progress)
-            self._live.update(LevelView(*level, setting, progress, self._schedule, self._minute), refresh=True)
-        elif self._now() - self._told_s >= PLAIN_EVERY_S:
-            self._told_s = self._now()
-            self._say(progress_line(*level, progress))
+        for index in [each for each in sorted(self._levels) if each != level_index]:
+            self._close(self._levels.pop(index))
+        ended = progress.get("state") == "done"
+        if ended and level_index not in self._levels:
+            return
+        shown = self._shown(level_index, total, setting, level_index)
+        shown.seen(progress)
+        if ended:
+            self._close(self._levels.pop(level_index))
+        else:
+            self._show(shown, [])
 
     def event(self, event: LevelEvent) -> None:
         """Show an event of a sweep; fits as its progress callback."""
-        index = event.position - 1
-        if event.level is None:
-            # Its last word waits for the record, which also knows how it ended.
-            done = event.progress is not None and event.progress.get("state") == "done"
-            self.update(index, event.total, event.setting, None if done else event.progress)
-        elif not self._quiet:
-            key = (index, event.total, setting_text(event.setting))
-            if self._level is not None and key != self._level:
-                self._close_level()
-            state = clean(event.level.get("state", ""))
-            seen = self._pace.seen(event.progress) if event.progress is not None else {}
-            self._level, self._last = key, {**self._last, **seen, **_counts(event.level)}
-            self._close_level(state)
-            # Whoever ended it knows why.
-            for alert in () if state in ("done", "cancelled") else event.level.get("alerts") or ():
-                self.message(f"! {key[2]}: {alert}")
+        if self._quiet:
+            return
+        if event.level is not None:
+            self._committed(event, event.level)
+            return
+        shown = []
+        for each in (*event.before, event):
+            level = self._shown(each.position - 1, each.total, each.setting, each.step)
+            level.seen(each.progress)
+            shown.append(level)
+        # The last word of a level waits for its record, which also knows how it ended.
+        if event.progress is not None and event.progress.get("state") != "done":
+            self._show(shown[-1], shown[:-1])
 
     def message(self, text: str) -> None:
         """Say one line above the running level, for example that the simulated cluster is up."""
         if not self._quiet:
             self._say(clean(text))
 
-    def _close_level(self, state: str = "done") -> None:
-        """The last word on a level: one line that stays; it names a state other than done."""
-        if self._level is None:
-            return
-        level, self._level, self._closed = self._level, None, self._level
-        pace, self._pace = self._pace.rate(), Pace()
+    def _shown(self, index: int, total: int, setting: Mapping[str, Any], step: int) -> _Shown:
+        if not self._levels:
+            self._told_s = self._now()
+        return self._levels.setdefault(index, _Shown(index, total, setting, step))
+
+    def _show(self, level: _Shown, before: Sequence[_Shown]) -> None:
+        """Draw a level that runs, or tell of it when it is time."""
+        now_s = self._now()
+        rates = self._rates.seen(now_s, {each.index: each.last for each in (*before, level)})
+        progress = {**level.last, **rates}
         if self._live is not None:
+            self._minute.add(now_s, progress)
+            earlier = [(each.index + 1, each.last) for each in before]
+            facts_ = (level.setting, progress, self._schedule, self._minute, level.step, earlier)
+            self._live.update(LevelView(level.index, level.total, level.text, *facts_), refresh=True)
+        elif now_s - self._told_s >= PLAIN_EVERY_S:
+            self._told_s = now_s
+            self._say(progress_line(level.index, level.total, level.text, progress))
+
+    def _committed(self, event: LevelEvent, level: Mapping[str, Any]) -> None:
+        """A level's last line, and what its record says that was wrong."""
+        index, state = event.position - 1, clean(level.get("state", ""))
+        shown = self._shown(index, event.total, event.setting, event.step)
+        shown.seen(event.progress, **_counts(level))
+        self._rates.seen(self._now(), {} if event.progress is None else {index: event.progress})
+        self._close(self._levels.pop(index), state)
+        # Whoever ended it knows why.
+        for alert in () if state in ("done", "cancelled") else level.get("alerts") or ():
+            self.message(f"! {shown.text}: {alert}")
+
+    def _close(self, level: _Shown, state: str = "done") -> None:
+        """The last word on a level: one line that stays; it names a state other than done."""
+        if self._live is not None and not self._levels:
             from rich.text import Text
 
             self._live.update(Text(""))
-        line = progress_line(*level, {**self._last, "state": "done", "pace": pace})
+        line = level.last_line()
         self._say(line if state in ("done", "") else f"{line}  {state}")
 
     def _say(self, line: str) -> None:
@@ -178,9 +243,11 @@ def _counts(level: Mapping[str, Any]) -> dict[str, Any]:
         "shed": outcomes.get("shed"),
         "failed": {name: n for name, n in outcomes.items() if name not in ("ok", "cancelled")},
     }
-    start, end = finite(level.get("start_ns")), finite(level.get("end_ns"))
+    start, close, end = (finite(level.get(name)) for name in ("start_ns", "close_ns", "end_ns"))
     if start is not None and end is not None:
         counts["elapsed_ns"] = end - start
+    if start is not None and close is not None and (level.get("setting") or {}).get("kind") == "open":
+        counts["load_ns"] = close - start
     return counts
 
 
@@ -197,5 +264,6 @@ def _overall(progress: Mapping[str, Any]) -> Mapping[str, Any]:
     elapsed, done = finite(progress.get("elapsed_ns")), finite(progress.get("done"))
     if progress.get("state") != "done" or not elapsed or done is None:
         return progress
-    rate = finite(progress.get("pace")) or done / (elapsed / _NS)
+    # What comes after the last request was due is no part of a rate: answers may take longer than the level.
+    rate = finite(progress.get("pace")) or done / ((finite(progress.get("load_ns")) or elapsed) / _NS)
     return {**progress, "rate": rate, "offered_rate": None, "waiting": None}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpusize.report.text import clean, count, duration, finite, number, plain_number, time_unit
 
 __all__ = [
-    "Pace",
     "Schedule",
+    "draining",
     "facts",
     "failed",
     "level_time",
@@ -38,7 +37,10 @@ def _open_text(setting: Mapping[str, Any]) -> str:
     low, high = finite(setting.get("from_rate")), finite(setting.get("to_rate"))
     ramp = low is not None and high is not None
     rate = f"{plain_number(low, 6)}..{plain_number(high, 6)}" if ramp else plain_number(setting.get("rate"), 6)
-    text = f"{rate}/s {setting.get('process') or ''}".strip()
+    at_once = (
+        setting.get("expected") if setting.get("process") in ("trace", "plan") and not setting.get("rate") else None
+    )
+    text = f"{at_once:,} at once" if at_once else f"{rate}/s {setting.get('process') or ''}".strip()
     bursts = setting.get("bursts")
     if isinstance(bursts, Mapping):
         text += f", bursts of {plain_number(bursts.get('rate'), 6)}/s"
@@ -62,12 +64,17 @@ def _wanted(setting: Mapping[str, Any]) -> tuple[float | None, float | None]:
     return wanted, finite(setting.get("duration_s"))
 
 
+def _ended(progress: Mapping[str, Any]) -> float:
+    """Requests that are over with; ``done`` is without those that were shed, as ``Pace`` counts."""
+    return (finite(progress.get("done")) or 0.0) + (finite(progress.get("shed")) or 0.0)
+
+
 def share(setting: Mapping[str, Any], progress: Mapping[str, Any]) -> float | None:
     """How much of the level is done, in [0, 1]; None when its length is not known. It ends at whichever comes first."""
     requests, seconds = _wanted(setting)
     parts = []
     if requests:
-        parts.append((finite(progress.get("done")) or 0.0) / requests)
+        parts.append(_ended(progress) / requests)
     if seconds:
         parts.append((finite(progress.get("elapsed_ns")) or 0.0) / _NS / seconds)
     return min(1.0, max(parts)) if parts else None
@@ -85,64 +92,49 @@ def level_time(setting: Mapping[str, Any], progress: Mapping[str, Any]) -> str:
 
 
 class Schedule:
-    """How far a run is in its levels, where all of them say how long they take.
+    """How far a run is in its levels, where all of them say how long they take, or all how many requests.
 
     Args:
-        settings: the levels to do, in order.
+        settings: all levels of the run, in order.
     """
 
     def __init__(self, settings: Sequence[Mapping[str, Any]] = ()) -> None:
-        lengths = [finite(setting.get("duration_s")) for setting in settings]
-        known = [length for length in lengths if length]
-        self._lengths = known if len(known) == len(lengths) and len(known) > 1 else []
+        wanted = [_wanted(setting) for setting in settings] if len(settings) > 1 else []
+        lengths = [seconds for _, seconds in wanted if seconds]
+        counts = [requests for requests, _ in wanted if requests]
+        self._lengths = lengths if len(lengths) == len(wanted) else []
+        self._counts = counts if len(counts) == len(wanted) else []
 
-    def at(self, index: int, progress: Mapping[str, Any]) -> tuple[float, str] | None:
-        """Share done in [0, 1], and in words with the time left; None where it is not known."""
-        if index >= len(self._lengths):
-            return None
-        total = sum(self._lengths)
-        past = sum(self._lengths[:index]) + min(_elapsed_s(progress), self._lengths[index])
-        return past / total, f"{duration(round(past))} of {duration(total)}, {duration(round(total - past))} left"
+    def at(self, step: int, progress: Mapping[str, Any]) -> tuple[float, str] | None:
+        """Share done in [0, 1], and in words, with the time left where that is known; None where nothing is.
+
+        Args:
+            step: place of the running level among all of the run, from 0.
+            progress: of that level.
+        """
+        if step < len(self._lengths):
+            total = sum(self._lengths)
+            past = sum(self._lengths[:step]) + min(_elapsed_s(progress), self._lengths[step])
+            return past / total, f"{duration(round(past))} of {duration(total)}, {duration(round(total - past))} left"
+        if step < len(self._counts):
+            total = sum(self._counts)
+            past = sum(self._counts[:step]) + min(_ended(progress), self._counts[step])
+            return past / total, f"{count(past)} of {count(total)} requests"
+        return None
 
 
-class Pace:
-    """Requests of a level that were answered ok per second: in the last second, and while its load went on.
+def draining(before: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+    """Of levels before the running one what is still to come: ``level 3 drains, 12 in flight``; empty without any.
 
-    What was shed has ended, too, but is no answer: it leaves the count of what is done. The first answers of a level
-    come late by as long as they take, and what drains after its end is no throughput: with them a level of a few
-    seconds would look slower than it was.
+    Args:
+        before: their numbers from 1, with their progress.
     """
-
-    def __init__(self) -> None:
-        self._lately: deque[tuple[float, float]] = deque()
-        self._first: tuple[float, float] | None = None
-        self._last: tuple[float, float] = (0.0, 0.0)
-
-    def seen(self, progress: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Take the counts of one moment, and give them back with ``done`` and ``rate`` in this sense."""
-        elapsed, done = finite(progress.get("elapsed_ns")), finite(progress.get("done"))
-        if elapsed is None or done is None:
-            return progress
-        done -= finite(progress.get("shed")) or 0.0
-        ok = finite(progress.get("ok"))
-        self._add((elapsed / _NS, done if ok is None else ok), running=progress.get("state") == "running")
-        (start_s, before), (end_s, now) = self._lately[0], self._lately[-1]
-        known = ok is not None and end_s > start_s
-        return {**progress, "done": done, "rate": (now - before) / (end_s - start_s) if known else progress.get("rate")}
-
-    def _add(self, point: tuple[float, float], *, running: bool) -> None:
-        self._lately.append(point)
-        while len(self._lately) > 1 and self._lately[1][0] <= point[0] - 1:
-            self._lately.popleft()
-        if running and point[1]:
-            self._last = point
-            self._first = self._first or point
-
-    def rate(self) -> float | None:
-        """Per second of the load; None before it was watched for a second."""
-        if self._first is None or (span_s := self._last[0] - self._first[0]) < 1:
-            return None
-        return (self._last[1] - self._first[1]) / span_s
+    open_ = [(number, finite(progress.get("in_flight")) or 0.0) for number, progress in before]
+    left = [(number, in_flight) for number, in_flight in open_ if in_flight]
+    if not left:
+        return ""
+    who = f"level {left[0][0]} drains" if len(left) == 1 else f"levels {left[0][0]} to {left[-1][0]} drain"
+    return f"{who}, {count(sum(in_flight for _, in_flight in left))} in flight"
 
 
 def facts(progress: Mapping[str, Any]) -> list[str]:

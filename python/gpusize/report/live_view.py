@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.report.live_facts import Schedule, facts, failed, level_time, recent_facts, run_facts, share
+from gpusize.report.live_facts import (
+    Schedule,
+    draining,
+    facts,
+    failed,
+    level_time,
+    recent_facts,
+    run_facts,
+    share,
+)
 from gpusize.report.text import count, finite, number
 
 if TYPE_CHECKING:
@@ -20,6 +29,7 @@ _BARS: Final = " ▁▂▃▄▅▆▇█"
 MINUTE_S: Final = 60
 LABEL: Final = 13
 BAR_WIDTH: Final = 24
+LEAST_BAR: Final = 4
 TALL: Final = 16
 """Lines of a terminal from which there is room for curves."""
 
@@ -69,6 +79,8 @@ class LevelView:
         progress: the engine's Progress.
         schedule: the run's.
         minute: the last minute.
+        step: its place among all levels of the run, from 0.
+        before: numbers from 1 and progress of levels before it whose last answers are to come, in order.
     """
 
     index: int
@@ -78,6 +90,8 @@ class LevelView:
     progress: Mapping[str, Any]
     schedule: Schedule
     minute: Minute
+    step: int = 0
+    before: Sequence[tuple[int, Mapping[str, Any]]] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
@@ -90,7 +104,7 @@ class LevelView:
         yield from self._bar(
             head, share(self.setting, self.progress), level_time(self.setting, self.progress), column, width
         )
-        if (run := self.schedule.at(self.index, self.progress)) is not None:
+        if (run := self.schedule.at(self.step, self.progress)) is not None:
             yield from self._bar(Text("schedule"), run[0], run[1], column, width)
         if not isinstance(self.progress.get("recent"), Mapping):
             yield from _lines("", facts(self.progress), width)
@@ -113,7 +127,7 @@ class LevelView:
         alone = column + BAR_WIDTH + len(words) + 4 > width
         if alone and head.plain == "schedule":
             words = f"schedule {words}"
-        length = max(4, min(BAR_WIDTH, width - len(words) - 2)) if alone else BAR_WIDTH
+        length = min(BAR_WIDTH, width - len(words) - 2) if alone else BAR_WIDTH
         bar = ProgressBar(total=None if done is None else 1.0, completed=done or 0.0, width=length)
         grid = Table.grid(padding=(0, 2), expand=False)
         if not alone:
@@ -124,8 +138,11 @@ class LevelView:
             return
         if head.plain != "schedule":
             yield head
+        if length < LEAST_BAR:
+            yield Text(words, no_wrap=True, overflow="ellipsis")
+            return
         grid.add_column(width=length)
-        grid.add_row(bar, Text(words, no_wrap=True, overflow="ellipsis"))
+        grid.add_row(bar, Text(words, no_wrap=True))
         yield grid
 
     def _rows(self) -> list[tuple[str, list[str]]]:
@@ -139,10 +156,16 @@ class LevelView:
             counts.append("draining")
         return [
             ("rate", rates),
-            ("last 1 s", recent_facts(progress) or ["nothing ended"]),
+            ("last 1 s", self._recent()),
             ("requests", counts),
+            ("before", [text] if (text := draining(self.before)) else []),
             ("generator", run_facts(progress)),
         ]
+
+    def _recent(self) -> list[str]:
+        """Percentiles of the newest level that has any: answers to the one before may be all that came."""
+        every = (self.progress, *(progress for _, progress in reversed(self.before)))
+        return next((said for each in every if (said := recent_facts(each))), ["nothing ended"])
 
 
 def _lines(label: str, said: Sequence[str], width: int) -> RenderResult:
@@ -152,7 +175,8 @@ def _lines(label: str, said: Sequence[str], width: int) -> RenderResult:
     indent = LABEL if label else 2
     line = f"  {label:<{LABEL - 2}}" if label else "  "
     empty = True
-    for fact in said:
+    # A fact stays together where it can.
+    for fact in (piece for each in said for piece in ([each] if indent + len(each) <= width else each.split())):
         if not empty and len(line) + 2 + len(fact) > width:
             yield Text(line, no_wrap=True, overflow="ellipsis")
             line, empty = " " * indent, True

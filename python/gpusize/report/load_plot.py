@@ -6,55 +6,72 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpusize.errors import StoreError, UsageError
+from gpusize.plan.outline import outline
+from gpusize.report.load_text import summary_line
 from gpusize.report.style import GRID, INK, SERIES, new_figure, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy as np
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from gpusize.plan.level import Level
     from gpusize.plan.outline import Outline
 
-__all__ = ["plot_load"]
+__all__ = ["check_ending", "plot_load"]
 
-_MOST_MARKS: Final = 40
+_ENDINGS: Final = (".png", ".svg", ".pdf")
+_FINE: Final = 600
+"""Intervals of time that a picture can show."""
+_LEAST: Final = 12
+_IN_EACH: Final = 25
+"""Requests in an interval, on average: counts of fewer show chance more than the load."""
+_MOST_ROWS: Final = 3
+_MOST_LINES: Final = 40
 
 
-def plot_load(outline: Outline, path: str | Path, drawn: Outline | None = None) -> None:
+def plot_load(levels: Sequence[Level], rows: int, path: str | Path) -> None:
     """Write a picture of a load.
 
     Args:
-        outline: with some hundred intervals.
+        levels: as ``Load.levels`` gives them.
+        rows: rows of the dataset.
         path: ``.png``, ``.svg`` or ``.pdf``.
-        drawn: the same load with fewer intervals, whose arrivals are shown.
 
     Raises:
-        UsageError: a load whose course depends on the answers, so that there is nothing to draw.
+        UsageError: another ending, or a load whose course depends on the answers, so that there is nothing to draw.
         StoreError: the file cannot be written.
     """
-    if not outline.planned:
-        raise UsageError("the course of this load depends on the answers", str(path), "give it durations to draw it")
     import numpy as np
 
-    from gpusize.report.load_text import summary_line
-
+    check_ending(path)
+    asked, came = _outlines(levels, rows)
+    if not asked.planned:
+        raise UsageError("the course of this load depends on the answers", str(path), "give it durations to draw it")
     with settings():
-        figure, (axes,) = new_figure(
-            summary_line(outline), "the rate that was asked for, and the arrivals of this seed"
+        is_open = asked.unit == "/s"
+        shown = (
+            "the rate that is asked for, and the arrivals of this seed"
+            if is_open
+            else "requests that are kept in flight"
         )
-        edges = np.asarray(outline.edges_s)
+        figure, (axes,) = new_figure(summary_line(asked), shown)
+        edges = np.asarray(asked.edges_s)
         unit, scale = _unit(float(edges[-1]))
-        _areas(axes, outline, edges / scale)
-        counted = drawn or outline
-        if counted.drawn:
-            total = np.array(list(counted.drawn.values())).sum(axis=0)
-            axes.stairs(total, np.asarray(counted.edges_s) / scale, color=INK, linewidth=0.7, baseline=None)
+        _areas(axes, asked, edges / scale)
+        if came.marked_s:
+            _marks(axes, came.marked_s, scale)
+        elif came.drawn:
+            total = np.array(list(came.drawn.values())).sum(axis=0)
+            axes.stairs(total, np.asarray(came.edges_s) / scale, color=INK, linewidth=0.7, baseline=None)
             axes.plot([], [], color=INK, linewidth=0.7, label="arrivals")
-        for level in outline.levels[1:]:
-            if level.at_s is not None and len(outline.levels) <= _MOST_MARKS:
+        for level in asked.levels[1:]:
+            if level.at_s is not None and len(asked.levels) <= _MOST_LINES:
                 axes.axvline(level.at_s / scale, color=GRID, linewidth=0.8, zorder=0)
         axes.set_xlabel(f"time after the start ({unit})")
-        axes.set_ylabel("requests/s" if outline.unit == "/s" else "requests in flight")
+        axes.set_ylabel("requests/s" if is_open else "requests in flight")
         axes.set_xlim(0, edges[-1] / scale)
         axes.set_ylim(bottom=0)
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.2)
@@ -62,6 +79,50 @@ def plot_load(outline: Outline, path: str | Path, drawn: Outline | None = None) 
             figure.savefig(path)
         except (OSError, ValueError) as problem:
             raise StoreError(f"the picture cannot be written: {problem}", str(path), None) from problem
+
+
+def check_ending(path: str | Path) -> None:
+    """Refuse a file whose ending is of no picture that can be written.
+
+    Raises:
+        UsageError: such an ending, or none.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in _ENDINGS:
+        known = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
+        what = f'the ending "{ending}" is of no picture that can be drawn' if ending else "its kind cannot be told"
+        raise UsageError(what, f"png, {path}", f"name it {known}")
+
+
+def _outlines(levels: Sequence[Level], rows: int) -> tuple[Outline, Outline]:
+    """What was asked for, as finely as it can be drawn; and what arrives, in intervals that hold some."""
+    came = outline(levels, rows, _LEAST)
+    if came.requests is not None:
+        few = min(_LEAST, max(1, came.requests // 5))
+        came = outline(levels, rows, min(_FINE, max(few, came.requests // _IN_EACH)))
+    counted = any(
+        stream["arrivals"] == "plan" or stream["count"] is not None
+        for level in levels
+        for stream in level.plan["load"].get("open", {}).get("streams", ())
+    )
+    # Of a trace, and of a stream that ends by a count, what arrives is all that is known.
+    return (came if counted else outline(levels, rows, _FINE)), came
+
+
+def _marks(axes: Axes, times_s: Mapping[str, Sequence[float]], scale: float) -> None:
+    """Above the picture a mark for each request, stream upon stream: counts of so few would be a comb."""
+    import numpy as np
+
+    rows = (
+        list(times_s.values()) if len(times_s) <= _MOST_ROWS else [[each for row in times_s.values() for each in row]]
+    )
+    for number, row in enumerate(rows):
+        low = 1.015 + number * 0.034
+        colour = INK if len(rows) == 1 else SERIES[number % len(SERIES)]
+        places = np.asarray(row) / scale
+        above = axes.get_xaxis_transform()
+        axes.vlines(places, low, low + 0.027, color=colour, linewidth=1.0, transform=above, clip_on=False)
+    axes.plot([], [], color=INK, linestyle="none", marker="|", markersize=9, label="a request")
 
 
 def _unit(length_s: float) -> tuple[str, float]:

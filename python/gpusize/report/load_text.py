@@ -117,6 +117,8 @@ def _table(levels: Sequence[LevelOutline]) -> list[str]:
 def summary_line(outline: Outline) -> str:
     """The load in one line: how many requests, over what time, and the most within one second."""
     length = "" if outline.total_s is None else f" in {_time(outline.total_s)}"
+    if outline.about is not None:
+        return f"about {outline.about:,} requests{length}, by the rate: too many to count"
     if outline.requests is None:
         return f"requests: as many as the target answers{length}"
     sessions = any(each.note == "sessions begin" for each in outline.levels)

@@ -28,6 +28,8 @@ _LABEL_CHARS: Final = 14
 """So many characters fit beside the axes."""
 _WIDE: Final = 0.055
 """Share of the axis that a level's name needs."""
+_NAME_CHARS: Final = 10
+"""So many characters fit into that."""
 _STEP: Final[Any] = {"drawstyle": "steps-post"}
 
 
@@ -234,11 +236,12 @@ def _mark_levels(axes: Sequence[Axes], made: Timeline, scale: float) -> None:
                 each.axvspan(span.start_s * scale, span.end_s * scale, zorder=0.5, **hatch)
         doubt = "generator-limited" if span.limited else "not delivered" if span.delivered is False else ""
         room = (span.end_s - span.start_s) / total
-        if span.start_s < named_until or room < _WIDE:
+        wide = _WIDE * max(1.0, len(span.name) / _NAME_CHARS)
+        if span.start_s < named_until or room < wide:
             continue
-        named_until = span.start_s + _WIDE * total
+        named_until = span.start_s + wide * total
         place = {"textcoords": "offset points", "xycoords": ("data", "axes fraction")}
         text: Any = {**place, "fontsize": 8.5}
         axes[0].annotate(span.name, (span.start_s * scale, 1.0), xytext=(1, 2), color=style.INK, **text)
-        if doubt and room >= 2 * _WIDE:
+        if doubt and room >= 2 * wide:
             axes[0].annotate(doubt, (span.start_s * scale, 1.0), xytext=(1, 13), color=style.LIMIT, **text)

@@ -44,9 +44,11 @@ def sections(source: ReportSource) -> list[Section]:
 
 
 def _of(source: ReportSource, sweep: Sweep, name: str) -> Sweep:
-    """The rows of a table beside the summary, on the summary's axis."""
+    """The rows of a table beside the summary, on the summary's axis and with its names of levels."""
     frame = source.tables.get(name)
+    ramps = {(row.get("run"), row.get("visit")): row.get("ramp") for row in sweep.rows}
     rows = [] if frame is None else frame.to_dicts()
+    rows = [{**row, "ramp": ramps.get((row.get("run"), row.get("visit")))} for row in rows]
     return replace(sweep, rows=tuple(row for row in rows if sweep.x(row) is not None))
 
 

@@ -45,6 +45,14 @@ class Sweep:
         """A place on the x axis in a sentence: ``1 user``, ``20 requests/s``."""
         return f"{plain_number(x, 3 if x % 1 else 9)} {'user' if x == 1 and not self.open_loop else self.x_unit}"
 
+    def place(self, row: Row) -> str:
+        """A level as tables name it, without the unit; a ramp by both of its ends."""
+        return clean(row.get("ramp") or plain_number(self.x(row), 6), 40).removesuffix("/s")
+
+    def named(self, row: Row) -> str:
+        """A level in a sentence: ``20 requests/s``, ``40 to 220 requests/s``."""
+        return f"{self.place(row)} {self.x_unit}" if row.get("ramp") else self.at(self.x(row) or 0.0)
+
     @property
     def levels(self) -> list[float]:
         """The distinct x values, ascending, interrupted levels included; ramps are at no one place."""

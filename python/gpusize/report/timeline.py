@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.asked import asked_of, rate_corners
 from gpusize.frames import OUTCOMES
 from gpusize.metrics import NS_PER_S
 from gpusize.report.text import plain_number
@@ -199,25 +200,38 @@ def _span(level: LevelData, zero_ns: int, row: Mapping[str, Any], offered: int, 
     start_s, end_s = (start_ns - zero_ns) / NS_PER_S, (close_ns - zero_ns) / NS_PER_S
     setting = level.setting
     open_loop = setting.get("kind") == "open"
-    low = setting.get("from_rate" if open_loop else "from")
-    high = setting.get("to_rate") if open_loop and setting.get("to_rate") is not None else level.rate
-    high = high if open_loop else level.concurrency
-    low = high if low is None else low
-    unit = "/s" if open_loop else ""
-    name = f"{plain_number(high)}{unit}" if low == high else f"{plain_number(low)} → {plain_number(high)}{unit}"
     length_s = max(end_s - start_s, 1e-9)
-    corners = ((start_s, float(low or 0.0)), (end_s, float(high or 0.0)))
+    corners = rate_corners(setting, length_s) if open_loop else _slots(level, length_s)
     return Span(
         start_s,
         end_s,
-        name,
+        _name(level, open_loop=open_loop),
         open_loop,
-        corners,
+        tuple((start_s + x, y) for x, y in corners),
         "generator-limited" in (row.get("flags") or ()),
         row.get("delivered"),
         offered / length_s,
         achieved / length_s,
     )
+
+
+def _slots(level: LevelData, length_s: float) -> list[tuple[float, float]]:
+    """The course of what a closed level asks for: its requests in flight."""
+    high = float(level.concurrency or 0)
+    low = level.setting.get("from")
+    return [(0.0, high if low is None else float(low)), (length_s, high)]
+
+
+def _name(level: LevelData, *, open_loop: bool) -> str:
+    """What stands above a level: ``20/s``, ``1 → 50/s``, ``20, bursts 200/s``."""
+    setting, unit = level.setting, "/s" if open_loop else ""
+    low, high = (setting.get(name) for name in (("from_rate", "to_rate") if open_loop else ("from", "concurrency")))
+    if low is not None and high is not None and low != high:
+        return f"{plain_number(low)} → {plain_number(high)}{unit}"
+    if setting.get("bursts"):
+        between = asked_of(setting)[0].phases[0].start
+        return f"{plain_number(between)}, bursts {plain_number(setting['bursts']['rate'])}/s"
+    return f"{plain_number(level.rate if open_loop else level.concurrency)}{unit}"
 
 
 def _set_replicas(made: Timeline, levels: Sequence[LevelData], zero_ns: int) -> None:

@@ -301,7 +301,7 @@ class WorkflowLevel:
 
     def _cancel(self) -> None:
         self._cut = True
-        if self._running and self._reason not in _GRAVE:
+        if self._running and self._reason == "stopped":
             self._reason = "cancelled"
         for request in list(self._running):
             self._give_up(request, "cancelled", "")
