@@ -66,7 +66,7 @@ class Level:
     def seconds(self, after: int) -> str:
         """JSON list of the complete seconds of the level from number ``after`` on (see docs/reference/engine.md).
 
-        Those of the last 600 s are kept.
+        Those of the last 600 s are kept, or as many as have room in 512 KiB; of the last 60 s in any case.
         """
     def wait(self, timeout_s: float) -> bool:
         """Wait until every request of the level has its record and every part is on disk. False when the time ran out.
