@@ -12,6 +12,7 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +78,30 @@ def main(argument: str) -> int:
     session = _core.Session(target, segments, rows_of(asked), workers=workers)
     level = session.level(json.dumps(level_plan(asked["load"], asked["stop"], directory)))
     # As a run does for its display: ten looks a second are part of what the generator costs.
-    series: list[list[float]] = []
-    while not level.wait(0.1):
-        progress = level.poll()
-        if asked.get("series"):
-            series.append([json.loads(progress)["done"], vm_rss(), time.process_time()])
+    with _series(asked.get("series")) as note:
+        while not level.wait(0.1):
+            note(level.poll())
     outcome = json.loads(level.outcome())
     outcome.pop("histograms", None)
     facts = {"startup_cpu_s": startup_s, "build": _core.BUILD_PROFILE, "worker_waits_s": worker_waits_s()}
     session.close()
-    print(json.dumps({**facts, "vm_hwm_bytes": vm_hwm(), "series": series, **outcome}))
+    print(json.dumps({**facts, "vm_hwm_bytes": vm_hwm(), **outcome}))
     return 0
+
+
+@contextlib.contextmanager
+def _series(path: str | None) -> Iterator[Callable[[str], None]]:
+    """Notes requests done, resident bytes, CPU seconds and the clock: on disk, as a list would be growth, too."""
+    if path is None:
+        yield lambda _: None
+        return
+    with Path(path).open("w", encoding="ascii") as lines:
+
+        def note(progress: str) -> None:
+            reading = (json.loads(progress)["done"], vm_rss(), time.process_time(), time.monotonic())
+            print(*reading, file=lines, flush=True)
+
+        yield note
 
 
 def rows_of(asked: dict[str, Any]) -> list[list[bytes]]:
