@@ -39,6 +39,7 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, order: u64) {
         Err(_) => (Reason::Failed, now_ns()),
     };
     level.close(reason, end_ns);
+    worker.give_up_waiting();
 }
 
 struct Pacer<'a> {
