@@ -54,7 +54,9 @@ def _on(
     largest = max(gram[i][i] for i in chosen) or 1.0
     # An unknown that no point tells of may still be fixed by the equation.
     scale = [1 / math.sqrt(gram[i][i] or largest) for i in chosen]
-    matrix = [[gram[i][j] * a * b for j, b in zip(chosen, scale, strict=True)] for i, a in zip(chosen, scale, strict=True)]
+    matrix = [
+        [gram[i][j] * a * b for j, b in zip(chosen, scale, strict=True)] for i, a in zip(chosen, scale, strict=True)
+    ]
     values = [right[i] * a for i, a in zip(chosen, scale, strict=True)]
     if equation is not None:
         row = [equation[0][i] * a for i, a in zip(chosen, scale, strict=True)]

@@ -175,7 +175,7 @@ def fit(points: Sequence[Point], law: str = USL) -> ScalingFit:
 
 
 def _row(n: float) -> tuple[float, float, float]:
-    """n / X(n) by the unknowns d, b, c."""
+    """What n / X(n) is by the unknowns d, b, c."""
     return 1.0, float(n), float(n * (n - 1))
 
 
