@@ -1,4 +1,4 @@
-"""The scaling method: capacities of several counts, users and rates, hosts, refusals; and the studies that are known."""
+"""The scaling method: capacities of several counts, users and rates, hosts, refusals; studies that are known."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def test_four_instances_follow_from_one_and_two():
     assert (found.gpus_high, found.next_counts) == (None, (4, 8))
 
 
-def test_three_counts_are_fitted_by_the_usl_and_bounded_on_both_sides():
+def test_three_counts_are_bounded_on_both_sides():
     found = ask(instances(1, 2, 4), rate=150, slos=())
-    assert found.details["law"]["name"] == "usl"
+    assert found.details["law"]["name"] == "linear"
     assert (found.gpus_low, found.gpus) == (4, 4)
     assert found.gpus_high in (4, 5)
     assert not found.outside_tested_range

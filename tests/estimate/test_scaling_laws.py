@@ -175,6 +175,21 @@ def test_one_count_is_linear_and_open_above():
     assert (inside.n, inside.low, inside.high) == (3, 1, 3)
 
 
+def test_no_peak_is_found_in_noise():
+    noisy = [Point(1, 24.6, 1.9), Point(2, 49.0, 4.8), Point(4, 91.4, 6.7)]
+    assert fit(noisy).law.limit < 190
+    found = count_for(noisy, 190.0)
+    assert (found.law.name, found.n, found.low, found.high) == (LINEAR, 8, 8, None)
+
+
+@pytest.mark.parametrize("law", [Law(LINEAR, 100.0), Law(AMDAHL, 100.0, 0.08), Law(USL, 100.0, 0.03, 0.006)])
+def test_the_law_is_the_simplest_that_the_points_allow(law):
+    assert count_for(measured(law, noise=0.005), 300.0).law.name == law.name
+    chosen = [count_for(measured(law, noise=0.01, seed=seed), 300.0).law.name for seed in range(40)]
+    # Of two nested laws AIC takes the larger for one that is not needed in one of six.
+    assert chosen.count(law.name) >= 24
+
+
 def test_a_peak_below_what_is_wanted_gives_no_count():
     points = measured(Law(USL, 100.0, 0.1, 0.03), noise=0.005)
     found = count_for(points, 300.0)

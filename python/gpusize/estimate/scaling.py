@@ -1,7 +1,7 @@
 """The scaling method: the capacity of each measured GPU count, a law of scaling through them, and the count by it.
 
     capacity X(n)      highest load with n GPUs that keeps the SLO (``capacities``)
-    law                linear, Amdahl's or the USL, by how many counts were measured (``gpusize.scaling``)
+    law                linear, Amdahl's or the USL, by the counts that were measured (``gpusize.scaling.counts``)
     GPUs               smallest n with X(n) >= what is wanted; in whole hosts, hosts = wanted / X(host), rounded up
 
 With one count it assumes linear scaling, and says so. With two, Amdahl's count is a lower bound. It looks at closed and
@@ -29,7 +29,7 @@ LINEAR_ASSUMED: Final = (
     "capacity grows in proportion to the number of GPUs: one count was measured, which cannot show it"
 )
 BOUND: Final = "no more is lost than Amdahl's law says from two counts: the count is a lower bound, its upper end open"
-FITTED: Final = "capacity follows the Universal Scalability Law through the measured counts"
+FITTED: Final = "capacity follows the simplest law that agrees with the measured counts; the interval is the USL's"
 HOSTS: Final = "hosts share nothing: capacity grows in proportion to their number"
 CLOSED: Final = (
     "requests come as in the closed loop that was measured; arrivals at random wait longer at the same rate, "
@@ -177,7 +177,7 @@ def _details(
     unit = "users" if question.rate is None else "requests/s"
     per, law = question.gpus_per_replica, count.law
     own = fit(points, law.name)
-    first = own.law.one / per
+    smallest = found[0].load / found[0].gpus
     laws = {name: fit(points, name).law for name in LAWS[: len({p.count for p in points})]}
     return {
         "unit": unit,
@@ -188,7 +188,7 @@ def _details(
                 "standard_error": c.se,
                 "users": c.users,
                 "from": c.how,
-                "efficiency": c.load / (c.gpus * first),
+                "efficiency": c.load / (c.gpus * smallest),
             }
             for c in found
         ],

@@ -5,7 +5,8 @@ The law by the number of counts that were measured:
     one             linear, which is an assumption and nothing else
     two             Amdahl's; it lies above every USL through the same two points beyond them, so the count is a lower
                     bound and the upper end is open
-    three or more   the USL
+    three or more   that of the three with the least chi-squared + 2 x parameters (AIC; Akaike 1974): where points are
+                    few and noisy, a USL through all of them finds a peak in the noise
 
 The interval of the count is that of the USL in every case: ``low`` is the smallest count whose capacity may be enough,
 ``high`` the smallest whose capacity surely is, where may and surely mean the ends of the 95 % interval of X(n).
@@ -68,8 +69,8 @@ def count_for(points: Sequence[Point], wanted: float) -> Count:
     if not (math.isfinite(wanted) and wanted > 0):
         raise UsageError(f"a load of {wanted:g} cannot be wanted", None, "give one above 0")
     counts = sorted({p.count for p in points})
-    name = {1: LINEAR, 2: AMDAHL}.get(len(counts), USL)
-    best, family = fit(points, name), fit(points, USL)
+    family = fit(points, USL)
+    best = fit(points, {1: LINEAR, 2: AMDAHL}[len(counts)]) if len(counts) < 3 else _simplest(points, family)
     n = best.law.smallest(wanted)
     start = n if n is not None and n <= MOST else None
     low, high = _low(family, wanted, start), None
@@ -77,6 +78,12 @@ def count_for(points: Sequence[Point], wanted: float) -> Count:
         high = _high(family, wanted, start)
     found = Count(best.law, family, n, low, high, counts[-1])
     return Count(best.law, family, n, low, high, counts[-1], next_counts(counts, found))
+
+
+def _simplest(points: Sequence[Point], family: ScalingFit) -> ScalingFit:
+    """The law of least AIC; of equals the one with fewer parameters."""
+    fits = [fit(points, LINEAR), fit(points, AMDAHL), family]
+    return min(enumerate(fits, 1), key=lambda each: each[1].chi2 / family.widened**2 + 2 * each[0])[1]
 
 
 def worst(points: Sequence[Point]) -> Law:
