@@ -185,9 +185,11 @@ def _without(at: Edge, levels: Sequence[LevelData], kept: float | None) -> _Unkn
 
 def _without_rate(at: Edge) -> _Unknown:
     if at.kind == "above":
-        return _Unknown(f"{at.at:g} requests/s, its largest level, is kept up with still", kept=at.at)
+        more = f"measure {1.5 * at.at:g} and {2 * at.at:g}"
+        return _Unknown(f"{at.at:g} requests/s, its largest level, is kept up with still; {more}", kept=at.at)
     if at.kind == "below":
-        return _Unknown(f"{at.at:g} requests/s, its smallest level, is too much already")
+        fewer = f"measure {at.at / 4:g} and {at.at / 2:g}"
+        return _Unknown(f"{at.at:g} requests/s, its smallest level, is too much already; {fewer}")
     return _Unknown("no level says anything about the SLO")
 
 

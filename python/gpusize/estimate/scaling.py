@@ -65,7 +65,7 @@ class Scaling:
         per = question.gpus_per_replica
         whole = [c for c in found.capacities if c.gpus % per == 0]
         split = [gpus_text(c.gpus) for c in found.capacities if c.gpus % per]
-        warnings = [f"left out, for lack of a capacity: {each}" for each in found.missing]
+        warnings = [f"left out, for lack of a capacity: {each}" for each in found.missing if whole]
         if odd:
             which = ", ".join(f"{lv.concurrency} of {gpus_text(lv.gpus)}" for lv in odd)
             warnings.append(f"left out, as its figures contradict each other: concurrency {which}")
