@@ -159,6 +159,12 @@ def test_tracccs_two_counts():
     assert hosts_for(26.8715, 0.1344, 40.0) == (2, 2, 2)
 
 
+def test_a_loss_within_the_noise_is_none():
+    found = count_for([Point(1, 16.0, 2.3), Point(2, 26.5, 2.5)], 60.0)
+    assert fit([Point(1, 16.0, 2.3), Point(2, 26.5, 2.5)], AMDAHL).law.sigma == pytest.approx(0.21, abs=0.01)
+    assert (found.law.name, found.law.sigma, found.n, found.low, found.high) == (AMDAHL, 0.0, 5, 4, None)
+
+
 def test_between_measured_counts_the_interval_is_closed():
     found = count_for(TRACCC, 20.0)
     assert (found.n, found.low, found.high) == (3, 2, 3)

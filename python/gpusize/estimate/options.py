@@ -71,7 +71,8 @@ def in_host(count: Count, wanted: float, question: Question) -> Option:
         if low is not None:
             text += f"; at least {gpus_text(low)} by the upper end of its interval"
         return Option(name, None, low, None, follow, text)
-    text = f"{gpus_text(count.n * per)} {_NAMES[count.law.name]} ({_interval(low, high)})"
+    loss = ", as the loss is within the noise" if count.law.name == AMDAHL and count.law.sigma == 0 else ""
+    text = f"{gpus_text(count.n * per)} {_NAMES[count.law.name]}{loss} ({_interval(low, high)})"
     text += _perhaps(count, wanted, question)
     return Option(name, count.n * per, low, high, follow, text, count.law.at(count.n))
 
