@@ -36,12 +36,16 @@ def instances(*counts):
     ]
 
 
+def constant(runtime_ns):
+    return lambda _: runtime_ns
+
+
 def own(gpus, servers, concurrencies, *, visit=0):
     """Closed loops on ``servers`` that share the work of 50 ms a request: c users take 50 ms x max(1, c / servers)."""
     levels = []
     for c in concurrencies:
         runtime_ns = round(50 * MS * max(1.0, c / servers))
-        columns = closed(c, lambda _, t=runtime_ns: t, count=40 * c)
+        columns = closed(c, constant(runtime_ns), count=40 * c)
         levels.append(level(c, columns, gpus=gpus, visit=visit + c, count=40 * c, run=f"r{gpus}"))
     return levels
 
