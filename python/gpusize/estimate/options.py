@@ -82,8 +82,9 @@ def _perhaps(count: Count, wanted: float, question: Question) -> str:
     if count.high is not None:
         return ""
     points = count.fit.points
-    if len({p.count for p in points}) != 2 or count.law.name != AMDAHL:
-        return "; by the lower end of the interval no number is enough" if count.law.name != LINEAR else ""
+    counts = len({p.count for p in points})
+    if counts != 2:
+        return "; by the lower end of the USL's interval no number is enough" if counts > 2 else ""
     least = worst(points)
     n = least.smallest(wanted)
     per, unit = question.gpus_per_replica, _unit(question)

@@ -186,9 +186,11 @@ def _details(
     """What tables and plots need: capacities, the law with its intervals, and the count by each law."""
     unit = "users" if question.rate is None else "requests/s"
     per, law = question.gpus_per_replica, count.law
-    own = fit(points, law.name)
+    counts = len({p.count for p in points})
+    # Parameters that do not pay are 0 in the law; their intervals say what they may be all the same.
+    own = count.fit if counts > 2 else fit(points, law.name)
     smallest = found[0].load / found[0].gpus
-    laws = {name: fit(points, name).law for name in LAWS[: len({p.count for p in points})]}
+    laws = {name: fit(points, name).law for name in LAWS[:counts]}
     return {
         "unit": unit,
         "counts": [
