@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import gpusize as library
 from tests.cli.conftest import Gpusize
 
 NAT = Path(__file__).parents[1] / "fixtures" / "nat"
@@ -65,6 +66,8 @@ def test_perf_analyzers_sweeps_of_several_counts(gpusize: Gpusize) -> None:
     assert "Amdahl's law" in text
     assert "whole hosts of 2 GPUs: 2 x 2 = 4 GPUs" in text
     assert "4, 8 GPUs" in text
+    asked = library.open_run(paths).estimate(rate=150, slos=[], method="scaling")
+    assert (asked.gpus, asked.users, asked.rate) == (4, None, 150)
     hosts = gpusize("estimate", *paths, "--rate", "300/s", "--host-gpus", "2", "--json")
     assert json.loads(hosts.out)["estimates"][0]["gpus"] == 8
     reported = gpusize("report", *paths, "--users", "100", "--slo", "p95 runtime <= 100ms")

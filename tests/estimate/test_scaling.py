@@ -36,12 +36,16 @@ def instances(*counts):
     ]
 
 
+def constant(runtime_ns):
+    return lambda _: runtime_ns
+
+
 def own(gpus, servers, concurrencies, *, visit=0):
     """Closed loops on ``servers`` that share the work of 50 ms a request: c users take 50 ms x max(1, c / servers)."""
     levels = []
     for c in concurrencies:
         runtime_ns = round(50 * MS * max(1.0, c / servers))
-        columns = closed(c, lambda _, t=runtime_ns: t, count=40 * c)
+        columns = closed(c, constant(runtime_ns), count=40 * c)
         levels.append(level(c, columns, gpus=gpus, visit=visit + c, count=40 * c, run=f"r{gpus}"))
     return levels
 
@@ -198,7 +202,7 @@ def test_a_count_without_a_capacity_is_left_out_and_said():
     found = ask(levels, users=30)
     assert found.tested_gpus == 1
     assert any("4 GPUs: concurrency 4, its largest level, keeps the SLO still" in text for text in found.warnings)
-    assert found.next_levels == (6, 8, 16)
+    assert found.next_levels == (6, 8, 11, 16)
 
 
 def test_what_was_measured_to_be_enough_is_enough():
@@ -206,6 +210,15 @@ def test_what_was_measured_to_be_enough_is_enough():
     found = ask(levels, users=30)
     assert (found.gpus, found.gpus_high) == (4, 4)
     assert "4 GPUs were measured to be enough" in found.warnings[0]
+
+
+def test_a_wide_gap_around_a_capacity_is_named_and_makes_it_unsure():
+    wide, narrow = (ask(own(2, 2.0, levels), users=60) for levels in ((1, 16, 32), (1, 16, 22, 23, 32)))
+    assert any("2 GPUs: nothing was measured between concurrency 16 and 32" in text for text in wide.warnings)
+    assert wide.next_levels == (24,)
+    assert narrow.next_levels == ()
+    errors = [found.details["counts"][0]["standard_error"] for found in (wide, narrow)]
+    assert errors == [pytest.approx(16 / 12**0.5, rel=0.1), pytest.approx(1 / 12**0.5, rel=0.1)]
 
 
 def test_throughput_that_still_rises_is_no_capacity():

@@ -42,7 +42,7 @@ def test_every_file_is_read_whole(file):
     assert [lv.concurrency or lv.rate for lv in found.levels] == sorted(rows)
     assert found.warnings == []
     for level in found.levels:
-        row = rows[level.concurrency or level.rate]
+        row = rows[level.concurrency or level.rate or 0]
         assert (level.imported, level.state, level.gpus) == (True, "done", 2)
         assert level.meta["achieved_rate"] == float(row["Inferences/Second"])
         for name in ("p50", "p90", "p95", "p99"):

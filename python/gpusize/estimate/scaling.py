@@ -71,7 +71,11 @@ class Scaling:
             warnings.append(f"left out, as its figures contradict each other: concurrency {which}")
         if split:
             warnings.append(f"left out, as no whole number of replicas of {per}: {', '.join(split)}")
-        base = replace(base, warnings=tuple(warnings), next_levels=found.next_levels)
+        gaps = [c for c in whole if c.gap is not None]
+        warnings += [_gap_text(c) for c in gaps]
+        between = {round((c.gap[0] + c.gap[1]) / 2) for c in gaps if c.gap is not None and c.how != "open"}
+        follow = tuple(sorted({*found.next_levels, *between}))
+        base = replace(base, warnings=tuple(warnings), next_levels=follow)
         if not whole:
             why = "; ".join(found.missing) or f"nothing was measured with a multiple of {gpus_text(per)}"
             return replace(base, reason=f"no count has a capacity: {why}")
@@ -114,6 +118,12 @@ def _answered(
         gpus_raw=chosen.gpus * wanted / capacity,
         outside_tested_range=not question.host_gpus and count.beyond,
     )
+
+
+def _gap_text(c: Capacity) -> str:
+    low, high = c.gap or (c.load, c.load)
+    where = f"{low:g} and {high:g} requests/s" if c.how == "open" else f"concurrency {low:g} and {high:g}"
+    return f"{gpus_text(c.gpus)}: nothing was measured between {where}, where the capacity lies"
 
 
 def _no_more(answered: Estimate, enough: Sequence[int]) -> Estimate:
@@ -176,9 +186,11 @@ def _details(
     """What tables and plots need: capacities, the law with its intervals, and the count by each law."""
     unit = "users" if question.rate is None else "requests/s"
     per, law = question.gpus_per_replica, count.law
-    own = fit(points, law.name)
+    counts = len({p.count for p in points})
+    # Parameters that do not pay are 0 in the law; their intervals say what they may be all the same.
+    own = count.fit if counts > 2 else fit(points, law.name)
     smallest = found[0].load / found[0].gpus
-    laws = {name: fit(points, name).law for name in LAWS[: len({p.count for p in points})]}
+    laws = {name: fit(points, name).law for name in LAWS[:counts]}
     return {
         "unit": unit,
         "counts": [
