@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,19 +77,33 @@ def main(argument: str) -> int:
     target = json.dumps(target_spec(asked["port"], **asked.get("target", {})))
     segments, workers = json.dumps(asked.get("segments", [])), asked.get("workers", 1)
     session = _core.Session(target, segments, rows_of(asked), workers=workers)
+    workers_first()
     level = session.level(json.dumps(level_plan(asked["load"], asked["stop"], directory)))
     # As a run does for its display: ten looks a second are part of what the generator costs.
-    series: list[list[float]] = []
-    while not level.wait(0.1):
-        progress = level.poll()
-        if asked.get("series"):
-            series.append([json.loads(progress)["done"], vm_rss(), time.process_time()])
+    with _series(asked.get("series")) as note:
+        while not level.wait(0.1):
+            note(level.poll())
     outcome = json.loads(level.outcome())
     outcome.pop("histograms", None)
     facts = {"startup_cpu_s": startup_s, "build": _core.BUILD_PROFILE, "worker_waits_s": worker_waits_s()}
     session.close()
-    print(json.dumps({**facts, "vm_hwm_bytes": vm_hwm(), "series": series, **outcome}))
+    print(json.dumps({**facts, "vm_hwm_bytes": vm_hwm(), **outcome}))
     return 0
+
+
+@contextlib.contextmanager
+def _series(path: str | None) -> Iterator[Callable[[str], None]]:
+    """Notes requests done, resident bytes, CPU seconds and the clock: on disk, as a list would be growth, too."""
+    if path is None:
+        yield lambda _: None
+        return
+    with Path(path).open("w", encoding="ascii") as lines:
+
+        def note(progress: str) -> None:
+            reading = (json.loads(progress)["done"], vm_rss(), time.process_time(), time.monotonic())
+            print(*reading, file=lines, flush=True)
+
+        yield note
 
 
 def rows_of(asked: dict[str, Any]) -> list[list[bytes]]:
@@ -100,12 +116,30 @@ def rows_of(asked: dict[str, Any]) -> list[list[bytes]]:
 def worker_waits_s() -> float:
     """For how long the engine's workers were ready to run and had no core, by the scheduler's own count."""
     waits_ns = 0
-    for task in Path("/proc/self/task").iterdir():
+    for task in _workers():
         # A thread that has just ended is listed and gone.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if "worker" in (task / "comm").read_text():
-                waits_ns += int((task / "schedstat").read_text().split()[1])
+            waits_ns += int((task / "schedstat").read_text().split()[1])
     return waits_ns / 1e9
+
+
+def workers_first() -> None:
+    """Under real-time priority, put the workers before this process's other threads; else do nothing.
+
+    Equals under SCHED_FIFO never interrupt each other: while the writer encodes rows for milliseconds, a worker on the
+    same core would wait for its end, which an ordinary scheduler does not make it do.
+    """
+    if os.sched_getscheduler(0) != os.SCHED_FIFO:
+        return
+    for task in _workers():
+        os.sched_setscheduler(int(task.name), os.SCHED_FIFO, os.sched_param(2))
+
+
+def _workers() -> Iterator[Path]:
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if "worker" in (task / "comm").read_text():
+                yield task
 
 
 def vm_hwm() -> int:

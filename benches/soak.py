@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from benches.lib.bars import Bar
 from benches.lib.command import run_sections
 from benches.lib.context import Context
-from benches.lib.endurance import endure
+from benches.lib.endurance import HEADER, endure
 from benches.lib.stats import Interval
 
 __all__ = ["main", "soak"]
@@ -26,14 +26,14 @@ def soak(ctx: Context) -> None:
     """One level; the first and the last tenth of its requests are compared."""
     run = endure(ctx, ctx.size(REQUESTS, 1_000_000), 4 * 3600)
     tenths = [run.tenth(k) for k in range(10)]
-    rows: list[list[object]] = [
-        [f"tenth {k + 1}", f"{rss / 2**20:.1f}", f"{cpu_s * 1e6:.2f}"] for k, (rss, cpu_s) in enumerate(tenths)
-    ]
+    first, last = tenths[0], tenths[-1]
+    rows = [tenth.row(f"tenth {k}") for k, tenth in enumerate(tenths, start=1)]
     title = f"soak: {int(run.done[-1])} requests in one level"
-    ctx.report.table(title, ["", "resident MiB", "CPU us/request"], rows, "Every request has its record on disk.")
-    for name, at in (("rss", 0), ("cpu_per_request", 1)):
-        change = abs(tenths[-1][at] / tenths[0][at] - 1)
-        ctx.report.bar(Bar(f"soak_{name}_change", Interval.exact(change), CHANGE_QUICK if ctx.quick else CHANGE))
+    ctx.report.table(title, HEADER, rows, "Every request has its record on disk.")
+    changes = {"rss": last.rss_bytes / first.rss_bytes, "cpu_per_request": last.cpu_s / first.cpu_s}
+    for name, ratio in changes.items():
+        bound = CHANGE_QUICK if ctx.quick else CHANGE
+        ctx.report.bar(Bar(f"soak_{name}_change", Interval.exact(abs(ratio - 1)), bound))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

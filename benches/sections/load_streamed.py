@@ -12,6 +12,7 @@ from benches.lib.context import Context, say
 from benches.lib.generators import FAST, Taken, take
 from benches.lib.llm_tools import TOOLS, LlmTool, Reported, take_llm
 from benches.lib.peers import peer_program, peer_version
+from benches.lib.procs import BenchFailed
 from benches.lib.rounds import present, rotate, tell_missing
 from benches.lib.slopes import Slope, over, slope
 from benches.lib.stats import Interval, bootstrap_median, paired
@@ -26,7 +27,7 @@ EVENTS = 16
 LENGTHS, LENGTHS_QUICK = (1, 4), (1, 2)
 """Seconds of the short and of the long turn of gpusize and wrk."""
 ROUNDS = 5
-TOOL_LENGTHS, TOOL_LENGTHS_QUICK = (3, 12), (2, 4)
+TOOL_LENGTHS, TOOL_LENGTHS_QUICK = (3, 12), (2, 6)
 TOOL_TURNS = 2
 CPU_MS = 0.05
 VS_PYTHON = 1 / 50
@@ -49,7 +50,10 @@ def chat() -> dict[str, Any]:
 
 
 def streamed(ctx: Context) -> None:
-    """Slopes between two lengths for all of them, so that nobody's start-up counts."""
+    """Slopes between two lengths for all of them, so that nobody's start-up counts.
+
+    Raises BenchFailed when one of the others could not be measured, after everything else is told.
+    """
     server = [ctx.tools.canned, "--port", "0", "--sse-events", str(EVENTS)]
     wrk = FAST[0]
     short, long = LENGTHS_QUICK if ctx.quick else LENGTHS
@@ -62,10 +66,17 @@ def streamed(ctx: Context) -> None:
         lambda found: f"{found.cpu_s * 1e6:.2f} us",
     )
     tools, missing = present(TOOLS, lambda tool: peer_program(tool.name))
-    costs = {name: _tool(ctx, tool, server) for name, tool in tools.items()}
+    costs, failed = {}, []
+    for name, tool in tools.items():
+        try:
+            costs[name] = _tool(ctx, tool, server)
+        except BenchFailed as error:
+            failed.append(f"{name}: {error}")
     _table(ctx, found, costs)
     tell_missing(ctx, missing)
     _bars(ctx, found["gpusize"], {name: slopes for name, (slopes, _) in costs.items()})
+    if failed:
+        raise BenchFailed("; ".join(failed))
 
 
 def _slope(short: Taken, long: Taken) -> Slope:

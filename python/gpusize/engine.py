@@ -226,7 +226,7 @@ class EngineLevel:
         self._level.stop(drain_ns, reason)
 
     def seconds(self, after: int) -> list[Second]:
-        """The complete seconds of the level from number ``after`` on; those of the last ten minutes are kept."""
+        """The complete seconds of the level from number ``after`` on; the last ones are kept."""
         return cast("list[Second]", json.loads(self._level.seconds(after)))
 
     def wait(self, timeout_s: float) -> bool:

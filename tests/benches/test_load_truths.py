@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from benches import load
-from benches.lib.endurance import Endurance
-from benches.lib.procs import BenchFailed
 from benches.sections.load_boundaries import Round
 from benches.sections.load_overload import OverloadFound, _arrivals, compare
 
@@ -39,24 +36,3 @@ def test_an_overload_has_a_seed() -> None:
 def test_a_round_of_stages_has_a_median_boundary() -> None:
     assert Round(100, 0, 0, (0.3, 0.1, 9.0)).median_ms == 0.3
     assert Round(100, 0, 0, (0.3, 0.1, 9.0, 0.5)).median_ms == pytest.approx(0.4)
-
-
-def grown(per_request: float, bump_bytes: float = 0.0) -> Endurance:
-    done = np.linspace(0, 1e6, 1001)
-    rss = 50e6 + per_request * done + np.where(done < 1e5, 0.0, bump_bytes)
-    return Endurance(done, rss, done * 5e-6)
-
-
-def test_memory_that_grows_with_the_requests_shows() -> None:
-    slope, low, high = grown(2.0).rss_per_request()
-    assert (slope, low, high) == pytest.approx((2.0, 2.0, 2.0))
-    assert grown(0.0).rss_per_request() == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
-    # What is taken once, at the start, is no growth.
-    assert grown(0.0, 20e6).rss_per_request() == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
-    assert grown(0.0).tenth(9)[1] == pytest.approx(5e-6)
-
-
-def test_a_run_too_short_for_tenths_is_no_measurement() -> None:
-    done = np.array([0.0, 5.0, 10.0])
-    with pytest.raises(BenchFailed, match="too short"):
-        Endurance(done, done, done).tenth(3)

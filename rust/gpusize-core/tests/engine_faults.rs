@@ -243,6 +243,37 @@ fn a_void_level_does_not_wait_for_timeouts() {
 }
 
 #[test]
+fn what_waits_for_a_target_that_is_gone_fails_when_the_level_ends() {
+    for answers in [0, 3] {
+        // Pauses between connects grow to a second, and thousands wait: with them the level would go on for an hour.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let streams: Vec<TcpStream> = (0..answers).map(|_| listener.accept().unwrap().0).collect();
+            for (n, mut stream) in streams.into_iter().enumerate() {
+                let _ = stream.read(&mut [0; 512]).unwrap();
+                assert!(hello(n, &mut stream));
+            }
+        });
+        if answers == 0 {
+            server.join().unwrap();
+        }
+        let load = at_rate(20_000, "constant", r#","connections":3,"queue":4000"#);
+        let (outcome, rows) = run(target(port, ""), vec![], &load, r#"{"duration_ns":300000000}"#);
+        assert_eq!((outcome.stop_reason, outcome.due, outcome.rows), ("duration", 6_000, 6_000));
+        let [ok, shed, failed] = ["ok", "shed", "connect_error"].map(|name| outcome.outcomes.get(name).unwrap_or(&0));
+        let others = outcome.outcomes.get("truncated").unwrap_or(&0);
+        assert_eq!((*ok, ok + others + shed + failed), (answers, 6_000), "{:?}", outcome.outcomes);
+        let sent = |b: &RecordBatch| b.num_rows() - b.column_by_name("sent_ns").unwrap().null_count();
+        assert_eq!(rows.iter().map(sent).sum::<usize>() as u64, outcome.sent);
+        assert!(*shed > 0 && *failed >= 4_000, "{:?}", outcome.outcomes);
+        let refused: u64 = outcome.errors.iter().filter(|e| e.message.contains("refused")).map(|e| e.count).sum();
+        assert_eq!(refused, *failed, "each says why: {:?}", outcome.errors);
+        stamps_are_in_order(&rows);
+    }
+}
+
+#[test]
 fn load_ends_when_its_records_cannot_be_written() {
     let (port, _) = serve(hello);
     let session = Session::open(target(port, ""), vec![], vec![vec![]], 1).unwrap();

@@ -11,6 +11,7 @@ use arrow_array::types::UInt64Type;
 use engine_common::{at_rate, column, finish, hello, open, plan, serve, target};
 use gpusize_core::engine::{Level, Session};
 use gpusize_core::spec::TargetSpec;
+use gpusize_core::stop::Reason;
 
 /// Far longer than anything here takes, far shorter than the pauses that must not be waited for.
 const SOON: Duration = Duration::from_secs(20);
@@ -178,6 +179,29 @@ fn each_of_queued_draining_and_running_levels_can_be_stopped() {
     running.stop(0);
     let (outcome, _) = finish(&running);
     assert_eq!((outcome.stop_reason, outcome.due), ("cancelled", outcome.rows));
+}
+
+#[test]
+fn a_reason_that_comes_after_the_end_changes_nothing() {
+    let (port, seen) = serve(|_, stream| {
+        std::thread::park_timeout(Duration::from_millis(5));
+        hello(0, stream)
+    });
+    let session = open(port, 2);
+    let load = at_rate(20_000, "constant", r#","connections":2"#);
+    let level = session.level(plan(&load, r#"{"count":100}"#)).unwrap();
+    while level.poll().state != "draining" {
+        std::thread::yield_now();
+    }
+    // The workers have said that they are through some answers before.
+    let answered = level.poll().done;
+    while level.poll().done < answered + 6 {
+        std::thread::yield_now();
+    }
+    level.stop_for(0, Reason::Saturation);
+    let (outcome, _) = finish(&level);
+    assert_eq!((outcome.stop_reason, outcome.outcomes), ("count", [("ok", 100)].into()));
+    assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 100);
 }
 
 #[test]

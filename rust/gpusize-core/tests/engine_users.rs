@@ -9,8 +9,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use arrow_array::RecordBatch;
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
 use engine_common::{at_rate, column, finish, hello, open, plan, serve, target};
 use gpusize_core::engine::Session;
 use gpusize_core::spec::{Mix, Segment, TargetSpec};
@@ -305,4 +305,23 @@ fn captures_and_pauses_that_cannot_be_meant_are_refused() {
     let recorded = r#"{"closed":{"concurrency":1,"unit":"session","think":"recorded"}}"#;
     assert!(plain.level(plan(recorded, r#"{"count":1}"#)).is_err(), "there are no recorded pauses");
     assert_eq!(SESSIONS.len(), TURNS.len());
+}
+
+#[test]
+fn rows_without_a_conversation_are_conversations_of_their_own() {
+    let (port, _) = serve(hello);
+    let (none, no_turn) = (u64::MAX, u16::MAX);
+    let mix = format!(
+        r#"{{"requests":[{{"path":"/","segments":[]}}],"of_row":[0,0,0,0],
+            "sessions":[7,{none},7,{none}],"turns":[0,{no_turn},{no_turn},{no_turn}]}}"#
+    );
+    let mix: Mix = serde_json::from_str(&mix).unwrap();
+    let session = Session::open_mix(target(port, ""), vec![], vec![vec![]; 4], Some(mix), 1).unwrap();
+    let load = r#"{"closed":{"concurrency":1,"unit":"session"}}"#;
+    let (outcome, rows) = finish(&session.level(plan(load, r#"{"count":3}"#)).unwrap());
+    assert_eq!(outcome.outcomes, [("ok", 4)].into());
+    assert_eq!(column::<UInt32Type>(&rows, "row"), [0, 2, 1, 3]);
+    let [sessions, turns] = ["session", "turn"].map(|name| rows[0].column_by_name(name).unwrap().clone());
+    assert_eq!((0..4).map(|row| sessions.is_valid(row)).collect::<Vec<_>>(), [true, true, false, false]);
+    assert_eq!((0..4).map(|row| turns.is_valid(row)).collect::<Vec<_>>(), [true, false, false, false]);
 }

@@ -5,13 +5,14 @@
 //! Lines of JSON on stdout: the port, the first request's head, and at SIGTERM what was served.
 
 use std::cell::Cell;
-use std::io::{self, Write};
+use std::io;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use bench_tools::args::Args;
 use bench_tools::heads::head_as_json;
+use bench_tools::lines::say;
 use bench_tools::sys::{awaited_termination, end_with_parent};
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
@@ -44,12 +45,6 @@ fn serve() -> Result<(), String> {
         LocalSet::new().block_on(&runtime, listen(port, answer))
     };
     run().map_err(|error| error.to_string())
-}
-
-fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
 }
 
 /// What every request is answered with.

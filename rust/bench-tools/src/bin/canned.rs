@@ -6,12 +6,14 @@
 //! Lines of JSON on stdout: the port, the stall's times on `CLOCK_MONOTONIC`, and at SIGTERM what was served.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bench_tools::args::Args;
+use bench_tools::connections::Connections;
+use bench_tools::lines::say;
 use bench_tools::requests::RequestCounter;
 use bench_tools::sse::one_each;
 use bench_tools::sys::{Epoll, Ready, end_with_parent, monotonic_ns, termination_fd};
@@ -43,9 +45,9 @@ fn serve() -> Result<(), String> {
     let run = || -> io::Result<()> {
         end_with_parent()?;
         let mut server = Server::bind(port, &response, stall)?;
-        say(&format!("{{\"port\":{}}}", server.listener.local_addr()?.port()))?;
+        say(&format!("{{\"port\":{}}}", server.connections.port()?))?;
         server.run()?;
-        say(&format!("{{\"requests\":{},\"connections\":{}}}", server.requests, server.accepted))
+        say(&format!("{{\"requests\":{},\"connections\":{}}}", server.requests, server.connections.accepted()))
     };
     run().map_err(|error| error.to_string())
 }
@@ -53,12 +55,6 @@ fn serve() -> Result<(), String> {
 fn response(body_bytes: usize) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {body_bytes}\r\n\r\n");
     head.into_bytes().into_iter().chain(BODY.iter().copied().cycle().take(body_bytes)).collect()
-}
-
-fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
 }
 
 /// A pause of the whole server, once.
@@ -88,6 +84,10 @@ struct Connection {
 }
 
 impl Connection {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, counter: RequestCounter::default(), owed: 0, waits_for_room: false }
+    }
+
     /// Reads once and counts; Ok(None) when the peer has closed or cannot be understood.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.stream.read(buffer) {
@@ -113,9 +113,7 @@ impl Connection {
 }
 
 struct Server {
-    listener: TcpListener,
-    /// By file descriptor.
-    connections: Vec<Option<Connection>>,
+    connections: Connections<Connection>,
     batch: Vec<u8>,
     /// Bytes of one response.
     each: usize,
@@ -123,23 +121,18 @@ struct Server {
     stall: Option<Stall>,
     first_request_ns: Option<i64>,
     requests: u64,
-    accepted: u64,
 }
 
 impl Server {
     fn bind(port: u16, response: &[u8], stall: Option<Stall>) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        listener.set_nonblocking(true)?;
         Ok(Self {
-            listener,
-            connections: Vec::new(),
+            connections: Connections::bind(port)?,
             batch: response.repeat((BATCH_BYTES / response.len()).clamp(1, BATCH)),
             each: response.len(),
             buffer: vec![0; 64 * 1024],
             stall,
             first_request_ns: None,
             requests: 0,
-            accepted: 0,
         })
     }
 
@@ -147,7 +140,7 @@ impl Server {
         let mut epoll = Epoll::new()?;
         let signals = termination_fd()?;
         epoll.add(signals.as_raw_fd())?;
-        epoll.add(self.listener.as_raw_fd())?;
+        self.connections.listen(&epoll)?;
         let mut ready: Vec<Ready> = Vec::new();
         loop {
             ready.clear();
@@ -155,8 +148,8 @@ impl Server {
             for event in &ready {
                 if event.fd == signals.as_raw_fd() {
                     return Ok(());
-                } else if event.fd == self.listener.as_raw_fd() {
-                    self.accept(&epoll)?;
+                } else if self.connections.is_listener(event.fd) {
+                    self.connections.accept(&epoll, Connection::new)?;
                 } else {
                     self.exchange(&epoll, *event)?;
                 }
@@ -165,30 +158,8 @@ impl Server {
         }
     }
 
-    fn accept(&mut self, epoll: &Epoll) -> io::Result<()> {
-        loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => return Err(error),
-            };
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
-            let fd = stream.as_raw_fd();
-            epoll.add(fd)?;
-            let slot = slot(fd);
-            if self.connections.len() <= slot {
-                self.connections.resize_with(slot + 1, || None);
-            }
-            let counter = RequestCounter::default();
-            self.connections[slot] = Some(Connection { stream, counter, owed: 0, waits_for_room: false });
-            self.accepted += 1;
-        }
-    }
-
     fn exchange(&mut self, epoll: &Epoll, event: Ready) -> io::Result<()> {
-        let Some(connection) = self.connections[slot(event.fd)].as_mut() else { return Ok(()) };
+        let Some(connection) = self.connections.get_mut(event.fd) else { return Ok(()) };
         let mut alive = true;
         if event.read {
             match connection.read(&mut self.buffer) {
@@ -201,7 +172,7 @@ impl Server {
         }
         alive = alive && connection.write(&self.batch, self.each).is_ok();
         if !alive {
-            self.connections[slot(event.fd)] = None;
+            self.connections.close(event.fd);
             return Ok(());
         }
         let waits_for_room = connection.owed > 0;
@@ -226,8 +197,4 @@ impl Server {
         std::thread::sleep(stall.length);
         say(&format!("{{\"stall_start_ns\":{now_ns},\"stall_end_ns\":{}}}", monotonic_ns()))
     }
-}
-
-fn slot(fd: RawFd) -> usize {
-    usize::try_from(fd).unwrap_or_default()
 }

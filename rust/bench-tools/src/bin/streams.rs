@@ -10,11 +10,13 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitCode;
 
 use bench_tools::args::Args;
+use bench_tools::connections::Connections;
+use bench_tools::lines::say;
 use bench_tools::sse::{one_each, parts};
 use bench_tools::sys::{Epoll, Ready, end_with_parent, monotonic_ns, termination_fd};
 
@@ -39,7 +41,7 @@ fn serve() -> Result<(), String> {
     let run = || -> io::Result<()> {
         end_with_parent()?;
         let mut server = Server::bind(port, pieces, gap_ns)?;
-        say(&format!("{{\"port\":{}}}", server.listener.local_addr()?.port()))?;
+        say(&format!("{{\"port\":{}}}", server.connections.port()?))?;
         server.run()?;
         if !log.is_empty() {
             std::fs::write(&log, server.written.concat())?;
@@ -47,12 +49,6 @@ fn serve() -> Result<(), String> {
         say(&format!("{{\"requests\":{},\"broken\":{}}}", server.requests, server.broken))
     };
     run().map_err(|error| error.to_string())
-}
-
-fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
 }
 
 struct Connection {
@@ -65,10 +61,14 @@ struct Connection {
     stamps: Vec<i64>,
 }
 
+impl Connection {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, partial: Vec::new(), number: 0, next: 0, answering: false, stamps: Vec::new() }
+    }
+}
+
 struct Server {
-    listener: TcpListener,
-    /// By file descriptor.
-    connections: Vec<Option<Connection>>,
+    connections: Connections<Connection>,
     pieces: Vec<Vec<u8>>,
     gap_ns: Option<i64>,
     /// Connections with a piece to write, when nothing paces them.
@@ -81,11 +81,8 @@ struct Server {
 
 impl Server {
     fn bind(port: u16, pieces: Vec<Vec<u8>>, gap_ns: Option<i64>) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        listener.set_nonblocking(true)?;
         Ok(Self {
-            listener,
-            connections: Vec::new(),
+            connections: Connections::bind(port)?,
             pieces,
             gap_ns,
             ready: VecDeque::new(),
@@ -100,7 +97,7 @@ impl Server {
         let mut epoll = Epoll::new()?;
         let signals = termination_fd()?;
         epoll.add(signals.as_raw_fd())?;
-        epoll.add(self.listener.as_raw_fd())?;
+        self.connections.listen(&epoll)?;
         let mut ready: Vec<Ready> = Vec::new();
         loop {
             ready.clear();
@@ -108,8 +105,8 @@ impl Server {
             for event in &ready {
                 if event.fd == signals.as_raw_fd() {
                     return Ok(());
-                } else if event.fd == self.listener.as_raw_fd() {
-                    self.accept(&epoll)?;
+                } else if self.connections.is_listener(event.fd) {
+                    self.connections.accept(&epoll, Connection::new)?;
                 } else if event.read {
                     self.read(event.fd);
                 }
@@ -138,36 +135,9 @@ impl Server {
         self.due.peek().map_or(-1, |Reverse((due_ns, _))| (due_ns - monotonic_ns()).max(0))
     }
 
-    fn accept(&mut self, epoll: &Epoll) -> io::Result<()> {
-        loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => return Err(error),
-            };
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
-            let fd = stream.as_raw_fd();
-            epoll.add(fd)?;
-            let slot = slot(fd);
-            if self.connections.len() <= slot {
-                self.connections.resize_with(slot + 1, || None);
-            }
-            self.connections[slot] = Some(Connection {
-                stream,
-                partial: Vec::new(),
-                number: 0,
-                next: 0,
-                answering: false,
-                stamps: Vec::new(),
-            });
-        }
-    }
-
     /// A request, in one read or several; anything else closes the connection.
     fn read(&mut self, fd: RawFd) {
-        let Some(connection) = self.connections[slot(fd)].as_mut() else { return };
+        let Some(connection) = self.connections.get_mut(fd) else { return };
         let mut buffer = [0_u8; 16_384];
         let number = match connection.stream.read(&mut buffer) {
             Ok(length) if length > 0 && !connection.answering => {
@@ -186,7 +156,7 @@ impl Server {
         };
         let Some(number) = number else {
             self.broken += u64::from(connection.answering);
-            self.connections[slot(fd)] = None;
+            self.connections.close(fd);
             return;
         };
         (connection.number, connection.next, connection.answering) = (number, 0, true);
@@ -200,11 +170,11 @@ impl Server {
     /// The next piece, which was due at `due_ns` if pieces are paced. Each is due a gap after the one before it was due and not
     /// after it went out: streams that one delay of this server brought together would stay together for ever.
     fn write(&mut self, fd: RawFd, due_ns: i64) {
-        let Some(connection) = self.connections[slot(fd)].as_mut().filter(|c| c.answering) else { return };
+        let Some(connection) = self.connections.get_mut(fd).filter(|c| c.answering) else { return };
         let piece = &self.pieces[connection.next];
         if !matches!(connection.stream.write(piece), Ok(length) if length == piece.len()) {
             self.broken += 1;
-            self.connections[slot(fd)] = None;
+            self.connections.close(fd);
             return;
         }
         if let Some(gap_ns) = self.gap_ns {
@@ -248,8 +218,4 @@ fn body_number(request: &[u8]) -> Request {
         return Request::Partial;
     }
     if body.is_empty() { Request::Whole(0) } else { body.trim().parse().map_or(Request::Broken, Request::Whole) }
-}
-
-fn slot(fd: RawFd) -> usize {
-    usize::try_from(fd).unwrap_or_default()
 }

@@ -46,8 +46,13 @@ fn lateness(rate: f64, ticks: usize) -> std::io::Result<Vec<i64>> {
     let start_ns = monotonic_ns() + 10_000_000;
     for (tick, slot) in late_ns.iter_mut().enumerate() {
         let due_ns = start_ns + (tick as f64 * 1e9 / rate) as i64;
-        timer.wait_until(due_ns)?;
-        *slot = monotonic_ns() - due_ns;
+        let mut now_ns = monotonic_ns();
+        // As the engine does: what is due already is not waited for, so that a late tick is made up for at once.
+        if now_ns < due_ns {
+            timer.wait_until(due_ns)?;
+            now_ns = monotonic_ns();
+        }
+        *slot = now_ns - due_ns;
     }
     Ok(late_ns)
 }

@@ -69,7 +69,7 @@ impl Coordinator {
                 Ok(Some(Event::Queue(level))) if self.dead => end_unstarted(level, Reason::Failed),
                 Ok(Some(Event::Queue(level))) if quits => end_unstarted(level, Reason::Stopped),
                 Ok(Some(Event::Queue(level))) => self.waiting.push_back(Waiting { level, since_ns: now_ns() }),
-                Ok(Some(Event::Stop { level, reason })) => self.stop(&level, reason),
+                Ok(Some(Event::Stop { level, reason, cancel_ns })) => self.stop(&level, reason, cancel_ns),
                 Ok(Some(Event::Ready)) => self.ready(),
                 Ok(Some(Event::Closed { level, reason })) => self.closed(&level, reason),
                 Ok(Some(Event::Drained { level })) => self.drained(&level),
@@ -214,13 +214,23 @@ impl Coordinator {
         }
     }
 
-    fn stop(&mut self, level: &Arc<LevelShared>, reason: Reason) {
+    fn stop(&mut self, level: &Arc<LevelShared>, reason: Reason, cancel_ns: i64) {
         if let Some(at) = self.waiting.iter().position(|w| Arc::ptr_eq(&w.level, level)) {
             self.waiting.remove(at);
             end_unstarted(level.clone(), reason);
         } else if let Some(active) = self.active.iter_mut().find(|a| Arc::ptr_eq(&a.level, level)) {
+            if active.closed == level.members && reason != Reason::Stopped {
+                // It has ended for another reason, and its last requests have the time that this one leaves them.
+                return;
+            }
+            // Before the workers hear of it: one that ends meanwhile must not tell another reason than that for which its
+            // requests are withdrawn. Their own times count.
+            if active.closed < level.members {
+                level.close(reason, 0);
+            }
             // It brings its own time to drain.
             active.told = true;
+            level.cancel_by(cancel_ns);
             self.tell(|| Command::Close { level: level.clone(), reason });
             self.tell(|| Command::CancelAt(level.clone()));
         } else if self.preparing.as_ref().is_some_and(|(l, _)| Arc::ptr_eq(l, level)) {

@@ -31,11 +31,11 @@ impl Level {
         self.stop_for(drain_ns, Reason::Stopped);
     }
 
-    /// Likewise, for a reason that the outcome tells.
+    /// Likewise, for a reason that the outcome tells; one that comes after the level has ended by itself changes nothing.
     pub fn stop_for(&self, drain_ns: i64, reason: Reason) {
-        self.shared.cancel_by(now_ns().saturating_add(drain_ns.max(0)));
+        let cancel_ns = now_ns().saturating_add(drain_ns.max(0));
         // A session that is gone has no level running.
-        let _ = self.events.send(Event::Stop { level: self.shared.clone(), reason });
+        let _ = self.events.send(Event::Stop { level: self.shared.clone(), reason, cancel_ns });
     }
 
     /// Complete seconds of the level from number `after` on, as far as they are kept.

@@ -11,8 +11,8 @@ use crate::stop::Reason;
 pub enum Event {
     /// Run this level after the others.
     Queue(Arc<LevelShared>),
-    /// The user stops this level, or who watches it for the user.
-    Stop { level: Arc<LevelShared>, reason: Reason },
+    /// The user stops this level, or who watches it for the user; what is in flight at `cancel_ns` is cancelled.
+    Stop { level: Arc<LevelShared>, reason: Reason, cancel_ns: i64 },
     /// A worker's connections are open.
     Ready,
     /// A worker sends no new request of the level.

@@ -12,6 +12,7 @@ mod context;
 mod coordinator;
 mod cores;
 mod download;
+mod ending;
 mod errors;
 mod failure;
 mod following;

@@ -7,6 +7,7 @@ use super::job::{Job, Talk};
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
+use crate::pace::after_the_others;
 use crate::pace::timer::Timer;
 use crate::schedule::{Item, Schedule};
 use crate::stop::Reason;
@@ -39,6 +40,7 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, order: u64) {
         Err(_) => (Reason::Failed, now_ns()),
     };
     level.close(reason, end_ns);
+    worker.give_up_waiting();
 }
 
 struct Pacer<'a> {
@@ -102,10 +104,10 @@ impl Pacer<'_> {
     async fn wait_until(&mut self, due_ns: i64) -> io::Result<()> {
         if !self.level.shared.by_session {
             if due_ns > self.now {
+                self.let_slots_send().await;
                 self.now = now_ns();
                 if due_ns > self.now {
                     self.timer.wait_until(due_ns).await?;
-                    self.without_wait = 0;
                     self.now = now_ns();
                 }
             }
@@ -123,7 +125,7 @@ impl Pacer<'_> {
             } else if due_ns <= self.now || self.level.is_closed() || following.is_over() {
                 return Ok(());
             } else {
-                self.without_wait = 0;
+                self.let_slots_send().await;
                 tokio::select! {
                     waited = self.timer.wait_until(next_ns.unwrap_or(due_ns)) => waited?,
                     () = following.changed.notified() => {}
@@ -154,6 +156,13 @@ impl Pacer<'_> {
     fn send(&mut self, job: Job) {
         self.worker.dispatch(self.level, job, self.slots, self.room);
         self.without_wait += 1;
+    }
+
+    /// What is on its way to a slot goes before the pacer sees to its timer, which may cost more than sending.
+    async fn let_slots_send(&mut self) {
+        if std::mem::take(&mut self.without_wait) > 0 {
+            after_the_others().await;
+        }
     }
 
     async fn let_others(&mut self) {

@@ -53,6 +53,8 @@ pub struct Slot {
     pub free: Cell<bool>,
     /// No new connect before.
     rests_until_ns: Cell<i64>,
+    /// Its last connect failed.
+    pub lacks_target: Cell<bool>,
     /// When the running wait is given up.
     pub deadline_ns: Cell<i64>,
     pub abort: Cell<Option<Abort>>,
@@ -76,6 +78,7 @@ impl Slot {
             talk: RefCell::default(),
             free: Cell::new(false),
             rests_until_ns: Cell::new(0),
+            lacks_target: Cell::new(false),
             deadline_ns: Cell::new(i64::MAX),
             abort: Cell::new(None),
             connecting: Cell::new(false),
@@ -135,6 +138,7 @@ impl Slot {
             match work {
                 Work::Connect(level) => {
                     let fails = worker.wants_connection(&level) && !line.prepare(&worker, &self, &level).await;
+                    self.lacks_target.set(fails);
                     if !fails {
                         backoff.succeeded();
                         self.rests_until_ns.set(0);
@@ -150,12 +154,14 @@ impl Slot {
                     self.serving.borrow_mut().take();
                     self.last_now_ns.set(row.end_ns);
                     self.ready_ns.set(row.end_ns);
+                    self.lacks_target.set(line.lacks_target());
                     if line.lacks_target() {
                         self.rest(row.end_ns, &mut backoff);
+                        worker.note_lack(row.outcome, message.as_deref());
                     } else {
                         backoff.succeeded();
                     }
-                    let unsent = row.sent_ns == NO_TIME;
+                    let lacked = line.lacks_target() || row.sent_ns == NO_TIME;
                     level.finish(&mut row, message);
                     match level.shared.plain_pause_ns {
                         Some(pause_ns) if job.is_plain() => {
@@ -163,7 +169,8 @@ impl Slot {
                         }
                         _ => turns::go_on(&self, &level, job.into_talk(), &row),
                     }
-                    if unsent {
+                    if lacked {
+                        worker.give_up_waiting();
                         // A connect may fail at once, again and again; the thread's other tasks must get their turn.
                         tokio::task::yield_now().await;
                     }

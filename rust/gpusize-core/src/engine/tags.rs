@@ -22,7 +22,7 @@ impl Tags {
     pub fn mark(&self, row: &mut Row) {
         let at = row.row as usize;
         row.model = self.models[at];
-        row.session = self.sessions.as_ref().map(|s| s[at]);
-        row.turn = self.turns.as_ref().map(|t| t[at]);
+        row.session = self.sessions.as_ref().map(|s| s[at]).filter(|session| *session != u64::MAX);
+        row.turn = self.turns.as_ref().map(|t| t[at]).filter(|turn| *turn != u16::MAX);
     }
 }

@@ -32,6 +32,11 @@ impl Waiting {
         list.pop_front()
     }
 
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.lists.iter().all(|(_, list)| list.is_empty())
+    }
+
     /// Take all of one level.
     pub fn withdraw(&mut self, level: &Rc<WorkerLevel>) -> Vec<Job> {
         let mut taken = Vec::new();

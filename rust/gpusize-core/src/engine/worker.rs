@@ -16,7 +16,7 @@ use super::level::{LevelShared, bump};
 use super::links::Links;
 use super::messages::{Command, DeathNote, Event};
 use super::preparing::Preparing;
-use super::slot::{Abort, CANCELLED, Slot, Work};
+use super::slot::{Abort, Slot, Work};
 use super::sources::Sources;
 use super::waiting::Waiting;
 use super::worker_level::WorkerLevel;
@@ -47,7 +47,9 @@ pub struct Worker {
     pub taken_over: Cell<u64>,
     /// Slots of the current closed loop; 0 in an open one.
     pub closed_slots: Cell<usize>,
-    waiting: RefCell<Waiting>,
+    pub waiting: RefCell<Waiting>,
+    /// How the last connect that failed did so.
+    pub lack: RefCell<Option<(Outcome, String)>>,
     pub pacers: RefCell<Vec<(Rc<WorkerLevel>, JoinHandle<()>)>>,
     /// Levels whose connections are being opened.
     pub preparing: RefCell<Vec<Preparing>>,
@@ -87,6 +89,7 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
             taken_over: Cell::new(0),
             closed_slots: Cell::new(0),
             waiting: RefCell::default(),
+            lack: RefCell::default(),
             pacers: RefCell::default(),
             preparing: RefCell::default(),
             connections: Cell::new(0),
@@ -149,54 +152,6 @@ impl Worker {
     /// Whether a connection for `level` is still of use.
     pub fn wants_connection(&self, level: &LevelShared) -> bool {
         !self.quit.get() && level.reason().is_none_or(|r| matches!(r, Reason::Count | Reason::Duration))
-    }
-
-    fn find(&self, level: &Arc<LevelShared>) -> Option<Rc<WorkerLevel>> {
-        self.levels.borrow().iter().find(|l| Arc::ptr_eq(&l.shared, level)).cloned()
-    }
-
-    fn close(&self, level: &Arc<LevelShared>, reason: Reason) {
-        self.open_no_more(level);
-        let Some(mine) = self.find(level) else { return };
-        for (_, pacer) in self.pacers.borrow_mut().extract_if(.., |(theirs, _)| Rc::ptr_eq(theirs, &mine)) {
-            pacer.abort();
-        }
-        mine.close(reason, now_ns());
-        // What is due but not on its way would be a new request.
-        self.withdraw(&mine);
-    }
-
-    fn cancel_at(self: &Rc<Self>, level: Arc<LevelShared>) {
-        let worker = self.clone();
-        spawn_local(async move {
-            worker.alarms.sleep_until(level.cancel_ns()).await;
-            if let Some(mine) = worker.find(&level) {
-                worker.cancel(&mine);
-            }
-        });
-    }
-
-    /// Record the level's requests that no slot has begun as cancelled.
-    fn withdraw(&self, level: &Rc<WorkerLevel>) {
-        let mut waiting: Vec<Job> = self.slots.borrow().iter().filter_map(|s| s.withdraw(level)).collect();
-        waiting.append(&mut self.waiting.borrow_mut().withdraw(level));
-        level.share().waiting.store(0, Relaxed);
-        for job in waiting {
-            let mut row = Row::due(job.due);
-            row.outcome = Outcome::Cancelled;
-            row.end_ns = now_ns();
-            level.finish(&mut row, Some(CANCELLED.to_owned()));
-        }
-    }
-
-    fn cancel(&self, level: &Rc<WorkerLevel>) {
-        let ours = |other: &Rc<WorkerLevel>| Rc::ptr_eq(other, level);
-        self.withdraw(level);
-        for slot in self.slots.borrow().iter() {
-            if slot.serving.borrow().as_ref().is_some_and(ours) {
-                slot.abort(Abort::Cancelled);
-            }
-        }
     }
 
     /// The current closed loop, if slot `index` belongs to it and it takes requests.

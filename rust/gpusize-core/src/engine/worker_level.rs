@@ -9,8 +9,9 @@ use super::following::Following;
 use super::level::{LevelShared, Share, bump, lock};
 use super::messages::Event;
 use super::seconds::Seconds;
-use crate::clock::{now_ns, thread_cpu_ns};
+use crate::clock::now_ns;
 use crate::outcome::Outcome;
+use crate::pace::timer::busy_ns;
 use crate::record::columns::Common;
 use crate::record::counter::Told;
 use crate::record::feed::{Begun, Report};
@@ -55,7 +56,7 @@ impl WorkerLevel {
             in_flight: Cell::new(0),
             closed: Cell::new(false),
             drained: Cell::new(false),
-            cpu_start_ns: Cell::new(thread_cpu_ns()),
+            cpu_start_ns: Cell::new(busy_ns()),
         }
     }
 
@@ -78,7 +79,7 @@ impl WorkerLevel {
 
     /// The level's time begins.
     pub fn begin(&self) {
-        self.cpu_start_ns.set(thread_cpu_ns());
+        self.cpu_start_ns.set(busy_ns());
     }
 
     /// The next request of a closed loop, or conversation: its number and row, or none when the level takes no more.
@@ -206,7 +207,7 @@ impl WorkerLevel {
     }
 
     fn publish(&self, now: i64) {
-        self.share().cpu_ns.store(thread_cpu_ns() - self.cpu_start_ns.get(), Relaxed);
+        self.share().cpu_ns.store(busy_ns() - self.cpu_start_ns.get(), Relaxed);
         if let Some((through, events)) = self.seconds.complete(now, self.shared.start_ns()) {
             self.report(through, events);
         }

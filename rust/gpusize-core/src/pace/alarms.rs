@@ -9,6 +9,7 @@ use std::task::{Poll, Waker};
 
 use tokio::sync::Notify;
 
+use super::after_the_others;
 use super::timer::Timer;
 use crate::clock::now_ns;
 
@@ -82,6 +83,8 @@ impl Alarms {
     /// Serve the alarms; ends only with an error of the timer.
     pub async fn drive(&self) -> io::Result<()> {
         loop {
+            // Those that were woken go before the timer is seen to, and may set an earlier alarm.
+            after_the_others().await;
             let next = self.waiting.borrow().peek().map(|w| w.due_ns);
             match next {
                 None => self.earlier.notified().await,

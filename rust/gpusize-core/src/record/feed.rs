@@ -1,39 +1,13 @@
 //! The last minutes of a level by the second, and what was counted in all, for those who watch it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use super::histogram::Bucket;
-use super::packed::Packed;
-use super::tally::{METRICS, Metric, Outcomes, Tally, named};
-
-/// Seconds that are kept.
-pub const KEPT_SECONDS: usize = 600;
-
-/// One second of a level.
-#[derive(Clone, Debug, Serialize)]
-pub struct Second {
-    /// Number, from the level's start.
-    pub second: u32,
-    /// Requests that became due.
-    pub due: u64,
-    /// First writes.
-    pub sent: u64,
-    /// Ends.
-    pub done: u64,
-    /// Ends by outcome.
-    pub outcomes: BTreeMap<&'static str, u64>,
-    /// Due and without an end, when it was over.
-    pub in_flight: u64,
-    /// Of these, waiting for a connection.
-    pub waiting: u64,
-    /// CPU time of the workers.
-    pub cpu_ns: i64,
-    /// Buckets of each time, of the requests that ended in it.
-    pub times: BTreeMap<&'static str, Vec<Bucket>>,
-}
+pub use super::kept::Second;
+use super::kept::{Facts, KEPT_SECONDS, KeptSeconds};
+use super::tally::{Metric, Tally};
 
 /// What the last full second was like; nothing where nothing ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -74,18 +48,6 @@ pub struct Report {
     pub waiting: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Kept {
-    number: u32,
-    due: u64,
-    sent: u64,
-    outcomes: Outcomes,
-    in_flight: u64,
-    waiting: u64,
-    cpu_ns: i64,
-    times: Packed,
-}
-
 #[derive(Debug, Default)]
 struct OpenSecond {
     due: u64,
@@ -111,7 +73,7 @@ struct State {
     done: u64,
     cpu_ns: i64,
     recent: Recent,
-    kept: VecDeque<Kept>,
+    kept: KeptSeconds,
 }
 
 /// See the module.
@@ -166,8 +128,8 @@ impl Feed {
 
     /// Complete seconds from `after` on, as far as they are kept.
     pub fn seconds(&self, after: u32) -> Vec<Second> {
-        let kept: Vec<Kept> = self.state().kept.iter().filter(|k| k.number >= after).cloned().collect();
-        kept.into_iter().map(Second::from).collect()
+        let copied = self.state().kept.copy(after);
+        copied.unpacked()
     }
 
     /// Bytes on the heap, about.
@@ -176,7 +138,7 @@ impl Feed {
         let times = |tally: &Tally| tally.times.iter().map(super::histogram::Times::bytes).sum::<usize>();
         times(&state.totals)
             + state.open.values().map(|open| size_of::<OpenSecond>() + times(&open.tally)).sum::<usize>()
-            + state.kept.iter().map(|kept| size_of::<Kept>() + kept.times.bytes()).sum::<usize>()
+            + state.kept.bytes()
     }
 }
 
@@ -200,7 +162,7 @@ impl State {
             self.due += open.due;
             self.done += open.tally.count();
             self.recent = Recent::of(&open.tally);
-            self.kept.push_back(Kept {
+            let facts = Facts {
                 number,
                 due: open.due,
                 sent: open.sent,
@@ -208,11 +170,8 @@ impl State {
                 in_flight: self.due.saturating_sub(self.done),
                 waiting,
                 cpu_ns: each,
-                times: Packed::new(&open.tally),
-            });
-            if self.kept.len() > KEPT_SECONDS {
-                self.kept.pop_front();
-            }
+            };
+            self.kept.push(facts, &open.tally);
         }
         self.next = through;
     }
@@ -225,22 +184,6 @@ impl Recent {
         let [lateness_p99_ns] = tally.of(Metric::Lateness).quantiles_ns([0.99]);
         let [pacer_late_p99_ns] = tally.of(Metric::PacerLate).quantiles_ns([0.99]);
         Self { p50_ns, p95_ns, p99_ns, ttft_p50_ns, ttft_p99_ns, lateness_p99_ns, pacer_late_p99_ns }
-    }
-}
-
-impl From<Kept> for Second {
-    fn from(kept: Kept) -> Self {
-        Self {
-            second: kept.number,
-            due: kept.due,
-            sent: kept.sent,
-            done: kept.outcomes.iter().sum(),
-            outcomes: named(&kept.outcomes),
-            in_flight: kept.in_flight,
-            waiting: kept.waiting,
-            cpu_ns: kept.cpu_ns,
-            times: METRICS.into_iter().zip(kept.times.unpack()).collect(),
-        }
     }
 }
 

@@ -7,15 +7,18 @@ pub mod counter;
 pub mod feed;
 pub mod gaps;
 pub mod histogram;
+mod kept;
 mod lists;
 mod packed;
 mod parts;
 pub mod row;
+mod row_times;
 pub mod schema;
 pub mod spans;
 mod sparse;
 mod tables;
 pub mod tally;
+mod window;
 pub mod writer;
 
 pub use columns::{Chunk, Due, Row};

@@ -3,44 +3,30 @@
 use super::histogram::{Bucket, bucket_at};
 use super::tally::{METRICS, Tally};
 
-/// The times of a tally.
-#[derive(Clone, Debug, Default)]
-pub struct Packed(Box<[u8]>);
-
-impl Packed {
-    /// Of all metrics.
-    pub fn new(tally: &Tally) -> Self {
-        let mut bytes = Vec::new();
-        for times in &tally.times {
-            put(&mut bytes, times.places().count() as u64);
-            let mut last = 0;
-            for (place, count) in times.places() {
-                put(&mut bytes, u64::from(place - last));
-                put(&mut bytes, u64::from(count));
-                last = place;
-            }
+/// Append the times of a tally, of all metrics.
+pub fn pack(tally: &Tally, bytes: &mut Vec<u8>) {
+    for times in &tally.times {
+        put(bytes, times.places().count() as u64);
+        let mut last = 0;
+        for (place, count) in times.places() {
+            put(bytes, u64::from(place - last));
+            put(bytes, u64::from(count));
+            last = place;
         }
-        Self(bytes.into())
     }
+}
 
-    /// The buckets of each metric.
-    pub fn unpack(&self) -> [Vec<Bucket>; METRICS.len()] {
-        let mut bytes = &*self.0;
-        std::array::from_fn(|_| {
-            let mut place = 0;
-            (0..next(&mut bytes))
-                .map(|_| {
-                    place += next(&mut bytes) as u16;
-                    bucket_at(place, next(&mut bytes))
-                })
-                .collect()
-        })
-    }
-
-    /// Bytes on the heap.
-    pub fn bytes(&self) -> usize {
-        self.0.len()
-    }
+/// The buckets of each metric of the first tally in `bytes`, which are the rest afterwards.
+pub fn unpack(bytes: &mut &[u8]) -> [Vec<Bucket>; METRICS.len()] {
+    std::array::from_fn(|_| {
+        let mut place = 0;
+        (0..next(bytes))
+            .map(|_| {
+                place += next(bytes) as u16;
+                bucket_at(place, next(bytes))
+            })
+            .collect()
+    })
 }
 
 fn put(bytes: &mut Vec<u8>, mut value: u64) {
@@ -77,12 +63,16 @@ mod tests {
             tally.record(Metric::Lateness, 100);
         }
         tally.record(Metric::NoConnection, i64::MAX);
-        let packed = Packed::new(&tally);
-        let found = packed.unpack();
+        let mut packed = Vec::new();
+        pack(&Tally::default(), &mut packed);
+        pack(&tally, &mut packed);
+        let mut rest = packed.as_slice();
+        assert!(unpack(&mut rest).iter().all(Vec::is_empty));
+        let found = unpack(&mut rest);
         for (times, buckets) in tally.times.iter().zip(&found) {
             assert_eq!(&times.buckets(), buckets);
         }
         let filled: usize = found.iter().map(Vec::len).sum();
-        assert!(packed.bytes() < filled * 4 && Packed::default().unpack().iter().all(Vec::is_empty));
+        assert!(rest.is_empty() && packed.len() < filled * 4);
     }
 }

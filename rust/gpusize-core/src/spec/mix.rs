@@ -13,10 +13,10 @@ pub struct Mix {
     pub requests: Vec<RequestSpec>,
     /// Kind of each dataset row.
     pub of_row: Vec<u32>,
-    /// Conversation of each row.
+    /// Conversation of each row; `u64::MAX` for none.
     #[serde(default)]
     pub sessions: Option<Vec<u64>>,
-    /// Turn of each row within its conversation.
+    /// Turn of each row within its conversation; `u16::MAX` for none.
     #[serde(default)]
     pub turns: Option<Vec<u16>>,
     /// Pause before each row.
@@ -58,14 +58,8 @@ impl Mix {
         if let Some(kind) = self.of_row.iter().find(|k| **k as usize >= self.requests.len()) {
             return bad(format!("there is no request {kind}"), "mix.of_row", "give numbers of mix.requests");
         }
-        if self.sessions.as_ref().is_some_and(|s| s.contains(&u64::MAX)) {
-            return bad("a session of 2^64 - 1".to_owned(), "mix.sessions", "give numbers below it");
-        }
         if self.think_ns.as_ref().is_some_and(|t| t.iter().any(|ns| *ns < 0)) {
             return bad("a negative pause".to_owned(), "mix.think_ns", "give 0 or more");
-        }
-        if self.turns.as_ref().is_some_and(|t| t.contains(&u16::MAX)) {
-            return bad("a turn of 65535".to_owned(), "mix.turns", "give numbers below it");
         }
         Ok(())
     }

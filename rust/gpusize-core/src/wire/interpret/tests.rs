@@ -1,0 +1,194 @@
+use super::*;
+use crate::wire::message::MAX_MESSAGE;
+use crate::wire::places::MAX_DEPTH;
+
+fn spec(json: &str) -> Interpreter {
+    Interpreter::new(&serde_json::from_str(json).unwrap())
+}
+
+fn chat() -> Interpreter {
+    Interpreter::new(&ResponseSpec {
+        content: "/choices/0/delta/content".into(),
+        reasoning: "/choices/0/delta/reasoning_content".into(),
+        tokens_in: "/usage/prompt_tokens".into(),
+        tokens_out: "/usage/completion_tokens".into(),
+        tokens_cached: "/usage/prompt_tokens_details/cached_tokens".into(),
+        error: "/error".into(),
+        end: Some(End::Text("[DONE]".into())),
+        ..ResponseSpec::default()
+    })
+}
+
+#[test]
+fn content_is_told_from_role_usage_and_end() {
+    let mut a = Answer::default();
+    let i = chat();
+    assert_eq!(
+        i.read(br#"{"choices":[{"delta":{"role":"assistant","content":""}}],"usage":null}"#, &mut a),
+        Found::Nothing
+    );
+    assert_eq!(i.read(br#"{"choices":[{"delta":{"role":"assistant"}}]}"#, &mut a), Found::Nothing);
+    assert_eq!(i.read(br#"{"id":"x","choices":[{"index":0,"delta":{"content":"Hi"}}]}"#, &mut a), Found::Content);
+    assert_eq!(
+        i.read(br#"{"choices":[{"delta":{"content":null,"reasoning_content":"hm"}}]}"#, &mut a),
+        Found::Reasoning
+    );
+    assert_eq!(i.read(br#"{"choices":[{"delta":{"content":null}}],"usage":null}"#, &mut a), Found::Nothing);
+    assert_eq!(a, Answer::default());
+    let usage = br#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}}}"#;
+    assert_eq!(i.read(usage, &mut a), Found::Nothing);
+    assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached, a.ended), (Some(7), Some(2), Some(3), false));
+    assert_eq!(i.read(b"[DONE]", &mut a), Found::Nothing);
+    assert!(a.ended && !a.malformed && a.error.is_none());
+}
+
+#[test]
+fn errors_inside_an_answer_and_broken_json_are_seen() {
+    let i = chat();
+    let mut a = Answer::default();
+    i.read(br#"{"error":{"message":"out of memory","code":500}}"#, &mut a);
+    assert_eq!(a.error.as_deref(), Some("out of memory"));
+    let mut a = Answer::default();
+    i.read(br#"{"error":null,"choices":[]}"#, &mut a);
+    assert_eq!(a, Answer::default());
+    for broken in [&b"{\"choices\":[{"[..], b"nonsense", b"{\"choices\" 3}"] {
+        let mut a = Answer::default();
+        i.read(broken, &mut a);
+        assert!(a.malformed, "{broken:?}");
+    }
+}
+
+#[test]
+fn endless_nesting_is_refused_and_brackets_in_text_are_not_nesting() {
+    let i = chat();
+    for open in ["[", "{\"a\":"] {
+        let mut a = Answer::default();
+        assert_eq!(i.read(open.repeat(200_000).as_bytes(), &mut a), Found::Nothing);
+        assert!(a.malformed);
+        for times in [MAX_DEPTH + 1, 200_000] {
+            assert!(message_of(open.repeat(times).as_bytes()).len() <= MAX_MESSAGE);
+        }
+    }
+    let text = format!(r#"{{"choices":[{{"delta":{{"content":"{}\\\" [["}}}}]}}"#, "[{".repeat(2_000));
+    let mut a = Answer::default();
+    assert_eq!((i.read(text.as_bytes(), &mut a), a.malformed), (Found::Content, false));
+}
+
+#[test]
+fn pointers_reach_numbers_indices_and_escaped_names() {
+    let spec = ResponseSpec {
+        content: "/a~1b/1/~01".into(),
+        tokens_in: "/usage/in".into(),
+        tokens_out: "/usage/out".into(),
+        tokens_cached: "/usage/+1".into(),
+        error: "/error".into(),
+        ..ResponseSpec::default()
+    };
+    let i = Interpreter::new(&spec);
+    let mut a = Answer::default();
+    assert_eq!(i.read(br#"{"a/b":[{},{"~1":"x"}],"usage":{"in":7.0,"out":2.5e1,"+1":3}}"#, &mut a), Found::Content);
+    assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached), (Some(7), Some(25), Some(3)));
+    assert_eq!(i.read(br#"{"usage":{"in":null,"out":-1,"+1":0.5}}"#, &mut a), Found::Nothing);
+    assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached), (Some(7), Some(25), Some(3)), "what was said stays");
+    i.read(br#"{"error":"no room"}"#, &mut a);
+    assert_eq!(a.error.as_deref(), Some("no room"));
+}
+
+#[test]
+fn text_is_read_as_json_only_where_it_says_so() {
+    let spec = ResponseSpec { content: "/c".into(), json: JsonRule::ByType, ..ResponseSpec::default() };
+    let i = Interpreter::new(&spec);
+    assert!(i.reads_bodies(Content::Json) && !i.reads_bodies(Content::Other) && chat().reads_bodies(Content::Other));
+    let mut a = Answer::default();
+    for (text, want) in
+        [(&b"plain words"[..], Found::Content), (br#" {"c":"x"}"#, Found::Content), (br#"{"d":"x"}"#, Found::Nothing)]
+    {
+        assert_eq!(i.read(text, &mut a), want);
+    }
+    assert!(!a.malformed);
+}
+
+#[test]
+fn a_stream_of_typed_events_is_read_by_conditions() {
+    let i = spec(
+        r#"{"content":[{"at":"/delta","if":{"at":"/type","is":["response.output_text.delta"]}}],
+            "reasoning":[{"at":"/delta","if":{"at":"/type","is":["response.reasoning_text.delta"]}}],
+            "tokens_in":["/response/usage/input_tokens","/usage/input_tokens"],"tokens_out":"/response/usage/output_tokens",
+            "error":["/response/error","/error",{"at":"/message","if":{"at":"/type","is":["error"]}}],
+            "end":{"at":"/type","is":["response.completed","response.incomplete"]}}"#,
+    );
+    let mut a = Answer::default();
+    for (event, want) in [
+        (r#"{"type":"response.created","response":{"id":"r","usage":null,"error":null}}"#, Found::Nothing),
+        (r#"{"type":"response.reasoning_text.delta","delta":"hm"}"#, Found::Reasoning),
+        (r#"{"type":"response.output_text.delta","delta":""}"#, Found::Nothing),
+        (r#"{"delta":"Hi","type":"response.output_text.delta"}"#, Found::Content),
+        (r#"{"type":"response.function_call_arguments.delta","delta":"{}"}"#, Found::Nothing),
+        (r#"{"type":"response.output_text.done","text":"Hi","delta":{"x":[]}}"#, Found::Nothing),
+        (r#"{"type":"response.output_text.delta","message":"no error"}"#, Found::Nothing),
+        ("", Found::Nothing),
+    ] {
+        assert_eq!(i.read(event.as_bytes(), &mut a), want, "{event}");
+        assert_eq!(a, Answer::default(), "{event}");
+    }
+    let last =
+        r#"{"type":"response.completed","response":{"error":null,"usage":{"input_tokens":9,"output_tokens":4}}}"#;
+    assert_eq!(i.read(last.as_bytes(), &mut a), Found::Nothing);
+    assert_eq!((a.tokens_in, a.tokens_out, a.ended, a.error.clone()), (Some(9), Some(4), true, None));
+    i.read(b"[DONE]", &mut a);
+    assert!(!a.malformed, "text after the end is nobody's business");
+    let mut a = Answer::default();
+    i.read(br#"{"type":"error","code":"x","message":"too long"}"#, &mut a);
+    assert_eq!((a.error.as_deref(), a.ended), (Some("too long"), false));
+    let mut a = Answer::default();
+    i.read(b"[DONE]", &mut a);
+    assert!(a.malformed, "before the end it is");
+}
+
+#[test]
+fn the_first_place_that_holds_a_count_or_an_error_counts() {
+    let i = spec(r#"{"tokens_in":["/a","/b"],"error":["/e","/f"]}"#);
+    let mut a = Answer::default();
+    i.read(br#"{"a":1,"b":2,"e":null,"f":"second"}"#, &mut a);
+    assert_eq!((a.tokens_in, a.error.as_deref()), (Some(1), Some("second")));
+    i.read(br#"{"a":null,"b":5,"e":"later"}"#, &mut a);
+    assert_eq!((a.tokens_in, a.error.as_deref()), (Some(5), Some("second")), "the first error is the cause");
+}
+
+#[test]
+fn contents_are_kept_as_they_stand_and_cut_where_nothing_breaks() {
+    let mut i = chat();
+    assert!(i.keep_text() && !spec(r#"{"reasoning":"/r"}"#).keep_text());
+    let mut a = Answer::default();
+    for event in [
+        r#"{"choices":[{"delta":{"content":"a \"b\"\n"}}]}"#,
+        r#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#,
+        r#"{"choices":[{"delta":{"content":"\u00e9é"}}]}"#,
+    ] {
+        i.read(event.as_bytes(), &mut a);
+    }
+    assert_eq!(std::str::from_utf8(&a.text), Ok(r#"a \"b\"\n\u00e9é"#));
+    let text = r"é\n\\\\\u00e9x\ud83d\ude00é";
+    for room in 0..text.len() {
+        let end = cut(text, room);
+        assert!(end <= room && end + 12 > room, "{room} {end}");
+        let whole: Result<String, _> = serde_json::from_str(&format!("\"{}\"", &text[..end]));
+        assert!(whole.is_ok(), "{room}: {}", &text[..end]);
+    }
+    let long = format!(r#"{{"choices":[{{"delta":{{"content":"{}"}}}}]}}"#, "x".repeat(MAX_TEXT));
+    i.read(long.as_bytes(), &mut a);
+    assert_eq!(a.text.len(), MAX_TEXT);
+}
+
+#[test]
+fn a_success_may_have_to_say_so() {
+    let i = spec(r#"{"success_if":{"at":"/status","is":["ok"]},"json":"by_type"}"#);
+    assert!(i.reads_bodies(Content::Other));
+    let mut a = Answer::default();
+    for text in [&br#"{"status":"no"}"#[..], b"status: ok", b"{}"] {
+        i.read(text, &mut a);
+        assert!(i.lacks(&a));
+    }
+    assert_eq!(i.read(br#"{"status":"ok"}"#, &mut a), Found::Content);
+    assert!(!i.lacks(&a) && !chat().lacks(&Answer::default()));
+}
