@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from benches.estimates.foreign import run_foreign
 from gpusize.engine import core
 
-__all__ = ["ForeignWorld", "OwnWorld", "Rows", "World", "WorldLoad"]
+__all__ = ["ForeignWorld", "OwnWorld", "Process", "Router", "Rows", "Think", "World", "WorldLoad"]
 
 Router = Literal["least_loaded", "round_robin", "random"]
 Think = Literal["none", "fixed", "exponential"]
