@@ -230,18 +230,33 @@ def _with_slos(rng: np.random.Generator, scenario: Scenario) -> Scenario | None:
     goodput = asked == "goodput"
     if goodput:
         slos = _joint(slos, at_edge)
+    if "contention" in scenario.traits and not _more_helps(scenario, slos):
+        return None
     traits = (*scenario.traits, asked)
     return replace(scenario, visible=replace(scenario.visible, slos=slos, goodput=goodput), traits=traits)
 
 
-def _rows(scenario: Scenario, share: float) -> Rows:
-    """A run of the drawn number of replicas at a share of their edge."""
+def _more_helps(scenario: Scenario, slos: Sequence[Slo]) -> bool:
+    """Whether the load of the question is kept by the drawn number of replicas and by more, and not by fewer."""
+
+    def kept(replicas: int) -> bool:
+        share = scenario.visible.load / (scenario.edge * scenario.hint)
+        rows = _rows(scenario, share, replicas)
+        values = [(_quantile_s(rows, slo.metric, slo.share), slo.bound) for slo in slos]
+        return all(value is not None and value <= 1.002 * bound for value, bound in values)
+
+    hint = scenario.hint
+    return all(kept(n) for n in (hint, hint + 1, 2 * hint + 4)) and not kept(hint - 1)
+
+
+def _rows(scenario: Scenario, share: float, replicas: int | None = None) -> Rows:
+    """A run at a share of the edge of the drawn number of replicas, with that many or with others."""
     load = scenario.edge * scenario.hint * share
     if scenario.visible.users is not None:
         load = max(1.0, round(load))
     counted, warmup = horizon(scenario, load)
     asked = scenario.visible.world_load(load, min(counted, 30_000), warmup)
-    return scenario.world.run(asked, gpus=scenario.hint, seed=101)
+    return scenario.world.run(asked, gpus=replicas or scenario.hint, seed=101)
 
 
 def _quantile_s(rows: Rows, metric: str, share: float) -> float | None:
