@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +51,9 @@ class Probe:
         """Requests that may still be sent."""
         return self.budget - self.spent
 
-    def measure(self, load: float, *, replicas: int | None = None, requests: int) -> LevelData:
+    def measure(
+        self, load: float, *, requests: int, replicas: int | None = None, passes: bool = False
+    ) -> LevelData:
         """One level: so many users (or requests per second) on so many replicas until so many requests were sent.
 
         As in a real run, the first requests are cut off as warm-up by the rule of ``gpusize.windows``, and so is the
@@ -61,6 +63,7 @@ class Probe:
             load: users, a whole number, or requests per second.
             replicas: one of the numbers that can be had; None for the smallest.
             requests: all that are sent, warm-up included.
+            passes: the sizing calculator's way: all users begin at once, and every request counts.
 
         Raises:
             BudgetSpent: fewer requests are left.
@@ -76,14 +79,14 @@ class Probe:
         self.spent += requests
         self._visits += 1
         seed = _SEED + 1000 * self._seed + self._visits
-        asked = self.visible.world_load(load, requests, 0)
+        asked = replace(self.visible.world_load(load, requests, 0), burst=passes)
         rows = self._scenario.world.run(asked, gpus=count, seed=seed)
-        return self._level(rows, load, count)
+        return self._level(rows, load, count, passes=passes)
 
-    def _level(self, rows: Rows, load: float, replicas: int) -> LevelData:
+    def _level(self, rows: Rows, load: float, replicas: int, *, passes: bool) -> LevelData:
         frame = _records(rows, self._visits)
         meta = {
-            "setting": self._setting(load, len(rows)),
+            "setting": self._setting(load, len(rows)) | ({"passes": 1} if passes else {}),
             "state": "done",
             "start_ns": 0,
             "close_ns": int(rows.due_ns[-1]) + 1,
@@ -102,7 +105,7 @@ class Probe:
             records=records,
         )
 
-    def _setting(self, load: float, count: int) -> Mapping[str, Any]:
+    def _setting(self, load: float, count: int) -> dict[str, Any]:
         visible = self.visible
         if visible.users is None:
             return {"kind": "open", "rate": load, "process": visible.process, "count": count}

@@ -134,7 +134,8 @@ impl<'a, S: Server> Driver<'a, S> {
     fn start(&mut self, slowness: f64) {
         match (self.request.load.users, self.request.load.rate) {
             (Some(users), _) => {
-                let spread_s = self.request.load.think_s + slowness * self.typical_s(f64::from(users));
+                let apart_s = self.request.load.think_s + slowness * self.typical_s(f64::from(users));
+                let spread_s = if self.request.load.burst { 0.0 } else { apart_s };
                 for user in 0..users {
                     self.push(spread_s * f64::from(user) / f64::from(users), user);
                 }
