@@ -1,4 +1,4 @@
-"""Whether estimates hold: ``python -m benches.estimates [--seeds 101,102] [--count 300] [--method crossing] [--jobs 2]``.
+"""Whether estimates hold: ``python -m benches.estimates [--seeds 101,102] [--count 300] [--method crossing]``.
 
 Every method answers every scenario, beside the oracle; tables go to standard output, and with ``--record`` to
 benches/RESULTS.md. The exit code is 1 when a bar is short.
@@ -32,9 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Judge, print, and say whether all bars are kept."""
     options = _options(arguments)
     methods = tuple(dict.fromkeys([*options.method, ORACLE]))
-    tasks = [
-        Task(seed, number, methods, options.requests) for seed in options.seeds for number in range(options.count)
-    ]
+    tasks = [Task(seed, number, methods, options.requests) for seed in options.seeds for number in range(options.count)]
     start_s = time.monotonic()
     by_method = _judged(tasks, options.jobs)
     default = options.method[-1]
@@ -77,7 +75,9 @@ def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str) -> 
     outcomes = next(iter(by_method.values()))
     ties = sum(len(each.right) > 1 for each in outcomes)
     none = sum(each.n is None for each in outcomes)
-    note = f"{len(outcomes)} scenarios, {none} of them without an answer; {ties} ties. In brackets Wilson intervals, 95 %."
+    note = (
+        f"{len(outcomes)} scenarios, {none} of them without an answer; {ties} ties. In brackets Wilson intervals, 95 %."
+    )
     report.table("Methods", ["method", *HEADER], rows(by_method), note)
     for part in ("own mechanism", "foreign mechanisms"):
         chosen = {name: groups(found)[part] for name, found in by_method.items()}

@@ -165,7 +165,7 @@ def _outcome(scenario: Scenario, known: Truth, method: str, budget: int) -> Outc
         raw_low=_per(raw_low, each),
         raw_high=_per(raw_high, each),
         reason=found.reason,
-        right_reason=_right_reason(scenario, found),
+        right_reason=known.n is None if method == ORACLE else _right_reason(scenario, found),
         spent=probe.spent,
         budget=budget,
         cpu_s=time.process_time() - start_s,

@@ -1,7 +1,7 @@
 """The limit of what the budget can tell: an estimator that knows where the edge is, and measures only there.
 
-It knows the truth's edge and what follows from it; all that it adds is the error of finding the edge again with the requests of the
-budget. So its error is the part that no estimator with this budget can be without.
+It knows the truth's edge and what follows from it; all that it adds is the error of finding the edge again with the
+requests of the budget. So its error is the part that no estimator with this budget can be without.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from gpusize.levels import LevelData
 __all__ = ["level_shares", "oracle"]
 
 LEVELS = (0.85, 1.0, 1.15)
+CLIFF = 1.5
+"""Normal quantiles between two neighbouring levels from which chance is no longer what the difference consists of."""
 _NORMAL = NormalDist()
 
 
@@ -67,7 +69,11 @@ def _margin(level: LevelData, visible: Visible) -> tuple[float, float]:
 
 
 def _crossing(loads: np.ndarray, margins: np.ndarray, weights: np.ndarray, edge: float) -> float:
-    """Where the weighted line crosses zero; where it does not fall, the edge moved by what the margins say at most."""
+    """Where the weighted line crosses zero; where the margins fall off a cliff, between the loads on both its sides."""
+    for k in range(len(loads) - 1):
+        if margins[k] >= 0 > margins[k + 1] and margins[k] - margins[k + 1] > CLIFF:
+            part = margins[k] / (margins[k] - margins[k + 1])
+            return float(loads[k] + part * (loads[k + 1] - loads[k]))
     middle = float(np.average(loads, weights=weights))
     level = float(np.average(margins, weights=weights))
     spread = float((weights * (loads - middle) ** 2).sum())

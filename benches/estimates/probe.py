@@ -51,9 +51,7 @@ class Probe:
         """Requests that may still be sent."""
         return self.budget - self.spent
 
-    def measure(
-        self, load: float, *, requests: int, replicas: int | None = None, passes: bool = False
-    ) -> LevelData:
+    def measure(self, load: float, *, requests: int, replicas: int | None = None, passes: bool = False) -> LevelData:
         """One level: so many users (or requests per second) on so many replicas until so many requests were sent.
 
         As in a real run, the first requests are cut off as warm-up by the rule of ``gpusize.windows``, and so is the
@@ -85,8 +83,9 @@ class Probe:
 
     def _level(self, rows: Rows, load: float, replicas: int, *, passes: bool) -> LevelData:
         frame = _records(rows, self._visits)
+        setting = self._setting(load, len(rows)) | ({"passes": 1} if passes else {})
         meta = {
-            "setting": self._setting(load, len(rows)) | ({"passes": 1} if passes else {}),
+            "setting": setting,
             "state": "done",
             "start_ns": 0,
             "close_ns": int(rows.due_ns[-1]) + 1,
@@ -96,7 +95,7 @@ class Probe:
         records = frame.lazy()
         return LevelData(
             visit=self._visits,
-            setting=meta["setting"],
+            setting=setting,
             state="done",
             intervals=intervals(meta, records).intervals,
             gpus=replicas * self.visible.gpus_per_replica,
@@ -150,5 +149,7 @@ def _records(rows: Rows, visit: int) -> pl.DataFrame:
         "outcome": pl.Series(OUTCOMES, dtype=outcome_dtype()).gather(codes),
     }
     dtypes = {**record_dtypes(), "outcome": outcome_dtype()}
-    columns = [known[name].alias(name) if name in known else pl.lit(None, dtype).alias(name) for name, dtype in dtypes.items()]
+    columns = [
+        known[name].alias(name) if name in known else pl.lit(None, dtype).alias(name) for name, dtype in dtypes.items()
+    ]
     return pl.select(pl.int_range(n, dtype=pl.UInt32).alias("_")).select(columns)

@@ -171,9 +171,7 @@ def _arrivals(load: WorldLoad) -> dict[str, Any]:
 
 
 def _own_rows(frame: pl.DataFrame) -> Rows:
-    times = {
-        name: frame[name].fill_null(-1).to_numpy() for name in ("due_ns", "sent_ns", "first_token_ns", "end_ns")
-    }
+    times = {name: frame[name].fill_null(-1).to_numpy() for name in ("due_ns", "sent_ns", "first_token_ns", "end_ns")}
     return Rows(
         **times,
         prompt_tokens=frame["prompt_tokens"].to_numpy(),

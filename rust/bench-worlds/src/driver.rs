@@ -259,7 +259,7 @@ impl<'a, S: Server> Driver<'a, S> {
     /// Note when something happens next on a GPU, if that has changed.
     fn schedule(&mut self, gpu: usize) {
         let next_s = self.servers[gpu].next_s().unwrap_or(f64::INFINITY);
-        if next_s == self.nexts[gpu] {
+        if next_s.to_bits() == self.nexts[gpu].to_bits() {
             return;
         }
         self.nexts[gpu] = next_s;
