@@ -34,6 +34,7 @@ BUDGET_REQUESTS = 4_000
 BUDGET_ROUNDS = 40
 NO_ANSWER = 0.08
 FOREIGN_SHARE = 0.48
+OPEN_SHARE = 0.33
 FEELS = 1.12
 """What the percentile rises by at least from 0.8 to 1.25 of the edge: a quarter as fast as the load."""
 ATTEMPTS = 60
@@ -118,7 +119,7 @@ def _attempt(rng: np.random.Generator, name: str) -> Scenario | None:
     replicas, part = _truth_to_be(rng)
     if contended:
         replicas = int(log_uniform(rng, 2, 13))
-    open_loop = rng.random() < 0.33
+    open_loop = rng.random() < OPEN_SHARE
     kind = str(rng.choice(list(FOREIGN))) if rng.random() < FOREIGN_SHARE else "own"
     users = round(log_uniform(rng, 10, 10_000))
     edge = users / (replicas - 1 + part)
