@@ -51,7 +51,9 @@ class Probe:
         """Requests that may still be sent."""
         return self.budget - self.spent
 
-    def measure(self, load: float, *, requests: int, replicas: int | None = None, passes: bool = False) -> LevelData:
+    def measure(
+        self, load: float, *, requests: int, replicas: int | None = None, passes: bool = False, closed: bool = False
+    ) -> LevelData:
         """One level: so many users (or requests per second) on so many replicas until so many requests were sent.
 
         As in a real run, the first requests are cut off as warm-up by the rule of ``gpusize.windows``, and so is the
@@ -62,6 +64,7 @@ class Probe:
             replicas: one of the numbers that can be had; None for the smallest.
             requests: all that are sent, warm-up included.
             passes: the sizing calculator's way: all users begin at once, and every request counts.
+            closed: so many users without pauses, whatever the question's loop is.
 
         Raises:
             BudgetSpent: fewer requests are left.
@@ -70,20 +73,23 @@ class Probe:
         count = self.visible.replicas[0] if replicas is None else replicas
         if count not in self.visible.replicas:
             raise UsageError(f"{count} replicas cannot be had", "replicas", f"take one of {self.visible.replicas}")
-        if requests < 1 or load <= 0 or (self.visible.users is not None and load != round(load)):
+        visible = self.visible
+        if closed:
+            visible = replace(visible, users=max(1, round(load)), rate=None, think="none", think_s=0.0)
+        if requests < 1 or load <= 0 or (visible.users is not None and load != round(load)):
             raise UsageError(f"no such level: load {load}, {requests} requests", None, "give positive numbers")
         if requests > self.left:
             raise BudgetSpent(f"{requests} requests asked for, {self.left} are left", None, "ask for fewer")
         self.spent += requests
         self._visits += 1
         seed = _SEED + 1000 * self._seed + self._visits
-        asked = replace(self.visible.world_load(load, requests, 0), burst=passes)
+        asked = replace(visible.world_load(load, requests, 0), burst=passes)
         rows = self._scenario.world.run(asked, gpus=count, seed=seed)
-        return self._level(rows, load, count, passes=passes)
+        return self._level(rows, load, count, visible, passes=passes)
 
-    def _level(self, rows: Rows, load: float, replicas: int, *, passes: bool) -> LevelData:
+    def _level(self, rows: Rows, load: float, replicas: int, visible: Visible, *, passes: bool) -> LevelData:
         frame = _records(rows, self._visits)
-        setting = self._setting(load, len(rows)) | ({"passes": 1} if passes else {})
+        setting = _setting(visible, load, len(rows)) | ({"passes": 1} if passes else {})
         meta = {
             "setting": setting,
             "state": "done",
@@ -104,16 +110,16 @@ class Probe:
             records=records,
         )
 
-    def _setting(self, load: float, count: int) -> dict[str, Any]:
-        visible = self.visible
-        if visible.users is None:
-            return {"kind": "open", "rate": load, "process": visible.process, "count": count}
-        setting: dict[str, Any] = {"kind": "closed", "concurrency": round(load), "count": count}
-        if visible.think == "fixed":
-            setting["think_s"] = visible.think_s
-        elif visible.think == "exponential":
-            setting |= {"think_s": 0.0, "think": f"exp({visible.think_s:g}s)"}
-        return setting
+
+def _setting(visible: Visible, load: float, count: int) -> dict[str, Any]:
+    if visible.users is None:
+        return {"kind": "open", "rate": load, "process": visible.process, "count": count}
+    setting: dict[str, Any] = {"kind": "closed", "concurrency": round(load), "count": count}
+    if visible.think == "fixed":
+        setting["think_s"] = visible.think_s
+    elif visible.think == "exponential":
+        setting |= {"think_s": 0.0, "think": f"exp({visible.think_s:g}s)"}
+    return setting
 
 
 def _records(rows: Rows, visit: int) -> pl.DataFrame:
