@@ -17,7 +17,7 @@ __all__ = ["FIRST_SEED", "Edge", "attained", "edge_of", "margin_of"]
 
 FIRST_SEED = 7_000
 """The first of the seeds of truths; probes have others."""
-EDGE_REQUESTS = (40_000, 600_000)
+EDGE_REQUESTS = (40_000, 1_000_000)
 """Counted requests of each point of an edge over all its seeds: on the way, and at most for the last two."""
 EDGE_ERROR = 0.003
 """Relative error of an edge that is small enough."""

@@ -15,8 +15,8 @@ from gpusize.slo import Slo
 
 __all__ = ["with_slos"]
 
-FEELS = 1.12
-"""What the percentile rises by at least from 0.8 to 1.25 of the edge: a quarter as fast as the load."""
+FEELS = 1.18
+"""What the percentile rises by at least from 0.8 to 1.25 of the edge: a third as fast as the load."""
 
 _KINDS = {
     "p95 runtime": 0.40,
@@ -116,7 +116,7 @@ def _joint(slos: tuple[Slo, ...], at_edge: Rows) -> tuple[Slo, ...]:
 
 
 def _feels(scenario: Scenario, at_edge: Rows, slo: Slo) -> bool:
-    """Whether the percentile rises around the edge, a quarter as fast as the load at least: it is there to be found."""
+    """Whether the percentile rises around the edge, a third as fast as the load at least: it is there to be found."""
     middle = _quantile_s(at_edge, slo.metric, slo.share)
     below, above = (_quantile_s(_rows(scenario, share), slo.metric, slo.share) for share in (0.8, 1.25))
     if middle is None or below is None or above is None:
