@@ -80,7 +80,13 @@ def _attempt(rng: np.random.Generator, name: str) -> Scenario | None:
         replicas=(1, 2, 4) if few else (1,),
         gpus_per_replica=int(rng.choice([1, 2, 4, 8], p=[0.88, 0.05, 0.04, 0.03])),
     )
-    traits = [lengths, *(["contention"] if contention else []), *(["pauses"] if pauses else [])]
+    special = {
+        "contention": contention is not None,
+        "pauses": pauses,
+        "noise": shape.noise_sigma > 0,
+        "several counts": few,
+    }
+    traits = [lengths, *(name for name, there in special.items() if there)]
     scenario = Scenario(name, kind, tuple(traits), world, visible, "answer", replicas, edge, 1.0, 0)
     if open_loop:
         opened = _opened(rng, scenario, part)

@@ -25,7 +25,7 @@ def test_scenarios_are_spread(drawn: list[Scenario]) -> None:
     n = len(drawn)
     foreign = sum(each.foreign for each in drawn)
     assert n / 3 <= foreign <= 2 * n / 3
-    assert len({each.kind for each in drawn}) == 6
+    assert len({each.kind for each in drawn}) >= 5
     traits = {trait for each in drawn for trait in each.traits}
     assert traits >= {"fixed", "lognormal", "bimodal", "trace", "pauses", "p95 runtime", "p99 runtime", "p95 ttft"}
     assert {each.visible.router for each in drawn} == {"least_loaded", "round_robin", "random"}

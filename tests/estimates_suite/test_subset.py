@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benches.estimates.__main__ import main
 from benches.estimates.judge import ORACLE, Outcome, Task, judge
 from benches.estimates.methods import METHODS
 from benches.estimates.table import Figures
@@ -48,3 +49,15 @@ def test_the_oracle_is_near_in_every_case(outcomes: dict[str, list[Outcome]]) ->
     found = Figures.of(outcomes[ORACLE])
     assert (found.answered.value, found.within_one.value) == (1, 1)
     assert found.raw_median.value < 0.04
+
+
+def test_the_command_prints_tables_and_bars(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["--seeds", str(SEED), "--count", "2", "--jobs", "1", "--method", "slope,crossing"]
+    assert main([*words, "--outcomes", str(tmp_path / "outcomes.jsonl")]) == 1
+    printed = capsys.readouterr().out
+    assert "### Methods, foreign mechanisms" in printed
+    assert "BAR estimate_exact_up_to_20 " in printed
+    assert len((tmp_path / "outcomes.jsonl").read_text().splitlines()) == 6

@@ -34,6 +34,16 @@ def test_own_rows_follow_the_closed_form() -> None:
     np.testing.assert_allclose(runtimes_s(rows).mean(), expected, rtol=1e-3)
 
 
+def test_where_both_mechanisms_are_the_same_they_agree() -> None:
+    # Prompts of one token cost the foreign mechanism what any token costs, and our own nothing.
+    config = {**CONFIG, "prefill_per_token_s": 0.0}
+    lengths = {"apart": {"prompt": {"fixed": {"value": 1}}, "output": {"fixed": {"value": 20}}}}
+    load = WorldLoad(users=8, requests=800, warmup_requests=80)
+    foreign = ForeignWorld({"mechanics": {"batching": BATCHING}, "lengths": lengths}).run(load, gpus=1, seed=3)
+    own = OwnWorld(config, {"fixed": {"tokens": 1}}).run(load, gpus=1, seed=3)
+    np.testing.assert_allclose(runtimes_s(foreign).mean(), runtimes_s(own).mean(), rtol=1e-3)
+
+
 def test_foreign_rows_have_the_load_that_was_asked_for() -> None:
     world = ForeignWorld({"mechanics": {"batching": BATCHING}, "lengths": LENGTHS})
     rows = world.run(WorldLoad(rate=20.0, process="constant", requests=500, warmup_requests=50), gpus=3, seed=1)
