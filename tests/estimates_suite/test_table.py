@@ -68,10 +68,20 @@ def test_too_few_is_beyond_two_percent() -> None:
 
 
 def test_intervals_cover_or_do_not() -> None:
-    found = Figures.of([BASE, replace(BASE, raw_high=9.4, low=11, high=12), replace(BASE, raw_low=None, low=None)])
+    found = Figures.of([BASE, replace(BASE, raw_high=9.4, low=11, high=12)])
     assert found.raw_covered.value == 0.5
     assert found.covered.value == 0.5
     assert found.raw_width.value == pytest.approx((1 / 9.5 + 0.4 / 9.5) / 2)
+
+
+def test_an_open_end_covers_and_a_missing_interval_does_not() -> None:
+    open_end = replace(BASE, raw_high=None, high=None)
+    bare = replace(BASE, raw_low=None, raw_high=None, low=None, high=None)
+    assert Figures.of([open_end]).raw_covered.value == 1
+    assert Figures.of([open_end]).raw_width.value == math.inf
+    assert Figures.of([BASE, bare]).raw_covered.value == 0.5
+    assert Figures.of([BASE, bare]).covered.value == 0.5
+    assert math.isnan(Figures.of([bare]).raw_covered.value)
 
 
 def test_bars_take_the_oracle_where_it_is_lower() -> None:
