@@ -1,5 +1,6 @@
 """``gpusize load``: what a load will be, and its plan as a file."""
 
+import csv
 import json
 
 import pytest
@@ -242,3 +243,14 @@ def test_a_process_of_rates_before_is_none_of_the_trace(capsys, tmp_path):
 def test_recorded_pauses_need_conversations_here_too(capsys):
     assert invoke(["load", "show", "--concurrencies", "2", "--duration", "9s", "--think", "recorded"]) == 2
     assert "recorded pauses lie between the turns of a conversation" in capsys.readouterr().err
+
+
+def test_a_plan_for_several_models_names_the_rows_that_are_dealt_to_them(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n', "utf-8")
+    config = tmp_path / "run.yaml"
+    config.write_text(f"dataset: {tmp_path / 'rows.jsonl'}\nmodel: m=2,n=1\nrates: [10]\ncount: 12\n", "utf-8")
+    plan = tmp_path / "plan.csv"
+    assert invoke(["load", "export", "--config", str(config), "--out", str(plan)]) == 0
+    rows = [int(line["row"]) for line in csv.DictReader(plan.read_text("utf-8").splitlines())]
+    # Two rows for three requests to each model in turn are a cycle of six.
+    assert sorted(rows) == sorted([*range(6)] * 2)

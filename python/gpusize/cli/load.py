@@ -123,7 +123,8 @@ def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
     """The load that the options describe, and the rows that they name."""
     from gpusize.assemble import RUN_OPTIONS
     from gpusize.config import dataset_from_options, load_config, load_from_options, over
-    from gpusize.mixing import streamed
+    from gpusize.kserve_run import is_kserve
+    from gpusize.mixing import dealt, streamed
     from gpusize.target import Target
 
     given.pop("_debug")
@@ -133,9 +134,12 @@ def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
     options = over(stored, given)
     load = load_from_options(options)
     rows = dataset_from_options(options)
+    # The address plays no part: only rows and their numbers are wanted.
+    target = Target("http://127.0.0.1/v1", model=options.get("model") or "any")
     if load.streams and (rows is not None or all(stream.dataset for stream in load.streams)):
-        # The address plays no part: only rows and their numbers are wanted.
-        _, rows, load = streamed(Target("http://127.0.0.1/v1", model=options.get("model") or "any"), rows, load)
+        _, rows, load = streamed(target, rows, load)
+    elif rows is not None and not load.streams and len(target.models) > 1 and not is_kserve(options.get("api")):
+        rows = dealt(rows, target.models)
     return load, rows
 
 
