@@ -194,13 +194,44 @@ def simulate(
     due: bytes | None = None,
     prompt_tokens: bytes | None = None,
     output_tokens: bytes | None = None,
+    cost_factors: bytes | None = None,
+    resample: bool = False,
+    judge: str | None = None,
+    rows: bool = True,
 ) -> tuple[RecordBatches, str]:
     """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary.
 
     With arrivals ``"plan"``, ``due`` has the due times as little-endian i64 (ns from the start, ascending), and the
-    token counts of each request may follow as little-endian u32.
+    token counts of each request may follow as little-endian u32. Without ``due``, or with ``resample``, the token
+    counts and ``cost_factors`` (little-endian f64) are a table, one row per measured request, from which rows are
+    drawn with replacement: a function of the seed and the request's number.
 
-    Raises UsageError for a configuration, a load or arrays that cannot be meant.
+    ``judge`` is the JSON of bounds, ``{"bounds": [{"metric": "runtime", "bound_s": 2.0}], "every_s": 1.0}``; what
+    becomes of them is ``judged`` in the summary. Without ``rows`` memory does not grow with the number of requests:
+    no row comes back, and the quantiles of the summary are exact to a thousandth.
+
+    Raises UsageError for a configuration, a load, arrays or bounds that cannot be meant.
+    """
+
+def simulate_flow(
+    config: str,
+    load: str,
+    sizes: bytes,
+    *,
+    due: bytes | None = None,
+    judge: str | None = None,
+    rows: bool = True,
+) -> tuple[RecordBatches, str]:
+    """Run processor-sharing servers of load-dependent rates in virtual time: one row per request, and a JSON summary.
+
+    ``config`` is the JSON of a FlowConfig: ``rates`` (work per second with 1, 2, ... active requests), and ``gpus``,
+    ``max_active``, ``router``, ``seed``, ``replicas``, ``start_delay_s``. ``sizes`` are little-endian f64 in units of
+    work, drawn with replacement by the request's number. ``load``, ``due``, ``judge`` and ``rows`` as for simulate.
+
+    Columns: index, user, warmup, gpu, due_ns, sent_ns, start_ns (became active), end_ns, size (place in ``sizes``),
+    active_at_arrival (active and waiting on its server, itself included), outcome (code).
+
+    Raises UsageError for a configuration, a load, arrays or bounds that cannot be meant.
     """
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:

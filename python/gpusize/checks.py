@@ -68,6 +68,8 @@ def check(level: LevelData) -> Checks:
     flags, alerts = _state_flags(level), []
     if level.imported:
         little = Little("not checkable", None, None, "imported: there are no records")
+        # What the import itself found to be wrong stands in its alerts already.
+        flags += level.meta.get("flags") or []
         return Checks(little, None, None, LATE_FLOOR_S, flags, [], [], delivery)
     little = littles_law(level.meta, level.records, level.window(), sampled=level.sampled)
     if little.status == "flagged":

@@ -45,7 +45,7 @@ class LevelData:
         calls: the calls of language models inside the requests, of this visit; None when none are known.
         histograms: as ``gpusize.second_parts.scan_histograms``; None when there are none.
         seconds: as ``gpusize.second_parts.scan_seconds``; None when there are none.
-        percentiles: for imported levels, seconds by name, as ``runtime_p95_s``.
+        percentiles: for imported levels, seconds by name, as ``runtime_p95_s`` or ``runtime_mean_s``.
         items: for imported levels, the other tool's figures per dataset item, in seconds.
         parts: the visits that were pooled; empty for a single visit.
         rows: what the run kept of its dataset's rows, as ``gpusize.row_facts.read_rows``; None when it kept none.
@@ -189,13 +189,20 @@ class LevelData:
         if not self.imported:
             found = self._measured(name)
             return None if found is None else found[0].quantiles(_ok(found[1]), [prob])[0]
-        stored = self.percentiles.get(f"{'runtime' if name == 'service' else name}_p{round(prob * 100, 6):g}_s")
+        stored = self._stored(name, f"p{round(prob * 100, 6):g}")
         if stored is not None:
             return stored if math.isfinite(stored) and stored > 0 else None
         import numpy as np
 
         values = self.values(name)
         return float(np.quantile(values, prob)) if values.size else None
+
+    def _stored(self, name: str, what: str) -> float | None:
+        """An imported level's own figure; its runtime is its service time, unless it tells both apart."""
+        names = (name, "runtime") if name == "service" else (name,)
+        return next(
+            (self.percentiles[f"{each}_{what}_s"] for each in names if f"{each}_{what}_s" in self.percentiles), None
+        )
 
     def late_quantile(self, name: str, prob: float) -> float | None:
         """As ``quantile``, over all steady requests that were sent; for what the generator itself adds."""
@@ -204,10 +211,13 @@ class LevelData:
         return None if self.imported else metric(name).quantiles(self.steady(), [prob])[0]
 
     def mean(self, name: str) -> float | None:
-        """Mean of a metric over steady requests that ended ok, in its unit; of a sampled level as ``quantile``."""
+        """Mean of a metric over steady requests that ended ok, in its unit; of others as ``quantile``."""
         counted = self._from_histograms(name)
         if counted is not None:
             return histogram_mean(self, counted)
+        stored = self._stored(name, "mean") if self.imported else None
+        if stored is not None:
+            return stored
         values = self.values(name)
         return float(values.mean()) if values.size else None
 

@@ -76,10 +76,12 @@ class Result(LevelTables):
         paths: run folders; the first gives ``path`` and ``meta``.
         slos: SLOs that the summary judges and ``estimate`` answers for; by default those of the first run.
         users: users that ``estimate`` answers for; by default those of the first run.
+        rate: requests per second that it answers for instead.
 
     Attributes:
         paths: the run folders.
         cancelled: whether the user ended the run that this is the result of.
+        rate: requests per second that are sized for, None where users are.
         notes: what the run had to say beside its figures, such as statistics that the server does not give.
     """
 
@@ -89,6 +91,7 @@ class Result(LevelTables):
         *,
         slos: Sequence[Slo | str] | Slo | str | None = None,
         users: float | None = None,
+        rate: float | None = None,
     ) -> None:
         if not paths:
             raise UsageError("a result needs a run", None, "give at least one run folder")
@@ -97,6 +100,7 @@ class Result(LevelTables):
         self.notes: list[str] = []
         self._slos = as_slos(slos) if slos is not None else None
         self._users = users
+        self.rate = rate
 
     @property
     def path(self) -> Path:
@@ -115,7 +119,9 @@ class Result(LevelTables):
 
     @cached_property
     def users(self) -> float | None:
-        """The users that are sized for, None when nobody said."""
+        """The users that are sized for, None when nobody said, or where a rate is sized for."""
+        if self.rate is not None:
+            return None
         asked = self._users if self._users is not None else self._option("users")
         return None if asked is None else float(asked)
 
@@ -166,6 +172,8 @@ class Result(LevelTables):
         gpus: int | None = None,
         *,
         gpus_per_replica: int = 1,
+        rate: float | None = None,
+        host_gpus: int | None = None,
         allow: Collection[str] = (),
     ) -> Estimate:
         """How many GPUs so many users need; the answer, or the reason why there is none.
@@ -176,6 +184,8 @@ class Result(LevelTables):
             method: a name in ``gpusize.estimate.METHODS``.
             gpus: GPUs that were tested, where the run does not say.
             gpus_per_replica: GPUs come in multiples of it.
+            rate: requests per second, instead of users; only ``scaling`` answers for it.
+            host_gpus: GPUs of one host, where they come in whole hosts that share nothing; for ``scaling``.
             allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
 
         Raises:
@@ -183,7 +193,8 @@ class Result(LevelTables):
         """
         if method == "all":
             raise UsageError("one estimate has one method", "method", "use estimates() for all of them")
-        return self.estimates(users, slos, method, gpus, gpus_per_replica=gpus_per_replica, allow=allow)[0]
+        more: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "rate": rate, "host_gpus": host_gpus}
+        return self.estimates(users, slos, method, gpus, allow=allow, **more)[0]
 
     def estimates(
         self,
@@ -193,12 +204,14 @@ class Result(LevelTables):
         gpus: int | None = None,
         *,
         gpus_per_replica: int = 1,
+        rate: float | None = None,
+        host_gpus: int | None = None,
         allow: Collection[str] = (),
     ) -> list[Estimate]:
         """As ``estimate``, one answer per method."""
         from gpusize.estimate import estimate
 
-        question = self.question(users, slos, gpus, gpus_per_replica=gpus_per_replica)
+        question = self.question(users, slos, gpus, gpus_per_replica=gpus_per_replica, rate=rate, host_gpus=host_gpus)
         return estimate(self.levels, question, method, allow=allow)
 
     def question(
@@ -208,25 +221,37 @@ class Result(LevelTables):
         gpus: int | None = None,
         *,
         gpus_per_replica: int = 1,
+        rate: float | None = None,
+        host_gpus: int | None = None,
     ) -> Question:
         """What ``estimate`` answers with these arguments; raises as it does."""
         from gpusize.estimate import Question
 
+        wanted = self.slos if slos is None else as_slos(slos)
+        asked_rate = self.rate if rate is None and users is None else rate
+        if asked_rate is not None:
+            return Question(users or 0, wanted, gpus_per_replica, gpus, asked_rate, host_gpus)
         asked_users = self.users if users is None else users
         if asked_users is None:
             raise UsageError("nobody said for how many users", "users", "give their number, as in --users 100")
-        return Question(asked_users, self.slos if slos is None else as_slos(slos), gpus_per_replica, gpus)
+        return Question(asked_users, wanted, gpus_per_replica, gpus, host_gpus=host_gpus)
 
-    def asking(self, users: float | None = None, slos: Sequence[Slo | str] | Slo | str | None = None) -> Result:
-        """The same measurements with another question; None keeps what was asked before.
+    def asking(
+        self,
+        users: float | None = None,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        rate: float | None = None,
+    ) -> Result:
+        """The same measurements with another question; None keeps what was asked before, and a rate stands for users.
 
         Raises:
             UsageError: users that cannot be meant.
             SloError: an SLO that does not parse.
         """
-        return Result(
-            self.paths, slos=self._slos if slos is None else slos, users=self._users if users is None else users
-        )
+        if users is not None and rate is not None:
+            raise UsageError("users and a rate are two questions", None, "ask for one of them")
+        kept_users, kept_rate = (self._users, self.rate) if users is None and rate is None else (users, rate)
+        return Result(self.paths, slos=self._slos if slos is None else slos, users=kept_users, rate=kept_rate)
 
     @property
     def can_estimate(self) -> bool:

@@ -223,7 +223,8 @@ def _inferences(level: LevelData) -> int | None:
 def _rates(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, float | None]:
     """Rates over the steady window, mean and total runtime."""
     if level.imported:
-        return {"runtime_mean_s": level.mean("runtime"), "total_runtime_s": level.meta.get("total_runtime_s")}
+        told = {name: level.meta.get(name) for name in ("total_runtime_s", "achieved_rate", "inferences_rate")}
+        return {"runtime_mean_s": level.mean("runtime"), **told}
     import polars as pl
 
     first, last = (

@@ -11,7 +11,9 @@ EPILOG = """[bold]Examples[/bold]
 
   gpusize estimate runs/20261120T210312Z-7f3a9c --users 250 --slo 'p95 runtime <= 6s'
 
-  gpusize estimate runs/ --label gpu=H200 --users 250 --slo 'p99 ttft <= 500ms' --json"""
+  gpusize estimate runs/ --label gpu=H200 --users 250 --slo 'p99 ttft <= 500ms' --json
+
+  gpusize estimate runs/1gpu runs/2gpu runs/4gpu --rate 40/s     [dim]# with the loss between GPUs[/dim]"""
 
 QUESTION = "Question"
 RUNS = "Which runs"
@@ -24,16 +26,24 @@ def command(
     users: Annotated[
         float | None, typer.Option(help="Requests in flight to size for.", rich_help_panel=QUESTION)
     ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Requests per second to size for, as 40/s, instead of users.", rich_help_panel=QUESTION),
+    ] = None,
     slo: Annotated[
         list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
     ] = None,
-    method: Annotated[str, typer.Option(help="slope, crossing or all.", rich_help_panel=QUESTION)] = "all",
+    method: Annotated[str, typer.Option(help="slope, crossing, scaling or all.", rich_help_panel=QUESTION)] = "all",
     gpus: Annotated[
         int | None, typer.Option(help="GPUs that were tested, where the run does not say.", rich_help_panel=QUESTION)
     ] = None,
     gpus_per_replica: Annotated[
         int, typer.Option(help="GPUs come in multiples of this.", rich_help_panel=QUESTION)
     ] = 1,
+    host_gpus: Annotated[
+        int | None,
+        typer.Option(help="GPUs come in whole hosts of so many, which share nothing.", rich_help_panel=QUESTION),
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Only runs labelled KEY=VALUE; repeatable.", rich_help_panel=RUNS)
     ] = None,
@@ -52,9 +62,13 @@ def command(
     from gpusize.assemble import labels_of
     from gpusize.cli.shared import conclude, print_json, print_result
     from gpusize.result import open_run
+    from gpusize.units import parse_rate
 
-    result = open_run(runs, labels=labels_of(label)).asking(users, slo or None)
-    estimates = result.estimates(method=method, gpus=gpus, gpus_per_replica=gpus_per_replica, allow=allow or ())
+    per_s = None if rate is None else parse_rate(rate)
+    result = open_run(runs, labels=labels_of(label)).asking(users, slo or None, per_s)
+    estimates = result.estimates(
+        method=method, gpus=gpus, gpus_per_replica=gpus_per_replica, host_gpus=host_gpus, allow=allow or ()
+    )
     if json:
         print_json(result, estimates)
     else:

@@ -30,3 +30,29 @@ def nat(
     from gpusize.interop.nat import import_nat
 
     typer.echo(import_nat(file, out, gpus))
+
+
+@app.command("perf_analyzer")
+def perf_analyzer(
+    file: Annotated[Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f.")],
+    gpus: Annotated[
+        int, typer.Option(min=0, help="GPUs, or model instances, measured; the file does not say. 0: unknown.")
+    ] = 0,
+    slo: Annotated[list[str] | None, typer.Option(help="An SLO that estimates ask for; repeatable.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Samples in a request, as perf_analyzer's -b.")] = 1,
+    expect: Annotated[
+        str | None, typer.Option(help="Concurrencies that were asked for, as 1:16:1; missing ones are named.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Import a CSV of Triton's perf_analyzer."""
+    from gpusize.cli.shared import note
+    from gpusize.interop.perf_analyzer import import_perf_analyzer
+    from gpusize.units import parse_concurrencies
+
+    expected = [] if expect is None else parse_concurrencies(expect)
+    folder, warnings = import_perf_analyzer(file, out, gpus, slos=slo or (), batch=batch, expected=expected)
+    for each in warnings:
+        note(each)
+    typer.echo(folder)

@@ -16,6 +16,7 @@ from gpusize.asked import is_ramp, ramp_text
 from gpusize.errors import UsageError
 from gpusize.estimate.calculator import to_calc_output
 from gpusize.estimate.crossing import Crossing
+from gpusize.estimate.scaling import Scaling
 from gpusize.estimate.second import with_second_opinion
 from gpusize.estimate.slope import Slope
 from gpusize.estimate.types import Estimate, Method, Question, gpus_text
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "Estimate", "Method", "Question", "estimate", "to_calc_output"]
 
-METHODS: Final[Mapping[str, Method]] = MappingProxyType({m.name: m for m in (Slope(), Crossing())})
+METHODS: Final[Mapping[str, Method]] = MappingProxyType({m.name: m for m in (Slope(), Crossing(), Scaling())})
 """Every method by name."""
 
 
@@ -37,11 +38,12 @@ def estimate(
     Args:
         levels: of one or several runs; equal ones are pooled as repeats.
         question: users, SLOs, replica size.
-        method: a name in ``METHODS``, or ``all``.
+        method: a name in ``METHODS``, or ``all`` that have something of their own to say.
         allow: what may differ between the runs: ``targets``, ``models``, ``dataset``.
 
     Returns:
-        One estimate per method, in the order of ``METHODS``. What cannot be answered has a ``reason``.
+        One estimate per method, in the order of ``METHODS``; of several GPU counts those first that look at all of
+        them. What cannot be answered has a ``reason``.
 
     Raises:
         UsageError: there is no such method, or runs were mixed that cannot be compared.
@@ -50,17 +52,37 @@ def estimate(
 
     if method != "all" and method not in METHODS:
         raise UsageError(f"unknown method {method!r}", None, f"use one of {', '.join([*METHODS, 'all'])}")
-    asked = list(METHODS.values()) if method == "all" else [METHODS[method]]
     pooled = pool(_with_gpus(levels, question), allow=allow)
-    chosen, warnings = _comparable(pooled)
-    reason = _cannot(chosen)
+    asked = _worth_asking(pooled, question) if method == "all" else [METHODS[method]]
+    said = _Doubts()
+    return with_second_opinion([_ask(each, pooled, question, said) for each in asked])
+
+
+def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[Method]:
+    """For a rate the methods that take one; for users those of several counts first, where there are several.
+
+    With one count these say what the others do. With several, a number that knows of the loss is to be read first.
+    """
+    several = [m for m in METHODS.values() if m.needs_counts == "all"]
+    if question.rate is not None:
+        return several
+    others = [m for m in METHODS.values() if m.needs_counts == "one"]
+    return others if len({lv.gpus for lv in pooled if lv.gpus}) < 2 else [*several, *others]
+
+
+def _ask(method: Method, pooled: Sequence[LevelData], question: Question, said: _Doubts) -> Estimate:
+    """One method's answer from the levels that it can compare, with what is to be said against these."""
+    one = method.needs_counts == "one"
+    chosen, warnings = _comparable(pooled) if one else _every_count(pooled)
+    reason = _cannot(chosen, one=one)
+    if reason is None and one and question.rate is not None:
+        reason = "it answers for users in flight; for a rate take the scaling method"
     if reason is not None:
         gpus = chosen[0].gpus if chosen else 0
-        return [Estimate(m.name, gpus, question.users, reason=reason, warnings=tuple(warnings)) for m in asked]
-    warnings += _doubts(chosen)
-    answers = [m.answer(chosen, question) for m in asked]
-    doubted = with_second_opinion(answers)
-    return [replace(a, warnings=tuple(dict.fromkeys((*a.warnings, *warnings)))) for a in doubted]
+        users, rate = question.users or None, question.rate
+        return Estimate(method.name, gpus, users, reason=reason, warnings=tuple(warnings), rate=rate)
+    answer = method.answer(chosen, question)
+    return replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *warnings, *said.of(chosen)))))
 
 
 def _with_gpus(levels: Iterable[LevelData], question: Question) -> list[LevelData]:
@@ -94,36 +116,72 @@ def _comparable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]
     return [lv for lv in closed if lv.gpus == gpus], warnings
 
 
-def _cannot(levels: Sequence[LevelData]) -> str | None:
-    """Why nothing can be answered, whatever the method."""
+def _every_count(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
+    """The levels of all known numbers of GPUs that are held at one load."""
+    warnings: list[str] = []
+    ramps = [lv for lv in levels if is_ramp(lv.setting)]
+    if ramps:
+        which = ", ".join(f"{ramp_text(lv.setting)}" for lv in ramps)
+        load = "concurrency" if all(lv.concurrency for lv in ramps) else "load"
+        warnings.append(f"ramps are left out: they have no one {load} ({which})")
+    held = [lv for lv in levels if lv not in ramps and (lv.concurrency or lv.rate)]
+    known = [lv for lv in held if lv.gpus]
+    if known and len(known) < len(held):
+        warnings.append("the levels with an unknown number of GPUs are left out")
+    return known or held, warnings
+
+
+def _cannot(levels: Sequence[LevelData], *, one: bool) -> str | None:
+    """Why nothing can be answered, whatever is asked."""
     if not levels:
-        return "there is no closed-loop level to estimate from"
+        return f"there is no {'closed-loop ' if one else ''}level to estimate from"
     if not levels[0].gpus:
         return "nobody said how many GPUs stand behind the target; give their number"
     return None
 
 
-def _doubts(levels: Sequence[LevelData]) -> list[str]:
-    """What the checks of the levels say against them."""
-    from gpusize.checks import check
-    from gpusize.remarks import length_remarks
+class _Doubts:
+    """What the checks of the levels say against them; each level is looked at once for all methods."""
 
-    texts = []
-    for level in levels:
-        for visit in level.visits():
-            texts += [f"concurrency {level.concurrency}: {alert}" for alert in check(visit).alerts]
-    odd = [lv for lv in levels if any(length_remarks(visit) for visit in lv.visits())]
-    if odd:
-        texts.append(
-            f"the answers are not as long as asked for at concurrency {', '.join(str(lv.concurrency) for lv in odd)}; "
-            "the estimate holds for the lengths that were measured"
-        )
-    failed = [str(lv.concurrency) for lv in levels if lv.state == "done" and _errors(lv)]
-    if failed:
-        texts.append(
-            f"requests failed at concurrency {', '.join(failed)}; percentiles leave them out, attainment does not"
-        )
-    return texts
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[list[str], bool]] = {}
+
+    def of(self, levels: Sequence[LevelData]) -> list[str]:
+        """In words, for levels that are estimated from together."""
+        texts = [text for level in levels for text in self._level(level)[0]]
+        odd = [lv for lv in levels if self._level(lv)[1]]
+        if odd:
+            texts.append(
+                f"the answers are not as long as asked for at {_together(odd)}; "
+                "the estimate holds for the lengths that were measured"
+            )
+        failed = [lv for lv in levels if lv.state == "done" and _errors(lv)]
+        if failed:
+            texts.append(f"requests failed at {_together(failed)}; percentiles leave them out, attainment does not")
+        return texts
+
+    def _level(self, level: LevelData) -> tuple[list[str], bool]:
+        from gpusize.checks import check
+        from gpusize.remarks import length_remarks
+
+        if id(level) not in self._seen:
+            visits = level.visits()
+            alerts = [f"{_named(level)}: {alert}" for visit in visits for alert in check(visit).alerts]
+            self._seen[id(level)] = alerts, any(length_remarks(visit) for visit in visits)
+        return self._seen[id(level)]
+
+
+def _together(levels: Sequence[LevelData]) -> str:
+    """Several levels in words: ``concurrency 1, 2`` or ``10 requests/s, concurrency 4``."""
+    closed = [str(lv.concurrency) for lv in levels if lv.concurrency is not None]
+    opened = [_named(lv) for lv in levels if lv.concurrency is None]
+    return ", ".join([*opened, *([f"concurrency {', '.join(closed)}"] if closed else [])])
+
+
+def _named(level: LevelData) -> str:
+    if level.concurrency is not None:
+        return f"concurrency {level.concurrency}"
+    return f"{level.rate:g} requests/s"
 
 
 def _errors(level: LevelData) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.isotonic import crossing_point, decreasing, wilson
 from gpusize.estimate.types import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, gpus_text, scaled, whole_gpus
@@ -47,6 +47,7 @@ class Crossing:
     """The method ``crossing``."""
 
     name = "crossing"
+    needs_counts: Literal["one", "all"] = "one"
 
     def answer(self, levels: Sequence[LevelData], question: Question) -> Estimate:
         """Answer for all SLOs. See ``Method``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["crossing_point", "decreasing", "wilson"]
+__all__ = ["Z_95", "crossing_point", "decreasing", "wilson"]
 
 Z_95 = 1.959963984540054
 """Quantile of the normal distribution for a two-sided 95 % interval."""

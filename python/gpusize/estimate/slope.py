@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.fit import Fit, FitConfig, FitResult, capacity, fit_line, rough_gpus
 from gpusize.estimate.types import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, scaled, whole_gpus
@@ -42,6 +42,7 @@ class Slope:
     """The method ``slope``."""
 
     name = "slope"
+    needs_counts: Literal["one", "all"] = "one"
 
     def __init__(self, config: FitConfig | None = None) -> None:
         self.config = config or FitConfig()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from gpusize.errors import UsageError
 from gpusize.slo import Slo
@@ -26,30 +26,44 @@ IN_FLIGHT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How many GPUs do so many users need?
+    """How many GPUs do so many users, or so many requests per second, need?
 
     Attributes:
-        users: requests in flight at all times.
-        slos: all must be met; the one that needs most GPUs decides.
+        users: requests in flight at all times; 0 where a rate is asked for instead.
+        slos: all must be met; the one that needs most GPUs decides. A rate may be asked for without any.
         gpus_per_replica: GPUs come in multiples of it.
         gpus: GPUs that were tested, where the levels do not say.
+        rate: requests per second; None where users are asked for.
+        host_gpus: GPUs of one host, where hosts share nothing and GPUs come in whole hosts; None for one large host.
 
     Raises:
-        UsageError: a number is not positive, or there is no SLO.
+        UsageError: a number is not positive, there is no SLO for users, or users and a rate are asked for at once.
     """
 
     users: float
     slos: Sequence[Slo]
     gpus_per_replica: int = 1
     gpus: int | None = None
+    rate: float | None = None
+    host_gpus: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("users", self.users), ("gpus per replica", self.gpus_per_replica)):
+        if self.rate is not None and self.users:
+            raise UsageError("users and a rate are two questions", None, "ask for one of them")
+        asked = ("users", self.users) if self.rate is None else ("the rate", self.rate)
+        host = () if self.host_gpus is None else (("GPUs per host", self.host_gpus),)
+        for name, value in (asked, ("gpus per replica", self.gpus_per_replica), *host):
             if not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{name} must be above 0, not {value:g}", None, "give how many there are")
+        if self.host_gpus is not None and self.host_gpus % self.gpus_per_replica:
+            raise UsageError(
+                f"a host of {self.host_gpus} GPUs holds no whole number of replicas of {self.gpus_per_replica}",
+                None,
+                "give GPUs per host that are a multiple of those per replica",
+            )
         if self.gpus is not None and self.gpus < 1:
             raise UsageError(f"tested GPUs must be at least 1, not {self.gpus}", None, "give how many there are")
-        if not self.slos:
+        if not self.slos and self.rate is None:
             raise UsageError("there is no SLO to size for", None, "give one, as in: p95 runtime <= 10s")
 
 
@@ -65,7 +79,7 @@ class Estimate:
         gpus_high: more are not needed, likewise.
         capacity_concurrency: requests in flight that the tested GPUs carry within the SLO.
         tested_gpus: GPUs that were measured.
-        users: as asked.
+        users: as asked; None where a rate was.
         outside_tested_range: whether ``capacity_concurrency`` lies outside the tested concurrencies.
         slo: the SLO that decides.
         reason: why there is no answer.
@@ -74,11 +88,14 @@ class Estimate:
         next_levels: concurrencies that are worth measuring.
         details: figures of the method, for tables and plots.
         per_slo: the answers for each SLO, when there are several.
+        rate: requests per second, as asked; None where users were.
+        capacity_rate: requests per second that the tested GPUs carry within the SLO, where a rate was asked for.
+        next_counts: numbers of GPUs that are worth measuring.
     """
 
     method: str
     tested_gpus: int
-    users: float
+    users: float | None
     slo: str | None = None
     gpus: int | None = None
     gpus_raw: float | None = None
@@ -92,6 +109,9 @@ class Estimate:
     next_levels: tuple[int, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     per_slo: tuple[Estimate, ...] = ()
+    rate: float | None = None
+    capacity_rate: float | None = None
+    next_counts: tuple[int, ...] = ()
 
     @property
     def answered(self) -> bool:
@@ -107,7 +127,12 @@ class Estimate:
 
 
 class Method(Protocol):
-    """A way to answer. ``levels`` are pooled, all of one number of GPUs, closed loop, not empty."""
+    """A way to answer. ``levels`` are pooled, not empty, and what ``needs_counts`` says."""
+
+    @property
+    def needs_counts(self) -> Literal["one", "all"]:
+        """``one``: closed loops of one number of GPUs, for users. ``all``: all levels, also for a rate."""
+        ...
 
     @property
     def name(self) -> str:
@@ -149,7 +174,10 @@ def binding(answers: Sequence[Estimate]) -> Estimate:
     reason = None if missing is None else f"{missing.slo}: {missing.reason}"
     warnings = tuple(dict.fromkeys(text for a in answers for text in a.warnings))
     levels = tuple(sorted({level for a in answers for level in a.next_levels}))
-    return replace(chosen, reason=reason, warnings=warnings, next_levels=levels, per_slo=tuple(answers))
+    counts = tuple(sorted({count for a in answers for count in a.next_counts}))
+    return replace(
+        chosen, reason=reason, warnings=warnings, next_levels=levels, next_counts=counts, per_slo=tuple(answers)
+    )
 
 
 def _plain(value: Any) -> Any:

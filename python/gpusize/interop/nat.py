@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from gpusize.errors import ConfigError, StoreError
 from gpusize.frames import SCHEMA_VERSION
+from gpusize.interop.run_folder import write_run
 from gpusize.levels import LevelData
 
 __all__ = ["FILE_NAME", "NatImport", "import_nat", "read_nat"]
@@ -208,9 +208,6 @@ def import_nat(path: Path, out_dir: Path, gpus: int) -> Path:
     for file in found.files:
         digest.update(file.read_bytes())
     run = f"nat-{digest.hexdigest()[:12]}-{gpus}gpu"
-    folder = out_dir / run
-    if (folder / "run.json").is_file():
-        return folder
     about = {
         "schema": SCHEMA_VERSION,
         "run": run,
@@ -231,28 +228,4 @@ def import_nat(path: Path, out_dir: Path, gpus: int) -> Path:
         "labels": {},
         "levels": [level.setting for level in found.levels],
     }
-    try:
-        _write(out_dir, folder, about, found.levels)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write ({error.strerror})", str(error.filename or folder), "choose another --out"
-        ) from None
-    return folder
-
-
-def _write(out_dir: Path, folder: Path, about: Mapping[str, Any], levels: list[LevelData]) -> None:
-    """All or nothing: written beside and renamed."""
-    out_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out_dir, prefix=".import-") as scratch:
-        draft = Path(scratch) / folder.name
-        draft.mkdir()
-        for visit, level in enumerate(levels):
-            place = draft / "levels" / f"{visit:04d}"
-            place.mkdir(parents=True)
-            _dump(place / "level.json", {**level.meta, "visit": visit})
-        _dump(draft / "run.json", about)
-        draft.rename(folder)
-
-
-def _dump(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", "utf-8")
+    return write_run(out_dir, about, found.levels)

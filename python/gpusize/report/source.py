@@ -121,11 +121,20 @@ class EstimateView:
     fit: Fit | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     per_slo: tuple[EstimateView, ...] = ()
+    rate: float | None = None
+    capacity_rate: float | None = None
+    next_counts: tuple[float, ...] = ()
 
     @property
     def answered(self) -> bool:
         """Whether there is a GPU count."""
         return self.gpus is not None
+
+    @property
+    def options(self) -> list[str]:
+        """The ways to come to the wanted load, in words, where the method knows several."""
+        ways = [each for each in self.details.get("options") or () if isinstance(each, Mapping)]
+        return [clean(f"{each.get('name')}: {each.get('text')}") for each in ways]
 
     @property
     def points(self) -> list[Mapping[str, Any]]:
@@ -212,4 +221,7 @@ def view_estimate(estimate: Any) -> EstimateView:
         fit=view_fit(details.get("fit")),
         details=details,
         per_slo=tuple(view_estimate(each) for each in _get(estimate, "per_slo", default=())),
+        rate=finite(_get(estimate, "rate")),
+        capacity_rate=finite(_get(estimate, "capacity_rate")),
+        next_counts=tuple(float(each) for each in _get(estimate, "next_counts", default=())),
     )

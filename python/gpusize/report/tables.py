@@ -17,7 +17,16 @@ from gpusize.report.sections import sections
 from gpusize.report.source import EstimateView, ReportSource, Truth, each_slo, headline, view_estimate
 from gpusize.report.sweep import sweep_of
 from gpusize.report.text import number, plain_number
-from gpusize.report.words import answer, capacity_text, interval_text, method_text, next_text, remark, truth_text
+from gpusize.report.words import (
+    answer,
+    capacity_text,
+    counts_text,
+    interval_text,
+    method_text,
+    next_text,
+    remark,
+    truth_text,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
@@ -178,6 +187,7 @@ def _body(best: EstimateView, views: Sequence[EstimateView], console: Console, t
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column()
     rows = [("capacity", capacity_text(best)), ("interval", interval_text(best)), ("method", method_text(best))]
+    rows += [("counts", counts_text(best)), *(("ways", f"• {each}") for each in best.options)]
     if best.answered:
         rows += [("why", best.reason), *(("assumes", f"• {each}") for each in best.assumptions)]
     rows += [("weakens it", f"• {each}") for each in best.warnings]
@@ -209,13 +219,16 @@ def _methods(views: Sequence[EstimateView], console: Console) -> Group:
         "interval": [interval_text(each) for each in parts],
         "unrounded": [number(each.gpus_raw) for each in parts],
         "capacity (users)": [plain_number(each.capacity) for each in parts],
+        "capacity (requests/s)": [plain_number(each.capacity_rate) for each in parts],
     }
+    if all(each.capacity_rate is None for each in parts):
+        del columns["capacity (requests/s)"]
     shown = {name: cells for name, cells in columns.items() if any(cells)}
     if "SLO" in shown and console.width < 100:
         del shown["unrounded"]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for name in shown:
-        figure = name in ("GPUs", "unrounded", "capacity (users)")
+        figure = name in ("GPUs", "unrounded") or name.startswith("capacity")
         table.add_column(name, justify="right" if figure else "left", no_wrap=name in ("method", "GPUs", "interval"))
     for row in zip(*shown.values(), strict=True):
         table.add_row(*(Text(_plain(console, cell)) for cell in row))

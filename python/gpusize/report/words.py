@@ -7,12 +7,24 @@ import math
 from gpusize.report.source import EstimateView, Truth
 from gpusize.report.text import number, plain_number
 
-__all__ = ["answer", "capacity_text", "how_text", "interval_text", "method_text", "next_text", "remark", "truth_text"]
+__all__ = [
+    "answer",
+    "capacity_text",
+    "counts_text",
+    "how_text",
+    "interval_text",
+    "method_text",
+    "next_text",
+    "remark",
+    "truth_text",
+]
 
 _METHODS = {
     "slope": "straight line through the levels",
     "crossing": "where attainment crosses what the SLO needs, between two measured levels",
+    "scaling": "a law of scaling through the capacities of the measured GPU counts",
 }
+_LAWS = {"linear": "linear", "amdahl": "Amdahl's law", "usl": "Universal Scalability Law"}
 
 
 def _gpus(n: float) -> str:
@@ -23,9 +35,15 @@ def _users(n: float, digits: int = 3) -> str:
     return f"{plain_number(n, digits)} user{'' if n == 1 else 's'}"
 
 
+def _rate(n: float, digits: int = 4) -> str:
+    return f"{plain_number(n, digits)} request{'' if n == 1 else 's'}/s"
+
+
 def answer(estimate: EstimateView) -> str:
     """The answer in one sentence; without one, that there is none, and why."""
-    target = " for " + _users(estimate.users, 9) if estimate.users is not None else ""
+    asked = _rate(estimate.rate, 9) if estimate.rate is not None else None
+    asked = _users(estimate.users, 9) if estimate.users is not None else asked
+    target = "" if asked is None else f" for {asked}"
     slo = f" at {estimate.slo}" if estimate.slo else ""
     if estimate.gpus is not None:
         return f"{_gpus(estimate.gpus)}{target}{slo}"
@@ -36,11 +54,16 @@ def answer(estimate: EstimateView) -> str:
 
 def capacity_text(estimate: EstimateView) -> str:
     """How much the tested GPUs carry, and whether that was measured or extrapolated."""
-    if estimate.capacity is None:
+    if estimate.capacity is None and estimate.capacity_rate is None:
         return ""
     on = "" if estimate.tested_gpus is None else f" on the {_gpus(estimate.tested_gpus)} tested"
+    if estimate.capacity_rate is not None:
+        at = "" if estimate.capacity is None else f", at {_users(estimate.capacity)}"
+        return f"{_rate(estimate.capacity_rate)}{on}{at}"
+    if estimate.details.get("law") and estimate.capacity is not None:
+        return f"{_users(estimate.capacity)}{on}"
     where = "outside the tested range: an extrapolation" if estimate.outside_tested_range else "inside the tested range"
-    return f"{_users(estimate.capacity)}{on} ({where})"
+    return f"{_users(estimate.capacity or 0)}{on} ({where})"
 
 
 def interval_text(estimate: EstimateView) -> str:
@@ -63,13 +86,37 @@ def how_text(estimate: EstimateView) -> str:
     text = _METHODS.get(estimate.method, "")
     fit = estimate.fit
     if fit is None:
-        return text
+        return "; ".join(part for part in (text, _law_text(estimate)) if part)
     parts = [f"{number(fit.intercept)} s + {number(fit.slope)} s × concurrency"]
     if not math.isnan(fit.r_squared):
         parts.append(f"R² {fit.r_squared:.3f}")
     if fit.outliers:
         parts.append(f"removed as outliers: {', '.join(plain_number(each, 6) for each in fit.outliers)}")
     return "; ".join(part for part in (text, ", ".join(parts)) if part)
+
+
+def _law_text(estimate: EstimateView) -> str:
+    """The law of scaling, with its parameters and their intervals."""
+    law = estimate.details.get("law")
+    if not isinstance(law, dict):
+        return ""
+    parts = [
+        f"{sign} {number(law.get(name))} ({number(ends[0], 2)} to {number(ends[1], 2)})"
+        for sign, name in (("\u03c3", "sigma"), ("\u03ba", "kappa"))
+        if (ends := law.get(f"{name}_95")) and (ends[1] or 0) > 0
+    ]
+    return ", ".join([_LAWS.get(str(law.get("name")), ""), *parts])
+
+
+def counts_text(estimate: EstimateView) -> str:
+    """What each measured number of GPUs carries, and how much of it one GPU would."""
+    counts = estimate.details.get("counts") or ()
+    unit = str(estimate.details.get("unit") or "")
+    return "; ".join(
+        f"{_gpus(each['gpus'])}: {number(each['capacity'], 4)} ± {number(each['standard_error'], 2)} {unit} "
+        f"({each['efficiency']:.0%})"
+        for each in counts
+    )
 
 
 def remark(estimate: EstimateView) -> str:
@@ -80,8 +127,10 @@ def remark(estimate: EstimateView) -> str:
 
 
 def next_text(estimate: EstimateView) -> str:
-    """The levels that would strengthen the answer most."""
-    return f"{', '.join(plain_number(each, 6) for each in estimate.next_levels)} users" if estimate.next_levels else ""
+    """The levels and the numbers of GPUs that would strengthen the answer most."""
+    levels = ", ".join(plain_number(each, 6) for each in estimate.next_levels)
+    counts = ", ".join(plain_number(each, 6) for each in estimate.next_counts)
+    return "; ".join([*([f"{levels} users"] if levels else []), *([f"{counts} GPUs"] if counts else [])])
 
 
 def truth_text(estimate: EstimateView, truth: Truth | None) -> str:

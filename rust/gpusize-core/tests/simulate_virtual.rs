@@ -1,8 +1,8 @@
 //! The cluster in virtual time: against the closed form, against queueing laws, and against itself.
 
 use gpusize_core::simulate::{
-    Arrivals, ClusterConfig, Faults, Length, Load, Outcome, Process, Router, Start, Think, closed_form_runtime_s,
-    run_virtual,
+    Arrivals, Beside, Bound, ClusterConfig, Faults, Judge, JudgedMetric, Length, Load, Mix, Outcome, Plan, Process,
+    Router, Start, Think, closed_form_runtime_s, run_beside, run_virtual,
 };
 
 fn one_gpu() -> ClusterConfig {
@@ -150,4 +150,98 @@ fn refused_requests_are_no_fast_answers() {
     let config = ClusterConfig { gpus: 1, max_batch: 1, queue_limit: Some(1), ..ClusterConfig::default() };
     let result = run_virtual(&config, &open(50.0, Process::Poisson, 500)).unwrap();
     assert!(result.summary.outcomes[&Outcome::HttpError] > 250);
+}
+
+#[test]
+fn a_mix_is_drawn_from_row_by_row_whatever_the_loop() {
+    let (prompts, outputs) = ([100, 2000, 30], [10, 20, 200]);
+    let mix = Mix { prompt_tokens: Some(&prompts), output_tokens: Some(&outputs), cost_factors: None };
+    let config = ClusterConfig::default();
+    let run = |load: &Load, beside| run_beside(&config, load, beside).expect("a mix").columns;
+    let closed = run(&Load::closed(9, 900), Beside { mix: Some(mix), ..Beside::default() });
+    for row in 0..closed.len() {
+        let place = outputs.iter().position(|&tokens| tokens == closed.tokens_out[row]).expect("an answer of the mix");
+        assert_eq!(closed.prompt_tokens[row], prompts[place]);
+    }
+    assert!(
+        outputs.iter().all(|output| (250..370).contains(&closed.tokens_out.iter().filter(|&o| o == output).count()))
+    );
+    // The same request by request, however they come.
+    let opened = run(&open(5.0, Process::Poisson, 500), Beside { mix: Some(mix), ..Beside::default() });
+    assert_eq!(opened.tokens_out[..500], closed.tokens_out[..500]);
+    let due_ns: Vec<i64> = (0..300).map(|row| row * 100_000_000).collect();
+    let plan = Plan { due_ns: &due_ns, ..Plan::default() };
+    let load = Load { arrivals: Arrivals::Plan, requests: None, warmup_requests: 0, ..Load::closed(1, 1) };
+    let planned = run(&load, Beside { plan: Some(plan), mix: Some(mix), ..Beside::default() });
+    assert_eq!(planned.prompt_tokens, closed.prompt_tokens[..300]);
+    let both = Plan { prompt_tokens: Some(&[7; 300]), ..plan };
+    let error = run_beside(&config, &load, Beside { plan: Some(both), mix: Some(mix), ..Beside::default() });
+    assert!(error.expect_err("lengths twice").to_string().contains("mix"));
+}
+
+#[test]
+fn cost_factors_of_a_mix_scale_a_request() {
+    let config = ClusterConfig { iteration_base_s: 0.0, ..one_gpu() };
+    let mix = |factors| Mix { cost_factors: Some(factors), ..Mix::default() };
+    let run = |factors| {
+        let beside = Beside { mix: Some(mix(factors)), ..Beside::default() };
+        run_beside(&config, &Load::closed(1, 50), beside).expect("a mix").columns
+    };
+    let (plain, twice) = (run(&[1.0]), run(&[2.0]));
+    for row in 0..plain.len() {
+        assert!((twice.runtime_s(row) / plain.runtime_s(row) - 2.0).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn a_summary_alone_says_the_same_without_rows() {
+    let config = ClusterConfig { faults: Faults { fail_rate: 0.02, ..Faults::default() }, ..ClusterConfig::default() };
+    let bounds = [(JudgedMetric::Runtime, 0.7), (JudgedMetric::Ttft, 0.02), (JudgedMetric::ItlMean, 0.008)]
+        .map(|(metric, bound_s)| Bound { metric, bound_s });
+    let judge = Judge { bounds: bounds.to_vec(), every_s: Some(5.0) };
+    for load in [
+        Load::closed(20, 4000),
+        open(40.0, Process::Poisson, 4000),
+        Load { requests: None, duration_s: Some(30.0), warmup_s: 5.0, ..open(40.0, Process::Poisson, 1) },
+    ] {
+        let beside = Beside { judge: Some(&judge), ..Beside::default() };
+        let all = run_beside(&config, &load, beside).expect("a run");
+        let alone = run_beside(&config, &load, Beside { summary_only: true, ..beside }).expect("a run");
+        assert!(alone.columns.is_empty());
+        let (exact, binned) = (all.summary, alone.summary);
+        assert_eq!((exact.requests, exact.sent, &exact.outcomes), (binned.requests, binned.sent, &binned.outcomes));
+        assert_eq!((exact.iterations, &exact.judged), (binned.iterations, &binned.judged));
+        let judged = exact.judged.expect("a verdict");
+        let columns = &all.columns;
+        let counted = |row: &usize| !columns.warmup[*row];
+        let kept = |row: &usize| columns.outcome[*row] == Outcome::Ok && columns.runtime_s(*row) <= 0.7;
+        assert_eq!(judged.bounds[0].within, (0..columns.len()).filter(counted).filter(kept).count() as u64);
+        assert_eq!(judged.bounds[0].within + judged.bounds[0].over, exact.requests);
+        assert_eq!(judged.steps.expect("counts by time").requests.iter().sum::<u64>(), exact.requests);
+        for (exact, binned) in
+            [(exact.runtime_s, binned.runtime_s), (exact.ttft_s, binned.ttft_s), (exact.itl_mean_s, binned.itl_mean_s)]
+        {
+            let (exact, binned) = (exact.expect("answers"), binned.expect("answers"));
+            assert!((exact.mean / binned.mean - 1.0).abs() < 1e-9);
+        }
+        let runtimes_s: Vec<f64> = (0..columns.len())
+            .filter(|row| counted(row) && columns.outcome[*row] == Outcome::Ok)
+            .map(|row| columns.runtime_s(row))
+            .collect();
+        let runtime_s = binned.runtime_s.expect("answers");
+        for (share, found_s) in [(0.5, runtime_s.p50), (0.95, runtime_s.p95), (0.99, runtime_s.p99)] {
+            let below = |bound_s: f64| {
+                runtimes_s.iter().filter(|&&runtime_s| runtime_s <= bound_s).count() as f64 / runtimes_s.len() as f64
+            };
+            assert!(below(found_s * 1.001) >= share && below(found_s * 0.999) < share, "{share}: {found_s}");
+        }
+        for (exact, binned) in [
+            (exact.rate_per_s, binned.rate_per_s),
+            (exact.sent_rate_per_s, binned.sent_rate_per_s),
+            (exact.tokens_per_s, binned.tokens_per_s),
+            (exact.in_flight, binned.in_flight),
+        ] {
+            assert!((exact / binned - 1.0).abs() < 1e-6, "{exact} against {binned}");
+        }
+    }
 }

@@ -33,7 +33,7 @@ mod _core {
     #[pymodule_export]
     use super::session::Session;
     #[pymodule_export]
-    use super::simulate::{SimServer, closed_form_runtime_s, simulate};
+    use super::simulate::{SimServer, closed_form_runtime_s, simulate, simulate_flow};
 
     /// The cargo profile that built this extension.
     #[pymodule_export]

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use gpusize_core::simulate::{self as core, ClusterConfig, Load, Plan, SimError};
+use arrow_schema::ArrowError;
+use gpusize_core::simulate::{
+    self as core, Beside, ClusterConfig, FlowBeside, FlowConfig, Judge, Load, Mix, Plan, SimError,
+};
 use pyo3::prelude::*;
 
 use crate::batches::RecordBatches;
@@ -63,10 +66,11 @@ impl SimServer {
     }
 }
 
-/// Run the cluster in virtual time; the rows, and a JSON summary. For arrivals of a plan, due times and token counts come beside the
-/// load, as little-endian arrays.
+/// Run the cluster in virtual time; the rows, and a JSON summary. Lengths and costs come beside the load, as little-endian arrays: one
+/// entry for each due time of a plan, or, without due times or with `resample`, a table to draw from.
 #[pyfunction]
-#[pyo3(signature = (config, load, *, due = None, prompt_tokens = None, output_tokens = None))]
+#[pyo3(signature = (config, load, *, due = None, prompt_tokens = None, output_tokens = None, cost_factors = None, resample = false, judge = None, rows = true))]
+#[allow(clippy::too_many_arguments)] // by name in Python
 pub fn simulate(
     py: Python<'_>,
     config: &str,
@@ -74,23 +78,63 @@ pub fn simulate(
     due: Option<&[u8]>,
     prompt_tokens: Option<&[u8]>,
     output_tokens: Option<&[u8]>,
+    cost_factors: Option<&[u8]>,
+    resample: bool,
+    judge: Option<&str>,
+    rows: bool,
 ) -> PyResult<(RecordBatches, String)> {
     let config = ClusterConfig::from_json(config).map_err(raise)?;
     let load = Load::from_json(load).map_err(raise)?;
+    let judge = judge.map(Judge::from_json).transpose().map_err(raise)?;
     let due_ns = due.map(|bytes| numbers("due", bytes, i64::from_le_bytes)).transpose()?;
     let counts = |name, bytes: Option<&[u8]>| bytes.map(|bytes| numbers(name, bytes, u32::from_le_bytes)).transpose();
     let (prompts, outputs) = (counts("prompt_tokens", prompt_tokens)?, counts("output_tokens", output_tokens)?);
-    let run = || match &due_ns {
-        None if prompts.is_none() && outputs.is_none() => core::run_virtual(&config, &load),
-        due_ns => {
-            let due_ns = due_ns.as_deref().unwrap_or_default();
-            let (prompt_tokens, output_tokens) = (prompts.as_deref(), outputs.as_deref());
-            core::run_plan(&config, &load, Plan { due_ns, prompt_tokens, output_tokens })
-        }
-    };
+    let factors = cost_factors.map(|bytes| numbers("cost_factors", bytes, f64::from_le_bytes)).transpose()?;
+    if factors.is_some() && due_ns.is_some() && !resample {
+        let fix = "draw them together with the lengths (resample=True), or leave them out";
+        return Err(UsageError::new_err(("cost factors do not go with due times", "cost_factors", fix)));
+    }
+    let mix =
+        Mix { prompt_tokens: prompts.as_deref(), output_tokens: outputs.as_deref(), cost_factors: factors.as_deref() };
+    let drawn = resample || due_ns.is_none();
+    let own = if drawn { Mix::default() } else { mix };
+    let plan = due_ns.as_deref().map(|due_ns| {
+        let Mix { prompt_tokens, output_tokens, .. } = own;
+        Plan { due_ns, prompt_tokens, output_tokens }
+    });
+    let mix = (drawn && mix != Mix::default()).then_some(mix);
+    let run = || core::run_beside(&config, &load, Beside { plan, mix, judge: judge.as_ref(), summary_only: !rows });
     let result = py.detach(run).map_err(raise)?;
-    let batch = result.columns.to_record_batch().map_err(|e| EnvironmentLacks::new_err((e.to_string(),)))?;
+    let batch = py.detach(|| result.columns.to_record_batch()).map_err(no_batch)?;
     Ok((RecordBatches::one(batch), json(&result.summary)?))
+}
+
+/// Run flow-equivalent servers in virtual time; the rows, and a JSON summary. Sizes are little-endian f64, due times i64.
+#[pyfunction]
+#[pyo3(signature = (config, load, sizes, *, due = None, judge = None, rows = true))]
+pub fn simulate_flow(
+    py: Python<'_>,
+    config: &str,
+    load: &str,
+    sizes: &[u8],
+    due: Option<&[u8]>,
+    judge: Option<&str>,
+    rows: bool,
+) -> PyResult<(RecordBatches, String)> {
+    let config = FlowConfig::from_json(config).map_err(raise)?;
+    let load = Load::from_json(load).map_err(raise)?;
+    let judge = judge.map(Judge::from_json).transpose().map_err(raise)?;
+    let sizes = numbers("sizes", sizes, f64::from_le_bytes)?;
+    let due_ns = due.map(|bytes| numbers("due", bytes, i64::from_le_bytes)).transpose()?;
+    let beside = FlowBeside { sizes: &sizes, due_ns: due_ns.as_deref(), judge: judge.as_ref(), summary_only: !rows };
+    let result = py.detach(|| core::run_flow(&config, &load, beside)).map_err(raise)?;
+    let batch = py.detach(|| result.columns.into_record_batch()).map_err(no_batch)?;
+    Ok((RecordBatches::one(batch), json(&result.summary)?))
+}
+
+#[allow(clippy::needless_pass_by_value)] // as map_err hands it over
+fn no_batch(error: ArrowError) -> PyErr {
+    EnvironmentLacks::new_err((error.to_string(),))
 }
 
 /// The numbers of a little-endian array of `N` bytes each.

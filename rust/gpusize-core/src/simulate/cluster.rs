@@ -1,13 +1,9 @@
 //! The cluster: GPUs, the router in front of them, and the order of their events. It has no clock; a driver tells it the time.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use super::gpu::{Gpu, Limits};
 use super::replicas::Replicas;
-use super::service::purpose;
-use super::{ClusterConfig, Payload, Router, Running, Sequence};
-use crate::draw::Draw;
+use super::routing::{Routes, Tournament};
+use super::{ClusterConfig, Payload, Running, Sequence};
 
 /// What a driver gets to see. Times are the cluster's own.
 pub trait Observer<P> {
@@ -53,11 +49,9 @@ pub struct Cluster<P> {
     kv_blocks: u32,
     kv_block_tokens: u32,
     queue_limit: usize,
-    router: Router,
-    route: Draw,
-    /// (end, GPU, the GPU's generation); entries of an older generation are void.
-    events: BinaryHeap<Reverse<(i64, usize, u64)>>,
-    generations: Vec<u64>,
+    routes: Routes,
+    /// When the iterations of each GPU end.
+    ends: Tournament,
     now_ns: i64,
 }
 
@@ -66,35 +60,28 @@ impl<P: Payload> Cluster<P> {
     /// every iteration is one, so that each token can be delivered.
     pub fn new(config: &ClusterConfig, skip: bool) -> Self {
         let gpus = config.gpus as usize;
+        let replicas = Replicas::new(&config.replicas, config.gpus, config.start_delay_s);
         Self {
             gpus: (0..gpus).map(|_| Gpu::new(config.kv_blocks)).collect(),
-            replicas: Replicas::new(config),
+            routes: Routes::new(config.router, config.seed, gpus, replicas.ready()),
+            replicas,
             limits: Limits::new(config, skip),
             kv_blocks: config.kv_blocks,
             kv_block_tokens: config.kv_block_tokens,
             queue_limit: config.queue_limit.map_or(usize::MAX, |limit| limit as usize),
-            router: config.router,
-            route: Draw::new(config.seed, 0, purpose::ROUTE),
-            events: BinaryHeap::with_capacity(2 * gpus),
-            generations: vec![0; gpus],
+            ends: Tournament::new(gpus),
             now_ns: 0,
         }
     }
 
     /// When the next iteration ends or the replicas change; `None` when all GPUs are idle and nothing is to change.
-    pub fn next_event_ns(&mut self) -> Option<i64> {
+    pub fn next_event_ns(&self) -> Option<i64> {
         let end_ns = self.next_end_ns();
         end_ns.into_iter().chain(self.replicas.next_change_ns()).min()
     }
 
-    fn next_end_ns(&mut self) -> Option<i64> {
-        while let Some(&Reverse((end_ns, gpu, generation))) = self.events.peek() {
-            if self.generations[gpu] == generation {
-                return Some(end_ns);
-            }
-            self.events.pop();
-        }
-        None
+    fn next_end_ns(&self) -> Option<i64> {
+        i64::try_from(self.ends.least().0).ok()
     }
 
     /// Let the next iteration end, or the replicas change; at the same moment, that comes first.
@@ -106,19 +93,17 @@ impl<P: Payload> Cluster<P> {
             self.now_ns = change_ns;
             let gpus = &self.gpus;
             self.replicas.change(|gpu| gpus[gpu].is_idle());
+            self.note_ready();
             observer.replicas(change_ns, self.replicas.ready());
             return;
         }
-        if end_ns.is_none() {
-            return;
-        }
-        if let Some(Reverse((end_ns, gpu, _))) = self.events.pop() {
-            self.now_ns = end_ns;
-            self.gpus[gpu].finish(gpu, &self.limits, observer);
-            self.schedule(gpu);
-            if self.gpus[gpu].is_idle() {
-                self.replicas.note_idle(gpu, end_ns);
-            }
+        let Some(end_ns) = end_ns else { return };
+        let (_, gpu) = self.ends.least();
+        self.now_ns = end_ns;
+        self.gpus[gpu].finish(gpu, &self.limits, observer);
+        self.note(gpu);
+        if self.gpus[gpu].is_idle() {
+            self.replicas.note_idle(gpu, end_ns);
         }
     }
 
@@ -130,6 +115,7 @@ impl<P: Payload> Cluster<P> {
         let gpus = &self.gpus;
         let replicas = (replicas as usize).clamp(1, gpus.len());
         self.replicas.scale(now_ns, replicas, |gpu| gpus[gpu].is_idle());
+        self.note_ready();
         observer.replicas(now_ns, self.replicas.ready());
     }
 
@@ -149,36 +135,25 @@ impl<P: Payload> Cluster<P> {
         if tokens > limit {
             return Err(Refusal::TooLong { tokens, limit });
         }
-        let gpu = self.pick(sequence.index);
+        let gpu = self.routes.pick(sequence.index);
         if self.gpus[gpu].waiting() >= self.queue_limit {
             return Err(Refusal::QueueFull);
         }
         self.now_ns = sequence.arrived_ns;
-        let before = self.gpus[gpu].end_ns();
         self.gpus[gpu].arrive(self.now_ns, sequence, &self.limits, observer);
-        if self.gpus[gpu].end_ns() != before {
-            self.schedule(gpu);
-        }
+        self.note(gpu);
         Ok(gpu)
     }
 
-    fn pick(&self, index: u64) -> usize {
-        let count = self.replicas.ready();
-        match self.router {
-            Router::RoundRobin => (index % count as u64) as usize,
-            Router::Random => (self.route.unit(index) * count as f64) as usize,
-            Router::LeastLoaded => {
-                let load = |gpu: &usize| self.gpus[*gpu].running() + self.gpus[*gpu].waiting();
-                (0..count).min_by_key(load).unwrap_or(0)
-            }
-        }
+    fn note(&mut self, gpu: usize) {
+        let it = &self.gpus[gpu];
+        self.ends.set(gpu, it.end_ns().map_or(u64::MAX, |end_ns| end_ns as u64));
+        self.routes.note(gpu, it.running() + it.waiting());
     }
 
-    fn schedule(&mut self, gpu: usize) {
-        self.generations[gpu] += 1;
-        if let Some(end_ns) = self.gpus[gpu].end_ns() {
-            self.events.push(Reverse((end_ns, gpu, self.generations[gpu])));
-        }
+    fn note_ready(&mut self) {
+        let gpus = &self.gpus;
+        self.routes.set_ready(self.replicas.ready(), |gpu| gpus[gpu].running() + gpus[gpu].waiting());
     }
 
     /// GPUs in the cluster.

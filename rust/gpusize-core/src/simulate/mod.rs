@@ -4,18 +4,26 @@
 //! and gives every running sequence one token. Sequences join and leave at the boundaries of iterations; a request that arrives
 //! during an iteration waits for its end, and one that arrives at the very end of an iteration waits for the next one to end.
 
+mod clients;
 mod closed_form;
 mod cluster;
 mod config;
 mod connections;
+mod flow;
 mod gpu;
+mod judge;
+mod ledger;
 mod length;
 mod load;
+mod mix;
 mod replicas;
 mod result;
+mod routing;
 mod server;
 mod service;
 mod stall;
+mod summary;
+mod tally;
 mod tensor_model;
 mod tensor_queue;
 mod virtual_time;
@@ -27,17 +35,21 @@ use std::net::SocketAddr;
 pub use closed_form::closed_form_runtime_s;
 pub use cluster::{Cluster, Observer, Refusal};
 pub use config::{ChatConfig, ClusterConfig, Faults, Router, WorkflowConfig};
+pub use flow::{FlowBeside, FlowColumns, FlowConfig, FlowResult, FlowSummary, run_flow};
 pub use gpu::{Payload, Running, Sequence};
+pub use judge::{Bound, Counts, Judge, Judged, JudgedMetric, Steps};
 pub use length::Length;
 pub use load::{Arrivals, Load, Plan, Process, Start, Think};
+pub use mix::Mix;
 pub use replicas::ReplicaStep;
-pub use result::{Columns, Outcome, Quantiles, Summary, VirtualResult};
+pub use result::{Columns, Outcome, VirtualResult};
 pub use server::SimServer;
 pub use service::{Fault, Service, ServiceDraws};
 pub use stall::Stalls;
+pub use summary::{Quantiles, Summary};
 pub use tensor_model::{Datatype, KserveConfig, Operation, TensorModel, TensorSpec};
 pub use tensor_queue::{Execution, Job, TensorObserver, TensorQueue};
-pub use virtual_time::{run_plan, run_virtual};
+pub use virtual_time::{Beside, run_beside, run_plan, run_virtual};
 
 const NS_PER_S: f64 = 1e9;
 

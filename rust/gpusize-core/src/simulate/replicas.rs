@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::config::in_range;
-use super::{ClusterConfig, SimError, ns};
+use super::{SimError, ns};
 
 /// From some time on, so many replicas are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -58,15 +58,16 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    pub(super) fn new(config: &ClusterConfig) -> Self {
-        let mut steps = config.replicas.iter();
-        let ready = steps.next().map_or(config.gpus, |first| first.replicas) as usize;
+    /// On so many GPUs; without steps all of them are ready for ever.
+    pub(super) fn new(steps: &[ReplicaStep], gpus: u32, start_delay_s: f64) -> Self {
+        let mut steps = steps.iter();
+        let ready = steps.next().map_or(gpus, |first| first.replicas) as usize;
         Self {
             ready,
             starting_ns: VecDeque::new(),
             plan: steps.map(|step| (ns(step.at_s), step.replicas as usize)).collect(),
-            delay_ns: ns(config.start_delay_s),
-            uptime: Uptime::new(ready, config.gpus as usize),
+            delay_ns: ns(start_delay_s),
+            uptime: Uptime::new(ready, gpus as usize),
         }
     }
 
@@ -164,8 +165,8 @@ mod tests {
     use super::*;
 
     fn replicas(steps: &[(f64, u32)], start_delay_s: f64) -> Replicas {
-        let replicas = steps.iter().map(|&(at_s, replicas)| ReplicaStep { at_s, replicas }).collect();
-        Replicas::new(&ClusterConfig { gpus: 4, replicas, start_delay_s, ..ClusterConfig::default() })
+        let steps: Vec<ReplicaStep> = steps.iter().map(|&(at_s, replicas)| ReplicaStep { at_s, replicas }).collect();
+        Replicas::new(&steps, 4, start_delay_s)
     }
 
     /// (time, asked for, ready) after each change.

@@ -12,6 +12,7 @@ pub(super) mod purpose {
     pub const ROUTE: u64 = 0x5104;
     pub const ARRIVAL: u64 = 0x5105;
     pub const THINK: u64 = 0x5106;
+    pub const MIX: u64 = 0x5107;
 }
 
 /// A failure that a request will meet.

@@ -66,6 +66,16 @@ impl Window {
         self.recorded
     }
 
+    /// When it opens and closes, as far as that is known and matters for requests that end now: what has yet to open or close does so
+    /// later than all that has happened.
+    pub(super) fn known_ns(&self, load: &Load) -> (i64, i64) {
+        let begins = load.arrivals == Arrivals::Plan && load.warmup_requests == 0;
+        let unopened_ns = if begins { ns(load.warmup_s) } else { i64::MAX };
+        let open_ns = self.open_ns.unwrap_or(unopened_ns);
+        let last_ns = load.duration_s.map_or(i64::MAX, |duration_s| open_ns.saturating_add(ns(duration_s)));
+        (open_ns, self.close_ns.unwrap_or(last_ns))
+    }
+
     /// When it opened and closed, in a run that has come to `now_ns`.
     pub(super) fn bounds_ns(&self, now_ns: i64) -> (i64, i64) {
         (self.open_ns.unwrap_or(0), self.close_ns.unwrap_or(now_ns))

@@ -43,7 +43,7 @@ impl Shared {
             return Some(thawed_ns);
         }
         let of_tensors_ns = self.tensors.borrow().next_event_ns();
-        let of_cluster_ns = self.cluster.borrow_mut().next_event_ns();
+        let of_cluster_ns = self.cluster.borrow().next_event_ns();
         of_cluster_ns.into_iter().chain(of_tensors_ns).min().map(|model_ns| stalls.to_world_ns(model_ns))
     }
 

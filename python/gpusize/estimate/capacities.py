@@ -1,0 +1,253 @@
+"""The capacity of each GPU count: the highest load that keeps the SLO, in requests in flight or requests per second.
+
+A rate comes from open-loop levels where there are any that bracket it, else from the throughput of a closed loop at the
+number of users up to which the SLO is kept. Throughput is made non-decreasing in the concurrency first, which pools
+what is noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.edges import Edge, answered_rate, edge, load_of
+from gpusize.estimate.isotonic import decreasing
+from gpusize.estimate.types import gpus_text
+
+if TYPE_CHECKING:
+    from gpusize.levels import LevelData
+    from gpusize.slo import Slo
+
+__all__ = ["Capacity", "Found", "capacities"]
+
+LEAST_SE: Final = 0.005
+"""Relative standard error below which no capacity is believed, however little its levels scatter."""
+UNKNOWN_SE: Final = 0.05
+"""The same where nothing shows how much levels scatter: one level per count, of another tool."""
+FALL: Final = 0.1
+"""Levels after the peak of throughput that are lower by more than this are left out: the target is overrun."""
+BATCHES: Final = 16
+LEAST_REQUESTS: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one number of GPUs carries.
+
+    Attributes:
+        gpus: their number.
+        load: requests in flight, or requests per second.
+        se: its standard error.
+        users: the fewest requests in flight at which that is; None for open loops.
+        how: ``users``, ``closed`` (a rate from a closed loop) or ``open``.
+    """
+
+    gpus: int
+    load: float
+    se: float
+    users: float | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Capacities by count, ascending, and what is known of the counts without one.
+
+    Attributes:
+        capacities: of the counts whose levels show one.
+        kept: (count, load) where the largest level keeps the SLO still: their capacity is not below that.
+        missing: why counts have none.
+        next_levels: concurrencies that would show it.
+    """
+
+    capacities: tuple[Capacity, ...]
+    kept: tuple[tuple[int, float], ...]
+    missing: tuple[str, ...]
+    next_levels: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Throughput of a closed loop: non-decreasing rates over the concurrency, and how much levels scatter about it."""
+
+    users: tuple[float, ...]
+    rates: tuple[float, ...]
+    squares: float
+    freedom: int
+    own: tuple[float, ...]
+
+    def own_at(self, users: float) -> float:
+        """Relative standard error of the level nearest to so many users, by itself."""
+        return self.own[min(range(len(self.users)), key=lambda k: abs(self.users[k] - users))]
+
+    def at(self, users: float) -> float:
+        """The rate at so many users, straight between levels."""
+        import numpy as np
+
+        return float(np.interp(users, [0.0, *self.users], [0.0, *self.rates]))
+
+
+def capacities(levels: Sequence[LevelData], slo: Slo | None, *, rate: bool) -> Found:
+    """The capacity of each count that has one.
+
+    Args:
+        levels: pooled, of any number of counts; closed and open loops.
+        slo: what must be kept; None for throughput alone, of a rate only.
+        rate: whether requests per second are wanted, instead of requests in flight.
+    """
+    groups: dict[int, list[LevelData]] = {}
+    for level in levels:
+        groups.setdefault(level.gpus, []).append(level)
+    curves = {gpus: _curve([lv for lv in group if lv.concurrency]) for gpus, group in groups.items()} if rate else {}
+    scatter = _scatter([curve for curve in curves.values() if curve is not None])
+    found: list[Capacity] = []
+    missing: list[str] = []
+    follow: set[int] = set()
+    kept: list[tuple[int, float]] = []
+    for gpus in sorted(groups):
+        closed = [lv for lv in groups[gpus] if lv.concurrency]
+        opened = [lv for lv in groups[gpus] if not lv.concurrency]
+        one = _of_rate(gpus, opened, closed, slo, curves.get(gpus), scatter) if rate else _of_users(gpus, closed, slo)
+        if isinstance(one, Capacity):
+            found.append(one)
+        else:
+            missing.append(f"{gpus_text(gpus)}: {one.why}")
+            follow |= set(one.next_levels)
+            if one.kept is not None:
+                kept.append((gpus, one.kept))
+    return Found(tuple(found), tuple(kept), tuple(missing), tuple(sorted(follow)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """Why a count has no capacity, the concurrencies to measure, and the load that it carries at least."""
+
+    why: str
+    next_levels: tuple[int, ...] = ()
+    kept: float | None = None
+
+
+def _of_users(gpus: int, closed: Sequence[LevelData], slo: Slo | None) -> Capacity | _Unknown:
+    at = edge(closed, slo)
+    if at.kind == "found":
+        return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), at.at, "users")
+    return _without(at, closed, at.at)
+
+
+def _of_rate(
+    gpus: int,
+    opened: Sequence[LevelData],
+    closed: Sequence[LevelData],
+    slo: Slo | None,
+    curve: _Curve | None,
+    scatter: float,
+) -> Capacity | _Unknown:
+    at = edge(opened, slo)
+    if at.kind == "found":
+        return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), None, "open")
+    if not closed:
+        return _without_rate(at)
+    if curve is None:
+        return _Unknown("no level tells how much was answered")
+    bound = Edge("above", max(float(lv.concurrency or 0) for lv in closed)) if slo is None else edge(closed, slo)
+    if bound.kind == "above" and _levelled_off(closed):
+        load = curve.rates[-1]
+        se = load * max(curve.own_at(curve.users[-1]), scatter, LEAST_SE)
+        first = next(u for u, rate in zip(curve.users, curve.rates, strict=True) if rate >= load - se)
+        return Capacity(gpus, load, se, first, "closed")
+    if bound.kind == "above":
+        top = round(bound.at)
+        why = f"throughput still rises at concurrency {top}, its largest level"
+        return _Unknown(why, (2 * top, 4 * top), curve.rates[-1])
+    if bound.kind != "found":
+        return _without(bound, closed, None)
+    load = curve.at(bound.at)
+    around = (curve.at(bound.right) - curve.at(bound.left)) / (bound.right - bound.left)
+    se = math.hypot(around * bound.se, load * max(curve.own_at(bound.at), scatter, LEAST_SE))
+    return Capacity(gpus, load, se, bound.at, "closed")
+
+
+def _without(at: Edge, levels: Sequence[LevelData], kept: float | None) -> _Unknown:
+    if at.kind == "above":
+        top = round(at.at)
+        more = (math.ceil(1.5 * top), 2 * top, 4 * top)
+        return _Unknown(f"concurrency {top}, its largest level, keeps the SLO still", more, kept)
+    if at.kind == "below" and at.at <= 1:
+        return _Unknown("a single request in flight misses the SLO already")
+    if at.kind == "below":
+        low = round(at.at)
+        fewer = tuple(sorted({1, max(1, low // 4), max(1, low // 2)}))
+        return _Unknown(f"concurrency {low}, its smallest level, misses the SLO", fewer)
+    return _Unknown("no level says anything about the SLO" if levels else "it has no closed-loop level")
+
+
+def _without_rate(at: Edge) -> _Unknown:
+    if at.kind == "above":
+        return _Unknown(f"{at.at:g} requests/s, its largest level, is kept up with still", kept=at.at)
+    if at.kind == "below":
+        return _Unknown(f"{at.at:g} requests/s, its smallest level, is too much already")
+    return _Unknown("no level says anything about the SLO")
+
+
+def _curve(closed: Sequence[LevelData]) -> _Curve | None:
+    rates: dict[float, tuple[float, LevelData]] = {}
+    for level in sorted(closed, key=lambda lv: lv.concurrency or 0):
+        rate, load = answered_rate(level), load_of(level)
+        if level.state == "done" and rate is not None and rate > 0 and load is not None:
+            rates.setdefault(load, (rate, level))
+    if not rates:
+        return None
+    users, raw = list(rates), [rate for rate, _ in rates.values()]
+    peak = max(range(len(raw)), key=raw.__getitem__)
+    # From the first level on that is far below the peak, more users bring less.
+    last = next((k for k in range(peak + 1, len(raw)) if raw[k] < (1 - FALL) * raw[peak]), len(raw))
+    users, raw = users[:last], raw[:last]
+    rising = [-value for value in decreasing([-value for value in raw], [1.0] * len(raw))]
+    squares = sum((value / smooth - 1) ** 2 for value, smooth in zip(raw, rising, strict=True))
+    freedom = len(raw) - len(set(rising))
+    own = [_own_se(rates[load][1]) for load in users]
+    return _Curve(tuple(users), tuple(rising), squares, freedom, tuple(own))
+
+
+def _scatter(curves: Sequence[_Curve]) -> float:
+    """Relative standard deviation of levels about their curve, over all counts; a guess where nothing shows it."""
+    freedom = sum(curve.freedom for curve in curves)
+    if freedom:
+        return math.sqrt(sum(curve.squares for curve in curves) / freedom)
+    return 0.0 if curves and all(min(curve.own) > 0 for curve in curves) else UNKNOWN_SE
+
+
+def _own_se(level: LevelData) -> float:
+    """Relative standard error of a level's throughput, by batches of equal time; 0 for imports, which do not tell."""
+    if level.imported:
+        return 0.0
+    import polars as pl
+
+    total, squares = 0, 0.0
+    for visit in level.visits():
+        start, end = visit.window()
+        width = max(1, (end - start) // BATCHES)
+        batch = ((pl.col("due_ns") - start) // width).clip(0, BATCHES - 1)
+        counted = visit.ok().select(batch.alias("batch")).group_by("batch").len().collect(engine="streaming")
+        sizes = counted["len"].to_list()
+        mean = sum(sizes) / BATCHES
+        squares += sum((size - mean) ** 2 for size in sizes) + (BATCHES - len(sizes)) * mean**2
+        total += sum(sizes)
+    if total < LEAST_REQUESTS * len(level.visits()):
+        return 1 / math.sqrt(max(1, total))
+    # The variance of a sum of batches is the sum of theirs.
+    return math.sqrt(squares * BATCHES / (BATCHES - 1)) / total
+
+
+def _levelled_off(closed: Sequence[LevelData]) -> bool:
+    """Whether throughput no longer rises with the users; a single level does not show it."""
+    from gpusize.detect import plateau
+
+    done = sorted((lv for lv in closed if lv.state == "done"), key=lambda lv: lv.concurrency or 0)
+    users = [float(lv.concurrency or 0) for lv in done]
+    rates = [math.nan if (rate := answered_rate(lv)) is None else rate for lv in done]
+    # By Little's law the mean runtime is users over rate: no percentile is needed.
+    times = [u / r if r and r > 0 else math.nan for u, r in zip(users, rates, strict=True)]
+    return len(done) > 1 and any(plateau(users, rates, times))

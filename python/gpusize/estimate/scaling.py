@@ -1,0 +1,208 @@
+"""The scaling method: the capacity of each measured GPU count, a law of scaling through them, and the count by it.
+
+    capacity X(n)      highest load with n GPUs that keeps the SLO (``capacities``)
+    law                linear, Amdahl's or the USL, by how many counts were measured (``gpusize.scaling``)
+    GPUs               smallest n with X(n) >= what is wanted; in whole hosts, hosts = wanted / X(host), rounded up
+
+With one count it assumes linear scaling, and says so. With two, Amdahl's count is a lower bound. It looks at closed and
+open loops, and at imported levels that have throughput and percentiles only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gpusize.estimate.capacities import Capacity, capacities
+from gpusize.estimate.options import in_host, options, whole_hosts
+from gpusize.estimate.types import IN_FLIGHT, Estimate, Question, binding, gpus_text
+from gpusize.scaling import LAWS, Count, Point, count_for, fit
+
+if TYPE_CHECKING:
+    from gpusize.levels import LevelData
+    from gpusize.slo import Slo
+
+__all__ = ["Scaling"]
+
+LINEAR_ASSUMED: Final = (
+    "capacity grows in proportion to the number of GPUs: one count was measured, which cannot show it"
+)
+BOUND: Final = "no more is lost than Amdahl's law says from two counts: the count is a lower bound, its upper end open"
+FITTED: Final = "capacity follows the Universal Scalability Law through the measured counts"
+HOSTS: Final = "hosts share nothing: capacity grows in proportion to their number"
+CLOSED: Final = (
+    "requests come as in the closed loop that was measured; arrivals at random wait longer at the same rate, "
+    "so leave headroom or measure at rates"
+)
+ARRIVALS: Final = "requests come as in the open loop that was measured"
+NO_SLO: Final = "no SLO: at the full throughput of the GPUs times are as long as the queue"
+FAR: Final = 2.0
+"""An answer beyond this many times the largest measured count is far from anything that was seen."""
+
+
+class Scaling:
+    """The method ``scaling``."""
+
+    name = "scaling"
+    needs_counts: Literal["one", "all"] = "all"
+
+    def answer(self, levels: Sequence[LevelData], question: Question) -> Estimate:
+        """Answer for all SLOs. See ``Method``."""
+        return binding([self._one(levels, question, slo) for slo in question.slos or (None,)])
+
+    def _one(self, levels: Sequence[LevelData], question: Question, slo: Slo | None) -> Estimate:
+        wanted = question.users if question.rate is None else question.rate
+        base = Estimate(
+            self.name,
+            max(lv.gpus for lv in levels),
+            question.users or None,
+            None if slo is None else str(slo),
+            rate=question.rate,
+        )
+        odd = [lv for lv in levels if "little" in (lv.meta.get("flags") or ())]
+        found = capacities([lv for lv in levels if lv not in odd], slo, rate=question.rate is not None)
+        per = question.gpus_per_replica
+        whole = [c for c in found.capacities if c.gpus % per == 0]
+        split = [gpus_text(c.gpus) for c in found.capacities if c.gpus % per]
+        warnings = [f"left out, for lack of a capacity: {each}" for each in found.missing]
+        if odd:
+            which = ", ".join(f"{lv.concurrency} of {gpus_text(lv.gpus)}" for lv in odd)
+            warnings.append(f"left out, as its figures contradict each other: concurrency {which}")
+        if split:
+            warnings.append(f"left out, as no whole number of replicas of {per}: {', '.join(split)}")
+        base = replace(base, warnings=tuple(warnings), next_levels=found.next_levels)
+        if not whole:
+            why = "; ".join(found.missing) or f"nothing was measured with a multiple of {gpus_text(per)}"
+            return replace(base, reason=f"no count has a capacity: {why}")
+        points = [Point(c.gpus // per, c.load, c.se) for c in whole]
+        answered = _answered(base, question, whole, points, count_for(points, wanted), wanted)
+        return _no_more(answered, [gpus for gpus, load in found.kept if load >= wanted and gpus % per == 0])
+
+
+def _answered(
+    base: Estimate,
+    question: Question,
+    found: Sequence[Capacity],
+    points: Sequence[Point],
+    count: Count,
+    wanted: float,
+) -> Estimate:
+    per, largest = question.gpus_per_replica, found[-1]
+    choices = options(found, count, wanted, question)
+    chosen = whole_hosts(question, found, count, wanted) if question.host_gpus else in_host(count, wanted, question)
+    users = largest.load if question.rate is None else largest.users
+    base = replace(
+        base,
+        tested_gpus=largest.gpus,
+        capacity_concurrency=users,
+        capacity_rate=None if question.rate is None else largest.load,
+        assumptions=_assumptions(found, len({p.count for p in points}), question),
+        warnings=(*base.warnings, *_warnings(count, points, per, question)),
+        next_counts=chosen.next,
+        gpus_low=chosen.low,
+        gpus_high=chosen.high,
+        details=_details(found, points, count, wanted, question) | {"options": [each.to_json() for each in choices]},
+    )
+    if chosen.gpus is None:
+        hosts = [f"; {each.name}: {each.text}" for each in choices if each.gpus is not None][-1:]
+        return replace(base, reason=chosen.text + "".join(hosts), outside_tested_range=True)
+    capacity = chosen.capacity or wanted
+    return replace(
+        base,
+        gpus=chosen.gpus,
+        gpus_raw=chosen.gpus * wanted / capacity,
+        outside_tested_range=not question.host_gpus and count.beyond,
+    )
+
+
+def _no_more(answered: Estimate, enough: Sequence[int]) -> Estimate:
+    """The answer, unless fewer GPUs were seen to carry what is wanted: those are enough, whatever a law says."""
+    least = min(enough, default=None)
+    if least is None or (answered.gpus is not None and answered.gpus <= least):
+        return answered
+    text = f"{gpus_text(least)} were measured to be enough; fewer may be, as their own capacity is not known"
+    return replace(
+        answered,
+        gpus=least,
+        gpus_raw=float(least),
+        gpus_high=least,
+        gpus_low=None if answered.gpus_low is None else min(least, answered.gpus_low),
+        reason=None,
+        outside_tested_range=False,
+        warnings=(text, *answered.warnings),
+    )
+
+
+def _assumptions(found: Sequence[Capacity], counts: int, question: Question) -> tuple[str, ...]:
+    law = {1: LINEAR_ASSUMED, 2: BOUND}.get(counts, FITTED)
+    how = {c.how for c in found}
+    texts = [HOSTS] if question.host_gpus else [law]
+    if question.rate is None:
+        texts.append(IN_FLIGHT)
+    if "closed" in how:
+        texts.append(CLOSED)
+    if "open" in how:
+        texts.append(ARRIVALS)
+    if question.rate is not None and not question.slos:
+        texts.append(NO_SLO)
+    return tuple(texts)
+
+
+def _warnings(count: Count, points: Sequence[Point], per: int, question: Question) -> list[str]:
+    texts = []
+    law, counts = count.law, sorted({p.count for p in points})
+    if count.fit.widened > 1.5:
+        texts.append(
+            f"the capacities scatter about the curve {count.fit.widened:.2g} times as much as their standard errors say"
+        )
+    if len(counts) > 1 and count.fit.law.sigma == 0 and count.fit.law.kappa == 0:
+        ends = [next(p.capacity / p.count for p in points if p.count == n) for n in (counts[0], counts[-1])]
+        if ends[1] > 1.05 * ends[0]:
+            texts.append(
+                f"{counts[-1] * per} GPUs carry more each than {counts[0] * per}, which none of the laws has; "
+                "the line through them is a compromise"
+            )
+    if not question.host_gpus and count.n is not None and count.n > FAR * counts[-1]:
+        texts.append(f"extrapolated: {count.n / counts[-1]:.3g} times the largest count that was measured")
+    if law.kappa > 0 and law.peak < 2 * counts[-1]:
+        texts.append(f"the curve's peak is at {law.peak * per:.3g} GPUs: more of them carry less, so add hosts instead")
+    return texts
+
+
+def _details(
+    found: Sequence[Capacity], points: Sequence[Point], count: Count, wanted: float, question: Question
+) -> dict[str, Any]:
+    """What tables and plots need: capacities, the law with its intervals, and the count by each law."""
+    unit = "users" if question.rate is None else "requests/s"
+    per, law = question.gpus_per_replica, count.law
+    own = fit(points, law.name)
+    first = own.law.one / per
+    laws = {name: fit(points, name).law for name in LAWS[: len({p.count for p in points})]}
+    return {
+        "unit": unit,
+        "counts": [
+            {
+                "gpus": c.gpus,
+                "capacity": c.load,
+                "standard_error": c.se,
+                "users": c.users,
+                "from": c.how,
+                "efficiency": c.load / (c.gpus * first),
+            }
+            for c in found
+        ],
+        "law": {
+            "name": law.name,
+            "one": law.one,
+            "sigma": law.sigma,
+            "kappa": law.kappa,
+            "one_95": own.one,
+            "sigma_95": own.sigma,
+            "kappa_95": own.kappa,
+            "peak_gpus": law.peak * per,
+            "peak_capacity": law.limit,
+            "gpus_per_unit": per,
+        },
+        "gpus_by_law": {name: None if (n := each.smallest(wanted)) is None else n * per for name, each in laws.items()},
+    }
