@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class Probe:
         """Requests that may still be sent."""
         return self.budget - self.spent
 
-    def measure(self, load: float, *, replicas: int | None = None, requests: int) -> LevelData:
+    def measure(self, load: float, *, replicas: int | None = None, requests: int, closed: bool = False) -> LevelData:
         """One level: so many users (or requests per second) on so many replicas until so many requests were sent.
 
         As in a real run, the first requests are cut off as warm-up by the rule of ``gpusize.windows``, and so is the
@@ -61,6 +62,7 @@ class Probe:
             load: users, a whole number, or requests per second.
             replicas: one of the numbers that can be had; None for the smallest.
             requests: all that are sent, warm-up included.
+            closed: so many users without pauses, whatever the question's loop is.
 
         Raises:
             BudgetSpent: fewer requests are left.
@@ -69,21 +71,25 @@ class Probe:
         count = self.visible.replicas[0] if replicas is None else replicas
         if count not in self.visible.replicas:
             raise UsageError(f"{count} replicas cannot be had", "replicas", f"take one of {self.visible.replicas}")
-        if requests < 1 or load <= 0 or (self.visible.users is not None and load != round(load)):
+        asked_visible = self._in_flight(load) if closed else self.visible
+        if requests < 1 or load <= 0 or (asked_visible.users is not None and load != round(load)):
             raise UsageError(f"no such level: load {load}, {requests} requests", None, "give positive numbers")
         if requests > self.left:
             raise BudgetSpent(f"{requests} requests asked for, {self.left} are left", None, "ask for fewer")
         self.spent += requests
         self._visits += 1
         seed = _SEED + 1000 * self._seed + self._visits
-        asked = self.visible.world_load(load, requests, 0)
+        asked = asked_visible.world_load(load, requests, 0)
         rows = self._scenario.world.run(asked, gpus=count, seed=seed)
-        return self._level(rows, load, count)
+        return self._level(rows, load, count, asked_visible)
 
-    def _level(self, rows: Rows, load: float, replicas: int) -> LevelData:
+    def _in_flight(self, load: float) -> Visible:
+        return replace(self.visible, users=max(1, round(load)), rate=None, think="none", think_s=0.0)
+
+    def _level(self, rows: Rows, load: float, replicas: int, visible: Visible) -> LevelData:
         frame = _records(rows, self._visits)
         meta = {
-            "setting": self._setting(load, len(rows)),
+            "setting": _setting(visible, load, len(rows)),
             "state": "done",
             "start_ns": 0,
             "close_ns": int(rows.due_ns[-1]) + 1,
@@ -102,16 +108,16 @@ class Probe:
             records=records,
         )
 
-    def _setting(self, load: float, count: int) -> Mapping[str, Any]:
-        visible = self.visible
-        if visible.users is None:
-            return {"kind": "open", "rate": load, "process": visible.process, "count": count}
-        setting: dict[str, Any] = {"kind": "closed", "concurrency": round(load), "count": count}
-        if visible.think == "fixed":
-            setting["think_s"] = visible.think_s
-        elif visible.think == "exponential":
-            setting |= {"think_s": 0.0, "think": f"exp({visible.think_s:g}s)"}
-        return setting
+
+def _setting(visible: Visible, load: float, count: int) -> Mapping[str, Any]:
+    if visible.users is None:
+        return {"kind": "open", "rate": load, "process": visible.process, "count": count}
+    setting: dict[str, Any] = {"kind": "closed", "concurrency": round(load), "count": count}
+    if visible.think == "fixed":
+        setting["think_s"] = visible.think_s
+    elif visible.think == "exponential":
+        setting |= {"think_s": 0.0, "think": f"exp({visible.think_s:g}s)"}
+    return setting
 
 
 def _records(rows: Rows, visit: int) -> pl.DataFrame:
@@ -147,5 +153,7 @@ def _records(rows: Rows, visit: int) -> pl.DataFrame:
         "outcome": pl.Series(OUTCOMES, dtype=outcome_dtype()).gather(codes),
     }
     dtypes = {**record_dtypes(), "outcome": outcome_dtype()}
-    columns = [known[name].alias(name) if name in known else pl.lit(None, dtype).alias(name) for name, dtype in dtypes.items()]
+    columns = [
+        known[name].alias(name) if name in known else pl.lit(None, dtype).alias(name) for name, dtype in dtypes.items()
+    ]
     return pl.select(pl.int_range(n, dtype=pl.UInt32).alias("_")).select(columns)

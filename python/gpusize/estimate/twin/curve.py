@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.isotonic import decreasing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +35,8 @@ NEAR: Final = 0.15
 """Bandwidth h in log c: levels within some 15 % of a load speak for it."""
 BATCH_RESIDENCES: Final = 2.0
 MOST_BATCHES: Final = 20
+BESIDE: Final = 0.3
+"""Visits without a steady part do not count where two that have one are so near, in log c."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,15 @@ class Curve:
         import numpy as np
 
         found = []
+        settled = [each for each in self.visits if each.settled]
         for users in sorted({each.users for each in self.visits}):
-            parts = [self._part(each) for each in self.visits if each.users == users]
+            if sum(abs(math.log(each.users / users)) < BESIDE for each in settled) >= 2:
+                visits = [each for each in settled if each.users == users]
+            else:
+                visits = [each for each in self.visits if each.users == users]
+            if not visits:
+                continue
+            parts = [self._part(each) for each in visits]
             logs = np.concatenate([part for part, _ in parts])
             if not logs.size:
                 continue
@@ -112,20 +120,33 @@ class Curve:
         return logs, np.unique(edges)
 
     @cached_property
-    def _locations(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _means(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Logarithm of users, mean logarithm of values (non-decreasing) and requests, by level."""
         import numpy as np
 
         levels = [each for each in self.levels if math.isfinite(each.mean_log)]
         weights = [float(each.logs.size) for each in levels]
-        rising = [-value for value in decreasing([-each.mean_log for each in levels], weights)]
-        return np.log([each.users for each in levels]), np.array(rising)
+        return np.log([each.users for each in levels]), np.array([each.mean_log for each in levels]), np.array(weights)
 
     def location(self, users: float) -> float:
-        """Mean logarithm of the values at so many requests in flight."""
+        """Mean logarithm of the values at so many requests in flight: a weighted straight line through the levels near it.
+
+        Never falling (Cleveland 1979, local regression), as far around as two levels reach.
+        """
         import numpy as np
 
-        x, y = self._locations
-        return float(np.interp(math.log(users), x, y))
+        x, y, n = self._means
+        at = math.log(users)
+        if x.size == 1:
+            return float(y[0])
+        away = np.abs(x - at)
+        width = max(self.near, float(np.sort(away)[1]))
+        weight = n * np.exp(-0.5 * (away / width) ** 2)
+        middle = float(weight @ x / weight.sum())
+        level = float(weight @ y / weight.sum())
+        spread = float(weight @ (x - middle) ** 2)
+        slope = max(0.0, float(weight @ ((x - middle) * (y - level))) / spread) if spread > 0 else 0.0
+        return level + slope * (at - middle)
 
     @property
     def range(self) -> tuple[int, int]:
@@ -175,7 +196,7 @@ class Curve:
         nearest = min(abs(math.log(each.users) - x) for each in self.levels)
         total = good = 0.0
         pieces: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-        here = self.location(users) if self._locations[0].size else math.inf
+        here = self.location(users) if self._means[0].size else math.inf
         limit = math.log(self.objective.bound * stretch) if self.objective.bound > 0 else -math.inf
         for each in self.levels:
             far = (math.log(each.users) - x) / max(self.near, nearest)

@@ -150,7 +150,7 @@ def flow(visits: Sequence[Observed], curves: Sequence[Curve], edge: float) -> Re
             if any(v.users <= batch for v in visits)
             else sizes
         )
-    bounds = _bounds(curves) or [("runtime", math.inf)] * len(curves)
+    bounds = [_bound(curve) for curve in curves]
     return Flow(rates, sizes, curves, bounds, batch)
 
 
@@ -175,6 +175,12 @@ def _sizes(visits: Sequence[Observed], rates: NDArray[np.float64], edge: float) 
         return None
     sizes = np.concatenate(parts)
     return np.maximum(sizes / sizes.mean(), 1e-9)
+
+
+def _bound(curve: Curve) -> tuple[str, float]:
+    """Metric and bound where the objective is one time of a request; else a name that is read from the curve."""
+    found = _bounds([curve])
+    return found[0] if found is not None and len(found) == 1 else ("other", math.inf)
 
 
 def _bounds(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:

@@ -101,6 +101,7 @@ class Observed:
         ok: whether it ended ok.
         steady: whether it was due in the steady part.
         values: one row per objective; shape (k, m).
+        settled: whether a steady part was found; else everything counts, its beginning too.
     """
 
     users: int
@@ -116,6 +117,7 @@ class Observed:
     ok: NDArray[np.bool_]
     steady: NDArray[np.bool_]
     values: NDArray[np.float64]
+    settled: bool = True
 
     @property
     def residence_s(self) -> float:
@@ -176,4 +178,5 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         ok=records["outcome"].cast(pl.String).to_numpy() == "ok",
         steady=steady,
         values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
+        settled=bool(spans),
     )

@@ -23,9 +23,11 @@ LOOKS: Final = (1.0, 0.94, 1.06, 1.0, 0.97, 1.03)
 """Where the looks at the edge fall, as shares of it; whole numbers by turns rounded down and up."""
 WIDE_LOOKS: Final = (1.0, 0.8, 1.25, 1.0, 0.65, 1.5)
 """Where requests in flight vary behind the router, more of the curve decides."""
-GROWTH: Final = 2.0
+GROWTH: Final = 2.5
 FIRST_REQUESTS: Final = 30
 FEWEST: Final = 20
+ROUNDS: Final = 9.0
+"""A look at the edge lasts at least so many rounds: about four of them are warm-up and drain."""
 SURE: Final = 2.0
 """Standard errors by which a level must miss before the growth ends."""
 
@@ -88,12 +90,15 @@ class Search:
             edge = 1.1 * top
         looked = len(visits) - self._grown_at(visits)
         left = self.budget.at(edge) - spent
+        count = looked + max(0, min(len(LOOKS) - looked, round(left / (ROUNDS * max(edge, 1.0))), round(left / 100)))
+        if looked < 3:
+            count = max(count, 3)
+        if looked >= count:
+            return None
         looks = WIDE_LOOKS if self.wide else LOOKS
         place = max(edge, 1.0) * looks[looked % len(looks)]
         users = max(1, math.floor(place) if looked % 2 == 0 else math.ceil(place))
-        share = left / max(1, len(looks) - looked)
-        total = min(left, max(share, 6.0 * users, 100.0))
-        counted = int(total - 2 * users)
+        counted = int(left / (count - looked) - 2 * users)
         if counted < max(FEWEST, users) or (edge < 1 and looked > 0 and self._missed(visits, 1)):
             return None
         return Look(users, counted, 2 * users)

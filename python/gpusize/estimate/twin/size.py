@@ -39,7 +39,9 @@ class Sized:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def size(visits: Sequence[Observed], objectives: Sequence[Objective], asked: Asked, *, model: str | None = None) -> Sized:
+def size(
+    visits: Sequence[Observed], objectives: Sequence[Objective], asked: Asked, *, model: str | None = None
+) -> Sized:
     """Answer from closed-loop visits of one replica."""
     curves = [Curve(each, number, visits) for number, each in enumerate(objectives)]
     edges = [_edge(curve) for curve in curves]
@@ -55,7 +57,10 @@ def size(visits: Sequence[Observed], objectives: Sequence[Objective], asked: Ask
     places = [max(1.0, each if each is not None else edge) for each in edges]
     joint = len(objectives[0].parts) > 1
     candidates = []
-    tried = {"batching": lambda: batching(visits, curves, joint=joint, edge=edge), "flow": lambda: flow(visits, curves, edge)}
+    tried = {
+        "batching": lambda: batching(visits, curves, joint=joint, edge=edge),
+        "flow": lambda: flow(visits, curves, edge),
+    }
     for name, make in tried.items():
         if model in (None, name) and (replica := make()) is not None:
             candidates.append(calibrated(name, replica, curves, places))
@@ -92,9 +97,24 @@ def _counted(
     raw_low = counter.raw(low, math.exp(reach))
     raw_high = None if high is None else counter.raw(high, math.exp(-reach))
     return Sized(
-        best, raw, low, high, raw_low, raw_high, edge, counter.binding(best, 1.0), chosen.name, None,
-        {"edge": edge, "error": error, "misfit": chosen.misfit, "calibration": chosen.calibration, "first_binding": binding,
-         "runs": len(counter._runs)},
+        best,
+        raw,
+        low,
+        high,
+        raw_low,
+        raw_high,
+        edge,
+        counter.binding(best, 1.0),
+        chosen.name,
+        None,
+        {
+            "edge": edge,
+            "error": error,
+            "misfit": chosen.misfit,
+            "calibration": chosen.calibration,
+            "first_binding": binding,
+            "runs": len(counter._runs),
+        },
     )
 
 
