@@ -36,6 +36,7 @@ class Shape:
         prompt: mean tokens of a prompt.
         output: mean tokens of an answer.
         lengths: ``fixed``, ``lognormal``, ``geometric``, ``uniform``, ``bimodal`` or ``trace``.
+        sigma: spread of the logarithm of a lognormal length.
         noise_sigma: spread of a request's own cost.
     """
 
@@ -44,6 +45,7 @@ class Shape:
     prompt: float
     output: float
     lengths: str
+    sigma: float
     noise_sigma: float
 
     @classmethod
@@ -51,7 +53,8 @@ class Shape:
         """One of them."""
         noise = float(rng.choice([0.0, 0.1, 0.3, 0.6], p=[0.5, 0.25, 0.15, 0.1]))
         prompt, output = log_uniform(rng, 50, 3000), log_uniform(rng, 16, 400)
-        return cls(in_flight, log_uniform(rng, 0.004, 0.04), prompt, output, lengths, noise)
+        sigma = log_uniform(rng, 0.15, 0.6)
+        return cls(in_flight, log_uniform(rng, 0.004, 0.04), prompt, output, lengths, sigma, noise)
 
     @property
     def longest(self) -> int:
@@ -106,13 +109,13 @@ def with_pairs(rng: np.random.Generator, shape: Shape) -> list[tuple[int, int]] 
     return _two_kinds(rng, shape) if shape.lengths == "bimodal" else None
 
 
-def _foreign_size(lengths: str, mean: float) -> dict[str, Any]:
+def _foreign_size(lengths: str, mean: float, sigma: float) -> dict[str, Any]:
     most = max(1.0, LONGEST * mean)
     if lengths == "fixed":
         return {"fixed": {"value": max(1.0, mean)}}
     if lengths == "geometric":
         return {"exponential": {"mean": max(1.0, mean), "max": most}}
-    return {"lognormal": {"median": max(1.0, 0.88 * mean), "sigma": 0.5, "max": most}}
+    return {"lognormal": {"median": max(1.0, mean), "sigma": sigma, "max": most}}
 
 
 def _foreign_lengths(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
@@ -121,8 +124,8 @@ def _foreign_lengths(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
         return {"pairs": pairs}
     return {
         "apart": {
-            "prompt": _foreign_size("fixed" if shape.lengths == "fixed" else "lognormal", shape.prompt),
-            "output": _foreign_size(shape.lengths, shape.output),
+            "prompt": _foreign_size("fixed" if shape.lengths == "fixed" else "lognormal", shape.prompt, shape.sigma),
+            "output": _foreign_size(shape.lengths, shape.output, shape.sigma),
         }
     }
 
@@ -132,15 +135,14 @@ def _foreign_lengths(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
 
 def own_world(rng: np.random.Generator, shape: Shape, contention: Mapping[str, float] | None) -> OwnWorld:
     """The project's model: a base, a share per sequence, prefill, a batch limit and a reserved cache."""
-    grows = log_uniform(rng, 0.1, 3)
+    grows = log_uniform(rng, 0.3, 4)
     per_sequence_s = shape.base_s * grows / max(shape.in_flight, 2)
     prefill = log_uniform(rng, 0.03, 1.0)
     tight = rng.random() < 0.35
     cached = log_uniform(rng, 0.6, 1.5) * shape.in_flight * (shape.prompt + shape.output) if tight else 4e6
     blocks = math.ceil(max(cached, shape.longest) / 16) + 1
-    prompt, output = _own_length("lognormal", shape.prompt), _own_length(shape.lengths, shape.output)
-    if shape.lengths == "fixed":
-        prompt = _own_length("fixed", shape.prompt)
+    prompt = _own_length("fixed" if shape.lengths == "fixed" else "lognormal", shape.prompt, shape.sigma)
+    output = _own_length(shape.lengths, shape.output, shape.sigma)
     pairs = with_pairs(rng, shape)
     config = {
         "iteration_base_s": shape.base_s,
@@ -154,7 +156,7 @@ def own_world(rng: np.random.Generator, shape: Shape, contention: Mapping[str, f
     return OwnWorld(config, prompt, contention, None if pairs is None else tuple(pairs))
 
 
-def _own_length(lengths: str, mean: float) -> dict[str, Any]:
+def _own_length(lengths: str, mean: float, sigma: float) -> dict[str, Any]:
     tokens, most = max(1, round(mean)), max(1, round(LONGEST * mean))
     if lengths == "fixed":
         return {"fixed": {"tokens": tokens}}
@@ -162,7 +164,7 @@ def _own_length(lengths: str, mean: float) -> dict[str, Any]:
         return {"geometric": {"mean_tokens": max(1.0, mean), "max_tokens": most}}
     if lengths == "uniform":
         return {"uniform": {"min_tokens": max(1, tokens // 2), "max_tokens": max(1, tokens * 3 // 2)}}
-    return {"lognormal": {"median_tokens": max(1.0, 0.88 * mean), "sigma": 0.5, "max_tokens": most}}
+    return {"lognormal": {"median_tokens": max(1.0, mean), "sigma": sigma, "max_tokens": most}}
 
 
 # ------------------------------------------------------------------------------------------------ foreign ones
@@ -170,7 +172,7 @@ def _own_length(lengths: str, mean: float) -> dict[str, Any]:
 
 def _roofline(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
     """Bound by memory up to some number of tokens, by computing beyond; context costs; prompts come in chunks."""
-    per_token_s = shape.base_s / (max(shape.in_flight, 2) * log_uniform(rng, 0.4, 3))
+    per_token_s = shape.base_s / (max(shape.in_flight, 2) * log_uniform(rng, 0.25, 1.5))
     context = shape.prompt + shape.output / 2
     batch = shape.full_batch(rng)
     # A prompt's computing may not dwarf its answer's.
@@ -193,7 +195,7 @@ def _roofline(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
 
 def _preempting(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
     """The cache fills token by token; when it is full the youngest leaves and is computed again."""
-    per_token_s = shape.base_s * log_uniform(rng, 0.1, 2) / max(shape.in_flight, 2)
+    per_token_s = shape.base_s * log_uniform(rng, 0.3, 4) / max(shape.in_flight, 2)
     cached = log_uniform(rng, 0.6, 1.3) * shape.in_flight * (shape.prompt + shape.output / 2)
     return {
         "batching": {
@@ -209,7 +211,7 @@ def _preempting(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
 def _fixed_batches(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
     """Batches are put together, wait for more, and run to the end of their longest member."""
     batch = shape.full_batch(rng)
-    member_s = shape.base_s * log_uniform(rng, 0.05, 2) / max(shape.in_flight, 2)
+    member_s = shape.base_s * log_uniform(rng, 0.2, 4) / max(shape.in_flight, 2)
     alone_s = shape.output * shape.base_s
     return {
         "fixed_batches": {
@@ -226,7 +228,7 @@ def _fixed_batches(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
 def _disaggregated(rng: np.random.Generator, shape: Shape) -> dict[str, Any]:
     """Prompts are computed by servers of their own and sent over."""
     servers = int(rng.integers(1, 4))
-    per_token_s = shape.base_s * log_uniform(rng, 0.1, 2) / max(shape.in_flight, 2)
+    per_token_s = shape.base_s * log_uniform(rng, 0.3, 4) / max(shape.in_flight, 2)
     decode_s = shape.output * (shape.base_s + per_token_s * shape.in_flight)
     # At the edge the prefill servers are this busy, about.
     prefill_s = rng.uniform(0.15, 0.8) * servers * decode_s / shape.in_flight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +51,9 @@ class Probe:
         """Requests that may still be sent."""
         return self.budget - self.spent
 
-    def measure(self, load: float, *, replicas: int | None = None, requests: int, closed: bool = False) -> LevelData:
+    def measure(
+        self, load: float, *, requests: int, replicas: int | None = None, passes: bool = False, closed: bool = False
+    ) -> LevelData:
         """One level: so many users (or requests per second) on so many replicas until so many requests were sent.
 
         As in a real run, the first requests are cut off as warm-up by the rule of ``gpusize.windows``, and so is the
@@ -62,6 +63,7 @@ class Probe:
             load: users, a whole number, or requests per second.
             replicas: one of the numbers that can be had; None for the smallest.
             requests: all that are sent, warm-up included.
+            passes: the sizing calculator's way: all users begin at once, and every request counts.
             closed: so many users without pauses, whatever the question's loop is.
 
         Raises:
@@ -71,25 +73,25 @@ class Probe:
         count = self.visible.replicas[0] if replicas is None else replicas
         if count not in self.visible.replicas:
             raise UsageError(f"{count} replicas cannot be had", "replicas", f"take one of {self.visible.replicas}")
-        asked_visible = self._in_flight(load) if closed else self.visible
-        if requests < 1 or load <= 0 or (asked_visible.users is not None and load != round(load)):
+        visible = self.visible
+        if closed:
+            visible = replace(visible, users=max(1, round(load)), rate=None, think="none", think_s=0.0)
+        if requests < 1 or load <= 0 or (visible.users is not None and load != round(load)):
             raise UsageError(f"no such level: load {load}, {requests} requests", None, "give positive numbers")
         if requests > self.left:
             raise BudgetSpent(f"{requests} requests asked for, {self.left} are left", None, "ask for fewer")
         self.spent += requests
         self._visits += 1
         seed = _SEED + 1000 * self._seed + self._visits
-        asked = asked_visible.world_load(load, requests, 0)
+        asked = replace(visible.world_load(load, requests, 0), burst=passes)
         rows = self._scenario.world.run(asked, gpus=count, seed=seed)
-        return self._level(rows, load, count, asked_visible)
+        return self._level(rows, load, count, visible, passes=passes)
 
-    def _in_flight(self, load: float) -> Visible:
-        return replace(self.visible, users=max(1, round(load)), rate=None, think="none", think_s=0.0)
-
-    def _level(self, rows: Rows, load: float, replicas: int, visible: Visible) -> LevelData:
+    def _level(self, rows: Rows, load: float, replicas: int, visible: Visible, *, passes: bool) -> LevelData:
         frame = _records(rows, self._visits)
+        setting = _setting(visible, load, len(rows)) | ({"passes": 1} if passes else {})
         meta = {
-            "setting": _setting(visible, load, len(rows)),
+            "setting": setting,
             "state": "done",
             "start_ns": 0,
             "close_ns": int(rows.due_ns[-1]) + 1,
@@ -99,7 +101,7 @@ class Probe:
         records = frame.lazy()
         return LevelData(
             visit=self._visits,
-            setting=meta["setting"],
+            setting=setting,
             state="done",
             intervals=intervals(meta, records).intervals,
             gpus=replicas * self.visible.gpus_per_replica,
@@ -109,7 +111,7 @@ class Probe:
         )
 
 
-def _setting(visible: Visible, load: float, count: int) -> Mapping[str, Any]:
+def _setting(visible: Visible, load: float, count: int) -> dict[str, Any]:
     if visible.users is None:
         return {"kind": "open", "rate": load, "process": visible.process, "count": count}
     setting: dict[str, Any] = {"kind": "closed", "concurrency": round(load), "count": count}

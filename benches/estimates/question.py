@@ -77,14 +77,15 @@ class Visible:
 def metric_ns(rows: Rows, name: str) -> NDArray[np.float64]:
     """A time of each request, ns; NaN where it has none. Shape (n,)."""
     if name == "runtime":
-        return (rows.end_ns - rows.due_ns).astype(float)
+        return np.asarray(rows.end_ns - rows.due_ns, dtype=np.float64)
     first = np.where(rows.first_token_ns < 0, np.nan, rows.first_token_ns.astype(float))
     if name == "ttft":
-        return first - rows.due_ns
+        return np.asarray(first - rows.due_ns, dtype=np.float64)
     if name != "itl_mean":
         raise ValueError(f"the suite has no {name}")
     gaps = rows.tokens_out.astype(float) - 1
-    return np.divide(rows.end_ns - first, gaps, out=np.full(len(rows), np.nan), where=gaps >= 1)
+    spread = np.divide(rows.end_ns - first, gaps, out=np.full(len(rows), np.nan), where=gaps >= 1)
+    return np.asarray(spread, dtype=np.float64)
 
 
 def judged(rows: Rows, slo: Slo) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

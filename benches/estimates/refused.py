@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benches.estimates.question import metric_ns
-from benches.estimates.worlds import ForeignWorld
+from benches.estimates.worlds import ForeignWorld, OwnWorld, World
 from gpusize.slo import Slo
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def _flat(rng: np.random.Generator, scenario: Scenario) -> Scenario:
         "lengths": {"apart": {"prompt": {"fixed": {"value": 100}}, "output": {"fixed": {"value": 100}}}},
     }
     slo = Slo("percentile", "runtime", 0.95, "<=", float(f"{4 * base_s:.3g}"))
-    visible = replace(
-        scenario.visible, slos=(slo,), goodput=False, users=10_000, rate=None, think="none", think_s=0.0
-    )
+    visible = replace(scenario.visible, slos=(slo,), goodput=False, users=10_000, rate=None, think="none", think_s=0.0)
     return replace(
         scenario,
         kind="sharing",
@@ -75,9 +73,11 @@ def _never(scenario: Scenario) -> Scenario:
     """Replicas that slow each other down: from a few on, another one makes less of all of them."""
     contention = {"sigma": 0.25, "kappa": 0.03}
     world = scenario.world
+    changed: World
     if isinstance(world, ForeignWorld):
         changed = ForeignWorld({**world.spec, "contention": contention})
-        visible = replace(scenario.visible, users=10_000, replicas=(1, 2, 4))
-        return replace(scenario, world=changed, visible=visible, expects="never")
+    else:
+        assert isinstance(world, OwnWorld)
+        changed = replace(world, contention=contention)
     visible = replace(scenario.visible, users=10_000, replicas=(1, 2, 4))
-    return replace(scenario, world=replace(world, contention=contention), visible=visible, expects="never")
+    return replace(scenario, world=changed, visible=visible, expects="never")

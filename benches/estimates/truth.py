@@ -1,8 +1,8 @@
 """The right answer to a scenario, by simulation over a stated horizon.
 
-n is right when its attainment over at least 8 independent seeds exceeds every target by three standard errors while that of n - 1
-falls short of one by three. Numbers of which neither can be said are ties, and each of them counts as right. Seeds
-are spent in turn: one finds the neighbourhood, eight judge it, more are taken where it is undecided.
+n is right when its attainment over at least 8 independent seeds exceeds every target by three standard errors while
+that of n - 1 falls short of one by three. Numbers of which neither can be said are ties, and each of them counts as
+right. Seeds are spent in turn: one finds the neighbourhood, eight judge it, more are taken where it is undecided.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from benches.estimates.scenarios import Scenario, horizon
 
 __all__ = ["Edge", "Truth", "cache_folder", "edge_of", "truth"]
 
-MODEL_VERSION = 1
+MODEL_VERSION = 2
 """Raised when a mechanism or a rule changes what is true: truths of other versions in the cache are not used."""
 
 SEEDS = 8
-MOST_SEEDS = 32
+MOST_SEEDS = 128
+MOST_REQUESTS = 600_000
+"""Counted requests over all seeds beyond which an undecided number stays a tie; 8 seeds are always taken."""
 ERRORS = 3.0
 EDGE_REQUESTS = (40_000, 600_000)
 """Counted requests of each point of an edge over all its seeds: on the way, and at most for the last two."""
@@ -174,7 +176,8 @@ def _found(scenario: Scenario) -> Truth:
         return _without(judge)
     n, raw = _few(judge) if scenario.hint <= 20 else _many(judge)
     # Beyond 20 one replica is a few per mille of the load: more seeds would not tell it from the next.
-    most = MOST_SEEDS if n <= 20 else SEEDS
+    affordable = MOST_REQUESTS // horizon(scenario, judge.load)[0]
+    most = min(MOST_SEEDS, affordable) if n <= 20 else SEEDS
     right = [n]
     if judge.surely(n - 1, most) is not False:
         right.insert(0, n - 1)
@@ -212,13 +215,16 @@ def _many(judge: _Judge) -> tuple[int, Edge]:
     """The same where one replica more or less is hardly seen: by the line through the margins of all numbers tried."""
     n = _guess(judge)
     for _ in range(4):
-        for each in (n - 1, n):
-            judge.margin(each, SEEDS)
-        raw = judge.crossing(n)
-        if math.ceil(raw.load) == n:
+        if math.ceil(_crossing_near(judge, n).load) == n:
             break
-        n = max(2, math.ceil(raw.load))
-    return n, raw
+        n = max(2, math.ceil(_crossing_near(judge, n).load))
+    return n, _crossing_near(judge, n)
+
+
+def _crossing_near(judge: _Judge, n: int) -> Edge:
+    for each in (n - 1, n):
+        judge.margin(each, SEEDS)
+    return judge.crossing(n)
 
 
 def _most(scenario: Scenario) -> int:

@@ -34,6 +34,7 @@ class WorldLoad:
         requests: requests that are counted.
         warmup_requests: requests before them.
         router: which GPU a request goes to.
+        burst: whether all users of a closed loop begin at once, and not spread over about one residence time.
     """
 
     users: int | None = None
@@ -44,6 +45,7 @@ class WorldLoad:
     requests: int = 4000
     warmup_requests: int = 0
     router: Router = "least_loaded"
+    burst: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class ForeignWorld:
             "router": load.router,
             "think_s": load.think_s,
             "think": load.think,
+            "burst": load.burst,
         }
         asked |= {"rate": load.rate, "process": load.process} if load.users is None else {"users": load.users}
         found = run_foreign({"world": self.spec, "load": asked, "gpus": gpus, "seed": seed})
@@ -160,7 +163,7 @@ class ForeignWorld:
 def _arrivals(load: WorldLoad) -> dict[str, Any]:
     if load.users is None:
         return {"open": {"rate_per_s": load.rate, "process": load.process}}
-    closed: dict[str, Any] = {"users": load.users}
+    closed: dict[str, Any] = {"users": load.users, "start": "burst" if load.burst else "staggered"}
     if load.think != "none":
         think = "constant" if load.think == "fixed" else "exponential"
         closed |= {"think_s": load.think_s, "think": think}
@@ -168,9 +171,7 @@ def _arrivals(load: WorldLoad) -> dict[str, Any]:
 
 
 def _own_rows(frame: pl.DataFrame) -> Rows:
-    times = {
-        name: frame[name].fill_null(-1).to_numpy() for name in ("due_ns", "sent_ns", "first_token_ns", "end_ns")
-    }
+    times = {name: frame[name].fill_null(-1).to_numpy() for name in ("due_ns", "sent_ns", "first_token_ns", "end_ns")}
     return Rows(
         **times,
         prompt_tokens=frame["prompt_tokens"].to_numpy(),

@@ -410,3 +410,52 @@ impl Server for BatchingServer<'_> {
         self.begin(end_s);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever was admitted, preempted and admitted again: at the end nothing is left, and everybody was told once.
+    #[test]
+    fn a_cache_that_filled_is_empty_in_the_end() {
+        for grow in [false, true] {
+            let config = Batching {
+                base_s: 0.01,
+                floor_s: 0.0,
+                per_token_s: 0.001,
+                context_token_s: 1e-6,
+                max_batch: 16,
+                token_budget: 64,
+                kv_tokens: 500,
+                grow,
+            };
+            let mut server = BatchingServer::new(&config);
+            let mut told = Vec::new();
+            for row in 0..400_u32 {
+                let now_s = f64::from(row) * 0.02;
+                while server.next_s().is_some_and(|at_s| at_s <= now_s) {
+                    server.step(&mut told);
+                }
+                let job = Job { row, prompt: 1 + row % 90, output: 1 + (row * 7) % 150, factor: 1.0, work: 0.0 };
+                server.arrive(now_s, job);
+            }
+            while server.next_s().is_some() {
+                server.step(&mut told);
+                assert!(server.held() <= config.kv_tokens);
+            }
+            assert_eq!((server.held(), server.running, server.decoding, server.context), (0, 0, 0, 0));
+            assert_eq!(server.preemptions() > 0, grow);
+            let mut first: Vec<u32> = Vec::new();
+            let mut done: Vec<u32> = Vec::new();
+            for each in told {
+                match each {
+                    Told::First { row, .. } => first.push(row),
+                    Told::Done { row, .. } => done.push(row),
+                }
+            }
+            first.sort_unstable();
+            done.sort_unstable();
+            assert_eq!((&first, &done), (&(0..400).collect(), &(0..400).collect()));
+        }
+    }
+}

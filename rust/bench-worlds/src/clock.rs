@@ -52,7 +52,7 @@ impl Clock {
 
     /// Whether both times are the same.
     pub fn is_plain(&self) -> bool {
-        self.slowness == 1.0 && self.pauses.is_none()
+        self.slowness <= 1.0 && self.pauses.is_none()
     }
 
     /// Know all pauses that begin up to `running_s`, and one more.

@@ -134,7 +134,8 @@ impl<'a, S: Server> Driver<'a, S> {
     fn start(&mut self, slowness: f64) {
         match (self.request.load.users, self.request.load.rate) {
             (Some(users), _) => {
-                let spread_s = self.request.load.think_s + slowness * self.typical_s(f64::from(users));
+                let apart_s = self.request.load.think_s + slowness * self.typical_s(f64::from(users));
+                let spread_s = if self.request.load.burst { 0.0 } else { apart_s };
                 for user in 0..users {
                     self.push(spread_s * f64::from(user) / f64::from(users), user);
                 }
@@ -258,7 +259,7 @@ impl<'a, S: Server> Driver<'a, S> {
     /// Note when something happens next on a GPU, if that has changed.
     fn schedule(&mut self, gpu: usize) {
         let next_s = self.servers[gpu].next_s().unwrap_or(f64::INFINITY);
-        if next_s == self.nexts[gpu] {
+        if next_s.to_bits() == self.nexts[gpu].to_bits() {
             return;
         }
         self.nexts[gpu] = next_s;

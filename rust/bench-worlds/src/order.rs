@@ -52,10 +52,10 @@ impl Least {
     /// Change a count.
     pub fn add(&mut self, index: usize, by: i32) {
         self.counts[index] = self.counts[index].wrapping_add_signed(by);
-        let mut node = (self.leaves + index) / 2;
+        let mut node = (self.leaves + index) >> 1;
         while node > 0 {
             self.winners[node] = self.winner(node);
-            node /= 2;
+            node >>= 1;
         }
     }
 

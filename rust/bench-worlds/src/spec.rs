@@ -81,6 +81,9 @@ pub struct Load {
     pub warmup_requests: u32,
     /// Which GPU a request goes to.
     pub router: Router,
+    /// Whether all users begin at once, and not spread over about one residence time.
+    #[serde(default)]
+    pub burst: bool,
 }
 
 /// Gaps of an open loop.

@@ -1,0 +1,57 @@
+"""Who answers: estimators by name, each with its own way to spend the budget.
+
+An estimator gets a probe, the question and the budget, and answers with an ``Estimate`` in GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from benches.estimates.probe import Probe
+from benches.estimates.question import Visible
+from gpusize.estimate import Estimate, Question, estimate
+from gpusize.levels import LevelData
+
+__all__ = ["METHODS", "Estimator"]
+
+Estimator = Callable[[Probe, Visible, int], Estimate]
+
+LOOKS = 10
+
+
+def _question(visible: Visible) -> Question:
+    return Question(users=visible.load, slos=visible.slos, gpus_per_replica=visible.gpus_per_replica)
+
+
+def slope(probe: Probe, visible: Visible, _budget: int) -> Estimate:
+    """The sizing calculator's way: 1, 2, 4, 8, 16 and 32 requests in flight, two passes each."""
+    if visible.users is None:
+        return Estimate("slope", 1, visible.load, reason="there is no closed-loop level to estimate from")
+    levels = [probe.measure(c, requests=c, passes=True) for c in (1, 2, 4, 8, 16, 32) for _ in range(2)]
+    return estimate(levels, _question(visible), "slope")[0]
+
+
+def crossing(probe: Probe, visible: Visible, budget: int) -> Estimate:
+    """Doubling until an SLO is missed, then halving the gap until the budget is spent; no model."""
+    if visible.users is None:
+        return Estimate("crossing", 1, visible.load, reason="there is no closed-loop level to estimate from")
+    levels: list[LevelData] = []
+    low, high, c = 0, 0, 1
+    while probe.left > 0:
+        # A look lasts a tenth of the budget, and eight rounds at least: the first and the last of them do not count.
+        requests = min(probe.left, max(budget // LOOKS, 8 * c))
+        if requests < 4 * c:
+            break
+        levels.append(probe.measure(c, requests=requests))
+        met = all(levels[-1].met(slo) for slo in visible.slos)
+        low, high = (c, high) if met else (low, c)
+        following = (2 * c if not high else (low + high) // 2) or 1
+        if following in (low, high):
+            # Both ends are known: again the one that was looked at longer ago.
+            following = low if c == high and low else high
+        c = following
+    return estimate(levels, _question(visible), "crossing")[0]
+
+
+METHODS: Mapping[str, Estimator] = {"slope": slope, "crossing": crossing}
+"""By the name in the table; the last one is the default."""

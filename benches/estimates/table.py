@@ -1,0 +1,194 @@
+"""What outcomes come to: shares with Wilson intervals, medians with bootstrap intervals, tables and bars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benches.estimates.judge import ORACLE, Outcome
+from benches.lib.bars import Bar
+from benches.lib.stats import Interval
+
+__all__ = ["HEADER", "Figures", "bars", "groups", "rows", "share", "wilson"]
+
+FEW = 20
+Z = 1.96
+
+
+def wilson(hits: int, n: int) -> Interval:
+    """A share and its 95 % score interval (Wilson 1927); NaN and (0, 1) of nothing."""
+    if n == 0:
+        return Interval(math.nan, 0.0, 1.0)
+    p = hits / n
+    middle = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    half = Z / (1 + Z * Z / n) * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
+    return Interval(p, max(0.0, middle - half), min(1.0, middle + half))
+
+
+def share(outcomes: Iterable[Outcome], hit: Callable[[Outcome], bool]) -> Interval:
+    """The share of which ``hit`` is true."""
+    found = [hit(each) for each in outcomes]
+    return wilson(sum(found), len(found))
+
+
+def _quantile(values: Sequence[float], prob: float) -> Interval:
+    """A quantile with its distribution-free interval by order statistics (Conover 1999), 95 %."""
+    data = np.sort(np.asarray(values, dtype=float))
+    n = len(data)
+    if n == 0:
+        return Interval(math.nan, math.nan, math.inf)
+    spread = Z * math.sqrt(n * prob * (1 - prob))
+    low, high = math.floor(n * prob - spread), math.ceil(n * prob + spread)
+    ends = data[max(0, low)], data[high] if high < n else math.inf
+    return Interval(float(np.quantile(data, prob)), float(ends[0]), float(ends[1]))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How a method did on some scenarios. Where nothing is said otherwise, of those that have an answer.
+
+    Attributes:
+        scenarios: their number, those without an answer included.
+        answered: the share that got a number.
+        exact: of truths up to 20, answered or not: right, ties included.
+        within_one: the same, at most one replica off.
+        near: of larger truths, answered or not: within 5 %.
+        too_few: of the answered, more than 2 % below the right numbers.
+        raw_median: relative error of the unrounded count, of the answered.
+        raw_p90: the same.
+        raw_covered: of those with an interval of the unrounded count, the share that holds the truth.
+        raw_width: median width of these over the truth.
+        covered: of those with an interval of the count, the share that holds a right number.
+        refused: of scenarios without an answer, the share refused for the right reason.
+        crashed: estimators that raised.
+    """
+
+    scenarios: int
+    answered: Interval
+    exact: Interval
+    within_one: Interval
+    near: Interval
+    too_few: Interval
+    raw_median: Interval
+    raw_p90: Interval
+    raw_covered: Interval
+    raw_width: Interval
+    covered: Interval
+    refused: Interval
+    crashed: int
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Figures:
+        """Of one method's outcomes."""
+        asked = [each for each in outcomes if each.n is not None]
+        none = [each for each in outcomes if each.n is None]
+        answered = [each for each in asked if each.answer is not None]
+        few = [each for each in asked if (each.n or 0) <= FEW]
+        many = [each for each in asked if (each.n or 0) > FEW]
+        errors = [abs(each.answer_raw / each.raw - 1) for each in answered if each.answer_raw and each.raw]
+        ranges = [
+            (each.raw_low, each.raw_high, each.raw)
+            for each in answered
+            if each.raw_low is not None and each.raw_high is not None and each.raw is not None
+        ]
+        return cls(
+            scenarios=len(outcomes),
+            answered=share(asked, lambda o: o.answer is not None),
+            exact=share(few, lambda o: o.exact),
+            within_one=share(few, lambda o: o.off is not None and abs(o.off) <= 1),
+            near=share(many, lambda o: o.off is not None and abs(o.off) <= 0.05 * (o.n or 0)),
+            too_few=share(answered, _too_few),
+            raw_median=_quantile(errors, 0.5),
+            raw_p90=_quantile(errors, 0.9),
+            raw_covered=wilson(sum(low <= raw <= high for low, high, raw in ranges), len(ranges)),
+            raw_width=_quantile([(high - low) / raw for low, high, raw in ranges], 0.5),
+            covered=share(
+                [o for o in answered if o.low is not None and o.high is not None],
+                lambda o: any((o.low or 0) <= n <= (o.high or 0) for n in o.right),
+            ),
+            refused=share(none, lambda o: o.right_reason),
+            crashed=sum(each.crash is not None for each in outcomes),
+        )
+
+    def cells(self) -> list[str]:
+        """For a table."""
+        return [
+            str(self.scenarios),
+            *map(_percent, (self.answered, self.exact, self.within_one, self.near, self.too_few)),
+            f"{_one(self.raw_median)} / {_one(self.raw_p90)}",
+            _percent(self.raw_covered),
+            _one(self.raw_width),
+            _percent(self.covered),
+            _percent(self.refused),
+        ]
+
+
+HEADER = (
+    "scenarios",
+    "answered",
+    "exact (<= 20)",
+    "within one (<= 20)",
+    "within 5 % (> 20)",
+    "too few",
+    "raw error p50 / p90",
+    "raw covered",
+    "raw width",
+    "count covered",
+    "refused rightly",
+)
+
+
+def _too_few(outcome: Outcome) -> bool:
+    return outcome.answer is not None and outcome.answer < 0.98 * min(outcome.right)
+
+
+def _percent(interval: Interval) -> str:
+    if math.isnan(interval.value):
+        return "-"
+    return f"{100 * interval.value:.1f} [{100 * interval.lo:.0f}, {100 * interval.hi:.0f}]"
+
+
+def _one(interval: Interval) -> str:
+    return "-" if math.isnan(interval.value) else f"{100 * interval.value:.1f} %"
+
+
+def groups(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The outcomes by what is special about them; a scenario stands in several groups."""
+    found: dict[str, list[Outcome]] = {"all": list(outcomes)}
+    found["own mechanism"] = [o for o in outcomes if o.kind == "own"]
+    found["foreign mechanisms"] = [o for o in outcomes if o.kind != "own"]
+    for kind in sorted({o.kind for o in outcomes} - {"own"}):
+        found[kind] = [o for o in outcomes if o.kind == kind]
+    for trait in sorted({trait for o in outcomes for trait in o.traits}):
+        found[trait] = [o for o in outcomes if trait in o.traits]
+    return found
+
+
+def rows(by_method: Mapping[str, Sequence[Outcome]]) -> list[list[str]]:
+    """A table's rows, one per name."""
+    return [[name, *Figures.of(outcomes).cells()] for name, outcomes in by_method.items()]
+
+
+def bars(by_method: Mapping[str, Sequence[Outcome]], default: str) -> list[Bar]:
+    """What the default method must show; where a bound says "or the oracle's", the easier of the two."""
+    f = Figures.of(by_method[default])
+    best = Figures.of(by_method[ORACLE]) if ORACLE in by_method else None
+    exact = 0.8 if best is None or math.isnan(best.exact.value) else min(0.8, best.exact.value)
+    p90 = 0.08 if best is None or math.isnan(best.raw_p90.value) else max(0.08, best.raw_p90.value)
+    return [
+        Bar("estimate_exact_up_to_20", f.exact, exact, at_least=True),
+        Bar("estimate_within_one_up_to_20", f.within_one, 0.95, at_least=True),
+        Bar("estimate_within_5_percent_above_20", f.near, 0.9, at_least=True),
+        Bar("estimate_too_few", f.too_few, 0.03),
+        Bar("estimate_raw_error_median", f.raw_median, 0.01),
+        Bar("estimate_raw_error_p90", f.raw_p90, p90),
+        Bar("estimate_raw_coverage_least", f.raw_covered, 0.92, at_least=True),
+        Bar("estimate_raw_coverage_most", f.raw_covered, 0.98),
+        Bar("estimate_raw_width_median", f.raw_width, 0.1),
+        Bar("estimate_count_coverage", f.covered, 0.93, at_least=True),
+        Bar("estimate_answered", f.answered, 0.95, at_least=True),
+        Bar("estimate_refused_for_the_right_reason", f.refused, 1.0, at_least=True),
+    ]
