@@ -6,8 +6,10 @@ gives every sequence one token. So an answer of n tokens takes, from its first t
     D = t0 (n - 1) + t1 K + p Q
 
 where K is the number of tokens that all sequences got meanwhile (its own included) and Q that of the prompt tokens that
-were taken in. All three are known from the records: tokens are spread evenly between the first and the last of an answer. The
-three costs follow by non-negative least squares over all answers of all levels (Lawson and Hanson 1974), those that differ most left out once.
+were taken in. Q is known from the records. K is the sum over the pieces of the answer's life, between which sequences
+come and go, of iterations times running sequences; how its n - 1 iterations are spread over the pieces follows from the
+costs themselves, so both are found by turns. The costs follow by non-negative least squares (Lawson and Hanson 1974)
+over all answers of all levels, warm-up included: the law holds there too. Those that differ most are left out once.
 
 The limits of the batch are read where a queue stood before it: the most sequences that ran at once (``max_batch``), or, where
 that varies, the most tokens that they held (``kv_tokens``). Without a queue there is no limit below what was seen.
@@ -30,6 +32,11 @@ __all__ = ["Service", "fit_service", "limits"]
 
 QUEUE_SHARE: Final = 0.15
 """A queue stands where so much of the requests in flight does not run."""
+FEWEST: Final = 20
+"""Fewer answers tell no costs."""
+TURNS: Final = 4
+OUTLIER: Final = 4.0
+"""Answers that differ by more than this many robust standard deviations are left out."""
 STEADY_BATCH: Final = 0.93
 """The batch is full at a fixed number of sequences when its middle is so near its top; else tokens limit it."""
 
@@ -44,6 +51,7 @@ class Service:
         per_prompt_token_s: p, s.
         max_batch: most sequences at once; None where none was reached.
         kv_tokens: most tokens of prompt and answer at once; None where none was reached.
+        noise: standard deviation of the logarithm of a request's own cost factor.
     """
 
     base_s: float
@@ -51,36 +59,85 @@ class Service:
     per_prompt_token_s: float
     max_batch: int | None
     kv_tokens: int | None
+    noise: float = 0.0
 
 
-def fit_service(visits: Sequence[Observed], per_prompt_token_s: float | None = None) -> Service | None:
-    """The model's costs and limits; None where the records do not tell tokens and first tokens.
+def fit_service(visits: Sequence[Observed]) -> Service | None:
+    """The model's costs and limits; None where the records do not tell tokens and first tokens."""
+    import numpy as np
 
-    With ``per_prompt_token_s`` that cost is given, and the other two follow.
+    lives = [found for each in visits if (found := _Lives.of(each)) is not None]
+    if sum(each.took.size for each in lives) < FEWEST:
+        return None
+    alone, waits = _alone(visits)
+    took = [each.took * each.scale for each in lives]
+    costs = np.array([1.0, 0.0, 0.0])
+    kept = [np.ones(each.size, dtype=bool) for each in took]
+    for turn in range(TURNS):
+        designs = [each.design(costs) for each in lives]
+        weight = math.sqrt(sum(each.sum() for each in kept) / max(1, waits.size))
+        rows = np.concatenate([weight * alone, *(each[k] for each, k in zip(designs, kept, strict=True))])
+        times = np.concatenate([weight * waits, *(each[k] for each, k in zip(took, kept, strict=True))])
+        costs = _non_negative(rows, times)
+        if costs[0] + costs[1] <= 0:
+            return None
+        if turn == TURNS - 2:
+            kept = [_inside(t - each @ costs) for t, each in zip(took, designs, strict=True)]
+    batch, tokens = limits(visits)
+    base_s, per_sequence_s, per_prompt_token_s = (float(each) for each in costs)
+    return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs))
+
+
+def _inside(off: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which answers of a visit are off by no more than usual there: hiccups must not bend the costs."""
+    import numpy as np
+
+    middle = np.median(off)
+    spread = float(np.median(np.abs(off - middle))) * 1.4826
+    inside: NDArray[np.bool_] = np.abs(off - middle) <= max(OUTLIER * spread, 1e-12)
+    return inside
+
+
+def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rows for first tokens of requests that had the target to themselves: t0 + t1 + p P each.
+
+    They tell prompts from tokens where all answers have the same lengths, and weigh as much as all other rows together.
     """
     import numpy as np
 
-    rows = [found for each in visits if (found := _rows(each)) is not None]
-    if not rows:
-        return None
-    design = np.concatenate([a for a, _ in rows])
-    took = np.concatenate([b for _, b in rows])
-    if len(took) < 20:
-        return None
-    if per_prompt_token_s is not None:
-        took = took - per_prompt_token_s * design[:, 2]
-        design = design[:, :2]
-    costs = _non_negative(design, took)
-    off = took - design @ costs
-    spread = np.median(np.abs(off)) * 1.4826
-    kept = np.abs(off) <= max(4 * spread, 1e-12)
-    if kept.sum() >= 20:
-        costs = _non_negative(design[kept], took[kept])
-    if costs[0] + costs[1] <= 0:
-        return None
-    batch, tokens = limits(visits)
-    prompt_s = float(costs[2]) if per_prompt_token_s is None else per_prompt_token_s
-    return Service(float(costs[0]), float(costs[1]), prompt_s, batch, tokens)
+    rows = []
+    for visit in visits:
+        if visit.users != 1:
+            continue
+        known = _known(visit) & np.isfinite(visit.tokens_in)
+        waits, prompts = (visit.first_s - visit.sent_s)[known], visit.tokens_in[known]
+        rows.append(np.stack([np.ones(prompts.size), np.ones(prompts.size), prompts, waits], axis=1))
+    found = np.concatenate(rows) if rows else np.empty((0, 4))
+    return found[:, :3], found[:, 3]
+
+
+def _noise(visits: Sequence[Observed], costs: NDArray[np.float64]) -> float:
+    """Spread of what requests cost beyond their tokens, from first tokens of requests that were alone.
+
+    Alone, the first token comes after t0 + f (t1 + p P); the logarithm of f is normal with this standard deviation.
+    """
+    import numpy as np
+
+    base_s, per_sequence_s, per_prompt_token_s = costs
+    alone = [each for each in visits if each.users == 1]
+    if not alone:
+        return 0.0
+    waits = np.concatenate([(v.first_s - v.sent_s)[v.ok] for v in alone])
+    prompts = np.nan_to_num(np.concatenate([v.tokens_in[v.ok] for v in alone]), nan=0.0)
+    own = per_sequence_s + per_prompt_token_s * prompts
+    if not (own > 0).all():
+        return 0.0
+    factor = (waits - base_s) / own
+    factor = factor[np.isfinite(factor) & (factor > 0)]
+    if factor.size < FEWEST or factor.size < 0.9 * waits.size:
+        return 0.0
+    low, high = np.quantile(np.log(factor), [0.159, 0.841])
+    return float(min(2.0, 0.5 * (high - low)))
 
 
 def _known(visit: Observed) -> NDArray[np.bool_]:
@@ -90,47 +147,84 @@ def _known(visit: Observed) -> NDArray[np.bool_]:
     return finite & visit.ok & (visit.tokens_out >= 1)
 
 
-def _rows(visit: Observed) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """The unknowns' factors, shape (m, 3), and the times that they explain, shape (m,): relative to the answer's length."""
-    import numpy as np
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lives:
+    """Answers of one visit from first to last token, over a time line that changes where one begins or ends.
 
-    known = _known(visit)
-    if known.sum() < 3:
-        return None
-    first, last, n = visit.first_s[known], visit.last_s[known], visit.tokens_out[known]
-    prompts = np.nan_to_num(visit.tokens_in[known], nan=0.0)
-    counted = (visit.steady[known]) & (n >= 3)
-    if not counted.any():
-        return None
-    made = _made(first, last, n)
-    order = np.argsort(first)
-    joined = np.concatenate([[0.0], np.cumsum(prompts[order])])
-    at = lambda t: joined[np.searchsorted(first[order], t, "right")]
-    others = made(last[counted]) - made(first[counted])
-    design = np.stack([n[counted] - 1, others, at(last[counted]) - at(first[counted])], axis=1)
-    took = (last - first)[counted]
-    scale = 1.0 / (n[counted] - 1)
-    return design * scale[:, None], took * scale
+    Attributes:
+        n: tokens after the first; shape (m,).
+        took: seconds for them.
+        begin: index of the piece of the time line at which each begins.
+        end: likewise, the one after its last.
+        lasts: length of each piece, s; shape (p,).
+        running: answers that run in it.
+        joined: answers that began before or at the beginning of each piece, running sum; shape (p + 1,).
+        prompts: the tokens of their prompts, running sum.
+    """
 
+    n: NDArray[np.float64]
+    took: NDArray[np.float64]
+    begin: NDArray[np.intp]
+    end: NDArray[np.intp]
+    lasts: NDArray[np.float64]
+    running: NDArray[np.float64]
+    joined: NDArray[np.float64]
+    prompts: NDArray[np.float64]
 
-def _made(first: NDArray[np.float64], last: NDArray[np.float64], n: NDArray[np.float64]):  # noqa: ANN202
-    """Tokens that all answers had by a time: one at the first token, the others evenly until the last."""
-    import numpy as np
+    @classmethod
+    def of(cls, visit: Observed) -> _Lives | None:
+        """The answers of a visit with at least three tokens; None without any."""
+        import numpy as np
 
-    rate = np.where(last > first, (n - 1) / np.maximum(last - first, 1e-12), 0.0)
-    times = np.concatenate([first, last])
-    change = np.concatenate([rate, -rate])
-    jump = np.concatenate([np.ones_like(first), np.zeros_like(last)])
-    order = np.argsort(times, kind="stable")
-    times, change, jump = times[order], change[order], jump[order]
-    speed = np.cumsum(change)
-    total = np.concatenate([[0.0], np.cumsum(speed[:-1] * np.diff(times))]) + np.cumsum(jump)
+        known = _known(visit)
+        if known.sum() < 3:
+            return None
+        first, last, n = visit.first_s[known], visit.last_s[known], visit.tokens_out[known]
+        prompts = np.nan_to_num(visit.tokens_in[known], nan=0.0)
+        times = np.unique(np.concatenate([first, last]))
+        begin, end = np.searchsorted(times, first), np.searchsorted(times, last)
+        size = times.size
+        change = np.bincount(begin, minlength=size) - np.bincount(end, minlength=size)
+        counted = (n >= 3) & (last > first)
+        if not counted.any():
+            return None
+        return cls(
+            n[counted] - 1,
+            (last - first)[counted],
+            begin[counted],
+            end[counted],
+            np.diff(times),
+            np.cumsum(change)[:-1].astype(float),
+            np.concatenate([[0.0], np.cumsum(np.bincount(begin, minlength=size))]),
+            np.concatenate([[0.0], np.cumsum(np.bincount(begin, weights=prompts, minlength=size))]),
+        )
 
-    def at(t: NDArray[np.float64]) -> NDArray[np.float64]:
-        place = np.searchsorted(times, t, "right") - 1
-        return np.where(place >= 0, total[place] + speed[place] * (t - times[place]), 0.0)
+    @property
+    def scale(self) -> NDArray[np.float64]:
+        """What rows are multiplied by: the error of a time grows with the root of its iterations."""
+        import numpy as np
 
-    return at
+        return 1.0 / np.sqrt(self.n)
+
+    def design(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Iterations, tokens of all and prompt tokens of each answer's life, scaled; shape (m, 3).
+
+        How a life's iterations are spread over the pieces of the time line follows from the costs so far.
+        """
+        import numpy as np
+
+        base_s, per_sequence_s, per_prompt_token_s = costs
+        # What joins at the end of a piece was taken in during it.
+        taken_s = per_prompt_token_s * np.diff(self.prompts)[1:]
+        busy_s = np.maximum(self.lasts - taken_s, 0.05 * self.lasts)
+        made = busy_s / (base_s + per_sequence_s * self.running + 1e-300)
+        passed = np.concatenate([[0.0], np.cumsum(made)])
+        tokens = np.concatenate([[0.0], np.cumsum(made * self.running)])
+        ratio = self.n / np.maximum(passed[self.end] - passed[self.begin], 1e-300)
+        joined = self.joined[self.end + 1] - self.joined[self.begin + 1]
+        others = (tokens[self.end] - tokens[self.begin]) * ratio + joined
+        taken = self.prompts[self.end + 1] - self.prompts[self.begin + 1]
+        return np.stack([self.n, others, taken], axis=1) * self.scale[:, None]
 
 
 def _non_negative(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:

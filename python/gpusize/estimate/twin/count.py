@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpusize.estimate.twin.simulated import Asked, Judged, Replica
+from gpusize.estimate.twin.contention import Contention
+from gpusize.estimate.twin.simulated import Asked, Judged, Replica, horizon
 
 __all__ = ["Count", "Counter"]
 
 MOST_REPLICAS: Final = 100_000
 STEPS: Final = 12
+JUDGED: Final = 40_000
+"""Requests that decide about one number of replicas: short horizons are run with several seeds."""
 CLOSE: Final = 0.002
 """The capacity is searched to this share."""
 
@@ -40,20 +43,29 @@ class Counter:
         replica: what is simulated.
         asked: the load.
         targets: the share that each objective asks for.
-        calibration: all bounds are multiplied by it: 1 where the model says what was measured.
+        loss: what replicas cost each other.
     """
 
     replica: Replica
     asked: Asked
     targets: Sequence[float]
-    calibration: float = 1.0
+    loss: Contention = Contention()
     _runs: dict[tuple[float, int, float], Judged] = field(default_factory=dict)
 
     def run(self, load: float, replicas: int, stretch: float) -> Judged:
         """A simulated run; the same is not done twice."""
         key = (load, replicas, stretch)
         if key not in self._runs:
-            self._runs[key] = self.replica.run(self.asked.of(load), replicas, stretch=stretch * self.calibration)
+            # All times longer by a factor are the same as load and bounds in a time that runs as much faster.
+            slow = self.loss.slowness(replicas)
+            asked = self.asked.of(load).quickened(slow)
+            drawn = horizon(asked, self.replica.residence_s(max(1.0, (asked.users or 0.0) / replicas)))
+            seeds = 1 if self.replica.certain else max(1, round(JUDGED / drawn))
+            found = [
+                self.replica.run(asked, replicas, stretch=stretch / slow, seed=seed) for seed in range(1, seeds + 1)
+            ]
+            shares = zip(*(each.shares for each in found), strict=True)
+            self._runs[key] = replace(found[0], shares=tuple(sum(each) / seeds for each in shares))
         return self._runs[key]
 
     def margin(self, load: float, replicas: int, stretch: float) -> float:
@@ -69,7 +81,8 @@ class Counter:
         def enough(replicas: int) -> bool:
             return self.margin(load, replicas, stretch) >= 0
 
-        high = max(1, guess)
+        most = self.loss.most
+        high = max(1, guess) if most is None else min(max(1, guess), most)
         low = 0
         step = max(1, high // 16)
         if enough(high):
@@ -79,8 +92,10 @@ class Counter:
             low = max(0, high - step)
         else:
             while not enough(high):
+                if high == most:
+                    return None
                 low = high
-                high += step
+                high = high + step if most is None else min(high + step, most)
                 step *= 2
                 if high > MOST_REPLICAS or high > 64 * max(guess, 16):
                     return None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.batching import fit_service, limits
-from gpusize.estimate.twin.simulated import METRICS, Asked, Batching, Flow, Replica
+from gpusize.estimate.twin.simulated import METRICS, Batching, Flow, Measured, Replica
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,31 +16,10 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.curve import Curve
     from gpusize.estimate.twin.observed import Observed
 
-__all__ = ["Candidate", "batching", "calibrated", "flow", "rates_of"]
+__all__ = ["batching", "flow", "measured", "rates_of"]
 
-CHECKED: Final = 20_000
-"""Requests of a simulation that is held against a measured level."""
-NEAR_EDGE: Final = 0.5
-"""Levels from this share of the edge on are what a model has to repeat."""
 REACH: Final = 3.0
 """Rates are carried on to this multiple of the largest level, along the last measured slope."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A replica with what it gets wrong.
-
-    Attributes:
-        name: of the model.
-        replica: what is simulated.
-        calibration: factor on all bounds with which it says at the edge what was measured.
-        misfit: largest factor (as a logarithm) between its times and the measured ones over the levels near the edge, after calibration.
-    """
-
-    name: str
-    replica: Replica
-    calibration: float
-    misfit: float
 
 
 def rates_of(visits: Sequence[Observed]) -> NDArray[np.float64]:
@@ -51,6 +29,9 @@ def rates_of(visits: Sequence[Observed]) -> NDArray[np.float64]:
     """
     import numpy as np
 
+    # Visits too short for a warm-up count where none that had one lies below: full, they were not yet.
+    least = min((each.users for each in visits if each.settled), default=math.inf)
+    visits = [each for each in visits if each.settled or each.users < least] if math.isfinite(least) else visits
     users = sorted({each.users for each in visits})
     held = []
     for k in users:
@@ -74,7 +55,7 @@ def rates_of(visits: Sequence[Observed]) -> NDArray[np.float64]:
     return reach / found
 
 
-def batching(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool, edge: float) -> Replica | None:
+def batching(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
     """The simulated cluster's own model; None where the records do not tell what it needs."""
     import numpy as np
 
@@ -84,51 +65,22 @@ def batching(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool
     service = fit_service(visits)
     if service is None:
         return None
-    near = [v for v in visits if v.users >= NEAR_EDGE * edge] or list(visits)
     prompts, outputs = [], []
-    for visit in near:
-        kept = visit.steady & visit.ok & np.isfinite(visit.tokens_out) & (visit.tokens_out >= 1)
+    for visit in visits:
+        kept = visit.ok & np.isfinite(visit.tokens_out) & (visit.tokens_out >= 1)
         prompts.append(np.maximum(1, np.nan_to_num(visit.tokens_in[kept], nan=1.0)).astype(np.uint32))
         outputs.append(visit.tokens_out[kept].astype(np.uint32))
     drawn = np.concatenate(outputs)
     if drawn.size < 20:
         return None
-    found = Batching(service, bounds, joint, np.concatenate(prompts), drawn, rates_of(visits))
-    return _with_prompts(found, visits, edge)
+    factors = (1.0,) * len(curves)
+    return Batching(service, bounds, joint, np.concatenate(prompts), drawn, rates_of(visits), factors)
 
 
-def _with_prompts(model: Batching, visits: Sequence[Observed], edge: float) -> Batching:
-    """The model with the cost of prompts that its times to first token ask for.
-
-    Tokens that are spread evenly over an answer blur what single prompts cost; the first token's time shows it. Solved by
-    secants on simulations of the level nearest to the edge in front of which no queue stands.
-    """
-    import numpy as np
-
-    free = [v for v in visits if model.service.max_batch is None or v.users <= model.service.max_batch]
-    if model.service.kv_tokens is not None:
-        free = [v for v in free if v.users <= 0.7 * edge]
-    known = {v.users for v in free if np.isfinite(v.first_s[v.steady]).sum() >= 30}
-    prompts = np.concatenate([v.tokens_in[v.steady] for v in visits])
-    if not known or not np.isfinite(prompts).any() or np.nanmax(prompts) <= 1:
-        return model
-    users = min(known, key=lambda k: abs(math.log(k / max(1.0, edge))))
-    waits = np.concatenate([(v.first_s - v.sent_s)[v.steady & v.ok] for v in free if v.users == users])
-    measured = float(np.nanmean(waits))
-
-    def at(cost_s: float) -> tuple[Batching, float]:
-        service = fit_service(visits, cost_s) or model.service
-        tried = replace(model, service=service)
-        return tried, tried.ttft_s(users)
-
-    mean_prompt = float(np.nanmean(prompts))
-    low, high = 0.0, 3.0 * max(model.service.per_prompt_token_s, measured / mean_prompt)
-    best = model
-    for _ in range(10):
-        middle = 0.5 * (low + high)
-        best, found = at(middle)
-        low, high = (middle, high) if found < measured else (low, middle)
-    return best
+def measured(visits: Sequence[Observed], curves: Sequence[Curve]) -> Replica | None:
+    """No model at all; None without a rate."""
+    rates = rates_of(visits)
+    return Measured(curves, rates, (1.0,) * len(curves)) if rates.size else None
 
 
 def flow(visits: Sequence[Observed], curves: Sequence[Curve], edge: float) -> Replica | None:
@@ -151,7 +103,7 @@ def flow(visits: Sequence[Observed], curves: Sequence[Curve], edge: float) -> Re
             else sizes
         )
     bounds = [_bound(curve) for curve in curves]
-    return Flow(rates, sizes, curves, bounds, batch)
+    return Flow(rates, sizes, curves, bounds, batch, (1.0,) * len(curves))
 
 
 def _sizes(visits: Sequence[Observed], rates: NDArray[np.float64], edge: float) -> NDArray[np.float64] | None:
@@ -192,43 +144,3 @@ def _bounds(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
                 return None
             found.append((part.metric, part.bound_s))
     return found
-
-
-def calibrated(name: str, replica: Replica, curves: Sequence[Curve], edges: Sequence[float]) -> Candidate:
-    """A candidate with its calibration at the edge, and its misfit at the levels near it.
-
-    Both are logarithms of the factor on the bound with which the simulated attainment is the measured one.
-    """
-    logs: list[tuple[float, float]] = []
-    for number, (curve, edge) in enumerate(zip(curves, edges, strict=True)):
-        if curve.objective.share is None:
-            continue
-        places = {max(1, math.floor(edge)), max(1, math.ceil(edge))}
-        places |= {
-            each.users
-            for each in curve.levels
-            if NEAR_EDGE * edge <= each.users <= 1.5 * edge and each.logs.size >= 100
-        }
-        for users in sorted(places):
-            measured = curve.at(users).value
-            if not 0.02 < measured < 0.998:
-                continue
-            off = _off(replica, number, users, measured)
-            weight = math.exp(-0.5 * (math.log(users / max(1.0, edge)) / 0.15) ** 2)
-            logs.append((off, weight))
-    total = sum(weight for _, weight in logs)
-    if not logs or total <= 0:
-        return Candidate(name, replica, 1.0, 0.0)
-    middle = sum(off * weight for off, weight in logs) / total
-    return Candidate(name, replica, math.exp(middle), max(abs(off - middle) for off, _ in logs) + abs(middle))
-
-
-def _off(replica: Replica, number: int, users: int, measured: float) -> float:
-    """Logarithm of the factor on the bounds with which one replica at so many users has the measured attainment."""
-    asked = Asked(users=users)
-    low, high = -0.7, 0.7
-    for _ in range(9):
-        middle = 0.5 * (low + high)
-        share = replica.run(asked, 1, stretch=math.exp(middle), requests=CHECKED).shares[number]
-        low, high = (middle, high) if share < measured else (low, middle)
-    return 0.5 * (low + high)

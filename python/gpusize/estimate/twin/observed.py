@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Objective", "Observed", "observe"]
 
 NS_PER_S: Final = 1e9
+FEWEST: Final = 10
+"""With fewer requests in its window all of a visit count."""
 ASKED: Final = ("ok", "error")
 """Shares that a request keeps by ending ok; any other names the outcome that it must not have."""
 
@@ -99,7 +101,8 @@ class Observed:
         tokens_in: tokens of the prompt, NaN where nobody said.
         tokens_out: tokens of the answer, likewise.
         ok: whether it ended ok.
-        steady: whether it was due in the steady part.
+        steady: whether it ended between the end of the warm-up and the last request sent. What is under way then is left
+            out without a drain: until then all slots were busy, and what ends while they are is as long as what begins.
         values: one row per objective; shape (k, m).
         settled: whether a steady part was found; else everything counts, its beginning too.
     """
@@ -130,7 +133,7 @@ class Observed:
 
     @property
     def rate_per_s(self) -> float:
-        """Requests due in the steady part per second."""
+        """Requests that ended in the steady part per second."""
         length_s = self.window[1] - self.window[0]
         return float(self.steady.sum()) / length_s if length_s > 0 else float("nan")
 
@@ -149,14 +152,6 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     if not records.height or not visit.concurrency:
         return None
     zero = int(records["due_ns"][0])
-    due_ns = records["due_ns"].to_numpy()
-    spans = [(i["start_ns"], i["end_ns"]) for i in visit.intervals if i["name"] == "steady"]
-    steady = np.ones(records.height, dtype=bool)
-    if spans:
-        steady = np.logical_or.reduce([(due_ns >= low) & (due_ns < high) for low, high in spans])
-    if not steady.any():
-        return None
-    low, high = visit.window()
 
     def seconds(name: str) -> NDArray[np.float64]:
         return (records[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() - zero) / NS_PER_S
@@ -164,19 +159,30 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     def count(name: str) -> NDArray[np.float64]:
         return records[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
+    due_s, last_s = seconds("due_ns"), seconds("end_ns")
+    settled = any(i["name"] == "warmup" for i in visit.intervals)
+    left_s = np.where(np.isfinite(last_s), last_s, due_s)
+    window = ((visit.window()[0] - zero) / NS_PER_S, float(due_s[-1]))
+    steady = (left_s >= window[0]) & (left_s < window[1])
+    if not settled or steady.sum() < FEWEST:
+        # Too short for a warm-up. By their ends the long ones would be missing, so all count.
+        window, steady, settled = (0.0, float(left_s.max()) + 1e-9), np.ones(due_s.size, dtype=bool), False
+    if not steady.any():
+        return None
     return Observed(
         users=visit.concurrency,
         gpus=visit.gpus,
         think_s=(think_s(visit.setting) or (0.0, 0.0))[0],
-        window=((low - zero) / NS_PER_S, (high - zero) / NS_PER_S),
-        due_s=seconds("due_ns"),
+        window=window,
+        due_s=due_s,
         sent_s=seconds("sent_ns"),
         first_s=seconds("first_token_ns"),
-        last_s=seconds("end_ns"),
+        last_s=last_s,
         tokens_in=count("tokens_in"),
         tokens_out=count("tokens_out"),
         ok=records["outcome"].cast(pl.String).to_numpy() == "ok",
         steady=steady,
         values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
-        settled=bool(spans),
+        settled=settled,
     )
+

@@ -28,6 +28,9 @@ FIRST_REQUESTS: Final = 30
 FEWEST: Final = 20
 ROUNDS: Final = 9.0
 """A look at the edge lasts at least so many rounds: about four of them are warm-up and drain."""
+OTHER: Final = 0.12
+"""Part of the budget for each further number of replicas."""
+OTHER_ROUNDS: Final = 8.0
 SURE: Final = 2.0
 """Standard errors by which a level must miss before the growth ends."""
 
@@ -51,11 +54,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One visit: users, requests that count and requests before them."""
+    """One visit: users on all replicas, requests that count, requests before them, and replicas."""
 
     users: int
     requests: int
     warmup: int
+    replicas: int = 1
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Search:
         budget: what may be spent.
         most_users: no level is larger.
         wide: whether loads further from the edge matter too.
+        counts: numbers of replicas that can be measured; the first is where the edge is looked for.
         precision: ends the search early when the capacity is known to this share, half the width of its interval.
     """
 
@@ -75,12 +80,37 @@ class Search:
     most_users: int = 1 << 20
     wide: bool = False
     precision: float = 0.0
+    counts: Sequence[int] = (1,)
 
     def next(self, visits: Sequence[Observed]) -> Look | None:
         """The next visit after these, in order; None when the search is over."""
-        spent = sum(each.due_s.size for each in visits)
         if not visits:
             return _short(1)
+        base = min(each.gpus for each in visits)
+        others = [each for each in visits if each.gpus > base]
+        spent = sum(each.due_s.size for each in visits)
+        visits = [each for each in visits if each.gpus == base]
+        if not others:
+            found = self._base(visits, spent)
+            if found is not None:
+                return found
+        return self._other(visits, len(others), spent)
+
+    def _other(self, visits: Sequence[Observed], done: int, spent: int) -> Look | None:
+        """The next visit of more replicas: as many users each as the edge has, or as the budget allows rounds of."""
+        counts = self.counts[1:]
+        edge = self.edge(visits)
+        if done >= len(counts) or edge is None or edge < 1:
+            return None
+        budget = self.budget.at(edge)
+        left = min(budget - spent, (len(counts) - done) * OTHER * budget)
+        requests = int(left * counts[done] / sum(counts[done:]))
+        ratio = counts[done] // self.counts[0]
+        each = max(1, min(round(edge), int(requests / (ratio * OTHER_ROUNDS))))
+        return Look(each * ratio, max(0, requests - each * ratio), each * ratio, ratio) if requests > 30 else None
+
+    def _base(self, visits: Sequence[Observed], spent: int) -> Look | None:
+        """The next visit of the fewest replicas."""
         grown = self._growing(visits, spent)
         if grown is not None:
             return _short(grown)
@@ -89,7 +119,7 @@ class Search:
         if edge is None:
             edge = 1.1 * top
         looked = len(visits) - self._grown_at(visits)
-        left = self.budget.at(edge) - spent
+        left = self.budget.at(edge) * (1 - OTHER * (len(self.counts) - 1)) - spent
         count = looked + max(0, min(len(LOOKS) - looked, round(left / (ROUNDS * max(edge, 1.0))), round(left / 100)))
         if looked < 3:
             count = max(count, 3)

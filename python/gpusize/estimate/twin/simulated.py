@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpusize.engine import core
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.batching import Service
     from gpusize.estimate.twin.curve import Curve
 
-__all__ = ["Asked", "Batching", "Flow", "Judged", "Replica"]
+__all__ = ["Asked", "Batching", "Flow", "Judged", "Measured", "Replica"]
 
 ROUNDS: Final = 24.0
 WARMUP_ROUNDS: Final = 4.0
 FEWEST: Final = 4_000
-MOST: Final = 60_000
+MOST: Final = 100_000
 METRICS: Final = {"runtime": "runtime", "service": "service", "ttft": "ttft", "itl_mean": "itl_mean"}
 
 
@@ -59,21 +59,38 @@ class Asked:
 
     def of(self, load: float) -> Asked:
         """The same at another load."""
-        kept = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return Asked(**{**kept, "users" if self.users is not None else "rate": load})
+        return replace(self, users=load) if self.users is not None else replace(self, rate=load)
+
+    def quickened(self, factor: float) -> Asked:
+        """The same in a time that runs so many times as fast: what replicas see that are slower by it."""
+        rate = None if self.rate is None else self.rate * factor
+        return replace(self, rate=rate, think_s=self.think_s / factor)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How a simulated run fared: attainment by objective, mean requests in flight, mean runtime."""
+    """How a simulated run fared: attainment by objective, mean requests in flight, mean runtime, mean tokens of answers."""
 
     shares: tuple[float, ...]
     in_flight: float
     runtime_s: float
+    tokens: float | None = None
+
+
+def horizon(asked: Asked, residence_s: float) -> int:
+    """Requests that count in one simulated run: 24 rounds, within bounds."""
+    together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
+    return int(min(MOST, max(FEWEST, math.ceil(ROUNDS * together))))
 
 
 class Replica(Protocol):
-    """A fitted replica, of which a cluster can have any number."""
+    """A fitted replica, of which a cluster can have any number.
+
+    Attributes:
+        certain: whether runs do not depend on a seed.
+    """
+
+    certain: bool
 
     def run(
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
@@ -85,12 +102,19 @@ class Replica(Protocol):
         """Mean time in service of a request with so many on its replica."""
         ...
 
+    def scaled(self, factors: Sequence[float]) -> Replica:
+        """The same with the bounds of each objective multiplied by a factor."""
+        ...
+
+    def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:
+        """Values over bounds of a closed loop on one replica, shape (objectives, n); None where only shares are known."""
+        ...
+
 
 def _horizon(asked: Asked, residence_s: float, requests: int | None) -> dict[str, int]:
     """Counted and warm-up requests."""
     together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
-    counted = requests or int(min(MOST, max(FEWEST, math.ceil(ROUNDS * together))))
-    return {"requests": counted, "warmup_requests": math.ceil(WARMUP_ROUNDS * together)}
+    return {"requests": requests or horizon(asked, residence_s), "warmup_requests": math.ceil(WARMUP_ROUNDS * together)}
 
 
 def _load(asked: Asked, residence_s: float, requests: int | None) -> dict[str, Any]:
@@ -115,6 +139,7 @@ class Batching:
         prompt_tokens: measured prompts, shape (n,).
         output_tokens: the answers to them, shape (n,).
         rates: requests per second by active requests, for first guesses.
+        factors: on the bounds of each objective: what calibration found.
     """
 
     service: Service
@@ -123,28 +148,51 @@ class Batching:
     prompt_tokens: NDArray[np.uint32]
     output_tokens: NDArray[np.uint32]
     rates: NDArray[np.float64]
+    factors: tuple[float, ...] = (1.0,)
+    certain: bool = False
 
     def residence_s(self, in_flight: float) -> float:
         """See ``Replica``."""
         return _residence_s(self.rates, in_flight)
 
-    def ttft_s(self, users: int) -> float:
-        """Mean time to first token of a closed loop on one replica."""
-        return float(self._told(Asked(users=users), 1, 1.0, 1, 6_000)["ttft_s"]["mean"])
-
     def run(
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
-        return _judged(self._told(asked, replicas, stretch, seed, requests), self.joint)
+        judge = _judge(self.bounds, [stretch * each for each in self._each_factor()])
+        _, summary = self._run(asked, replicas, seed, requests, judge)
+        return replace(_judged(json.loads(summary), self.joint), tokens=float(self.output_tokens.mean()))
 
-    def _told(self, asked: Asked, replicas: int, stretch: float, seed: int, requests: int | None) -> dict[str, Any]:
+    def scaled(self, factors: Sequence[float]) -> Batching:
+        """See ``Replica``."""
+        return replace(self, factors=tuple(factors))
+
+    def _each_factor(self) -> Sequence[float]:
+        return self.factors * len(self.bounds) if self.joint else self.factors
+
+    def ratios(self, users: int, requests: int) -> NDArray[np.float64]:
+        """See ``Replica``."""
+        import numpy as np
+        import polars as pl
+
+        stream, _ = self._run(Asked(users=users), 1, 1, requests, None)
+        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        due, first, end = (rows[name].to_numpy() / 1e9 for name in ("due_ns", "first_token_ns", "end_ns"))
+        gaps = rows["tokens_out"].to_numpy().astype(float) - 1
+        known = {"runtime": end - due, "service": end - due, "ttft": first - due}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            known["itl_mean"] = np.where(gaps >= 1, (end - first) / gaps, np.nan)
+        found = np.array([known[metric] / bound_s for metric, bound_s in self.bounds])
+        return np.fmax.reduce(found)[None, :] if self.joint else found
+
+    def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, judge: str | None) -> Any:
         service = self.service
         largest = int((self.prompt_tokens.astype(int) + self.output_tokens).max())
         config = {
             "iteration_base_s": service.base_s,
             "iteration_per_sequence_s": service.per_sequence_s,
             "prefill_per_token_s": service.per_prompt_token_s,
+            "noise_sigma": service.noise,
             "max_batch": service.max_batch or 100_000,
             "kv_blocks": max(service.kv_tokens or 2**31, largest),
             "kv_block_tokens": 1,
@@ -153,16 +201,14 @@ class Batching:
             "seed": seed,
         }
         load = _load(asked, self.residence_s(_per_replica(asked, replicas)), requests)
-        _, summary = core().simulate(
+        return core().simulate(
             json.dumps(config),
             json.dumps(load),
             prompt_tokens=self.prompt_tokens.tobytes(),
             output_tokens=self.output_tokens.tobytes(),
-            judge=_judge(self.bounds, stretch),
-            rows=False,
+            judge=judge,
+            rows=judge is None,
         )
-        told: dict[str, Any] = json.loads(summary)
-        return told
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +221,7 @@ class Flow:
         curves: one per objective: what is not a runtime is read from them at the simulated numbers of active requests.
         bounds: (metric, bound in seconds) by objective.
         max_active: most at once; the others wait.
+        factors: on the bounds of each objective.
     """
 
     rates: NDArray[np.float64]
@@ -182,11 +229,20 @@ class Flow:
     curves: Sequence[Curve]
     bounds: Sequence[tuple[str, float]]
     max_active: int | None = None
-    _at: dict[tuple[int, float], NDArray[np.float64]] = field(default_factory=dict, init=False)
+    factors: tuple[float, ...] = (1.0,)
+    certain: bool = False
 
     def residence_s(self, in_flight: float) -> float:
         """See ``Replica``."""
         return _residence_s(self.rates, in_flight)
+
+    def scaled(self, factors: Sequence[float]) -> Flow:
+        """See ``Replica``."""
+        return replace(self, factors=tuple(factors))
+
+    def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:  # noqa: ARG002 - a protocol's
+        """See ``Replica``."""
+        return None
 
     def run(
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
@@ -208,7 +264,7 @@ class Flow:
             json.dumps(config),
             json.dumps(load),
             self.sizes.tobytes(),
-            judge=_judge(self.bounds, stretch) if whole else None,
+            judge=_judge(self.bounds, [stretch * each for each in self.factors]) if whole else None,
             rows=not whole,
         )
         if whole:
@@ -222,14 +278,59 @@ class Flow:
         residences = np.arange(1, self.rates.size + 1) / self.rates
         felt = np.interp(slowness, residences, np.arange(1.0, self.rates.size + 1))
         shares = []
-        for curve, (metric, bound_s) in zip(self.curves, self.bounds, strict=True):
+        for curve, (metric, bound_s), factor in zip(self.curves, self.bounds, self.factors, strict=True):
+            wide = stretch * factor
             if metric in ("runtime", "service"):
-                shares.append(float((took <= bound_s * stretch).mean()))
+                shares.append(float((took <= bound_s * wide).mean()))
             elif metric.startswith("ttft"):
-                shares.append(_read(curve, active.astype(float), stretch, wait))
+                shares.append(_read(curve, active.astype(float), wide, wait))
             else:
-                shares.append(_read(curve, felt, stretch, None))
+                shares.append(_read(curve, felt, wide, None))
         return Judged(tuple(shares), float(told["in_flight"]), float(took.mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A replica of which nothing is simulated: so many in flight see what so many saw.
+
+    True of a closed loop without pauses behind a router that keeps replicas within one request of each other.
+
+    Attributes:
+        curves: one per objective.
+        rates: requests per second by active requests.
+        factors: on the bounds of each objective.
+    """
+
+    curves: Sequence[Curve]
+    rates: NDArray[np.float64]
+    factors: tuple[float, ...] = (1.0,)
+    certain: bool = True
+
+    def residence_s(self, in_flight: float) -> float:
+        """See ``Replica``."""
+        return _residence_s(self.rates, in_flight)
+
+    def scaled(self, factors: Sequence[float]) -> Measured:
+        """See ``Replica``."""
+        return replace(self, factors=tuple(factors))
+
+    def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:  # noqa: ARG002 - a protocol's
+        """See ``Replica``."""
+        return None
+
+    def run(
+        self,
+        asked: Asked,
+        replicas: int,
+        *,
+        stretch: float = 1.0,
+        seed: int = 1,  # noqa: ARG002 - a protocol's
+        requests: int | None = None,  # noqa: ARG002 - a protocol's
+    ) -> Judged:
+        """See ``Replica``."""
+        each = max(1.0, (asked.users or 1.0) / replicas)
+        shares = [curve.mixed(each, stretch * factor) for curve, factor in zip(self.curves, self.factors, strict=True)]
+        return Judged(tuple(shares), asked.users or 1.0, self.residence_s(each))
 
 
 def _read(curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None) -> float:
@@ -264,8 +365,12 @@ def _per_replica(asked: Asked, replicas: int) -> float:
     return max(1.0, (asked.users or 1.0) / replicas)
 
 
-def _judge(bounds: Sequence[tuple[str, float]], stretch: float) -> str:
-    return json.dumps({"bounds": [{"metric": METRICS[m], "bound_s": b * stretch} for m, b in bounds]})
+def _judge(bounds: Sequence[tuple[str, float]], factors: Sequence[float]) -> str:
+    judged = [
+        {"metric": METRICS[metric], "bound_s": bound_s * factor}
+        for (metric, bound_s), factor in zip(bounds, factors, strict=True)
+    ]
+    return json.dumps({"bounds": judged})
 
 
 def _judged(told: Mapping[str, Any], joint: bool) -> Judged:  # noqa: FBT001

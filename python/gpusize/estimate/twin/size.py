@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpusize.estimate.twin.count import Count, Counter, mean_field
+from gpusize.estimate.twin.contention import Contention, contention
+from gpusize.estimate.twin.count import Counter, mean_field
 from gpusize.estimate.twin.curve import Curve, Share
-from gpusize.estimate.twin.fit import Candidate, batching, calibrated, flow
+from gpusize.estimate.twin.calibration import Candidate, calibrated
+from gpusize.estimate.twin.fit import batching, flow, measured
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
 from gpusize.estimate.twin.simulated import Asked
 
 __all__ = ["Sized", "size"]
 
-MISFIT: Final = 0.08
+MISFIT: Final = 0.03
 """A model whose times are further off than this near the edge may not answer while another is nearer."""
 CAUTION: Final = 0.35
 """Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs less."""
@@ -43,6 +45,8 @@ def size(
     visits: Sequence[Observed], objectives: Sequence[Objective], asked: Asked, *, model: str | None = None
 ) -> Sized:
     """Answer from closed-loop visits of one replica."""
+    base = min(each.gpus for each in visits)
+    others, visits = [v for v in visits if v.gpus > base], [v for v in visits if v.gpus == base]
     curves = [Curve(each, number, visits) for number, each in enumerate(objectives)]
     edges = [_edge(curve) for curve in curves]
     known = [each for each in edges if each is not None]
@@ -51,71 +55,85 @@ def size(
     edge = min(known)
     if edge < 1:
         return Sized(reason="a single request in flight misses an SLO already")
-    binding = edges.index(edge)
-    slack = [_stretches(curve, min(each or edge, 1.3 * edge)) for curve, each in zip(curves, edges, strict=True)]
-    error, freedom = max(slack)[0], slack[binding][1]
-    places = [max(1.0, each if each is not None else edge) for each in edges]
-    joint = len(objectives[0].parts) > 1
-    candidates = []
-    tried = {
-        "batching": lambda: batching(visits, curves, joint=joint, edge=edge),
-        "flow": lambda: flow(visits, curves, edge),
-    }
-    for name, make in tried.items():
-        if model in (None, name) and (replica := make()) is not None:
-            candidates.append(calibrated(name, replica, curves, places))
-            if candidates[-1].misfit < MISFIT:
-                break
-    if not candidates:
+    places = [max(1.0, each if each is not None else 1e6) for each in edges]
+    exact = asked.users is not None and asked.think == "none" and asked.router == "least_loaded"
+    chosen = _chosen(visits, curves, places, exact=exact, model=model)
+    if chosen is None:
         return Sized(reason="the records do not tell enough to fit a model")
-    chosen = min(candidates, key=lambda each: each.misfit) if candidates[0].misfit >= MISFIT else candidates[0]
-    return _counted(chosen, asked, objectives, edge, error, freedom, binding)
+    loss = Contention()
+    if others:
+        timed = chosen.replica if chosen.name != "measured" else (flow(visits, curves, edge) or chosen.replica)
+        loss = contention([*visits, *others], base, timed, asked.router)
+    return _counted(chosen, asked, objectives, edge, loss)
 
 
-def _counted(
-    chosen: Candidate,
-    asked: Asked,
-    objectives: Sequence[Objective],
-    edge: float,
-    error: float,
-    freedom: float,
-    binding: int,
-) -> Sized:
+def _chosen(
+    visits: Sequence[Observed], curves: Sequence[Curve], places: Sequence[float], *, exact: bool, model: str | None
+) -> Candidate | None:
+    """The first model that repeats what was measured, else the one that comes nearest.
+
+    Where replicas keep the same number in flight, nothing needs to be simulated, and what was measured has no misfit.
+    """
+    joint = len(curves[0].objective.parts) > 1
+    binding = min(range(len(places)), key=lambda number: places[number])
+    error, freedom = _stretches(curves[binding], places[binding])
+    sampled = _sampled(curves[binding], places[binding])
+    found = []
+    if model in (None, "batching") and (replica := batching(visits, curves, joint=joint)) is not None:
+        reach = 0.25 if exact else 0.6
+        found.append(calibrated("batching", replica, curves, places, prior=0.004, reach=reach, sampled=sampled))
+        if found[0].distance <= MISFIT or model is not None:
+            return found[0]
+    if exact and (model in (None, "measured")) and (replica := measured(visits, curves)) is not None:
+        return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
+    if model in (None, "flow") and (replica := flow(visits, curves, min(places))) is not None:
+        found.append(calibrated("flow", replica, curves, places, prior=0.02, reach=0.6, sampled=sampled))
+    return min(found, key=lambda each: each.distance) if found else None
+
+
+def _sampled(curve: Curve, edge: float) -> float:
+    """Standard error of the logarithm of the bound that independent requests as many as there were would have."""
+    share = curve.objective.share
+    if share is None:
+        return 0.0
+    n = sum(each.logs.size for each in curve.levels)
+    users = max(1, round(edge))
+    step = 0.05
+    slope = (curve.stretched(users, math.exp(step)) - curve.stretched(users, math.exp(-step))) / (2 * step)
+    return min(0.2, math.sqrt(share * (1 - share) / max(n, 1)) / max(slope, 1e-2))
+
+
+def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
     shares = [1.0 if each.share is None else each.share for each in objectives]
-    counter = Counter(chosen.replica, asked, shares, chosen.calibration)
+    counter = Counter(chosen.replica, asked, shares, loss)
     guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
-    wide = math.hypot(error, 0.25 * chosen.misfit, 0.004)
-    lean = CAUTION * math.hypot(error, 0.004)
-    reach = _t95(freedom) * wide
-    best = counter.fewest(math.exp(-lean), guess)
+    first = counter.fewest(1.0, guess)
+    wide = math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(first or guess))
+    lean = CAUTION * wide
+    reach = _t95(chosen.freedom) * wide
+    best = counter.fewest(math.exp(-lean), first or guess)
     if best is None:
-        return Sized(reason="no number of replicas keeps the SLOs", model=chosen.name)
+        return Sized(reason="no number of replicas keeps the SLOs: they slow each other down", model=chosen.name)
     middle = counter.fewest(1.0, best) or best
     raw = counter.raw(middle, 1.0)
     low = counter.fewest(math.exp(reach), best) or best
     high = counter.fewest(math.exp(-reach), best)
     raw_low = counter.raw(low, math.exp(reach))
     raw_high = None if high is None else counter.raw(high, math.exp(-reach))
-    return Sized(
-        best,
-        raw,
-        low,
-        high,
-        raw_low,
-        raw_high,
-        edge,
-        counter.binding(best, 1.0),
-        chosen.name,
-        None,
-        {
-            "edge": edge,
-            "error": error,
-            "misfit": chosen.misfit,
-            "calibration": chosen.calibration,
-            "first_binding": binding,
-            "runs": len(counter._runs),
-        },
-    )
+    details = {
+        "edge": edge,
+        "error": chosen.error,
+        "misfit": chosen.misfit,
+        "distance": chosen.distance,
+        "calibration": math.exp(chosen.corrections[0]),
+        "levels": chosen.levels,
+        "sigma": loss.sigma,
+        "kappa": loss.kappa,
+        "counts": loss.counts,
+        "runs": len(counter._runs),
+    }
+    binding = counter.binding(best, 1.0)
+    return Sized(best, raw, low, high, raw_low, raw_high, edge, binding, chosen.name, None, details)
 
 
 def _edge(curve: Curve) -> float | None:
