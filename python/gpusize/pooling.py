@@ -78,6 +78,8 @@ def _same_settings(levels: Sequence[LevelData]) -> None:
     for study, members in studies.items():
         counted = len({level.gpus for level in members}) == len({level.labels.get(_GPUS) for level in members})
         names = dict.fromkeys(name for level in members for name in level.labels if name != _GPUS or not counted)
+        # A setting that is the number of GPUs by another name, as instances may be.
+        names = {name: None for name in names if not all(_is_count(level, name) for level in members)}
         values = {name: list(dict.fromkeys(level.labels.get(name, "") for level in members)) for name in names}
         differ = {name: found for name, found in values.items() if len(found) > 1}
         if differ:
@@ -88,6 +90,10 @@ def _same_settings(levels: Sequence[LevelData]) -> None:
                 f"study {shown(study, 80)}",
                 f"pick one of each, as in {pick}",
             )
+
+
+def _is_count(level: LevelData, name: str) -> bool:
+    return level.gpus > 0 and level.labels.get(name) == str(level.gpus)
 
 
 def _setting(value: str) -> str:

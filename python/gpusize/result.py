@@ -81,7 +81,6 @@ class Result(LevelTables):
     Attributes:
         paths: the run folders.
         cancelled: whether the user ended the run that this is the result of.
-        rate: requests per second that are sized for, None where users are.
         notes: what the run had to say beside its figures, such as statistics that the server does not give.
     """
 
@@ -100,7 +99,7 @@ class Result(LevelTables):
         self.notes: list[str] = []
         self._slos = as_slos(slos) if slos is not None else None
         self._users = users
-        self.rate = rate
+        self._rate = rate
 
     @property
     def path(self) -> Path:
@@ -116,6 +115,11 @@ class Result(LevelTables):
     def slos(self) -> tuple[Slo, ...]:
         """The SLOs that are judged, in order."""
         return self._slos if self._slos is not None else as_slos(self._option("slo", "slos"))
+
+    @property
+    def rate(self) -> float | None:
+        """The requests per second that are sized for, None where users are."""
+        return self._rate
 
     @cached_property
     def users(self) -> float | None:

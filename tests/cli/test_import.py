@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import gpusize as library
 from tests.cli.conftest import Gpusize
 
 NAT = Path(__file__).parents[1] / "fixtures" / "nat"
+PERF_ANALYZER = Path(__file__).parents[1] / "fixtures" / "perf_analyzer"
 
 
 def files() -> list[Path]:
@@ -43,3 +45,60 @@ def test_what_is_no_such_file(gpusize: Gpusize) -> None:
     done = gpusize("import", "nat", "other.json")
     assert done.code == 2
     assert "other.json" in done.complaint
+
+
+def imported(gpusize: Gpusize, count: int) -> str:
+    file = PERF_ANALYZER / f"inst{count}_c1-8.csv"
+    done = gpusize("import", "perf_analyzer", file, "--gpus", str(count), "--out", "runs")
+    assert (done.code, done.err) == (0, "")
+    return done.out.strip()
+
+
+def test_perf_analyzers_sweeps_of_several_counts(gpusize: Gpusize) -> None:
+    paths = [imported(gpusize, count) for count in (1, 2)]
+    done = gpusize("estimate", *paths, "--rate", "150/s", "--json")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert document["answer"] == "4 GPUs for 150 requests/s"
+    [estimate] = document["estimates"]
+    assert (estimate["method"], estimate["rate"], estimate["gpus_high"]) == ("scaling", 150, None)
+    text = gpusize("estimate", *paths, "--rate", "9000/min").out
+    assert "Amdahl's law" in text
+    assert "whole hosts of 2 GPUs: 2 x 2 = 4 GPUs" in text
+    assert "4, 8 GPUs" in text
+    asked = library.open_run(paths).estimate(rate=150, slos=[], method="scaling")
+    assert (asked.gpus, asked.users, asked.rate) == (4, None, 150)
+    hosts = gpusize("estimate", *paths, "--rate", "300/s", "--host-gpus", "2", "--json")
+    assert json.loads(hosts.out)["estimates"][0]["gpus"] == 8
+    reported = gpusize("report", *paths, "--users", "100", "--slo", "p95 runtime <= 100ms")
+    assert reported.code == 0, reported.err
+    assert "Ways to come to the load" in Path(reported.out.strip()).read_text("utf-8")
+
+
+def test_a_rate_without_an_answer_is_a_measured_no(gpusize: Gpusize) -> None:
+    file = PERF_ANALYZER / "v260_overload_sync.csv"
+    path = gpusize("import", "perf_analyzer", file, "--gpus", "1").out.strip()
+    done = gpusize("estimate", path, "--rate", "500/s")
+    assert done.code == 1
+    assert "is too much already" in done.complaint
+    assert "192.2 of 1200 requests/s were answered" in done.out
+
+
+def test_an_aborted_sweep_names_what_it_lacks(gpusize: Gpusize) -> None:
+    done = gpusize("import", "perf_analyzer", PERF_ANALYZER / "http_c1-16_aborted.csv", "--expect", "1:16:1")
+    assert done.code == 0
+    assert "4 of 16 levels are missing, concurrency 13, 14, 15, 16" in done.complaint
+
+
+def test_a_rate_and_users_are_two_questions(gpusize: Gpusize) -> None:
+    path = imported(gpusize, 1)
+    done = gpusize("estimate", path, "--rate", "5/s", "--users", "3")
+    assert done.code == 2
+    assert "two questions" in done.complaint
+
+
+def test_a_table_that_is_not_perf_analyzers(gpusize: Gpusize) -> None:
+    Path("x.csv").write_text("a,b\n1,2\n")
+    done = gpusize("import", "perf_analyzer", "x.csv")
+    assert done.code == 2
+    assert "x.csv, line 1" in done.complaint

@@ -150,11 +150,21 @@ def test_runs_with_different_settings_are_not_pooled(study: Make) -> None:
         open_run(place, labels={"mode": "a"}).estimates()
 
 
-def test_a_study_over_gpus_is_estimated_from_one_number_of_them(study: Make) -> None:
+def test_a_study_over_gpus_is_estimated_from_all_of_them_by_scaling_and_from_one_by_others(study: Make) -> None:
     place = study({"gpus": 2}, {"gpus": 4})
-    (slope, _) = open_run(place).estimates()
+    (scaling, slope, _) = open_run(place).estimates()
+    assert scaling.method == "scaling"
     assert slope.tested_gpus == 4
     assert any("2 GPUs are left out" in text for text in slope.warnings)
+
+
+def test_instances_that_are_counted_as_gpus_may_differ(study: Make) -> None:
+    place = study({"instances": 2}, {"instances": 4})
+    for run in place.glob("run-*"):
+        facts = json.loads((run / "run.json").read_text())
+        facts["targets"][0]["gpus"] = int(facts["labels"]["instances"])
+        (run / "run.json").write_text(json.dumps(facts))
+    assert [each.method for each in open_run(place).estimates()] == ["scaling", "slope", "crossing"]
 
 
 def test_gpus_that_the_runs_do_not_know_are_a_setting_like_others(study: Make) -> None:

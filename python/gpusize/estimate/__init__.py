@@ -73,8 +73,8 @@ def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[Metho
 def _ask(method: Method, pooled: Sequence[LevelData], question: Question, said: _Doubts) -> Estimate:
     """One method's answer from the levels that it can compare, with what is to be said against these."""
     one = method.needs_counts == "one"
-    chosen, warnings = _comparable(pooled) if one else _every_count(pooled)
-    reason = _cannot(chosen, one=one)
+    chosen, warnings = _comparable(pooled) if one else _every_count(pooled, question)
+    reason = _cannot(chosen, question)
     if reason is None and one and question.rate is not None:
         reason = "it answers for users in flight; for a rate take the scaling method"
     if reason is not None:
@@ -91,19 +91,8 @@ def _with_gpus(levels: Iterable[LevelData], question: Question) -> list[LevelDat
 
 
 def _comparable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
-    """The closed-loop levels of one number of GPUs: of that which has most levels, then of the larger.
-
-    A ramp has no one concurrency that its percentiles could stand for.
-    """
-    warnings: list[str] = []
-    ramps = [lv for lv in levels if lv.concurrency and is_ramp(lv.setting)]
-    if ramps:
-        which = ", ".join(f"{ramp_text(lv.setting)}" for lv in ramps)
-        warnings.append(f"ramps are left out: they have no one concurrency ({which})")
-        levels = [lv for lv in levels if lv not in ramps]
-    closed = [lv for lv in levels if lv.concurrency]
-    if len(closed) < len(levels):
-        warnings.append(f"{len(levels) - len(closed)} open-loop levels are left out: users are requests in flight")
+    """The closed-loop levels of one number of GPUs: of that which has most levels, then of the larger."""
+    closed, warnings = _closed(*_held(levels))
     if not closed:
         return [], warnings
     votes = Counter(lv.gpus for lv in closed if lv.state == "done") or Counter(lv.gpus for lv in closed)
@@ -116,25 +105,40 @@ def _comparable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]
     return [lv for lv in closed if lv.gpus == gpus], warnings
 
 
-def _every_count(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
-    """The levels of all known numbers of GPUs that are held at one load."""
-    warnings: list[str] = []
-    ramps = [lv for lv in levels if is_ramp(lv.setting)]
-    if ramps:
-        which = ", ".join(f"{ramp_text(lv.setting)}" for lv in ramps)
-        load = "concurrency" if all(lv.concurrency for lv in ramps) else "load"
-        warnings.append(f"ramps are left out: they have no one {load} ({which})")
-    held = [lv for lv in levels if lv not in ramps and (lv.concurrency or lv.rate)]
+def _every_count(levels: Sequence[LevelData], question: Question) -> tuple[list[LevelData], list[str]]:
+    """The levels of all known numbers of GPUs; for users closed loops only."""
+    held, warnings = _held(levels)
+    if question.rate is None:
+        held, warnings = _closed(held, warnings)
+    changing = [lv for lv in held if not lv.concurrency and (not lv.rate or is_ramp(lv.setting))]
+    if changing:
+        warnings.append(f"{len(changing)} open-loop levels are left out: their rate changes while they run")
+        held = [lv for lv in held if lv not in changing]
     known = [lv for lv in held if lv.gpus]
     if known and len(known) < len(held):
         warnings.append("the levels with an unknown number of GPUs are left out")
     return known or held, warnings
 
 
-def _cannot(levels: Sequence[LevelData], *, one: bool) -> str | None:
+def _held(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
+    """Without closed-loop ramps, which have no one concurrency that their percentiles could stand for."""
+    ramps = [lv for lv in levels if lv.concurrency and is_ramp(lv.setting)]
+    held = [lv for lv in levels if lv not in ramps]
+    which = ", ".join(f"{ramp_text(lv.setting)}" for lv in ramps)
+    return held, [f"ramps are left out: they have no one concurrency ({which})"] if ramps else []
+
+
+def _closed(levels: Sequence[LevelData], warnings: list[str]) -> tuple[list[LevelData], list[str]]:
+    closed = [lv for lv in levels if lv.concurrency]
+    if len(closed) < len(levels):
+        warnings.append(f"{len(levels) - len(closed)} open-loop levels are left out: users are requests in flight")
+    return closed, warnings
+
+
+def _cannot(levels: Sequence[LevelData], question: Question) -> str | None:
     """Why nothing can be answered, whatever is asked."""
     if not levels:
-        return f"there is no {'closed-loop ' if one else ''}level to estimate from"
+        return f"there is no {'closed-loop ' if question.rate is None else ''}level to estimate from"
     if not levels[0].gpus:
         return "nobody said how many GPUs stand behind the target; give their number"
     return None

@@ -28,6 +28,8 @@ UNKNOWN_SE: Final = 0.05
 """The same where nothing shows how much levels scatter: one level per count, of another tool."""
 FALL: Final = 0.1
 """Levels after the peak of throughput that are lower by more than this are left out: the target is overrun."""
+WIDE: Final = 0.15
+"""A gap between two levels that is worth a level between them, as a share of the capacity in it."""
 BATCHES: Final = 16
 LEAST_REQUESTS: Final = 160
 
@@ -42,6 +44,7 @@ class Capacity:
         se: its standard error.
         users: the fewest requests in flight at which that is; None for open loops.
         how: ``users``, ``closed`` (a rate from a closed loop) or ``open``.
+        gap: the loads of the two levels around it, where they lie far apart.
     """
 
     gpus: int
@@ -49,6 +52,7 @@ class Capacity:
     se: float
     users: float | None
     how: str
+    gap: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class _Unknown:
 def _of_users(gpus: int, closed: Sequence[LevelData], slo: Slo | None) -> Capacity | _Unknown:
     at = edge(closed, slo)
     if at.kind == "found":
-        return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), at.at, "users")
+        return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), at.at, "users", _gap(at))
     return _without(at, closed, at.at)
 
 
@@ -146,7 +150,7 @@ def _of_rate(
 ) -> Capacity | _Unknown:
     at = edge(opened, slo)
     if at.kind == "found":
-        return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), None, "open")
+        return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), None, "open", _gap(at))
     if not closed:
         return _without_rate(at)
     if curve is None:
@@ -169,6 +173,11 @@ def _of_rate(
     return Capacity(gpus, load, se, bound.at, "closed")
 
 
+def _gap(at: Edge) -> tuple[float, float] | None:
+    """The levels around a capacity, where measuring between them would make it surer."""
+    return (at.left, at.right) if at.right - at.left > max(1.0, WIDE * at.at) else None
+
+
 def _without(at: Edge, levels: Sequence[LevelData], kept: float | None) -> _Unknown:
     if at.kind == "above":
         top = round(at.at)
@@ -185,9 +194,11 @@ def _without(at: Edge, levels: Sequence[LevelData], kept: float | None) -> _Unkn
 
 def _without_rate(at: Edge) -> _Unknown:
     if at.kind == "above":
-        return _Unknown(f"{at.at:g} requests/s, its largest level, is kept up with still", kept=at.at)
+        more = f"measure {1.5 * at.at:g} and {2 * at.at:g}"
+        return _Unknown(f"{at.at:g} requests/s, its largest level, is kept up with still; {more}", kept=at.at)
     if at.kind == "below":
-        return _Unknown(f"{at.at:g} requests/s, its smallest level, is too much already")
+        fewer = f"measure {at.at / 4:g} and {at.at / 2:g}"
+        return _Unknown(f"{at.at:g} requests/s, its smallest level, is too much already; {fewer}")
     return _Unknown("no level says anything about the SLO")
 
 

@@ -71,7 +71,8 @@ def in_host(count: Count, wanted: float, question: Question) -> Option:
         if low is not None:
             text += f"; at least {gpus_text(low)} by the upper end of its interval"
         return Option(name, None, low, None, follow, text)
-    text = f"{gpus_text(count.n * per)} {_NAMES[count.law.name]} ({_interval(low, high)})"
+    loss = ", as the loss is within the noise" if count.law.name == AMDAHL and count.law.sigma == 0 else ""
+    text = f"{gpus_text(count.n * per)} {_NAMES[count.law.name]}{loss} ({_interval(low, high)})"
     text += _perhaps(count, wanted, question)
     return Option(name, count.n * per, low, high, follow, text, count.law.at(count.n))
 
@@ -81,8 +82,9 @@ def _perhaps(count: Count, wanted: float, question: Question) -> str:
     if count.high is not None:
         return ""
     points = count.fit.points
-    if len({p.count for p in points}) != 2 or count.law.name != AMDAHL:
-        return "; by the lower end of the interval no number is enough" if count.law.name != LINEAR else ""
+    counts = len({p.count for p in points})
+    if counts != 2:
+        return "; by the lower end of the USL's interval no number is enough" if counts > 2 else ""
     least = worst(points)
     n = least.smallest(wanted)
     per, unit = question.gpus_per_replica, _unit(question)

@@ -1,7 +1,7 @@
 """The scaling method: the capacity of each measured GPU count, a law of scaling through them, and the count by it.
 
     capacity X(n)      highest load with n GPUs that keeps the SLO (``capacities``)
-    law                linear, Amdahl's or the USL, by how many counts were measured (``gpusize.scaling``)
+    law                linear, Amdahl's or the USL, by the counts that were measured (``gpusize.scaling.counts``)
     GPUs               smallest n with X(n) >= what is wanted; in whole hosts, hosts = wanted / X(host), rounded up
 
 With one count it assumes linear scaling, and says so. With two, Amdahl's count is a lower bound. It looks at closed and
@@ -29,7 +29,7 @@ LINEAR_ASSUMED: Final = (
     "capacity grows in proportion to the number of GPUs: one count was measured, which cannot show it"
 )
 BOUND: Final = "no more is lost than Amdahl's law says from two counts: the count is a lower bound, its upper end open"
-FITTED: Final = "capacity follows the Universal Scalability Law through the measured counts"
+FITTED: Final = "capacity follows the simplest law that agrees with the measured counts; the interval is the USL's"
 HOSTS: Final = "hosts share nothing: capacity grows in proportion to their number"
 CLOSED: Final = (
     "requests come as in the closed loop that was measured; arrivals at random wait longer at the same rate, "
@@ -65,13 +65,17 @@ class Scaling:
         per = question.gpus_per_replica
         whole = [c for c in found.capacities if c.gpus % per == 0]
         split = [gpus_text(c.gpus) for c in found.capacities if c.gpus % per]
-        warnings = [f"left out, for lack of a capacity: {each}" for each in found.missing]
+        warnings = [f"left out, for lack of a capacity: {each}" for each in found.missing if whole]
         if odd:
             which = ", ".join(f"{lv.concurrency} of {gpus_text(lv.gpus)}" for lv in odd)
             warnings.append(f"left out, as its figures contradict each other: concurrency {which}")
         if split:
             warnings.append(f"left out, as no whole number of replicas of {per}: {', '.join(split)}")
-        base = replace(base, warnings=tuple(warnings), next_levels=found.next_levels)
+        gaps = [c for c in whole if c.gap is not None]
+        warnings += [_gap_text(c) for c in gaps]
+        between = {round((c.gap[0] + c.gap[1]) / 2) for c in gaps if c.gap is not None and c.how != "open"}
+        follow = tuple(sorted({*found.next_levels, *between}))
+        base = replace(base, warnings=tuple(warnings), next_levels=follow)
         if not whole:
             why = "; ".join(found.missing) or f"nothing was measured with a multiple of {gpus_text(per)}"
             return replace(base, reason=f"no count has a capacity: {why}")
@@ -114,6 +118,12 @@ def _answered(
         gpus_raw=chosen.gpus * wanted / capacity,
         outside_tested_range=not question.host_gpus and count.beyond,
     )
+
+
+def _gap_text(c: Capacity) -> str:
+    low, high = c.gap or (c.load, c.load)
+    where = f"{low:g} and {high:g} requests/s" if c.how == "open" else f"concurrency {low:g} and {high:g}"
+    return f"{gpus_text(c.gpus)}: nothing was measured between {where}, where the capacity lies"
 
 
 def _no_more(answered: Estimate, enough: Sequence[int]) -> Estimate:
@@ -176,9 +186,11 @@ def _details(
     """What tables and plots need: capacities, the law with its intervals, and the count by each law."""
     unit = "users" if question.rate is None else "requests/s"
     per, law = question.gpus_per_replica, count.law
-    own = fit(points, law.name)
-    first = own.law.one / per
-    laws = {name: fit(points, name).law for name in LAWS[: len({p.count for p in points})]}
+    counts = len({p.count for p in points})
+    # Parameters that do not pay are 0 in the law; their intervals say what they may be all the same.
+    own = count.fit if counts > 2 else fit(points, law.name)
+    smallest = found[0].load / found[0].gpus
+    laws = {name: fit(points, name).law for name in LAWS[:counts]}
     return {
         "unit": unit,
         "counts": [
@@ -188,7 +200,7 @@ def _details(
                 "standard_error": c.se,
                 "users": c.users,
                 "from": c.how,
-                "efficiency": c.load / (c.gpus * first),
+                "efficiency": c.load / (c.gpus * smallest),
             }
             for c in found
         ],

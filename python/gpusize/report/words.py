@@ -109,7 +109,7 @@ def _law_text(estimate: EstimateView) -> str:
 
 
 def counts_text(estimate: EstimateView) -> str:
-    """What each measured number of GPUs carries, and how much of it one GPU would."""
+    """What each measured number of GPUs carries, and how much that is per GPU against the smallest number."""
     counts = estimate.details.get("counts") or ()
     unit = str(estimate.details.get("unit") or "")
     return "; ".join(

@@ -5,7 +5,10 @@ The law by the number of counts that were measured:
     one             linear, which is an assumption and nothing else
     two             Amdahl's; it lies above every USL through the same two points beyond them, so the count is a lower
                     bound and the upper end is open
-    three or more   the USL
+    three or more   any
+
+A parameter has to lower chi-squared by 2 (AIC; Akaike 1974), else it is 0: through few and noisy points the full law
+finds a loss, or a peak, in the noise.
 
 The interval of the count is that of the USL in every case: ``low`` is the smallest count whose capacity may be enough,
 ``high`` the smallest whose capacity surely is, where may and surely mean the ends of the 95 % interval of X(n).
@@ -15,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpusize.errors import UsageError
 from gpusize.scaling.fitting import Point, ScalingFit, fit
-from gpusize.scaling.laws import AMDAHL, LINEAR, USL, Law
+from gpusize.scaling.laws import AMDAHL, LAWS, USL, Law
 
 __all__ = ["MOST", "Count", "count_for", "hosts_for", "next_counts", "worst"]
 
@@ -68,15 +71,23 @@ def count_for(points: Sequence[Point], wanted: float) -> Count:
     if not (math.isfinite(wanted) and wanted > 0):
         raise UsageError(f"a load of {wanted:g} cannot be wanted", None, "give one above 0")
     counts = sorted({p.count for p in points})
-    name = {1: LINEAR, 2: AMDAHL}.get(len(counts), USL)
-    best, family = fit(points, name), fit(points, USL)
-    n = best.law.smallest(wanted)
+    family = fit(points, USL)
+    law = _simplest(points, LAWS[: len(counts)], family.widened)
+    if len(counts) == 2:
+        law = replace(law, name=AMDAHL)
+    n = law.smallest(wanted)
     start = n if n is not None and n <= MOST else None
     low, high = _low(family, wanted, start), None
     if start is not None and (len(counts) > 2 or start <= counts[-1]):
         high = _high(family, wanted, start)
-    found = Count(best.law, family, n, low, high, counts[-1])
-    return Count(best.law, family, n, low, high, counts[-1], next_counts(counts, found))
+    found = Count(law, family, n, low, high, counts[-1])
+    return replace(found, next=next_counts(counts, found))
+
+
+def _simplest(points: Sequence[Point], laws: Sequence[str], widened: float) -> Law:
+    """The law of least AIC; of equals the one with fewer parameters."""
+    fits = [fit(points, law) for law in laws]
+    return min(enumerate(fits), key=lambda each: each[1].chi2 / widened**2 + 2 * each[0])[1].law
 
 
 def worst(points: Sequence[Point]) -> Law:

@@ -11,7 +11,7 @@ non-negative unknowns, solved exactly by trying all sets of unknowns that are no
 An interval holds every value at which that sum, minimised over all else, exceeds its minimum by no more than 3.84 (the
 95 % quantile of chi-squared with one degree of freedom; Venzon and Moolgavkar 1988). All of s, k, l and X(n) at any n
 are fixed by an equation that is linear in d, b, c, which makes those minima exact too. Where the points scatter about
-the curve by more than their standard errors say, the errors are widened by that (Birge's ratio).
+the curve by more than their standard errors and chance allow (5 %), the errors are widened by that (Birge 1932).
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ LEAST_SHARE: Final = 1e-9
 """An s or k below this is none."""
 MOST_TIMES: Final = 1e9
 """An interval that reaches this many times its value is open."""
+PRECISION: Final = 1e-5
+"""Relative precision of an interval's ends."""
 STEPS: Final = 60
 CONVERGED: Final = 1e-9
 _COLUMNS: Final = {LINEAR: 1, AMDAHL: 2, USL: 3}
@@ -74,7 +76,7 @@ class ScalingFit:
         law: the best curve.
         points: what it was laid through, by count.
         chi2: sum of squared residuals over standard errors.
-        freedom: counts beyond the law's parameters, at least 0.
+        freedom: points beyond the parameters that are not at a bound.
         widened: factor by which the standard errors were widened, at least 1.
     """
 
@@ -109,7 +111,7 @@ class ScalingFit:
 
     def capacity(self, n: int) -> tuple[float, float]:
         """The same of X(n)."""
-        return self._profile(self.law.at(n), lambda x: (_row(n), n / x))
+        return self._profile(self.law.at(n), lambda x: (_row(n), n / x if x else math.inf))
 
     def possible(self, n: int, capacity: float) -> bool:
         """Whether X(n) = ``capacity`` lies within the 95 % interval of X(n)."""
@@ -137,9 +139,11 @@ class ScalingFit:
 
         first = best if best > 0 else LEAST_SHARE
         low, high = best, first
-        while low > LEAST_SHARE and within(low / 2):
+        # At a bound of 0 one look is enough; a capacity has none there, and is never 0.
+        nothing = math.isfinite(equation(0.0)[1]) and within(0.0)
+        while low > LEAST_SHARE and not nothing and within(low / 2):
             low /= 2
-        low = 0.0 if low <= LEAST_SHARE else _edge(within, low, low / 2)
+        low = 0.0 if nothing or low <= LEAST_SHARE else _edge(within, low, low / 2)
         while high < ends[1] and within(min(high * 2, ends[1])):
             high = min(high * 2, ends[1])
             if high > first * MOST_TIMES:
@@ -168,10 +172,16 @@ def fit(points: Sequence[Point], law: str = USL) -> ScalingFit:
     if found is None:
         raise UsageError("no curve goes through these points", None, "look at the capacities")
     (d, b, c), chi2 = found
-    freedom = max(0, len(ordered) - min(_COLUMNS[law], counts))
-    widened = math.sqrt(max(1.0, chi2 / freedom)) if freedom else 1.0
+    freedom = len(ordered) - sum(each > 0 for each in (d, b, c))
+    widened = math.sqrt(chi2 / freedom) if freedom > 0 and chi2 > _chance(freedom) else 1.0
     one = 1 / (d + b)
     return ScalingFit(Law(law, one, b * one, c * one), ordered, chi2, freedom, widened)
+
+
+def _chance(freedom: int) -> float:
+    """95 % quantile of chi-squared, after Wilson and Hilferty (1931)."""
+    part = 2 / (9 * freedom)
+    return freedom * (1 - part + 1.6448536269514722 * math.sqrt(part)) ** 3
 
 
 def _row(n: float) -> tuple[float, float, float]:
@@ -187,7 +197,7 @@ def _edge(within: Callable[[float], bool], inside: float, outside: float) -> flo
             inside = middle
         else:
             outside = middle
-        if abs(outside - inside) <= 1e-7 * max(abs(inside), abs(outside), 1e-9):
+        if abs(outside - inside) <= PRECISION * max(abs(inside), abs(outside), 1e-9):
             break
     return (inside + outside) / 2
 

@@ -1,0 +1,305 @@
+"""The scaling method: capacities of several counts, users and rates, hosts, refusals; studies that are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpusize.errors import UsageError
+from gpusize.estimate import Question, estimate
+from gpusize.estimate.capacities import capacities
+from gpusize.interop.perf_analyzer import read_perf_analyzer
+from gpusize.slo import Slo
+from tests.analysis.synthetic import MS, closed, level
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SLO = Slo.parse("p95 runtime <= 550ms")
+
+
+def traccc(folder):
+    """The study's rows as the CSV that they came from: levels of 1 and 4 GPUs."""
+    rows = json.loads((FIXTURES / "traccc" / "scaling.json").read_text())["rows"]
+    levels = []
+    for gpus in (1, 4):
+        lines = ["Concurrency,Inferences/Second,Server Queue,Server Compute Infer,p50 latency"]
+        lines += [",".join(map(str, row[1:6])) for row in rows if row[0] == gpus]
+        (folder / f"{gpus}.csv").write_text("\n".join(lines) + "\n")
+        levels += read_perf_analyzer(folder / f"{gpus}.csv", gpus=gpus).levels
+    return levels
+
+
+def instances(*counts):
+    return [
+        lv for n in counts for lv in read_perf_analyzer(FIXTURES / "perf_analyzer" / f"inst{n}_c1-8.csv", gpus=n).levels
+    ]
+
+
+def constant(runtime_ns):
+    return lambda _: runtime_ns
+
+
+def own(gpus, servers, concurrencies, *, visit=0):
+    """Closed loops on ``servers`` that share the work of 50 ms a request: c users take 50 ms x max(1, c / servers)."""
+    levels = []
+    for c in concurrencies:
+        runtime_ns = round(50 * MS * max(1.0, c / servers))
+        columns = closed(c, constant(runtime_ns), count=40 * c)
+        levels.append(level(c, columns, gpus=gpus, visit=visit + c, count=40 * c, run=f"r{gpus}"))
+    return levels
+
+
+def ask(levels, *, users=0, rate=None, slos=(SLO,), method="scaling", **more):
+    return estimate(levels, Question(users, slos, rate=rate, **more), method)[0]
+
+
+def ways(found):
+    return {each["name"]: each for each in found.details["options"]}
+
+
+def test_tracccs_table(tmp_path):
+    found = ask(traccc(tmp_path), rate=40, slos=())
+    assert [(c["gpus"], round(c["capacity"], 2)) for c in found.details["counts"]] == [(1, 11.70), (4, 26.87)]
+    assert found.details["counts"][1]["efficiency"] == pytest.approx(0.574, abs=0.001)
+    assert (found.gpus, found.gpus_high) == (17, None)
+    assert 14 <= found.gpus_low <= 17
+    assert found.next_counts == (2, 8)
+    assert any("lower bound" in text for text in found.assumptions)
+    more = ways(found)["more GPUs in that host"]
+    assert "perhaps never" in more["text"]
+    assert "26.87 requests/s with 4 GPUs" in more["text"]
+    hosts = ways(found)["whole hosts of 4 GPUs"]
+    assert (hosts["gpus"], hosts["low"], hosts["high"], hosts["next"]) == (8, 8, 8, (8,))
+    assert hosts["text"].startswith("2 x 4 = 8 GPUs")
+
+
+def test_tracccs_whole_hosts(tmp_path):
+    found = ask(traccc(tmp_path), rate=40, slos=(), host_gpus=4)
+    assert (found.gpus, found.gpus_low, found.gpus_high) == (8, 8, 8)
+    assert found.gpus_raw == pytest.approx(8 * 40 / (2 * 26.8715))
+    assert any("hosts share nothing" in text for text in found.assumptions)
+    one = ask(traccc(tmp_path), rate=20, slos=(), host_gpus=4)
+    assert (one.gpus, one.gpus_low, one.gpus_high) == (3, 2, 3)
+    unseen = ask(traccc(tmp_path), rate=40, slos=(), host_gpus=2)
+    # Amdahl's law gives two GPUs 18.76 requests/s.
+    assert unseen.gpus == 6
+    assert "were not measured: 18.76 requests/s each" in ways(unseen)["whole hosts of 2 GPUs"]["text"]
+    assert unseen.gpus_low <= unseen.gpus <= unseen.gpus_high
+    assert unseen.next_counts == (2,)
+
+
+def test_beyond_amdahls_limit_there_is_no_number_but_hosts(tmp_path):
+    found = ask(traccc(tmp_path), rate=60, slos=())
+    assert not found.answered
+    assert "perhaps never" in found.reason
+    assert "47.31 requests/s" in found.reason
+    assert "3 x 4 = 12 GPUs" in found.reason
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_instances_carry_what_the_servers_own_compute_time_says(count):
+    [found] = capacities(instances(count), None, rate=True).capacities
+    columns = ("Server Compute Input", "Server Compute Infer", "Server Compute Output")
+    told = [sum(lv.meta["perf_analyzer"][name] for name in columns) * 1e-6 for lv in instances(count)]
+    assert found.load == pytest.approx(count / (sum(told) / len(told)), rel=0.05)
+    assert found.load == pytest.approx({1: 40, 2: 77, 4: 154}[count], rel=0.05)
+
+
+def test_four_instances_follow_from_one_and_two():
+    [four] = capacities(instances(4), None, rate=True).capacities
+    found = ask(instances(1, 2), rate=four.load, slos=())
+    law = found.details["law"]
+    assert law["name"] == "amdahl"
+    predicted = law["one"] * 4 / (1 + law["sigma"] * 3)
+    assert predicted == pytest.approx(four.load, rel=0.10)
+    assert found.gpus in (4, 5)
+    assert (found.gpus_high, found.next_counts) == (None, (4, 8))
+
+
+def test_three_counts_are_bounded_on_both_sides():
+    found = ask(instances(1, 2, 4), rate=150, slos=())
+    assert found.details["law"]["name"] == "linear"
+    assert (found.gpus_low, found.gpus) == (4, 4)
+    assert found.gpus_high in (4, 5)
+    assert not found.outside_tested_range
+    assert set(found.details["gpus_by_law"]) == {"linear", "amdahl", "usl"}
+
+
+def test_imported_percentiles_are_judged_by_interpolation():
+    found = ask(instances(1, 2, 4), rate=100, slos=[Slo.parse("p95 runtime <= 60ms")])
+    at = {c["gpus"]: c["users"] for c in found.details["counts"]}
+    # p95 is 54.6 ms at 2 users and 81.3 ms at 3; of four instances 60.3 at 5 and 58.2 at 6 are pooled.
+    assert at[1] == pytest.approx(2 + (60 - 54.613) / (81.275 - 54.613), abs=0.01)
+    assert at[1] < at[2] < at[4]
+    assert found.answered
+
+
+def test_users_by_attainment_with_a_loss_between_gpus():
+    # Two GPUs are worth 1.6, four 2.29: Amdahl with s = 0.25. 550 ms are kept by 11 users per server.
+    levels = [
+        lv for g, s in ((1, 1.0), (2, 1.6), (4, 16 / 7)) for lv in own(g, s, (1, 4, 8, 11, 12, 16, 17, 18, 25, 26))
+    ]
+    found = ask(levels, users=40)
+    loads = [c["capacity"] for c in found.details["counts"]]
+    assert loads == pytest.approx([11, 17, 25], abs=1.0)
+    assert found.details["law"]["sigma"] == pytest.approx(0.25, abs=0.06)
+    assert found.gpus > 2 * 4
+    assert found.gpus_low <= found.gpus
+    assert found.outside_tested_range
+
+
+def test_one_count_names_the_linear_assumption():
+    found = ask(own(2, 2.0, (1, 8, 16, 22, 23, 30)), users=100)
+    assert found.gpus == 10
+    assert any("in proportion" in text and "one count" in text for text in found.assumptions)
+    assert found.gpus_high is None
+    assert found.next_counts == (4, 8)
+
+
+def test_users_of_one_count_are_not_asked_of_it_among_all_methods():
+    levels = own(2, 2.0, (1, 8, 16, 22, 23, 30))
+    assert [e.method for e in estimate(levels, Question(100, [SLO]), "all")] == ["slope", "crossing"]
+    both = estimate([*levels, *own(4, 4.0, (1, 30, 40, 48))], Question(100, [SLO]), "all")
+    assert [e.method for e in both] == ["scaling", "slope", "crossing"]
+    rate = estimate(levels, Question(0, [SLO], rate=30), "all")
+    assert [e.method for e in rate] == ["scaling"]
+
+
+def test_other_methods_refuse_a_rate():
+    found = ask(own(2, 2.0, (1, 8, 16, 30)), rate=30, method="crossing")
+    assert (found.gpus, found.users, found.rate) == (None, None, 30)
+    assert "take the scaling method" in found.reason
+
+
+def test_a_rate_from_closed_loops_is_their_throughput_at_the_edge():
+    found = ask(own(2, 2.0, (1, 2, 4, 8, 16, 22, 23, 30)), rate=100)
+    [count] = found.details["counts"]
+    assert count["capacity"] == pytest.approx(40, rel=0.04)
+    assert count["users"] == pytest.approx(22, abs=1)
+    assert found.capacity_rate == count["capacity"]
+    assert any("arrivals at random" in text for text in found.assumptions)
+
+
+def test_a_rate_from_open_loops():
+    def at(rate, late):
+        due = [round(k * 1e9 / rate) + 10**9 for k in range(400)]
+        slow = [late and k % 10 == 0 for k in range(400)]
+        end = [d + (900 if s else 100) * MS for d, s in zip(due, slow, strict=True)]
+        columns = {"due_ns": due, "fired_ns": due, "sent_ns": due, "end_ns": end}
+        return level(None, columns, gpus=2, visit=rate, rate=float(rate), duration_s=400 // rate)
+
+    found = ask([at(10, late=False), at(20, late=False), at(40, late=True)], rate=100)
+    [count] = found.details["counts"]
+    assert count["from"] == "open"
+    # All within at 20, 90 % at 40: 95 % lies half way.
+    assert count["capacity"] == pytest.approx(30, abs=0.5)
+    assert found.capacity_concurrency is None
+
+
+def test_a_count_without_a_capacity_is_left_out_and_said():
+    levels = [*own(1, 1.0, (1, 4, 8, 10, 12, 16)), *own(4, 4.0, (1, 2, 4))]
+    found = ask(levels, users=30)
+    assert found.tested_gpus == 1
+    assert any("4 GPUs: concurrency 4, its largest level, keeps the SLO still" in text for text in found.warnings)
+    assert found.next_levels == (6, 8, 11, 16)
+
+
+def test_what_was_measured_to_be_enough_is_enough():
+    levels = [*own(1, 0.5, (1, 2, 4, 5, 6, 8)), *own(4, 4.0, (1, 8, 30))]
+    found = ask(levels, users=30)
+    assert (found.gpus, found.gpus_high) == (4, 4)
+    assert "4 GPUs were measured to be enough" in found.warnings[0]
+
+
+def test_a_wide_gap_around_a_capacity_is_named_and_makes_it_unsure():
+    wide, narrow = (ask(own(2, 2.0, levels), users=60) for levels in ((1, 16, 32), (1, 16, 22, 23, 32)))
+    assert any("2 GPUs: nothing was measured between concurrency 16 and 32" in text for text in wide.warnings)
+    assert wide.next_levels == (24,)
+    assert narrow.next_levels == ()
+    errors = [found.details["counts"][0]["standard_error"] for found in (wide, narrow)]
+    assert errors == [pytest.approx(16 / 12**0.5, rel=0.1), pytest.approx(1 / 12**0.5, rel=0.1)]
+
+
+def test_throughput_that_still_rises_is_no_capacity():
+    found = ask(own(1, 8.0, (1, 2, 4)), rate=500, slos=())
+    assert not found.answered
+    assert "still rises at concurrency 4" in found.reason
+    assert found.next_levels == (8, 16)
+
+
+def test_a_target_that_is_overrun_is_not_averaged_with_its_peak(tmp_path):
+    rows = "".join(
+        f"{c},{x},{round(c / x * 1e6)}\n" for c, x in [(1, 10), (2, 19), (4, 30), (8, 31), (16, 20), (32, 12)]
+    )
+    (tmp_path / "x.csv").write_text(f"Concurrency,Inferences/Second,Avg latency\n{rows}")
+    [found] = capacities(read_perf_analyzer(tmp_path / "x.csv", gpus=1).levels, None, rate=True).capacities
+    assert found.load == 31
+
+
+def test_a_row_that_contradicts_itself_is_no_capacity(tmp_path):
+    rows = "".join(f"{c},{x},{round(c / x * 1e6)}\n" for c, x in [(1, 10), (2, 19), (4, 30), (8, 31)])
+    (tmp_path / "x.csv").write_text(f"Concurrency,Inferences/Second,Avg latency\n{rows}10,806,19800\n")
+    found = ask(read_perf_analyzer(tmp_path / "x.csv", gpus=1).levels, rate=60, slos=())
+    assert found.capacity_rate == 31
+    assert any("contradict each other: concurrency 10 of 1 GPU" in text for text in found.warnings)
+
+
+def test_overload_is_never_a_capacity():
+    levels = read_perf_analyzer(FIXTURES / "perf_analyzer" / "v260_overload_sync.csv", gpus=1).levels
+    found = ask(levels, rate=500, slos=())
+    assert not found.answered
+    assert "1200 requests/s, its smallest level, is too much already" in found.reason
+
+
+def test_a_single_request_that_misses():
+    found = ask(own(1, 0.05, (1, 2)), users=10)
+    assert not found.answered
+    assert "a single request in flight misses the SLO already" in found.reason
+
+
+def test_replicas_come_whole():
+    levels = [*own(2, 2.0, (1, 16, 22, 23, 30)), *own(4, 3.6, (1, 30, 39, 40, 50)), *own(3, 3.0, (1, 20, 33, 34))]
+    found = ask(levels, users=100, gpus_per_replica=2)
+    assert found.gpus % 2 == 0
+    assert [c["gpus"] for c in found.details["counts"]] == [2, 4]
+    assert any("no whole number of replicas of 2: 3 GPUs" in text for text in found.warnings)
+
+
+def test_several_slos_are_all_met():
+    tight = Slo.parse("p95 runtime <= 300ms")
+    levels = [*own(1, 1.0, (1, 4, 6, 7, 11, 12)), *own(2, 2.0, (1, 8, 12, 13, 22, 23))]
+    found = ask(levels, users=50, slos=(SLO, tight))
+    assert len(found.per_slo) == 2
+    assert found.slo == str(tight)
+    assert found.gpus == ask(levels, users=50, slos=(tight,)).gpus
+
+
+def test_the_other_methods_stay_as_they_are():
+    levels = own(4, 4.0, (1, 8, 16, 32, 44, 45, 60))
+    alone = estimate(levels, Question(100, [SLO]), "all")
+    both = estimate([*levels, *own(1, 1.0, (1, 8, 11, 12))], Question(100, [SLO]), "all")[1:]
+    assert [(e.method, e.gpus, e.gpus_raw, e.gpus_low, e.gpus_high) for e in alone] == [
+        (e.method, e.gpus, e.gpus_raw, e.gpus_low, e.gpus_high) for e in both
+    ]
+
+
+@pytest.mark.parametrize(
+    "more, what",
+    [
+        ({"users": 5, "rate": 4.0}, "two questions"),
+        ({"rate": 0.0}, "the rate must be above 0"),
+        ({"rate": 5.0, "host_gpus": 0}, "GPUs per host must be above 0"),
+        ({"rate": 5.0, "host_gpus": 3, "gpus_per_replica": 2}, "no whole number of replicas"),
+        ({"users": 5, "slos": ()}, "no SLO"),
+    ],
+)
+def test_questions_that_cannot_be_meant(more, what):
+    with pytest.raises(UsageError, match=what):
+        Question(**{"users": 0, "slos": [SLO], **more})
+
+
+def test_an_answer_is_plain_json(tmp_path):
+    document = json.loads(json.dumps(ask(traccc(tmp_path), rate=40, slos=()).to_json(), allow_nan=False))
+    assert document["rate"] == 40
+    assert document["details"]["law"]["peak_gpus"] is None
