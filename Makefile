@@ -127,6 +127,10 @@ bench-load: setup $(STAMPS)/dev ## The bars of loads: truth, timing, cost and en
 	-$(BIN)/python scripts/peers.py clients --load
 	$(BIN)/python -m benches.load
 
+.PHONY: bench-estimates
+bench-estimates: setup $(STAMPS)/dev ## Whether estimates hold: 4 x 300 simulated clusters with known answers (an hour or two the first time)
+	$(BIN)/python -m benches.estimates --many --record
+
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
 	$(BIN)/python -m benches.soak

@@ -41,7 +41,7 @@ unset RUSTC_WORKSPACE_WRAPPER LLVM_PROFILE_FILE
 
 echo
 echo "== Rust, by file"
-"$cov" report --instr-profile "$profiles/all.profdata" --ignore-filename-regex '/(registry|rustc|tests|bench-tools)/' \
+"$cov" report --instr-profile "$profiles/all.profdata" --ignore-filename-regex '/(registry|rustc|tests|bench-tools|bench-worlds)/' \
   --show-region-summary=false --show-branch-summary=false "${binaries[@]}" | tee "$target/coverage-rust.txt"
 echo
 echo "== Python, by file"

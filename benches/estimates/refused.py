@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benches.estimates.question import metric_ns
+from benches.estimates.scenario import Scenario
 from benches.estimates.worlds import ForeignWorld, OwnWorld, World
 from gpusize.slo import Slo
-
-if TYPE_CHECKING:
-    from benches.estimates.scenarios import Scenario
 
 __all__ = ["refused"]
 

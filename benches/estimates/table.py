@@ -43,7 +43,10 @@ def _quantile(values: Sequence[float], prob: float) -> Interval:
     spread = Z * math.sqrt(n * prob * (1 - prob))
     low, high = math.floor(n * prob - spread), math.ceil(n * prob + spread)
     ends = data[max(0, low)], data[high] if high < n else math.inf
-    return Interval(float(np.quantile(data, prob)), float(ends[0]), float(ends[1]))
+    # Open intervals are endless: there is nothing to interpolate between them.
+    finite = bool(np.isfinite(data).all())
+    value = float(np.quantile(data, prob, method="linear" if finite else "higher"))
+    return Interval(value, float(ends[0]), float(ends[1]))
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,10 @@ class Figures:
         too_few: of the answered, more than 2 % below the right numbers.
         raw_median: relative error of the unrounded count, of the answered.
         raw_p90: the same.
-        raw_covered: of those with an interval of the unrounded count, the share that holds the truth.
-        raw_width: median width of these over the truth.
-        covered: of those with an interval of the count, the share that holds a right number.
+        raw_covered: of the answered, the share whose interval of the unrounded count holds the truth; an answer without
+            an interval is a miss, unless the method never has any.
+        raw_width: median width of these intervals over the truth.
+        covered: of the answered, the share whose interval of the count holds a right number; as ``raw_covered``.
         refused: of scenarios without an answer, the share refused for the right reason.
         crashed: estimators that raised.
     """
@@ -89,11 +93,12 @@ class Figures:
         few = [each for each in asked if (each.n or 0) <= FEW]
         many = [each for each in asked if (each.n or 0) > FEW]
         errors = [abs(each.answer_raw / each.raw - 1) for each in answered if each.answer_raw and each.raw]
-        ranges = [
-            (each.raw_low, each.raw_high, each.raw)
-            for each in answered
-            if each.raw_low is not None and each.raw_high is not None and each.raw is not None
-        ]
+        raw_ranges = [_ends(each.raw_low, each.raw_high) for each in answered]
+        ranges = [_ends(each.low, each.high) for each in answered]
+        raws = [each.raw or math.nan for each in answered]
+        raw_hits = [low <= raw <= high for (low, high), raw in zip(raw_ranges, raws, strict=True)]
+        hits = [any(low <= n <= high for n in each.right) for (low, high), each in zip(ranges, answered, strict=True)]
+        widths = [(high - low) / raw for (low, high), raw in zip(raw_ranges, raws, strict=True) if low <= high]
         return cls(
             scenarios=len(outcomes),
             answered=share(asked, lambda o: o.answer is not None),
@@ -103,12 +108,9 @@ class Figures:
             too_few=share(answered, _too_few),
             raw_median=_quantile(errors, 0.5),
             raw_p90=_quantile(errors, 0.9),
-            raw_covered=wilson(sum(low <= raw <= high for low, high, raw in ranges), len(ranges)),
-            raw_width=_quantile([(high - low) / raw for low, high, raw in ranges], 0.5),
-            covered=share(
-                [o for o in answered if o.low is not None and o.high is not None],
-                lambda o: any((o.low or 0) <= n <= (o.high or 0) for n in o.right),
-            ),
+            raw_covered=wilson(sum(raw_hits), len(raw_hits)) if widths else wilson(0, 0),
+            raw_width=_quantile(widths, 0.5),
+            covered=wilson(sum(hits), len(hits)) if any(low <= high for low, high in ranges) else wilson(0, 0),
             refused=share(none, lambda o: o.right_reason),
             crashed=sum(each.crash is not None for each in outcomes),
         )
@@ -139,6 +141,13 @@ HEADER = (
     "count covered",
     "refused rightly",
 )
+
+
+def _ends(low: float | None, high: float | None) -> tuple[float, float]:
+    """An interval; where one end is missing it is open there, where both are there is none: (inf, -inf)."""
+    if low is None and high is None:
+        return math.inf, -math.inf
+    return (0.0 if low is None else low), (math.inf if high is None else high)
 
 
 def _too_few(outcome: Outcome) -> bool:

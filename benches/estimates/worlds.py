@@ -108,11 +108,13 @@ class OwnWorld:
             "requests": load.requests,
             "warmup_requests": load.warmup_requests,
         }
+        table: dict[str, bytes] = {}
         if self.mix is None:
             asked["prompt_tokens"] = self.prompt_tokens
         else:
-            asked["mix"] = [list(pair) for pair in self.mix]
-        stream, _summary = core().simulate(json.dumps(config), json.dumps(asked))
+            pairs = np.array(self.mix, dtype="<u4")
+            table = {"prompt_tokens": pairs[:, 0].tobytes(), "output_tokens": pairs[:, 1].tobytes()}
+        stream, _summary = core().simulate(json.dumps(config), json.dumps(asked), **table)
         return _own_rows(pl.DataFrame(stream))
 
     def to_json(self) -> dict[str, Any]:

@@ -149,7 +149,7 @@ impl<'a> Clients<'a> {
         }
         if let Arrivals::Closed { think_s, think, .. } = self.load.arrivals {
             let factor = if think == Think::Exponential { self.thinks.exp(row as u64) } else { 1.0 };
-            self.push(end_ns + ns(think_s * factor), user);
+            self.push(end_ns.saturating_add(ns(think_s * factor)), user);
         }
     }
 

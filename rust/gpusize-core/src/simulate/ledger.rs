@@ -123,3 +123,38 @@ impl Ledger {
         (self.kept, self.verdicts.map(Verdicts::finish))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::summary::Totals;
+
+    #[test]
+    fn memory_is_that_of_the_requests_under_way() {
+        let mut ledger = Ledger::new(false, None);
+        let request = |row| Request { row, sent_ns: 0, outcome: Outcome::Ok, ..Request::default() };
+        let mut slots: Vec<usize> = (0..5).map(|row| ledger.open(request(row))).collect();
+        for row in 5..1000 {
+            ledger.end(slots.remove(row % 5), row as i64, (0, 500));
+            slots.push(ledger.open(request(row)));
+        }
+        assert_eq!(ledger.slots.len(), 5);
+        let (Kept::Sums(tally), None) = ledger.into_parts() else { panic!("sums alone, and no verdicts") };
+        let totals = Totals { gpus: 1, open_ns: 0, close_ns: 500, up_ns: 1, busy_ns: 1, iterations: 0, tokens: 0 };
+        let summary = tally.summary(&totals);
+        assert_eq!((summary.requests, (summary.rate_per_s * summary.window_s).round()), (995, 495.0));
+    }
+
+    #[test]
+    fn rows_are_written_where_they_belong() {
+        let mut ledger = Ledger::new(true, None);
+        let slots =
+            [0, 1, 2].map(|row| ledger.open(Request { row, input: 7, recorded: row < 2, ..Request::default() }));
+        for slot in [slots[2], slots[1], slots[0]] {
+            let row = ledger.request(slot).row;
+            ledger.end(slot, 10 + row as i64, (0, 5));
+        }
+        let (Kept::Rows(columns), None) = ledger.into_parts() else { panic!("rows, and no verdicts") };
+        assert_eq!((columns.end_ns, columns.prompt_tokens), (vec![10, 11], vec![7, 7]));
+    }
+}

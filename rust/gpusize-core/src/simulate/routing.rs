@@ -28,6 +28,9 @@ impl Tournament {
 
     pub(super) fn set(&mut self, place: usize, key: u64) {
         let mut node = self.leaves + place;
+        if self.nodes[node].0 == key {
+            return;
+        }
         self.nodes[node].0 = key;
         while node > 1 {
             node /= 2;

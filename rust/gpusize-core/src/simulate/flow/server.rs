@@ -70,7 +70,7 @@ impl Server {
     pub(super) fn next_ns(&self, speeds: &Speeds) -> Option<i64> {
         let Reverse((done, ..)) = self.active.peek()?;
         let left = (f64::from_bits(*done) - self.served).max(0.0);
-        Some(self.at_ns + (left / speeds.of_each(self.active.len())).ceil() as i64)
+        Some(self.at_ns.saturating_add((left / speeds.of_each(self.active.len())).ceil() as i64))
     }
 
     fn advance(&mut self, now_ns: i64, speeds: &Speeds) {
@@ -79,8 +79,8 @@ impl Server {
         self.at_ns = now_ns;
         if active > 0 {
             self.served += gone_ns as f64 * speeds.of_each(active);
-            self.busy_ns += gone_ns;
-            self.active_ns += active as u64 * gone_ns as u64;
+            self.busy_ns = self.busy_ns.saturating_add(gone_ns);
+            self.active_ns = self.active_ns.saturating_add((active as u64).saturating_mul(gone_ns as u64));
         }
     }
 
@@ -154,6 +154,16 @@ mod tests {
             (0..4).map(|row| server.arrive(0, Waiting { row, slot: row, size: 1.0 }, &speeds)).collect();
         assert_eq!((came, server.load()), (vec![true, true, false, false], 4));
         assert_eq!(run(&mut server, &speeds), [(0, 2 * S), (1, 2 * S), (2, 4 * S), (3, 4 * S)]);
+    }
+
+    #[test]
+    fn what_never_ends_overflows_nothing() {
+        let speeds = Speeds::new(&FlowConfig::new(vec![1e-9]));
+        let mut server = Server::default();
+        for row in 0..3 {
+            server.arrive(S, Waiting { row, slot: row, size: 1e12 }, &speeds);
+        }
+        assert_eq!(run(&mut server, &speeds).last(), Some(&(2, i64::MAX)));
     }
 
     #[test]

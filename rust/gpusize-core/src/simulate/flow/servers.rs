@@ -82,12 +82,12 @@ impl Servers {
     }
 
     pub(super) fn busy_ns(&self) -> i64 {
-        self.all.iter().map(Server::busy_ns).sum()
+        self.all.iter().map(Server::busy_ns).fold(0, i64::saturating_add)
     }
 
     /// Active requests times nanoseconds.
     pub(super) fn active_ns(&self) -> u64 {
-        self.all.iter().map(Server::active_ns).sum()
+        self.all.iter().map(Server::active_ns).fold(0, u64::saturating_add)
     }
 
     /// Time of all servers in which they were there.
