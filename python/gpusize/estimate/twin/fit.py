@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.batching import fit_service, limits
-from gpusize.estimate.twin.simulated import METRICS, Batching, Flow, Measured, Replica
+from gpusize.estimate.twin.flow import Flow, Measured
+from gpusize.estimate.twin.simulated import METRICS, Batching, Replica
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.curve import Curve, Share
 
 __all__ = ["Mixture"]
+
+SURE: Final = 2.0
+"""Standard errors by which the smallest load must miss."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +37,14 @@ class Mixture:
     def capacity(self, replicas: int, curve: Curve, share: float) -> float | None:
         """Users that so many replicas carry with an attainment of ``share``; None when the measured range never falls below.
 
-        0 when a single request per replica misses it.
+        0 when the smallest load surely misses it; that load when it might be chance.
         """
         low, high = curve.range
         if curve.at(high).value >= share:
             return None
-        if curve.at(low).value < share:
-            return 0.0
+        least = curve.at(low)
+        if least.value < share:
+            return 0.0 if least.value + SURE * least.error < share else replicas * float(low)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if curve.at(middle).value >= share else (low, middle)

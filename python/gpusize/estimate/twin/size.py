@@ -20,6 +20,8 @@ __all__ = ["Sized", "size"]
 
 MISFIT: Final = 0.03
 """A model whose times are further off than this near the edge may not answer while another is nearer."""
+SPREAD: Final = 2.0
+"""Requests of an open loop may be that many times their mean in flight."""
 CAUTION: Final = 0.35
 """Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs less."""
 
@@ -51,10 +53,10 @@ def size(
     edges = [_edge(curve) for curve in curves]
     known = [each for each in edges if each is not None]
     if not known:
-        return Sized(reason="no SLO is missed at any load that was measured")
+        return _flat(visits, curves, asked)
     edge = min(known)
     if edge < 1:
-        return Sized(reason="a single request in flight misses an SLO already")
+        return _missed(curves[edges.index(edge)])
     places = [max(1.0, each if each is not None else 1e6) for each in edges]
     exact = asked.users is not None and asked.think == "none" and asked.router == "least_loaded"
     chosen = _chosen(visits, curves, places, exact=exact, model=model)
@@ -65,6 +67,29 @@ def size(
         timed = chosen.replica if chosen.name != "measured" else (flow(visits, curves, edge) or chosen.replica)
         loss = contention([*visits, *others], base, timed, asked.router)
     return _counted(chosen, asked, objectives, edge, loss)
+
+
+def _flat(visits: Sequence[Observed], curves: Sequence[Curve], asked: Asked) -> Sized:
+    """All measured loads keep the SLOs: one replica is enough for a load that was measured, else nobody knows."""
+    top = max(visits, key=lambda each: each.users)
+    wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s
+    if wanted <= top.users:
+        return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
+    reason = (
+        f"the SLOs are kept at every load that was measured, up to {top.users} in flight: the curve is flat, never "
+        "near the SLO, and says nothing about where it would be missed"
+    )
+    return Sized(reason=reason, details={"refusal": "flat"})
+
+
+def _missed(curve: Curve) -> Sized:
+    """The smallest load misses an SLO already."""
+    least = curve.range[0]
+    slo = " and ".join(str(part) for part in curve.objective.parts)
+    if least == 1:
+        reason = f"a single request in flight misses {slo} already; no number of GPUs meets it"
+        return Sized(reason=reason, details={"refusal": "single"})
+    return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
 
 
 def _chosen(
@@ -113,7 +138,7 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
     reach = _t95(chosen.freedom) * wide
     best = counter.fewest(math.exp(-lean), first or guess)
     if best is None:
-        return Sized(reason="no number of replicas keeps the SLOs: they slow each other down", model=chosen.name)
+        return _never(chosen, loss)
     middle = counter.fewest(1.0, best) or best
     raw = counter.raw(middle, 1.0)
     low = counter.fewest(math.exp(reach), best) or best
@@ -134,6 +159,12 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
     }
     binding = counter.binding(best, 1.0)
     return Sized(best, raw, low, high, raw_low, raw_high, edge, binding, chosen.name, None, details)
+
+
+def _never(chosen: Candidate, loss: Contention) -> Sized:
+    details = {"refusal": "never", "sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
+    most = "" if loss.most is None else f": they slow each other down, and beyond {loss.most} another one makes all slower"
+    return Sized(reason=f"no number of replicas keeps the SLOs{most}", model=chosen.name, details=details)
 
 
 def _edge(curve: Curve) -> float | None:
