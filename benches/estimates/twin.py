@@ -1,4 +1,4 @@
-"""The twin with its own search for the edge: levels as ``gpusize run --adaptive`` would measure them, then an estimate."""
+"""The twin with its own search for the edge: an adaptive sequence of levels, then an estimate."""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ def command(
     slo: Annotated[
         list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
     ] = None,
-    method: Annotated[str, typer.Option(help="slope, crossing, scaling, twin, or all but twin.", rich_help_panel=QUESTION)] = "all",
+    method: Annotated[
+        str, typer.Option(help="slope, crossing, scaling, twin, or all but twin.", rich_help_panel=QUESTION)
+    ] = "all",
     gpus: Annotated[
         int | None, typer.Option(help="GPUs that were tested, where the run does not say.", rich_help_panel=QUESTION)
     ] = None,

@@ -1,7 +1,7 @@
 """The simulated cluster's service model, fitted to what one replica showed.
 
-An iteration of the model lasts t0 + t1 k + p P for k running sequences and P prompt tokens of those that just joined, and
-gives every sequence one token. So an answer of n tokens takes, from its first token to its last,
+An iteration of the model lasts t0 + t1 k + p P for k running sequences and P prompt tokens of those that just
+joined, and gives every sequence one token. So an answer of n tokens takes, from its first token to its last,
 
     D = t0 (n - 1) + t1 K + p Q
 
@@ -11,7 +11,8 @@ come and go, of iterations times running sequences; how its n - 1 iterations are
 costs themselves, so both are found by turns. The costs follow by non-negative least squares (Lawson and Hanson 1974)
 over all answers of all levels, warm-up included: the law holds there too. Those that differ most are left out once.
 
-The limits of the batch are read where a queue stood before it: the most sequences that ran at once (``max_batch``), or, where
+The limits of the batch are read where a queue stood before it: the most sequences that ran at once (``max_batch``),
+or, where
 that varies, the most tokens that they held (``kv_tokens``). Without a queue there is no limit below what was seen.
 """
 

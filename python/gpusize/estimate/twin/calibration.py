@@ -48,7 +48,8 @@ class Candidate:
         corrections: logarithms of the factors, one per objective.
         error: standard error of the logarithm of the bound of the objective that decides, corrected.
         freedom: degrees of freedom of that error.
-        misfit: scatter of the model's values around the measured ones beyond chance, a logarithm, the worst objective's.
+        misfit: scatter of the model's values around the measured ones beyond chance, a logarithm, the worst
+            objective's.
         distance: how far they are off at all, likewise, before the correction.
         levels: (users, x, s) of the levels that were held against it, of the objective that decides.
     """
@@ -134,16 +135,16 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
     levels = tuple((users, each[0], each[1]) for users, each in own)
     beyond = [(off - x) ** 2 - s * s for _, off, s in levels]
     weight = [1 / (s * s + 1e-4) for _, _, s in levels]
-    misfit = math.sqrt(max(0.0, sum(w * b for w, b in zip(weight, beyond, strict=True)) / sum(weight))) if levels else 0.0
+    misfit = (
+        math.sqrt(max(0.0, sum(w * b for w, b in zip(weight, beyond, strict=True)) / sum(weight))) if levels else 0.0
+    )
     known = max(prior**2, misfit**2, x * x - error * error)
     shrunk = known / (known + error * error) if error > 0 else 1.0
     beyond = math.sqrt(max(0.0, x * x - 2 * error * error))
     return _Off(shrunk * x, beyond, error * math.sqrt(shrunk), freedom, misfit, levels)
 
 
-def _held(
-    replica: Replica, number: int, curve: Curve, users: int, share: Share
-) -> tuple[float, float, float] | None:
+def _held(replica: Replica, number: int, curve: Curve, users: int, share: Share) -> tuple[float, float, float] | None:
     """(x, s, degrees of freedom) at one load; None where too few or too many miss for a quantile to mean something."""
     target = curve.objective.share or 0.0
     if not 0.02 < share.value < 1 - 0.25 * (1 - target):
@@ -152,7 +153,7 @@ def _held(
 
 
 def _quantile(replica: Replica, number: int, users: int, share: float, error: float) -> tuple[float, float]:
-    """Logarithm of the factor on the bounds with which so many users have the measured attainment; its standard error."""
+    """Logarithm of the factor on the bounds that gives the measured attainment, and its standard error."""
     import numpy as np
 
     low, high = max(share - error, 1e-4), min(share + error, 1 - 1e-4)

@@ -1,10 +1,12 @@
 """What replicas cost each other: the slowness of all times on n replicas, from visits of several counts.
 
-Gunther's law (Guerrilla Capacity Planning, 2007, chapter 4: contention and coherency) as a factor on every time of a replica:
+Gunther's law (Guerrilla Capacity Planning, 2007, chapter 4: contention and coherency) as a factor on every time of a
+replica:
 
     s(n) = 1 + sigma (n - 1) + kappa n (n - 1)
 
-A visit of n replicas (and, for comparison, of one) is held against the fitted replica, simulated n times behind the same router without any loss: in a
+A visit of n replicas (and, for comparison, of one) is held against the fitted replica, simulated n times behind the
+same router without any loss: in a
 closed loop without pauses all its times are longer by s(n), so their ratio is s(n). Where tokens are known, times
 are taken per token, so that the lengths that were drawn do not matter.
 """
@@ -97,10 +99,8 @@ def _fitted(points: Sequence[tuple[int, float, float]]) -> Contention:
     return Contention(sigma, 0.0, sigma_error, counts)
 
 
-def _both(
-    points: Sequence[tuple[int, float, float]], weights: Sequence[float]
-) -> tuple[float, float, float] | None:
-    """sigma, kappa and the sum of squares they leave; None where one would be negative and the other alone is no better."""
+def _both(points: Sequence[tuple[int, float, float]], weights: Sequence[float]) -> tuple[float, float, float] | None:
+    """sigma, kappa and the sum of squares they leave; None where both would be negative."""
     import numpy as np
 
     n = np.array([each[0] for each in points], dtype=float)

@@ -49,8 +49,13 @@ class Counter:
     replica: Replica
     asked: Asked
     targets: Sequence[float]
-    loss: Contention = Contention()
+    loss: Contention = field(default_factory=Contention)
     _runs: dict[tuple[float, int, float], Judged] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        """Simulated questions so far."""
+        return len(self._runs)
 
     def run(self, load: float, replicas: int, stretch: float) -> Judged:
         """A simulated run; the same is not done twice."""

@@ -2,8 +2,8 @@
 
 Between neighbouring loads the values of requests keep their shape and move as a whole: twice the iteration time makes
 every answer take twice as long. So a level at 30 says what 32 would show once its values are moved by the distance of
-the levels' tails. Attainment at c is the mean over the levels near c, each moved to c, weighted by its precision and its
-nearness:
+the levels' tails. Attainment at c is the mean over the levels near c, each moved to c, weighted by its precision and
+its nearness:
 
     A(c) = sum_j w_j A_j(c) / sum_j w_j,  A_j(c) = mean_i [ log v_ij + l(c) - l(c_j) <= log bound ]
     w_j = 1 / (s_j^2 + b_j^2)
@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
-
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,8 +151,8 @@ class Curve:
     def location(self, users: float) -> float:
         """Logarithm of the quantile that is asked for at so many requests in flight.
 
-        From a weighted straight line through the levels near it (Cleveland 1979, local regression), as far around as two levels
-        reach, never falling.
+        From a weighted straight line through the levels near it (Cleveland 1979, local regression), as far around as
+        two levels reach, never falling.
         """
         import numpy as np
 
@@ -235,7 +234,7 @@ class Curve:
         return Share(min(1.0, stretch * self.objective.bound / mean) if mean > 0 else 1.0, 0.0, 1.0)
 
     def _moved(self, users: int, stretch: float = 1.0) -> Share:
-        """The levels' moved attainments, each with the weight that its batches and the distance of the move leave it."""
+        """The levels' moved attainments, weighted by what their batches and the distance of the move say."""
         import numpy as np
 
         here = self.location(users) if self._places[0].size else math.inf
@@ -275,8 +274,6 @@ def _error(goods: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[floa
     Never below that of independent requests with half a miss and half a hit more: where all batches agree, they do
     not prove that the share is 0 or 1.
     """
-    import numpy as np
-
     k, total = sizes.size, float(sizes.sum())
     share = float(goods.sum()) / total
     smooth = (share * total + 0.5) / (total + 1)

@@ -24,7 +24,7 @@ REACH: Final = 3.0
 
 
 def rates_of(visits: Sequence[Observed]) -> NDArray[np.float64]:
-    """Requests per second that a replica serves with 1, 2, ... active: k over the mean residence at k, from Little's law.
+    """Requests per second that a replica serves with 1, 2, ... active: k over the mean residence (Little's law).
 
     Residence times rise with k (isotonic by running maximum) and are straight between levels and beyond the last.
     """

@@ -1,6 +1,7 @@
 """Replicas without a service model: a flow-equivalent server, and the measured curve itself.
 
-The first serves at the rate that was measured with as many requests active (Chandy, Herzog and Woo, IBM Journal of Research
+The first serves at the rate that was measured with as many requests active (Chandy, Herzog and Woo, IBM Journal of
+Research
 and Development 19, 1975), shared equally, with sizes drawn from the measured ones. What is no runtime is read from the
 measured curve at the simulated numbers of active requests.
 """

@@ -249,5 +249,5 @@ def _details(found: Sized, visits: Sequence[Observed], objectives: Sequence[Obje
                 }
             )
         points.append({"share": curve.objective.share, "points": rows})
-    kept = {name: value for name, value in found.details.items() if name not in ("runs",)}
+    kept = {name: value for name, value in found.details.items() if name != "runs"}
     return {**kept, "model": found.model or None, "curves": points}

@@ -35,7 +35,7 @@ class Mixture:
         return [curve.at(max(1.0, users / replicas)) for curve in self.curves]
 
     def capacity(self, replicas: int, curve: Curve, share: float) -> float | None:
-        """Users that so many replicas carry with an attainment of ``share``; None when the measured range never falls below.
+        """Users that so many replicas carry with an attainment of ``share``; None where no measured load misses it.
 
         0 when the smallest load surely misses it; that load when it might be chance.
         """

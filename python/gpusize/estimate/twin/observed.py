@@ -31,8 +31,8 @@ class Objective:
     """An SLO in the form that the twin knows: the share ``share`` of requests has a value of at most ``bound``.
 
     Where more is better (``>=``), value and bound are reciprocals; where only the outcome counts, 0 and infinity.
-    A mean has no share of its own: its value's mean must be at most the bound. Of several SLOs that a request must keep all
-    at once the value is the largest of their values over their bounds.
+    A mean has no share of its own: its value's mean must be at most the bound. Of several SLOs that a request must
+    keep all at once the value is the largest of their values over their bounds.
 
     Attributes:
         parts: the SLO, or those that must be kept together.
@@ -101,7 +101,8 @@ class Observed:
         tokens_in: tokens of the prompt, NaN where nobody said.
         tokens_out: tokens of the answer, likewise.
         ok: whether it ended ok.
-        steady: whether it ended between the end of the warm-up and the last request sent. What is under way then is left
+        steady: whether it ended between the end of the warm-up and the last request sent. What is under way then is
+            left
             out without a drain: until then all slots were busy, and what ends while they are is as long as what begins.
         values: one row per objective; shape (k, m).
         settled: whether a steady part was found; else everything counts, its beginning too.
@@ -185,4 +186,3 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
         settled=settled,
     )
-

@@ -1,9 +1,12 @@
 """Where to measure next: the highest load that one target carries within its SLOs, in a bounded number of requests.
 
 First the load grows by doubling from one request in flight, faster than needed never, until an SLO is missed; a line
-through the levels' means foresees the edge, so that the last step does not overshoot it by half. Then the rest of the budget
-goes around the edge, alternately at, below and above it, so that every place is visited more than once and never twice in
-succession: a target that drifts shows it. The order of looks is fixed beforehand; where they fall follows from the estimate.
+through the levels' means foresees the edge, so that the last step does not overshoot it by half. Then the rest of
+the budget
+goes around the edge, alternately at, below and above it, so that every place is visited more than once and never
+twice in
+succession: a target that drifts shows it. The order of looks is fixed beforehand; where they fall follows from the
+estimate.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a cluster of so many replicas would do, by simulation of a fitted replica: attainments over a finite horizon.
 
-``Batching`` is the simulated cluster's own service model with fitted costs; ``flow`` has replicas without one. All draw what
+``Batching`` is the simulated cluster's own service model with fitted costs; ``flow`` has replicas without one. All
+draw what
 requests bring from the measured ones, with the same seeds for every number of replicas, so that answers differ by the
 replicas and not by luck.
 """
@@ -78,7 +79,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How a simulated run fared: attainment by objective, mean requests in flight, mean runtime, mean tokens of answers."""
+    """How a simulated run fared: attainment by objective, means of requests in flight, runtime, tokens of answers."""
 
     shares: tuple[float, ...]
     in_flight: float
@@ -116,7 +117,7 @@ class Replica(Protocol):
         ...
 
     def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:
-        """Values over bounds of a closed loop on one replica, shape (objectives, n); None where only shares are known."""
+        """Values over bounds on one replica, shape (objectives, n); None where only shares are known."""
         ...
 
 

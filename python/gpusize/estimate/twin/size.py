@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpusize.estimate.twin.calibration import Candidate, calibrated
 from gpusize.estimate.twin.contention import Contention, contention
 from gpusize.estimate.twin.count import Counter, mean_field
 from gpusize.estimate.twin.curve import Curve, Share
-from gpusize.estimate.twin.calibration import Candidate, calibrated
 from gpusize.estimate.twin.fit import batching, flow, measured
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
@@ -23,7 +23,8 @@ MISFIT: Final = 0.03
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
 CAUTION: Final = 0.35
-"""Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs less."""
+"""Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs
+less."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def size(
     edges = [_edge(curve) for curve in curves]
     known = [each for each in edges if each is not None]
     if not known:
-        return _flat(visits, curves, asked)
+        return _flat(visits, asked)
     edge = min(known)
     if edge < 1:
         return _missed(curves[edges.index(edge)])
@@ -69,7 +70,7 @@ def size(
     return _counted(chosen, asked, objectives, edge, loss)
 
 
-def _flat(visits: Sequence[Observed], curves: Sequence[Curve], asked: Asked) -> Sized:
+def _flat(visits: Sequence[Observed], asked: Asked) -> Sized:
     """All measured loads keep the SLOs: one replica is enough for a load that was measured, else nobody knows."""
     top = max(visits, key=lambda each: each.users)
     wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s
@@ -155,7 +156,7 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
         "sigma": loss.sigma,
         "kappa": loss.kappa,
         "counts": loss.counts,
-        "runs": len(counter._runs),
+        "runs": counter.runs,
     }
     binding = counter.binding(best, 1.0)
     return Sized(best, raw, low, high, raw_low, raw_high, edge, binding, chosen.name, None, details)
@@ -163,7 +164,9 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
     details = {"refusal": "never", "sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
-    most = "" if loss.most is None else f": they slow each other down, and beyond {loss.most} another one makes all slower"
+    most = (
+        "" if loss.most is None else f": they slow each other down, and beyond {loss.most} another one makes all slower"
+    )
     return Sized(reason=f"no number of replicas keeps the SLOs{most}", model=chosen.name, details=details)
 
 
