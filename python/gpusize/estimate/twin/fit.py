@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["batching", "flow", "measured", "rates_of"]
 
+FEWEST: Final = 20
+NO_SPREAD: Final = 0.1
+"""Times that hardly differ say nothing by how their spread changes."""
+QUEUED: Final = 0.75
+"""A queue is seen where no more than this share of the requests in flight runs."""
+STEADY: Final = 2.0
+"""By all levels the same number runs, within this factor."""
 REACH: Final = 3.0
 """Rates are carried on to this multiple of the largest level, along the last measured slope."""
 
@@ -84,27 +91,58 @@ def measured(visits: Sequence[Observed], curves: Sequence[Curve]) -> Replica | N
     return Measured(curves, rates, (1.0,) * len(curves)) if rates.size else None
 
 
-def flow(visits: Sequence[Observed], curves: Sequence[Curve], edge: float) -> Replica | None:
-    """The model without mechanics; None without a rate."""
+def flow(visits: Sequence[Observed], curves: Sequence[Curve], edge: float, *, queue: bool = False) -> Replica | None:
+    """The model without mechanics, with ``queue`` one with a queue that only times show; None where there is none."""
     import numpy as np
 
     rates = rates_of(visits)
     if not rates.size:
         return None
-    sizes = _sizes(visits, rates, edge)
+    batch, _ = limits(visits)
+    below = [v for v in visits if batch is not None and v.users <= batch]
+    sizes = _sizes(below or visits, rates, min(edge, batch) if batch is not None and below else edge)
+    if queue:
+        found = None if batch is not None else hidden_queue(visits)
+        if found is None:
+            return None
+        batch, sizes = found
     if sizes is None:
         return None
-    batch, _ = limits(visits)
     if batch is not None:
         # Behind a queue the active ones work at the rate of a full batch; what waits adds nothing.
-        rates = np.where(np.arange(1, rates.size + 1) > batch, rates[min(batch, rates.size) - 1], rates)
-        sizes = (
-            _sizes([v for v in visits if v.users <= batch] or visits, rates, min(edge, batch))
-            if any(v.users <= batch for v in visits)
-            else sizes
-        )
+        full = float(np.median(rates[min(batch, rates.size - 1) :]))
+        rates = np.where(np.arange(1, rates.size + 1) >= batch, full, np.minimum(rates, full))
     bounds = [_bound(curve) for curve in curves]
     return Flow(rates, sizes, curves, bounds, batch, (1.0,) * len(curves))
+
+
+def hidden_queue(visits: Sequence[Observed]) -> tuple[int, NDArray[np.float64]] | None:
+    """Most requests at once, and sizes, where a queue stands inside the replica; None where times show none.
+
+    Requests that share a replica are slowed down by a factor, so that the spread of their times over their mean stays.
+    A queue adds about the same wait to all, so that it falls: with k in flight and m at once to m / k of what it is
+    alone. Then sizes are times less the wait, (k / m) (v / mean - 1 + m / k).
+    """
+    import numpy as np
+
+    def spread(chosen: Sequence[Observed]) -> tuple[float, NDArray[np.float64]]:
+        took = np.concatenate([(v.last_s - v.sent_s)[v.steady & v.ok] for v in chosen])
+        took = took[np.isfinite(took)]
+        return (float(took.std() / took.mean()) if took.size >= FEWEST else math.nan), took
+
+    few = [v for v in visits if v.users <= 2]
+    alone = spread(few)[0] if few else math.nan
+    settled = sorted({v.users for v in visits if v.settled and v.users > 2})
+    each = {k: spread([v for v in visits if v.users == k and v.settled]) for k in settled}
+    active = [k * cv / alone for k, (cv, _) in each.items() if math.isfinite(cv)]
+    if not active or not alone > NO_SPREAD:
+        return None
+    batch = max(1, round(float(np.median(active))))
+    if batch > QUEUED * min(settled) or (len(active) > 1 and max(active) > STEADY * min(active)):
+        return None
+    sizes = [(k / batch) * (took / took.mean() - 1 + batch / k) for k, (_, took) in each.items() if took.size]
+    found = np.maximum(np.concatenate(sizes), 1e-3)
+    return batch, found / found.mean()
 
 
 def _sizes(visits: Sequence[Observed], rates: NDArray[np.float64], edge: float) -> NDArray[np.float64] | None:

@@ -112,8 +112,13 @@ def _chosen(
             return found[0]
     if exact and (model in (None, "measured")) and (replica := measured(visits, curves)) is not None:
         return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
-    if model in (None, "flow") and (replica := flow(visits, curves, min(places))) is not None:
-        found.append(calibrated("flow", replica, curves, places, prior=0.02, reach=0.6, sampled=sampled))
+    if model in (None, "flow"):
+        flows = [flow(visits, curves, min(places), queue=queue) for queue in (False, True)]
+        found += [
+            calibrated("flow", each, curves, places, prior=0.02, reach=0.6, sampled=sampled)
+            for each in flows
+            if each is not None
+        ]
     return min(found, key=lambda each: each.distance) if found else None
 
 
