@@ -53,7 +53,7 @@ def test_the_answer_says_what_it_rests_on(levels):
 def test_pauses_and_other_routers_change_the_count(levels):
     plain = ask(levels).gpus
     assert ask(levels, think_s=5.0, think="exponential").gpus < plain
-    assert ask(levels, router="random").gpus > plain
+    assert ask(levels, router="random").gpus_raw > 1.03 * ask(levels).gpus_raw
 
 
 def test_a_rate_is_answered_too(levels):
@@ -135,6 +135,6 @@ def test_the_search_finds_the_edge_inside_its_budget():
     assert spent <= 4000
     edge = search.edge(visits)
     assert edge is not None
-    near = [visit.users for visit in visits if abs(visit.users / edge - 1) < 0.15]
-    assert len(near) >= 2
-    assert all(Slo.met(SLO, level(int(0.9 * edge), requests=3000).records.collect().slice(300)) for _ in near[:1])
+    assert sum(abs(visit.users / edge - 1) < 0.15 for visit in visits) >= 2
+    kept, missed = (level(round(share * edge), requests=4000).attainment(SLO)[0] for share in (0.8, 1.25))
+    assert kept > SLO.share > missed
