@@ -8,7 +8,7 @@ import pytest
 
 from gpusize.errors import UsageError
 from gpusize.estimate import Question, estimate
-from gpusize.estimate.twin.observed import Objective, observe
+from gpusize.estimate.twin.observed import Objective, Observed, observe
 from gpusize.estimate.twin.search import Budget, Search
 from gpusize.slo import Slo
 from gpusize.truth import true_gpus
@@ -127,7 +127,7 @@ def test_a_question_that_cannot_be_meant(change):
 def test_the_search_finds_the_edge_inside_its_budget():
     objectives = [Objective.of(SLO)]
     search = Search(objectives, Budget(4000, 0))
-    visits = []
+    visits: list[Observed] = []
     spent = 0
     while (look := search.next(visits)) is not None:
         spent += look.requests + look.warmup

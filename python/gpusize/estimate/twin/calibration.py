@@ -133,10 +133,10 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
     error = sum(each[1] for each in here) / len(here)
     freedom = min(each[2] for each in here)
     levels = tuple((users, each[0], each[1]) for users, each in own)
-    beyond = [(off - x) ** 2 - s * s for _, off, s in levels]
+    scatter = [(off - x) ** 2 - s * s for _, off, s in levels]
     weight = [1 / (s * s + 1e-4) for _, _, s in levels]
     misfit = (
-        math.sqrt(max(0.0, sum(w * b for w, b in zip(weight, beyond, strict=True)) / sum(weight))) if levels else 0.0
+        math.sqrt(max(0.0, sum(w * b for w, b in zip(weight, scatter, strict=True)) / sum(weight))) if levels else 0.0
     )
     known = max(prior**2, misfit**2, x * x - error * error)
     shrunk = known / (known + error * error) if error > 0 else 1.0

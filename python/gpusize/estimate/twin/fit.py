@@ -165,7 +165,8 @@ def _sizes(visits: Sequence[Observed], rates: NDArray[np.float64], edge: float) 
     if not parts:
         return None
     sizes = np.concatenate(parts)
-    return np.maximum(sizes / sizes.mean(), 1e-9)
+    scaled: NDArray[np.float64] = np.maximum(sizes / sizes.mean(), 1e-9)
+    return scaled
 
 
 def _bound(curve: Curve) -> tuple[str, float]:

@@ -65,7 +65,8 @@ class Objective:
         if len(self.parts) == 1:
             return _values(self.parts[0], records)
         each = [_values(part, records) / Objective.of(part).bound for part in self.parts]
-        return np.fmax.reduce(each)
+        worst: NDArray[np.float64] = np.fmax.reduce(each)
+        return worst
 
 
 def _values(slo: Slo, records: pl.DataFrame) -> NDArray[np.float64]:

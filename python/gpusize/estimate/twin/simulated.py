@@ -94,13 +94,12 @@ def horizon(asked: Asked, residence_s: float) -> int:
 
 
 class Replica(Protocol):
-    """A fitted replica, of which a cluster can have any number.
+    """A fitted replica, of which a cluster can have any number."""
 
-    Attributes:
-        certain: whether runs do not depend on a seed.
-    """
-
-    certain: bool
+    @property
+    def certain(self) -> bool:
+        """Whether runs do not depend on a seed."""
+        ...
 
     def run(
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
