@@ -40,7 +40,7 @@ class Contention:
     Attributes:
         sigma: contention.
         kappa: coherency.
-        sigma_error: standard error of the slope.
+        sigma_error: standard error of the slope; 0 where no loss is claimed: linear scaling is then assumed.
         counts: (replicas, slowness, standard error) as measured; empty where only one count was.
     """
 
@@ -90,7 +90,7 @@ def _fitted(points: Sequence[tuple[int, float, float]]) -> Contention:
     sigma_error = math.sqrt(1 / held)
     sigma = max(0.0, sum(w * x * y for w, x, y in zip(weights, reach, loss, strict=True)) / held)
     if sigma < SEEN * sigma_error:
-        return Contention(0.0, 0.0, sigma_error, counts)
+        return Contention(counts=counts)
     one = sum(w * (y - sigma * x) ** 2 for w, x, y in zip(weights, reach, loss, strict=True))
     if len(points) > 1:
         both = _both(points, weights)

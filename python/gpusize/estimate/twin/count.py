@@ -14,8 +14,10 @@ __all__ = ["Count", "Counter"]
 
 MOST_REPLICAS: Final = 100_000
 STEPS: Final = 12
-JUDGED: Final = 40_000
+JUDGED: Final = 24_000
 """Requests that decide about one number of replicas: short horizons are run with several seeds."""
+OVERRUN: Final = 1.1
+"""Rates from so many times the largest that was measured are not simulated."""
 CLOSE: Final = 0.002
 """The capacity is searched to this share."""
 
@@ -74,10 +76,19 @@ class Counter:
         return self._runs[key]
 
     def margin(self, load: float, replicas: int, stretch: float) -> float:
-        """By how much the worst objective is above its target, in shares."""
+        """By how much the worst objective is above its target, in shares.
+
+        -1 where more comes than can ever be served: the queue would only show how long the run is.
+        """
+        if self._overrun(load, replicas):
+            return -1.0
         return min(
             found - target for found, target in zip(self.run(load, replicas, stretch).shares, self.targets, strict=True)
         )
+
+    def _overrun(self, load: float, replicas: int) -> bool:
+        most = self.replica.most_per_s
+        return self.asked.users is None and load * self.loss.slowness(replicas) > OVERRUN * replicas * most
 
     def fewest(self, stretch: float, guess: int) -> int | None:
         """The fewest replicas; a bracket from the guess by doubling, then bisection. None when no number is enough."""

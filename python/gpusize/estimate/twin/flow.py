@@ -46,6 +46,11 @@ class Flow:
     factors: tuple[float, ...] = (1.0,)
     certain: bool = False
 
+    @property
+    def most_per_s(self) -> float:
+        """See ``Replica``."""
+        return float(self.rates.max())
+
     def residence_s(self, in_flight: float) -> float:
         """See ``Replica``."""
         return residence_at(self.rates, in_flight)
@@ -119,6 +124,11 @@ class Measured:
     rates: NDArray[np.float64]
     factors: tuple[float, ...] = (1.0,)
     certain: bool = True
+
+    @property
+    def most_per_s(self) -> float:
+        """See ``Replica``."""
+        return float(self.rates.max())
 
     def residence_s(self, in_flight: float) -> float:
         """See ``Replica``."""

@@ -34,6 +34,8 @@ ROUNDS: Final = 9.0
 OTHER: Final = 0.12
 """Part of the budget for each further number of replicas."""
 OTHER_ROUNDS: Final = 8.0
+AFFORD: Final = 0.25
+"""Part of what is left that one step of the growth may cost."""
 SURE: Final = 2.0
 """Standard errors by which a level must miss before the growth ends."""
 
@@ -176,7 +178,9 @@ class Search:
         foreseen = self._foreseen(visits)
         if foreseen is not None and foreseen < following:
             following = max(top + 1, math.ceil(1.1 * foreseen), math.ceil(1.15 * top))
-        return following
+        # A visit that only finds the way lasts two and a half rounds.
+        affordable = int(AFFORD * (self.budget.at(following) - spent) / 2.5)
+        return max(top + 1, min(following, affordable))
 
     def _foreseen(self, visits: Sequence[Observed]) -> float | None:
         """Where a line through the last two levels' means meets an SLO, for the first that does."""

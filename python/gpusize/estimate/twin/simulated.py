@@ -111,6 +111,11 @@ class Replica(Protocol):
         """Mean time in service of a request with so many on its replica."""
         ...
 
+    @property
+    def most_per_s(self) -> float:
+        """The largest rate at which requests were served, as measured and carried on."""
+        ...
+
     def scaled(self, factors: Sequence[float]) -> Replica:
         """The same with the bounds of each objective multiplied by a factor."""
         ...
@@ -160,6 +165,11 @@ class Batching:
     rates: NDArray[np.float64]
     factors: tuple[float, ...] = (1.0,)
     certain: bool = False
+
+    @property
+    def most_per_s(self) -> float:
+        """See ``Replica``."""
+        return float(self.rates.max())
 
     def residence_s(self, in_flight: float) -> float:
         """See ``Replica``."""

@@ -20,9 +20,11 @@ __all__ = ["Sized", "size"]
 
 MISFIT: Final = 0.03
 """A model whose times are further off than this near the edge may not answer while another is nearer."""
+UNFIT: Final = 0.5
+"""No model that is further off may answer."""
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
-CAUTION: Final = 0.35
+CAUTION: Final = 0.2
 """Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs
 less."""
 
@@ -63,6 +65,12 @@ def size(
     chosen = _chosen(visits, curves, places, exact=exact, model=model)
     if chosen is None:
         return Sized(reason="the records do not tell enough to fit a model")
+    if chosen.distance > UNFIT:
+        reason = (
+            f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
+            "edge; more levels around it may tell why"
+        )
+        return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
     loss = Contention()
     if others:
         timed = chosen.replica if chosen.name != "measured" else (flow(visits, curves, edge) or chosen.replica)
