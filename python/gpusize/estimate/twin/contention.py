@@ -29,6 +29,8 @@ SEEN: Final = 2.5
 """Standard errors from 1 below which no loss is claimed."""
 BENDS: Final = 9.0
 """What the second term must take off the sum of squares to be there: three standard errors."""
+ALIKE: Final = 0.3
+"""How far, in log users of a replica, a visit of one may be to stand for the model's own error there."""
 LEAST_ERROR: Final = 0.004
 REQUESTS: Final = 20_000
 
@@ -128,6 +130,8 @@ def _against(
     if found is None or not settled:
         return found
     nearest = min(settled, key=lambda each: abs(math.log(each.users * replicas / visit.users)))
+    if abs(math.log(nearest.users * replicas / visit.users)) > ALIKE:
+        return found
     near = [held for each in settled if each.users == nearest.users and (held := _held(each, 1, replica, router))]
     if not near:
         return found

@@ -73,7 +73,8 @@ def size(
         return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
     loss = Contention()
     if others:
-        timed = chosen.replica if chosen.name != "measured" else (flow(visits, curves, edge) or chosen.replica)
+        joint = len(curves[0].objective.parts) > 1
+        timed = batching(visits, curves, joint=joint) or flow(visits, curves, edge) or chosen.replica
         loss = contention([*visits, *others], base, timed, asked.router)
     return _counted(chosen, asked, objectives, edge, loss)
 
