@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from benches.estimates.probe import Probe
 from benches.estimates.question import Visible
+from benches.estimates.twin import twin
 from gpusize.estimate import Estimate, Question, estimate
 from gpusize.levels import LevelData
 
@@ -53,5 +54,5 @@ def crossing(probe: Probe, visible: Visible, budget: int) -> Estimate:
     return estimate(levels, _question(visible), "crossing")[0]
 
 
-METHODS: Mapping[str, Estimator] = {"slope": slope, "crossing": crossing}
+METHODS: Mapping[str, Estimator] = {"slope": slope, "crossing": crossing, "twin": twin}
 """By the name in the table; the last one is the default."""

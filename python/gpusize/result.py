@@ -179,6 +179,7 @@ class Result(LevelTables):
         rate: float | None = None,
         host_gpus: int | None = None,
         allow: Collection[str] = (),
+        **more: Any,
     ) -> Estimate:
         """How many GPUs so many users need; the answer, or the reason why there is none.
 
@@ -188,17 +189,18 @@ class Result(LevelTables):
             method: a name in ``gpusize.estimate.METHODS``.
             gpus: GPUs that were tested, where the run does not say.
             gpus_per_replica: GPUs come in multiples of it.
-            rate: requests per second, instead of users; only ``scaling`` answers for it.
+            rate: requests per second, instead of users; ``scaling`` and ``twin`` answer for it.
             host_gpus: GPUs of one host, where they come in whole hosts that share nothing; for ``scaling``.
             allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
+            more: other fields of ``Question``, as ``think_s``, ``think``, ``router``, ``process``, ``headroom``.
 
         Raises:
             UsageError: no users or no SLO are known, no such method, or runs that cannot be compared.
         """
         if method == "all":
             raise UsageError("one estimate has one method", "method", "use estimates() for all of them")
-        more: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "rate": rate, "host_gpus": host_gpus}
-        return self.estimates(users, slos, method, gpus, allow=allow, **more)[0]
+        whole: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "rate": rate, "host_gpus": host_gpus}
+        return self.estimates(users, slos, method, gpus, allow=allow, **whole, **more)[0]
 
     def estimates(
         self,
@@ -211,11 +213,13 @@ class Result(LevelTables):
         rate: float | None = None,
         host_gpus: int | None = None,
         allow: Collection[str] = (),
+        **more: Any,
     ) -> list[Estimate]:
         """As ``estimate``, one answer per method."""
         from gpusize.estimate import estimate
 
-        question = self.question(users, slos, gpus, gpus_per_replica=gpus_per_replica, rate=rate, host_gpus=host_gpus)
+        whole: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "host_gpus": host_gpus}
+        question = self.question(users, slos, gpus, rate=rate, **whole, **more)
         return estimate(self.levels, question, method, allow=allow)
 
     def question(
@@ -227,18 +231,19 @@ class Result(LevelTables):
         gpus_per_replica: int = 1,
         rate: float | None = None,
         host_gpus: int | None = None,
+        **more: Any,
     ) -> Question:
-        """What ``estimate`` answers with these arguments; raises as it does."""
+        """What ``estimate`` answers with these arguments (more: other fields of ``Question``); raises as it does."""
         from gpusize.estimate import Question
 
         wanted = self.slos if slos is None else as_slos(slos)
         asked_rate = self.rate if rate is None and users is None else rate
         if asked_rate is not None:
-            return Question(users or 0, wanted, gpus_per_replica, gpus, asked_rate, host_gpus)
+            return Question(users or 0, wanted, gpus_per_replica, gpus, asked_rate, host_gpus, **more)
         asked_users = self.users if users is None else users
         if asked_users is None:
             raise UsageError("nobody said for how many users", "users", "give their number, as in --users 100")
-        return Question(asked_users, wanted, gpus_per_replica, gpus, host_gpus=host_gpus)
+        return Question(asked_users, wanted, gpus_per_replica, gpus, host_gpus=host_gpus, **more)
 
     def asking(
         self,

@@ -192,7 +192,7 @@ def test_different_datasets_are_refused():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(UsageError, match="slope, crossing, scaling, all"):
+    with pytest.raises(UsageError, match="slope, crossing, scaling, twin, all"):
         ask(line(), method="magic")
 
 

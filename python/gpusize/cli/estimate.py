@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ EPILOG = """[bold]Examples[/bold]
   gpusize estimate runs/1gpu runs/2gpu runs/4gpu --rate 40/s     [dim]# with the loss between GPUs[/dim]"""
 
 QUESTION = "Question"
+TWIN = "Question (method twin)"
 RUNS = "Which runs"
 
 
@@ -33,7 +34,9 @@ def command(
     slo: Annotated[
         list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
     ] = None,
-    method: Annotated[str, typer.Option(help="slope, crossing, scaling or all.", rich_help_panel=QUESTION)] = "all",
+    method: Annotated[
+        str, typer.Option(help="slope, crossing, scaling, twin, or all but twin.", rich_help_panel=QUESTION)
+    ] = "all",
     gpus: Annotated[
         int | None, typer.Option(help="GPUs that were tested, where the run does not say.", rich_help_panel=QUESTION)
     ] = None,
@@ -44,6 +47,24 @@ def command(
         int | None,
         typer.Option(help="GPUs come in whole hosts of so many, which share nothing.", rich_help_panel=QUESTION),
     ] = None,
+    think: Annotated[
+        str | None, typer.Option(help="Pause of each user after an answer: 2s or exp(2s); none.", rich_help_panel=TWIN)
+    ] = None,
+    router: Annotated[
+        str, typer.Option(help="least_loaded, round_robin or random.", rich_help_panel=TWIN)
+    ] = "least_loaded",
+    process: Annotated[
+        str, typer.Option(help="How requests come at a rate: poisson or constant.", rich_help_panel=TWIN)
+    ] = "poisson",
+    together: Annotated[
+        bool, typer.Option("--together", help="All SLOs are kept by one share of the requests.", rich_help_panel=TWIN)
+    ] = False,
+    headroom: Annotated[
+        str, typer.Option(help="GPUs on top of what is needed, as 20%.", rich_help_panel=QUESTION)
+    ] = "0%",
+    spare: Annotated[
+        int, typer.Option(help="Replicas on top of that, as for one that fails.", rich_help_panel=QUESTION)
+    ] = 0,
     label: Annotated[
         list[str] | None, typer.Option(help="Only runs labelled KEY=VALUE; repeatable.", rich_help_panel=RUNS)
     ] = None,
@@ -67,10 +88,43 @@ def command(
     per_s = None if rate is None else parse_rate(rate)
     result = open_run(runs, labels=labels_of(label)).asking(users, slo or None, per_s)
     estimates = result.estimates(
-        method=method, gpus=gpus, gpus_per_replica=gpus_per_replica, host_gpus=host_gpus, allow=allow or ()
+        method=method,
+        gpus=gpus,
+        gpus_per_replica=gpus_per_replica,
+        host_gpus=host_gpus,
+        allow=allow or (),
+        **_pause(think),
+        router=router,
+        process=process,
+        together=together,
+        headroom=_share(headroom),
+        spare=spare,
     )
     if json:
         print_json(result, estimates)
     else:
         print_result(result, estimates)
     return conclude(judge(result, estimates, strict=strict))
+
+
+def _pause(think: str | None) -> dict[str, Any]:
+    """Fields of the question for a pause as text."""
+    from gpusize.errors import UsageError
+    from gpusize.load.grammar import parse_think
+
+    if think is None:
+        return {}
+    found = parse_think(think)
+    if found.kind not in ("fixed", "exponential"):
+        raise UsageError(f"a pause that is {found.kind} is not simulated", "--think", "take 2s or exp(2s)")
+    return {"think_s": found.first, "think": found.kind} if found.first > 0 else {}
+
+
+def _share(text: str) -> float:
+    """``20%`` or ``0.2`` as a share."""
+    from gpusize.errors import UsageError
+
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no share", "--headroom", "write it as 20% or 0.2") from None

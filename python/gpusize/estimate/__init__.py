@@ -19,15 +19,18 @@ from gpusize.estimate.crossing import Crossing
 from gpusize.estimate.scaling import Scaling
 from gpusize.estimate.second import with_second_opinion
 from gpusize.estimate.slope import Slope
-from gpusize.estimate.types import Estimate, Method, Question, gpus_text
+from gpusize.estimate.twin.method import Twin
+from gpusize.estimate.types import Estimate, Method, Question, gpus_text, with_reserve
 
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
 
 __all__ = ["METHODS", "Estimate", "Method", "Question", "estimate", "to_calc_output"]
 
-METHODS: Final[Mapping[str, Method]] = MappingProxyType({m.name: m for m in (Slope(), Crossing(), Scaling())})
+METHODS: Final[Mapping[str, Method]] = MappingProxyType({m.name: m for m in (Slope(), Crossing(), Scaling(), Twin())})
 """Every method by name."""
+ON_REQUEST: Final = ("twin",)
+"""Methods that ``all`` leaves out."""
 
 
 def estimate(
@@ -38,7 +41,7 @@ def estimate(
     Args:
         levels: of one or several runs; equal ones are pooled as repeats.
         question: users, SLOs, replica size.
-        method: a name in ``METHODS``, or ``all`` that have something of their own to say.
+        method: a name in ``METHODS``, or ``all`` that have something of their own to say (but ``twin``).
         allow: what may differ between the runs: ``targets``, ``models``, ``dataset``.
 
     Returns:
@@ -55,7 +58,8 @@ def estimate(
     pooled = pool(_with_gpus(levels, question), allow=allow)
     asked = _worth_asking(pooled, question) if method == "all" else [METHODS[method]]
     said = _Doubts()
-    return with_second_opinion([_ask(each, pooled, question, said) for each in asked])
+    answers = with_second_opinion([_ask(each, pooled, question, said) for each in asked])
+    return [with_reserve(each, question) for each in answers]
 
 
 def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[Method]:
@@ -63,7 +67,7 @@ def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[Metho
 
     With one count these say what the others do. With several, a number that knows of the loss is to be read first.
     """
-    several = [m for m in METHODS.values() if m.needs_counts == "all"]
+    several = [m for m in METHODS.values() if m.needs_counts == "all" and m.name not in ON_REQUEST]
     if question.rate is not None:
         return several
     others = [m for m in METHODS.values() if m.needs_counts == "one"]

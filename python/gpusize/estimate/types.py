@@ -13,7 +13,7 @@ from gpusize.slo import Slo
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
 
-__all__ = ["Estimate", "Method", "Question", "binding", "gpus_text", "whole_gpus"]
+__all__ = ["Estimate", "Method", "Question", "binding", "gpus_text", "whole_gpus", "with_reserve"]
 
 FUZZ: Final = 1e-9
 """Relative rounding error of the arithmetic; 22.0000000000001 GPUs are 22."""
@@ -22,6 +22,9 @@ SCALE_OUT: Final = "capacity grows in proportion to the number of GPUs"
 IN_FLIGHT: Final = (
     "users act as the test did: all at once, each asks again after its answer (and the think time, if any)"
 )
+THINKS: Final = ("none", "fixed", "exponential")
+ROUTERS: Final = ("least_loaded", "round_robin", "random")
+PROCESSES: Final = ("poisson", "constant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,13 @@ class Question:
         gpus: GPUs that were tested, where the levels do not say.
         rate: requests per second; None where users are asked for.
         host_gpus: GPUs of one host, where hosts share nothing and GPUs come in whole hosts; None for one large host.
+        think_s: mean pause of a user between an answer and the next request; the twin method takes it.
+        think: ``none``, ``fixed`` or ``exponential``; likewise, as all that follow but the last two.
+        router: which replica a request goes to: ``least_loaded``, ``round_robin`` or ``random``.
+        process: how requests come at a rate: ``poisson`` or ``constant``.
+        together: whether one share of the requests must keep all SLOs at once (goodput), that of the first SLO.
+        headroom: GPUs on top of what is needed, as a share of it; any method adds them.
+        spare: replicas on top of that, as for one that fails.
 
     Raises:
         UsageError: a number is not positive, there is no SLO for users, or users and a rate are asked for at once.
@@ -46,8 +56,16 @@ class Question:
     gpus: int | None = None
     rate: float | None = None
     host_gpus: int | None = None
+    think_s: float = 0.0
+    think: str = "none"
+    router: str = "least_loaded"
+    process: str = "poisson"
+    together: bool = False
+    headroom: float = 0.0
+    spare: int = 0
 
     def __post_init__(self) -> None:
+        self._check_loop()
         if self.rate is not None and self.users:
             raise UsageError("users and a rate are two questions", None, "ask for one of them")
         asked = ("users", self.users) if self.rate is None else ("the rate", self.rate)
@@ -65,6 +83,20 @@ class Question:
             raise UsageError(f"tested GPUs must be at least 1, not {self.gpus}", None, "give how many there are")
         if not self.slos and self.rate is None:
             raise UsageError("there is no SLO to size for", None, "give one, as in: p95 runtime <= 10s")
+
+    def _check_loop(self) -> None:
+        for name, value, known in (
+            ("think", self.think, THINKS),
+            ("router", self.router, ROUTERS),
+            ("process", self.process, PROCESSES),
+        ):
+            if value not in known:
+                raise UsageError(f"there is no {name} {value!r}", name, f"take one of {', '.join(known)}")
+        for name, share in (("think_s", self.think_s), ("headroom", self.headroom), ("spare", float(self.spare))):
+            if not (math.isfinite(share) and share >= 0):
+                raise UsageError(f"{name} must not be below 0", name, "leave it out for none")
+        if (self.think_s > 0) != (self.think != "none"):
+            raise UsageError("a pause has a length and a kind", "think", "give both, as 2 s and exponential")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +187,36 @@ def whole_gpus(raw: float, per_replica: int = 1) -> int:
 def gpus_text(gpus: int) -> str:
     """A number of GPUs in words: ``1 GPU``, ``2 GPUs``."""
     return f"{gpus} GPU{'' if gpus == 1 else 's'}"
+
+
+def with_reserve(answer: Estimate, question: Question) -> Estimate:
+    """The answer with the question's headroom and spare replicas on top of all its counts; ``gpus_raw`` stays."""
+    if not (question.headroom or question.spare) or answer.gpus is None:
+        return answer
+    per = question.gpus_per_replica
+
+    def more(gpus: int | None) -> int | None:
+        if gpus is None:
+            return None
+        return whole_gpus(gpus * (1 + question.headroom), per) + question.spare * per
+
+    text = f"{gpus_text(answer.gpus)} carry the load; "
+    text += " and ".join(
+        part
+        for part in (
+            f"{question.headroom:.4g} of that is headroom on top" if question.headroom else "",
+            f"{question.spare} replica{'' if question.spare == 1 else 's'} to spare" if question.spare else "",
+        )
+        if part
+    )
+    return replace(
+        answer,
+        gpus=more(answer.gpus),
+        gpus_low=more(answer.gpus_low),
+        gpus_high=more(answer.gpus_high),
+        assumptions=(*answer.assumptions, text),
+        details={**answer.details, "gpus_without_reserve": answer.gpus},
+    )
 
 
 def scaled(users: float, capacity: float, tested_gpus: int) -> float:

@@ -22,6 +22,7 @@ __all__ = [
 _METHODS = {
     "slope": "straight line through the levels",
     "crossing": "where attainment crosses what the SLO needs, between two measured levels",
+    "twin": "replicas fitted to what was measured, simulated until the fewest meet every SLO",
     "scaling": "a law of scaling through the capacities of the measured GPU counts",
 }
 _LAWS = {"linear": "linear", "amdahl": "Amdahl's law", "usl": "Universal Scalability Law"}

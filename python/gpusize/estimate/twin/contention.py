@@ -1,0 +1,163 @@
+"""What replicas cost each other: the slowness of all times on n replicas, from visits of several counts.
+
+Gunther's law (Guerrilla Capacity Planning, 2007, chapter 4: contention and coherency) as a factor on every time of a
+replica:
+
+    s(n) = 1 + sigma (n - 1) + kappa n (n - 1)
+
+A visit of n replicas (and, for comparison, of one) is held against the fitted replica, simulated n times behind the
+same router without any loss: in a
+closed loop without pauses all its times are longer by s(n), so their ratio is s(n). Where tokens are known, times
+are taken per token, so that the lengths that were drawn do not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.twin.simulated import Asked, Replica
+
+if TYPE_CHECKING:
+    from gpusize.estimate.twin.observed import Observed
+
+__all__ = ["Contention", "contention"]
+
+SEEN: Final = 2.5
+"""Standard errors from 1 below which no loss is claimed."""
+BENDS: Final = 9.0
+"""What the second term must take off the sum of squares to be there: three standard errors."""
+ALIKE: Final = 0.3
+"""How far, in log users of a replica, a visit of one may be to stand for the model's own error there."""
+LEAST_ERROR: Final = 0.004
+REQUESTS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """The loss, and what it rests on.
+
+    Attributes:
+        sigma: contention.
+        kappa: coherency.
+        sigma_error: standard error of the slope; 0 where no loss is claimed: linear scaling is then assumed.
+        counts: (replicas, slowness, standard error) as measured; empty where only one count was.
+    """
+
+    sigma: float = 0.0
+    kappa: float = 0.0
+    sigma_error: float = 0.0
+    counts: tuple[tuple[int, float, float], ...] = ()
+
+    def slowness(self, replicas: int) -> float:
+        """The factor on all times."""
+        return 1 + (replicas - 1) * (self.sigma + self.kappa * replicas)
+
+    def error(self, replicas: int) -> float:
+        """Relative standard error of the factor."""
+        return (replicas - 1) * self.sigma_error / self.slowness(replicas)
+
+    @property
+    def most(self) -> int | None:
+        """Replicas beyond which another one makes the whole slower; None without such a number."""
+        if self.kappa <= 0:
+            return None
+        return max(1, math.floor(math.sqrt(max(0.0, 1 - self.sigma) / self.kappa)))
+
+
+def contention(visits: Sequence[Observed], base: int, replica: Replica, router: str) -> Contention:
+    """From visits of more GPUs than ``base``; without any, no loss is assumed."""
+    points = []
+    alone = [each for each in visits if each.gpus == base]
+    for gpus in sorted({each.gpus for each in visits if each.gpus > base}):
+        same = [each for each in visits if each.gpus == gpus]
+        found = [_against(each, alone, gpus // base, replica, router) for each in same]
+        known = [each for each in found if each is not None]
+        if known:
+            weight = sum(1 / error**2 for _, error in known)
+            points.append((gpus // base, sum(s / e**2 for s, e in known) / weight, math.sqrt(1 / weight)))
+    return _fitted(points)
+
+
+def _fitted(points: Sequence[tuple[int, float, float]]) -> Contention:
+    counts = tuple(points)
+    if not points:
+        return Contention()
+    weights = [1 / error**2 for _, _, error in points]
+    reach = [n - 1 for n, _, _ in points]
+    loss = [s - 1 for _, s, _ in points]
+    held = sum(w * x * x for w, x in zip(weights, reach, strict=True))
+    sigma_error = math.sqrt(1 / held)
+    sigma = max(0.0, sum(w * x * y for w, x, y in zip(weights, reach, loss, strict=True)) / held)
+    if sigma < SEEN * sigma_error:
+        return Contention(counts=counts)
+    one = sum(w * (y - sigma * x) ** 2 for w, x, y in zip(weights, reach, loss, strict=True))
+    if len(points) > 1:
+        both = _both(points, weights)
+        if both is not None and one - both[2] > BENDS:
+            return Contention(both[0], both[1], sigma_error, counts)
+    return Contention(sigma, 0.0, sigma_error, counts)
+
+
+def _both(points: Sequence[tuple[int, float, float]], weights: Sequence[float]) -> tuple[float, float, float] | None:
+    """sigma, kappa and the sum of squares they leave; None where both would be negative."""
+    import numpy as np
+
+    n = np.array([each[0] for each in points], dtype=float)
+    design = np.stack([n - 1, n * (n - 1)], axis=1) * np.sqrt(weights)[:, None]
+    loss = (np.array([each[1] for each in points]) - 1) * np.sqrt(weights)
+    best: tuple[float, float, float] | None = None
+    for chosen in ([0, 1], [1]):
+        found, *_ = np.linalg.lstsq(design[:, chosen], loss, rcond=None)
+        if (found < 0).any():
+            continue
+        off = loss - design[:, chosen] @ found
+        left = float(off @ off)
+        sigma, kappa = (float(found[0]), float(found[1])) if len(chosen) == 2 else (0.0, float(found[0]))
+        if best is None or left < best[2]:
+            best = sigma, kappa, left
+    return best
+
+
+def _against(
+    visit: Observed, alone: Sequence[Observed], replicas: int, replica: Replica, router: str
+) -> tuple[float, float] | None:
+    """As ``_held``, over the same for the visit of one replica with the most similar load, which has no loss."""
+    found = _held(visit, replicas, replica, router)
+    settled = [each for each in alone if each.settled] or list(alone)
+    if found is None or not settled:
+        return found
+    nearest = min(settled, key=lambda each: abs(math.log(each.users * replicas / visit.users)))
+    if abs(math.log(nearest.users * replicas / visit.users)) > ALIKE:
+        return found
+    near = [held for each in settled if each.users == nearest.users and (held := _held(each, 1, replica, router))]
+    if not near:
+        return found
+    weight = sum(1 / error**2 for _, error in near)
+    ratio, error = sum(s / e**2 for s, e in near) / weight, math.sqrt(1 / weight)
+    return found[0] / ratio, found[0] / ratio * math.hypot(found[1] / found[0], error / ratio)
+
+
+def _held(visit: Observed, replicas: int, replica: Replica, router: str) -> tuple[float, float] | None:
+    """Slowness and its standard error by one visit."""
+    import numpy as np
+
+    kept = visit.steady & visit.ok
+    took = (visit.last_s - visit.sent_s)[kept]
+    if took.size < 20:
+        return None
+    tokens = visit.tokens_out[kept]
+    simulated = replica.run(Asked(users=visit.users, router=router), replicas, requests=REQUESTS)
+    if simulated.tokens is None or not np.isfinite(tokens).all():
+        tokens = np.ones_like(took)
+        expected = simulated.runtime_s
+    else:
+        expected = simulated.runtime_s / simulated.tokens
+    pace = float(took.sum() / tokens.sum())
+    off = took - pace * tokens
+    # Requests that run at the same time share their iterations: a third as many count as independent.
+    error = math.sqrt(3 * float(off @ off)) / float(took.sum())
+    slowness = pace / expected
+    return slowness, slowness * max(error, LEAST_ERROR)

@@ -1,0 +1,253 @@
+"""The twin method: a replica fitted to what was measured, simulated in any number until the smallest meets every SLO.
+
+    1  visits        closed loops without pauses, of one replica; further counts tell what replicas cost each other
+    2  replica       continuous batching with fitted costs, a flow-equivalent server, or the measured curve itself
+    3  calibration   what a model gets wrong at the edge; one that repeats nothing is not taken
+    4  count         the fewest simulated replicas, behind the question's router and loop, that keep all SLOs
+
+docs/reference/twin.md has the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gpusize.estimate.types import Estimate, Question, whole_gpus
+
+if TYPE_CHECKING:
+    from gpusize.estimate.twin.observed import Objective, Observed
+    from gpusize.estimate.twin.simulated import Asked
+    from gpusize.estimate.twin.size import Sized
+    from gpusize.levels import LevelData
+
+__all__ = ["Twin"]
+
+LINEAR_ASSUMED: Final = (
+    "replicas do not slow each other down: one count was measured, which cannot show it; measure two or more together"
+)
+SAME: Final = "all replicas are like the measured one, and requests like the measured ones"
+SHORT: Final = 300
+"""Fewer steady requests near the edge are warned of."""
+LEVELS: Final = 2
+"""Fewer loads tell nothing of how times grow."""
+MODELS: Final = {
+    "batching": "each replica serves with continuous batching at the costs that were fitted",
+    "flow": "each replica serves at the rate that was measured with as many requests active",
+    "measured": "the router keeps replicas within one request of each other, so nothing is simulated",
+    "": "",
+}
+
+
+class Twin:
+    """The method ``twin``."""
+
+    name = "twin"
+    needs_counts: Literal["one", "all"] = "all"
+
+    def answer(self, levels: Sequence[LevelData], question: Question) -> Estimate:
+        """Answer for all SLOs together. See ``Method``."""
+        from gpusize.estimate.twin.observed import observe
+        from gpusize.estimate.twin.size import size
+
+        base = Estimate(
+            self.name,
+            min(lv.gpus for lv in levels),
+            question.users or None,
+            " and ".join(str(slo) for slo in question.slos) or None,
+            rate=question.rate,
+        )
+        usable, warnings = _usable(levels)
+        base = replace(base, warnings=tuple(warnings))
+        reason = _cannot(levels, usable, question)
+        if reason is not None:
+            return replace(base, reason=reason, next_levels=_next(usable), details={"refusal": "data"})
+        objectives = _objectives(question)
+        visits = [visit for level in usable for visit in observe(level, objectives)]
+        least = min(visit.gpus for visit in visits)
+        if least % question.gpus_per_replica:
+            per = question.gpus_per_replica
+            return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
+        return _answered(base, size(visits, objectives, _asked(question)), visits, objectives, question)
+
+
+def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
+    """Closed loops without pauses that were measured to their end, and what is said about the others."""
+    from gpusize.asked import think_s
+
+    kept: list[LevelData] = []
+    left: dict[str, int] = {}
+    for level in levels:
+        think = think_s(level.setting)
+        if not level.concurrency:
+            why = "at a rate: the twin is fitted to closed loops"
+        elif level.imported:
+            why = "imported: another tool's figures say nothing of single requests"
+        elif level.sampled > 1:
+            why = "sampled: a part of the requests has no row"
+        elif level.state != "done":
+            why = "not measured to their end"
+        elif think is None or think[0] > 0:
+            why = "with pauses: how many are in flight changes while they run"
+        elif "little" in (level.meta.get("flags") or ()):
+            why = "flagged: their figures contradict each other"
+        else:
+            kept.append(level)
+            continue
+        left[why] = left.get(why, 0) + 1
+    return kept, [f"{n} level{'' if n == 1 else 's'} left out, {why}" for why, n in left.items()]
+
+
+def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: Question) -> str | None:
+    """Why nothing can be fitted."""
+    if not question.slos:
+        return "it sizes for SLOs; for a rate without any take the scaling method"
+    if not usable:
+        if levels and all(level.imported for level in levels):
+            return "imported levels have another tool's figures and no requests to fit a replica to"
+        return "there is no closed loop without pauses that was measured to its end and can be believed"
+    if any(slo.metric == "llm_latency" for slo in question.slos):
+        return "the calls inside a request have no place in the twin; ask for runtime, service, ttft or itl_mean"
+    least = min(level.gpus for level in usable)
+    if len({level.concurrency for level in usable if level.gpus == least}) < LEVELS:
+        return "one load alone does not show how times grow with it"
+    return None
+
+
+def _next(usable: Sequence[LevelData]) -> tuple[int, ...]:
+    """Two loads worth measuring beside what there is."""
+    at = sorted({level.concurrency or 1 for level in usable})
+    if not at:
+        return (1, 8)
+    if len(at) == 1:
+        return tuple(sorted({max(1, at[0] // 2), 2 * at[0]}))
+    return (2 * at[-1], 4 * at[-1])
+
+
+def _objectives(question: Question) -> list[Objective]:
+    from gpusize.estimate.twin.observed import Objective
+
+    if question.together and len(question.slos) > 1:
+        return [Objective.joint(question.slos, question.slos[0].share)]
+    return [Objective.of(slo) for slo in question.slos]
+
+
+def _asked(question: Question) -> Asked:
+    from gpusize.estimate.twin.simulated import Asked
+
+    think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
+    users = question.users if question.rate is None else None
+    return Asked(users, question.rate, question.process, question.think_s, think, question.router)
+
+
+def _answered(
+    base: Estimate, found: Sized, visits: Sequence[Observed], objectives: Sequence[Objective], question: Question
+) -> Estimate:
+    tested = min(visit.gpus for visit in visits)
+    details = _details(found, visits, objectives)
+    if found.replicas is None or found.raw is None:
+        return _refused(replace(base, reason=found.reason, details=details), visits)
+    per = question.gpus_per_replica
+    low, high = found.raw_low, found.raw_high
+    whole = tested == per
+
+    def gpus(count: int | None, raw: float | None) -> int | None:
+        # Of a tested target that is several replicas, parts can be had as well.
+        if count is None or raw is None:
+            return None
+        return count * tested if whole else whole_gpus(raw * tested, per)
+
+    several = any(visit.gpus > tested for visit in visits)
+    warnings = [*base.warnings, *_warnings(found, visits, question)]
+    if not whole:
+        warnings.append(f"{tested} GPUs were measured as one; parts of them are taken in proportion")
+    return replace(
+        base,
+        slo=str(question.slos[found.binding]) if len(objectives) == len(question.slos) else base.slo,
+        gpus=gpus(found.replicas, found.raw),
+        gpus_raw=found.raw * tested,
+        gpus_low=gpus(found.low, low),
+        gpus_high=gpus(found.high, high),
+        capacity_concurrency=found.capacity,
+        capacity_rate=question.rate / found.raw if question.rate is not None else None,
+        outside_tested_range=found.capacity is not None and found.capacity > max(v.users for v in visits),
+        assumptions=tuple(
+            text for text in (SAME, MODELS[found.model], "" if several else LINEAR_ASSUMED, _loop(question)) if text
+        ),
+        warnings=tuple(warnings),
+        next_levels=_around(found, visits),
+        next_counts=() if several else (2 * tested, 4 * tested),
+        details=details
+        | {
+            "raw_interval": [
+                None if low is None else low * tested,
+                None if high is None else high * tested,
+            ]
+        },
+    )
+
+
+def _refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
+    loads = sorted({visit.users for visit in visits})
+    follow = {"flat": (2 * loads[-1], 4 * loads[-1]), "single": (1, 2)}.get(str(base.details.get("refusal")), ())
+    return replace(base, next_levels=follow)
+
+
+def _loop(question: Question) -> str:
+    router = question.router.replace("_", " ")
+    if question.rate is not None:
+        return f"requests come as a {question.process} process, whatever is in flight, behind a router: {router}"
+    think = "" if question.think == "none" else f", each pausing {question.think_s:g} s ({question.think}) in between"
+    return f"users ask again after each answer{think}, behind a router: {router}"
+
+
+def _around(found: Sized, visits: Sequence[Observed]) -> tuple[int, ...]:
+    """The loads next to the capacity, where they were not measured long enough."""
+    if found.capacity is None:
+        return ()
+    edge = found.capacity
+    near = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
+    return tuple(n for n in near if sum(int(v.steady.sum()) for v in visits if v.users == n) < SHORT)
+
+
+def _warnings(found: Sized, visits: Sequence[Observed], question: Question) -> list[str]:
+    texts = []
+    misfit = float(found.details.get("distance") or 0.0)
+    if misfit > 0.05:
+        texts.append(
+            f"the model's times differ from the measured ones by {misfit:.0%} near the edge, beyond chance; "
+            "the interval is wider for it"
+        )
+    if found.capacity:
+        near = sum(int(v.steady.sum()) for v in visits if 0.8 <= v.users / found.capacity <= 1.25)
+        if near < SHORT:
+            texts.append(f"only {near} steady requests were measured within a quarter of the capacity")
+    if question.think != "none" and question.think_s == 0:
+        texts.append("a pause of 0 s is none")
+    return texts
+
+
+def _details(found: Sized, visits: Sequence[Observed], objectives: Sequence[Objective]) -> dict[str, Any]:
+    """What tables and plots need: the measured curve, the model, and what it gets wrong."""
+    from gpusize.estimate.twin.curve import Curve
+
+    least = min(visit.gpus for visit in visits)
+    curves = [Curve(each, number, [v for v in visits if v.gpus == least]) for number, each in enumerate(objectives)]
+    points = []
+    for curve in curves:
+        rows = []
+        for level in curve.levels:
+            share = curve.own(level)
+            rows.append(
+                {
+                    "concurrency": level.users,
+                    "attainment": share.value,
+                    "standard_error": share.error,
+                    "n": int(level.logs.size),
+                }
+            )
+        points.append({"share": curve.objective.share, "points": rows})
+    kept = {name: value for name, value in found.details.items() if name != "runs"}
+    return {**kept, "model": found.model or None, "curves": points}

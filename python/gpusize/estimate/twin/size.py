@@ -1,0 +1,219 @@
+"""From visits of one replica to a count with its interval: fit, choose a model, simulate, search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpusize.estimate.twin.calibration import Candidate, calibrated
+from gpusize.estimate.twin.contention import Contention, contention
+from gpusize.estimate.twin.count import Counter, mean_field
+from gpusize.estimate.twin.curve import Curve, Share
+from gpusize.estimate.twin.fit import batching, flow, measured
+from gpusize.estimate.twin.mixture import Mixture
+from gpusize.estimate.twin.observed import Objective, Observed
+from gpusize.estimate.twin.simulated import Asked
+
+__all__ = ["Sized", "size"]
+
+MISFIT: Final = 0.03
+"""A model whose times are further off than this near the edge may not answer while another is nearer."""
+UNFIT: Final = 0.5
+"""No model that is further off may answer."""
+SPREAD: Final = 2.0
+"""Requests of an open loop may be that many times their mean in flight."""
+CAUTION: Final = 0.2
+"""Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs
+less."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A count with its interval, all in replicas, and what it rests on; ``reason`` where there is none."""
+
+    replicas: int | None = None
+    raw: float | None = None
+    low: int | None = None
+    high: int | None = None
+    raw_low: float | None = None
+    raw_high: float | None = None
+    capacity: float | None = None
+    binding: int = 0
+    model: str = ""
+    reason: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def size(
+    visits: Sequence[Observed], objectives: Sequence[Objective], asked: Asked, *, model: str | None = None
+) -> Sized:
+    """Answer from closed-loop visits of one replica."""
+    base = min(each.gpus for each in visits)
+    others, visits = [v for v in visits if v.gpus > base], [v for v in visits if v.gpus == base]
+    curves = [Curve(each, number, visits) for number, each in enumerate(objectives)]
+    edges = [_edge(curve) for curve in curves]
+    known = [each for each in edges if each is not None]
+    if not known:
+        return _flat(visits, asked)
+    edge = min(known)
+    if edge < 1:
+        return _missed(curves[edges.index(edge)])
+    places = [max(1.0, each if each is not None else 1e6) for each in edges]
+    exact = asked.users is not None and asked.think == "none" and asked.router == "least_loaded"
+    chosen = _chosen(visits, curves, places, exact=exact, model=model)
+    if chosen is None:
+        return Sized(reason="the records do not tell enough to fit a model")
+    if chosen.distance > UNFIT:
+        reason = (
+            f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
+            "edge; more levels around it may tell why"
+        )
+        return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
+    loss = Contention()
+    if others:
+        joint = len(curves[0].objective.parts) > 1
+        timed = batching(visits, curves, joint=joint) or flow(visits, curves, edge) or chosen.replica
+        loss = contention([*visits, *others], base, timed, asked.router)
+    return _counted(chosen, asked, objectives, edge, loss)
+
+
+def _flat(visits: Sequence[Observed], asked: Asked) -> Sized:
+    """All measured loads keep the SLOs: one replica is enough for a load that was measured, else nobody knows."""
+    top = max(visits, key=lambda each: each.users)
+    wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s
+    if wanted <= top.users:
+        return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
+    reason = (
+        f"the SLOs are kept at every load that was measured, up to {top.users} in flight: the curve is flat, never "
+        "near the SLO, and says nothing about where it would be missed"
+    )
+    return Sized(reason=reason, details={"refusal": "flat"})
+
+
+def _missed(curve: Curve) -> Sized:
+    """The smallest load misses an SLO already."""
+    least = curve.range[0]
+    slo = " and ".join(str(part) for part in curve.objective.parts)
+    if least == 1:
+        reason = f"a single request in flight misses {slo} already; no number of GPUs meets it"
+        return Sized(reason=reason, details={"refusal": "single"})
+    return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
+
+
+def _chosen(
+    visits: Sequence[Observed], curves: Sequence[Curve], places: Sequence[float], *, exact: bool, model: str | None
+) -> Candidate | None:
+    """The first model that repeats what was measured, else the one that comes nearest.
+
+    Where replicas keep the same number in flight, nothing needs to be simulated, and what was measured has no misfit.
+    """
+    joint = len(curves[0].objective.parts) > 1
+    binding = min(range(len(places)), key=lambda number: places[number])
+    error, freedom = _stretches(curves[binding], places[binding])
+    sampled = _sampled(curves[binding], places[binding])
+    found = []
+    if model in (None, "batching") and (replica := batching(visits, curves, joint=joint)) is not None:
+        reach = 0.25 if exact else 0.6
+        found.append(calibrated("batching", replica, curves, places, prior=0.004, reach=reach, sampled=sampled))
+        if found[0].distance <= MISFIT or model is not None:
+            return found[0]
+    if exact and (model in (None, "measured")) and (replica := measured(visits, curves)) is not None:
+        return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
+    if model in (None, "flow"):
+        flows = [flow(visits, curves, min(places), queue=queue) for queue in (False, True)]
+        found += [
+            calibrated("flow", each, curves, places, prior=0.02, reach=0.6, sampled=sampled)
+            for each in flows
+            if each is not None
+        ]
+    return min(found, key=lambda each: each.distance) if found else None
+
+
+def _sampled(curve: Curve, edge: float) -> float:
+    """Standard error of the logarithm of the bound that independent requests as many as there were would have."""
+    share = curve.objective.share
+    if share is None:
+        return 0.0
+    n = sum(each.logs.size for each in curve.levels)
+    users = max(1, round(edge))
+    step = 0.05
+    slope = (curve.stretched(users, math.exp(step)) - curve.stretched(users, math.exp(-step))) / (2 * step)
+    return min(0.2, math.sqrt(share * (1 - share) / max(n, 1)) / max(slope, 1e-2))
+
+
+def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
+    shares = [1.0 if each.share is None else each.share for each in objectives]
+    counter = Counter(chosen.replica, asked, shares, loss)
+    guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
+    first = counter.fewest(1.0, guess)
+    wide = math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(first or guess))
+    lean = CAUTION * wide
+    reach = _t95(chosen.freedom) * wide
+    best = counter.fewest(math.exp(-lean), first or guess)
+    if best is None:
+        return _never(chosen, loss)
+    middle = counter.fewest(1.0, best) or best
+    raw = counter.raw(middle, 1.0)
+    low = counter.fewest(math.exp(reach), best) or best
+    high = counter.fewest(math.exp(-reach), best)
+    raw_low = counter.raw(low, math.exp(reach))
+    raw_high = None if high is None else counter.raw(high, math.exp(-reach))
+    details = {
+        "edge": edge,
+        "error": chosen.error,
+        "misfit": chosen.misfit,
+        "distance": chosen.distance,
+        "calibration": math.exp(chosen.corrections[0]),
+        "levels": chosen.levels,
+        "sigma": loss.sigma,
+        "kappa": loss.kappa,
+        "counts": loss.counts,
+        "runs": counter.runs,
+    }
+    binding = counter.binding(best, 1.0)
+    return Sized(best, raw, low, high, raw_low, raw_high, edge, binding, chosen.name, None, details)
+
+
+def _never(chosen: Candidate, loss: Contention) -> Sized:
+    details = {"refusal": "never", "sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
+    most = (
+        "" if loss.most is None else f": they slow each other down, and beyond {loss.most} another one makes all slower"
+    )
+    return Sized(reason=f"no number of replicas keeps the SLOs{most}", model=chosen.name, details=details)
+
+
+def _edge(curve: Curve) -> float | None:
+    return Mixture([curve]).capacity(1, curve, 1.0 if curve.objective.share is None else curve.objective.share)
+
+
+def _stretches(curve: Curve, edge: float) -> tuple[float, float]:
+    """Standard error of the logarithm of the bound at which the attainment is met, and its degrees of freedom."""
+    share = curve.objective.share
+    if share is None:
+        return 0.01, 10.0
+    users = max(1, round(edge))
+    found: Share = curve.at(users)
+    error = max(found.error, 1e-6)
+
+    def stretch(wanted: float) -> float:
+        low, high = -0.7, 0.7
+        for _ in range(24):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if curve.stretched(users, math.exp(middle)) < wanted else (low, middle)
+        return 0.5 * (low + high)
+
+    above = min(found.value + error, 1.0 - 1e-9)
+    below = max(found.value - error, 1e-9)
+    return 0.5 * (stretch(above) - stretch(below)), found.freedom
+
+
+def _t95(freedom: float) -> float:
+    """Two-sided 95 % quantile of Student's t (Cornish-Fisher expansion; Abramowitz and Stegun 26.7.5)."""
+    z = 1.959963984540054
+    v = max(1.0, freedom)
+    g1 = (z**3 + z) / 4
+    g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return min(12.7, z + g1 / v + g2 / v**2 + g3 / v**3)

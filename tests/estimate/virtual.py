@@ -1,0 +1,83 @@
+"""Levels of a simulated cluster in virtual time, with the columns that a run would store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from gpusize.engine import core
+from gpusize.frames import OUTCOMES, outcome_dtype, record_dtypes
+from gpusize.levels import LevelData
+from gpusize.windows import intervals
+
+CLUSTER: Mapping[str, Any] = {
+    "iteration_base_s": 0.02,
+    "iteration_per_sequence_s": 0.001,
+    "prefill_per_token_s": 0.00005,
+    "max_batch": 64,
+    "output_tokens": {"lognormal": {"median_tokens": 100, "sigma": 0.4, "max_tokens": 600}},
+}
+COSTS = ("iteration_base_s", "iteration_per_sequence_s", "prefill_per_token_s")
+
+
+def level(users: int, *, gpus: int = 1, requests: int = 600, slowness: float = 1.0, **more: Any) -> LevelData:
+    """One level of so many users on so many GPUs, each of them slower by a factor, with nothing left out."""
+    slowed = {name: slowness * CLUSTER[name] for name in COSTS}
+    config = {**CLUSTER, **slowed, "gpus": gpus, "seed": users + 1000 * gpus, **more}
+    asked = {
+        "arrivals": {"closed": {"users": users}},
+        "requests": requests,
+        "warmup_requests": 0,
+        "prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}},
+    }
+    stream, _ = core().simulate(json.dumps(config), json.dumps(asked))
+    records = _records(pl.DataFrame(stream))
+    setting = {"kind": "closed", "concurrency": users, "count": requests}
+    due, end = records["due_ns"], records["end_ns"]
+    meta = {
+        "setting": setting,
+        "state": "done",
+        "start_ns": 0,
+        "close_ns": int(due.to_numpy().max()) + 1,
+        "end_ns": int(end.to_numpy().max()),
+        "outcomes": {"ok": requests},
+    }
+    return LevelData(
+        visit=users,
+        setting=setting,
+        state="done",
+        intervals=intervals(meta, records.lazy()).intervals,
+        gpus=gpus,
+        run="virtual",
+        meta=meta,
+        records=records.lazy(),
+    )
+
+
+def _records(rows: pl.DataFrame) -> pl.DataFrame:
+    known = {
+        "seq": pl.Series(range(rows.height)),
+        "due_ns": rows["due_ns"],
+        "fired_ns": rows["due_ns"],
+        "sent_ns": rows["due_ns"],
+        "first_byte_ns": rows["first_token_ns"],
+        "first_token_ns": rows["first_token_ns"],
+        "last_token_ns": rows["end_ns"],
+        "end_ns": rows["end_ns"],
+        "events": rows["tokens_out"],
+        "tokens_in": rows["prompt_tokens"],
+        "tokens_out": rows["tokens_out"],
+        "outcome": pl.Series(OUTCOMES, dtype=outcome_dtype()).gather(rows["outcome"]),
+    }
+    dtypes = {**record_dtypes(), "outcome": outcome_dtype()}
+    zero = {"visit", "stream", "attempt", "row"}
+    columns = [
+        known[name].cast(dtype).alias(name)
+        if name in known
+        else pl.repeat(0 if name in zero else None, rows.height, dtype=dtype, eager=True).alias(name)
+        for name, dtype in dtypes.items()
+    ]
+    return pl.DataFrame(columns)
