@@ -174,7 +174,7 @@ fn a_mix_has_paths_headers_and_bodies_of_its_own() {
         Mix { of_row: vec![0, 1, 2], ..mix.clone() },
         Mix { of_row: vec![0, 0, 0], ..mix.clone() },
         Mix { sessions: Some(vec![1]), ..mix.clone() },
-        Mix { turns: Some(vec![0, 1, u16::MAX]), ..mix.clone() },
+        Mix { turns: Some(vec![0, 1]), ..mix.clone() },
     ] {
         assert!(Requests::new(&target("POST"), vec![], rows.clone(), Some(&wrong)).is_err(), "{wrong:?}");
     }
