@@ -131,6 +131,10 @@ bench-load: setup $(STAMPS)/dev ## The bars of loads: truth, timing, cost and en
 bench-estimates: setup $(STAMPS)/dev ## Whether estimates hold: 4 x 300 simulated clusters with known answers (an hour or two the first time)
 	$(BIN)/python -m benches.estimates --many --record
 
+.PHONY: bench-cluster
+bench-cluster: setup $(STAMPS)/dev ## 1,000 GPUs with 100,000 users for ten minutes of virtual time (under a minute)
+	$(BIN)/python -m benches.cluster
+
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
 	$(BIN)/python -m benches.soak

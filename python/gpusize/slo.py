@@ -130,9 +130,16 @@ class Slo:
         """
         counts = self.count(frame)
         n = counts.within + counts.over
-        if n == 0 or (counts.within == 0 and counts.undetermined > 0):
+        if n == 0 or (counts.within == 0 and counts.undetermined > 0 and not self._seen(frame)):
             return math.nan, 0
         return counts.within / n, n
+
+    def _seen(self, frame: pl.DataFrame | pl.LazyFrame) -> bool:
+        """Whether any request that ended ok has the metric."""
+        import polars as pl
+
+        has = (pl.col("outcome") == "ok") & metric(self.metric).raw().is_not_null()
+        return bool(frame.lazy().select(has.any()).collect(engine="streaming").item())
 
     def met_by(self, attainment: float) -> bool:
         """Whether an attainment suffices. A level without any judged request (nan) does not."""

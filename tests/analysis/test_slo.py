@@ -140,6 +140,17 @@ def test_a_request_without_the_metric_is_undetermined():
     assert math.isnan(share)
     assert n == 0
     assert not slo.met(nothing)
+    late = from_arrow(
+        frame(
+            {
+                "due_ns": [0, 0],
+                "end_ns": [3_000_000_000] * 2,
+                "first_token_ns": [2_000_000_000, None],
+                "outcome": [0, 0],
+            }
+        )
+    )
+    assert slo.attainment(late) == (0.0, 1)
 
 
 def test_shares():

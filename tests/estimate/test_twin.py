@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gpusize.errors import UsageError
@@ -138,3 +139,18 @@ def test_the_search_finds_the_edge_inside_its_budget():
     assert sum(abs(visit.users / edge - 1) < 0.15 for visit in visits) >= 2
     kept, missed = (level(round(share * edge), requests=4000).attainment(SLO)[0] for share in (0.8, 1.25))
     assert kept > SLO.share > missed
+
+
+def test_a_count_that_is_not_found_is_no_loss_between_replicas_unless_one_was_measured():
+    from gpusize.estimate.twin.calibration import Candidate
+    from gpusize.estimate.twin.contention import Contention
+    from gpusize.estimate.twin.flow import Measured
+    from gpusize.estimate.twin.size import _never
+
+    chosen = Candidate("flow", Measured((), np.ones(1)), (0.0,), 0.0, 10.0, 0.0, 0.0)
+    unknown = _never(chosen, Contention())
+    assert "refusal" not in unknown.details
+    assert "nothing measured says" in str(unknown.reason)
+    peaked = _never(chosen, Contention(sigma=0.1, kappa=0.01))
+    assert peaked.details["refusal"] == "never"
+    assert "slow each other down, and beyond" in str(peaked.reason)

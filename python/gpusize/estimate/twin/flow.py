@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpusize.engine import core
-from gpusize.estimate.twin.simulated import Asked, Judged, judge, judged, load, per_replica, residence_at
+from gpusize.estimate.twin.simulated import Asked, Judged, Rated, judge, judged, load, per_replica
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ __all__ = ["Flow", "Measured"]
 
 
 @dataclass(frozen=True, eq=False)
-class Flow:
+class Flow(Rated):
     """A replica known by its rate at every number of active requests.
 
     Attributes:
@@ -45,15 +45,6 @@ class Flow:
     max_active: int | None = None
     factors: tuple[float, ...] = (1.0,)
     certain: bool = False
-
-    @property
-    def most_per_s(self) -> float:
-        """See ``Replica``."""
-        return float(self.rates.max())
-
-    def residence_s(self, in_flight: float) -> float:
-        """See ``Replica``."""
-        return residence_at(self.rates, in_flight)
 
     def scaled(self, factors: Sequence[float]) -> Flow:
         """See ``Replica``."""
@@ -109,7 +100,7 @@ class Flow:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Measured(Rated):
     """A replica of which nothing is simulated: so many in flight see what so many saw.
 
     True of a closed loop without pauses behind a router that keeps replicas within one request of each other.
@@ -124,15 +115,6 @@ class Measured:
     rates: NDArray[np.float64]
     factors: tuple[float, ...] = (1.0,)
     certain: bool = True
-
-    @property
-    def most_per_s(self) -> float:
-        """See ``Replica``."""
-        return float(self.rates.max())
-
-    def residence_s(self, in_flight: float) -> float:
-        """See ``Replica``."""
-        return residence_at(self.rates, in_flight)
 
     def scaled(self, factors: Sequence[float]) -> Measured:
         """See ``Replica``."""

@@ -26,13 +26,13 @@ __all__ = [
     "Asked",
     "Batching",
     "Judged",
+    "Rated",
     "Replica",
     "horizon",
     "judge",
     "judged",
     "load",
     "per_replica",
-    "residence_at",
 ]
 
 ROUNDS: Final = 24.0
@@ -143,8 +143,23 @@ def load(asked: Asked, residence_s: float, requests: int | None) -> dict[str, An
     return {"arrivals": arrivals, **_horizon(asked, residence_s, requests)}
 
 
+class Rated:
+    """What every replica knows from its rates with 1, 2, ... active requests, shape (k,)."""
+
+    rates: NDArray[np.float64]
+
+    @property
+    def most_per_s(self) -> float:
+        """See ``Replica``."""
+        return float(self.rates.max())
+
+    def residence_s(self, in_flight: float) -> float:
+        """See ``Replica``."""
+        return residence_at(self.rates, in_flight)
+
+
 @dataclass(frozen=True, eq=False)
-class Batching:
+class Batching(Rated):
     """A replica that serves with continuous batching.
 
     Attributes:
@@ -165,15 +180,6 @@ class Batching:
     rates: NDArray[np.float64]
     factors: tuple[float, ...] = (1.0,)
     certain: bool = False
-
-    @property
-    def most_per_s(self) -> float:
-        """See ``Replica``."""
-        return float(self.rates.max())
-
-    def residence_s(self, in_flight: float) -> float:
-        """See ``Replica``."""
-        return residence_at(self.rates, in_flight)
 
     def run(
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None

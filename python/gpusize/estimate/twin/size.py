@@ -177,11 +177,19 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
 
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
-    details = {"refusal": "never", "sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
-    most = (
-        "" if loss.most is None else f": they slow each other down, and beyond {loss.most} another one makes all slower"
+    """No count was found: replicas slow each other down, or nobody knows why."""
+    details = {"sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
+    if loss.most is None:
+        reason = (
+            f"the {chosen.name} model found no number of replicas that keeps the SLOs, though nothing measured says "
+            "that they slow each other down; more levels below the edge may tell why"
+        )
+        return Sized(reason=reason, model=chosen.name, details=details)
+    reason = (
+        "no number of replicas keeps the SLOs: they slow each other down, "
+        f"and beyond {loss.most} another one makes all slower"
     )
-    return Sized(reason=f"no number of replicas keeps the SLOs{most}", model=chosen.name, details=details)
+    return Sized(reason=reason, model=chosen.name, details={"refusal": "never", **details})
 
 
 def _edge(curve: Curve) -> float | None:
