@@ -13,8 +13,8 @@ __all__ = ["Report", "markdown_table"]
 TITLE = """# Results
 
 Appended by the commands that each entry names, `make bench-...` and `make soak`; newest last. Each entry belongs to the
-host that it names: compare ratios, not absolute numbers. A bar reads `name value [lo,hi] bound`; it is ok when the worse
-end of the interval keeps the bound.
+host that it names: compare ratios, not absolute numbers. A bar reads `name value [lo,hi] bound`; it is ok when the
+worse end of the interval keeps the bound.
 """
 
 
