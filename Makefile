@@ -135,6 +135,11 @@ bench-estimates: setup $(STAMPS)/dev ## Whether estimates hold: 4 x 300 simulate
 bench-cluster: setup $(STAMPS)/dev ## 1,000 GPUs with 100,000 users for ten minutes of virtual time (under a minute)
 	$(BIN)/python -m benches.cluster
 
+.PHONY: bench-scaling
+bench-scaling: setup $(STAMPS)/dev ## Scaling told from few counts: a real Triton with 1, 2 and 4 instances, and data whose law is known
+	$(BIN)/python scripts/peers.py triton
+	$(BIN)/python -m benches.scaling
+
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
 	$(BIN)/python -m benches.soak
