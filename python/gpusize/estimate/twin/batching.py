@@ -23,13 +23,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.twin.served import served_limit, steps
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from gpusize.estimate.twin.observed import Observed
 
-__all__ = ["Service", "fit_service", "limits"]
+__all__ = ["Service", "fit_service", "limits", "non_negative", "streamed"]
 
 QUEUE_SHARE: Final = 0.15
 """A queue stands where so much of the requests in flight does not run."""
@@ -64,9 +66,12 @@ class Service:
 
 
 def fit_service(visits: Sequence[Observed]) -> Service | None:
-    """The model's costs and limits; None where the records do not tell tokens and first tokens."""
+    """Costs and limits; None where neither records tell tokens and first tokens, nor the server its steps."""
     import numpy as np
 
+    if not streamed(visits):
+        told = steps([each.served for each in visits])
+        return None if told is None else Service(*told, *limits(visits))
     lives = [found for each in visits if (found := _Lives.of(each)) is not None]
     if sum(each.took.size for each in lives) < FEWEST:
         return None
@@ -79,7 +84,7 @@ def fit_service(visits: Sequence[Observed]) -> Service | None:
         weight = math.sqrt(sum(each.sum() for each in kept) / max(1, waits.size))
         rows = np.concatenate([weight * alone, *(each[k] for each, k in zip(designs, kept, strict=True))])
         times = np.concatenate([weight * waits, *(each[k] for each, k in zip(took, kept, strict=True))])
-        costs = _non_negative(rows, times)
+        costs = non_negative(rows, times)
         if costs[0] + costs[1] <= 0:
             return None
         if turn == TURNS - 2:
@@ -87,6 +92,11 @@ def fit_service(visits: Sequence[Observed]) -> Service | None:
     batch, tokens = limits(visits)
     base_s, per_sequence_s, per_prompt_token_s = (float(each) for each in costs)
     return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs))
+
+
+def streamed(visits: Sequence[Observed]) -> bool:
+    """Whether enough answers came token by token to tell costs."""
+    return sum(int((_known(each) & (each.tokens_out >= 3)).sum()) for each in visits) >= FEWEST
 
 
 def _inside(off: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -228,7 +238,7 @@ class _Lives:
         return np.stack([self.n, others, taken], axis=1) * self.scale[:, None]
 
 
-def _non_negative(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
+def non_negative(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
     """Least squares with coefficients of at least 0, by trying every set of those that are not 0."""
     import itertools
 
@@ -251,9 +261,15 @@ def _non_negative(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDA
 
 
 def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
-    """Sequences and tokens that ran at once where a queue stood; None where none did."""
+    """Sequences and tokens that ran at once where a queue stood; None where none did.
+
+    What the server showed goes before what times show, but for the tokens of a full cache, which it does not count.
+    """
     import numpy as np
 
+    told = served_limit([each.served for each in visits])
+    if told is not None and not told[1]:
+        return told[0], None
     batches: list[tuple[float, float, float]] = []
     for visit in visits:
         known = _known(visit)
@@ -269,10 +285,10 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
         if running < (1 - QUEUE_SHARE) * visit.users and wait > QUEUE_SHARE * took:
             batches.append((running, most, tokens))
     if not batches:
-        return None, None
+        return None if told is None else told[0], None
     most = max(each[1] for each in batches)
     typical = float(np.median([each[0] for each in batches]))
-    if typical >= STEADY_BATCH * most or most - typical <= 1.0:
+    if told is None and (typical >= STEADY_BATCH * most or most - typical <= 1.0):
         return int(most), None
     return None, int(max(each[2] for each in batches))
 

@@ -95,7 +95,8 @@ class Fitted:
         least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
-        return _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
+        found = _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
+        return _with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
@@ -211,6 +212,19 @@ def _answered(
                 None if high is None else high * tested,
             ]
         },
+    )
+
+
+def _with_served(found: Estimate, visits: Sequence[Observed]) -> Estimate:
+    """The answer with what the server's own figures say of it."""
+    from gpusize.estimate.twin.told import told
+
+    said = told(visits, str(found.details.get("model") or ""))
+    return replace(
+        found,
+        assumptions=(*found.assumptions, *said.assumptions) if found.answered else found.assumptions,
+        warnings=(*found.warnings, *said.warnings),
+        details={**found.details, **said.details},
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpusize.asked import think_s
+from gpusize.estimate.twin.served import Served, served
 from gpusize.metrics import metric
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Observed:
             out without a drain: until then all slots were busy, and what ends while they are is as long as what begins.
         values: one row per objective; shape (k, m).
         settled: whether a steady part was found; else everything counts, its beginning too.
+        served: what the server said of itself meanwhile; None where nothing was sampled.
     """
 
     users: int
@@ -123,6 +125,7 @@ class Observed:
     steady: NDArray[np.bool_]
     values: NDArray[np.float64]
     settled: bool = True
+    served: Served | None = None
 
     @property
     def residence_s(self) -> float:
@@ -186,4 +189,5 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         steady=steady,
         values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
         settled=settled,
+        served=served(visit),
     )
