@@ -86,6 +86,17 @@ def test_replicas_behind_one_target_add_up(tmp_path):
     assert said.at_once == 24
 
 
+def test_the_end_of_a_level_is_no_lack_of_a_queue(tmp_path):
+    running, waiting = [8, 8, 8, 8, 5, 1], [4, 4, 4, 4, 0, 0]
+    ended, open_still = (
+        served(sampled(tmp_path / str(k), vllm(running, waiting), close_ns=close_s * S))
+        for k, close_s in enumerate((3.5, 10))
+    )
+    assert ended is not None
+    assert open_still is not None
+    assert (ended.at_once, open_still.at_once) == (8, None)
+
+
 def test_nothing_is_told_without_samples_and_of_workflows():
     plain = level(4)
     assert served(plain) is None
@@ -94,19 +105,24 @@ def test_nothing_is_told_without_samples_and_of_workflows():
     assert served(replace(plain, meta=meta, source={"targets": [{"api": "nat-generate"}]})) is None
 
 
-def test_tritons_batches_are_the_limit_of_its_instances(tmp_path):
+def test_busy_instances_are_the_limit_of_a_server_that_queues_and_does_not_batch(tmp_path):
     document = json.loads((FIXTURES / "kserve" / "triton_stats.json").read_text())
     [model] = between({}, counters(document["model_stats"]))
     facts = model.facts()
-    # Eight is the largest usual batch, and the queue holds nearly all of a request's time.
     assert facts["queue_s"] > 0.9 * facts["request_s"]
-    said = served(sampled(tmp_path / "queued", {}, rows=[row("busy", rate=1.93)], models=[facts]))
-    assert said is not None
-    assert said.at_once == 2 * 8
-    idle = {**facts, "queue_s": 0.01 * facts["request_s"]}
-    free = served(sampled(tmp_path / "free", {}, rows=[row("busy", rate=0.4)], models=[idle]))
-    assert free is not None
-    assert free.at_once is None
+    alone = {**facts, "batches": facts["batches"][:1]}
+
+    def at_once(name: str, busy: float, *models: Any) -> int | None:
+        said = served(sampled(tmp_path / name, {}, rows=[row("busy", rate=busy)], models=list(models)))
+        assert said is not None
+        return said.at_once
+
+    assert at_once("queued", 1.93, alone) == 2
+    # In the fixture, half of the executions are batches of eight: what waits for its turn is no queue.
+    assert at_once("batched", 1.93, facts) is None
+    assert at_once("free", 0.4, {**alone, "queue_s": 0.01 * facts["request_s"]}) is None
+    assert at_once("two", 1.93, alone, alone) is None
+    assert at_once("idle", 1.93, alone, {**alone, "requests": 0}) == 2
 
 
 def test_the_limit_of_several_visits():

@@ -15,6 +15,7 @@ import pytest
 import gpusize
 from benches.sections.scaling_triton import Answer, Group, forecast, mean_compute_s, two_count_faults
 from benches.sections.triton import Counters
+from gpusize.estimate.twin.served import served, served_limit
 from tests.peers.inferences import KserveServer
 from tests.peers.sizing import Gpusize
 from tests.servers.pytriton import PyTriton
@@ -129,3 +130,11 @@ def test_two_counts_give_a_lower_bound_and_what_to_measure(measured: Measured) -
 def test_hosts_of_four_instances_add_up(measured: Measured) -> None:
     wanted = 2.5 * measured.found.all.capacities[4]
     assert ask(measured.runs, INSTANCES, wanted, host_gpus=4).told["gpus"] == 12
+
+
+def test_busy_instances_are_the_limit_that_the_server_shows(measured: Measured) -> None:
+    for count in INSTANCES:
+        levels = gpusize.open_run(measured.runs / str(count)).levels
+        limit = served_limit([served(visit) for level in levels for visit in level.visits()])
+        assert limit is not None
+        assert limit[0] == pytest.approx(count, abs=0.5 + count * measured.noise)

@@ -3,7 +3,7 @@
 From the samples and statistics of a visit (docs/reference/samples.md):
 
 - requests worked on while others waited all the time are the most that are worked on at once; of a server with batch
-  statistics that is the mean number of busy instances times the largest usual batch;
+  statistics, and no batches, that is the mean number of busy instances;
 - with k sequences at once, a step of a language model's server lasts t0 + t1 k + p P for P prompt tokens taken in with
   it. Mean steps, mean prefills and k (tokens per second times the step: Little 1961) of several loads give the costs
   where no first token was seen, as without streaming.
@@ -36,8 +36,6 @@ STEADY: Final = 0.93
 """The same number is worked on at once where the middle of the readings is so near the largest."""
 QUEUED: Final = 0.15
 """A queue stands where requests spend so large a share of their time in it."""
-USUAL: Final = 0.05
-"""A batch size is usual that has so large a share of the executions."""
 APART: Final = 1.5
 """Loads whose numbers of sequences differ by less tell nothing of what a sequence costs."""
 ONE_TO_ONE: Final = ("openai", "kserve")
@@ -85,7 +83,7 @@ def served(visit: LevelData) -> Served | None:
     step_s, tokens = value_of(rows, "token_gap"), value_of(rows, "tokens_out", "rate")
     at_once, varies = _at_once(visit)
     if at_once is None:
-        at_once = _by_batches(visit.meta.get("models") or (), value_of(rows, "busy", "rate"))
+        at_once = _by_instances(visit.meta.get("models") or (), value_of(rows, "busy", "rate"))
     answered, prompts = value_of(rows, "requests", "delta"), value_of(rows, "tokens_in", "delta")
     return Served(
         at_once=at_once,
@@ -111,9 +109,12 @@ def _at_once(visit: LevelData) -> tuple[int | None, bool]:
 
     found = known_series(scan_samples(visit.folder))
     told = {name: entities_of(_meaning(name, MEANINGS), found) for name in ("running", "waiting", _KV)}
+    low, high = visit.window()
+    # While a level ends nobody comes any more, and the queue empties.
+    window = low, min(high, int(visit.meta.get("close_ns") or high))
     total, varies = 0, False
     for entity in told["running"]:
-        each = _of_replica(entity, told["waiting"], told[_KV], visit.window())
+        each = _of_replica(entity, told["waiting"], told[_KV], window)
         if each is None:
             return None, False
         total, varies = total + each[0], varies or each[1]
@@ -159,17 +160,20 @@ def _same(entity: Entity, others: Sequence[Entity], t: NDArray[np.int64]) -> NDA
     return None
 
 
-def _by_batches(models: Sequence[Mapping[str, Any]], busy: float | None) -> int | None:
-    """Instances that were busy, times the largest usual batch, where a queue stood before the one model that ran."""
+def _by_instances(models: Sequence[Mapping[str, Any]], busy: float | None) -> int | None:
+    """Instances that were busy, where a queue stood before the one model that ran, and each request ran by itself.
+
+    With batches nobody is told: a request waits for the batch before its own even where no instance is short, so that
+    the rate with as many in flight already has all there is to know.
+    """
     ran = [each for each in models if each["requests"]]
     if len(ran) != 1 or not busy:
         return None
     (model,) = ran
-    if not model["batches"] or (model["queue_s"] or 0.0) < QUEUED * (model["request_s"] or math.inf):
+    if {each["batch_size"] for each in model["batches"]} != {1}:
         return None
-    executions = sum(each["executions"] for each in model["batches"])
-    largest = max(each["batch_size"] for each in model["batches"] if each["executions"] >= USUAL * executions)
-    return max(1, round(busy)) * int(largest)
+    queued = (model["queue_s"] or 0.0) >= QUEUED * (model["request_s"] or math.inf)
+    return max(1, round(busy)) if queued else None
 
 
 def served_limit(told: Sequence[Served | None]) -> tuple[int, bool] | None:
