@@ -18,6 +18,7 @@ from benches.lib.procs import BenchFailed, pinned, run_measured
 from benches.lib.stats import Interval, plain
 from benches.lib.turns import whole_range
 from benches.sections.triton import Counters
+from benches.sections.truth import real_time
 from gpusize.scaling import Law
 from tests.servers.child import ChildFailed
 from tests.servers.pytriton import PyTriton
@@ -119,14 +120,18 @@ def triton(ctx: Context) -> None:
     python, models = Path(peer_program("triton")), {count: f"sleep_{count}" for count in INSTANCES}
     core, folder = pinned([], ctx.server_core), ctx.fresh_dir("triton")
     try:
-        with PyTriton(python, folder, instances=INSTANCES, only=tuple(models.values()), prefix=core) as server:
+        with (
+            real_time() as alone,
+            PyTriton(python, folder, instances=INSTANCES, only=tuple(models.values()), prefix=core) as server,
+        ):
             groups = [_group(ctx, server, models, number) for number in range(ctx.size(3, 1))]
     except ChildFailed as error:
         raise BenchFailed(f"Triton did not start: {error}") from error
     note = (
         f"{ctx.size(ROUNDS, 1)} sweeps of each count by turns, closed loops with {', '.join(map(str, IN_FLIGHT))} in "
         f"flight, {LEVEL_S} s each. Can do: the instances over the server's mean compute time (input, infer and "
-        f"output) while at least {FULL} were in flight for each. Fitted: the law through all three counts."
+        f"output) while at least {FULL} were in flight for each. Fitted: the law through all three counts. "
+        + ("Both sides have real-time priority." if alone else "Both sides share the cores with whatever else runs.")
     )
     rows = [row for number, each in enumerate(groups) for row in each.rows(number + 1)]
     ctx.report.table("Triton (PyTriton, CPU), 1, 2 and 4 instances", HEADER, rows, note)

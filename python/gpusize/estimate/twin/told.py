@@ -49,7 +49,7 @@ def told(visits: Sequence[Observed], model: str) -> Told:
     if limit is not None and model in ("batching", "flow"):
         why = ", as its cache was full" if limit[1] else ""
         texts.append(
-            f"at most {limit[0]} requests are worked on at once: so the server showed while others waited{why}"
+            f"at most {limit[0]} requests are worked on at once, as the server showed while others waited{why}"
         )
     if used is not None and model == "batching":
         texts.append("the costs of a step are the server's own: no first tokens were seen")
