@@ -218,7 +218,8 @@ def _answered(
 
 def _refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
     loads = sorted({visit.users for visit in visits})
-    follow = {"flat": (2 * loads[-1], 4 * loads[-1]), "single": (1, 2)}.get(str(base.details.get("refusal")), ())
+    wider = (2 * loads[-1], 4 * loads[-1])
+    follow = {"flat": wider, "data": wider, "single": (1, 2)}.get(str(base.details.get("refusal")), ())
     return replace(base, next_levels=follow)
 
 
