@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gpusize.errors import UsageError
 from gpusize.estimate import Question, estimate
 from gpusize.estimate.capacities import capacities
 from gpusize.interop.perf_analyzer import read_perf_analyzer
+from gpusize.scaling import Law
 from gpusize.slo import Slo
 from tests.analysis.synthetic import MS, closed, level
 
@@ -104,6 +106,33 @@ def test_instances_carry_what_the_servers_own_compute_time_says(count):
     told = [sum(lv.meta["perf_analyzer"][name] for name in columns) * 1e-6 for lv in instances(count)]
     assert found.load == pytest.approx(count / (sum(told) / len(told)), rel=0.05)
     assert found.load == pytest.approx({1: 40, 2: 77, 4: 154}[count], rel=0.05)
+
+
+def test_the_law_through_all_instances_agrees_with_their_compute_times_too():
+    found = ask(instances(1, 2, 4), rate=100, slos=())
+    law = found.details["law"]
+    for count, told in ((1, 40), (2, 77), (4, 154)):
+        fitted = law["one"] * count / (1 + law["sigma"] * (count - 1) + law["kappa"] * count * (count - 1))
+        assert fitted == pytest.approx(told, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_law_with_a_peak_is_found_from_levels_and_ends_where_it_does(seed):
+    # Gunther's law with its peak between six and seven; each count is off by 1 %, its levels by more.
+    known, noise = Law("usl", 1.0, 0.05, 0.02), random.Random(seed)
+    levels = [
+        lv
+        for n in (1, 2, 4, 6, 8)
+        for lv in own(n, known.at(n) * (1 + 0.01 * noise.gauss(0, 1)), (1, 4 * n, 8 * n, 16 * n, 24 * n))
+    ]
+    found = ask(levels, rate=20 * known.at(5), slos=())
+    assert found.details["law"]["name"] == "usl"
+    assert found.details["law"]["kappa"] == pytest.approx(0.02, abs=0.006)
+    assert found.details["law"]["peak_gpus"] == pytest.approx(known.peak, abs=1.0)
+    assert (found.gpus_low, found.gpus) == (4, 5)
+    never = ask(levels, rate=1.3 * 20 * known.limit, slos=())
+    assert never.gpus is None
+    assert "hosts" in never.reason
 
 
 def test_four_instances_follow_from_one_and_two():

@@ -77,7 +77,7 @@ def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[Metho
 def _ask(method: Method, pooled: Sequence[LevelData], question: Question, said: _Doubts) -> Estimate:
     """One method's answer from the levels that it can compare, with what is to be said against these."""
     one = method.needs_counts == "one"
-    chosen, warnings = _comparable(pooled) if one else _every_count(pooled, question, any_loop=method.name == "twin")
+    chosen, warnings = _comparable(pooled) if one else _every_count(pooled, question)
     reason = _cannot(chosen, question)
     if reason is None and one and question.rate is not None:
         reason = "it answers for users in flight; for a rate take the scaling method"
@@ -109,12 +109,10 @@ def _comparable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]
     return [lv for lv in closed if lv.gpus == gpus], warnings
 
 
-def _every_count(
-    levels: Sequence[LevelData], question: Question, *, any_loop: bool
-) -> tuple[list[LevelData], list[str]]:
-    """The levels of all known numbers of GPUs; for users closed loops only, but for a method that takes any loop."""
+def _every_count(levels: Sequence[LevelData], question: Question) -> tuple[list[LevelData], list[str]]:
+    """The levels of all known numbers of GPUs; for users closed loops only."""
     held, warnings = _held(levels)
-    if question.rate is None and not any_loop:
+    if question.rate is None:
         held, warnings = _closed(held, warnings)
     changing = [lv for lv in held if not lv.concurrency and (not lv.rate or is_ramp(lv.setting))]
     if changing:
