@@ -23,22 +23,21 @@ from gpusize.scaling import Law
 from tests.servers.child import ChildFailed
 from tests.servers.pytriton import PyTriton
 
-__all__ = ["Answer", "forecast", "mean_compute_s", "triton", "two_count_faults"]
+__all__ = ["Answer", "Round", "forecast", "mean_compute_s", "triton", "two_count_faults"]
 
 INSTANCES = (1, 2, 4)
 IN_FLIGHT = (1, 2, 4, 8, 16)
 FULL = 2
 """With so many in flight for each instance, none is ever idle."""
-ROUNDS = 2
-"""Sweeps of each count in a group: by turns, so that neighbours of the machine slow all counts alike."""
-LEVEL_S = 3
-"""The longest residence is 0.4 s: shorter levels would have no steady part between warm-up and drain."""
+ROUNDS = 3
+LEVEL_S = 6
+"""So that the steady part of a level has the 160 requests whose scatter tells the error of its throughput."""
 AGREE = 0.02
 MORE = 1.5
 CAPACITY_BOUND = 0.05
 FORECAST_BOUND = 0.10
 HEADER = (
-    "group",
+    "round",
     "instances",
     "capacity, requests/s",
     "fitted",
@@ -47,7 +46,7 @@ HEADER = (
     "fitted / can do",
     "compute ms",
 )
-TWO_HEADER = ("group", "sigma", "4 by it, requests/s", "measured", "ratio", "asked", "answer", "measure next")
+TWO_HEADER = ("round", "sigma", "4 by it, requests/s", "measured", "ratio", "asked", "answer", "measure next")
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Some sweeps of each count: the answer from all, that from the first two, and mean compute times by count."""
+class Round:
+    """A sweep of each count: the answer from all, that from the first two, and mean compute times by count."""
 
     all: Answer
     two: Answer
@@ -116,7 +115,7 @@ class Group:
 
 
 def triton(ctx: Context) -> None:
-    """Sweeps with 1, 2 and 4 instances of a model that sleeps for 20 ms, by turns; the bars are on the worst group."""
+    """Sweeps with 1, 2 and 4 instances of a model that sleeps for 20 ms, by turns; the bars are on the worst round."""
     python, models = Path(peer_program("triton")), {count: f"sleep_{count}" for count in INSTANCES}
     core, folder = pinned([], ctx.server_core), ctx.fresh_dir("triton")
     try:
@@ -124,24 +123,24 @@ def triton(ctx: Context) -> None:
             real_time() as alone,
             PyTriton(python, folder, instances=INSTANCES, only=tuple(models.values()), prefix=core) as server,
         ):
-            groups = [_group(ctx, server, models, number) for number in range(ctx.size(3, 1))]
+            rounds = [_round(ctx, server, models, number) for number in range(ctx.size(ROUNDS, 1))]
     except ChildFailed as error:
         raise BenchFailed(f"Triton did not start: {error}") from error
     note = (
-        f"{ctx.size(ROUNDS, 1)} sweeps of each count by turns, closed loops with {', '.join(map(str, IN_FLIGHT))} in "
-        f"flight, {LEVEL_S} s each. Can do: the instances over the server's mean compute time (input, infer and "
+        f"Closed loops with {', '.join(map(str, IN_FLIGHT))} in flight, {LEVEL_S} s each; another count begins in each "
+        f"round. Can do: the instances over the server's mean compute time (input, infer and "
         f"output) while at least {FULL} were in flight for each. Fitted: the law through all three counts. "
         + ("Both sides have real-time priority." if alone else "Both sides share the cores with whatever else runs.")
     )
-    rows = [row for number, each in enumerate(groups) for row in each.rows(number + 1)]
+    rows = [row for number, each in enumerate(rounds) for row in each.rows(number + 1)]
     ctx.report.table("Triton (PyTriton, CPU), 1, 2 and 4 instances", HEADER, rows, note)
-    said = [[number + 1, *each.two_cells()] for number, each in enumerate(groups)]
+    said = [[number + 1, *each.two_cells()] for number, each in enumerate(rounds)]
     asked = f"Asked: {MORE:g} times what 4 carried."
     ctx.report.table("From 1 and 2 instances alone", TWO_HEADER, said, asked)
-    ctx.report.bar(Bar("scaling_capacity_error", whole_range([each.error for each in groups]), CAPACITY_BOUND))
-    forecasts = whole_range([each.forecast_error for each in groups])
+    ctx.report.bar(Bar("scaling_capacity_error", whole_range([each.error for each in rounds]), CAPACITY_BOUND))
+    forecasts = whole_range([each.forecast_error for each in rounds])
     ctx.report.bar(Bar("scaling_four_from_one_and_two_error", forecasts, FORECAST_BOUND))
-    faults = [fault for each in groups for fault in two_count_faults(each.two.told)]
+    faults = [fault for each in rounds for fault in two_count_faults(each.two.told)]
     if faults:
         say(f"triton: of two counts it is not said: {'; '.join(sorted(set(faults)))}")
     ctx.report.bar(Bar("scaling_two_count_faults", Interval.exact(len(faults)), 0))
@@ -180,20 +179,17 @@ def mean_compute_s(levels: Sequence[Mapping[str, Any]]) -> float:
     return total / requests
 
 
-def _group(ctx: Context, server: PyTriton, models: Mapping[int, str], number: int) -> Group:
+def _round(ctx: Context, server: PyTriton, models: Mapping[int, str], number: int) -> Round:
     runs, counts = ctx.fresh_dir(f"runs{number}"), sorted(models)
-    levels: dict[int, list[Mapping[str, Any]]] = {count: [] for count in counts}
-    for turn in range(ctx.size(ROUNDS, 1)):
-        for count in counts[turn % len(counts) :] + counts[: turn % len(counts)]:
-            levels[count] += _sweep(ctx, server, models[count], count, runs / str(count))
-    compute_s = {
-        count: mean_compute_s([each for each in levels[count] if each["setting"]["concurrency"] >= FULL * count])
-        for count in counts
-    }
+    turn = number % len(counts)
+    compute_s = {}
+    for count in counts[turn:] + counts[:turn]:
+        levels = _sweep(ctx, server, models[count], count, runs / str(count))
+        compute_s[count] = mean_compute_s([each for each in levels if each["setting"]["concurrency"] >= FULL * count])
     found = _estimate(runs, counts, rate=1.0)
     two = _estimate(runs, counts[:2], rate=MORE * found.capacities[counts[-1]])
-    say(f"triton: group {number + 1}: {', '.join(f'{n}: {rate:.1f}/s' for n, rate in found.capacities.items())}")
-    return Group(found, two, compute_s)
+    say(f"triton: round {number + 1}: {', '.join(f'{n}: {rate:.1f}/s' for n, rate in found.capacities.items())}")
+    return Round(found, two, compute_s)
 
 
 def _sweep(ctx: Context, server: PyTriton, model: str, count: int, out: Path) -> list[Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from benches.lib.context import Context
 from benches.lib.procs import BenchFailed
 from benches.lib.results import Report
 from benches.sections.scaling_known import known
-from benches.sections.scaling_triton import Answer, Group, mean_compute_s, two_count_faults
+from benches.sections.scaling_triton import Answer, Round, mean_compute_s, two_count_faults
 
 
 class _Quick:
@@ -47,10 +47,10 @@ def test_what_is_known_is_found(tmp_path: Path) -> None:
 def test_errors_are_those_of_the_worst_count() -> None:
     every = Answer(told({1: 40.0, 2: 78.0, 4: 150.0}, ("amdahl", 40.0, 0.02)))
     two = Answer(told({1: 40.0, 2: 78.0}, ("amdahl", 40.0, 0.0)))
-    group = Group(every, two, {1: 1 / 40, 2: 2 / 78, 4: 4 / 160})
+    round_ = Round(every, two, {1: 1 / 40, 2: 2 / 78, 4: 4 / 160})
     # Measured 150 where the server could do 160; two counts say 4 x 40.
-    assert group.error == pytest.approx(10 / 160)
-    assert group.forecast_error == pytest.approx(160 / 150 - 1)
+    assert round_.error == pytest.approx(10 / 160)
+    assert round_.forecast_error == pytest.approx(160 / 150 - 1)
 
 
 @pytest.mark.parametrize(

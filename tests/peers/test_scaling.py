@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import gpusize
-from benches.sections.scaling_triton import Answer, Group, forecast, mean_compute_s, two_count_faults
+from benches.sections.scaling_triton import Answer, Round, forecast, mean_compute_s, two_count_faults
 from benches.sections.triton import Counters
 from gpusize.estimate.twin.served import served, served_limit
 from tests.peers.inferences import KserveServer
@@ -21,12 +21,12 @@ from tests.peers.sizing import Gpusize
 from tests.servers.pytriton import PyTriton
 
 INSTANCES = (1, 2, 4)
-LEVELS = "1,2,4,8,16"
-SECONDS = "2.5s"
-"""A single instance with 16 in flight takes 0.4 s; shorter levels have no steady part between warm-up and drain."""
+LEVELS = "1,2,4,8,12"
+SECONDS = "5s"
+"""So that a level's steady part has the 160 requests whose scatter tells the error of its throughput."""
 FULL = 2
 """With so many in flight for each instance none is ever idle, so that compute times there are those of the capacity."""
-MOST_ROUNDS = 3
+MOST_ROUNDS = 2
 """Neighbours of the machine slow single sweeps; over rounds by turns that evens out."""
 
 Levels = list[Mapping[str, Any]]
@@ -45,7 +45,7 @@ class Measured:
         told_s: as the server told this process.
     """
 
-    found: Group
+    found: Round
     noise: float
     runs: Path
     sampled_s: dict[int, float]
@@ -93,11 +93,11 @@ def measured(triton: PyTriton, tmp_path_factory: pytest.TempPathFactory) -> Meas
         full = {n: [each for each in levels[n] if each["setting"]["concurrency"] >= FULL * n] for n in INSTANCES}
         every = ask(runs, INSTANCES, 100.0)
         two = ask(runs, (1, 2), 1.5 * every.capacities[4])
-        group = Group(every, two, {n: mean_compute_s(full[n]) for n in INSTANCES})
+        round_ = Round(every, two, {n: mean_compute_s(full[n]) for n in INSTANCES})
         turn += 1
-        if turn == MOST_ROUNDS or (group.error < 0.05 and group.forecast_error < 0.10):
+        if turn == MOST_ROUNDS or (round_.error < 0.05 and round_.forecast_error < 0.10):
             return Measured(
-                group,
+                round_,
                 max(2 * relative_error([mean_compute_s([each]) for each in full[n]]) for n in INSTANCES),
                 runs,
                 {n: mean_compute_s(levels[n]) for n in INSTANCES},
