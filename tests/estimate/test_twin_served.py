@@ -48,7 +48,7 @@ def sampled(
     )
     (folder / "samples").mkdir(parents=True)
     frame.write_parquet(folder / "samples" / "part-00000.parquet")
-    known = {"start_ns": 0, "end_ns": 10 * S, "server": [row("requests", delta=1.0), *rows], **meta}
+    known = {"start_ns": 0, "end_ns": 10 * S, "server": [row("running", 1.0), *rows], **meta}
     setting = {"kind": "closed", "concurrency": 4}
     return LevelData(1, setting, "done", (), 1, "r", known, folder=folder)
 
@@ -84,6 +84,16 @@ def test_replicas_behind_one_target_add_up(tmp_path):
     said = served(sampled(tmp_path, vllm([8] * 5, [3] * 5), replicas=3))
     assert said is not None
     assert said.at_once == 24
+
+
+@pytest.mark.parametrize("answered, known", [(100.0, True), (92.0, True), (50.0, False), (130.0, False)])
+def test_figures_of_another_load_are_none_of_this(tmp_path, answered, known):
+    rows = [row("requests", delta=answered), row("token_gap", 0.02), row("tokens_out", rate=100.0)]
+    said = served(sampled(tmp_path, vllm([8] * 5, [3] * 5), rows=rows, outcomes={"ok": 98, "timeout": 2}))
+    assert said is not None
+    assert said.answered == answered
+    assert ((said.at_once, said.step_s) == (8, 0.02)) is known
+    assert known or (said.at_once, said.step_s) == (None, None)
 
 
 def test_the_end_of_a_level_is_no_lack_of_a_queue(tmp_path):
@@ -216,6 +226,7 @@ def test_a_limit_that_the_server_shows_goes_before_the_one_that_times_show():
     [
         (Served(answered=1500.0), "others use it too"),
         (Served(answered=603.0), None),
+        (Served(answered=300.0), "of 300 of 600 requests, so of some replicas only"),
         (Served(request_s=0.5), "outside the server"),
         (Served(step_s=0.015, sequences=4.0), "ms apart"),
         (Served(step_s=0.024, sequences=4.0), None),

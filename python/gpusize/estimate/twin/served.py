@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpusize.levels import LevelData
     from gpusize.samples.entities import Entity
 
-__all__ = ["Served", "served", "served_limit", "steps"]
+__all__ = ["OTHERS", "Served", "served", "served_limit", "steps"]
 
 FEWEST_READINGS: Final = 3
 ALWAYS: Final = 0.9
@@ -38,6 +38,8 @@ QUEUED: Final = 0.15
 """A queue stands where requests spend so large a share of their time in it."""
 APART: Final = 1.5
 """Loads whose numbers of sequences differ by less tell nothing of what a sequence costs."""
+OTHERS: Final = 0.1
+"""A server that answered more beyond what was sent, or less, as a share of it, tells of another load."""
 ONE_TO_ONE: Final = ("openai", "kserve")
 """APIs of which a request is one request in the server."""
 _KV: Final = "kv_cache_use"
@@ -80,11 +82,16 @@ def served(visit: LevelData) -> Served | None:
         return None
     from gpusize.samples import value_of
 
+    answered, prompts = value_of(rows, "requests", "delta"), value_of(rows, "tokens_in", "delta")
+    request_s, preemptions = value_of(rows, "request_time"), value_of(rows, "preemptions", "delta") or 0.0
+    sent = sum((visit.meta.get("outcomes") or {}).values())
+    if answered is not None and abs(answered - sent) > OTHERS * sent + (visit.concurrency or 0):
+        # Of other clients too, or of some replicas only: no figures of this load.
+        return Served(answered=answered, preemptions=preemptions)
     step_s, tokens = value_of(rows, "token_gap"), value_of(rows, "tokens_out", "rate")
     at_once, varies = _at_once(visit)
     if at_once is None:
         at_once = _by_instances(visit.meta.get("models") or (), value_of(rows, "busy", "rate"))
-    answered, prompts = value_of(rows, "requests", "delta"), value_of(rows, "tokens_in", "delta")
     return Served(
         at_once=at_once,
         varies=varies,
@@ -94,8 +101,8 @@ def served(visit: LevelData) -> Served | None:
         prompt_tokens=prompts / answered if prompts and answered else None,
         prefill_s=value_of(rows, "prefill_time"),
         answered=answered,
-        request_s=value_of(rows, "request_time"),
-        preemptions=value_of(rows, "preemptions", "delta") or 0.0,
+        request_s=request_s,
+        preemptions=preemptions,
     )
 
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.estimate.twin.batching import streamed
-from gpusize.estimate.twin.served import served_limit, steps
+from gpusize.estimate.twin.served import OTHERS, served_limit, steps
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.observed import Observed
 
 __all__ = ["Told", "told"]
 
-OTHERS: Final = 0.1
-"""Requests beyond those sent, as a share of them, that are no matter of when counters were read."""
 OUTSIDE: Final = 0.2
 """Share of a request's time outside the server that is worth a warning, beyond ``LEAST_S``."""
 LEAST_S: Final = 0.001
@@ -63,16 +61,22 @@ def told(visits: Sequence[Observed], model: str) -> Told:
 
 
 def _others(visits: Sequence[Observed]) -> str:
-    """Whether the server answered requests of others, too."""
+    """Whether the server answered requests of others, too, or only some of what was sent."""
     known = [(each, each.served.answered) for each in visits if each.served and each.served.answered is not None]
     sent = sum(each.due_s.size for each, _ in known)
     answered = sum(count for _, count in known)
-    if answered - sent <= OTHERS * sent + sum(each.users for each, _ in known):
-        return ""
-    return (
-        f"the server answered {answered:,.0f} requests where {sent:,} were sent: others use it too, and the capacity "
-        "is only what they left"
-    )
+    slack = OTHERS * sent + sum(each.users for each, _ in known)
+    if answered - sent > slack:
+        return (
+            f"the server answered {answered:,.0f} requests where {sent:,} were sent: others use it too, and the "
+            "capacity is only what they left"
+        )
+    if sent - answered > slack:
+        return (
+            f"the server's figures are of {answered:,.0f} of {sent:,} requests, so of some replicas only: they do not "
+            "enter the fit; sample all replicas with --metrics-url"
+        )
+    return ""
 
 
 def _outside(visits: Sequence[Observed]) -> str:
