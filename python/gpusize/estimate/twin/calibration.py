@@ -121,6 +121,7 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
         (each.users, found)
         for each in curve.levels
         if abs(math.log(each.users / max(1.0, edge))) <= reach
+        and each.settled
         and each.logs.size >= REQUESTS
         and (found := _held(replica, number, curve, each.users, curve.own(each)))
     ]

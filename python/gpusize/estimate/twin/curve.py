@@ -69,6 +69,8 @@ class _Level:
     """Logarithms of the values in order of due times; infinite for misses."""
     edges: NDArray[np.intp]
     """Where batches begin and end."""
+    settled: bool = True
+    """Whether a visit had a steady part; times of the others hold their beginning too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +116,7 @@ class Curve:
             finite = logs[np.isfinite(logs)]
             mean = float(np.exp(finite).mean()) if finite.size == logs.size else math.inf
             mean_log = float(finite.mean()) if finite.size else math.inf
-            found.append(_Level(users, mean_log, mean, logs, np.append(edges, logs.size)))
+            found.append(_Level(users, mean_log, mean, logs, np.append(edges, logs.size), visits[0].settled))
         return found
 
     def _part(self, visit: Observed) -> tuple[NDArray[np.float64], NDArray[np.intp]]:

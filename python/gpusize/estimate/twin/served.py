@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.scaling.bounded import least_squares
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -201,10 +203,6 @@ def steps(told: Sequence[Served | None]) -> tuple[float, float, float] | None:
     Relative errors are minimised, with costs of at least 0. A prefill is a step that takes in the request's own prompt
     and those of the requests that came during the step before.
     """
-    import numpy as np
-
-    from gpusize.estimate.twin.batching import non_negative
-
     known = [each for each in told if each is not None and each.step_s and each.sequences]
     sequences = [each.sequences or 0.0 for each in known]
     if len(known) < 2 or max(sequences) < APART * min(sequences):
@@ -217,8 +215,9 @@ def steps(told: Sequence[Served | None]) -> tuple[float, float, float] | None:
         if each.prefill_s and each.prompt_tokens:
             rows.append((1.0, k, each.prompt_tokens + each.prompt_tokens_per_s * step_s))
             times.append(each.prefill_s)
-    took = np.array(times)
-    base_s, per_sequence_s, per_prompt_token_s = non_negative(np.array(rows) / took[:, None], np.ones(took.size))
-    if base_s + per_sequence_s <= 0:
+    found = least_squares(
+        [[each / took for each in row] for row, took in zip(rows, times, strict=True)], [1.0] * len(rows)
+    )
+    if found is None or found[0] + found[1] <= 0:
         return None
-    return float(base_s), float(per_sequence_s), float(per_prompt_token_s)
+    return found[0], found[1], found[2]
