@@ -26,7 +26,8 @@ from tests.servers.pytriton import PyTriton
 __all__ = ["Answer", "Round", "forecast", "mean_compute_s", "triton", "two_count_faults"]
 
 INSTANCES = (1, 2, 4)
-IN_FLIGHT = (1, 2, 4, 8, 16)
+IN_FLIGHT = (1, 4, 8, 16, 24)
+"""Of four instances three of these are full, so that throughput is seen to level off."""
 FULL = 2
 """With so many in flight for each instance, none is ever idle."""
 ROUNDS = 3
@@ -187,6 +188,8 @@ def _round(ctx: Context, server: PyTriton, models: Mapping[int, str], number: in
         levels = _sweep(ctx, server, models[count], count, runs / str(count))
         compute_s[count] = mean_compute_s([each for each in levels if each["setting"]["concurrency"] >= FULL * count])
     found = _estimate(runs, counts, rate=1.0)
+    if set(found.capacities) != set(counts):
+        raise BenchFailed(f"not every count has a capacity: {'; '.join(found.told['warnings'])}")
     two = _estimate(runs, counts[:2], rate=MORE * found.capacities[counts[-1]])
     say(f"triton: round {number + 1}: {', '.join(f'{n}: {rate:.1f}/s' for n, rate in found.capacities.items())}")
     return Round(found, two, compute_s)

@@ -21,7 +21,8 @@ from tests.peers.sizing import Gpusize
 from tests.servers.pytriton import PyTriton
 
 INSTANCES = (1, 2, 4)
-LEVELS = "1,2,4,8,12"
+LEVELS = "1,4,8,12,16"
+"""Of four instances three of these are full, so that throughput is seen to level off."""
 SECONDS = "5s"
 """So that a level's steady part has the 160 requests whose scatter tells the error of its throughput."""
 FULL = 2
@@ -91,10 +92,12 @@ def measured(triton: PyTriton, tmp_path_factory: pytest.TempPathFactory) -> Meas
             levels[count] += found
             told[count].append(counted)
         full = {n: [each for each in levels[n] if each["setting"]["concurrency"] >= FULL * n] for n in INSTANCES}
+        turn += 1
         every = ask(runs, INSTANCES, 100.0)
+        if set(every.capacities) != set(INSTANCES) and turn < MOST_ROUNDS:
+            continue
         two = ask(runs, (1, 2), 1.5 * every.capacities[4])
         round_ = Round(every, two, {n: mean_compute_s(full[n]) for n in INSTANCES})
-        turn += 1
         if turn == MOST_ROUNDS or (round_.error < 0.05 and round_.forecast_error < 0.10):
             return Measured(
                 round_,
