@@ -118,11 +118,11 @@ class Round:
 def triton(ctx: Context) -> None:
     """Sweeps with 1, 2 and 4 instances of a model that sleeps for 20 ms, by turns; the bars are on the worst round."""
     python, models = Path(peer_program("triton")), {count: f"sleep_{count}" for count in INSTANCES}
-    core, folder = pinned([], ctx.server_core), ctx.fresh_dir("triton")
+    folder = ctx.fresh_dir("triton")
     try:
         with (
             real_time() as alone,
-            PyTriton(python, folder, instances=INSTANCES, only=tuple(models.values()), prefix=core) as server,
+            PyTriton(python, folder, instances=INSTANCES, only=tuple(models.values())) as server,
         ):
             rounds = [_round(ctx, server, models, number) for number in range(ctx.size(ROUNDS, 1))]
     except ChildFailed as error:
@@ -131,6 +131,7 @@ def triton(ctx: Context) -> None:
         f"Closed loops with {', '.join(map(str, IN_FLIGHT))} in flight, {LEVEL_S} s each; another count begins in each "
         f"round. Can do: the instances over the server's mean compute time (input, infer and "
         f"output) while at least {FULL} were in flight for each. Fitted: the law through all three counts. "
+        "The server has both cores. "
         + ("Both sides have real-time priority." if alone else "Both sides share the cores with whatever else runs.")
     )
     rows = [row for number, each in enumerate(rounds) for row in each.rows(number + 1)]
