@@ -20,9 +20,9 @@ __all__ = ["SCALES", "wider"]
 
 SCALES: Final[Mapping[tuple[str, bool], tuple[float, float]]] = {
     ("batching", True): (0.8, 0.02),
-    ("batching", False): (1.85, 0.02),
+    ("batching", False): (1.85, 0.03),
     ("flow", False): (2.7, 0.12),
-    ("measured", True): (1.9, 0.12),
+    ("measured", True): (1.0, 0.02),
 }
 """(kappa, delta) by model and by whether the router keeps replicas within one request of each other."""
 

@@ -187,6 +187,9 @@ def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> S
         count = counter.fewest(math.exp(sign * reach), first)
         there = None if count is None else counter.raw(count, math.exp(sign * reach))
         sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+    if all(math.isfinite(each) for each in sides):
+        # Near saturation one side may be seen as nothing; both are estimates of one error.
+        sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
     less, more = (wider(each, chosen.name, even=counter.asked.even) for each in sides)
     lean = CAUTION[0] * min(sides[1], MOST_LEAN) + CAUTION[1]
     best = counter.fewest(1.0, first, -lean)
