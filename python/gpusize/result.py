@@ -192,7 +192,8 @@ class Result(LevelTables):
             rate: requests per second, instead of users; ``scaling`` and ``twin`` answer for it.
             host_gpus: GPUs of one host, where they come in whole hosts that share nothing; for ``scaling``.
             allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
-            more: other fields of ``Question``, as ``think_s``, ``think``, ``router``, ``process``, ``headroom``.
+            more: ``token_rate`` (output tokens per second, instead of users), and other fields of ``Question``, as
+                ``think_s``, ``think``, ``router``, ``process``, ``headroom``.
 
         Raises:
             UsageError: no users or no SLO are known, no such method, or runs that cannot be compared.
@@ -230,11 +231,21 @@ class Result(LevelTables):
         *,
         gpus_per_replica: int = 1,
         rate: float | None = None,
+        token_rate: float | None = None,
         host_gpus: int | None = None,
         **more: Any,
     ) -> Question:
-        """What ``estimate`` answers with these arguments (more: other fields of ``Question``); raises as it does."""
+        """What ``estimate`` answers with these arguments (more: other fields of ``Question``); raises as it does.
+
+        Output tokens per second (``token_rate``) become requests per second by the measured length of answers.
+        """
         from gpusize.estimate import Question
+        from gpusize.estimate.token_rate import output_tokens
+
+        if token_rate is not None:
+            if any(each is not None for each in (users, rate, self._users, self._rate)):
+                raise UsageError("users, requests/s and tokens/s are several questions", None, "ask for one of them")
+            rate, more = token_rate / output_tokens(self.levels), {**more, "token_rate": token_rate}
 
         wanted = self.slos if slos is None else as_slos(slos)
         asked_rate = self.rate if rate is None and users is None else rate

@@ -19,6 +19,7 @@ from gpusize.estimate.crossing import Crossing
 from gpusize.estimate.scaling import Scaling
 from gpusize.estimate.second import with_second_opinion
 from gpusize.estimate.slope import Slope
+from gpusize.estimate.token_rate import with_tokens
 from gpusize.estimate.twin.method import Twin
 from gpusize.estimate.types import Estimate, Method, Question, gpus_text, with_reserve
 
@@ -59,7 +60,7 @@ def estimate(
     asked = _worth_asking(pooled, question) if method == "all" else [METHODS[method]]
     said = _Doubts()
     answers = with_second_opinion([_ask(each, pooled, question, said) for each in asked])
-    return [with_reserve(each, question) for each in answers]
+    return [with_tokens(with_reserve(each, question), question) for each in answers]
 
 
 def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[Method]:

@@ -45,6 +45,7 @@ class Question:
         together: whether one share of the requests must keep all SLOs at once (goodput), that of the first SLO.
         headroom: GPUs on top of what is needed, as a share of it; any method adds them.
         spare: replicas on top of that, as for one that fails.
+        token_rate: output tokens per second that ``rate`` was worked out from; None where none were asked for.
 
     Raises:
         UsageError: a number is not positive, there is no SLO for users, or users and a rate are asked for at once.
@@ -63,6 +64,7 @@ class Question:
     together: bool = False
     headroom: float = 0.0
     spare: int = 0
+    token_rate: float | None = None
 
     def __post_init__(self) -> None:
         self._check_loop()

@@ -44,6 +44,8 @@ def answer(estimate: EstimateView) -> str:
     """The answer in one sentence; without one, that there is none, and why."""
     asked = _rate(estimate.rate, 9) if estimate.rate is not None else None
     asked = _users(estimate.users, 9) if estimate.users is not None else asked
+    tokens = estimate.details.get("token_rate")
+    asked = asked if tokens is None else f"{plain_number(tokens, 6)} output tokens/s ({_rate(estimate.rate or 0)})"
     target = "" if asked is None else f" for {asked}"
     slo = f" at {estimate.slo}" if estimate.slo else ""
     if estimate.gpus is not None:
