@@ -46,7 +46,7 @@ def command(
     ] = None,
     token_rate: Annotated[
         str | None,
-        typer.Option(help="Output tokens per second to size for, as 2000/s, instead of users.", rich_help_panel=QUESTION),
+        typer.Option(help="Output tokens per second, as 2000/s, instead of users.", rich_help_panel=QUESTION),
     ] = None,
     slo: Slos = None,
     method: Annotated[
@@ -98,4 +98,3 @@ def command(
     else:
         print_result(result, estimates)
     return conclude(judge(result, estimates, strict=strict))
-

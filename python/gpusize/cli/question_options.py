@@ -34,16 +34,15 @@ Runs = Annotated[
     list[Path], typer.Argument(help="Run folders, or a folder of runs; equal levels are pooled as repeats.")
 ]
 Slos = Annotated[
-    list[str] | None, typer.Option("--slo", help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
+    list[str] | None,
+    typer.Option("--slo", help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION),
 ]
 Gpus = Annotated[
     int | None, typer.Option(help="GPUs that were tested, where the run does not say.", rich_help_panel=QUESTION)
 ]
 GpusPerReplica = Annotated[int, typer.Option(help="GPUs come in multiples of this.", rich_help_panel=QUESTION)]
 Headroom = Annotated[str, typer.Option(help="GPUs on top of what is needed, as 20%.", rich_help_panel=QUESTION)]
-Spare = Annotated[
-    int, typer.Option(help="Replicas on top of that, as for one that fails.", rich_help_panel=QUESTION)
-]
+Spare = Annotated[int, typer.Option(help="Replicas on top of that, as for one that fails.", rich_help_panel=QUESTION)]
 Think = Annotated[
     str | None, typer.Option(help="Pause of each user after an answer: 2s or exp(2s); none.", rich_help_panel=TWIN)
 ]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.asked import is_ramp, ramp_text
 from gpusize.errors import UsageError
@@ -26,7 +26,7 @@ from gpusize.estimate.types import Estimate, Method, Question, gpus_text, with_r
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
 
-__all__ = ["METHODS", "Estimate", "Method", "Question", "estimate", "to_calc_output"]
+__all__ = ["METHODS", "Comparable", "Estimate", "Method", "Question", "comparable", "estimate", "to_calc_output"]
 
 METHODS: Final[Mapping[str, Method]] = MappingProxyType({m.name: m for m in (Slope(), Crossing(), Scaling(), Twin())})
 """Every method by name."""
@@ -61,6 +61,34 @@ def estimate(
     said = _Doubts()
     answers = with_second_opinion([_ask(each, pooled, question, said) for each in asked])
     return [with_tokens(with_reserve(each, question), question) for each in answers]
+
+
+class Comparable(NamedTuple):
+    """Levels of all GPU counts that can be looked at together.
+
+    Attributes:
+        levels: pooled.
+        warnings: what is said of those left out, and against those taken.
+        reason: why nothing can be answered from them; None where something can.
+    """
+
+    levels: list[LevelData]
+    warnings: tuple[str, ...]
+    reason: str | None
+
+
+def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collection[str] = ()) -> Comparable:
+    """What ``estimate`` gives a method that looks at all GPU counts, for those who ask one many times.
+
+    Raises:
+        UsageError: runs were mixed that cannot be compared.
+    """
+    from gpusize.pooling import pool
+
+    chosen, warnings = _every_count(pool(_with_gpus(levels, question), allow=allow), question)
+    reason = _cannot(chosen, question)
+    said = () if reason is not None else _Doubts().of(chosen)
+    return Comparable(chosen, tuple(dict.fromkeys((*warnings, *said))), reason)
 
 
 def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[Method]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from gpusize.estimate.types import Estimate, Question, whole_gpus
 
 if TYPE_CHECKING:
+    from gpusize.estimate.twin.fares import Fares
     from gpusize.estimate.twin.observed import Objective, Observed
     from gpusize.estimate.twin.simulated import Asked
     from gpusize.estimate.twin.size import Sized
@@ -96,6 +97,16 @@ class Fitted:
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
         return _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
+
+    def fares(self, question: Question, gpus: int) -> Fares | None:
+        """How so many GPUs fare under a question's load, parts of what was tested in proportion.
+
+        None where nothing could be fitted. The SLOs are those that were fitted for.
+        """
+        if self._reason is not None:
+            return None
+        least = min(visit.gpus for visit in self._visits)
+        return self._sizer.fares(_asked(question), gpus / least)
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:

@@ -11,6 +11,7 @@ from gpusize.estimate.twin.calibration import Candidate, calibrated
 from gpusize.estimate.twin.contention import Contention, contention
 from gpusize.estimate.twin.count import Counter, mean_field
 from gpusize.estimate.twin.curve import Curve, Share
+from gpusize.estimate.twin.fares import Fares, fares
 from gpusize.estimate.twin.fit import batching, flow, measured
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
@@ -86,6 +87,15 @@ class Sizer:
         if chosen.distance > UNFIT:
             return _unfit(chosen)
         return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, edge, asked.router))
+
+    def fares(self, asked: Asked, replicas: float) -> Fares | None:
+        """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
+        known = [each for each in self._edges if each is not None]
+        chosen = self._chosen(asked, None) if known and min(known) >= 1 else None
+        if chosen is None or chosen.distance > UNFIT or replicas <= 0:
+            return None
+        loss = self._loss(chosen, min(known), asked.router)
+        return fares(chosen.replica, asked, [_target(each) for each in self._objectives], loss, replicas)
 
     def _chosen(self, asked: Asked, model: str | None) -> Candidate | None:
         exact = asked.users is not None and asked.think == "none" and asked.router == "least_loaded"
@@ -181,7 +191,7 @@ def _sampled(curve: Curve, edge: float) -> float:
 
 
 def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
-    shares = [1.0 if each.share is None else each.share for each in objectives]
+    shares = [_target(each) for each in objectives]
     counter = Counter(chosen.replica, asked, shares, loss)
     guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
     first = counter.fewest(1.0, guess)
@@ -211,6 +221,10 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
     }
     binding = counter.binding(best, 1.0)
     return Sized(best, raw, low, high, raw_low, raw_high, edge, binding, chosen.name, None, details)
+
+
+def _target(objective: Objective) -> float:
+    return 1.0 if objective.share is None else objective.share
 
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
