@@ -1,4 +1,4 @@
-"""Tokens per second as a question: so many output tokens/s are so many requests/s, by the measured length of answers."""
+"""Tokens per second as a question: output tokens/s become requests/s by the measured length of answers."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpusize.durable import write_atomic
 from gpusize.errors import UsageError
@@ -209,7 +209,7 @@ def _refused(axes: Axes, plan: WhatIf) -> None:
     places = sorted({_at(plan, row) for row in plan.rows if row.gpus is None})
     if places:
         foot = axes.get_xaxis_transform()
-        marks = {"marker": "x", "color": style.LIMIT, "markersize": 7, "markeredgewidth": 1.8}
+        marks: dict[str, Any] = {"marker": "x", "color": style.LIMIT, "markersize": 7, "markeredgewidth": 1.8}
         axes.plot(places, [0.025] * len(places), transform=foot, linestyle="none", label="no answer", zorder=6, **marks)
 
 
@@ -240,7 +240,14 @@ def _money(axes: Axes, plan: WhatIf) -> None:
     if price is None:
         return
     each = price.amount * HOURS_PER_MONTH
-    beside = axes.secondary_yaxis("right", functions=(lambda gpus: gpus * each, lambda money: money / each))
+
+    def paid(gpus: Any) -> Any:
+        return gpus * each
+
+    def bought(money: Any) -> Any:
+        return money / each
+
+    beside = axes.secondary_yaxis("right", functions=(paid, bought))
     beside.spines["right"].set_visible(False)
     beside.yaxis.set_major_formatter(lambda value, _: plain_number(value, 6))
     beside.set_ylabel(f"{price.currency or 'cost'} per month".strip())

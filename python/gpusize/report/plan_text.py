@@ -163,9 +163,7 @@ def _own_assumptions(plan: WhatIf) -> list[str]:
     """What the columns beside the counts take for granted."""
     texts = []
     if plan.kind == "token_rate" and plan.tokens:
-        texts.append(
-            f"an answer has {number(plan.tokens, 4)} output tokens, as measured: requests/s are tokens/s over it"
-        )
+        texts.append(f"requests/s are tokens/s over the {number(plan.tokens, 4)} output tokens of a measured answer")
     if plan.failed:
         texts.append(
             f"{'a replica that fails is' if plan.failed == 1 else 'replicas that fail are'} gone for good, and the "
@@ -193,13 +191,8 @@ def _rows_text(plan: WhatIf, rows: Sequence[Row]) -> str:
     loads = list(dict.fromkeys(plain_number(row.load, 6) for row in rows))
     bounds = [text for text in dict.fromkeys(bound_text(row) for row in rows) if text]
     steps = list(dict.fromkeys(row.step for row in rows)) if len({row.step for row in plan.rows}) > 1 else []
-    return "; ".join(
-        [
-            f"{', '.join(loads)} {unit_text(plan)}",
-            *([", ".join(bounds)] if bounds else []),
-            *([", ".join(steps)] if steps else []),
-        ]
-    )
+    parts = [f"{', '.join(loads)} {unit_text(plan)}", ", ".join(bounds), ", ".join(steps)]
+    return "; ".join(part for part in parts if part)
 
 
 def why_none(plan: WhatIf) -> str:

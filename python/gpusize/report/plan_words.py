@@ -69,12 +69,11 @@ def finding(plan: WhatIf) -> str:
     counts = sorted(row.gpus or 0 for row in known)
     span = gpus_text(counts[0]) if counts[0] == counts[-1] else f"{counts[0]:,} to {gpus_text(counts[-1])}"
     steps, bounds = _several([row.step for row in plan.rows]), _several([row.bound for row in plan.rows])
-    loads = _several([row.load / row.growth for row in plan.rows])
+    loads = plan.several_loads
     if loads + steps + bounds > 1:
         names = ["bounds"] * bounds + ["times"] * steps
-        ends = (
-            f"{plain_number(min(row.load for row in known), 6)} to {load_text(plan, max(known, key=lambda r: r.load))}"
-        )
+        largest = max(known, key=lambda row: row.load)
+        ends = f"{plain_number(min(row.load for row in known), 6)} to {load_text(plan, largest)}"
         return f"{span} for {ends} at several {' and '.join(names)}"
     if first is last:
         return f"{gpus_text(first.gpus or 0)} for {load_text(plan, first)}{_beside(first, bounds=bounds)}"

@@ -77,7 +77,7 @@ def plan(answers: Answers, question: Question, scenario: Scenario, progress: Pro
         scenario.failed,
         scenario.price,
         tokens,
-        _unlike(first.assumptions),
+        (*_unlike(first.assumptions), *_reserve(question)),
         tuple(dict.fromkeys(text for each in found for text in each.warnings)),
         _worth_measuring(found),
         first.next_counts,
@@ -237,6 +237,14 @@ def _priced(row: Row, served: float | None, scenario: Scenario, tokens: float | 
     if scenario.price is None or row.gpus is None:
         return replace(row, per_s=per_s)
     return replace(row, per_s=per_s, cost=cost(scenario.price, row.gpus, per_s, tokens))
+
+
+def _reserve(question: Question) -> list[str]:
+    """What lies on top of the GPUs that carry the load."""
+    spare = f"{question.spare} spare replica{'' if question.spare == 1 else 's'}"
+    parts = [f"{question.headroom:.4g} of them as headroom"] if question.headroom else []
+    parts += [spare] if question.spare else []
+    return [f"counts hold, on top of the GPUs that carry the load, {' and '.join(parts)}"] if parts else []
 
 
 def _unlike(assumptions: Sequence[str]) -> tuple[str, ...]:

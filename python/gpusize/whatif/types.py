@@ -185,9 +185,14 @@ class WhatIf:
         return "rate" if first.token_rate is None else "token_rate"
 
     @property
+    def several_loads(self) -> bool:
+        """Whether loads are varied, besides by growth."""
+        return len({row.load for row in self.rows if row.step == self.rows[0].step}) > 1
+
+    @property
     def axis(self) -> Axis:
         """What a curve of this plan goes over: the loads, else the bounds, else time."""
-        if len({row.load / row.growth for row in self.rows if row.step == self.rows[0].step}) > 1:
+        if self.several_loads:
             return self.kind
         return "bound" if len({row.bound for row in self.rows}) > 1 else "growth"
 
