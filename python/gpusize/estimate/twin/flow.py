@@ -11,18 +11,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import core
 from gpusize.estimate.twin.simulated import Asked, Judged, Rated, judge, judged, load, per_replica
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
     from gpusize.estimate.twin.curve import Curve
 
 __all__ = ["Flow", "Measured"]
+
+WHOLE: Final = ("runtime", "service")
+"""Metrics that a flow-equivalent server has itself.
+
+The others are read from the measured curve."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +60,30 @@ class Flow(Rated):
         """See ``Replica``."""
         return None
 
+    def cluster(self, replicas: int, router: str, seed: int) -> dict[str, Any]:
+        """So many of it as the core's flow-equivalent servers."""
+        return {
+            "rates": self.rates.tolist(),
+            "max_active": self.max_active,
+            "gpus": replicas,
+            "router": router,
+            "seed": seed,
+        }
+
+    @property
+    def whole(self) -> bool:
+        """Whether all bounds are on times that the servers themselves tell; else the measured curve is read."""
+        return all(metric in WHOLE for metric, _ in self.bounds)
+
     def run(
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
-        import numpy as np
         import polars as pl
 
-        config = {
-            "rates": self.rates.tolist(),
-            "max_active": self.max_active,
-            "gpus": replicas,
-            "router": asked.router,
-            "seed": seed,
-        }
+        config = self.cluster(replicas, asked.router, seed)
         asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
-        whole = all(metric in ("runtime", "service") for metric, _ in self.bounds)
+        whole = self.whole
         stream, summary = core().simulate_flow(
             json.dumps(config),
             json.dumps(asks),
@@ -81,6 +95,14 @@ class Flow(Rated):
             return judged(json.loads(summary), joint=False)
         told = json.loads(summary)
         rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        shares = tuple(float(each.mean()) for each in self.kept(rows, stretch))
+        took = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
+        return Judged(shares, float(told["in_flight"]), float(took.mean()))
+
+    def kept(self, rows: pl.DataFrame, stretch: float) -> list[NDArray[np.float64]]:
+        """How likely each of the core's rows keeps its bounds: by objective, shape (n,) each."""
+        import numpy as np
+
         took = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
         active = rows["active_at_arrival"].to_numpy()
         wait = (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9
@@ -90,13 +112,13 @@ class Flow(Rated):
         shares = []
         for curve, (metric, bound_s), factor in zip(self.curves, self.bounds, self.factors, strict=True):
             wide = stretch * factor
-            if metric in ("runtime", "service"):
-                shares.append(float((took <= bound_s * wide).mean()))
+            if metric in WHOLE:
+                shares.append((took <= bound_s * wide).astype(float))
             elif metric.startswith("ttft"):
                 shares.append(_read(curve, active.astype(float), wide, wait))
             else:
                 shares.append(_read(curve, felt, wide, None))
-        return Judged(tuple(shares), float(told["in_flight"]), float(took.mean()))
+        return shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,21 +161,16 @@ class Measured(Rated):
         return Judged(tuple(shares), asked.users or 1.0, self.residence_s(each))
 
 
-def _read(curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None) -> float:
-    """Mean attainment at numbers of active requests; a wait in the queue takes its part of the bound."""
+def _read(curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None) -> Any:
+    """Attainment at numbers of active requests, shape (n,); a wait in the queue takes its part of the bound."""
     import numpy as np
 
     places = np.maximum(1, np.rint(active)).astype(int)
     if wait is None or not (wait > 0).any():
-        known, counts = np.unique(places, return_counts=True)
-        return float(
-            sum(curve.stretched(int(k), stretch) * n for k, n in zip(known, counts, strict=True)) / counts.sum()
-        )
+        known, of = np.unique(places, return_inverse=True)
+        return np.array([curve.stretched(int(k), stretch) for k in known])[of.ravel()]
     bound = curve.objective.bound * stretch
     left = np.round(np.clip(1 - wait / bound, 0, 1), 3)
-    pairs, counts = np.unique(np.stack([places, left]), axis=1, return_counts=True)
-    total = sum(
-        curve.stretched(int(k), stretch * part) * n if part > 0 else 0.0
-        for (k, part), n in zip(pairs.T, counts, strict=True)
-    )
-    return float(total / counts.sum())
+    pairs, of = np.unique(np.stack([places, left]), axis=1, return_inverse=True)
+    each = [curve.stretched(int(k), stretch * part) if part > 0 else 0.0 for k, part in pairs.T]
+    return np.array(each)[of.ravel()]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.fares import Fares
     from gpusize.estimate.twin.observed import Objective, Observed
     from gpusize.estimate.twin.simulated import Asked
-    from gpusize.estimate.twin.size import Sized
+    from gpusize.estimate.twin.size import Model, Sized
     from gpusize.levels import LevelData
 
 __all__ = ["Fitted", "Twin"]
@@ -70,10 +70,30 @@ class Fitted:
         self._warnings = tuple(warnings)
         self._slos = (tuple(question.slos), question.together)
         self._reason = _cannot(levels, self._usable, question)
+        self._visits: list[Observed] = []
         if self._reason is None:
             self._objectives = _objectives(question)
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
             self._sizer = Sizer(self._visits, self._objectives)
+
+    @property
+    def replica_gpus(self) -> int:
+        """GPUs of what was measured as one replica."""
+        return min((visit.gpus for visit in self._visits), default=self._tested)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said of the levels that are left out."""
+        return self._warnings
+
+    def model(self, question: Question) -> Model | str:
+        """What a question's load is simulated with; the reason where nothing could be fitted."""
+        from gpusize.estimate.twin.size import Sized
+
+        if self._reason is not None:
+            return self._reason
+        found = self._sizer.model(_asked(question))
+        return found.reason or "" if isinstance(found, Sized) else found
 
     def answer(self, question: Question) -> Estimate:
         """The fewest GPUs for a load.

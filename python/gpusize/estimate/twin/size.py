@@ -17,7 +17,7 @@ from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
 from gpusize.estimate.twin.simulated import Asked
 
-__all__ = ["Sized", "Sizer", "size"]
+__all__ = ["Model", "Sized", "Sizer", "size"]
 
 MISFIT: Final = 0.03
 """A model whose times are further off than this near the edge may not answer while another is nearer."""
@@ -52,6 +52,29 @@ def size(
 ) -> Sized:
     """Answer from closed-loop visits of one replica."""
     return Sizer(visits, objectives).size(asked, model=model)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted replica with what it is to keep and how far it may be off.
+
+    Attributes:
+        fit: the replica, and its errors.
+        targets: the share that each objective asks for.
+        loss: what replicas cost each other.
+    """
+
+    fit: Candidate
+    targets: tuple[float, ...]
+    loss: Contention
+
+    def lean(self, replicas: int) -> float:
+        """The factor on all bounds with which a count leans to the safe side."""
+        return math.exp(-CAUTION * _wide(self.fit, self.loss, replicas))
+
+    def reach(self, replicas: int) -> float:
+        """The factor on all bounds, above 1, that spans the 95 % interval."""
+        return math.exp(_t95(self.fit.freedom) * _wide(self.fit, self.loss, replicas))
 
 
 class Sizer:
@@ -116,6 +139,22 @@ class Sizer:
             )
             self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
         return self._losses[chosen.name, router]
+
+    def model(self, asked: Asked) -> Model | Sized:
+        """What a load is simulated with, whatever its size; a refusal where nothing could be fitted."""
+        known = [each for each in self._edges if each is not None]
+        if not known:
+            return _flat(self._visits, asked.of(math.inf))
+        edge = min(known)
+        if edge < 1:
+            return _missed(self._curves[self._edges.index(edge)])
+        chosen = self._chosen(asked, None)
+        if chosen is None:
+            return Sized(reason="the records do not tell enough to fit a model")
+        if chosen.distance > UNFIT:
+            return _unfit(chosen)
+        targets = tuple(_target(each) for each in self._objectives)
+        return Model(chosen, targets, self._loss(chosen, edge, asked.router))
 
 
 def _unfit(chosen: Candidate) -> Sized:
@@ -195,7 +234,7 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
     counter = Counter(chosen.replica, asked, shares, loss)
     guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
     first = counter.fewest(1.0, guess)
-    wide = math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(first or guess))
+    wide = _wide(chosen, loss, first or guess)
     lean = CAUTION * wide
     reach = _t95(chosen.freedom) * wide
     best = counter.fewest(math.exp(-lean), first or guess)
@@ -221,6 +260,11 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
     }
     binding = counter.binding(best, 1.0)
     return Sized(best, raw, low, high, raw_low, raw_high, edge, binding, chosen.name, None, details)
+
+
+def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
+    """Standard error of the logarithm of the bounds, of everything together."""
+    return math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(replicas))
 
 
 def _target(objective: Objective) -> float:
