@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from gpusize.slo import Slo
     from gpusize.sweep import ProgressEvent
     from gpusize.target import Target
+    from gpusize.whatif.over_time_ask import gpus_over_time
+    from gpusize.whatif.over_time_rules import ScalingRules
     from gpusize.workflow import call, llm_base_url
     from gpusize.workflow.target import WorkflowTarget
 
@@ -54,6 +56,7 @@ __all__ = [
     "ProgressEvent",
     "Recorder",
     "Result",
+    "ScalingRules",
     "SimulatedCluster",
     "Slo",
     "SloError",
@@ -67,6 +70,7 @@ __all__ = [
     "arun",
     "build_profile",
     "call",
+    "gpus_over_time",
     "llm_base_url",
     "monotonic_ns",
     "open_run",
@@ -79,6 +83,7 @@ _HOMES = {
     "ProgressEvent": "sweep",
     "Recorder": "recorder",
     "Result": "result",
+    "ScalingRules": "whatif.over_time_rules",
     "SimulatedCluster": "simulate",
     "Slo": "slo",
     "StopSwitch": "interrupt",
@@ -88,6 +93,7 @@ _HOMES = {
     "arun": "measure",
     "build_profile": "engine",
     "call": "workflow",
+    "gpus_over_time": "whatif.over_time_ask",
     "llm_base_url": "workflow",
     "monotonic_ns": "engine",
     "open_run": "result",

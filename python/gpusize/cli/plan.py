@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusize.cli import plan_over_time as over
 from gpusize.cli.question_options import (
     Allow,
     Debug,
@@ -40,7 +41,9 @@ EPILOG = """[bold]Examples[/bold]
 
   gpusize plan runs/ --users 250 --slo-bounds 2s,4s,8s --plot bounds.png
 
-  gpusize plan runs/ --users 250 --growth '30%/year for 5' --headroom 20%"""
+  gpusize plan runs/ --users 250 --growth '30%/year for 5' --headroom 20%
+
+  gpusize plan runs/ --arrivals trace.csv --start-delay 90s --plot day.png     [dim]# GPUs over time[/dim]"""
 
 VARIED = "What is varied"
 SAID = "What is said besides"
@@ -77,6 +80,21 @@ def command(
     together: Together = False,
     headroom: Headroom = "0%",
     spare: Spare = 0,
+    arrivals: over.Arrivals = None,
+    arrivals_format: over.ArrivalsFormat = None,
+    arrivals_from: over.ArrivalsFrom = None,
+    arrivals_until: over.ArrivalsUntil = None,
+    speed: over.Speed = None,
+    rate_scale: over.RateScale = None,
+    lengths: over.Lengths = None,
+    seed: over.Seed = None,
+    policy: over.Policy = None,
+    window: over.Window = None,
+    decide_every: over.DecideEvery = None,
+    start_delay: over.StartDelay = None,
+    scale_down_after: over.ScaleDownAfter = None,
+    min_replicas: over.MinReplicas = None,
+    max_replicas: over.MaxReplicas = None,
     label: Labels = None,
     allow: Allow = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it into a .png, .svg or .pdf.")] = None,
@@ -93,9 +111,24 @@ def command(
         from gpusize.report.load_plot import check_ending
 
         check_ending(plot, "plot")
+    result = open_run(runs, labels=labels_of(label))
+    options = {name: value for name, value in locals().items() if name in over.OPTIONS}
+    if arrivals is not None:
+        varied = {"users": users, "rate": rate, "token_rate": token_rate, "slo_bounds": slo_bounds, "growth": growth}
+        others = {**varied, "failed": failed, "think": think}
+        asked: dict[str, Any] = {
+            "slos": slo or None,
+            "gpus": gpus,
+            "allow": allow or (),
+            "gpu_hour_price": gpu_hour_price,
+        }
+        asked |= {"router": router, "together": together, "headroom": share(headroom), "spare": spare}
+        asked |= {"process": process, "gpus_per_replica": gpus_per_replica}
+        return over.answer(result, arrivals, options, asked, others=others, plot=plot, out=out, json=json)
+    over.refuse_without_arrivals(options)
     with _progress() as progress:
         found = what_if(
-            open_run(runs, labels=labels_of(label)),
+            result,
             users,
             slo or None,
             rates=rate,
