@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.batching import Service
 from gpusize.estimate.twin.contention import Contention
 from gpusize.estimate.twin.count import Counter
 from gpusize.estimate.twin.flow import Flow
-from gpusize.estimate.twin.simulated import Asked, Batching
+from gpusize.estimate.twin.simulated import Batching
 from gpusize.whatif.over_time_capacity import capacities
 from gpusize.whatif.over_time_demand import Demand, drawn
 from gpusize.whatif.over_time_rules import Schedule
@@ -173,7 +174,7 @@ def test_a_queue_carries_what_the_formula_says():
     sizes = np.random.default_rng(5).exponential(1.0, 200_000)
     replica = queue(15.0, sizes / sizes.mean())
     counter = Counter(replica, Asked(None, 1.0, router="random"), [0.95], Contention())
-    found = capacities(counter, 3.9, 1.0)
+    found = capacities(counter, 3.9)
     each = 1 - np.log(20) / 15
     assert found.rates / found.counts == pytest.approx(np.full(found.counts.size, each), rel=0.03)
     assert found.needed(np.array([0.0, 0.9 * each, 1.1 * each, 3.5 * each])).tolist() == [1, 1, 2, 4]
@@ -183,7 +184,7 @@ def test_a_queue_carries_what_the_formula_says():
 def test_in_between_capacities_are_as_simulated_ones():
     sizes = np.random.default_rng(5).exponential(1.0, 100_000)
     counter = Counter(queue(6.0, sizes / sizes.mean()), Asked(None, 1.0), [0.95], Contention())
-    found = capacities(counter, 30.0, 1.0)
+    found = capacities(counter, 30.0)
     skipped = [n for n in range(5, found.counts[-1]) if n not in found.counts][:3]
     for count in skipped:
         rate = float(found.carried[count - 1])

@@ -10,6 +10,7 @@ docs/reference/over-time.md has the rules.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -41,8 +42,8 @@ MOST_LENGTHS: Final = 200_000
 """So many of a trace's lengths are drawn from where a rate is simulated."""
 OTHER_LENGTHS: Final = 2.0
 """Requests of a trace that are so many times as long as the measured ones are warned of."""
-UTILISED: Final = 0.6
-"""A first guess at how much of the largest rate replicas are let do, for the width of the error alone."""
+MOST_CAUTION: Final = 0.1
+"""Rates are never taken for larger than by this, a logarithm, however little the fit knows."""
 NS_PER_S: Final = 1e9
 
 
@@ -110,8 +111,9 @@ class _Planner:
     def __init__(
         self, base: OverTime, model: Model, demand: Demand, question: Question, lengths: str, seed: int, say: Progress
     ) -> None:
+        from gpusize.estimate.twin.asked import Asked
         from gpusize.estimate.twin.count import Counter
-        from gpusize.estimate.twin.simulated import Asked, Batching
+        from gpusize.estimate.twin.simulated import Batching
         from gpusize.whatif.over_time_simulate import with_lengths
 
         self._model, self._router, self._seed, self._say = model, question.router, seed, say
@@ -145,29 +147,39 @@ class _Planner:
         )
 
     def answer(self, policies: Sequence[str]) -> OverTime:
+        from gpusize.estimate.twin.size import leaning
         from gpusize.whatif.over_time_capacity import capacities
 
         base, rules = self._base, self._base.rules
         times, seen = recent(self._demand.due_ns, base.edges_ns, rules)
         most = max(float(base.rates.max()), float(seen.max()) if "reactive" in policies else 0.0)
-        guess = max(1, round(most / (UTILISED * self._replica.most_per_s)))
         self._say(f"looking for what replicas carry, up to {most:.3g} requests/s")
-        carried = capacities(self._counter, most, self._model.lean(guess))
+        carried = capacities(self._counter, most)
         base = replace(base, capacities=carried)
         if carried.most < most:
             return replace(base, reason=_too_much(carried, most, self._model.loss.most))
-        schedules = {"static": Schedule.constant(int(bounded(carried.needed(base.rates), rules).max()))}
+        peak = float(base.rates.max())
+        at_peak = replace(self._counter, asked=self._counter.asked.of(peak))
+        replicas = int(carried.needed(base.rates).max())
+        less, more = self._model.halves(at_peak, replicas)
+        # As the twin's counts do, these lean to the safe side: rates are taken for a little larger.
+        caution = math.exp(min(leaning(less, more), MOST_CAUTION))
+        if carried.most < caution * most:
+            carried = capacities(self._counter, caution * most)
+        schedules = {"static": Schedule.constant(int(bounded(carried.needed(caution * base.rates), rules).max()))}
         if "planned" in policies:
-            schedules["planned"] = planned(base.edges_ns, bounded(carried.needed(base.rates), rules), rules)
+            schedules["planned"] = planned(base.edges_ns, bounded(carried.needed(caution * base.rates), rules), rules)
         if "reactive" in policies:
-            schedules["reactive"] = reactive(times, bounded(carried.needed(seen), rules), rules)
+            schedules["reactive"] = reactive(times, bounded(carried.needed(caution * seen), rules), rules)
         courses = tuple(self._course(name, schedule) for name, schedule in schedules.items())
-        low, high = self._interval(float(base.rates.max()), int(carried.needed(base.rates).max()))
+        low = (at_peak.fewest(1.0, replicas, less) or replicas) if math.isfinite(less) else 1
+        high = at_peak.fewest(1.0, replicas, -more) if math.isfinite(more) else None
+        gpus = base.replica_gpus
         return replace(
             base,
             courses=courses,
-            peak_low=low,
-            peak_high=high,
+            peak_low=min(low, replicas) * gpus,
+            peak_high=None if high is None else max(high, replicas) * gpus,
             assumptions=(*base.assumptions, *self._assumed(courses)),
             warnings=(*base.warnings, *_bounds(carried, base.rates, rules)),
         )
@@ -180,17 +192,6 @@ class _Planner:
         served = serve(self._replica, self._demand, schedule, router=self._router, slowness=slowness, seed=self._seed)
         base = self._base
         return Course(policy, schedule, served, base.duration_s, base.replica_gpus, self._model.targets)
-
-    def _interval(self, rate: float, replicas: int) -> tuple[int | None, int | None]:
-        """GPUs for the largest window: fewer are surely too few, more are surely not needed."""
-        counter = replace(self._counter, asked=self._counter.asked.of(rate))
-        reach = self._model.reach(replicas)
-        low, high = (counter.fewest(stretch, replicas) for stretch in (reach, 1 / reach))
-        gpus = self._base.replica_gpus
-        return (
-            None if low is None else min(low, replicas) * gpus,
-            None if high is None else max(high, replicas) * gpus,
-        )
 
     def _assumed(self, courses: Sequence[Course]) -> list[str]:
         texts = {

@@ -57,13 +57,12 @@ class Capacities:
         return float(self.carried[-1])
 
 
-def capacities(counter: Counter, most_per_s: float, stretch: float) -> Capacities:
+def capacities(counter: Counter, most_per_s: float) -> Capacities:
     """The capacities of as many replicas as the largest rate needs.
 
     Args:
         counter: simulates a rate on a number of replicas.
         most_per_s: the largest rate that is wanted.
-        stretch: factor on all bounds.
 
     Returns:
         Capacities that end below ``most_per_s`` where no number of replicas carries it.
@@ -75,7 +74,7 @@ def capacities(counter: Counter, most_per_s: float, stretch: float) -> Capacitie
     count, each = 1, counter.replica.most_per_s
     most = counter.loss.most
     while True:
-        rates.append(_carried(counter, count, each, stretch))
+        rates.append(_carried(counter, count, each))
         counts.append(count)
         if rates[-1] >= most_per_s or rates[-1] <= 0 or count == most:
             break
@@ -89,12 +88,12 @@ def capacities(counter: Counter, most_per_s: float, stretch: float) -> Capacitie
     return Capacities(np.array(counts), np.array(rates), np.maximum.accumulate(per_replica * number))
 
 
-def _carried(counter: Counter, count: int, each: float, stretch: float) -> float:
+def _carried(counter: Counter, count: int, each: float) -> float:
     """The largest rate that so many replicas carry, near ``each`` per replica; 0 where that is next to nothing."""
     top = counter.replica.most_per_s * count
 
     def margin(rate: float) -> float:
-        return counter.margin(rate, count, stretch)
+        return counter.margin(rate, count, 1.0)
 
     low, high = 0.0, min(1.08 * each, 1.05 * counter.replica.most_per_s) * count
     at_low, at_high = 1.0, margin(high)

@@ -219,7 +219,7 @@ def with_lengths(replica: Batching, tokens: NDArray[np.uint32]) -> Batching:
 
     import numpy as np
 
-    from gpusize.estimate.twin.simulated import Asked
+    from gpusize.estimate.twin.asked import Asked
 
     chosen = replace(replica, prompt_tokens=tokens[0].copy(), output_tokens=tokens[1].copy())
     most = replica.rates.size
