@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gpusize.slo import Slo
     from gpusize.sweep import ProgressEvent
     from gpusize.target import Target
+    from gpusize.whatif import what_if
     from gpusize.workflow import call, llm_base_url
     from gpusize.workflow.target import WorkflowTarget
 
@@ -71,6 +72,7 @@ __all__ = [
     "monotonic_ns",
     "open_run",
     "run",
+    "what_if",
 ]
 
 _HOMES = {
@@ -92,6 +94,7 @@ _HOMES = {
     "monotonic_ns": "engine",
     "open_run": "result",
     "run": "measure",
+    "what_if": "whatif",
 }
 """Where each public name is defined; errors.py for those that are not here."""
 

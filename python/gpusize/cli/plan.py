@@ -90,9 +90,9 @@ def command(
     from gpusize.whatif import what_if
 
     if plot is not None:
-        from gpusize.report.load_plot import check_ending
+        from gpusize.report.plan_plot import check_place
 
-        check_ending(plot, "plot")
+        check_place(plot)
     with _progress() as progress:
         found = what_if(
             open_run(runs, labels=labels_of(label)),
