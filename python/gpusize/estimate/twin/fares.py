@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from gpusize.estimate.twin.count import Counter
 
 if TYPE_CHECKING:
+    from gpusize.estimate.twin.asked import Asked
     from gpusize.estimate.twin.contention import Contention
-    from gpusize.estimate.twin.simulated import Asked, Replica
+    from gpusize.estimate.twin.simulated import Replica
 
 __all__ = ["Fares", "fares"]
 

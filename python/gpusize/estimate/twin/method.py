@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from gpusize.estimate.types import Estimate, Question, whole_gpus
 
 if TYPE_CHECKING:
+    from gpusize.estimate.twin.asked import Asked
     from gpusize.estimate.twin.fares import Fares
     from gpusize.estimate.twin.observed import Objective, Observed
-    from gpusize.estimate.twin.simulated import Asked
     from gpusize.estimate.twin.size import Sized
     from gpusize.levels import LevelData
 
@@ -149,7 +149,9 @@ def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: 
     if any(slo.metric == "llm_latency" for slo in question.slos):
         return "the calls inside a request have no place in the twin; ask for runtime, service, ttft or itl_mean"
     least = min(level.gpus for level in usable)
-    if len({level.concurrency for level in usable if level.gpus == least}) < LEVELS:
+    loads = {level.concurrency for level in usable if level.gpus == least}
+    # One request in flight that misses already needs no second load.
+    if len(loads) < LEVELS and loads != {1}:
         return "one load alone does not show how times grow with it"
     return None
 
@@ -173,7 +175,7 @@ def _objectives(question: Question) -> list[Objective]:
 
 
 def _asked(question: Question) -> Asked:
-    from gpusize.estimate.twin.simulated import Asked
+    from gpusize.estimate.twin.asked import Asked
 
     think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
     users = question.users if question.rate is None else None
@@ -229,7 +231,8 @@ def _answered(
 
 def _refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
     loads = sorted({visit.users for visit in visits})
-    follow = {"flat": (2 * loads[-1], 4 * loads[-1]), "single": (1, 2)}.get(str(base.details.get("refusal")), ())
+    wider = (2 * loads[-1], 4 * loads[-1])
+    follow = {"flat": wider, "data": wider, "single": (1, 2)}.get(str(base.details.get("refusal")), ())
     return replace(base, next_levels=follow)
 
 
