@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gpusize.slo import Slo
     from gpusize.sweep import ProgressEvent
     from gpusize.target import Target
+    from gpusize.whatif import what_if
     from gpusize.whatif.over_time_ask import gpus_over_time
     from gpusize.whatif.over_time_rules import ScalingRules
     from gpusize.workflow import call, llm_base_url
@@ -75,6 +76,7 @@ __all__ = [
     "monotonic_ns",
     "open_run",
     "run",
+    "what_if",
 ]
 
 _HOMES = {
@@ -98,6 +100,7 @@ _HOMES = {
     "monotonic_ns": "engine",
     "open_run": "result",
     "run": "measure",
+    "what_if": "whatif",
 }
 """Where each public name is defined; errors.py for those that are not here."""
 

@@ -108,9 +108,9 @@ def command(
     from gpusize.whatif import what_if
 
     if plot is not None:
-        from gpusize.report.load_plot import check_ending
+        from gpusize.report.plan_plot import check_place
 
-        check_ending(plot, "plot")
+        check_place(plot)
     result = open_run(runs, labels=labels_of(label))
     options = {name: value for name, value in locals().items() if name in over.OPTIONS}
     if arrivals is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpusize.durable import write_atomic
-from gpusize.errors import UsageError
+from gpusize.errors import StoreError, UsageError
 from gpusize.report import style
 from gpusize.report.plan_words import bound_text, finding, load_text, slo_text, unit_text
 from gpusize.report.text import plain_number
@@ -19,20 +19,37 @@ if TYPE_CHECKING:
 
     from gpusize.whatif import Row, WhatIf
 
-__all__ = ["draw_plan", "plan_figure"]
+__all__ = ["check_place", "draw_plan", "plan_figure"]
 
 WIDE: Final = 40.0
 """From this ratio of its ends on an axis is logarithmic: below, a straight line is easier to read."""
 MOST_LABELS: Final = 12
-MOST_LINES: Final = 12
+MOST_LINES: Final = 2 * len(style.SERIES)
+"""Colours once with a line, once with dashes."""
 
 
 class _Line(NamedTuple):
-    """One curve: its name, its rows in order along the axis, its colour."""
+    """One curve: its name, its rows with and without an answer in order along the axis, its colour, its dashes."""
 
     name: str
     rows: list[Row]
+    refused: list[Row]
     color: str
+    dashes: Any = "-"
+
+
+def check_place(path: str | Path) -> None:
+    """Refuse a file that no picture can be written to, before there is one.
+
+    Raises:
+        UsageError: its ending is of no picture.
+        StoreError: its folder does not exist.
+    """
+    from gpusize.report.load_plot import check_ending
+
+    check_ending(path, "plot")
+    if not Path(path).parent.is_dir():
+        raise StoreError("no such folder", str(Path(path).parent), "make it, or choose another")
 
 
 def draw_plan(plan: WhatIf, path: str | Path) -> Path:
@@ -42,9 +59,7 @@ def draw_plan(plan: WhatIf, path: str | Path) -> Path:
         UsageError: another ending, or no row with an answer.
         StoreError: the file cannot be written.
     """
-    from gpusize.report.load_plot import check_ending
-
-    check_ending(path, "plot")
+    check_place(path)
     file, drawn = Path(path), BytesIO()
     with style.settings():
         plan_figure(plan).savefig(drawn, format=file.suffix[1:].lower())
@@ -66,13 +81,13 @@ def plan_figure(plan: WhatIf) -> Figure:
         _axis(axes, plan)
         for line in lines:
             _draw(axes, plan, line, alone=len(lines) == 1)
-        _refused(axes, plan)
+        _refused(axes, plan, lines)
         _counts(axes, plan)
         if len(lines) > 1:
             _names(figure, axes, plan, lines)
         elif plan.price is not None:
             _money(axes, plan)
-        if len(lines) == 1 or any(row.gpus is None for row in plan.rows):
+        if len(lines) == 1 or any(line.refused for line in lines):
             # More time for an answer needs fewer GPUs: there is room on the other side.
             axes.legend(loc="upper right" if plan.axis == "bound" else "upper left", handlelength=1.8)
     return figure
@@ -101,7 +116,16 @@ def _lines(plan: WhatIf) -> list[_Line]:
     kept = {name: rows for name, rows in kept.items() if rows}
     if len(kept) > MOST_LINES:
         raise UsageError(f"{len(kept)} lines are too many for one picture", "plot", f"ask for at most {MOST_LINES}")
-    return [_Line(name, rows, style.SERIES[k % len(style.SERIES)]) for k, (name, rows) in enumerate(kept.items())]
+    return [
+        _Line(
+            name,
+            rows,
+            [row for row in groups[name] if row.gpus is None],
+            style.SERIES[k % len(style.SERIES)],
+            "-" if k < len(style.SERIES) else (0, (4, 1.5)),
+        )
+        for k, (name, rows) in enumerate(kept.items())
+    ]
 
 
 def _axis(axes: Axes, plan: WhatIf) -> None:
@@ -140,10 +164,11 @@ def _draw(axes: Axes, plan: WhatIf, line: _Line, *, alone: bool) -> None:
     low = [row.gpus_low or row.gpus or 0 for row in line.rows]
     high = [row.gpus_high or row.gpus or 0 for row in line.rows]
     axes.fill_between(xs, low, high, color=line.color, alpha=0.18, linewidth=0, zorder=2)
-    axes.plot(xs, counts, color=line.color, marker="o", markeredgecolor=style.PAPER, zorder=4, clip_on=False)
+    look: dict[str, Any] = {"marker": "o", "markeredgecolor": style.PAPER, "linestyle": line.dashes}
+    axes.plot(xs, counts, color=line.color, zorder=4, clip_on=False, **look)
     if alone:
         axes.plot([], [], color=line.color, marker="o", label="GPUs")
-        axes.fill_between([], [], [], color=line.color, alpha=0.18, linewidth=0, label="95 % interval")
+        axes.fill_between([], [], [], color=line.color, alpha=0.18, linewidth=0, label="interval")
     if plan.failed:
         known = [(x, row.failed.gpus) for x, row in zip(xs, line.rows, strict=True) if row.failed is not None]
         label = f"GPUs that stand {plan.failed} failed replica{'' if plan.failed == 1 else 's'}" if alone else None
@@ -204,27 +229,32 @@ def _numbers(axes: Axes, xs: Sequence[float], counts: Sequence[int], *, below: b
         )
 
 
-def _refused(axes: Axes, plan: WhatIf) -> None:
-    """Crosses at the foot where there is no answer."""
-    places = sorted({_at(plan, row) for row in plan.rows if row.gpus is None})
-    if places:
-        foot = axes.get_xaxis_transform()
-        marks: dict[str, Any] = {"marker": "x", "color": style.LIMIT, "markersize": 7, "markeredgewidth": 1.8}
-        axes.plot(places, [0.025] * len(places), transform=foot, linestyle="none", label="no answer", zorder=6, **marks)
+def _refused(axes: Axes, plan: WhatIf, lines: Sequence[_Line]) -> None:
+    """Crosses at the foot where there is no answer, of several lines in their colours."""
+    foot = axes.get_xaxis_transform()
+    look: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 6}
+    alone = len(lines) == 1
+    for number, line in enumerate(each for each in lines if each.refused):
+        xs = [_at(plan, row) for row in line.refused]
+        color = style.LIMIT if alone else line.color
+        axes.plot(xs, [0.025 + 0.045 * number] * len(xs), color=color, transform=foot, **look)
+    if any(line.refused for line in lines):
+        axes.plot([], [], color=style.LIMIT if alone else style.MUTED, label="no answer", **look)
 
 
 def _counts(axes: Axes, plan: WhatIf) -> None:
     """The y axis: whole GPUs."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     known = [row for row in plan.rows if row.gpus is not None]
     most = max(max(row.gpus_high or 0, row.gpus or 0, row.failed.gpus if row.failed else 0) for row in known)
     least = min(row.gpus or 0 for row in known)
-    if axes.get_xscale() == "log" and most / least >= WIDE:
+    if axes.get_xscale() == "log":
+        # Both or none, so that what grows in proportion is straight.
         axes.set_yscale("log")
         axes.set_ylim(max(0.7, 0.7 * least), most * 1.6)
         axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_ylim(0, most * 1.15 + 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -234,12 +264,12 @@ def _counts(axes: Axes, plan: WhatIf) -> None:
 
 def _money(axes: Axes, plan: WhatIf) -> None:
     """What the counts cost, at the right edge: the same axis in another unit."""
-    from gpusize.whatif.money import HOURS_PER_MONTH
+    from matplotlib.ticker import LogLocator, NullLocator
 
     price = plan.price
     if price is None:
         return
-    each = price.amount * HOURS_PER_MONTH
+    each = price.per_month
 
     def paid(gpus: Any) -> Any:
         return gpus * each
@@ -249,5 +279,8 @@ def _money(axes: Axes, plan: WhatIf) -> None:
 
     beside = axes.secondary_yaxis("right", functions=(paid, bought))
     beside.spines["right"].set_visible(False)
+    if axes.get_yscale() == "log":
+        beside.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+        beside.yaxis.set_minor_locator(NullLocator())
     beside.yaxis.set_major_formatter(lambda value, _: plain_number(value, 6))
     beside.set_ylabel(f"{price.currency or 'cost'} per month".strip())

@@ -74,7 +74,7 @@ def plan_columns(plan: WhatIf, *, utf: bool = True) -> list[Column]:
         del columns[0]
     columns = [each for each in columns if each.key != "bound" or any(cell.text for cell in each.cells)]
     columns.append(made("gpus", "GPUs", "", 0, lambda row: DASH if row.gpus is None else f"{row.gpus:,}"))
-    columns.append(made("interval", "interval", "95%", 1, interval_text))
+    columns.append(made("interval", "interval", "", 1, interval_text))
     columns.append(Column("bar", "drawn", "", tuple(Cell(text, FAINT) for text in _bars(plan, utf=utf)), 9, left=True))
     columns.append(made("raw", "unrounded", "", 6, lambda row: number(row.gpus_raw)))
     if plan.failed:

@@ -31,6 +31,11 @@ class Price:
     amount: float
     currency: str = ""
 
+    @property
+    def per_month(self) -> float:
+        """Of one GPU for a month of 730 hours."""
+        return self.amount * HOURS_PER_MONTH
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -77,7 +82,7 @@ def cost(price: Price, gpus: int, per_s: float | None, tokens: float | None) -> 
     requests = None if not per_s else per_hour / (3600 * per_s) * PER
     return Cost(
         per_hour=per_hour,
-        per_month=per_hour * HOURS_PER_MONTH,
+        per_month=gpus * price.per_month,
         per_million_requests=requests,
         per_million_tokens=None if requests is None or not tokens else requests / tokens,
     )

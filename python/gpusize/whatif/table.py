@@ -145,7 +145,7 @@ def _bounded(slos: Sequence[Slo], bound: Bound) -> tuple[Slo, ...]:
         raise UsageError("no SLO has a bound on a time that could be varied", "slo_bounds", "give one with --slo")
     if bound.seconds is not None and len(timed) > 1:
         raise UsageError(
-            f"which of the {len(timed)} bounds is meant by a time?", "slo_bounds", "give multiples, as 0.5x,1x,2x"
+            f"a time could be the bound of any of the {len(timed)} SLOs", "slo_bounds", "give multiples, as 0.5x,1x,2x"
         )
 
     def value(slo: Slo) -> float:

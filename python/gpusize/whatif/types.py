@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.errors import UsageError
 from gpusize.whatif.growth import NOW, Step
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["Failed", "Row", "Scenario", "WhatIf"]
 
 Axis = Literal["users", "rate", "token_rate", "bound", "growth"]
-MOST_ROWS = 400
+MOST_ROWS: Final = 400
+MOST_LOAD: Final = 1_000_000
+"""Users, or requests per second: a row of so many takes minutes."""
+MOST_TOKENS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class Scenario:
         for name, values in (("users", self.users), ("rate", self.rates), ("token_rate", self.token_rates)):
             if not all(math.isfinite(each) and each > 0 for each in values):
                 raise UsageError("a load must be above 0", name, "leave out what is not")
+            most = MOST_TOKENS if name == "token_rate" else MOST_LOAD
+            if any(each > most for each in values):
+                raise UsageError(f"more than {most:,} are not simulated", name, "give smaller ones")
         if self.failed < 0:
             raise UsageError(f"{self.failed} replicas cannot fail", "failed", "give 1, or leave it out")
         rows = max(1, len(self.loads)) * max(1, len(self.bounds)) * len(self.growth)

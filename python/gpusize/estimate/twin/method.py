@@ -62,7 +62,7 @@ class Fitted:
     """
 
     def __init__(self, levels: Sequence[LevelData], question: Question) -> None:
-        from gpusize.estimate.twin.observed import observe
+        from gpusize.estimate.twin.observed import observe, silent
         from gpusize.estimate.twin.size import Sizer
 
         self._tested = min(lv.gpus for lv in levels)
@@ -74,6 +74,8 @@ class Fitted:
         if self._reason is None:
             self._objectives = _objectives(question)
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
+            self._reason = silent(self._visits, self._objectives)
+        if self._reason is None:
             self._sizer = Sizer(self._visits, self._objectives)
 
     @property

@@ -292,3 +292,7 @@ def _t95(freedom: float) -> float:
     g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return min(12.7, z + g1 / v + g2 / v**2 + g3 / v**3)
+
+
+def _target(objective: Objective) -> float:
+    return 1.0 if objective.share is None else objective.share
