@@ -165,6 +165,18 @@ def test_without_tokens_in_the_records_the_flow_model_answers(levels, trace):
     assert (found.courses[1].served.kept <= found.courses[1].served.requests + 1e-6).all()
 
 
+def test_lengths_that_no_model_can_follow_are_said(levels, brief):
+    import polars as pl
+
+    none = (pl.lit(None, pl.Int64).alias(name) for name in ("tokens_out", "events"))
+    columns = list(none)
+    blind = [replace(each, records=each.records.with_columns(columns)) for each in levels]
+    tokens = np.array([[200] * brief.due_ns.size, [220] * brief.due_ns.size], np.uint32)
+    found = over_time(blind, [SLO], replace(brief, tokens=tokens), policies=["planned"])
+    assert found.model == "flow"
+    assert any("the trace's lengths are not looked at" in text for text in found.warnings)
+
+
 def test_replicas_that_slow_each_other_down(levels, trace, brief):
     contended = [level(12 * n, gpus=n, requests=1500, slowness=1 + 0.02 * (n - 1)) for n in (2, 4)]
     found = over_time([*levels, *contended], [SLO], brief, policies=["planned"])

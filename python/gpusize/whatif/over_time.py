@@ -44,6 +44,8 @@ OTHER_LENGTHS: Final = 2.0
 """Requests of a trace that are so many times as long as the measured ones are warned of."""
 MOST_CAUTION: Final = 0.1
 """Rates are never taken for larger than by this, a logarithm, however little the fit knows."""
+OFF: Final = 0.05
+"""A model that is further off is warned of."""
 NS_PER_S: Final = 1e9
 
 
@@ -93,7 +95,8 @@ def over_time(
     say = progress or _nothing
     say("fitting a replica")
     fitted = Fitted(found.levels, question)
-    model = fitted.model(question)
+    follows = lengths == "trace" and demand.tokens is not None
+    model = fitted.model(question, lengths=follows)
     if question.gpus_per_replica not in (1, fitted.replica_gpus):
         what = f"{gpus_text(fitted.replica_gpus)} were measured as one replica, not {question.gpus_per_replica}"
         raise UsageError(what, "gpus_per_replica", "leave it out: replicas over time are like the measured one")
@@ -129,9 +132,15 @@ class _Planner:
         else:
             ignored = ", whatever the trace says of them" if demand.tokens is not None else ""
             assumptions.append(f"requests are as long as the measured ones{ignored}")
+            if tokens is not None:
+                warnings.append("the trace's lengths are not looked at: no model of them repeats what was measured")
         self._counter = Counter(
             self._replica, Asked(None, 1.0, question.process, router=question.router), model.targets, model.loss
         )
+        if model.fit.distance > OFF:
+            warnings.append(
+                f"the model's times differ from the measured ones by {model.fit.distance:.0%} near the edge, beyond chance"
+            )
         text = MODELS[model.fit.name]
         several = bool(model.loss.counts)
         self._base = replace(

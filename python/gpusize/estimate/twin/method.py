@@ -88,13 +88,16 @@ class Fitted:
         """What is said of the levels that are left out."""
         return self._warnings
 
-    def model(self, question: Question) -> Model | str:
-        """What a question's load is simulated with; the reason where nothing could be fitted."""
+    def model(self, question: Question, *, lengths: bool = False) -> Model | str:
+        """What a question's load is simulated with; the reason where nothing could be fitted.
+
+        With ``lengths`` one that requests of other lengths can be put to, where there is one.
+        """
         from gpusize.estimate.twin.size import Sized
 
         if self._reason is not None:
             return self._reason
-        found = self._sizer.model(_asked(question))
+        found = self._sizer.model(_asked(question), lengths=lengths)
         return found.reason or "" if isinstance(found, Sized) else found
 
     def answer(self, question: Question) -> Estimate:

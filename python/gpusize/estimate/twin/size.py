@@ -120,15 +120,21 @@ class Sizer:
         loss = self._loss(chosen, min(known), asked.router)
         return fares(chosen.replica, asked, [_target(each) for each in self._objectives], loss, replicas)
 
-    def model(self, asked: Asked) -> Model | Sized:
-        """What a load is simulated with, whatever its size; a refusal where nothing could be fitted."""
+    def model(self, asked: Asked, *, lengths: bool = False) -> Model | Sized:
+        """What a load is simulated with, whatever its size; a refusal where nothing could be fitted.
+
+        With ``lengths`` requests are to be of other lengths than the measured ones, which batching alone can follow: it
+        is taken where it may answer at all, though another may come nearer.
+        """
         known = [each for each in self._edges if each is not None]
         if not known:
             return _flat(self._visits, asked.of(math.inf))
         edge = min(known)
         if edge < 1:
             return _missed(self._curves[self._edges.index(edge)])
-        chosen = self._chosen(asked, None)
+        chosen = self._chosen(asked, "batching") if lengths else None
+        if chosen is None or chosen.distance > UNFIT:
+            chosen = self._chosen(asked, None)
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
@@ -260,10 +266,6 @@ def leaning(less: float, more: float) -> float:
 def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
     """Standard error of the logarithm of the bounds, of everything together."""
     return math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(replicas))
-
-
-def _target(objective: Objective) -> float:
-    return 1.0 if objective.share is None else objective.share
 
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
