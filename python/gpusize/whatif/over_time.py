@@ -42,8 +42,6 @@ MOST_LENGTHS: Final = 200_000
 """So many of a trace's lengths are drawn from where a rate is simulated."""
 OTHER_LENGTHS: Final = 2.0
 """Requests of a trace that are so many times as long as the measured ones are warned of."""
-MOST_CAUTION: Final = 0.1
-"""Rates are never taken for larger than by this, a logarithm, however little the fit knows."""
 OFF: Final = 0.05
 """A model that is further off is warned of."""
 NS_PER_S: Final = 1e9
@@ -156,7 +154,6 @@ class _Planner:
         )
 
     def answer(self, policies: Sequence[str]) -> OverTime:
-        from gpusize.estimate.twin.size import leaning
         from gpusize.whatif.over_time_capacity import capacities
 
         base, rules = self._base, self._base.rules
@@ -170,9 +167,9 @@ class _Planner:
         peak = float(base.rates.max())
         at_peak = replace(self._counter, asked=self._counter.asked.of(peak))
         replicas = int(carried.needed(base.rates).max())
-        less, more = self._model.halves(at_peak, replicas)
+        lean, less, more = self._model.halves(at_peak, replicas)
         # As the twin's counts do, these lean to the safe side: rates are taken for a little larger.
-        caution = math.exp(min(leaning(less, more), MOST_CAUTION))
+        caution = math.exp(lean)
         if carried.most < caution * most:
             carried = capacities(self._counter, caution * most)
         schedules = {"static": Schedule.constant(int(bounded(carried.needed(caution * base.rates), rules).max()))}

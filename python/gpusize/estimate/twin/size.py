@@ -19,16 +19,17 @@ from gpusize.estimate.twin.fit import batching, flow
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
 
-__all__ = ["Model", "Sized", "Sizer", "leaning", "size"]
+__all__ = ["Model", "Sized", "Sizer", "size"]
 
 UNFIT: Final = 0.5
 """No model that is further off may answer."""
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
+MOST_LEAN: Final = 0.5
 MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
-CAUTION: Final = 0.15
-"""Part of the interval's upper half by which the count leans to the safe side: too few costs more than too many."""
+CAUTION: Final = (0.15, 0.005)
+"""Part of the interval's upper half, and of the load, by which the count leans to the safe side: too few costs more."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,14 @@ class Model:
     targets: tuple[float, ...]
     loss: Contention
 
-    def halves(self, counter: Counter, replicas: int) -> tuple[float, float]:
-        """Halves of the 95 % interval of the logarithm of the count, below and above; infinite where a side is open."""
+    def halves(self, counter: Counter, replicas: int) -> tuple[float, float, float]:
+        """How far the count leans, and the halves of its 95 % interval below and above: logarithms.
+
+        Halves are infinite where a side is open.
+        """
         wide = _wide(self.fit, self.loss, replicas)
-        return _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)[1]
+        sides, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
+        return _leaning(sides[1]), less, more
 
 
 class Sizer:
@@ -232,8 +237,8 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
 def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
     """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top."""
     raw = counter.raw(first, 1.0)
-    sides, (less, more) = _halves(chosen, counter, first, raw, wide)
-    lean = leaning(less, more)
+    sides, less, more = _halves(chosen, counter, first, raw, wide)
+    lean = _leaning(sides[1])
     best = counter.fewest(1.0, first, -lean)
     if best is None:
         return None
@@ -246,7 +251,7 @@ def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> S
 
 def _halves(
     chosen: Candidate, counter: Counter, first: int, raw: float, wide: float
-) -> tuple[list[float], tuple[float, float]]:
+) -> tuple[list[float], float, float]:
     """Halves of the interval of the logarithm of the count, by the bounds' errors; and with what the suite shows."""
     reach = _t95(chosen.freedom) * wide
     sides = []
@@ -254,13 +259,20 @@ def _halves(
         count = counter.fewest(math.exp(sign * reach), first)
         there = None if count is None else counter.raw(count, math.exp(sign * reach))
         sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+    if all(math.isfinite(each) for each in sides):
+        # Near saturation one side may be seen as nothing; both are estimates of one error.
+        sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
     less, more = (wider(each, chosen.name, even=counter.asked.even) for each in sides)
-    return sides, (less, more)
+    return sides, less, more
 
 
-def leaning(less: float, more: float) -> float:
-    """The logarithm of the factor by which a load is taken for larger, so that the count leans to the safe side."""
-    return CAUTION * (more if math.isfinite(more) else less)
+def _leaning(half: float) -> float:
+    """The logarithm of the factor by which a load is taken for larger, so that the count leans to the safe side.
+
+    Args:
+        half: upper half of the interval of the count's logarithm, by the bounds' errors alone; may be infinite.
+    """
+    return CAUTION[0] * min(half, MOST_LEAN) + CAUTION[1]
 
 
 def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
