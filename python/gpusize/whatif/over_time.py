@@ -137,7 +137,8 @@ class _Planner:
         )
         if model.fit.distance > OFF:
             warnings.append(
-                f"the model's times differ from the measured ones by {model.fit.distance:.0%} near the edge, beyond chance"
+                f"the model's times differ from the measured ones by {model.fit.distance:.0%} near the edge, "
+                "beyond chance"
             )
         text = MODELS[model.fit.name]
         several = bool(model.loss.counts)
