@@ -240,11 +240,13 @@ def test_a_run_without_users_is_asked_around_its_capacity(tmp_path):
     assert found.rows[0].users == pytest.approx(0.5 * found.capacity, rel=0.1)
 
 
-def test_a_curve_that_never_nears_the_slo_is_asked_at_one_load(run):
+def test_a_curve_that_never_nears_the_slo_is_asked_at_one_load(run, tmp_path):
     found = what_if(run, None, "p95 runtime <= 100s")
     assert [row.users for row in found.rows] == [100]
     assert not found.answered
     assert found.next_levels == (2 * LOADS[-1], 4 * LOADS[-1])
+    nobody = what_if(run_folder(tmp_path, users=None), None, "p95 runtime <= 300ms")
+    assert [row.users for row in nobody.rows] == [LOADS[-1]]
 
 
 def test_tokens_that_nobody_told(tmp_path):

@@ -215,10 +215,12 @@ def _numbers(axes: Axes, xs: Sequence[float], counts: Sequence[int], *, below: b
         if abs(place - last) < 1 / MOST_LABELS:
             continue
         last = place
+        # Not below where the axis is.
+        down = below and count > 0.1 * max(counts)
         axes.annotate(
             f"{count:,}",
             (x, count),
-            xytext=(0, -15 if below else 7),
+            xytext=(0, -15 if down else 7),
             textcoords="offset points",
             ha="center",
             fontsize=9,

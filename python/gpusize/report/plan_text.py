@@ -124,14 +124,15 @@ def _failure_columns(plan: WhatIf) -> list[Column]:
 def _cost_columns(plan: WhatIf, made: Callable[..., Column]) -> list[Column]:
     currency = clean((plan.price and plan.price.currency) or "", 8)
 
-    def column(key: str, unit: str, rank: int) -> Column:
-        return made(key, currency or "cost", unit, rank, lambda row: _money(getattr(row.cost, key, None)))
+    def column(key: str, per: str, unit: str, rank: int) -> Column:
+        title = f"{currency or 'cost'}/{per}"
+        return made(key, title, unit, rank, lambda row: _money(getattr(row.cost, key, None)))
 
     return [
-        column("per_hour", "per hour", 3),
-        column("per_month", "per month", 1),
-        column("per_million_requests", "per 1M req", 4),
-        column("per_million_tokens", "per 1M tok", 5),
+        column("per_hour", "hour", "", 3),
+        column("per_month", "month", "", 1),
+        column("per_million_requests", "1M", "req", 4),
+        column("per_million_tokens", "1M", "tok", 5),
     ]
 
 

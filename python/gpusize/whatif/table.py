@@ -99,7 +99,7 @@ def default_users(answers: Answers, question: Question) -> list[float]:
     users = math.ceil(PROBE * top)
     found = answers.ask(replace(question, users=users, rate=None, token_rate=None, headroom=0.0, spare=0))
     if not found.gpus_raw:
-        return [question.users or float(top)]
+        return [question.users if question.users > 1 else float(top)]
     capacity = users * found.tested_gpus / found.gpus_raw
     low, high = max(1.0, LEAST * capacity), max(2.0, MOST * capacity)
     return sorted({float(round(each)) for each in evenly(float(f"{low:.2g}"), float(f"{high:.2g}"))})
