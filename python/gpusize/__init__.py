@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         TargetError,
         UsageError,
     )
+    from gpusize.estimate import estimate_frame
+    from gpusize.estimate.types import Estimate, Question
     from gpusize.interrupt import StopSwitch
     from gpusize.load import Load, Stream
     from gpusize.measure import arun, run
@@ -48,10 +50,12 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "EnvironmentLacks",
+    "Estimate",
     "GpusizeError",
     "Load",
     "MeasuredNo",
     "ProgressEvent",
+    "Question",
     "Recorder",
     "Result",
     "SimulatedCluster",
@@ -67,6 +71,7 @@ __all__ = [
     "arun",
     "build_profile",
     "call",
+    "estimate_frame",
     "llm_base_url",
     "monotonic_ns",
     "open_run",
@@ -75,8 +80,10 @@ __all__ = [
 
 _HOMES = {
     "Dataset": "dataset",
+    "Estimate": "estimate.types",
     "Load": "load",
     "ProgressEvent": "sweep",
+    "Question": "estimate.types",
     "Recorder": "recorder",
     "Result": "result",
     "SimulatedCluster": "simulate",
@@ -88,6 +95,7 @@ _HOMES = {
     "arun": "measure",
     "build_profile": "engine",
     "call": "workflow",
+    "estimate_frame": "estimate",
     "llm_base_url": "workflow",
     "monotonic_ns": "engine",
     "open_run": "result",

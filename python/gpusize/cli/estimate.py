@@ -13,10 +13,12 @@ EPILOG = """[bold]Examples[/bold]
 
   gpusize estimate runs/ --label gpu=H200 --users 250 --slo 'p99 ttft <= 500ms' --json
 
+  gpusize estimate runs/ --users 250 --slo 'p95 runtime <= 6s' --method all     [dim]# every method, side by side[/dim]
+
   gpusize estimate runs/1gpu runs/2gpu runs/4gpu --rate 40/s     [dim]# with the loss between GPUs[/dim]"""
 
 QUESTION = "Question"
-TWIN = "Question (method twin)"
+TWIN = "Question (for the twin)"
 RUNS = "Which runs"
 
 
@@ -35,8 +37,12 @@ def command(
         list[str] | None, typer.Option(help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION)
     ] = None,
     method: Annotated[
-        str, typer.Option(help="slope, crossing, scaling, twin, or all but twin.", rich_help_panel=QUESTION)
-    ] = "all",
+        str,
+        typer.Option(
+            help="auto: the twin, or what stands in for it; all, side by side; twin, scaling, slope or crossing.",
+            rich_help_panel=QUESTION,
+        ),
+    ] = "auto",
     gpus: Annotated[
         int | None, typer.Option(help="GPUs that were tested, where the run does not say.", rich_help_panel=QUESTION)
     ] = None,

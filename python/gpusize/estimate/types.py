@@ -123,6 +123,8 @@ class Estimate:
         rate: requests per second, as asked; None where users were.
         capacity_rate: requests per second that the tested GPUs carry within the SLO, where a rate was asked for.
         next_counts: numbers of GPUs that are worth measuring.
+        fallback: of the default: why this method answers and not the twin; None where it does.
+        changes: what would change the number.
     """
 
     method: str
@@ -144,6 +146,8 @@ class Estimate:
     rate: float | None = None
     capacity_rate: float | None = None
     next_counts: tuple[int, ...] = ()
+    fallback: str | None = None
+    changes: tuple[str, ...] = ()
 
     @property
     def answered(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from gpusize.report.source import EstimateView, Truth
 from gpusize.report.text import number, plain_number
@@ -111,7 +112,7 @@ def _law_text(estimate: EstimateView) -> str:
 
 def counts_text(estimate: EstimateView) -> str:
     """What each measured number of GPUs carries, and how much that is per GPU against the smallest number."""
-    counts = estimate.details.get("counts") or ()
+    counts = [each for each in estimate.details.get("counts") or () if isinstance(each, Mapping)]
     unit = str(estimate.details.get("unit") or "")
     return "; ".join(
         f"{_gpus(each['gpus'])}: {number(each['capacity'], 4)} ± {number(each['standard_error'], 2)} {unit} "
