@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     by_method = _judged(tasks, options.jobs)
     default = options.method[-1]
     report = Report()
-    _tell(report, by_method, default)
+    _tell(report, by_method, default, len(tasks))
     for bar in bars(by_method, default):
         report.bar(bar)
     if options.many:
@@ -62,6 +62,9 @@ def _with_many_requests(options: argparse.Namespace, default: str) -> Bar:
 def _judged(tasks: Sequence[Task], jobs: int) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = defaultdict(list)
     for done, outcomes in enumerate(run_all(tasks, jobs), start=1):
+        if not outcomes:
+            task = tasks[done - 1]
+            _say(f"{task.seed}/{task.number} is left out: it turned out to have no truth that could be found")
         for each in outcomes:
             found[each.method].append(each)
             if each.crash:
@@ -71,13 +74,15 @@ def _judged(tasks: Sequence[Task], jobs: int) -> dict[str, list[Outcome]]:
     return dict(found)
 
 
-def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str) -> None:
+def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str, drawn: int) -> None:
     outcomes = next(iter(by_method.values()))
     ties = sum(len(each.right) > 1 for each in outcomes)
     none = sum(each.n is None for each in outcomes)
     note = (
         f"{len(outcomes)} scenarios, {none} of them without an answer; {ties} ties. In brackets Wilson intervals, 95 %."
     )
+    if len(outcomes) < drawn:
+        note += f" {drawn - len(outcomes)} more were drawn and left out: no number was right where one had to be."
     report.table("Methods", ["method", *HEADER], rows(by_method), note)
     for part in ("own mechanism", "foreign mechanisms"):
         chosen = {name: groups(found)[part] for name, found in by_method.items()}

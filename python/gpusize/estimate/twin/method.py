@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.size import Sized
     from gpusize.levels import LevelData
 
-__all__ = ["Twin"]
+__all__ = ["Fitted", "Twin"]
 
 LINEAR_ASSUMED: Final = (
     "replicas do not slow each other down: one count was measured, which cannot show it; measure two or more together"
@@ -49,28 +49,53 @@ class Twin:
 
     def answer(self, levels: Sequence[LevelData], question: Question) -> Estimate:
         """Answer for all SLOs together. See ``Method``."""
-        from gpusize.estimate.twin.observed import observe
-        from gpusize.estimate.twin.size import size
+        return Fitted(levels, question).answer(question)
 
+
+class Fitted:
+    """Levels that a replica is fitted to once, to be asked again and again: users, rates, pauses, routers, reserves.
+
+    Args:
+        levels: of one or several numbers of GPUs.
+        question: whose SLOs the replica is fitted for.
+    """
+
+    def __init__(self, levels: Sequence[LevelData], question: Question) -> None:
+        from gpusize.estimate.twin.observed import observe
+        from gpusize.estimate.twin.size import Sizer
+
+        self._tested = min(lv.gpus for lv in levels)
+        self._usable, warnings = _usable(levels)
+        self._warnings = tuple(warnings)
+        self._slos = (tuple(question.slos), question.together)
+        self._reason = _cannot(levels, self._usable, question)
+        if self._reason is None:
+            self._objectives = _objectives(question)
+            self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
+            self._sizer = Sizer(self._visits, self._objectives)
+
+    def answer(self, question: Question) -> Estimate:
+        """The fewest GPUs for a load.
+
+        Raises:
+            ValueError: the question has other SLOs than those that were fitted for.
+        """
+        if (tuple(question.slos), question.together) != self._slos:
+            raise ValueError("fitted for other SLOs")
         base = Estimate(
-            self.name,
-            min(lv.gpus for lv in levels),
+            Twin.name,
+            self._tested,
             question.users or None,
             " and ".join(str(slo) for slo in question.slos) or None,
             rate=question.rate,
+            warnings=self._warnings,
         )
-        usable, warnings = _usable(levels)
-        base = replace(base, warnings=tuple(warnings))
-        reason = _cannot(levels, usable, question)
-        if reason is not None:
-            return replace(base, reason=reason, next_levels=_next(usable), details={"refusal": "data"})
-        objectives = _objectives(question)
-        visits = [visit for level in usable for visit in observe(level, objectives)]
-        least = min(visit.gpus for visit in visits)
-        if least % question.gpus_per_replica:
-            per = question.gpus_per_replica
+        if self._reason is not None:
+            return replace(base, reason=self._reason, next_levels=_next(self._usable), details={"refusal": "data"})
+        least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
+        if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
-        return _answered(base, size(visits, objectives, _asked(question)), visits, objectives, question)
+        return _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:

@@ -16,7 +16,7 @@ from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
 from gpusize.estimate.twin.simulated import Asked
 
-__all__ = ["Sized", "size"]
+__all__ = ["Sized", "Sizer", "size"]
 
 MISFIT: Final = 0.03
 """A model whose times are further off than this near the edge may not answer while another is nearer."""
@@ -50,33 +50,70 @@ def size(
     visits: Sequence[Observed], objectives: Sequence[Objective], asked: Asked, *, model: str | None = None
 ) -> Sized:
     """Answer from closed-loop visits of one replica."""
-    base = min(each.gpus for each in visits)
-    others, visits = [v for v in visits if v.gpus > base], [v for v in visits if v.gpus == base]
-    curves = [Curve(each, number, visits) for number, each in enumerate(objectives)]
-    edges = [_edge(curve) for curve in curves]
-    known = [each for each in edges if each is not None]
-    if not known:
-        return _flat(visits, asked)
-    edge = min(known)
-    if edge < 1:
-        return _missed(curves[edges.index(edge)])
-    places = [max(1.0, each if each is not None else 1e6) for each in edges]
-    exact = asked.users is not None and asked.think == "none" and asked.router == "least_loaded"
-    chosen = _chosen(visits, curves, places, exact=exact, model=model)
-    if chosen is None:
-        return Sized(reason="the records do not tell enough to fit a model")
-    if chosen.distance > UNFIT:
-        reason = (
-            f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
-            "edge; more levels around it may tell why"
-        )
-        return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
-    loss = Contention()
-    if others:
-        joint = len(curves[0].objective.parts) > 1
-        timed = batching(visits, curves, joint=joint) or flow(visits, curves, edge) or chosen.replica
-        loss = contention([*visits, *others], base, timed, asked.router)
-    return _counted(chosen, asked, objectives, edge, loss)
+    return Sizer(visits, objectives).size(asked, model=model)
+
+
+class Sizer:
+    """Visits of one replica (and of more), fitted once per kind of question and asked as often as wanted.
+
+    Args:
+        visits: closed loops without pauses.
+        objectives: what is to be kept.
+    """
+
+    def __init__(self, visits: Sequence[Observed], objectives: Sequence[Objective]) -> None:
+        base = min(each.gpus for each in visits)
+        self._base = base
+        self._others = [v for v in visits if v.gpus > base]
+        self._visits = [v for v in visits if v.gpus == base]
+        self._objectives = objectives
+        self._curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
+        self._edges = [_edge(curve) for curve in self._curves]
+        self._fits: dict[tuple[bool, str | None], Candidate | None] = {}
+        self._losses: dict[tuple[str, str], Contention] = {}
+
+    def size(self, asked: Asked, *, model: str | None = None) -> Sized:
+        """The fewest replicas for a load; ``model`` for one that is to answer whatever the others say."""
+        known = [each for each in self._edges if each is not None]
+        if not known:
+            return _flat(self._visits, asked)
+        edge = min(known)
+        if edge < 1:
+            return _missed(self._curves[self._edges.index(edge)])
+        chosen = self._chosen(asked, model)
+        if chosen is None:
+            return Sized(reason="the records do not tell enough to fit a model")
+        if chosen.distance > UNFIT:
+            return _unfit(chosen)
+        return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, edge, asked.router))
+
+    def _chosen(self, asked: Asked, model: str | None) -> Candidate | None:
+        exact = asked.users is not None and asked.think == "none" and asked.router == "least_loaded"
+        if (exact, model) not in self._fits:
+            places = [max(1.0, each if each is not None else 1e6) for each in self._edges]
+            self._fits[exact, model] = _chosen(self._visits, self._curves, places, exact=exact, model=model)
+        return self._fits[exact, model]
+
+    def _loss(self, chosen: Candidate, edge: float, router: str) -> Contention:
+        if not self._others:
+            return Contention()
+        if (chosen.name, router) not in self._losses:
+            joint = len(self._curves[0].objective.parts) > 1
+            timed = (
+                batching(self._visits, self._curves, joint=joint)
+                or flow(self._visits, self._curves, edge)
+                or chosen.replica
+            )
+            self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
+        return self._losses[chosen.name, router]
+
+
+def _unfit(chosen: Candidate) -> Sized:
+    reason = (
+        f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
+        "edge; more levels around it may tell why"
+    )
+    return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
 
 
 def _flat(visits: Sequence[Observed], asked: Asked) -> Sized:
