@@ -86,6 +86,15 @@ def test_one_load_is_too_few_and_two_others_are_named(levels):
     assert ask([replace(levels[0], setting={"kind": "open", "rate": 5.0})]).next_levels == (1, 8)
 
 
+def test_a_single_request_that_misses_needs_no_second_load():
+    found = ask([level(1, requests=60)], [Slo.parse("p95 runtime <= 500ms")])
+    assert (found.gpus, found.details["refusal"], found.next_levels) == (None, "single", (1, 2))
+    joint = [Slo.parse("p50 runtime <= 2.4s"), Slo.parse("p50 ttft <= 33.6ms")]
+    apart = [ask([level(1, requests=200)], [each]) for each in joint]
+    assert [each.details["refusal"] for each in apart] == ["data", "data"]
+    assert ask([level(1, requests=200)], joint, together=True).details["refusal"] == "single"
+
+
 def test_a_flat_curve_has_no_number(levels):
     found = ask(levels, [Slo.parse("p95 runtime <= 100s")], users=5000)
     assert (found.method, found.gpus, found.details["refusal"]) == ("twin", None, "flat")

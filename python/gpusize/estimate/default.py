@@ -28,6 +28,8 @@ DEFAULT: Final = "twin"
 FINAL: Final = ("single", "flat", "never")
 """Refusals of the twin (``details["refusal"]``) that are about the question: no other method is asked after them."""
 LEAST_LOADS: Final = 2
+SURE: Final = 2.0
+"""Standard errors by which a single level must miss an SLO."""
 UNKNOWN_ROUTER: Final = (
     "the router is as in the test: behind one that picks replicas {router} it takes more than this, and this method "
     "cannot say how many"
@@ -134,6 +136,10 @@ def _too_few(
     doubts: Doubts,
 ) -> Estimate:
     """Fewer than two loads can be believed: why, and which two are worth measuring."""
+    missed = _missed_alone(usable, question)
+    if missed is not None:
+        reason = f"a single request in flight misses {missed} already; no number of GPUs meets it"
+        return replace(_base(chosen, question), reason=reason, next_levels=(1, 2), details={"refusal": "single"})
     loads = "no level" if not usable else f"only {together(usable[:1])}"
     reason = f"{loads} can be used, and it takes two loads or more to see how times grow"
     for flag, why in UNBELIEVED.items():
@@ -143,8 +149,31 @@ def _too_few(
     unfinished = [lv for lv in chosen if lv.state not in ("done", "interrupted")]
     if unfinished:
         reason += f"; {together(unfinished)} ended early"
+    if usable and not any(lv.concurrency for lv in usable):
+        reason += f"; measure {' and '.join(f'{rate:.3g}' for rate in _rates(usable[0], question))} requests/s"
     follow = _again(left, question) if len(usable) < LEAST_LOADS - 1 and left else _beside(usable, question)
     return replace(_base(chosen, question), reason=reason, warnings=tuple(doubts.of(chosen)), next_levels=follow)
+
+
+def _missed_alone(usable: Sequence[LevelData], question: Question) -> str | None:
+    """What a single request in flight surely misses, where nothing else was measured; None where nothing is sure."""
+    if not usable or any(lv.concurrency != 1 or lv.imported for lv in usable):
+        return None
+    if any(slo.metric == "llm_latency" for slo in question.slos):
+        return None
+    from gpusize.estimate.twin.curve import Curve
+    from gpusize.estimate.twin.observed import Objective, observe
+
+    objectives = [Objective.of(slo) for slo in question.slos]
+    if question.together and len(objectives) > 1:
+        objectives = [Objective.joint(question.slos, question.slos[0].share)]
+    visits = [visit for level in usable for visit in observe(level, objectives)]
+    for number, objective in enumerate(objectives):
+        curve = Curve(objective, number, visits)
+        found = curve.at(1) if curve.levels else None
+        if found is not None and found.value + SURE * found.error < (objective.share or 1.0):
+            return " and ".join(map(str, objective.parts))
+    return None
 
 
 def _again(left: Sequence[LevelData], question: Question) -> tuple[int, ...]:
@@ -166,6 +195,17 @@ def _beside(usable: Sequence[LevelData], question: Question) -> tuple[int, ...]:
     if any(lv.met(slo) is False for lv in usable for slo in question.slos if lv.concurrency == at[0]):
         return (max(1, at[0] // 4), max(2, at[0] // 2))
     return (2 * at[-1], 4 * at[-1])
+
+
+def _rates(level: LevelData, question: Question) -> tuple[float, float]:
+    """Two rates beside the only one: below it where it was not kept up with or misses an SLO, else above."""
+    from gpusize.estimate.edges import answered_rate, edge
+
+    rate = level.rate or 0.0
+    if all(edge([level], slo).kind != "below" for slo in (*question.slos, None)):
+        return 2 * rate, 4 * rate
+    top = min(rate / 2, answered_rate(level) or rate)
+    return top / 2, top
 
 
 def _next(levels: Sequence[LevelData]) -> tuple[int, ...]:
