@@ -130,7 +130,8 @@ class _Asking:
 
     def _ask(self, method: Method, levels: Sequence[LevelData]) -> Estimate:
         question, one = self.question, method.needs_counts == "one"
-        chosen, warnings = comparable(levels) if one else every_count(levels, question)
+        any_loop = method.name == "twin"
+        chosen, warnings = comparable(levels) if one else every_count(levels, question, any_loop=any_loop)
         reason = cannot(chosen, question)
         if reason is None and one and question.rate is not None:
             reason = "it answers for users in flight; for a rate take the scaling method"

@@ -28,8 +28,6 @@ DEFAULT: Final = "twin"
 FINAL: Final = ("single", "flat", "never")
 """Refusals of the twin (``details["refusal"]``) that are about the question: no other method is asked after them."""
 LEAST_LOADS: Final = 2
-SURE: Final = 2.0
-"""Standard errors by which a single level must miss an SLO."""
 UNKNOWN_ROUTER: Final = (
     "the router is as in the test: behind one that picks replicas {router} it takes more than this, and this method "
     "cannot say how many"
@@ -56,11 +54,15 @@ def default_answer(
     reason = cannot(chosen, question)
     if reason is not None:
         return replace(_base(chosen, question), reason=reason, warnings=tuple(warnings), next_levels=_next(chosen))
-    left = [level for level in pooled if level in chosen and doubts.unbelieved(level) is not None]
+    left = [level for level in pooled if doubts.unbelieved(level) is not None]
     said = [f"{load_text(lv)} is left out, as {UNBELIEVED[doubts.unbelieved(lv) or '']}" for lv in left]
     believed = [level for level in pooled if level not in left]
     usable = [lv for lv in chosen if lv not in left and lv.state in ("done", "interrupted")]
     if len({(lv.gpus, lv.concurrency, lv.rate) for lv in usable}) < LEAST_LOADS:
+        # One request in flight that misses an SLO already needs no second load.
+        alone = ask(DEFAULT, believed) if any(lv.concurrency == 1 for lv in usable) else None
+        if alone is not None and alone.details.get("refusal") == "single":
+            return alone
         return _too_few(chosen, usable, left, question, doubts)
     answer = _asked(believed, usable, question, ask)
     follow = answer.next_levels
@@ -136,10 +138,6 @@ def _too_few(
     doubts: Doubts,
 ) -> Estimate:
     """Fewer than two loads can be believed: why, and which two are worth measuring."""
-    missed = _missed_alone(usable, question)
-    if missed is not None:
-        reason = f"a single request in flight misses {missed} already; no number of GPUs meets it"
-        return replace(_base(chosen, question), reason=reason, next_levels=(1, 2), details={"refusal": "single"})
     loads = "no level" if not usable else f"only {together(usable[:1])}"
     reason = f"{loads} can be used, and it takes two loads or more to see how times grow"
     for flag, why in UNBELIEVED.items():
@@ -153,27 +151,6 @@ def _too_few(
         reason += f"; measure {' and '.join(f'{rate:.3g}' for rate in _rates(usable[0], question))} requests/s"
     follow = _again(left, question) if len(usable) < LEAST_LOADS - 1 and left else _beside(usable, question)
     return replace(_base(chosen, question), reason=reason, warnings=tuple(doubts.of(chosen)), next_levels=follow)
-
-
-def _missed_alone(usable: Sequence[LevelData], question: Question) -> str | None:
-    """What a single request in flight surely misses, where nothing else was measured; None where nothing is sure."""
-    if not usable or any(lv.concurrency != 1 or lv.imported for lv in usable):
-        return None
-    if any(slo.metric == "llm_latency" for slo in question.slos):
-        return None
-    from gpusize.estimate.twin.curve import Curve
-    from gpusize.estimate.twin.observed import Objective, observe
-
-    objectives = [Objective.of(slo) for slo in question.slos]
-    if question.together and len(objectives) > 1:
-        objectives = [Objective.joint(question.slos, question.slos[0].share)]
-    visits = [visit for level in usable for visit in observe(level, objectives)]
-    for number, objective in enumerate(objectives):
-        curve = Curve(objective, number, visits)
-        found = curve.at(1) if curve.levels else None
-        if found is not None and found.value + SURE * found.error < (objective.share or 1.0):
-            return " and ".join(map(str, objective.parts))
-    return None
 
 
 def _again(left: Sequence[LevelData], question: Question) -> tuple[int, ...]:

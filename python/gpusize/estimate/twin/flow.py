@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import core
-from gpusize.estimate.twin.simulated import Asked, Judged, Rated, judge, judged, load, per_replica
+from gpusize.estimate.twin.asked import Asked, Sent
+from gpusize.estimate.twin.simulated import Judged, Rated, asks_of, judge, judged, per_replica
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.curve import Curve
 
 __all__ = ["Flow", "Measured"]
+
+RUNTIMES: Final = ("runtime", "service")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +53,57 @@ class Flow(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:  # noqa: ARG002 - a protocol's
-        """See ``Replica``."""
-        return None
-
     def run(
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
+        if not self._whole:
+            trial = self._tried(asked, replicas, requests, seed)
+            wide = [stretch * factor for factor in self.factors]
+            shares = tuple(trial.share(number, each) for number, each in enumerate(wide))
+            return Judged(shares, trial.in_flight, trial.runtime_s)
+        asking = judge(self.bounds, [stretch * each for each in self.factors])
+        _, summary = self._run(asked, replicas, requests, seed, asking)
+        return judged(json.loads(summary), joint=False)
+
+    def trial(self, sent: Sent, seed: int = 1) -> FlowTrial:
+        """See ``Replica``."""
+        return self._tried(sent.loop, 1, sent.requests, seed, sent)
+
+    @property
+    def _whole(self) -> bool:
+        return all(metric in RUNTIMES for metric, _ in self.bounds)
+
+    def _tried(
+        self, asked: Asked, replicas: int, requests: int | None, seed: int, sent: Sent | None = None
+    ) -> FlowTrial:
         import numpy as np
         import polars as pl
 
+        stream, summary = self._run(asked, replicas, requests, seed, None, sent)
+        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        took_s = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
+        slowness = took_s / self.sizes[rows["size"].to_numpy()]
+        residences = np.arange(1, self.rates.size + 1) / self.rates
+        return FlowTrial(
+            self.curves,
+            self.bounds,
+            took_s,
+            (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9,
+            rows["active_at_arrival"].to_numpy().astype(float),
+            np.interp(slowness, residences, np.arange(1.0, self.rates.size + 1)),
+            float(json.loads(summary)["in_flight"]),
+        )
+
+    def _run(
+        self,
+        asked: Asked,
+        replicas: int,
+        requests: int | None,
+        seed: int,
+        asking: str | None,
+        sent: Sent | None = None,
+    ) -> Any:
         config = {
             "rates": self.rates.tolist(),
             "max_active": self.max_active,
@@ -68,35 +111,52 @@ class Flow(Rated):
             "router": asked.router,
             "seed": seed,
         }
-        asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
-        whole = all(metric in ("runtime", "service") for metric, _ in self.bounds)
-        stream, summary = core().simulate_flow(
+        asks, due_ns = asks_of(asked, self.residence_s(per_replica(asked, replicas)), requests, sent, seed)
+        return core().simulate_flow(
             json.dumps(config),
             json.dumps(asks),
             self.sizes.tobytes(),
-            judge=judge(self.bounds, [stretch * each for each in self.factors]) if whole else None,
-            rows=not whole,
+            due=None if due_ns is None else due_ns.tobytes(),
+            judge=asking,
+            rows=asking is None,
         )
-        if whole:
-            return judged(json.loads(summary), joint=False)
-        told = json.loads(summary)
-        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
-        took = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
-        active = rows["active_at_arrival"].to_numpy()
-        wait = (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9
-        slowness = took / self.sizes[rows["size"].to_numpy()]
-        residences = np.arange(1, self.rates.size + 1) / self.rates
-        felt = np.interp(slowness, residences, np.arange(1.0, self.rates.size + 1))
-        shares = []
-        for curve, (metric, bound_s), factor in zip(self.curves, self.bounds, self.factors, strict=True):
-            wide = stretch * factor
-            if metric in ("runtime", "service"):
-                shares.append(float((took <= bound_s * wide).mean()))
-            elif metric.startswith("ttft"):
-                shares.append(_read(curve, active.astype(float), wide, wait))
-            else:
-                shares.append(_read(curve, felt, wide, None))
-        return Judged(tuple(shares), float(told["in_flight"]), float(took.mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class FlowTrial:
+    """A run of a flow-equivalent server; what is no runtime is read from the measured curves.
+
+    Attributes:
+        curves: one per objective.
+        bounds: likewise.
+        took_s: from due to end, shape (n,); so are the following.
+        wait_s: in the queue.
+        active: requests that were there on arrival.
+        felt: the number of active requests at which a request would have taken as long.
+        in_flight: mean of requests in flight.
+    """
+
+    curves: Sequence[Curve]
+    bounds: Sequence[tuple[str, float]]
+    took_s: NDArray[np.float64]
+    wait_s: NDArray[np.float64]
+    active: NDArray[np.float64]
+    felt: NDArray[np.float64]
+    in_flight: float
+
+    @property
+    def runtime_s(self) -> float:
+        """Mean."""
+        return float(self.took_s.mean())
+
+    def share(self, number: int, stretch: float) -> float:
+        """See ``Trial``."""
+        metric, bound_s = self.bounds[number]
+        if metric in RUNTIMES:
+            return float((self.took_s <= bound_s * stretch).mean())
+        if metric.startswith("ttft"):
+            return _read(self.curves[number], self.active, stretch, self.wait_s)
+        return _read(self.curves[number], self.felt, stretch, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +180,9 @@ class Measured(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:  # noqa: ARG002 - a protocol's
+    def trial(self, sent: Sent, seed: int = 1) -> MeasuredTrial:  # noqa: ARG002 - a protocol's
         """See ``Replica``."""
-        return None
+        return MeasuredTrial(self.curves, max(1.0, sent.loop.users or 1.0))
 
     def run(
         self,
@@ -139,21 +199,27 @@ class Measured(Rated):
         return Judged(tuple(shares), asked.users or 1.0, self.residence_s(each))
 
 
+@dataclass(frozen=True, eq=False)
+class MeasuredTrial:
+    """What was measured with so many in flight."""
+
+    curves: Sequence[Curve]
+    users: float
+
+    def share(self, number: int, stretch: float) -> float:
+        """See ``Trial``."""
+        return self.curves[number].mixed(self.users, stretch)
+
+
 def _read(curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None) -> float:
     """Mean attainment at numbers of active requests; a wait in the queue takes its part of the bound."""
     import numpy as np
 
     places = np.maximum(1, np.rint(active)).astype(int)
-    if wait is None or not (wait > 0).any():
-        known, counts = np.unique(places, return_counts=True)
-        return float(
-            sum(curve.stretched(int(k), stretch) * n for k, n in zip(known, counts, strict=True)) / counts.sum()
-        )
     bound = curve.objective.bound * stretch
-    left = np.round(np.clip(1 - wait / bound, 0, 1), 3)
-    pairs, counts = np.unique(np.stack([places, left]), axis=1, return_counts=True)
-    total = sum(
-        curve.stretched(int(k), stretch * part) * n if part > 0 else 0.0
-        for (k, part), n in zip(pairs.T, counts, strict=True)
-    )
-    return float(total / counts.sum())
+    left = np.ones_like(active) if wait is None else np.maximum(0.0, 1 - wait / bound)
+    order = np.argsort(places, kind="stable")
+    known, begins = np.unique(places[order], return_index=True)
+    groups = np.split(stretch * left[order], begins[1:])
+    within = sum(float(curve.stretches(int(k), each).sum()) for k, each in zip(known, groups, strict=True))
+    return within / places.size

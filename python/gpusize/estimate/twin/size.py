@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpusize.estimate.twin.calibration import Candidate, calibrated
+from gpusize.estimate.twin.asked import Asked, alike
+from gpusize.estimate.twin.calibration import Candidate
+from gpusize.estimate.twin.choice import choose
 from gpusize.estimate.twin.contention import Contention, contention
 from gpusize.estimate.twin.count import Counter, mean_field
-from gpusize.estimate.twin.curve import Curve, Share
-from gpusize.estimate.twin.fit import batching, flow, measured
+from gpusize.estimate.twin.curve import Curve
+from gpusize.estimate.twin.fit import batching, flow
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
-from gpusize.estimate.twin.simulated import Asked
+from gpusize.estimate.twin.rehearsal import load_at
 
 __all__ = ["Sized", "Sizer", "size"]
 
-MISFIT: Final = 0.03
-"""A model whose times are further off than this near the edge may not answer while another is nearer."""
 UNFIT: Final = 0.5
 """No model that is further off may answer."""
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
+MOST_ERRORS: Final = 2
+"""Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
+HIGHER: Final = 1.12
+"""The next load after one at which nothing was missed."""
+CARRIED: Final = 0.25
+"""Part of what a model gets wrong on one replica that it may get wrong otherwise on several."""
 CAUTION: Final = 0.2
 """Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs
 less."""
@@ -57,15 +63,17 @@ class Sizer:
     """Visits of one replica (and of more), fitted once per kind of question and asked as often as wanted.
 
     Args:
-        visits: closed loops without pauses.
+        visits: closed loops without pauses; others of one replica correct what these cannot know.
         objectives: what is to be kept.
     """
 
     def __init__(self, visits: Sequence[Observed], objectives: Sequence[Objective]) -> None:
-        base = min(each.gpus for each in visits)
+        held = [v for v in visits if v.loop is None]
+        base = min(each.gpus for each in held)
         self._base = base
-        self._others = [v for v in visits if v.gpus > base]
-        self._visits = [v for v in visits if v.gpus == base]
+        self._others = [v for v in held if v.gpus > base]
+        self._visits = [v for v in held if v.gpus == base]
+        self._rehearsals = [v for v in visits if v.loop is not None and v.gpus == base]
         self._objectives = objectives
         self._curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
         self._edges = [_edge(curve) for curve in self._curves]
@@ -75,6 +83,8 @@ class Sizer:
     def size(self, asked: Asked, *, model: str | None = None) -> Sized:
         """The fewest replicas for a load; ``model`` for one that is to answer whatever the others say."""
         known = [each for each in self._edges if each is not None]
+        if not known and len({each.users for each in self._visits}) < 2:
+            return Sized(reason="one load alone does not show how times grow with it", details={"refusal": "data"})
         if not known:
             return _flat(self._visits, asked)
         edge = min(known)
@@ -83,16 +93,51 @@ class Sizer:
         chosen = self._chosen(asked, model)
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
-        if chosen.distance > UNFIT:
+        if chosen.distance > UNFIT and not chosen.rehearsals:
             return _unfit(chosen)
         return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, edge, asked.router))
 
     def _chosen(self, asked: Asked, model: str | None) -> Candidate | None:
-        exact = asked.users is not None and asked.think == "none" and asked.router == "least_loaded"
-        if (exact, model) not in self._fits:
-            places = [max(1.0, each if each is not None else 1e6) for each in self._edges]
-            self._fits[exact, model] = _chosen(self._visits, self._curves, places, exact=exact, model=model)
-        return self._fits[exact, model]
+        if (asked.even, model) not in self._fits:
+            top = float(max(each.users for each in self._visits))
+            places = [max(1.0, top if each is None else each) for each in self._edges]
+            rehearsals = [] if asked.even else self._rehearsals
+            self._fits[asked.even, model] = choose(
+                self._visits, self._curves, places, rehearsals, even=asked.even, model=model
+            )
+        return self._fits[asked.even, model]
+
+    def rehearsal(self, asked: Asked, requests: int) -> Asked | None:
+        """The load on one replica that is worth measuring: like the question's, where an SLO is about to be missed.
+
+        None where a closed loop without pauses tells all, or where nothing can be said yet.
+
+        Args:
+            asked: the question's load.
+            requests: that the visit is to have.
+        """
+        known = [each for each in self._edges if each is not None]
+        if not known or min(known) < 1 or asked.even:
+            return None
+        chosen = self._chosen(asked, None)
+        if chosen is None:
+            return None
+        shares = [1.0 if each.share is None else each.share for each in self._objectives]
+        loss = self._loss(chosen, min(known), asked.router)
+        counter = Counter(chosen.replica, asked, shares, loss)
+        replicas = counter.fewest(1.0, mean_field(asked, min(known), chosen.replica.residence_s(min(known))))
+        if replicas is None:
+            return None
+        judged = counter.run(asked.load, replicas, 1.0)
+        one = alike(asked, replicas, judged.in_flight / (judged.runtime_s * replicas))
+        if one is None:
+            return None
+        if all(each.share is None for each in self._objectives):
+            return None
+        factors = [math.exp(each) for each in chosen.corrections]
+        return load_at(
+            chosen.replica, factors, self._objectives, one.of(one.load * math.exp(chosen.played[0])), requests
+        )
 
     def _loss(self, chosen: Candidate, edge: float, router: str) -> Contention:
         if not self._others:
@@ -139,64 +184,25 @@ def _missed(curve: Curve) -> Sized:
     return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
 
 
-def _chosen(
-    visits: Sequence[Observed], curves: Sequence[Curve], places: Sequence[float], *, exact: bool, model: str | None
-) -> Candidate | None:
-    """The first model that repeats what was measured, else the one that comes nearest.
-
-    Where replicas keep the same number in flight, nothing needs to be simulated, and what was measured has no misfit.
-    """
-    joint = len(curves[0].objective.parts) > 1
-    binding = min(range(len(places)), key=lambda number: places[number])
-    error, freedom = _stretches(curves[binding], places[binding])
-    sampled = _sampled(curves[binding], places[binding])
-    found = []
-    if model in (None, "batching") and (replica := batching(visits, curves, joint=joint)) is not None:
-        reach = 0.25 if exact else 0.6
-        found.append(calibrated("batching", replica, curves, places, prior=0.004, reach=reach, sampled=sampled))
-        if found[0].distance <= MISFIT or model is not None:
-            return found[0]
-    if exact and (model in (None, "measured")) and (replica := measured(visits, curves)) is not None:
-        return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
-    if model in (None, "flow"):
-        flows = [flow(visits, curves, min(places), queue=queue) for queue in (False, True)]
-        found += [
-            calibrated("flow", each, curves, places, prior=0.02, reach=0.6, sampled=sampled)
-            for each in flows
-            if each is not None
-        ]
-    return min(found, key=lambda each: each.distance) if found else None
-
-
-def _sampled(curve: Curve, edge: float) -> float:
-    """Standard error of the logarithm of the bound that independent requests as many as there were would have."""
-    share = curve.objective.share
-    if share is None:
-        return 0.0
-    n = sum(each.logs.size for each in curve.levels)
-    users = max(1, round(edge))
-    step = 0.05
-    slope = (curve.stretched(users, math.exp(step)) - curve.stretched(users, math.exp(-step))) / (2 * step)
-    return min(0.2, math.sqrt(share * (1 - share) / max(n, 1)) / max(slope, 1e-2))
-
-
 def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
     shares = [1.0 if each.share is None else each.share for each in objectives]
-    counter = Counter(chosen.replica, asked, shares, loss)
     guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
-    first = counter.fewest(1.0, guess)
-    wide = math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(first or guess))
-    lean = CAUTION * wide
-    reach = _t95(chosen.freedom) * wide
-    best = counter.fewest(math.exp(-lean), first or guess)
-    if best is None:
+    first, counter = None, Counter(chosen.replica, asked, shares, loss)
+    weaker = 0
+    for weaker in range(MOST_ERRORS + 1):
+        # Near the most that replicas can do together the loss decides whether there is a number at all.
+        counter = Counter(chosen.replica, asked, shares, loss.weaker(weaker))
+        first = counter.fewest(1.0, guess)
+        if first is not None:
+            break
+    if first is None:
         return _never(chosen, loss)
-    middle = counter.fewest(1.0, best) or best
-    raw = counter.raw(middle, 1.0)
-    low = counter.fewest(math.exp(reach), best) or best
-    high = counter.fewest(math.exp(-reach), best)
-    raw_low = counter.raw(low, math.exp(reach))
-    raw_high = None if high is None else counter.raw(high, math.exp(-reach))
+    wide = math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(first))
+    found = (_by_load if chosen.rehearsals else _by_bound)(chosen, counter, first, wide)
+    if found is None:
+        return _never(chosen, loss)
+    if weaker:
+        found = replace(found, high=None, raw_high=None)
     details = {
         "edge": edge,
         "error": chosen.error,
@@ -204,54 +210,71 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
         "distance": chosen.distance,
         "calibration": math.exp(chosen.corrections[0]),
         "levels": chosen.levels,
+        "rehearsals": [(each.load, each.attained, each.expected, each.g, each.s) for each in chosen.rehearsals],
         "sigma": loss.sigma,
         "kappa": loss.kappa,
         "counts": loss.counts,
         "runs": counter.runs,
+        **found.details,
     }
-    binding = counter.binding(best, 1.0)
-    return Sized(best, raw, low, high, raw_low, raw_high, edge, binding, chosen.name, None, details)
+    return replace(found, capacity=edge, model=chosen.name, details=details)
+
+
+def _by_bound(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
+    """The count and its interval by bounds that are stretched by their errors."""
+    reach = _t95(chosen.freedom) * wide
+    best = counter.fewest(math.exp(-CAUTION * wide), first)
+    if best is None:
+        return None
+    raw = counter.raw(first, 1.0)
+    low = counter.fewest(math.exp(reach), best) or best
+    high = counter.fewest(math.exp(-reach), best)
+    raw_low = counter.raw(low, math.exp(reach))
+    raw_high = None if high is None else counter.raw(high, math.exp(-reach))
+    return Sized(best, raw, low, high, raw_low, raw_high, None, counter.binding(best, 1.0))
+
+
+def _by_load(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
+    """The same by loads: what rehearsals found is a factor on them, whatever it is that a model gets wrong.
+
+    The factor is shrunk towards 1 by what is known of the model before, and what it explains beyond chance widens that.
+    """
+    sides = [
+        counter.raw(counter.fewest(math.exp(sign * wide), first) or first, math.exp(sign * wide)) for sign in (1, -1)
+    ]
+    before = math.hypot(0.5 * math.log(max(sides[1] / sides[0], 1.0)), chosen.wander)
+    g, s = chosen.played
+    prior = max(before**2, g**2 - s**2)
+    gain = prior / (prior + s**2)
+    error = math.hypot(math.sqrt(gain) * s, 0.0 if first == 1 else CARRIED * gain * g)
+    raw = counter.raw(counter.fewest(1.0, first, gain * g) or first, 1.0, gain * g)
+    reach = _t95(6.0) * error
+    best, low, high = (counter.fewest(1.0, first, gain * g - side) for side in (CAUTION * error, -reach, reach))
+    if best is None:
+        return None
+    raw_high = None if high is None else raw * math.exp(reach)
+    details = {"gain": gain, "g": g, "s": s, "before": before, "load_error": error}
+    return Sized(
+        best, raw, low, high, raw * math.exp(-reach), raw_high, None, counter.binding(best, 1.0), details=details
+    )
 
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
     """No count was found: replicas slow each other down, or nobody knows why."""
     details = {"sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
-    if loss.most is None:
+    if loss.sigma <= 0 and loss.kappa <= 0:
         reason = (
             f"the {chosen.name} model found no number of replicas that keeps the SLOs, though nothing measured says "
             "that they slow each other down; more levels below the edge may tell why"
         )
         return Sized(reason=reason, model=chosen.name, details=details)
-    reason = (
-        "no number of replicas keeps the SLOs: they slow each other down, "
-        f"and beyond {loss.most} another one makes all slower"
-    )
+    peak = "" if loss.most is None else f", and beyond {loss.most} another one makes all slower"
+    reason = f"no number of replicas keeps the SLOs: they slow each other down{peak}"
     return Sized(reason=reason, model=chosen.name, details={"refusal": "never", **details})
 
 
 def _edge(curve: Curve) -> float | None:
     return Mixture([curve]).capacity(1, curve, 1.0 if curve.objective.share is None else curve.objective.share)
-
-
-def _stretches(curve: Curve, edge: float) -> tuple[float, float]:
-    """Standard error of the logarithm of the bound at which the attainment is met, and its degrees of freedom."""
-    share = curve.objective.share
-    if share is None:
-        return 0.01, 10.0
-    users = max(1, round(edge))
-    found: Share = curve.at(users)
-    error = max(found.error, 1e-6)
-
-    def stretch(wanted: float) -> float:
-        low, high = -0.7, 0.7
-        for _ in range(24):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if curve.stretched(users, math.exp(middle)) < wanted else (low, middle)
-        return 0.5 * (low + high)
-
-    above = min(found.value + error, 1.0 - 1e-9)
-    below = max(found.value - error, 1e-9)
-    return 0.5 * (stretch(above) - stretch(below)), found.freedom
 
 
 def _t95(freedom: float) -> float:
