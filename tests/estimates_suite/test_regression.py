@@ -21,10 +21,10 @@ def short_of(outcomes: Sequence[Outcome]) -> list[str]:
     """Which bars these outcomes do not keep."""
     found = Figures.of(outcomes)
     kept = {
-        "answered": found.answered.value >= 0.9,
-        "exact up to 20": found.exact.value >= 0.66,
+        "answered": found.answered.value >= 0.85,
+        "exact up to 20": found.exact.value >= 0.6,
         "within one up to 20": found.within_one.value >= 0.83,
-        "within 5 % above 20": found.near.value >= 0.66,
+        "within 5 % above 20": found.near.value >= 0.6,
         "too few": found.too_few.value <= 0.2,
         "unrounded, median": found.raw_median.value <= 0.04,
         "interval of the count": found.covered.value >= 0.8,

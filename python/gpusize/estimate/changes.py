@@ -30,9 +30,13 @@ def _load(answer: Estimate, question: Question) -> str:
     carried = load * answer.gpus / answer.gpus_raw
     less = answer.gpus - step
     texts = [f"above about {_about(carried)} {unit} it takes more"] if carried >= load else []
-    if less > 0 and load * less / answer.gpus_raw < load:
+    fewer = load * less / answer.gpus_raw
+    if less == answer.tested_gpus and question.rate is None and question.think == "none":
+        # What the tested ones carry is known better than in proportion to what more of them do.
+        fewer = answer.capacity_concurrency or fewer
+    if less > 0 and fewer < load:
         enough = f"{gpus_text(less)} {'is' if less == 1 else 'are'} enough"
-        texts.append(f"at about {_about(load * less / answer.gpus_raw)} {unit} or fewer {enough}")
+        texts.append(f"at about {_about(fewer)} {unit} or fewer {enough}")
     return ", ".join(texts)
 
 
