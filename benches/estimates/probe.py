@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benches.estimates.question import Visible
 from benches.estimates.scenarios import Scenario
-from benches.estimates.worlds import Process, Rows
+from benches.estimates.worlds import Rows
 from gpusize.errors import UsageError
 from gpusize.estimate import levels_from_frames
 from gpusize.levels import LevelData
@@ -49,14 +49,7 @@ class Probe:
         return self.budget - self.spent
 
     def measure(
-        self,
-        load: float,
-        *,
-        requests: int,
-        replicas: int | None = None,
-        passes: bool = False,
-        closed: bool = False,
-        process: Process | None = None,
+        self, load: float, *, requests: int, replicas: int | None = None, passes: bool = False, closed: bool = False
     ) -> LevelData:
         """One level: so many users (or requests per second) on so many replicas until so many requests were sent.
 
@@ -69,7 +62,6 @@ class Probe:
             requests: all that are sent, warm-up included.
             passes: the sizing calculator's way: all users begin at once, and every request counts.
             closed: so many users without pauses, whatever the question's loop is.
-            process: an open loop with such arrivals, likewise.
 
         Raises:
             BudgetSpent: fewer requests are left.
@@ -81,8 +73,6 @@ class Probe:
         visible = self.visible
         if closed:
             visible = replace(visible, users=max(1, round(load)), rate=None, think="none", think_s=0.0)
-        if process is not None:
-            visible = replace(visible, users=None, rate=load, process=process, think="none", think_s=0.0)
         if requests < 1 or load <= 0 or (visible.users is not None and load != round(load)):
             raise UsageError(f"no such level: load {load}, {requests} requests", None, "give positive numbers")
         if requests > self.left:

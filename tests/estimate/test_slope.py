@@ -170,8 +170,7 @@ def test_users_are_not_sized_from_open_loops(method):
     open_loop = level(None, {"due_ns": due, "sent_ns": due, "fired_ns": due, "end_ns": due}, rate=1000.0)
     found = ask([open_loop], method=method)
     assert found.gpus is None
-    # The twin can be checked against loads at a rate, but not fitted to them alone.
-    assert "no closed" in found.reason if method == "twin" else "1 open-loop levels are left out" in found.warnings[0]
+    assert "1 open-loop levels are left out" in found.warnings[0]
 
 
 def test_doubts_about_levels_become_warnings():

@@ -107,7 +107,7 @@ def test_levels_it_cannot_use_are_named(levels):
 def test_one_load_is_not_enough(levels):
     found = ask(levels[:1])
     assert (found.gpus, found.details["refusal"]) == (None, "data")
-    assert found.next_levels == (1, 2)
+    assert found.next_levels == (2, 4)
 
 
 def test_imported_levels_are_refused(levels):

@@ -130,8 +130,7 @@ class _Asking:
 
     def _ask(self, method: Method, levels: Sequence[LevelData]) -> Estimate:
         question, one = self.question, method.needs_counts == "one"
-        any_loop = method.name == "twin"
-        chosen, warnings = comparable(levels) if one else every_count(levels, question, any_loop=any_loop)
+        chosen, warnings = comparable(levels) if one else every_count(levels, question)
         reason = cannot(chosen, question)
         if reason is None and one and question.rate is not None:
             reason = "it answers for users in flight; for a rate take the scaling method"

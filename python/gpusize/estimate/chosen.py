@@ -30,12 +30,10 @@ def comparable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]
     return [lv for lv in closed if lv.gpus == gpus], warnings
 
 
-def every_count(
-    levels: Sequence[LevelData], question: Question, *, any_loop: bool = False
-) -> tuple[list[LevelData], list[str]]:
-    """The levels of all known numbers of GPUs; for users closed loops only, but for a method that takes any loop."""
+def every_count(levels: Sequence[LevelData], question: Question) -> tuple[list[LevelData], list[str]]:
+    """The levels of all known numbers of GPUs; for users closed loops only."""
     held, warnings = _held(levels)
-    if question.rate is None and not any_loop:
+    if question.rate is None:
         held, warnings = _closed(held, warnings)
     changing = [lv for lv in held if not lv.concurrency and (not lv.rate or is_ramp(lv.setting))]
     if changing:

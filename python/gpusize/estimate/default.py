@@ -54,7 +54,7 @@ def default_answer(
     reason = cannot(chosen, question)
     if reason is not None:
         return replace(_base(chosen, question), reason=reason, warnings=tuple(warnings), next_levels=_next(chosen))
-    left = [level for level in pooled if doubts.unbelieved(level) is not None]
+    left = [level for level in chosen if doubts.unbelieved(level) is not None]
     said = [f"{load_text(lv)} is left out, as {UNBELIEVED[doubts.unbelieved(lv) or '']}" for lv in left]
     believed = [level for level in pooled if level not in left]
     usable = [lv for lv in chosen if lv not in left and lv.state in ("done", "interrupted")]

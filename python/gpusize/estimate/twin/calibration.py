@@ -18,12 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.asked import Asked, Sent
+from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.simulated import Replica, Trial
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.curve import Curve, Share
-    from gpusize.estimate.twin.rehearsal import Rehearsal
 
 __all__ = ["Candidate", "calibrated", "stretch_of"]
 
@@ -32,8 +31,6 @@ CHECKED: Final = 30_000
 STEPS: Final = 14
 WIDEST: Final = 1.5
 """Models that are off by more, as a logarithm, are not told apart."""
-DRIFT: Final = 0.01
-"""What is wrong at one load is not quite so at another."""
 REQUESTS: Final = 60
 """Levels with fewer requests say too little."""
 
@@ -52,8 +49,6 @@ class Candidate:
             objective's.
         distance: how far they are off at all, likewise, before the correction.
         levels: (users, x, s) of the levels that were held against it, of the objective that decides.
-        rehearsals: what visits at a rate or with pauses say of it.
-        wander: standard error, by log load, of what it is thought to get wrong about such loads.
     """
 
     name: str
@@ -64,24 +59,6 @@ class Candidate:
     misfit: float
     distance: float
     levels: tuple[tuple[int, float, float], ...] = ()
-    rehearsals: tuple[Rehearsal, ...] = ()
-    wander: float = 0.0
-
-    @property
-    def played(self) -> tuple[float, float]:
-        """Mean and standard error of ``g`` over the rehearsals; (0, 0) without any."""
-        if not self.rehearsals:
-            return 0.0, 0.0
-        weights = [1 / (each.s**2 + DRIFT**2) for each in self.rehearsals]
-        g = sum(w * each.g for w, each in zip(weights, self.rehearsals, strict=True)) / sum(weights)
-        scatter = sum(w * w * (each.g - g) ** 2 for w, each in zip(weights, self.rehearsals, strict=True))
-        return g, math.sqrt(max(1 / sum(weights), scatter / sum(weights) ** 2))
-
-    @property
-    def strange(self) -> float:
-        """How far rehearsals are off beyond chance."""
-        g, s = self.played
-        return math.sqrt(max(0.0, g * g - 2 * s * s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +151,7 @@ def _held(replica: Replica, number: int, curve: Curve, users: int, share: Share)
 
 def _quantile(replica: Replica, number: int, users: int, share: float, error: float) -> tuple[float, float]:
     """Logarithm of the factor on the bounds that gives the measured attainment, and its standard error."""
-    trial = replica.trial(Sent(Asked(users=users), CHECKED))
+    trial = replica.trial(Asked(users=users), CHECKED)
     low, high = max(share - error, 1e-4), min(share + error, 1 - 1e-4)
     below, at, above = (stretch_of([trial], number, each) for each in (low, share, high))
     return at, max(1e-4, 0.5 * (above - below))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import core
-from gpusize.estimate.twin.asked import Asked, Sent
-from gpusize.estimate.twin.simulated import Judged, Rated, asks_of, judge, judged, per_replica
+from gpusize.estimate.twin.asked import Asked
+from gpusize.estimate.twin.simulated import Judged, Rated, judge, judged, load, per_replica
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,21 +66,19 @@ class Flow(Rated):
         _, summary = self._run(asked, replicas, requests, seed, asking)
         return judged(json.loads(summary), joint=False)
 
-    def trial(self, sent: Sent, seed: int = 1) -> FlowTrial:
+    def trial(self, asked: Asked, requests: int) -> FlowTrial:
         """See ``Replica``."""
-        return self._tried(sent.loop, 1, sent.requests, seed, sent)
+        return self._tried(asked, 1, requests, 1)
 
     @property
     def _whole(self) -> bool:
         return all(metric in RUNTIMES for metric, _ in self.bounds)
 
-    def _tried(
-        self, asked: Asked, replicas: int, requests: int | None, seed: int, sent: Sent | None = None
-    ) -> FlowTrial:
+    def _tried(self, asked: Asked, replicas: int, requests: int | None, seed: int) -> FlowTrial:
         import numpy as np
         import polars as pl
 
-        stream, summary = self._run(asked, replicas, requests, seed, None, sent)
+        stream, summary = self._run(asked, replicas, requests, seed, None)
         rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
         took_s = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
         slowness = took_s / self.sizes[rows["size"].to_numpy()]
@@ -95,15 +93,7 @@ class Flow(Rated):
             float(json.loads(summary)["in_flight"]),
         )
 
-    def _run(
-        self,
-        asked: Asked,
-        replicas: int,
-        requests: int | None,
-        seed: int,
-        asking: str | None,
-        sent: Sent | None = None,
-    ) -> Any:
+    def _run(self, asked: Asked, replicas: int, requests: int | None, seed: int, asking: str | None) -> Any:
         config = {
             "rates": self.rates.tolist(),
             "max_active": self.max_active,
@@ -111,14 +101,9 @@ class Flow(Rated):
             "router": asked.router,
             "seed": seed,
         }
-        asks, due_ns = asks_of(asked, self.residence_s(per_replica(asked, replicas)), requests, sent, seed)
+        asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
         return core().simulate_flow(
-            json.dumps(config),
-            json.dumps(asks),
-            self.sizes.tobytes(),
-            due=None if due_ns is None else due_ns.tobytes(),
-            judge=asking,
-            rows=asking is None,
+            json.dumps(config), json.dumps(asks), self.sizes.tobytes(), judge=asking, rows=asking is None
         )
 
 
@@ -180,9 +165,9 @@ class Measured(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def trial(self, sent: Sent, seed: int = 1) -> MeasuredTrial:  # noqa: ARG002 - a protocol's
+    def trial(self, asked: Asked, requests: int) -> MeasuredTrial:  # noqa: ARG002 - a protocol's
         """See ``Replica``."""
-        return MeasuredTrial(self.curves, max(1.0, sent.loop.users or 1.0))
+        return MeasuredTrial(self.curves, max(1.0, asked.users or 1.0))
 
     def run(
         self,

@@ -65,19 +65,14 @@ class Fitted:
         from gpusize.estimate.twin.size import Sizer
 
         self._tested = min(lv.gpus for lv in levels)
-        self._usable, others, warnings = _usable(levels)
+        self._usable, warnings = _usable(levels)
         self._warnings = tuple(warnings)
         self._slos = (tuple(question.slos), question.together)
         self._reason = _cannot(levels, self._usable, question)
         if self._reason is None:
             self._objectives = _objectives(question)
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
-            rehearsals = [visit for level in others for visit in observe(level, self._objectives)]
-            self._sizer = Sizer([*self._visits, *rehearsals], self._objectives)
-
-    def rehearsal(self, question: Question, requests: int) -> Asked | None:
-        """The load on the measured replica of which so many requests would tell most; None where none would."""
-        return None if self._reason is not None else self._sizer.rehearsal(_asked(question), requests)
+            self._sizer = Sizer(self._visits, self._objectives)
 
     def answer(self, question: Question) -> Estimate:
         """The fewest GPUs for a load.
@@ -97,36 +92,37 @@ class Fitted:
         )
         if self._reason is not None:
             return replace(base, reason=self._reason, next_levels=_next(self._usable), details={"refusal": "data"})
-        least, per = min(level.gpus for level in self._usable), question.gpus_per_replica
+        least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
         return _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
 
 
-def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[LevelData], list[str]]:
-    """Closed loops without pauses that were measured to their end, other loads, and what is said about the rest."""
-    from gpusize.estimate.twin.observed import loop_of
+def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
+    """Closed loops without pauses that were measured to their end, and what is said about the others."""
+    from gpusize.asked import think_s
 
     kept: list[LevelData] = []
-    others: list[LevelData] = []
     left: dict[str, int] = {}
     for level in levels:
-        loop = loop_of(level.setting)
-        if level.imported:
+        think = think_s(level.setting)
+        if not level.concurrency:
+            why = "at a rate: the twin is fitted to closed loops"
+        elif level.imported:
             why = "imported: another tool's figures say nothing of single requests"
         elif level.sampled > 1:
             why = "sampled: a part of the requests has no row"
         elif level.state != "done":
             why = "not measured to their end"
-        elif loop is None:
-            why = "with a load that the twin cannot simulate"
+        elif think is None or think[0] > 0:
+            why = "with pauses: how many are in flight changes while they run"
         elif "little" in (level.meta.get("flags") or ()):
             why = "flagged: their figures contradict each other"
         else:
-            (kept if loop.users is not None and loop.think == "none" else others).append(level)
+            kept.append(level)
             continue
         left[why] = left.get(why, 0) + 1
-    return kept, others, [f"{n} level{'' if n == 1 else 's'} left out, {why}" for why, n in left.items()]
+    return kept, [f"{n} level{'' if n == 1 else 's'} left out, {why}" for why, n in left.items()]
 
 
 def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: Question) -> str | None:
@@ -222,7 +218,8 @@ def _answered(
 
 def _refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
     loads = sorted({visit.users for visit in visits})
-    follow = {"flat": (2 * loads[-1], 4 * loads[-1]), "single": (1, 2)}.get(str(base.details.get("refusal")), ())
+    wider = (2 * loads[-1], 4 * loads[-1])
+    follow = {"flat": wider, "data": wider, "single": (1, 2)}.get(str(base.details.get("refusal")), ())
     return replace(base, next_levels=follow)
 
 

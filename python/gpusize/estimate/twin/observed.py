@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpusize.asked import think_s
-from gpusize.estimate.twin.asked import Asked
 from gpusize.metrics import metric
 
 if TYPE_CHECKING:
@@ -19,12 +17,11 @@ if TYPE_CHECKING:
     from gpusize.levels import LevelData
     from gpusize.slo import Slo
 
-__all__ = ["Objective", "Observed", "loop_of", "observe"]
+__all__ = ["Objective", "Observed", "observe"]
 
 NS_PER_S: Final = 1e9
 FEWEST: Final = 10
 """With fewer requests in its window all of a visit count."""
-PROCESSES: Final = ("poisson", "constant")
 ASKED: Final = ("ok", "error")
 """Shares that a request keeps by ending ok; any other names the outcome that it must not have."""
 
@@ -91,10 +88,10 @@ def _values(slo: Slo, records: pl.DataFrame) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """One visit of a level. Times in seconds from the level's first due time; NaN where there was none.
+    """One visit of a closed loop. Times in seconds from the level's first due time; NaN where there was none.
 
     Attributes:
-        users: requests in flight (and users who think); 0 for an open loop.
+        users: requests in flight (and users who think).
         gpus: GPUs behind the target.
         think_s: mean pause of a user.
         window: start and end of the steady part.
@@ -110,7 +107,6 @@ class Observed:
             out without a drain: until then all slots were busy, and what ends while they are is as long as what begins.
         values: one row per objective; shape (k, m).
         settled: whether a steady part was found; else everything counts, its beginning too.
-        loop: the load that was sent, where it was no closed loop without pauses.
     """
 
     users: int
@@ -127,7 +123,6 @@ class Observed:
     steady: NDArray[np.bool_]
     values: NDArray[np.float64]
     settled: bool = True
-    loop: Asked | None = None
 
     @property
     def residence_s(self) -> float:
@@ -145,25 +140,8 @@ class Observed:
         return float(self.steady.sum()) / length_s if length_s > 0 else float("nan")
 
 
-def loop_of(setting: Mapping[str, Any]) -> Asked | None:
-    """The load of a level in the twin's terms; None where it has none for it."""
-    if setting.get("kind") == "open" or setting.get("rate") is not None:
-        rate, process = setting.get("rate"), str(setting.get("process") or "poisson")
-        return Asked(rate=float(rate), process=process) if rate and process in PROCESSES else None
-    pause = think_s(setting)
-    users = setting.get("concurrency")
-    if not users or pause is None:
-        return None
-    mean_s, deviation_s = pause
-    if mean_s <= 0:
-        return Asked(users=float(users))
-    if not (deviation_s == 0 or math.isclose(deviation_s, mean_s)):
-        return None
-    return Asked(users=float(users), think_s=mean_s, think="constant" if deviation_s == 0 else "exponential")
-
-
 def observe(level: LevelData, objectives: Sequence[Objective]) -> list[Observed]:
-    """The visits of a (pooled) level; without those that have no steady request or no load for it."""
+    """The visits of a (pooled) closed-loop level; without those of which no request is steady."""
     found = [_visit(visit, objectives) for visit in level.visits()]
     return [each for each in found if each is not None]
 
@@ -173,8 +151,7 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     import polars as pl
 
     records = visit.records.sort("due_ns").collect()
-    loop = loop_of(visit.setting)
-    if not records.height or loop is None:
+    if not records.height or not visit.concurrency:
         return None
     zero = int(records["due_ns"][0])
 
@@ -188,18 +165,16 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     settled = any(i["name"] == "warmup" for i in visit.intervals)
     left_s = np.where(np.isfinite(last_s), last_s, due_s)
     window = ((visit.window()[0] - zero) / NS_PER_S, float(due_s[-1]))
-    plain = loop.users is not None and loop.think == "none"
-    # At a rate, and with pauses, those due in the window: what is under way at the end is waited for.
-    steady = (left_s >= window[0]) & (left_s < window[1]) if plain else due_s >= window[0]
+    steady = (left_s >= window[0]) & (left_s < window[1])
     if not settled or steady.sum() < FEWEST:
         # Too short for a warm-up. By their ends the long ones would be missing, so all count.
         window, steady, settled = (0.0, float(left_s.max()) + 1e-9), np.ones(due_s.size, dtype=bool), False
     if not steady.any():
         return None
     return Observed(
-        users=visit.concurrency or 0,
+        users=visit.concurrency,
         gpus=visit.gpus,
-        think_s=loop.think_s,
+        think_s=(think_s(visit.setting) or (0.0, 0.0))[0],
         window=window,
         due_s=due_s,
         sent_s=seconds("sent_ns"),
@@ -211,5 +186,4 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         steady=steady,
         values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
         settled=settled,
-        loop=None if plain else loop,
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpusize.engine import core
-from gpusize.estimate.twin.asked import Asked, Sent
+from gpusize.estimate.twin.asked import Asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,6 @@ __all__ = [
     "Replica",
     "Trial",
     "Values",
-    "asks_of",
     "horizon",
     "judge",
     "judged",
@@ -88,8 +87,8 @@ class Replica(Protocol):
         """The same with the bounds of each objective multiplied by a factor."""
         ...
 
-    def trial(self, sent: Sent, seed: int = 1) -> Trial:
-        """A visit of one replica repeated, to be judged by bounds of any width, before what calibration corrects."""
+    def trial(self, asked: Asked, requests: int) -> Trial:
+        """One run on one replica, to be judged by bounds of any width, before what calibration corrects."""
         ...
 
 
@@ -126,8 +125,8 @@ class Values:
         return float(np.searchsorted(known, stretch, "right")) / max(1, known.size)
 
 
-def load(asked: Asked, residence_s: float, requests: int | None, warmup: int | None = None) -> dict[str, Any]:
-    """The load as the core takes it, with as many requests counted and before them as given, else by rounds."""
+def load(asked: Asked, residence_s: float, requests: int | None) -> dict[str, Any]:
+    """The load as the core takes it."""
     together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
     if asked.users is None:
         arrivals: dict[str, Any] = {"open": {"rate_per_s": asked.rate, "process": asked.process}}
@@ -139,22 +138,8 @@ def load(asked: Asked, residence_s: float, requests: int | None, warmup: int | N
     return {
         "arrivals": arrivals,
         "requests": requests or horizon(asked, residence_s),
-        "warmup_requests": math.ceil(WARMUP_ROUNDS * together) if warmup is None else warmup,
+        "warmup_requests": math.ceil(WARMUP_ROUNDS * together),
     }
-
-
-def asks_of(
-    asked: Asked, residence_s: float, requests: int | None, sent: Sent | None, seed: int
-) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
-    """The load as the core takes it, and due times where they are handed over.
-
-    A visit in an open loop ends with its last request: arrivals that went on would hold up what the visit waits for.
-    """
-    due_ns = None if sent is None else sent.due_ns(seed)
-    asks = load(asked, residence_s, requests, None if sent is None else sent.warmup)
-    if due_ns is not None:
-        asks = {"arrivals": "plan", "warmup_requests": asks["warmup_requests"]}
-    return asks, due_ns
 
 
 class Rated:
@@ -210,12 +195,12 @@ class Batching(Rated):
     def _each_factor(self) -> Sequence[float]:
         return self.factors * len(self.bounds) if self.joint else self.factors
 
-    def trial(self, sent: Sent, seed: int = 1) -> Values:
+    def trial(self, asked: Asked, requests: int) -> Values:
         """See ``Replica``."""
         import numpy as np
         import polars as pl
 
-        stream, _ = self._run(sent.loop, 1, seed, sent.requests, None, sent)
+        stream, _ = self._run(asked, 1, 1, requests, None)
         rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
         due, first, end = (rows[name].to_numpy() / 1e9 for name in ("due_ns", "first_token_ns", "end_ns"))
         gaps = rows["tokens_out"].to_numpy().astype(float) - 1
@@ -225,15 +210,7 @@ class Batching(Rated):
         found = np.array([known[metric] / bound_s for metric, bound_s in self.bounds])
         return Values.of(np.fmax.reduce(found)[None, :] if self.joint else found)
 
-    def _run(
-        self,
-        asked: Asked,
-        replicas: int,
-        seed: int,
-        requests: int | None,
-        asking: str | None,
-        sent: Sent | None = None,
-    ) -> Any:
+    def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
         service = self.service
         largest = int((self.prompt_tokens.astype(int) + self.output_tokens).max())
         config = {
@@ -248,18 +225,12 @@ class Batching(Rated):
             "router": asked.router,
             "seed": seed,
         }
-        asks, due_ns = asks_of(asked, self.residence_s(per_replica(asked, replicas)), requests, sent, seed)
-        prompts, outputs = self.prompt_tokens, self.output_tokens
-        told = due_ns is not None and sent is not None and sent.output_tokens is not None
-        if told and sent is not None and sent.prompt_tokens is not None and sent.output_tokens is not None:
-            prompts, outputs = sent.prompt_tokens, sent.output_tokens
+        asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
         return core().simulate(
             json.dumps(config),
             json.dumps(asks),
-            due=None if due_ns is None else due_ns.tobytes(),
-            prompt_tokens=prompts.tobytes(),
-            output_tokens=outputs.tobytes(),
-            resample=due_ns is not None and not told,
+            prompt_tokens=self.prompt_tokens.tobytes(),
+            output_tokens=self.output_tokens.tobytes(),
             judge=asking,
             rows=asking is None,
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpusize.estimate.twin.asked import Asked, alike
+from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.calibration import Candidate
 from gpusize.estimate.twin.choice import choose
 from gpusize.estimate.twin.contention import Contention, contention
@@ -16,7 +16,6 @@ from gpusize.estimate.twin.curve import Curve
 from gpusize.estimate.twin.fit import batching, flow
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
-from gpusize.estimate.twin.rehearsal import load_at
 
 __all__ = ["Sized", "Sizer", "size"]
 
@@ -26,10 +25,6 @@ SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
 MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
-HIGHER: Final = 1.12
-"""The next load after one at which nothing was missed."""
-CARRIED: Final = 0.25
-"""Part of what a model gets wrong on one replica that it may get wrong otherwise on several."""
 CAUTION: Final = 0.2
 """Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs
 less."""
@@ -63,17 +58,15 @@ class Sizer:
     """Visits of one replica (and of more), fitted once per kind of question and asked as often as wanted.
 
     Args:
-        visits: closed loops without pauses; others of one replica correct what these cannot know.
+        visits: closed loops without pauses.
         objectives: what is to be kept.
     """
 
     def __init__(self, visits: Sequence[Observed], objectives: Sequence[Objective]) -> None:
-        held = [v for v in visits if v.loop is None]
-        base = min(each.gpus for each in held)
+        base = min(each.gpus for each in visits)
         self._base = base
-        self._others = [v for v in held if v.gpus > base]
-        self._visits = [v for v in held if v.gpus == base]
-        self._rehearsals = [v for v in visits if v.loop is not None and v.gpus == base]
+        self._others = [v for v in visits if v.gpus > base]
+        self._visits = [v for v in visits if v.gpus == base]
         self._objectives = objectives
         self._curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
         self._edges = [_edge(curve) for curve in self._curves]
@@ -93,7 +86,7 @@ class Sizer:
         chosen = self._chosen(asked, model)
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
-        if chosen.distance > UNFIT and not chosen.rehearsals:
+        if chosen.distance > UNFIT:
             return _unfit(chosen)
         return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, edge, asked.router))
 
@@ -101,43 +94,8 @@ class Sizer:
         if (asked.even, model) not in self._fits:
             top = float(max(each.users for each in self._visits))
             places = [max(1.0, top if each is None else each) for each in self._edges]
-            rehearsals = [] if asked.even else self._rehearsals
-            self._fits[asked.even, model] = choose(
-                self._visits, self._curves, places, rehearsals, even=asked.even, model=model
-            )
+            self._fits[asked.even, model] = choose(self._visits, self._curves, places, even=asked.even, model=model)
         return self._fits[asked.even, model]
-
-    def rehearsal(self, asked: Asked, requests: int) -> Asked | None:
-        """The load on one replica that is worth measuring: like the question's, where an SLO is about to be missed.
-
-        None where a closed loop without pauses tells all, or where nothing can be said yet.
-
-        Args:
-            asked: the question's load.
-            requests: that the visit is to have.
-        """
-        known = [each for each in self._edges if each is not None]
-        if not known or min(known) < 1 or asked.even:
-            return None
-        chosen = self._chosen(asked, None)
-        if chosen is None:
-            return None
-        shares = [1.0 if each.share is None else each.share for each in self._objectives]
-        loss = self._loss(chosen, min(known), asked.router)
-        counter = Counter(chosen.replica, asked, shares, loss)
-        replicas = counter.fewest(1.0, mean_field(asked, min(known), chosen.replica.residence_s(min(known))))
-        if replicas is None:
-            return None
-        judged = counter.run(asked.load, replicas, 1.0)
-        one = alike(asked, replicas, judged.in_flight / (judged.runtime_s * replicas))
-        if one is None:
-            return None
-        if all(each.share is None for each in self._objectives):
-            return None
-        factors = [math.exp(each) for each in chosen.corrections]
-        return load_at(
-            chosen.replica, factors, self._objectives, one.of(one.load * math.exp(chosen.played[0])), requests
-        )
 
     def _loss(self, chosen: Candidate, edge: float, router: str) -> Contention:
         if not self._others:
@@ -198,7 +156,7 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
     if first is None:
         return _never(chosen, loss)
     wide = math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(first))
-    found = (_by_load if chosen.rehearsals else _by_bound)(chosen, counter, first, wide)
+    found = _interval(chosen, counter, first, wide)
     if found is None:
         return _never(chosen, loss)
     if weaker:
@@ -210,7 +168,6 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
         "distance": chosen.distance,
         "calibration": math.exp(chosen.corrections[0]),
         "levels": chosen.levels,
-        "rehearsals": [(each.load, each.attained, each.expected, each.g, each.s) for each in chosen.rehearsals],
         "sigma": loss.sigma,
         "kappa": loss.kappa,
         "counts": loss.counts,
@@ -220,7 +177,7 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
     return replace(found, capacity=edge, model=chosen.name, details=details)
 
 
-def _by_bound(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
+def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
     """The count and its interval by bounds that are stretched by their errors."""
     reach = _t95(chosen.freedom) * wide
     best = counter.fewest(math.exp(-CAUTION * wide), first)
@@ -232,31 +189,6 @@ def _by_bound(chosen: Candidate, counter: Counter, first: int, wide: float) -> S
     raw_low = counter.raw(low, math.exp(reach))
     raw_high = None if high is None else counter.raw(high, math.exp(-reach))
     return Sized(best, raw, low, high, raw_low, raw_high, None, counter.binding(best, 1.0))
-
-
-def _by_load(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
-    """The same by loads: what rehearsals found is a factor on them, whatever it is that a model gets wrong.
-
-    The factor is shrunk towards 1 by what is known of the model before, and what it explains beyond chance widens that.
-    """
-    sides = [
-        counter.raw(counter.fewest(math.exp(sign * wide), first) or first, math.exp(sign * wide)) for sign in (1, -1)
-    ]
-    before = math.hypot(0.5 * math.log(max(sides[1] / sides[0], 1.0)), chosen.wander)
-    g, s = chosen.played
-    prior = max(before**2, g**2 - s**2)
-    gain = prior / (prior + s**2)
-    error = math.hypot(math.sqrt(gain) * s, 0.0 if first == 1 else CARRIED * gain * g)
-    raw = counter.raw(counter.fewest(1.0, first, gain * g) or first, 1.0, gain * g)
-    reach = _t95(6.0) * error
-    best, low, high = (counter.fewest(1.0, first, gain * g - side) for side in (CAUTION * error, -reach, reach))
-    if best is None:
-        return None
-    raw_high = None if high is None else raw * math.exp(reach)
-    details = {"gain": gain, "g": g, "s": s, "before": before, "load_error": error}
-    return Sized(
-        best, raw, low, high, raw * math.exp(-reach), raw_high, None, counter.binding(best, 1.0), details=details
-    )
 
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
