@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.estimate.virtual import level
 
 SLO = Slo.parse("p95 runtime <= 8s")
 LOADS = (1, 12, 20, 24, 30)
+RESERVE: dict[str, Any] = {"headroom": 0.2, "spare": 1}
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +153,17 @@ def test_what_the_stand_in_does_not_know_is_assumed_aloud(levels):
     both = [slo, Slo.parse("p95 ttft <= 1s")]
     joint = ask(calls, both, together=True)
     assert (joint.method, joint.gpus, joint.fallback) == ("twin", None, None)
+
+
+def test_headroom_and_spares_come_on_top_of_every_part(levels):
+    slos = [SLO, Slo.parse("p50 runtime <= 4s")]
+    plain, more = (estimate(levels, Question(100, slos, **reserve), "crossing")[0] for reserve in ({}, RESERVE))
+    for one, other in zip((plain, *plain.per_slo), (more, *more.per_slo), strict=True):
+        assert other.gpus == -(-one.gpus * 6 // 5) + 1
+        assert other.details["gpus_without_reserve"] == one.gpus
+    assert (
+        f"{plain.gpus} GPUs carry the load; 20 % of that is headroom on top and 1 replica to spare" in more.assumptions
+    )
 
 
 def test_throughput_without_an_slo_is_a_question_for_scaling(levels):

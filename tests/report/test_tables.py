@@ -145,6 +145,11 @@ def test_the_truth_is_compared_with_the_estimate(truth: Truth, shown: str) -> No
     assert f"true answer {shown}" in words(estimates(slope(), truth=truth, width=120))
 
 
+def test_what_is_wanted_on_top_is_not_too_many() -> None:
+    reserved = slope(gpus=92, details={"gpus_without_reserve": 76})
+    assert "the estimate agrees" in words(estimates(reserved, truth=Truth(76), width=120))
+
+
 def test_a_withheld_answer_gives_its_reason() -> None:
     text = words(estimates(slope(p95_s=[3.0] * 6)))
     assert f"No GPU count for 100 users at {SLO}: " in text

@@ -106,10 +106,13 @@ def command(
         headroom=_share(headroom),
         spare=spare,
     )
+    # The truth of a simulated cluster is about users who do not pause, behind its own router.
+    simulated = (result.meta.get("targets") or [{}])[0].get("simulated") or {}
+    plain = think is None and not together and router == (simulated.get("router") or "least_loaded")
     if json:
-        print_json(result, estimates)
+        print_json(result, estimates, truth=plain)
     else:
-        print_result(result, estimates)
+        print_result(result, estimates, truth=plain)
     return conclude(judge(result, estimates, strict=strict))
 
 

@@ -146,6 +146,7 @@ def truth_text(estimate: EstimateView, truth: Truth | None) -> str:
     if truth.capacity_concurrency is not None:
         text += f" ({_users(truth.capacity_concurrency)} on the GPUs tested)"
     if estimate.gpus is not None:
-        off = estimate.gpus - truth.gpus
+        # Headroom and spares are wanted, not needed.
+        off = int(estimate.details.get("gpus_without_reserve") or estimate.gpus) - truth.gpus
         text += f"; the estimate is {abs(off)} too {'many' if off > 0 else 'few'}" if off else "; the estimate agrees"
     return text
