@@ -22,12 +22,15 @@ from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.simulated import Replica, Trial
 
 if TYPE_CHECKING:
-    from gpusize.estimate.twin.curve import Curve, Share
+    from gpusize.estimate.twin.curve import Curve, Level, Share
 
 __all__ = ["Candidate", "calibrated", "stretch_of"]
 
 CHECKED: Final = 30_000
 """Requests of a simulation that is held against a measured level."""
+AWAY: Final = 0.1
+"""What a model gets wrong changes by so much per unit of log users."""
+LEAST_WRONG: Final = 0.05
 STEPS: Final = 14
 WIDEST: Final = 1.5
 """Models that are off by more, as a logarithm, are not told apart."""
@@ -115,20 +118,25 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
     """The correction of one objective."""
     if curve.objective.share is None:
         return _Off(0.0, 0.0, 0.01, 10.0, 0.0, ())
-    places = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
-    here = [found for users in places if (found := _held(replica, number, curve, users, curve.at(users)))]
-    own = [
-        (each.users, found)
+    near = [
+        each
         for each in curve.levels
-        if abs(math.log(each.users / max(1.0, edge))) <= reach
-        and each.logs.size >= REQUESTS
-        and (found := _held(replica, number, curve, each.users, curve.own(each)))
+        if abs(math.log(each.users / max(1.0, edge))) <= reach and each.settled and each.logs.size >= REQUESTS
     ]
-    if not here:
-        return _Off(0.0, 0.0, 0.02, 4.0, 0.0, ())
-    x = sum(each[0] for each in here) / len(here)
-    error = sum(each[1] for each in here) / len(here)
-    freedom = min(each[2] for each in here)
+    own = [
+        (each.users, found) for each in near if (found := _held(replica, number, curve, each.users, curve.own(each)))
+    ]
+    if not own:
+        # The levels miss nothing, or nearly all: the curve between them may say how much at the edge.
+        places = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
+        own = [(users, found) for users in places if (found := _held(replica, number, curve, users, curve.at(users)))]
+    if not own:
+        return _Off(0.0, _wrong(replica, number, curve, near, 0.0), 0.02, 4.0, 0.0, ())
+    weights = [1 / (s**2 + (AWAY * math.log(users / max(1.0, edge))) ** 2) for users, (_, s, _) in own]
+    total = sum(weights)
+    x = sum(w * off for w, (_, (off, _, _)) in zip(weights, own, strict=True)) / total
+    error = math.sqrt(1 / total)
+    freedom = sum(w * each[2] for w, (_, each) in zip(weights, own, strict=True)) / total
     levels = tuple((users, each[0], each[1]) for users, each in own)
     scatter = [(off - x) ** 2 - s * s for _, off, s in levels]
     weight = [1 / (s * s + 1e-4) for _, _, s in levels]
@@ -137,8 +145,23 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
     )
     known = max(prior**2, misfit**2, x * x - error * error)
     shrunk = known / (known + error * error) if error > 0 else 1.0
-    beyond = math.sqrt(max(0.0, x * x - 2 * error * error))
+    beyond = max(math.sqrt(max(0.0, x * x - 2 * error * error)), _wrong(replica, number, curve, near, shrunk * x))
     return _Off(shrunk * x, beyond, error * math.sqrt(shrunk), freedom, misfit, levels)
+
+
+def _wrong(replica: Replica, number: int, curve: Curve, levels: Sequence[Level], correction: float) -> float:
+    """The largest difference of attainments that is beyond chance, where times cannot be held against each other.
+
+    A share of all requests is as far off as a time by that factor; smaller ones than a twentieth count as none.
+    """
+    worst = 0.0
+    for each in levels:
+        share = curve.own(each)
+        found = replica.trial(Asked(users=each.users), CHECKED).share(number, math.exp(correction))
+        off = abs(found - share.value)
+        if off > LEAST_WRONG + 3 * share.error:
+            worst = max(worst, off)
+    return worst
 
 
 def _held(replica: Replica, number: int, curve: Curve, users: int, share: Share) -> tuple[float, float, float] | None:

@@ -44,9 +44,16 @@ def choose(
     sampled = _sampled(curves[binding], edges[binding])
 
     found = []
-    if model in (None, "batching") and (replica := batching(visits, curves, joint=joint)) is not None:
+    if model in (None, "batching"):
         reach = 0.25 if even else 0.6
-        found.append(calibrated("batching", replica, curves, edges, prior=0.004, reach=reach, sampled=sampled))
+        fits = [batching(visits, curves, joint=joint, prompts_alone=alone) for alone in (True, False)]
+        tried = [
+            calibrated("batching", each, curves, edges, prior=0.004, reach=reach, sampled=sampled)
+            for each in fits
+            if each is not None
+        ]
+        found += [min(tried, key=lambda each: each.distance)] if tried else []
+    if found:
         # What was held against no level may be right or not; where the measured curve is enough, that is surer.
         known = bool(found[0].levels) or not even
         if (known and found[0].distance <= MISFIT) or model is not None:

@@ -30,10 +30,8 @@ SEEN: Final = 2.5
 """Standard errors from 1 below which no loss is claimed."""
 BENDS: Final = 9.0
 """What the second term must take off the sum of squares to be there: three standard errors."""
-AWAY: Final = 0.1
-"""What the model's own error may change by, per unit of log load."""
-UNSETTLED: Final = 0.03
-"""What a visit without a steady part may be wrong by."""
+ALIKE: Final = 0.3
+"""How far, in log users of a replica, a visit of one may be to stand for the model's own error there."""
 LEAST_ERROR: Final = 0.004
 REQUESTS: Final = 20_000
 
@@ -135,26 +133,19 @@ def _both(points: Sequence[tuple[int, float, float]], weights: Sequence[float]) 
 def _against(
     visit: Observed, alone: Sequence[Observed], replicas: int, replica: Replica, router: str
 ) -> tuple[float, float] | None:
-    """As ``_held``, over what the model is wrong by at the same load on one replica, which has no loss.
-
-    That comes from all visits of one replica; one at another load says the less the further it is away.
-    """
+    """As ``_held``, over the same for the visit of one replica with the most similar load, which has no loss."""
     found = _held(visit, replicas, replica, router)
-    if found is None:
-        return None
-    ratios, weights = [], []
-    for each in alone:
-        held = _held(each, 1, replica, router)
-        if held is None:
-            continue
-        away = math.log(each.users * replicas / visit.users)
-        error = math.hypot(held[1], AWAY * away, 0.0 if each.settled else UNSETTLED)
-        ratios.append(held[0])
-        weights.append(1 / error**2)
-    if not weights:
+    settled = [each for each in alone if each.settled] or list(alone)
+    if found is None or not settled:
         return found
-    ratio = sum(w * r for w, r in zip(weights, ratios, strict=True)) / sum(weights)
-    error = math.sqrt(1 / sum(weights))
+    nearest = min(settled, key=lambda each: abs(math.log(each.users * replicas / visit.users)))
+    if abs(math.log(nearest.users * replicas / visit.users)) > ALIKE:
+        return found
+    near = [held for each in settled if each.users == nearest.users and (held := _held(each, 1, replica, router))]
+    if not near:
+        return found
+    weight = sum(1 / error**2 for _, error in near)
+    ratio, error = sum(s / e**2 for s, e in near) / weight, math.sqrt(1 / weight)
     return found[0] / ratio, found[0] / ratio * math.hypot(found[1] / found[0], error / ratio)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.observed import Objective, Observed
 
-__all__ = ["Curve", "Share"]
+__all__ = ["Curve", "Level", "Share"]
 
 NEAR: Final = 0.15
 """Bandwidth in log c of the line through the levels' means."""
@@ -61,7 +61,9 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Level:
+class Level:
+    """Values of one number of users, of all its visits."""
+
     users: int
     mean_log: float
     mean: float
@@ -69,6 +71,8 @@ class _Level:
     """Logarithms of the values in order of due times; infinite for misses."""
     edges: NDArray[np.intp]
     """Where batches begin and end."""
+    settled: bool = True
+    """Whether a visit had a steady part; times of the others hold their beginning too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +96,7 @@ class Curve:
     _weighed: dict[int, list[tuple[float, float, NDArray[np.float64]]]] = field(default_factory=dict, init=False)
 
     @cached_property
-    def levels(self) -> list[_Level]:
+    def levels(self) -> list[Level]:
         """One entry per number of users, ascending; those without a judged request are left out."""
         import numpy as np
 
@@ -114,7 +118,7 @@ class Curve:
             finite = logs[np.isfinite(logs)]
             mean = float(np.exp(finite).mean()) if finite.size == logs.size else math.inf
             mean_log = float(finite.mean()) if finite.size else math.inf
-            found.append(_Level(users, mean_log, mean, logs, np.append(edges, logs.size)))
+            found.append(Level(users, mean_log, mean, logs, np.append(edges, logs.size), visits[0].settled))
         return found
 
     def _part(self, visit: Observed) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
@@ -198,11 +202,11 @@ class Curve:
             self._seen[users] = self._mean(users) if self.objective.share is None else self._moved(users)
         return self._seen[users]
 
-    def own(self, level: _Level) -> Share:
+    def own(self, level: Level) -> Share:
         """What one level alone says."""
         return self._own(level, math.log(self.objective.bound) if self.objective.bound > 0 else -math.inf)
 
-    def _own(self, level: _Level, limit: float) -> Share:
+    def _own(self, level: Level, limit: float) -> Share:
         import numpy as np
 
         sums = np.add.reduceat(level.logs <= limit, level.edges[:-1], dtype=float)
@@ -295,7 +299,7 @@ class Curve:
         variances = (weight * error) ** 2
         return Share(float(weight @ share), spread, float(variances.sum() ** 2 / (variances**2 / freedom).sum()))
 
-    def _rows(self, users: int, stretch: float, here: float) -> list[tuple[_Level, float, float, float, float]]:
+    def _rows(self, users: int, stretch: float, here: float) -> list[tuple[Level, float, float, float, float]]:
         """The levels near enough, with share, error, degrees of freedom and what the move may be wrong by."""
         import numpy as np
 

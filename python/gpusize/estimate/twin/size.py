@@ -10,6 +10,7 @@ from typing import Any, Final
 from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.calibration import Candidate
 from gpusize.estimate.twin.choice import choose
+from gpusize.estimate.twin.conformal import wider
 from gpusize.estimate.twin.contention import Contention, contention
 from gpusize.estimate.twin.count import Counter, mean_field
 from gpusize.estimate.twin.curve import Curve
@@ -25,9 +26,8 @@ SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
 MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
-CAUTION: Final = 0.2
-"""Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs
-less."""
+CAUTION: Final = 0.15
+"""Part of the interval's upper half by which the count leans to the safe side: too few costs more than too many."""
 
 
 @dataclass(frozen=True)
@@ -178,17 +178,24 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
 
 
 def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
-    """The count and its interval by bounds that are stretched by their errors."""
+    """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top."""
     reach = _t95(chosen.freedom) * wide
-    best = counter.fewest(math.exp(-CAUTION * wide), first)
+    raw = counter.raw(first, 1.0)
+    sides = []
+    for sign in (1, -1):
+        count = counter.fewest(math.exp(sign * reach), first)
+        there = None if count is None else counter.raw(count, math.exp(sign * reach))
+        sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+    less, more = (wider(each, chosen.name, even=counter.asked.even) for each in sides)
+    lean = CAUTION * (more if math.isfinite(more) else less)
+    best = counter.fewest(1.0, first, -lean)
     if best is None:
         return None
-    raw = counter.raw(first, 1.0)
-    low = counter.fewest(math.exp(reach), best) or best
-    high = counter.fewest(math.exp(-reach), best)
-    raw_low = counter.raw(low, math.exp(reach))
-    raw_high = None if high is None else counter.raw(high, math.exp(-reach))
-    return Sized(best, raw, low, high, raw_low, raw_high, None, counter.binding(best, 1.0))
+    low = (counter.fewest(1.0, best, less) or best) if math.isfinite(less) else 1
+    high = counter.fewest(1.0, best, -more) if math.isfinite(more) else None
+    raw_high = None if high is None else raw * math.exp(more)
+    binding = counter.binding(best, 1.0)
+    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": tuple(sides)})
 
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
