@@ -19,10 +19,10 @@ from typing import Final
 __all__ = ["SCALES", "wider"]
 
 SCALES: Final[Mapping[tuple[str, bool], tuple[float, float]]] = {
-    ("batching", True): (1.0, 0.02),
-    ("batching", False): (1.44, 0.03),
-    ("flow", False): (1.87, 0.12),
-    ("measured", True): (1.06, 0.08),
+    ("batching", True): (0.8, 0.02),
+    ("batching", False): (1.85, 0.03),
+    ("flow", False): (2.7, 0.12),
+    ("measured", True): (1.0, 0.02),
 }
 """(kappa, delta) by model and by whether the router keeps replicas within one request of each other."""
 

@@ -24,10 +24,11 @@ UNFIT: Final = 0.5
 """No model that is further off may answer."""
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
+MOST_LEAN: Final = 0.5
 MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
-CAUTION: Final = 0.15
-"""Part of the interval's upper half by which the count leans to the safe side: too few costs more than too many."""
+CAUTION: Final = (0.15, 0.005)
+"""Part of the interval's upper half, and of the load, by which the count leans to the safe side: too few costs more."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,11 @@ def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> S
         count = counter.fewest(math.exp(sign * reach), first)
         there = None if count is None else counter.raw(count, math.exp(sign * reach))
         sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+    if all(math.isfinite(each) for each in sides):
+        # Near saturation one side may be seen as nothing; both are estimates of one error.
+        sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
     less, more = (wider(each, chosen.name, even=counter.asked.even) for each in sides)
-    lean = CAUTION * (more if math.isfinite(more) else less)
+    lean = CAUTION[0] * min(sides[1], MOST_LEAN) + CAUTION[1]
     best = counter.fewest(1.0, first, -lean)
     if best is None:
         return None
