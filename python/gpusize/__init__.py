@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         TargetError,
         UsageError,
     )
+    from gpusize.estimate import estimate_frame
+    from gpusize.estimate.types import Estimate, Question
     from gpusize.interrupt import StopSwitch
     from gpusize.load import Load, Stream
     from gpusize.measure import arun, run
@@ -51,10 +53,12 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "EnvironmentLacks",
+    "Estimate",
     "GpusizeError",
     "Load",
     "MeasuredNo",
     "ProgressEvent",
+    "Question",
     "Recorder",
     "Result",
     "ScalingRules",
@@ -71,6 +75,7 @@ __all__ = [
     "arun",
     "build_profile",
     "call",
+    "estimate_frame",
     "gpus_over_time",
     "llm_base_url",
     "monotonic_ns",
@@ -81,8 +86,10 @@ __all__ = [
 
 _HOMES = {
     "Dataset": "dataset",
+    "Estimate": "estimate.types",
     "Load": "load",
     "ProgressEvent": "sweep",
+    "Question": "estimate.types",
     "Recorder": "recorder",
     "Result": "result",
     "ScalingRules": "whatif.over_time_rules",
@@ -95,6 +102,7 @@ _HOMES = {
     "arun": "measure",
     "build_profile": "engine",
     "call": "workflow",
+    "estimate_frame": "estimate",
     "gpus_over_time": "whatif.over_time_ask",
     "llm_base_url": "workflow",
     "monotonic_ns": "engine",

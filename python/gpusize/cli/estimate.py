@@ -32,6 +32,8 @@ EPILOG = """[bold]Examples[/bold]
 
   gpusize estimate runs/ --label gpu=H200 --users 250 --slo 'p99 ttft <= 500ms' --json
 
+  gpusize estimate runs/ --users 250 --slo 'p95 runtime <= 6s' --method all     [dim]# every method, side by side[/dim]
+
   gpusize estimate runs/1gpu runs/2gpu runs/4gpu --rate 40/s     [dim]# with the loss between GPUs[/dim]"""
 
 
@@ -50,8 +52,12 @@ def command(
     ] = None,
     slo: Slos = None,
     method: Annotated[
-        str, typer.Option(help="slope, crossing, scaling, twin, or all but twin.", rich_help_panel=QUESTION)
-    ] = "all",
+        str,
+        typer.Option(
+            help="auto: the twin, or what stands in for it; all, side by side; twin, scaling, slope or crossing.",
+            rich_help_panel=QUESTION,
+        ),
+    ] = "auto",
     gpus: Gpus = None,
     gpus_per_replica: GpusPerReplica = 1,
     host_gpus: Annotated[
@@ -93,8 +99,11 @@ def command(
         headroom=share(headroom),
         spare=spare,
     )
+    # The truth of a simulated cluster is about users who do not pause, behind its own router.
+    simulated = (result.meta.get("targets") or [{}])[0].get("simulated") or {}
+    plain = think is None and not together and router == (simulated.get("router") or "least_loaded")
     if json:
-        print_json(result, estimates)
+        print_json(result, estimates, truth=plain)
     else:
-        print_result(result, estimates)
+        print_result(result, estimates, truth=plain)
     return conclude(judge(result, estimates, strict=strict))

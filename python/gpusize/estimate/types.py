@@ -125,6 +125,8 @@ class Estimate:
         rate: requests per second, as asked; None where users were.
         capacity_rate: requests per second that the tested GPUs carry within the SLO, where a rate was asked for.
         next_counts: numbers of GPUs that are worth measuring.
+        fallback: of the default: why this method answers and not the twin; None where it does.
+        changes: what would change the number.
     """
 
     method: str
@@ -146,6 +148,8 @@ class Estimate:
     rate: float | None = None
     capacity_rate: float | None = None
     next_counts: tuple[int, ...] = ()
+    fallback: str | None = None
+    changes: tuple[str, ...] = ()
 
     @property
     def answered(self) -> bool:
@@ -206,19 +210,19 @@ def with_reserve(answer: Estimate, question: Question) -> Estimate:
     text += " and ".join(
         part
         for part in (
-            f"{question.headroom:.4g} of that is headroom on top" if question.headroom else "",
+            f"{100 * question.headroom:.4g} % of that is headroom on top" if question.headroom else "",
             f"{question.spare} replica{'' if question.spare == 1 else 's'} to spare" if question.spare else "",
         )
         if part
     )
-    return replace(
-        answer,
-        gpus=more(answer.gpus),
-        gpus_low=more(answer.gpus_low),
-        gpus_high=more(answer.gpus_high),
-        assumptions=(*answer.assumptions, text),
-        details={**answer.details, "gpus_without_reserve": answer.gpus},
-    )
+
+    def raised(one: Estimate) -> Estimate:
+        details = {**one.details, "gpus_without_reserve": one.gpus}
+        low, high = more(one.gpus_low), more(one.gpus_high)
+        return replace(one, gpus=more(one.gpus), gpus_low=low, gpus_high=high, details=details)
+
+    whole = replace(raised(answer), assumptions=(*answer.assumptions, text))
+    return replace(whole, per_slo=tuple(raised(each) for each in answer.per_slo))
 
 
 def scaled(users: float, capacity: float, tested_gpus: int) -> float:

@@ -165,7 +165,7 @@ def _first_shown(levels: Sequence[str]) -> int:
 
 
 def estimate_panel(estimates: Sequence[Any], console: Console, truth: Truth | None = None) -> RenderableType:
-    """The answer in one sentence, then what it rests on; both methods side by side; the truth where it is known."""
+    """The answer in one sentence, then what it rests on; several methods side by side; the truth where it is known."""
     from rich import box
     from rich.panel import Panel
     from rich.text import Text
@@ -198,10 +198,12 @@ def _body(best: EstimateView, views: Sequence[EstimateView], console: Console, t
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column()
     rows = [("capacity", capacity_text(best)), ("interval", interval_text(best)), ("method", method_text(best))]
-    rows += [("counts", counts_text(best)), *(("ways", f"• {each}") for each in best.options)]
+    rows += [("falls back", best.fallback), ("counts", counts_text(best))]
+    rows += [("ways", f"• {each}") for each in best.options]
     if best.answered:
         rows += [("why", best.reason), *(("assumes", f"• {each}") for each in best.assumptions)]
     rows += [("weakens it", f"• {each}") for each in best.warnings]
+    rows += [("changes it", f"• {each}") for each in best.changes]
     rows += [("measure next", next_text(best)), ("true answer", truth_text(best, truth))]
     previous = ""
     for name, text in rows:
