@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benches.estimates.judge import ORACLE, Outcome, Task, run_all
-from benches.estimates.methods import METHODS
+from benches.estimates.methods import JUDGED, METHODS
 from benches.estimates.table import HEADER, Figures, bars, groups, rows
 from benches.lib.bars import Bar, exit_code
 from benches.lib.host import ROOT, facts
@@ -99,7 +99,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.estimates")
     parser.add_argument("--seeds", default=",".join(map(str, JUDGING_SEEDS)), help="by comma")
     parser.add_argument("--count", type=int, default=COUNT, help="scenarios per seed")
-    parser.add_argument("--method", default=",".join(METHODS), help="by comma; the last one is held against the bars")
+    parser.add_argument("--method", default=",".join(JUDGED), help="by comma; the last one is held against the bars")
     parser.add_argument("--requests", type=int, help="the least budget of every scenario")
     parser.add_argument("--many", action="store_true", help=f"also the default method with {MANY_REQUESTS} requests")
     parser.add_argument("--jobs", type=int, default=2, help="processes")

@@ -81,13 +81,14 @@ class Counter:
 
         -1 where more comes than can ever be served: the queue would only show how long the run is.
         """
-        if self._overrun(load, replicas):
+        if self.overrun(load, replicas):
             return -1.0
         return min(
             found - target for found, target in zip(self.run(load, replicas, stretch).shares, self.targets, strict=True)
         )
 
-    def _overrun(self, load: float, replicas: int) -> bool:
+    def overrun(self, load: float, replicas: int) -> bool:
+        """Whether more comes than so many replicas can ever serve."""
         most = self.replica.most_per_s
         return self.asked.users is None and load * self.loss.slowness(replicas) > OVERRUN * replicas * most
 

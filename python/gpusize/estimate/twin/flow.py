@@ -19,6 +19,7 @@ from gpusize.estimate.twin.simulated import Judged, Rated, judge, judged, load, 
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
     from gpusize.estimate.twin.curve import Curve
@@ -57,7 +58,7 @@ class Flow(Rated):
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
-        if not self._whole:
+        if not self.whole:
             trial = self._tried(asked, replicas, requests, seed)
             wide = [stretch * factor for factor in self.factors]
             shares = tuple(trial.share(number, each) for number, each in enumerate(wide))
@@ -71,15 +72,25 @@ class Flow(Rated):
         return self._tried(asked, 1, requests, 1)
 
     @property
-    def _whole(self) -> bool:
+    def whole(self) -> bool:
+        """Whether all bounds are on times that the servers themselves tell; else the measured curve is read."""
         return all(metric in RUNTIMES for metric, _ in self.bounds)
 
+    def kept(self, rows: pl.DataFrame, stretch: float) -> list[NDArray[np.float64]]:
+        """How likely each of the core's rows keeps its bounds: by objective, shape (n,) each."""
+        trial = self._trial_of(rows, 0.0)
+        return [trial.kept(number, stretch * factor) for number, factor in enumerate(self.factors)]
+
     def _tried(self, asked: Asked, replicas: int, requests: int | None, seed: int) -> FlowTrial:
-        import numpy as np
         import polars as pl
 
         stream, summary = self._run(asked, replicas, requests, seed, None)
         rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        return self._trial_of(rows, float(json.loads(summary)["in_flight"]))
+
+    def _trial_of(self, rows: pl.DataFrame, in_flight: float) -> FlowTrial:
+        import numpy as np
+
         took_s = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
         slowness = took_s / self.sizes[rows["size"].to_numpy()]
         residences = np.arange(1, self.rates.size + 1) / self.rates
@@ -90,17 +101,21 @@ class Flow(Rated):
             (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9,
             rows["active_at_arrival"].to_numpy().astype(float),
             np.interp(slowness, residences, np.arange(1.0, self.rates.size + 1)),
-            float(json.loads(summary)["in_flight"]),
+            in_flight,
         )
 
-    def _run(self, asked: Asked, replicas: int, requests: int | None, seed: int, asking: str | None) -> Any:
-        config = {
+    def cluster(self, replicas: int, router: str, seed: int) -> dict[str, Any]:
+        """So many of it as the core's flow-equivalent servers."""
+        return {
             "rates": self.rates.tolist(),
             "max_active": self.max_active,
             "gpus": replicas,
-            "router": asked.router,
+            "router": router,
             "seed": seed,
         }
+
+    def _run(self, asked: Asked, replicas: int, requests: int | None, seed: int, asking: str | None) -> Any:
+        config = self.cluster(replicas, asked.router, seed)
         asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
         return core().simulate_flow(
             json.dumps(config), json.dumps(asks), self.sizes.tobytes(), judge=asking, rows=asking is None
@@ -136,9 +151,13 @@ class FlowTrial:
 
     def share(self, number: int, stretch: float) -> float:
         """See ``Trial``."""
+        return float(self.kept(number, stretch).mean())
+
+    def kept(self, number: int, stretch: float) -> NDArray[np.float64]:
+        """How likely each request keeps an objective, shape (n,)."""
         metric, bound_s = self.bounds[number]
         if metric in RUNTIMES:
-            return float((self.took_s <= bound_s * stretch).mean())
+            return (self.took_s <= bound_s * stretch).astype(float)
         if metric.startswith("ttft"):
             return _read(self.curves[number], self.active, stretch, self.wait_s)
         return _read(self.curves[number], self.felt, stretch, None)
@@ -196,8 +215,10 @@ class MeasuredTrial:
         return self.curves[number].mixed(self.users, stretch)
 
 
-def _read(curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None) -> float:
-    """Mean attainment at numbers of active requests; a wait in the queue takes its part of the bound."""
+def _read(
+    curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Attainment at numbers of active requests, shape (n,); a wait in the queue takes its part of the bound."""
     import numpy as np
 
     places = np.maximum(1, np.rint(active)).astype(int)
@@ -206,5 +227,6 @@ def _read(curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArr
     order = np.argsort(places, kind="stable")
     known, begins = np.unique(places[order], return_index=True)
     groups = np.split(stretch * left[order], begins[1:])
-    within = sum(float(curve.stretches(int(k), each).sum()) for k, each in zip(known, groups, strict=True))
-    return within / places.size
+    within: NDArray[np.float64] = np.empty(places.size)
+    within[order] = np.concatenate([curve.stretches(int(k), each) for k, each in zip(known, groups, strict=True)])
+    return within

@@ -19,8 +19,9 @@ from gpusize.estimate.types import Estimate, Question, whole_gpus
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.asked import Asked
+    from gpusize.estimate.twin.fares import Fares
     from gpusize.estimate.twin.observed import Objective, Observed
-    from gpusize.estimate.twin.size import Sized
+    from gpusize.estimate.twin.size import Model, Sized
     from gpusize.levels import LevelData
 
 __all__ = ["Fitted", "Twin"]
@@ -61,7 +62,7 @@ class Fitted:
     """
 
     def __init__(self, levels: Sequence[LevelData], question: Question) -> None:
-        from gpusize.estimate.twin.observed import observe
+        from gpusize.estimate.twin.observed import observe, silent
         from gpusize.estimate.twin.size import Sizer
 
         self._tested = min(lv.gpus for lv in levels)
@@ -69,10 +70,35 @@ class Fitted:
         self._warnings = tuple(warnings)
         self._slos = (tuple(question.slos), question.together)
         self._reason = _cannot(levels, self._usable, question)
+        self._visits: list[Observed] = []
         if self._reason is None:
             self._objectives = _objectives(question)
             self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
+            self._reason = silent(self._visits, self._objectives)
+        if self._reason is None:
             self._sizer = Sizer(self._visits, self._objectives)
+
+    @property
+    def replica_gpus(self) -> int:
+        """GPUs of what was measured as one replica."""
+        return min((visit.gpus for visit in self._visits), default=self._tested)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said of the levels that are left out."""
+        return self._warnings
+
+    def model(self, question: Question, *, lengths: bool = False) -> Model | str:
+        """What a question's load is simulated with; the reason where nothing could be fitted.
+
+        With ``lengths`` one that requests of other lengths can be put to, where there is one.
+        """
+        from gpusize.estimate.twin.size import Sized
+
+        if self._reason is not None:
+            return self._reason
+        found = self._sizer.model(_asked(question), lengths=lengths)
+        return found.reason or "" if isinstance(found, Sized) else found
 
     def answer(self, question: Question) -> Estimate:
         """The fewest GPUs for a load.
@@ -97,6 +123,16 @@ class Fitted:
             return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
         found = _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
         return _with_served(found, [visit for visit in self._visits if visit.gpus == least])
+
+    def fares(self, question: Question, gpus: int) -> Fares | None:
+        """How so many GPUs fare under a question's load, parts of what was tested in proportion.
+
+        None where nothing could be fitted. The SLOs are those that were fitted for.
+        """
+        if self._reason is not None:
+            return None
+        least = min(visit.gpus for visit in self._visits)
+        return self._sizer.fares(_asked(question), gpus / least)
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:

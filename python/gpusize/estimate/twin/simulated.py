@@ -184,7 +184,7 @@ class Batching(Rated):
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
-        asking = judge(self.bounds, [stretch * each for each in self._each_factor()])
+        asking = judge(self.bounds, [stretch * each for each in self.each_factor()])
         _, summary = self._run(asked, replicas, seed, requests, asking)
         return replace(judged(json.loads(summary), self.joint), tokens=float(self.output_tokens.mean()))
 
@@ -192,7 +192,8 @@ class Batching(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def _each_factor(self) -> Sequence[float]:
+    def each_factor(self) -> Sequence[float]:
+        """One factor for each bound."""
         return self.factors * len(self.bounds) if self.joint else self.factors
 
     def trial(self, asked: Asked, requests: int) -> Values:
@@ -210,10 +211,11 @@ class Batching(Rated):
         found = np.array([known[metric] / bound_s for metric, bound_s in self.bounds])
         return Values.of(np.fmax.reduce(found)[None, :] if self.joint else found)
 
-    def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
+    def cluster(self, replicas: int, router: str, seed: int) -> dict[str, Any]:
+        """So many of it as the core's simulated cluster."""
         service = self.service
         largest = int((self.prompt_tokens.astype(int) + self.output_tokens).max())
-        config = {
+        return {
             "iteration_base_s": service.base_s,
             "iteration_per_sequence_s": service.per_sequence_s,
             "prefill_per_token_s": service.per_prompt_token_s,
@@ -222,9 +224,12 @@ class Batching(Rated):
             "kv_blocks": max(service.kv_tokens or 2**31, largest),
             "kv_block_tokens": 1,
             "gpus": replicas,
-            "router": asked.router,
+            "router": router,
             "seed": seed,
         }
+
+    def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
+        config = self.cluster(replicas, asked.router, seed)
         asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
         return core().simulate(
             json.dumps(config),

@@ -14,11 +14,12 @@ from gpusize.estimate.twin.conformal import wider
 from gpusize.estimate.twin.contention import Contention, contention
 from gpusize.estimate.twin.count import Counter, mean_field
 from gpusize.estimate.twin.curve import Curve
+from gpusize.estimate.twin.fares import Fares, fares
 from gpusize.estimate.twin.fit import batching, flow
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
 
-__all__ = ["Sized", "Sizer", "size"]
+__all__ = ["Model", "Sized", "Sizer", "size"]
 
 UNFIT: Final = 0.5
 """No model that is further off may answer."""
@@ -53,6 +54,30 @@ def size(
 ) -> Sized:
     """Answer from closed-loop visits of one replica."""
     return Sizer(visits, objectives).size(asked, model=model)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted replica with what it is to keep and how far it may be off.
+
+    Attributes:
+        fit: the replica, and its errors.
+        targets: the share that each objective asks for.
+        loss: what replicas cost each other.
+    """
+
+    fit: Candidate
+    targets: tuple[float, ...]
+    loss: Contention
+
+    def halves(self, counter: Counter, replicas: int) -> tuple[float, float, float]:
+        """How far the count leans, and the halves of its 95 % interval below and above: logarithms.
+
+        Halves are infinite where a side is open.
+        """
+        wide = _wide(self.fit, self.loss, replicas)
+        sides, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
+        return _leaning(sides[1]), less, more
 
 
 class Sizer:
@@ -90,6 +115,37 @@ class Sizer:
         if chosen.distance > UNFIT:
             return _unfit(chosen)
         return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, edge, asked.router))
+
+    def fares(self, asked: Asked, replicas: float) -> Fares | None:
+        """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
+        known = [each for each in self._edges if each is not None]
+        chosen = self._chosen(asked, None) if known and min(known) >= 1 else None
+        if chosen is None or chosen.distance > UNFIT or replicas <= 0:
+            return None
+        loss = self._loss(chosen, min(known), asked.router)
+        return fares(chosen.replica, asked, [_target(each) for each in self._objectives], loss, replicas)
+
+    def model(self, asked: Asked, *, lengths: bool = False) -> Model | Sized:
+        """What a load is simulated with, whatever its size; a refusal where nothing could be fitted.
+
+        With ``lengths`` requests are to be of other lengths than the measured ones, which batching alone can follow: it
+        is taken where it may answer at all, though another may come nearer.
+        """
+        known = [each for each in self._edges if each is not None]
+        if not known:
+            return _flat(self._visits, asked.of(math.inf))
+        edge = min(known)
+        if edge < 1:
+            return _missed(self._curves[self._edges.index(edge)])
+        chosen = self._chosen(asked, "batching") if lengths else None
+        if chosen is None or chosen.distance > UNFIT:
+            chosen = self._chosen(asked, None)
+        if chosen is None:
+            return Sized(reason="the records do not tell enough to fit a model")
+        if chosen.distance > UNFIT:
+            return _unfit(chosen)
+        targets = tuple(_target(each) for each in self._objectives)
+        return Model(chosen, targets, self._loss(chosen, edge, asked.router))
 
     def _chosen(self, asked: Asked, model: str | None) -> Candidate | None:
         if (asked.even, model) not in self._fits:
@@ -144,7 +200,7 @@ def _missed(curve: Curve) -> Sized:
 
 
 def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
-    shares = [1.0 if each.share is None else each.share for each in objectives]
+    shares = [_target(each) for each in objectives]
     guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
     first, counter = None, Counter(chosen.replica, asked, shares, loss)
     weaker = 0
@@ -156,7 +212,7 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
             break
     if first is None:
         return _never(chosen, loss)
-    wide = math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(first))
+    wide = _wide(chosen, loss, first)
     found = _interval(chosen, counter, first, wide)
     if found is None:
         return _never(chosen, loss)
@@ -180,8 +236,24 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
 
 def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
     """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top."""
-    reach = _t95(chosen.freedom) * wide
     raw = counter.raw(first, 1.0)
+    sides, less, more = _halves(chosen, counter, first, raw, wide)
+    lean = _leaning(sides[1])
+    best = counter.fewest(1.0, first, -lean)
+    if best is None:
+        return None
+    low = (counter.fewest(1.0, best, less) or best) if math.isfinite(less) else 1
+    high = counter.fewest(1.0, best, -more) if math.isfinite(more) else None
+    raw_high = None if high is None else raw * math.exp(more)
+    binding = counter.binding(best, 1.0)
+    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": tuple(sides)})
+
+
+def _halves(
+    chosen: Candidate, counter: Counter, first: int, raw: float, wide: float
+) -> tuple[list[float], float, float]:
+    """Halves of the interval of the logarithm of the count, by the bounds' errors; and with what the suite shows."""
+    reach = _t95(chosen.freedom) * wide
     sides = []
     for sign in (1, -1):
         count = counter.fewest(math.exp(sign * reach), first)
@@ -191,15 +263,21 @@ def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> S
         # Near saturation one side may be seen as nothing; both are estimates of one error.
         sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
     less, more = (wider(each, chosen.name, even=counter.asked.even) for each in sides)
-    lean = CAUTION[0] * min(sides[1], MOST_LEAN) + CAUTION[1]
-    best = counter.fewest(1.0, first, -lean)
-    if best is None:
-        return None
-    low = (counter.fewest(1.0, best, less) or best) if math.isfinite(less) else 1
-    high = counter.fewest(1.0, best, -more) if math.isfinite(more) else None
-    raw_high = None if high is None else raw * math.exp(more)
-    binding = counter.binding(best, 1.0)
-    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": tuple(sides)})
+    return sides, less, more
+
+
+def _leaning(half: float) -> float:
+    """The logarithm of the factor by which a load is taken for larger, so that the count leans to the safe side.
+
+    Args:
+        half: upper half of the interval of the count's logarithm, by the bounds' errors alone; may be infinite.
+    """
+    return CAUTION[0] * min(half, MOST_LEAN) + CAUTION[1]
+
+
+def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
+    """Standard error of the logarithm of the bounds, of everything together."""
+    return math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(replicas))
 
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
@@ -228,3 +306,7 @@ def _t95(freedom: float) -> float:
     g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return min(12.7, z + g1 / v + g2 / v**2 + g3 / v**3)
+
+
+def _target(objective: Objective) -> float:
+    return 1.0 if objective.share is None else objective.share
