@@ -60,6 +60,11 @@ def print_result(result: Result, estimates: Sequence[Estimate], written: Sequenc
 
     console = make_console()
     print_summary(result, console)
+    if result.search is not None:
+        from gpusize.report.search_text import print_search
+
+        console.print()
+        print_search(result.search, console)
     print_sections(result, console)
     if estimates:
         console.print()
