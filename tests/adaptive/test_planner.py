@@ -155,6 +155,18 @@ def test_one_failure_is_no_wall() -> None:
     assert max(level.concurrency or 0 for level in levels) > 20
 
 
+@pytest.mark.parametrize("slow", range(1, 5))
+def test_a_slow_moment_on_the_way_up_does_not_end_the_search(slow: int) -> None:
+    def measure(number: int, chosen: Chosen) -> LevelData:
+        return cluster(number, chosen, slowness=3.0 if number == slow else 1.0)
+
+    _, levels, over = search(Adaptive(precision=0.1), measure)
+    found = found_of(levels, [SLO], Adaptive(precision=0.1))
+    assert found is not None
+    assert over == Over("precision")
+    assert found.capacity == pytest.approx(24, rel=0.15)
+
+
 def test_what_the_user_cut_off_only_costs() -> None:
     _, levels, _ = search(Adaptive(precision=0.05))
     planner = Planner([Objective.of(SLO)], Adaptive(precision=0.05))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpusize.adaptive.pooled import Pooled
+from gpusize.adaptive.pooled import REACH, Pooled
 from gpusize.estimate.twin.curve import Curve
 
 if TYPE_CHECKING:
@@ -102,9 +102,9 @@ def _of_one(objective: Objective, number: int, visits: Sequence[Observed]) -> Cr
     if not curve.levels:
         return None
     pooled = Pooled(curve)
-    spread = _spread(pooled, number, visits)
     least, most = curve.range[0], max(each.users for each in visits)
     edge = _edge(pooled, most)
+    spread = _spread(pooled, number, visits, edge)
     start = min(most, max(least, math.floor(edge) if edge is not None else curve.range[1]))
 
     def reach(users: int) -> tuple[float, float]:
@@ -118,23 +118,28 @@ def _of_one(objective: Objective, number: int, visits: Sequence[Observed]) -> Cr
     return Crossing(edge, sure, high, number)
 
 
-def _spread(pooled: Pooled, number: int, visits: Sequence[Observed]) -> float:
+def _spread(pooled: Pooled, number: int, visits: Sequence[Observed], edge: float | None) -> float:
     """By how much visits near the edge differ more than their own batches say; at least 1.
 
     The root of chi-squared over its degrees of freedom (Birge, Physical Review 40, 1932): what varies from visit to
     visit, such as how requests fall into step with each other, no batch of one visit shows.
     """
     objective = pooled.curve.objective
-    if objective.share is None:
+    if objective.share is None or not edge:
         return 1.0
     terms = []
     for visit in visits:
-        if not visit.settled or abs((around := pooled.at(visit.users)).value) > 1 - objective.share + NEAR:
+        if not visit.settled or abs(math.log(visit.users / edge)) > REACH:
+            continue
+        around = pooled.at(visit.users)
+        if abs(around.value) > 1 - objective.share + NEAR:
             continue
         alone = Curve(objective, number, [visit])
         if alone.levels:
             own = alone.own(alone.levels[0])
-            terms.append(((own.value - objective.share - around.value) / max(own.error, 1e-9)) ** 2)
+            # As if it had missed what all say: one that happens to miss nothing is not the surer for it.
+            error = max(own.error, pooled.even_error(around.value + objective.share, alone.levels[0].logs.size))
+            terms.append(((own.value - objective.share - around.value) / error) ** 2)
     return math.sqrt(max(1.0, sum(terms) / (len(terms) - 1))) if len(terms) > 2 else 1.0
 
 

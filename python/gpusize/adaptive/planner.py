@@ -149,7 +149,9 @@ class Planner:
 
     def _look(self, search: Search, seen: Sequence[Observed], found: Crossing, money: _Money) -> Chosen | Over:
         """The next look around the edge."""
-        grown = next(k for k in range(1, len(seen) + 1) if k == len(seen) or self._is_grown(search, seen[:k]))
+        # Growth that went on after a first look, when that took an early miss back, was no look.
+        still = (k for k in range(len(seen) - 1, 0, -1) if not self._is_grown(search, seen[:k]))
+        grown = next(still, 0) + 1
         looked = len(seen) - grown
         for looks, requests in self._stages(seen[:grown], money):
             if looked < looks:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.curve import Curve
 
-__all__ = ["Margin", "Pooled"]
+__all__ = ["REACH", "Margin", "Pooled"]
 
 REACH: Final = 0.35
 """Levels up to so far in log users speak for a load; the nearest one does in any case."""
@@ -68,6 +68,11 @@ class Pooled:
         if users not in self._seen:
             self._seen[users] = self._mean(users) if self.curve.objective.share is None else self._share(users)
         return self._seen[users]
+
+    def even_error(self, share: float, n: int) -> float:
+        """Standard error of the share of so many requests, with the design effect of all."""
+        inside = min(max(share, 0.5 / n), 1 - 0.5 / n)
+        return math.sqrt(self._design * inside * (1 - inside) / n)
 
     def _share(self, users: int) -> Margin:
         import numpy as np
