@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benches.estimates.judge import ORACLE, Outcome, Task, run_all
-from benches.estimates.methods import METHODS
+from benches.estimates.methods import JUDGED, METHODS
 from benches.estimates.table import HEADER, Figures, bars, groups, rows
 from benches.lib.bars import Bar, exit_code
 from benches.lib.host import ROOT, facts
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     by_method = _judged(tasks, options.jobs)
     default = options.method[-1]
     report = Report()
-    _tell(report, by_method, default)
+    _tell(report, by_method, default, len(tasks))
     for bar in bars(by_method, default):
         report.bar(bar)
     if options.many:
@@ -62,6 +62,9 @@ def _with_many_requests(options: argparse.Namespace, default: str) -> Bar:
 def _judged(tasks: Sequence[Task], jobs: int) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = defaultdict(list)
     for done, outcomes in enumerate(run_all(tasks, jobs), start=1):
+        if not outcomes:
+            task = tasks[done - 1]
+            _say(f"{task.seed}/{task.number} is left out: it turned out to have no truth that could be found")
         for each in outcomes:
             found[each.method].append(each)
             if each.crash:
@@ -71,13 +74,15 @@ def _judged(tasks: Sequence[Task], jobs: int) -> dict[str, list[Outcome]]:
     return dict(found)
 
 
-def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str) -> None:
+def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str, drawn: int) -> None:
     outcomes = next(iter(by_method.values()))
     ties = sum(len(each.right) > 1 for each in outcomes)
     none = sum(each.n is None for each in outcomes)
     note = (
         f"{len(outcomes)} scenarios, {none} of them without an answer; {ties} ties. In brackets Wilson intervals, 95 %."
     )
+    if len(outcomes) < drawn:
+        note += f" {drawn - len(outcomes)} more were drawn and left out: no number was right where one had to be."
     report.table("Methods", ["method", *HEADER], rows(by_method), note)
     for part in ("own mechanism", "foreign mechanisms"):
         chosen = {name: groups(found)[part] for name, found in by_method.items()}
@@ -94,7 +99,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.estimates")
     parser.add_argument("--seeds", default=",".join(map(str, JUDGING_SEEDS)), help="by comma")
     parser.add_argument("--count", type=int, default=COUNT, help="scenarios per seed")
-    parser.add_argument("--method", default=",".join(METHODS), help="by comma; the last one is held against the bars")
+    parser.add_argument("--method", default=",".join(JUDGED), help="by comma; the last one is held against the bars")
     parser.add_argument("--requests", type=int, help="the least budget of every scenario")
     parser.add_argument("--many", action="store_true", help=f"also the default method with {MANY_REQUESTS} requests")
     parser.add_argument("--jobs", type=int, default=2, help="processes")

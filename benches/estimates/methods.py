@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 
 from benches.estimates.probe import Probe
 from benches.estimates.question import Visible
-from benches.estimates.twin import twin
+from benches.estimates.twin import auto, twin
 from gpusize.estimate import Estimate, Question, estimate
 from gpusize.levels import LevelData
 
-__all__ = ["METHODS", "Estimator"]
+__all__ = ["JUDGED", "METHODS", "Estimator"]
 
 Estimator = Callable[[Probe, Visible, int], Estimate]
 
@@ -54,5 +54,7 @@ def crossing(probe: Probe, visible: Visible, budget: int) -> Estimate:
     return estimate(levels, _question(visible), "crossing")[0]
 
 
-METHODS: Mapping[str, Estimator] = {"slope": slope, "crossing": crossing, "twin": twin}
-"""By the name in the table; the last one is the default."""
+METHODS: Mapping[str, Estimator] = {"slope": slope, "crossing": crossing, "twin": twin, "auto": auto}
+"""By the name in the table; the last one is the default, as users get it who name no method."""
+JUDGED = ("slope", "crossing", "auto")
+"""Who is judged when nobody is named: the default is the twin in all but the few scenarios in which it falls back."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from benches.estimates.question import Visible
 from benches.estimates.scenarios import Scenario
 from benches.estimates.worlds import Rows
 from gpusize.errors import UsageError
-from gpusize.frames import OUTCOMES, outcome_dtype, record_dtypes
+from gpusize.estimate import levels_from_frames
 from gpusize.levels import LevelData
-from gpusize.windows import intervals
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["BudgetSpent", "Probe"]
 
@@ -88,74 +85,39 @@ class Probe:
         return self._level(rows, load, count, visible, passes=passes)
 
     def _level(self, rows: Rows, load: float, replicas: int, visible: Visible, *, passes: bool) -> LevelData:
-        frame = _records(rows, self._visits)
-        setting = _setting(visible, load, len(rows)) | ({"passes": 1} if passes else {})
-        meta = {
-            "setting": setting,
-            "state": "done",
-            "start_ns": 0,
-            "close_ns": int(rows.due_ns[-1]) + 1,
-            "end_ns": int(rows.end_ns.max()),
-            "outcomes": {name: int(n) for name, n in frame["outcome"].value_counts().iter_rows()},
+        closed = visible.users is not None
+        row = {
+            "visit": self._visits,
+            "concurrency": round(load) if closed else None,
+            "rate": None if closed else float(load),
+            "process": visible.process,
+            "think_s": visible.think_s if visible.think != "none" else None,
+            "think": visible.think if visible.think != "none" else None,
+            "gpus": replicas * self.visible.gpus_per_replica,
+            "passes": passes,
         }
-        records = frame.lazy()
-        return LevelData(
-            visit=self._visits,
-            setting=setting,
-            state="done",
-            intervals=intervals(meta, records).intervals,
-            gpus=replicas * self.visible.gpus_per_replica,
-            run="suite",
-            meta=meta,
-            records=records,
-        )
-
-
-def _setting(visible: Visible, load: float, count: int) -> dict[str, Any]:
-    if visible.users is None:
-        return {"kind": "open", "rate": load, "process": visible.process, "count": count}
-    setting: dict[str, Any] = {"kind": "closed", "concurrency": round(load), "count": count}
-    if visible.think == "fixed":
-        setting["think_s"] = visible.think_s
-    elif visible.think == "exponential":
-        setting |= {"think_s": 0.0, "think": f"exp({visible.think_s:g}s)"}
-    return setting
+        [level] = levels_from_frames(_records(rows, self._visits), pl.DataFrame([row]))
+        return level
 
 
 def _records(rows: Rows, visit: int) -> pl.DataFrame:
-    """The columns that a run folder has, as far as a request in virtual time has something to say there."""
-    import polars as pl
+    """What a request in virtual time has to say, in the columns of ``gpusize.estimate_frame``."""
 
-    def time(values: Any) -> pl.Series:
-        return pl.Series(np.where(values < 0, None, values) if (values < 0).any() else values, dtype=pl.Int64)
+    def time(values: NDArray[np.int64]) -> pl.Series:
+        found = pl.Series(values, dtype=pl.Int64)
+        return found.scatter(np.flatnonzero(values < 0), None)
 
-    n = len(rows)
-    none = rows.first_token_ns < 0
-    first, end, sent = time(rows.first_token_ns), time(rows.end_ns), time(rows.sent_ns)
     # Where tokens say nothing there are none.
-    tokens = pl.Series(rows.tokens_out, dtype=pl.UInt32).scatter(np.flatnonzero(none), None)
-    codes = np.where(rows.ok, 0, 1)
-    known = {
-        "visit": pl.Series(np.full(n, visit), dtype=pl.UInt32),
-        "stream": pl.zeros(n, dtype=pl.UInt16, eager=True),
-        "seq": pl.Series(np.arange(n), dtype=pl.UInt64),
-        "attempt": pl.zeros(n, dtype=pl.UInt16, eager=True),
-        "row": pl.Series(np.arange(n), dtype=pl.UInt32),
-        "due_ns": time(rows.due_ns),
-        "fired_ns": time(rows.due_ns),
-        "sent_ns": sent,
-        "first_byte_ns": first,
-        "first_token_ns": first,
-        "first_output_ns": first,
-        "last_token_ns": pl.select(pl.when(pl.Series(none)).then(None).otherwise(end)).to_series(),
-        "end_ns": end,
-        "events": tokens,
-        "tokens_in": pl.Series(rows.prompt_tokens, dtype=pl.UInt32),
-        "tokens_out": tokens,
-        "outcome": pl.Series(OUTCOMES, dtype=outcome_dtype()).gather(codes),
-    }
-    dtypes = {**record_dtypes(), "outcome": outcome_dtype()}
-    columns = [
-        known[name].alias(name) if name in known else pl.lit(None, dtype).alias(name) for name, dtype in dtypes.items()
-    ]
-    return pl.select(pl.int_range(n, dtype=pl.UInt32).alias("_")).select(columns)
+    tokens = pl.Series(rows.tokens_out, dtype=pl.UInt32).scatter(np.flatnonzero(rows.first_token_ns < 0), None)
+    return pl.DataFrame(
+        {
+            "visit": np.full(len(rows), visit),
+            "due_ns": time(rows.due_ns),
+            "sent_ns": time(rows.sent_ns),
+            "first_token_ns": time(rows.first_token_ns),
+            "end_ns": time(rows.end_ns),
+            "tokens_in": pl.Series(rows.prompt_tokens, dtype=pl.UInt32),
+            "tokens_out": tokens,
+            "outcome": np.where(rows.ok, "ok", "http_error"),
+        }
+    )

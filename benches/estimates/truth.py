@@ -22,7 +22,7 @@ from benches.estimates.edges import FIRST_SEED, Edge, attained, edge_of, margin_
 from benches.estimates.question import targets
 from benches.estimates.scenarios import Scenario, horizon
 
-__all__ = ["Truth", "cache_folder", "truth"]
+__all__ = ["NoTruth", "Truth", "cache_folder", "truth"]
 
 MODEL_VERSION = 2
 """Raised when a mechanism or a rule changes what is true: truths of other versions in the cache are not used."""
@@ -32,6 +32,10 @@ MOST_SEEDS = 128
 MOST_REQUESTS = 600_000
 """Counted requests over all seeds beyond which an undecided number stays a tie; 8 seeds are always taken."""
 ERRORS = 3.0
+
+
+class NoTruth(Exception):
+    """A scenario turned out not to be what it was drawn as: nobody can be judged by it."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,11 @@ class _Judge:
 
 
 def truth(scenario: Scenario) -> Truth:
-    """The answer to a scenario, from the cache where it is known."""
+    """The answer to a scenario, from the cache where it is known.
+
+    Raises:
+        NoTruth: it has none that could be found.
+    """
     path = cache_folder() / f"{scenario.digest()}-{MODEL_VERSION}.json"
     if path.exists():
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -178,7 +186,7 @@ def _few(judge: _Judge) -> tuple[int, Edge]:
     while not judge.leans(n, SEEDS):
         n += 1
         if n > most:
-            raise AssertionError(f"{judge.scenario.name}: no number up to {most} is enough")
+            raise NoTruth(f"{judge.scenario.name}: no number up to {most} is enough")
     while n > 1 and judge.leans(n - 1, SEEDS):
         n -= 1
     edge = edge_of(judge.scenario, n)
@@ -249,6 +257,6 @@ def _without(judge: _Judge) -> Truth:
         tried = [scenario.hint, 4 * scenario.hint]
     enough = [n for n in tried if judge.leans(n, 1)]
     if bool(enough) != (scenario.expects == "flat"):
-        raise AssertionError(f"{scenario.name} should be {scenario.expects}: {enough} of {tried} are enough")
+        raise NoTruth(f"{scenario.name} should be {scenario.expects}: {enough} of {tried} are enough")
     shares = {str(n): judge.shares(n, 1)[0].tolist() for n in tried}
     return Truth(None, (), None, None, None, monotone=True, shares=shares, seeds=1)

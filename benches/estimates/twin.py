@@ -1,4 +1,4 @@
-"""The twin with its own search for the edge: an adaptive sequence of levels, then an estimate."""
+"""The default, and the twin alone, with a search for the edge: an adaptive sequence of levels, then an estimate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpusize.estimate.twin.observed import Objective, Observed, observe
 from gpusize.estimate.twin.search import Budget, Search
 from gpusize.levels import LevelData
 
-__all__ = ["levels_of", "question_of", "twin"]
+__all__ = ["auto", "levels_of", "question_of", "twin"]
 
 MOST_VISITS = 60
 
@@ -56,3 +56,8 @@ def levels_of(probe: Probe, visible: Visible, budget: int) -> list[LevelData]:
 def twin(probe: Probe, visible: Visible, budget: int) -> Estimate:
     """Search, then the method ``twin``."""
     return estimate(levels_of(probe, visible, budget), question_of(visible), "twin")[0]
+
+
+def auto(probe: Probe, visible: Visible, budget: int) -> Estimate:
+    """Search, then what answers by default."""
+    return estimate(levels_of(probe, visible, budget), question_of(visible))[0]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         TargetError,
         UsageError,
     )
+    from gpusize.estimate import estimate_frame
+    from gpusize.estimate.types import Estimate, Question
     from gpusize.interrupt import StopSwitch
     from gpusize.load import Load, Stream
     from gpusize.measure import arun, run
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from gpusize.slo import Slo
     from gpusize.sweep import ProgressEvent
     from gpusize.target import Target
+    from gpusize.whatif import what_if
+    from gpusize.whatif.over_time_ask import gpus_over_time
+    from gpusize.whatif.over_time_rules import ScalingRules
     from gpusize.workflow import call, llm_base_url
     from gpusize.workflow.target import WorkflowTarget
 
@@ -50,12 +55,15 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "EnvironmentLacks",
+    "Estimate",
     "GpusizeError",
     "Load",
     "MeasuredNo",
     "ProgressEvent",
+    "Question",
     "Recorder",
     "Result",
+    "ScalingRules",
     "SimulatedCluster",
     "Slo",
     "SloError",
@@ -69,19 +77,25 @@ __all__ = [
     "arun",
     "build_profile",
     "call",
+    "estimate_frame",
+    "gpus_over_time",
     "llm_base_url",
     "monotonic_ns",
     "open_run",
     "run",
+    "what_if",
 ]
 
 _HOMES = {
     "Adaptive": "adaptive",
     "Dataset": "dataset",
+    "Estimate": "estimate.types",
     "Load": "load",
     "ProgressEvent": "sweep",
+    "Question": "estimate.types",
     "Recorder": "recorder",
     "Result": "result",
+    "ScalingRules": "whatif.over_time_rules",
     "SimulatedCluster": "simulate",
     "Slo": "slo",
     "StopSwitch": "interrupt",
@@ -91,10 +105,13 @@ _HOMES = {
     "arun": "measure",
     "build_profile": "engine",
     "call": "workflow",
+    "estimate_frame": "estimate",
+    "gpus_over_time": "whatif.over_time_ask",
     "llm_base_url": "workflow",
     "monotonic_ns": "engine",
     "open_run": "result",
     "run": "measure",
+    "what_if": "whatif",
 }
 """Where each public name is defined; errors.py for those that are not here."""
 

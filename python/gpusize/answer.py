@@ -30,7 +30,7 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
 
     Args:
         result: what was measured.
-        estimates: the answers; empty when none was asked for.
+        estimates: the answers; empty when none was asked for. The first one is the answer, others stand beside it.
         strict: whether a level whose load was not delivered, or that is flagged for another doubt, is a no as well.
             Findings about the target (``gpusize.checks.FINDINGS``) are none.
     """
@@ -41,7 +41,7 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
     done = [row for row in result.summary.to_dicts() if row["state"] == "done"]
     if not done:
         return Verdict(NO, "no level was measured to its end")
-    if estimates and not any(each.answered for each in estimates):
+    if estimates and not estimates[0].answered:
         return Verdict(NO, f"no estimate can be given: {estimates[0].reason}")
     for k, slo in enumerate(result.slos):
         known = [row[f"slo_{k}_met"] for row in done if row[f"slo_{k}_met"] is not None]

@@ -257,7 +257,7 @@ class LevelData:
         if counted is not None:
             return counted
         if not self.imported:
-            judged = self._judged(slo)
+            judged = self.judged(slo)
             return (math.nan, 0) if judged is None else judged[0].attainment(judged[1])
         values = self.item_values(slo.metric) if slo.kind != "share" else []
         if not values:
@@ -271,7 +271,7 @@ class LevelData:
             return None
         if slo.kind != "mean":
             return slo.met_by(share)
-        judged = self._judged(slo)
+        judged = self.judged(slo)
         if judged is not None and self._from_histograms(slo.metric) is None:
             return judged[0].met(judged[1])
         if judged is not None and slo.op in ("<=", "<") and set(self.outcomes()) - {"ok", "cancelled"}:
@@ -286,7 +286,7 @@ class LevelData:
         name = slo.metric if slo.kind == "share" else self._from_histograms(slo.metric)
         return None if name is None else attainment(self, replace(slo, metric=name))
 
-    def _judged(self, slo: Slo) -> tuple[Slo, pl.LazyFrame] | None:
+    def judged(self, slo: Slo) -> tuple[Slo, pl.LazyFrame] | None:
         """The SLO in terms of what was measured, and the rows to judge; None where they cannot hold its metric."""
         if slo.kind == "share":
             return None if self.imported else (slo, self.steady())

@@ -101,6 +101,7 @@ class Result(LevelTables):
         self._slos = as_slos(slos) if slos is not None else None
         self._users = users
         self._rate = rate
+        self._answers: dict[tuple[str, str, frozenset[str]], list[Estimate]] = {}
 
     @property
     def path(self) -> Path:
@@ -186,7 +187,7 @@ class Result(LevelTables):
         self,
         users: float | None = None,
         slos: Sequence[Slo | str] | Slo | str | None = None,
-        method: str = "slope",
+        method: str = "auto",
         gpus: int | None = None,
         *,
         gpus_per_replica: int = 1,
@@ -200,13 +201,14 @@ class Result(LevelTables):
         Args:
             users: requests in flight at all times; None for what the run was asked.
             slos: all must be met; None for those of the run.
-            method: a name in ``gpusize.estimate.METHODS``.
+            method: ``auto``, the default's answer, or a name in ``gpusize.estimate.METHODS``.
             gpus: GPUs that were tested, where the run does not say.
             gpus_per_replica: GPUs come in multiples of it.
-            rate: requests per second, instead of users; ``scaling`` and ``twin`` answer for it.
+            rate: requests per second, instead of users; ``slope`` and ``crossing`` do not answer for it.
             host_gpus: GPUs of one host, where they come in whole hosts that share nothing; for ``scaling``.
             allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
-            more: other fields of ``Question``, as ``think_s``, ``think``, ``router``, ``process``, ``headroom``.
+            more: ``token_rate`` (output tokens per second, instead of users), and other fields of ``Question``, as
+                ``think_s``, ``think``, ``router``, ``process``, ``headroom``.
 
         Raises:
             UsageError: no users or no SLO are known, no such method, or runs that cannot be compared.
@@ -229,12 +231,15 @@ class Result(LevelTables):
         allow: Collection[str] = (),
         **more: Any,
     ) -> list[Estimate]:
-        """As ``estimate``, one answer per method."""
+        """As ``estimate``, one answer per method, the default's first. The same is not worked out twice."""
         from gpusize.estimate import estimate
 
         whole: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "host_gpus": host_gpus}
         question = self.question(users, slos, gpus, rate=rate, **whole, **more)
-        return estimate(self.levels, question, method, allow=allow)
+        key = (repr(question), method, frozenset(allow))
+        if key not in self._answers:
+            self._answers[key] = estimate(self.levels, question, method, allow=allow)
+        return list(self._answers[key])
 
     def question(
         self,
@@ -244,11 +249,21 @@ class Result(LevelTables):
         *,
         gpus_per_replica: int = 1,
         rate: float | None = None,
+        token_rate: float | None = None,
         host_gpus: int | None = None,
         **more: Any,
     ) -> Question:
-        """What ``estimate`` answers with these arguments (more: other fields of ``Question``); raises as it does."""
+        """What ``estimate`` answers with these arguments (more: other fields of ``Question``); raises as it does.
+
+        Output tokens per second (``token_rate``) become requests per second by the measured length of answers.
+        """
         from gpusize.estimate import Question
+        from gpusize.estimate.token_rate import output_tokens
+
+        if token_rate is not None:
+            if any(each is not None for each in (users, rate, self._users, self._rate)):
+                raise UsageError("users, requests/s and tokens/s are several questions", None, "ask for one of them")
+            rate, more = token_rate / output_tokens(self.levels), {**more, "token_rate": token_rate}
 
         wanted = self.slos if slos is None else as_slos(slos)
         asked_rate = self.rate if rate is None and users is None else rate

@@ -14,6 +14,7 @@ import pytest
 from gpusize.calls import judged_calls, llm_calls, scan_calls, span_dtypes, write_spans
 from gpusize.errors import StoreError
 from gpusize.estimate import to_calc_output
+from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.types import Question
 from gpusize.frames import OUTCOMES
 from gpusize.level_files import read_levels
@@ -119,6 +120,24 @@ def test_where_no_calls_are_known_an_llm_api_has_service_and_others_have_nothing
     assert replace(lv, source={**source, "targets": [{"api": "workflow"}]}).quantile("llm_latency", 0.5) is None
     with_calls = made(tmp_path / "more", [span(0, 5)], ["ok"] * 4, source=source)
     assert with_calls.quantile("llm_latency", 0.5) == pytest.approx(0.005)
+
+
+def test_calls_that_resemble_their_neighbours_are_worth_fewer(tmp_path: Path) -> None:
+    start_ns = 1_000_000_000
+
+    def calls(slow: list[bool]) -> list[dict[str, Any]]:
+        spans = [span(k, 900 if each else 100) for k, each in enumerate(slow)]
+        for k, each in enumerate(spans):
+            length_ns = each["end_ns"] - each["start_ns"]
+            each["start_ns"], each["end_ns"] = start_ns + k * 10 * MS, start_ns + k * 10 * MS + length_ns
+        return spans
+
+    slo = Slo.parse("p95 llm_latency <= 500ms")
+    together = made(tmp_path / "a", calls([k >= 280 for k in range(320)]), ["ok"] * 320)
+    apart = made(tmp_path / "b", calls([k % 8 == 0 for k in range(320)]), ["ok"] * 320)
+    assert together.attainment(slo) == apart.attainment(slo) == (0.875, 320)
+    assert effective_n(apart, slo, 0.875, 320) == 320
+    assert effective_n(together, slo, 0.875, 320) < 40
 
 
 def test_the_summary_has_them_only_where_they_are_known(tmp_path: Path) -> None:

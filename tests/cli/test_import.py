@@ -80,8 +80,12 @@ def test_a_rate_without_an_answer_is_a_measured_no(gpusize: Gpusize) -> None:
     path = gpusize("import", "perf_analyzer", file, "--gpus", "1").out.strip()
     done = gpusize("estimate", path, "--rate", "500/s")
     assert done.code == 1
-    assert "is too much already" in done.complaint
-    assert "192.2 of 1200 requests/s were answered" in done.out
+    assert "only 1200 requests/s can be used" in done.complaint
+    assert "measure 96.1 and 192 requests/s" in done.complaint
+    asked = gpusize("estimate", path, "--rate", "500/s", "--method", "scaling")
+    assert asked.code == 1
+    assert "is too much already" in asked.complaint
+    assert "192.2 of 1200 requests/s were answered" in asked.out
 
 
 def test_an_aborted_sweep_names_what_it_lacks(gpusize: Gpusize) -> None:

@@ -114,7 +114,7 @@ def test_beyond_the_largest_level_there_is_a_bound_only():
     assert found.gpus_high == 100
     assert "beyond what was measured" in found.reason
     assert "at most 100 GPUs" in found.reason
-    assert found.next_levels == (12, 16, 32)
+    assert found.next_levels == (16, 32)
     assert found.outside_tested_range
 
 
@@ -123,7 +123,7 @@ def test_below_the_smallest_level_there_is_a_bound_only():
     assert found.gpus is None
     assert found.gpus_low == 100
     assert "at least 100 GPUs" in found.reason
-    assert found.next_levels == (1, 2, 4)
+    assert found.next_levels == (2, 4)
 
 
 def test_when_one_request_alone_misses_no_number_of_gpus_helps():

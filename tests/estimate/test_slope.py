@@ -164,11 +164,13 @@ def test_no_levels(method):
     assert ask([], method=method).reason == "there is no closed-loop level to estimate from"
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_open_loops_are_left_out(method):
+@pytest.mark.parametrize("method", [*METHODS, "auto"])
+def test_users_are_not_sized_from_open_loops(method):
     due = [k * MS for k in range(100)]
     open_loop = level(None, {"due_ns": due, "sent_ns": due, "fired_ns": due, "end_ns": due}, rate=1000.0)
-    assert "1 open-loop levels are left out" in ask([open_loop], method=method).warnings[0]
+    found = ask([open_loop], method=method)
+    assert found.gpus is None
+    assert "1 open-loop levels are left out" in found.warnings[0]
 
 
 def test_doubts_about_levels_become_warnings():
@@ -192,13 +194,13 @@ def test_different_datasets_are_refused():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(UsageError, match="slope, crossing, scaling, twin, all"):
+    with pytest.raises(UsageError, match="auto, all, twin, scaling, slope, crossing"):
         ask(line(), method="magic")
 
 
 def test_all_methods_answer_in_their_order():
     question = Question(100, [Slo.parse("p95 runtime <= 8s")])
-    assert [found.method for found in estimate(line(), question, "all")] == ["slope", "crossing"]
+    assert [found.method for found in estimate(line(), question, "all")] == ["twin", "slope", "crossing"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from gpusize.errors import UsageError
@@ -107,7 +108,15 @@ def test_levels_it_cannot_use_are_named(levels):
 def test_one_load_is_not_enough(levels):
     found = ask(levels[:1])
     assert (found.gpus, found.details["refusal"]) == (None, "data")
-    assert found.next_levels == (1, 2)
+    assert found.next_levels == (2, 4)
+
+
+def test_a_metric_that_no_request_has(levels):
+    whole = pl.lit(None, dtype=pl.Int64).alias("first_token_ns")
+    answers = [replace(each, records=each.records.with_columns(whole)) for each in levels]
+    found = ask(answers, [SLO, Slo.parse("p95 ttft <= 1s")])
+    assert (found.gpus, found.details["refusal"]) == (None, "data")
+    assert "no request says anything about p95 ttft" in found.reason
 
 
 def test_imported_levels_are_refused(levels):

@@ -8,7 +8,7 @@ import pytest
 
 from benches.estimates.__main__ import main
 from benches.estimates.judge import ORACLE, Outcome, Task, judge
-from benches.estimates.methods import METHODS
+from benches.estimates.methods import JUDGED
 from benches.estimates.table import Figures
 
 SEED = 5
@@ -20,8 +20,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome
     with pytest.MonkeyPatch.context() as patch:
         cache: Path = tmp_path_factory.mktemp("truths")
         patch.setenv("XDG_CACHE_HOME", str(cache))
-        found = [judge(Task(SEED, number, (*METHODS, ORACLE))) for number in NUMBERS]
-    return {name: [each for one in found for each in one if each.method == name] for name in (*METHODS, ORACLE)}
+        found = [judge(Task(SEED, number, (*JUDGED, ORACLE))) for number in NUMBERS]
+    return {name: [each for one in found for each in one if each.method == name] for name in (*JUDGED, ORACLE)}
 
 
 def test_no_method_raises_or_overspends(outcomes: dict[str, list[Outcome]]) -> None:

@@ -13,7 +13,7 @@ from benches.estimates.edges import edge_of
 from benches.estimates.oracle import oracle
 from benches.estimates.probe import Probe
 from benches.estimates.scenario import horizon
-from benches.estimates.truth import cache_folder, truth
+from benches.estimates.truth import NoTruth, cache_folder, truth
 from benches.estimates.worlds import ForeignWorld
 from gpusize.slo import Slo
 from tests.estimates_suite.simple import turns
@@ -60,7 +60,7 @@ def test_an_open_edge_is_where_the_queue_says() -> None:
 
 def test_a_question_without_an_answer_is_checked() -> None:
     assert truth(turns(12, "p95 runtime <= 900ms", expects="single")).n is None
-    with pytest.raises(AssertionError, match="should be single"):
+    with pytest.raises(NoTruth, match="should be single"):
         truth(turns(12, "p95 runtime <= 3s", expects="single"))
 
 

@@ -86,6 +86,14 @@ def test_the_page_says_what_was_found_and_how_to_repeat_it() -> None:
     assert "@media print" in text
 
 
+def test_what_stands_in_and_what_would_change_it_is_said() -> None:
+    fallback = "the twin method gives no number: <imported>. This is the crossing method's answer"
+    _, text = page(sweep(), crossing(fallback=fallback, changes=("above about 107 users it takes more",)), slope())
+    assert "no number: &lt;imported&gt;. This is the crossing method&#39;s answer." in text
+    assert re.search(r"What would change it:.*<li>above about 107 users it takes more</li>", text)
+    assert "What would change it" not in page(sweep(), slope())[1]
+
+
 def test_nothing_comes_from_elsewhere_and_nothing_runs() -> None:
     found, text = page(sweep(), slope(), crossing(), drawn=True)
     assert set(re.findall(r"https?://[^\s<\"',]+", text)) == {"http://gpu-07:8000/v1/chat/completions"}

@@ -150,6 +150,15 @@ def test_attainment_runs_through_its_crossing() -> None:
     assert f"{SLO} (95% needed)" in texts(figure)
 
 
+def test_attainment_shows_the_capacity_that_the_answer_rests_on() -> None:
+    twin = crossing(method="twin", capacity_concurrency=8.8, details={})
+    figure = figures(sweep(), [twin, slope(), crossing()])["attainment"]
+    assert note(figure.axes[0], "8.8").xy == (8.8, 95)
+    assert texts(figure)[0] == "Attainment crosses what is needed at 8.8 users"
+    beside = figures(sweep(), [slope(), crossing(), twin])["attainment"]
+    assert note(beside.axes[0], "8.54").xy[1] == 95
+
+
 def test_several_slos_have_curves_and_crossings_of_their_own() -> None:
     other = "p50 runtime <= 4s"
     first, second = (1.0, 1.0, 1.0, 0.99, 0.4, 0.0), (1.0, 0.9, 0.6, 0.2, 0.0, 0.0)

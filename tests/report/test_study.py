@@ -152,8 +152,9 @@ def test_runs_with_different_settings_are_not_pooled(study: Make) -> None:
 
 def test_a_study_over_gpus_is_estimated_from_all_of_them_by_scaling_and_from_one_by_others(study: Make) -> None:
     place = study({"gpus": 2}, {"gpus": 4})
-    (scaling, slope, _) = open_run(place).estimates()
-    assert scaling.method == "scaling"
+    answers = {each.method: each for each in open_run(place).estimates()}
+    assert set(answers) == {"twin", "scaling", "slope", "crossing"}
+    slope = answers["slope"]
     assert slope.tested_gpus == 4
     assert any("2 GPUs are left out" in text for text in slope.warnings)
 
@@ -164,7 +165,7 @@ def test_instances_that_are_counted_as_gpus_may_differ(study: Make) -> None:
         facts = json.loads((run / "run.json").read_text())
         facts["targets"][0]["gpus"] = int(facts["labels"]["instances"])
         (run / "run.json").write_text(json.dumps(facts))
-    assert [each.method for each in open_run(place).estimates()] == ["scaling", "slope", "crossing"]
+    assert [each.method for each in open_run(place).estimates()] == ["twin", "scaling", "slope", "crossing"]
 
 
 def test_gpus_that_the_runs_do_not_know_are_a_setting_like_others(study: Make) -> None:

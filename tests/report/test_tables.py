@@ -145,6 +145,11 @@ def test_the_truth_is_compared_with_the_estimate(truth: Truth, shown: str) -> No
     assert f"true answer {shown}" in words(estimates(slope(), truth=truth, width=120))
 
 
+def test_what_is_wanted_on_top_is_not_too_many() -> None:
+    reserved = slope(gpus=92, details={"gpus_without_reserve": 76})
+    assert "the estimate agrees" in words(estimates(reserved, truth=Truth(76), width=120))
+
+
 def test_a_withheld_answer_gives_its_reason() -> None:
     text = words(estimates(slope(p95_s=[3.0] * 6)))
     assert f"No GPU count for 100 users at {SLO}: " in text
@@ -154,10 +159,20 @@ def test_a_withheld_answer_gives_its_reason() -> None:
     assert "assumes" not in text
 
 
-def test_the_first_method_with_an_answer_is_the_headline() -> None:
-    text = estimates(slope(p95_s=[3.0] * 6), crossing(), width=120)
-    assert text.splitlines()[1].strip("│ ") == f"94 GPUs for 100 users at {SLO}"
-    assert "interval 50 to 100 GPUs" in words(text)
+def test_the_first_method_is_the_headline_though_it_refuses_and_another_answers() -> None:
+    text = words(estimates(slope(p95_s=[3.0] * 6), crossing(), width=120))
+    assert text.startswith(f"estimate No GPU count for 100 users at {SLO}: ")
+    assert "crossing 94 50 to 100 GPUs" in text
+    assert words(estimates(crossing(), slope())).startswith(f"estimate 94 GPUs for 100 users at {SLO} ")
+
+
+def test_what_stands_in_and_what_would_change_it_is_said() -> None:
+    fallback = "the twin method gives no number: imported. This is the crossing method's answer"
+    text = words(
+        estimates(crossing(fallback=fallback, changes=("above about 107 users it takes more", "other requests")))
+    )
+    assert f"falls back {fallback}" in text
+    assert "changes it • above about 107 users it takes more • other requests" in text
 
 
 def test_several_slos_are_shown_one_by_one() -> None:

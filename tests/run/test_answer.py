@@ -43,11 +43,15 @@ def estimate(gpus: int | None) -> Estimate:
 
 def test_an_answer_is_a_yes(result: Result) -> None:
     assert judge(result, []) == (0, "")
-    assert judge(result, [estimate(None), estimate(3)]) == (0, "")
+    assert judge(result, [estimate(3), estimate(None)]) == (0, "")
 
 
 def test_no_answer_is_a_no_with_its_reason(result: Result) -> None:
     assert judge(result, [estimate(None)]) == (1, "no estimate can be given: too few levels")
+
+
+def test_the_first_answer_is_the_one_that_counts(result: Result) -> None:
+    assert judge(result, [estimate(None), estimate(3)]) == (1, "no estimate can be given: too few levels")
 
 
 def test_no_level_within_the_slo_is_a_no(result: Result) -> None:
@@ -109,7 +113,7 @@ def test_a_result_asks_for_what_it_needs(result: Result) -> None:
         result.estimate(users=3, slos="fast please")
     with pytest.raises(UsageError, match="one estimate has one method"):
         result.estimate(3, "p95 runtime <= 1s", method="all")
-    assert [each.method for each in result.estimates(3, "p95 runtime <= 1s")] == ["slope", "crossing"]
+    assert [each.method for each in result.estimates(3, "p95 runtime <= 1s")] == ["twin", "slope", "crossing"]
     assert not result.can_estimate
     assert result.asking(3, ["p95 runtime <= 1s"]).can_estimate
 

@@ -72,7 +72,7 @@ def test_a_run_against_it_and_its_truth(tmp_path: Path) -> None:
     assert result.truth is not None
     assert result.truth.gpus == 1
     estimates = result.estimates()
-    assert [each.method for each in estimates] == ["slope", "crossing"]
+    assert [each.method for each in estimates] == ["twin", "slope", "crossing"]
     assert result.estimate(method="crossing").tested_gpus == 1
 
 

@@ -41,7 +41,8 @@ def test_what_failed_is_named_and_the_rest_is_there(file, capsys):
     assert done.err == "gpusize: 1 of 2 combinations failed: gpus=1\n"
     assert invoke(["study", file]) == 2
     assert "--resume" in capsys.readouterr().err
-    assert invoke(["estimate", "studies/small", "--users", "3", "--slo", "p95 runtime <= 9s"]) == 0
+    assert invoke(["estimate", "studies/small", "--users", "3", "--slo", "p95 runtime <= 9s"]) == 1
+    assert "no estimate can be given" in capsys.readouterr().err
 
 
 def test_the_table_of_a_study(file, capsys):

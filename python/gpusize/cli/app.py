@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gpusize.cli import dataset, doctor, estimate, importing, load, report, run, simulate, study
+from gpusize.cli import dataset, doctor, estimate, importing, load, plan, report, run, simulate, study
 
 
 class _Commands(TyperGroup):
@@ -54,6 +54,7 @@ def common(
 app.command("run", epilog=run.EPILOG)(run.command)
 app.command("study", epilog=study.EPILOG)(study.command)
 app.command("estimate", epilog=estimate.EPILOG)(estimate.command)
+app.command("plan", epilog=plan.EPILOG)(plan.command)
 app.command("report", epilog=report.EPILOG)(report.command)
 app.command("simulate", epilog=simulate.EPILOG)(simulate.command)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.command)

@@ -304,7 +304,7 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
         if options.get("json"):
             print_json(result, estimates)
         else:
-            print_result(result, estimates, [result.path, page])
+            print_result(result, estimates[:1], [result.path, page])
     except KeyboardInterrupt:
         # Ctrl-C once more than was needed: what it cuts off can be made again.
         note(f"interrupted; what was measured is kept in {result.path}, gpusize report makes the rest of it")

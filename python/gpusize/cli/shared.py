@@ -47,15 +47,17 @@ def spoken(error: GpusizeError, argv: Sequence[str]) -> str:
     return str(type(error)(what or "", where, todo))
 
 
-def print_json(result: Result, estimates: Sequence[Estimate]) -> None:
-    """The one document of ``--json`` on standard output."""
+def print_json(result: Result, estimates: Sequence[Estimate], *, truth: bool = True) -> None:
+    """The one document of ``--json`` on standard output; with ``truth`` where it is one about the estimates."""
     from gpusize.report.export import dumps, result_document
 
-    sys.stdout.write(dumps(result_document(result, estimates, result.truth)))
+    sys.stdout.write(dumps(result_document(result, estimates, result.truth if truth else None)))
 
 
-def print_result(result: Result, estimates: Sequence[Estimate], written: Sequence[Path] = ()) -> None:
-    """Summary, estimates, and where everything lies."""
+def print_result(
+    result: Result, estimates: Sequence[Estimate], written: Sequence[Path] = (), *, truth: bool = True
+) -> None:
+    """Summary, estimates (beside the truth of a simulated cluster, where it is one about them), and where all lies."""
     from gpusize.report.tables import make_console, print_estimates, print_sections, print_summary
 
     console = make_console()
@@ -68,7 +70,7 @@ def print_result(result: Result, estimates: Sequence[Estimate], written: Sequenc
     print_sections(result, console)
     if estimates:
         console.print()
-        print_estimates(estimates, console, result.truth)
+        print_estimates(estimates, console, result.truth if truth else None)
     if written:
         console.print()
     for path in written:

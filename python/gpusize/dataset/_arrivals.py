@@ -32,6 +32,7 @@ class ArrivalTimes:
         sha256: of the file.
         fmt: the format that it was read as.
         notes: what the user should know.
+        tokens: of prompts and of answers, one each, where the file has them for every request.
     """
 
     times_s: Sequence[float]
@@ -39,6 +40,7 @@ class ArrivalTimes:
     sha256: str = ""
     fmt: str = ""
     notes: tuple[str, ...] = ()
+    tokens: tuple[Sequence[int], Sequence[int]] | None = None
 
 
 def read_arrivals(path: str | Path, fmt: str | None = None) -> ArrivalTimes:
@@ -60,22 +62,40 @@ def read_arrivals(path: str | Path, fmt: str | None = None) -> ArrivalTimes:
         raise DatasetError("there are no arrivals in the file", source, "give at least one row")
     kind = fmt if fmt in (*TRACES, "perf-analyzer") else _recognised(parsed.rows) if fmt in (None, container) else None
     notes: list[str] = []
+    tokens: list[tuple[int, int]] | None = None
     if kind in TRACES:
-        pairs, empty = trace_times(parsed, source, kind)
-        times = [time for time, _ in pairs]
+        requests, empty = trace_times(parsed, source, kind)
+        times, tokens = [each[0] for each in requests], [each[1:] for each in requests]
         notes += [f"{source}: {empty} requests of 0 tokens are left out"] if empty else []
     else:
         rows = from_perf_analyzer(parsed, source).rows if kind == "perf-analyzer" else parsed.rows
         times = [time_of(row, _place(source, parsed.lines, number)) for number, row in enumerate(rows)]
+        tokens = _tokens_of(rows)
     if not times:
         raise DatasetError("there are no arrivals in the file", source, "give at least one row")
-    ordered = sorted(times)
+    order = sorted(range(len(times)), key=times.__getitem__)
+    ordered = [times[place] for place in order]
     if ordered != times:
         notes.append(f"{source}: requests are put in order of time")
     sha256 = hashlib.sha256(data).hexdigest()
+    lengths = None if tokens is None else ([tokens[place][0] for place in order], [tokens[place][1] for place in order])
     return ArrivalTimes(
-        [round(float(t - ordered[0]), 9) for t in ordered], None, sha256, kind or container, tuple(notes)
+        [round(float(t - ordered[0]), 9) for t in ordered], None, sha256, kind or container, tuple(notes), lengths
     )
+
+
+def _tokens_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]] | None:
+    """Tokens of prompt and answer by request; None unless every row has whole numbers of both, 1 or more."""
+    found = []
+    for row in rows:
+        try:
+            pair = int(row["input_tokens"]), int(row["output_tokens"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        if min(pair) < 1 or max(pair) >= 2**31:
+            return None
+        found.append(pair)
+    return found
 
 
 def arrivals_of_rows(dataset: Dataset) -> ArrivalTimes:

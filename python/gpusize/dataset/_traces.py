@@ -78,14 +78,16 @@ def from_trace(parsed: Parsed, source: str, kind: str, counter: Counter) -> Pars
     return Parsed(rows, lines, notes)
 
 
-def trace_times(parsed: Parsed, source: str, kind: str) -> tuple[list[tuple[Decimal, int]], int]:
-    """Time in seconds and line of every request, as they stand in the file, and how many of 0 tokens are left out.
+def trace_times(parsed: Parsed, source: str, kind: str) -> tuple[list[tuple[Decimal, int, int]], int]:
+    """Time in seconds and tokens of prompt and answer of every request, as they stand in the file.
+
+    Beside them, how many of 0 tokens are left out.
 
     Raises:
         DatasetError: as `from_trace`.
     """
     made, empty = _requests(parsed, source, kind)
-    return [(fields["arrival_s"], line) for fields, line in made], empty
+    return [(fields["arrival_s"], fields["input_tokens"], fields["output_tokens"]) for fields, _ in made], empty
 
 
 def _requests(parsed: Parsed, source: str, kind: str) -> tuple[list[tuple[dict[str, Any], int]], int]:

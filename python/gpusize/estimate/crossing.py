@@ -115,9 +115,15 @@ def effective_n(level: LevelData, slo: Slo, share: float, n: int) -> float:
     for visit in visits:
         start, end = visit.window()
         width = max(1, (end - start) // BATCHES)
+        found = visit.judged(slo)
+        if found is None:
+            return float(n)
+        own, rows = found
+        # Calls inside requests have no due time; one that was never made has no place in time at all.
+        at = pl.col("due_ns" if "due_ns" in rows.collect_schema() else "start_ns")
         counted = (
-            visit.steady()
-            .select(((pl.col("due_ns") - start) // width).alias("batch"), slo.within_expr().alias("within"))
+            rows.filter(at.is_not_null())
+            .select(((at - start) // width).alias("batch"), own.within_expr().alias("within"))
             .group_by("batch")
             .agg(pl.col("within").sum().alias("good"), pl.col("within").count().alias("n"))
             .filter(pl.col("n") > 0)
@@ -175,7 +181,7 @@ def _below(base: Estimate, points: Sequence[_Point], question: Question) -> Esti
         f"beyond what was measured: concurrency {lowest}, the smallest level, misses the SLO; "
         f"at least {gpus_text(bound)} {'is' if bound == 1 else 'are'} needed"
     )
-    follow = tuple(sorted({1, max(1, lowest // 4), max(1, lowest // 2)}))
+    follow = (max(1, lowest // 4), max(2, lowest // 2))
     return replace(base, reason=reason, gpus_low=bound, outside_tested_range=True, next_levels=follow)
 
 
@@ -187,7 +193,7 @@ def _above(base: Estimate, points: Sequence[_Point], question: Question) -> Esti
         f"beyond what was measured: concurrency {highest}, the largest level, keeps the SLO; "
         f"at most {gpus_text(bound)} {'is' if bound == 1 else 'are'} needed"
     )
-    follow = (math.ceil(highest * 1.5), highest * 2, highest * 4)
+    follow = (highest * 2, highest * 4)
     return replace(base, reason=reason, gpus_high=bound, outside_tested_range=True, next_levels=follow)
 
 

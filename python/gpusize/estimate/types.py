@@ -45,6 +45,7 @@ class Question:
         together: whether one share of the requests must keep all SLOs at once (goodput), that of the first SLO.
         headroom: GPUs on top of what is needed, as a share of it; any method adds them.
         spare: replicas on top of that, as for one that fails.
+        token_rate: output tokens per second that ``rate`` was worked out from; None where none were asked for.
 
     Raises:
         UsageError: a number is not positive, there is no SLO for users, or users and a rate are asked for at once.
@@ -63,6 +64,7 @@ class Question:
     together: bool = False
     headroom: float = 0.0
     spare: int = 0
+    token_rate: float | None = None
 
     def __post_init__(self) -> None:
         self._check_loop()
@@ -123,6 +125,8 @@ class Estimate:
         rate: requests per second, as asked; None where users were.
         capacity_rate: requests per second that the tested GPUs carry within the SLO, where a rate was asked for.
         next_counts: numbers of GPUs that are worth measuring.
+        fallback: of the default: why this method answers and not the twin; None where it does.
+        changes: what would change the number.
     """
 
     method: str
@@ -144,6 +148,8 @@ class Estimate:
     rate: float | None = None
     capacity_rate: float | None = None
     next_counts: tuple[int, ...] = ()
+    fallback: str | None = None
+    changes: tuple[str, ...] = ()
 
     @property
     def answered(self) -> bool:
@@ -204,19 +210,19 @@ def with_reserve(answer: Estimate, question: Question) -> Estimate:
     text += " and ".join(
         part
         for part in (
-            f"{question.headroom:.4g} of that is headroom on top" if question.headroom else "",
+            f"{100 * question.headroom:.4g} % of that is headroom on top" if question.headroom else "",
             f"{question.spare} replica{'' if question.spare == 1 else 's'} to spare" if question.spare else "",
         )
         if part
     )
-    return replace(
-        answer,
-        gpus=more(answer.gpus),
-        gpus_low=more(answer.gpus_low),
-        gpus_high=more(answer.gpus_high),
-        assumptions=(*answer.assumptions, text),
-        details={**answer.details, "gpus_without_reserve": answer.gpus},
-    )
+
+    def raised(one: Estimate) -> Estimate:
+        details = {**one.details, "gpus_without_reserve": one.gpus}
+        low, high = more(one.gpus_low), more(one.gpus_high)
+        return replace(one, gpus=more(one.gpus), gpus_low=low, gpus_high=high, details=details)
+
+    whole = replace(raised(answer), assumptions=(*answer.assumptions, text))
+    return replace(whole, per_slo=tuple(raised(each) for each in answer.per_slo))
 
 
 def scaled(users: float, capacity: float, tested_gpus: int) -> float:

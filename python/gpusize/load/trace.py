@@ -13,6 +13,8 @@ from gpusize.plan.explicit import Explicit
 from gpusize.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -113,9 +115,31 @@ class ArrivalTrace:
         import numpy as np
 
         given = self.times(dataset, same=same)
+        rows = None if given.rows is None else np.asarray(given.rows, np.uint32)
+        return self._arranged(given, rows, seed)
+
+    def requests(self, seed: int) -> Explicit:
+        """As ``schedule``, with the place of each request in the file as its row: whose tokens are its own.
+
+        Raises:
+            UsageError: as ``schedule``; or the times are a dataset's.
+        """
+        import numpy as np
+
+        given = self.times(None)
+        return self._arranged(given, np.arange(len(given.times_s), dtype=np.uint32), seed)
+
+    @property
+    def tokens(self) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Tokens of prompts and of answers by the place in the file; None where it does not have them for all."""
+        return None if self._times is None else self._times.tokens
+
+    def _arranged(self, given: ArrivalTimes, rows: NDArray[np.uint32] | None, seed: int) -> Explicit:
+        import numpy as np
+
         times = np.asarray(given.times_s, np.float64)
         kept = (times >= self.from_s) & (times < (np.inf if self.until_s is None else self.until_s))
-        rows = None if given.rows is None else np.asarray(given.rows, np.uint32)[kept]
+        rows = None if rows is None else rows[kept]
         times = times[kept] - self.from_s
         if len(times) * self.rate_scale > _MOST:
             raise UsageError("the trace becomes too many arrivals", "rate_scale", f"at most {_MOST:,}")

@@ -1,4 +1,4 @@
-"""The figure of the crossing method: attainment against the levels, and where it no longer suffices."""
+"""The figure of attainment against the levels, and where it no longer suffices by the crossing method or the twin."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 __all__ = ["attainment_figure"]
 
 
-def attainment_figure(sweep: Sweep, crossings: Sequence[EstimateView] = ()) -> Figure | None:
-    """Share of requests within each SLO against the levels, with the required share and the crossing; None without.
+def attainment_figure(
+    sweep: Sweep, crossings: Sequence[EstimateView] = (), answer: EstimateView | None = None
+) -> Figure | None:
+    """Share of requests within each SLO against the levels, with the required share and the capacity; None without.
 
-    The bars are 95 % intervals: the crossing method's for its SLO, else Wilson's as if requests were independent.
+    The bars are 95 % intervals: the crossing method's for its SLO, else Wilson's as if requests were independent. The
+    capacity is that of ``answer`` for its SLO where it has one, else the crossing method's.
     """
     judged = list(sweep.attainments())
     if not judged:
         return None
     found = {each.slo: each for each in crossings}
-    figure, (axes,) = style.new_figure(_attainment_title(sweep, judged, found), sweep.about)
+    capacities = {each.slo: each.capacity for each in (*crossings, *([answer] if answer else [])) if each.capacity}
+    figure, (axes,) = style.new_figure(_attainment_title(sweep, judged, capacities), sweep.about)
     style.level_axis(axes, sweep.levels, sweep.x_label)
     axes.set_ylabel("requests within the SLO (%)")
     axes.set_ylim(0, 103)
@@ -47,7 +51,7 @@ def attainment_figure(sweep: Sweep, crossings: Sequence[EstimateView] = ()) -> F
         if slo.required is not None:
             limit = style.LIMIT if len(judged) == 1 else color
             axes.axhline(slo.required * 100, color=limit, linestyle=(0, (5, 3)), linewidth=1.4, zorder=2)
-            capacity = found[slo.text].capacity if slo.text in found else None
+            capacity = capacities.get(slo.text)
             if capacity is not None:
                 _crossing(axes, capacity, slo.required * 100)
     draw_lost(axes, sweep, f"slo_{judged[0][0]}_attainment", TimeUnit("%", 100.0))
@@ -144,9 +148,9 @@ def _crossing(axes: Axes, capacity: float, needed: float) -> None:
     )
 
 
-def _attainment_title(sweep: Sweep, judged: Sequence[tuple[int, SloView]], found: Mapping[str, EstimateView]) -> str:
+def _attainment_title(sweep: Sweep, judged: Sequence[tuple[int, SloView]], capacities: Mapping[str, float]) -> str:
     """The finding: how far the SLOs are kept."""
-    at = [each.capacity for each in found.values() if each.capacity is not None]
+    at = list(capacities.values())
     if at and len(judged) == 1:
         return f"Attainment crosses what is needed at {sweep.at(at[0])}"
     if len(judged) > 1:

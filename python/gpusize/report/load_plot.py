@@ -81,8 +81,12 @@ def plot_load(levels: Sequence[Level], rows: int, path: str | Path) -> None:
             raise StoreError(f"the picture cannot be written: {problem}", str(path), None) from problem
 
 
-def check_ending(path: str | Path) -> None:
+def check_ending(path: str | Path, option: str = "png") -> None:
     """Refuse a file whose ending is of no picture that can be written.
+
+    Args:
+        path: the file.
+        option: that it was given with.
 
     Raises:
         UsageError: such an ending, or none.
@@ -91,7 +95,7 @@ def check_ending(path: str | Path) -> None:
     if ending not in _ENDINGS:
         known = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
         what = f'the ending "{ending}" is of no picture that can be drawn' if ending else "its kind cannot be told"
-        raise UsageError(what, f"png, {path}", f"name it {known}")
+        raise UsageError(what, f"{option}, {path}", f"name it {known}")
 
 
 def _outlines(levels: Sequence[Level], rows: int) -> tuple[Outline, Outline]:

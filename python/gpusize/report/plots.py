@@ -26,12 +26,12 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
     """The figures that the result has data for, by name, in reading order.
 
     Names: ``runtime`` (percentiles against concurrency or rate), ``fit`` (the slope method's line), ``throughput``,
-    ``attainment`` (share of requests within each SLO, with the crossing), ``replicas`` (rate of each), ``server`` (what
+    ``attainment`` (share of requests within each SLO, with the capacity), ``replicas`` (rate of each), ``server`` (what
     servers and GPUs said), ``over_time`` (the first run from its start to its end).
 
     Args:
         source: a result, or anything with the properties of ``ReportSource``.
-        estimates: estimates whose lines and crossings are drawn; both methods' may be among them.
+        estimates: estimates whose lines and crossings are drawn, the answer first.
     """
     from gpusize.report import level_plots, style
     from gpusize.report.attainment_plot import attainment_figure
@@ -46,6 +46,7 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
     # The line of the SLO that decides; of the first that has one, when that SLO is not of the kind that lines fit.
     fitted = next((each for each in (*slopes, *each_slo(slopes)) if each.points), None)
     crossings = each_slo([each for each in views if each.method == "crossing"])
+    answer = views[0] if views and views[0].method == "twin" else None
     over_time = over_time_figure(source)
     if not sweep.levels:
         return {} if over_time is None else {"over_time": over_time}
@@ -53,7 +54,7 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
         made = {
             "runtime": level_plots.runtime_figure(sweep),
             "fit": fit_figure(sweep, fitted) if fitted is not None else None,
-            "attainment": attainment_figure(sweep, crossings),
+            "attainment": attainment_figure(sweep, crossings, answer),
             "throughput": level_plots.throughput_figure(sweep),
             "replicas": replicas_figure(source, sweep),
             "server": server_figure(sweep),

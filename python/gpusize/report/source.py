@@ -124,6 +124,8 @@ class EstimateView:
     rate: float | None = None
     capacity_rate: float | None = None
     next_counts: tuple[float, ...] = ()
+    fallback: str = ""
+    changes: tuple[str, ...] = ()
 
     @property
     def answered(self) -> bool:
@@ -143,8 +145,11 @@ class EstimateView:
 
 
 def headline(estimates: Sequence[EstimateView]) -> EstimateView | None:
-    """The first estimate that has an answer, else the first; None when there is none."""
-    return next((each for each in estimates if each.answered), estimates[0] if estimates else None)
+    """The first estimate, which is the default's or the one that was asked for; None when there is none.
+
+    Where it refuses, its refusal is the answer: what another method says stands beside it.
+    """
+    return estimates[0] if estimates else None
 
 
 def each_slo(estimates: Sequence[EstimateView]) -> list[EstimateView]:
@@ -224,4 +229,6 @@ def view_estimate(estimate: Any) -> EstimateView:
         rate=finite(_get(estimate, "rate")),
         capacity_rate=finite(_get(estimate, "capacity_rate")),
         next_counts=tuple(float(each) for each in _get(estimate, "next_counts", default=())),
+        fallback=clean(_get(estimate, "fallback", default="")),
+        changes=_texts(_get(estimate, "changes")),
     )

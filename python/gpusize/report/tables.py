@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
-__all__ = ["estimate_panel", "make_console", "print_estimates", "print_sections", "print_summary", "summary_table"]
+__all__ = [
+    "estimate_panel",
+    "fitted_table",
+    "make_console",
+    "plain",
+    "print_estimates",
+    "print_sections",
+    "print_summary",
+    "summary_table",
+]
 
 _STYLES: Final = {GOOD: "green", BAD: "bold red", FAINT: "dim", "": ""}
 _WIDE: Final = 160
@@ -62,10 +71,11 @@ def make_console(file: IO[str] | None = None, *, width: int | None = None) -> Co
 
 def summary_table(source: ReportSource, console: Console) -> Table:
     """The summary as a table that fits the console's width, with what was left out as its caption."""
-    return _fitted(summary_columns(sweep_of(source)), console)
+    return fitted_table(summary_columns(sweep_of(source)), console)
 
 
-def _fitted(columns: Sequence[Column], console: Console) -> Table:
+def fitted_table(columns: Sequence[Column], console: Console) -> Table:
+    """A table of columns that fits the console's width, with what was left out as its caption."""
     kept, dropped = list(columns), []
     table = _table(kept, console)
     if _width(table, console) > console.width:
@@ -78,7 +88,7 @@ def _fitted(columns: Sequence[Column], console: Console) -> Table:
         table = _table(kept, console, FLAGS_WIDTH)
     if dropped:
         names = ", ".join(f"{each.title} {each.unit.split()[0] if each.unit else ''}".strip() for each in dropped)
-        table.caption = _plain(console, f"not shown for lack of width: {names}")
+        table.caption = plain(console, f"not shown for lack of width: {names}")
         table.caption_style = "dim"
         table.caption_justify = "left"
     return table
@@ -91,12 +101,12 @@ def _table(columns: Sequence[Column], console: Console, flags_width: int | None 
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
-        header = Text(_plain(console, column.title))
-        header.append(f"\n{_plain(console, column.unit)}", style="not bold dim")
+        header = Text(plain(console, column.title))
+        header.append(f"\n{plain(console, column.unit)}", style="not bold dim")
         most = flags_width if column.key == "flags" else None
         table.add_column(header, justify="left" if column.left else "right", no_wrap=not column.left, max_width=most)
     for cells in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(Text(_plain(console, cell.text), style=_STYLES[cell.tone]) for cell in cells))
+        table.add_row(*(Text(plain(console, cell.text), style=_STYLES[cell.tone]) for cell in cells))
     return table
 
 
@@ -106,7 +116,8 @@ def _width(table: Table, console: Console) -> int:
     return Measurement.get(console, console.options.update(width=10_000), table).maximum
 
 
-def _plain(console: Console, text: str) -> str:
+def plain(console: Console, text: str) -> str:
+    """The text as it is where the console takes UTF-8, else with marks of ASCII for our own."""
     return text if console.encoding.startswith("utf") else text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
@@ -116,15 +127,15 @@ def print_summary(source: ReportSource, console: Console) -> None:
 
     sweep = sweep_of(source)
     if sweep.about:
-        console.print(Text(_plain(console, sweep.about), style="dim"))
+        console.print(Text(plain(console, sweep.about), style="dim"))
     console.print(summary_table(source, console))
     for k, slo in sweep.attainments():
         which = f" {k + 1}" if len(sweep.slos) > 1 else ""
-        console.print(Text(_plain(console, f"SLO{which}: {slo.text}"), style="dim"))
+        console.print(Text(plain(console, f"SLO{which}: {slo.text}"), style="dim"))
     for level, alerts in notes(sweep):
         for alert in alerts:
-            line = Text(_plain(console, f"! {level}: "), style="bold yellow")
-            line.append(_plain(console, alert), style="not bold")
+            line = Text(plain(console, f"! {level}: "), style="bold yellow")
+            line.append(plain(console, alert), style="not bold")
             console.print(line)
 
 
@@ -139,8 +150,8 @@ def print_sections(source: ReportSource, console: Console) -> None:
         start = _first_shown(levels)
         left = f" (the last {len(levels) - start} of {len(levels)} rows)" if start else ""
         console.print()
-        console.print(Text(_plain(console, f"{section.title}{left}"), style="bold"))
-        console.print(_fitted([replace(each, cells=each.cells[start:]) for each in section.columns], console))
+        console.print(Text(plain(console, f"{section.title}{left}"), style="bold"))
+        console.print(fitted_table([replace(each, cells=each.cells[start:]) for each in section.columns], console))
 
 
 def _first_shown(levels: Sequence[str]) -> int:
@@ -154,7 +165,7 @@ def _first_shown(levels: Sequence[str]) -> int:
 
 
 def estimate_panel(estimates: Sequence[Any], console: Console, truth: Truth | None = None) -> RenderableType:
-    """The answer in one sentence, then what it rests on; both methods side by side; the truth where it is known."""
+    """The answer in one sentence, then what it rests on; several methods side by side; the truth where it is known."""
     from rich import box
     from rich.panel import Panel
     from rich.text import Text
@@ -181,16 +192,18 @@ def _body(best: EstimateView, views: Sequence[EstimateView], console: Console, t
     from rich.text import Text
 
     def said(text: str, style: str = "") -> Text:
-        return Text(_plain(console, text), style=style)
+        return Text(plain(console, text), style=style)
 
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column()
     rows = [("capacity", capacity_text(best)), ("interval", interval_text(best)), ("method", method_text(best))]
-    rows += [("counts", counts_text(best)), *(("ways", f"• {each}") for each in best.options)]
+    rows += [("falls back", best.fallback), ("counts", counts_text(best))]
+    rows += [("ways", f"• {each}") for each in best.options]
     if best.answered:
         rows += [("why", best.reason), *(("assumes", f"• {each}") for each in best.assumptions)]
     rows += [("weakens it", f"• {each}") for each in best.warnings]
+    rows += [("changes it", f"• {each}") for each in best.changes]
     rows += [("measure next", next_text(best)), ("true answer", truth_text(best, truth))]
     previous = ""
     for name, text in rows:
@@ -231,10 +244,10 @@ def _methods(views: Sequence[EstimateView], console: Console) -> Group:
         figure = name in ("GPUs", "unrounded") or name.startswith("capacity")
         table.add_column(name, justify="right" if figure else "left", no_wrap=name in ("method", "GPUs", "interval"))
     for row in zip(*shown.values(), strict=True):
-        table.add_row(*(Text(_plain(console, cell)) for cell in row))
+        table.add_row(*(Text(plain(console, cell)) for cell in row))
     named = "SLO" in shown
     remarks = [
-        Text(_plain(console, f"{each.method}{f', {each.slo}' if named else ''}: {remark(each)}"), style="dim")
+        Text(plain(console, f"{each.method}{f', {each.slo}' if named else ''}: {remark(each)}"), style="dim")
         for each in parts
         if remark(each)
     ]

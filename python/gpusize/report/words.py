@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from gpusize.report.source import EstimateView, Truth
 from gpusize.report.text import number, plain_number
@@ -44,6 +45,8 @@ def answer(estimate: EstimateView) -> str:
     """The answer in one sentence; without one, that there is none, and why."""
     asked = _rate(estimate.rate, 9) if estimate.rate is not None else None
     asked = _users(estimate.users, 9) if estimate.users is not None else asked
+    tokens = estimate.details.get("token_rate")
+    asked = asked if tokens is None else f"{plain_number(tokens, 6)} output tokens/s ({_rate(estimate.rate or 0)})"
     target = "" if asked is None else f" for {asked}"
     slo = f" at {estimate.slo}" if estimate.slo else ""
     if estimate.gpus is not None:
@@ -111,7 +114,7 @@ def _law_text(estimate: EstimateView) -> str:
 
 def counts_text(estimate: EstimateView) -> str:
     """What each measured number of GPUs carries, and how much that is per GPU against the smallest number."""
-    counts = estimate.details.get("counts") or ()
+    counts = [each for each in estimate.details.get("counts") or () if isinstance(each, Mapping)]
     unit = str(estimate.details.get("unit") or "")
     return "; ".join(
         f"{_gpus(each['gpus'])}: {number(each['capacity'], 4)} ± {number(each['standard_error'], 2)} {unit} "
@@ -145,6 +148,7 @@ def truth_text(estimate: EstimateView, truth: Truth | None) -> str:
     if truth.capacity_concurrency is not None:
         text += f" ({_users(truth.capacity_concurrency)} on the GPUs tested)"
     if estimate.gpus is not None:
-        off = estimate.gpus - truth.gpus
+        # Headroom and spares are wanted, not needed.
+        off = int(estimate.details.get("gpus_without_reserve") or estimate.gpus) - truth.gpus
         text += f"; the estimate is {abs(off)} too {'many' if off > 0 else 'few'}" if off else "; the estimate agrees"
     return text

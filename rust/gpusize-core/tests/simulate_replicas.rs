@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use gpusize_core::simulate::{
-    Arrivals, Cluster, ClusterConfig, Length, Load, Observer, Payload, Plan, Process, ReplicaStep, Router, Running,
-    Sequence, run_plan, run_virtual,
+    Arrivals, Cluster, ClusterConfig, FlowBeside, FlowConfig, Length, Load, Observer, Payload, Plan, Process,
+    ReplicaStep, Router, Running, Sequence, run_flow, run_plan, run_virtual,
 };
 
 #[derive(Debug)]
@@ -174,6 +174,31 @@ fn in_virtual_time_capacity_follows_the_replicas() {
     );
     // The second GPU was there for 65 s of 100.
     assert!(result.summary.busy_share > 0.8 && result.summary.busy_share <= 1.0, "{}", result.summary.busy_share);
+}
+
+#[test]
+fn the_time_that_removed_replicas_take_to_finish_is_told() {
+    // Ten requests at once, five on each replica, 0.1 s each; the second is removed as it has 4.5 of them left.
+    let due_ns = [0; 10];
+    let plan = Plan { due_ns: &due_ns, prompt_tokens: Some(&[1; 10]), output_tokens: Some(&[10; 10]) };
+    let load = Load { arrivals: Arrivals::Plan, requests: None, warmup_requests: 0, ..Load::closed(1, 1) };
+    let replicas = steps(&[(0.0, 2), (0.05, 1)]);
+    let config = ClusterConfig { replicas: replicas.clone(), ..one_at_a_time(2, Router::RoundRobin) };
+    let batching = run_plan(&config, &load, plan).expect("a valid plan").summary;
+    assert!((batching.draining_s - 0.45).abs() < 1e-9, "{}", batching.draining_s);
+    let servers = FlowConfig {
+        gpus: 2,
+        max_active: Some(1),
+        router: Router::RoundRobin,
+        replicas,
+        ..FlowConfig::new(vec![10.0])
+    };
+    let beside = FlowBeside { sizes: &[1.0], due_ns: Some(&due_ns), ..FlowBeside::default() };
+    let flow = run_flow(&servers, &load, beside).expect("a valid plan").summary;
+    assert!((flow.draining_s - 0.45).abs() < 1e-6, "{}", flow.draining_s);
+    // Nothing drains where nothing is removed.
+    let stays = ClusterConfig { replicas: Vec::new(), ..config };
+    assert!(run_plan(&stays, &load, plan).expect("a valid plan").summary.draining_s.abs() < 1e-9);
 }
 
 #[test]

@@ -35,9 +35,14 @@ QUEUE_SHARE: Final = 0.15
 """A queue stands where so much of the requests in flight does not run."""
 FEWEST: Final = 20
 """Fewer answers tell no costs."""
+FEWEST_ALONE: Final = 10
+"""Fewer first tokens of requests that were alone say nothing of prompts."""
 TURNS: Final = 4
 OUTLIER: Final = 4.0
 """Answers that differ by more than this many robust standard deviations are left out."""
+OVERLAP: Final = 0.03
+OFTEN: Final = 0.25
+"""Part of the time for which a limit of sequences is reached."""
 STEADY_BATCH: Final = 0.93
 """The batch is full at a fixed number of sequences when its middle is so near its top; else tokens limit it."""
 
@@ -63,8 +68,15 @@ class Service:
     noise: float = 0.0
 
 
-def fit_service(visits: Sequence[Observed]) -> Service | None:
-    """The model's costs and limits; None where the records do not tell tokens and first tokens."""
+def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> Service | None:
+    """The model's costs and limits; None where the records do not tell tokens and first tokens.
+
+    Args:
+        visits: closed loops of one replica.
+        prompts_alone: whether p is taken from first tokens of requests that were alone: t0 + t1 + p P, less the t0 + t1
+            of their other tokens. Each that joins brings a prompt and tokens, so lives of answers hardly tell them
+            apart. A server that spends more on a first token than its prompt is fitted better without.
+    """
     import numpy as np
 
     lives = [found for each in visits if (found := _Lives.of(each)) is not None]
@@ -74,12 +86,18 @@ def fit_service(visits: Sequence[Observed]) -> Service | None:
     took = [each.took * each.scale for each in lives]
     costs = np.array([1.0, 0.0, 0.0])
     kept = [np.ones(each.size, dtype=bool) for each in took]
+    known_s = _prompt_cost(visits) if prompts_alone else None
+    if prompts_alone and known_s is None:
+        return None
     for turn in range(TURNS):
         designs = [each.design(costs) for each in lives]
         weight = math.sqrt(sum(each.sum() for each in kept) / max(1, waits.size))
         rows = np.concatenate([weight * alone, *(each[k] for each, k in zip(designs, kept, strict=True))])
         times = np.concatenate([weight * waits, *(each[k] for each, k in zip(took, kept, strict=True))])
-        costs = _non_negative(rows, times)
+        if known_s is None:
+            costs = _non_negative(rows, times)
+        else:
+            costs = np.append(_non_negative(rows[:, :2], times - known_s * rows[:, 2]), known_s)
         if costs[0] + costs[1] <= 0:
             return None
         if turn == TURNS - 2:
@@ -115,6 +133,24 @@ def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.
         rows.append(np.stack([np.ones(prompts.size), np.ones(prompts.size), prompts, waits], axis=1))
     found = np.concatenate(rows) if rows else np.empty((0, 4))
     return found[:, :3], found[:, 3]
+
+
+def _prompt_cost(visits: Sequence[Observed]) -> float | None:
+    """Seconds per prompt token from requests that were alone; None where there are too few."""
+    import numpy as np
+
+    waits, paces, prompts = [], [], []
+    for visit in visits:
+        known = _known(visit) & np.isfinite(visit.tokens_in) & (visit.tokens_in > 0) & (visit.tokens_out >= 2)
+        if visit.users == 1:
+            waits.append((visit.first_s - visit.sent_s)[known])
+            paces.append(((visit.last_s - visit.first_s) / np.maximum(visit.tokens_out - 1, 1))[known])
+            prompts.append(visit.tokens_in[known])
+    if sum(each.size for each in waits) < FEWEST_ALONE:
+        return None
+    wait, pace, prompt = (np.concatenate(each) for each in (waits, paces, prompts))
+    inside = _inside(wait - pace)
+    return max(0.0, float((wait - np.median(pace))[inside].sum() / prompt[inside].sum()))
 
 
 def _noise(visits: Sequence[Observed], costs: NDArray[np.float64]) -> float:
@@ -254,33 +290,41 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
     """Sequences and tokens that ran at once where a queue stood; None where none did."""
     import numpy as np
 
-    batches: list[tuple[float, float, float]] = []
+    batches: list[tuple[float, float, float, float, float]] = []
     for visit in visits:
         known = _known(visit)
         if known.sum() < 20:
             continue
         first, last = visit.first_s[known], visit.last_s[known]
         held = visit.tokens_out[known] + np.nan_to_num(visit.tokens_in[known], nan=0.0)
+        # A sequence has its place from the iteration on that ends with its first token.
+        pace_s = (last - first) / np.maximum(visit.tokens_out[known] - 1, 1)
+        begin = np.maximum(visit.sent_s[known], first - pace_s)
         low, high = visit.window
-        running, most = _level_of(first, last, np.ones_like(first), low, high)
-        _, tokens = _level_of(first, last, held, low, high)
+        running, most, full = _level_of(begin, last, np.ones_like(first), low, high)
+        _, tokens, filled = _level_of(begin, last, held, low, high)
         wait = np.median((visit.first_s - visit.sent_s)[known & visit.steady]) if (known & visit.steady).any() else 0.0
         took = np.median((visit.last_s - visit.first_s)[known & visit.steady]) if (known & visit.steady).any() else 1.0
         if running < (1 - QUEUE_SHARE) * visit.users and wait > QUEUE_SHARE * took:
-            batches.append((running, most, tokens))
+            batches.append((running, most, tokens, full, filled))
     if not batches:
         return None, None
     most = max(each[1] for each in batches)
     typical = float(np.median([each[0] for each in batches]))
-    if typical >= STEADY_BATCH * most or most - typical <= 1.0:
+    # A limit of sequences is reached again and again by the same number; one of tokens by ever other sums.
+    reached = float(np.median([each[3] for each in batches])), float(np.median([each[4] for each in batches]))
+    if typical >= STEADY_BATCH * most or most - typical <= 1.0 or (reached[0] > OFTEN and reached[0] > reached[1]):
         return int(most), None
     return None, int(max(each[2] for each in batches))
 
 
 def _level_of(
     first: NDArray[np.float64], last: NDArray[np.float64], size: NDArray[np.float64], low: float, high: float
-) -> tuple[float, float]:
-    """Time average and maximum of what runs between two times."""
+) -> tuple[float, float, float]:
+    """Time average and top of what runs between two times, and the share of the time that it is within 2 % of the top.
+
+    For a few per cent of the time more may seem to run, where one that ends and the next overlap.
+    """
     import numpy as np
 
     times = np.concatenate([last, first])
@@ -290,7 +334,13 @@ def _level_of(
     inside = (times[:-1] >= low) & (times[1:] <= high)
     lasts = np.diff(times)[inside]
     if not lasts.size or lasts.sum() <= 0:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     held = level[:-1][inside]
-    long = lasts > 1e-9
-    return float((held * lasts).sum() / lasts.sum()), float(held[long].max()) if long.any() else 0.0
+    order = np.argsort(held, kind="stable")
+    passed = np.cumsum(lasts[order]) / lasts.sum()
+    top = float(held[order][min(order.size - 1, int(np.searchsorted(passed, 1 - OVERLAP)))])
+    return (
+        float((held * lasts).sum() / lasts.sum()),
+        top,
+        float(lasts[np.abs(held - top) <= 0.02 * top].sum() / lasts.sum()),
+    )

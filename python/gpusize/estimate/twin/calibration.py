@@ -18,22 +18,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.simulated import Asked, Replica
+from gpusize.estimate.twin.asked import Asked
+from gpusize.estimate.twin.simulated import Replica, Trial
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from gpusize.estimate.twin.curve import Curve, Level, Share
 
-    from gpusize.estimate.twin.curve import Curve, Share
-
-__all__ = ["Candidate", "calibrated"]
+__all__ = ["Candidate", "calibrated", "stretch_of"]
 
 CHECKED: Final = 30_000
 """Requests of a simulation that is held against a measured level."""
-SHARES_ONLY: Final = 8_000
-"""Where each bound takes a simulation of its own."""
-STEPS: Final = 9
-WIDEST: Final = 1.0
+AWAY: Final = 0.1
+"""What a model gets wrong changes by so much per unit of log users."""
+LEAST_WRONG: Final = 0.05
+STEPS: Final = 14
+WIDEST: Final = 1.5
+"""Models that are off by more, as a logarithm, are not told apart."""
 REQUESTS: Final = 60
 """Levels with fewer requests say too little."""
 
@@ -118,20 +118,25 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
     """The correction of one objective."""
     if curve.objective.share is None:
         return _Off(0.0, 0.0, 0.01, 10.0, 0.0, ())
-    places = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
-    here = [found for users in places if (found := _held(replica, number, curve, users, curve.at(users)))]
-    own = [
-        (each.users, found)
+    near = [
+        each
         for each in curve.levels
-        if abs(math.log(each.users / max(1.0, edge))) <= reach
-        and each.logs.size >= REQUESTS
-        and (found := _held(replica, number, curve, each.users, curve.own(each)))
+        if abs(math.log(each.users / max(1.0, edge))) <= reach and each.settled and each.logs.size >= REQUESTS
     ]
-    if not here:
-        return _Off(0.0, 0.0, 0.02, 4.0, 0.0, ())
-    x = sum(each[0] for each in here) / len(here)
-    error = sum(each[1] for each in here) / len(here)
-    freedom = min(each[2] for each in here)
+    own = [
+        (each.users, found) for each in near if (found := _held(replica, number, curve, each.users, curve.own(each)))
+    ]
+    if not own:
+        # The levels miss nothing, or nearly all: the curve between them may say how much at the edge.
+        places = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
+        own = [(users, found) for users in places if (found := _held(replica, number, curve, users, curve.at(users)))]
+    if not own:
+        return _Off(0.0, _wrong(replica, number, curve, near, 0.0), 0.02, 4.0, 0.0, ())
+    weights = [1 / (s**2 + (AWAY * math.log(users / max(1.0, edge))) ** 2) for users, (_, s, _) in own]
+    total = sum(weights)
+    x = sum(w * off for w, (_, (off, _, _)) in zip(weights, own, strict=True)) / total
+    error = math.sqrt(1 / total)
+    freedom = sum(w * each[2] for w, (_, each) in zip(weights, own, strict=True)) / total
     levels = tuple((users, each[0], each[1]) for users, each in own)
     scatter = [(off - x) ** 2 - s * s for _, off, s in levels]
     weight = [1 / (s * s + 1e-4) for _, _, s in levels]
@@ -140,8 +145,23 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
     )
     known = max(prior**2, misfit**2, x * x - error * error)
     shrunk = known / (known + error * error) if error > 0 else 1.0
-    beyond = math.sqrt(max(0.0, x * x - 2 * error * error))
+    beyond = max(math.sqrt(max(0.0, x * x - 2 * error * error)), _wrong(replica, number, curve, near, shrunk * x))
     return _Off(shrunk * x, beyond, error * math.sqrt(shrunk), freedom, misfit, levels)
+
+
+def _wrong(replica: Replica, number: int, curve: Curve, levels: Sequence[Level], correction: float) -> float:
+    """The largest difference of attainments that is beyond chance, where times cannot be held against each other.
+
+    A share of all requests is as far off as a time by that factor; smaller ones than a twentieth count as none.
+    """
+    worst = 0.0
+    for each in levels:
+        share = curve.own(each)
+        found = replica.trial(Asked(users=each.users), CHECKED).share(number, math.exp(correction))
+        off = abs(found - share.value)
+        if off > LEAST_WRONG + 3 * share.error:
+            worst = max(worst, off)
+    return worst
 
 
 def _held(replica: Replica, number: int, curve: Curve, users: int, share: Share) -> tuple[float, float, float] | None:
@@ -154,28 +174,17 @@ def _held(replica: Replica, number: int, curve: Curve, users: int, share: Share)
 
 def _quantile(replica: Replica, number: int, users: int, share: float, error: float) -> tuple[float, float]:
     """Logarithm of the factor on the bounds that gives the measured attainment, and its standard error."""
-    import numpy as np
-
+    trial = replica.trial(Asked(users=users), CHECKED)
     low, high = max(share - error, 1e-4), min(share + error, 1 - 1e-4)
-    ratios = replica.ratios(users, CHECKED)
-    if ratios is not None:
-        values: NDArray[np.float64] = ratios[number][np.isfinite(ratios[number])]
-        below, at, above = np.log(np.maximum(np.quantile(values, [low, share, high]), 1e-12))
-        return float(at), max(1e-4, 0.5 * float(above - below))
-    at = _searched(replica, number, users, share)
-    step = 0.03
-    beside = [
-        replica.run(Asked(users=users), 1, stretch=math.exp(at + sign * step), requests=SHARES_ONLY).shares[number]
-        for sign in (-1, 1)
-    ]
-    slope = max(1e-3, (beside[1] - beside[0]) / (2 * step))
-    return at, min(WIDEST, error / slope)
+    below, at, above = (stretch_of([trial], number, each) for each in (low, share, high))
+    return at, max(1e-4, 0.5 * (above - below))
 
 
-def _searched(replica: Replica, number: int, users: int, share: float) -> float:
+def stretch_of(trials: Sequence[Trial], number: int, share: float) -> float:
+    """Logarithm of the factor on an objective's bound at which the mean attainment of the trials is ``share``."""
     low, high = -WIDEST, WIDEST
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
-        found = replica.run(Asked(users=users), 1, stretch=math.exp(middle), requests=SHARES_ONLY).shares[number]
+        found = sum(trial.share(number, math.exp(middle)) for trial in trials) / len(trials)
         low, high = (middle, high) if found < share else (low, middle)
     return 0.5 * (low + high)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.simulated import Asked, Replica
+from gpusize.estimate.twin.asked import Asked
+from gpusize.estimate.twin.simulated import Replica
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.observed import Observed
@@ -58,6 +59,14 @@ class Contention:
     def error(self, replicas: int) -> float:
         """Relative standard error of the factor."""
         return (replicas - 1) * self.sigma_error / self.slowness(replicas)
+
+    def weaker(self, errors: float) -> Contention:
+        """The same with both coefficients so many standard errors of the first smaller, in proportion."""
+        if self.sigma_error <= 0 or errors <= 0:
+            return self
+        scale = max(self.sigma, self.kappa, 1e-12)
+        part = max(0.0, 1 - errors * self.sigma_error / scale)
+        return replace(self, sigma=part * self.sigma, kappa=part * self.kappa)
 
     @property
     def most(self) -> int | None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.contention import Contention
-from gpusize.estimate.twin.simulated import Asked, Judged, Replica, horizon
+from gpusize.estimate.twin.simulated import Judged, Replica, horizon
 
 __all__ = ["Count", "Counter"]
 
@@ -80,19 +81,26 @@ class Counter:
 
         -1 where more comes than can ever be served: the queue would only show how long the run is.
         """
-        if self._overrun(load, replicas):
+        if self.overrun(load, replicas):
             return -1.0
         return min(
             found - target for found, target in zip(self.run(load, replicas, stretch).shares, self.targets, strict=True)
         )
 
-    def _overrun(self, load: float, replicas: int) -> bool:
+    def overrun(self, load: float, replicas: int) -> bool:
+        """Whether more comes than so many replicas can ever serve."""
         most = self.replica.most_per_s
         return self.asked.users is None and load * self.loss.slowness(replicas) > OVERRUN * replicas * most
 
-    def fewest(self, stretch: float, guess: int) -> int | None:
-        """The fewest replicas; a bracket from the guess by doubling, then bisection. None when no number is enough."""
-        load = self.asked.load
+    def fewest(self, stretch: float, guess: int, lighter: float = 0.0) -> int | None:
+        """The fewest replicas; a bracket from the guess by doubling, then bisection. None when no number is enough.
+
+        Args:
+            stretch: on all bounds.
+            guess: where to begin.
+            lighter: the load is taken for smaller by a factor, this is its logarithm.
+        """
+        load = self.asked.load * math.exp(-lighter)
 
         def enough(replicas: int) -> bool:
             return self.margin(load, replicas, stretch) >= 0
@@ -120,9 +128,9 @@ class Counter:
             low, high = (low, middle) if enough(middle) else (middle, high)
         return high
 
-    def raw(self, replicas: int, stretch: float) -> float:
+    def raw(self, replicas: int, stretch: float, lighter: float = 0.0) -> float:
         """Replicas times the load over the load that they carry, which lies between the load and that of one more."""
-        load = self.asked.load
+        load = self.asked.load * math.exp(-lighter)
         low, high = load, load * (replicas + 1) / replicas if replicas > 1 else 2 * load
         at_low = self.margin(low, replicas, stretch)
         at_high = self.margin(high, replicas, stretch)

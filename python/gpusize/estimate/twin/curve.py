@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.observed import Objective, Observed
 
-__all__ = ["Curve", "Share"]
+__all__ = ["Curve", "Level", "Share"]
 
 NEAR: Final = 0.15
 """Bandwidth in log c of the line through the levels' means."""
@@ -43,6 +43,8 @@ BENT: Final = 0.3
 FEWEST_BATCHES: Final = 4
 DESIGN: Final = 1.9
 """Where there are fewer batches: the root of the median design effect of requests near the edge, 3.5."""
+LEAST_DESIGN: Final = 60
+"""Requests of a level without which it says nothing of the design effect."""
 BATCH_RESIDENCES: Final = 2.0
 MOST_BATCHES: Final = 20
 BESIDE: Final = 0.3
@@ -59,7 +61,9 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Level:
+class Level:
+    """Values of one number of users, of all its visits."""
+
     users: int
     mean_log: float
     mean: float
@@ -67,6 +71,8 @@ class _Level:
     """Logarithms of the values in order of due times; infinite for misses."""
     edges: NDArray[np.intp]
     """Where batches begin and end."""
+    settled: bool = True
+    """Whether a visit had a steady part; times of the others hold their beginning too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +93,10 @@ class Curve:
     _seen: dict[float, Share] = field(default_factory=dict, init=False)
     _stretched: dict[tuple[int, float], float] = field(default_factory=dict, init=False)
     _far: dict[int, float] = field(default_factory=dict, init=False)
+    _weighed: dict[int, list[tuple[float, float, NDArray[np.float64]]]] = field(default_factory=dict, init=False)
 
     @cached_property
-    def levels(self) -> list[_Level]:
+    def levels(self) -> list[Level]:
         """One entry per number of users, ascending; those without a judged request are left out."""
         import numpy as np
 
@@ -111,7 +118,7 @@ class Curve:
             finite = logs[np.isfinite(logs)]
             mean = float(np.exp(finite).mean()) if finite.size == logs.size else math.inf
             mean_log = float(finite.mean()) if finite.size else math.inf
-            found.append(_Level(users, mean_log, mean, logs, np.append(edges, logs.size)))
+            found.append(Level(users, mean_log, mean, logs, np.append(edges, logs.size), visits[0].settled))
         return found
 
     def _part(self, visit: Observed) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
@@ -195,16 +202,40 @@ class Curve:
             self._seen[users] = self._mean(users) if self.objective.share is None else self._moved(users)
         return self._seen[users]
 
-    def own(self, level: _Level) -> Share:
+    def own(self, level: Level) -> Share:
         """What one level alone says."""
         return self._own(level, math.log(self.objective.bound) if self.objective.bound > 0 else -math.inf)
 
-    def _own(self, level: _Level, limit: float) -> Share:
+    def _own(self, level: Level, limit: float) -> Share:
         import numpy as np
 
         sums = np.add.reduceat(level.logs <= limit, level.edges[:-1], dtype=float)
         sizes = np.diff(level.edges).astype(float)
-        return Share(float(sums.sum() / sizes.sum()), *_error(sums, sizes))
+        return Share(float(sums.sum() / sizes.sum()), *_error(sums, sizes, self._design))
+
+    @cached_property
+    def _design(self) -> float:
+        """Design effect (Kish, Survey Sampling, 1965, section 8.2): the variance of shares over single requests' one.
+
+        From shares above the upper quartile and the upper tenth, which every level has, also one that misses nothing.
+        """
+        import numpy as np
+
+        found, weights = [], []
+        for each in self.levels:
+            sizes = np.diff(each.edges).astype(float)
+            if sizes.size < FEWEST_BATCHES or sizes.sum() < LEAST_DESIGN:
+                continue
+            for share in (0.75, 0.9):
+                over = each.logs > np.quantile(each.logs, share, method="inverted_cdf")
+                sums = np.add.reduceat(over, each.edges[:-1], dtype=float)
+                p = float(over.mean())
+                if 0 < p < 1:
+                    off = sums - p * sizes
+                    k = sizes.size
+                    found.append(float(off @ off) * k / (k - 1) / (p * (1 - p) * sizes.sum()))
+                    weights.append(k - 1.0)
+        return max(1.0, float(np.average(found, weights=weights))) if found else 1.0
 
     def mixed(self, users: float, stretch: float) -> float:
         """As ``at`` for a real number of users, with the bound multiplied by ``stretch``."""
@@ -225,6 +256,28 @@ class Curve:
                 self._stretched[key] = self._moved(users, stretch).value if stretch > 0 else 0.0
         return self._stretched[key]
 
+    def stretches(self, users: int, stretch: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As ``stretched`` for many bounds at once, shape (n,); levels weigh as they do for the bound itself."""
+        import numpy as np
+
+        if self.objective.share is None:
+            return np.minimum(1.0, stretch * self._mean(users).value)
+        if users not in self._weighed:
+            here = self.location(users) if self._places[0].size else math.inf
+            rows = self._rows(users, 1.0, here)
+            weights = [1 / (error**2 + bent**2) for _, _, error, _, bent in rows]
+            total = sum(weights)
+            self._weighed[users] = [
+                (w / total, here - self.location(each.users) if math.isfinite(here) else 0.0, np.sort(each.logs))
+                for w, (each, *_) in zip(weights, rows, strict=True)
+            ]
+        with np.errstate(divide="ignore"):
+            limits = math.log(self.objective.bound) + np.log(stretch)
+        found = np.zeros(limits.size)
+        for weight, move, logs in self._weighed[users]:
+            found += weight * np.searchsorted(logs, limits - move, "right") / logs.size
+        return found
+
     def _mean(self, users: int, stretch: float = 1.0) -> Share:
         import numpy as np
 
@@ -238,6 +291,18 @@ class Curve:
         import numpy as np
 
         here = self.location(users) if self._places[0].size else math.inf
+        rows = self._rows(users, stretch, here)
+        share, error, freedom, bent = np.array([row[1:] for row in rows]).T
+        weight = 1 / (error**2 + bent**2)
+        weight /= weight.sum()
+        spread = float(np.sqrt((weight**2 * (error**2 + bent**2)).sum()))
+        variances = (weight * error) ** 2
+        return Share(float(weight @ share), spread, float(variances.sum() ** 2 / (variances**2 / freedom).sum()))
+
+    def _rows(self, users: int, stretch: float, here: float) -> list[tuple[Level, float, float, float, float]]:
+        """The levels near enough, with share, error, degrees of freedom and what the move may be wrong by."""
+        import numpy as np
+
         limit = math.log(self.objective.bound * stretch) if self.objective.bound > 0 else -math.inf
         rows = []
         for each in self.levels:
@@ -245,19 +310,14 @@ class Curve:
                 continue
             move = here - self.location(each.users) if math.isfinite(here) else 0.0
             moved = self._own(each, limit - move)
-            share, error, freedom, total = moved.value, moved.error, moved.freedom, each.logs.size
+            share = moved.value
             # What a wrong move is worth in attainment: the share of values between both bounds.
             wrong = BENT * abs(move) + BENT * 0.2 * abs(math.log(each.users / users))
             bent = 0.5 * float(np.mean(np.abs(each.logs + move - limit) <= max(wrong, 1e-9))) if wrong > 0 else 0.0
             if wrong > 0:
-                bent = max(bent, wrong * max(share * (1 - share), 1 / total))
-            rows.append((share, error, freedom, bent))
-        share, error, freedom, bent = np.array(rows).T
-        weight = 1 / (error**2 + bent**2)
-        weight /= weight.sum()
-        spread = float(np.sqrt((weight**2 * (error**2 + bent**2)).sum()))
-        variances = (weight * error) ** 2
-        return Share(float(weight @ share), spread, float(variances.sum() ** 2 / (variances**2 / freedom).sum()))
+                bent = max(bent, wrong * max(share * (1 - share), 1 / each.logs.size))
+            rows.append((each, share, moved.error, moved.freedom, bent))
+        return rows
 
     def _reach(self, users: int) -> float:
         """How far, in log c, levels are brought to bear: at least as far as the nearest one."""
@@ -268,18 +328,18 @@ class Curve:
         return self._far[key]
 
 
-def _error(goods: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, float]:
+def _error(goods: NDArray[np.float64], sizes: NDArray[np.float64], design: float) -> tuple[float, float]:
     """Standard error of a ratio from batches, and its degrees of freedom.
 
-    Never below that of independent requests with half a miss and half a hit more: where all batches agree, they do
-    not prove that the share is 0 or 1.
+    Never below that of requests with the curve's design effect, and half a miss and half a hit more: where all batches
+    agree, they do not prove that the share is 0 or 1.
     """
     k, total = sizes.size, float(sizes.sum())
     share = float(goods.sum()) / total
     smooth = (share * total + 0.5) / (total + 1)
-    floor = math.sqrt(smooth * (1 - smooth) / total)
+    floor = math.sqrt(design * smooth * (1 - smooth) / total)
     if k < FEWEST_BATCHES:
-        return DESIGN * floor, float(FEWEST_BATCHES)
+        return max(DESIGN, math.sqrt(design)) / math.sqrt(design) * floor, float(FEWEST_BATCHES)
     off = goods - share * sizes
     error = math.sqrt(float(off @ off) * k / (k - 1)) / total
     return max(error, floor), float(k - 1)

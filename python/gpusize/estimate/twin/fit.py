@@ -63,14 +63,16 @@ def rates_of(visits: Sequence[Observed]) -> NDArray[np.float64]:
     return reach / found
 
 
-def batching(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
-    """The simulated cluster's own model; None where the records do not tell what it needs."""
+def batching(
+    visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool, prompts_alone: bool = False
+) -> Replica | None:
+    """The simulated cluster's own model; None where the records do not tell what it needs. See ``fit_service``."""
     import numpy as np
 
     bounds = _bounds(curves)
     if bounds is None or any(metric not in METRICS for metric, _ in bounds):
         return None
-    service = fit_service(visits)
+    service = fit_service(visits, prompts_alone=prompts_alone)
     if service is None:
         return None
     prompts, outputs = [], []

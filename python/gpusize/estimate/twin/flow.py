@@ -11,18 +11,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import core
-from gpusize.estimate.twin.simulated import Asked, Judged, Rated, judge, judged, load, per_replica
+from gpusize.estimate.twin.asked import Asked
+from gpusize.estimate.twin.simulated import Judged, Rated, judge, judged, load, per_replica
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
     from gpusize.estimate.twin.curve import Curve
 
 __all__ = ["Flow", "Measured"]
+
+RUNTIMES: Final = ("runtime", "service")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,53 +54,113 @@ class Flow(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:  # noqa: ARG002 - a protocol's
-        """See ``Replica``."""
-        return None
-
     def run(
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
-        import numpy as np
+        if not self.whole:
+            trial = self._tried(asked, replicas, requests, seed)
+            wide = [stretch * factor for factor in self.factors]
+            shares = tuple(trial.share(number, each) for number, each in enumerate(wide))
+            return Judged(shares, trial.in_flight, trial.runtime_s)
+        asking = judge(self.bounds, [stretch * each for each in self.factors])
+        _, summary = self._run(asked, replicas, requests, seed, asking)
+        return judged(json.loads(summary), joint=False)
+
+    def trial(self, asked: Asked, requests: int) -> FlowTrial:
+        """See ``Replica``."""
+        return self._tried(asked, 1, requests, 1)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all bounds are on times that the servers themselves tell; else the measured curve is read."""
+        return all(metric in RUNTIMES for metric, _ in self.bounds)
+
+    def kept(self, rows: pl.DataFrame, stretch: float) -> list[NDArray[np.float64]]:
+        """How likely each of the core's rows keeps its bounds: by objective, shape (n,) each."""
+        trial = self._trial_of(rows, 0.0)
+        return [trial.kept(number, stretch * factor) for number, factor in enumerate(self.factors)]
+
+    def _tried(self, asked: Asked, replicas: int, requests: int | None, seed: int) -> FlowTrial:
         import polars as pl
 
-        config = {
+        stream, summary = self._run(asked, replicas, requests, seed, None)
+        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        return self._trial_of(rows, float(json.loads(summary)["in_flight"]))
+
+    def _trial_of(self, rows: pl.DataFrame, in_flight: float) -> FlowTrial:
+        import numpy as np
+
+        took_s = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
+        slowness = took_s / self.sizes[rows["size"].to_numpy()]
+        residences = np.arange(1, self.rates.size + 1) / self.rates
+        return FlowTrial(
+            self.curves,
+            self.bounds,
+            took_s,
+            (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9,
+            rows["active_at_arrival"].to_numpy().astype(float),
+            np.interp(slowness, residences, np.arange(1.0, self.rates.size + 1)),
+            in_flight,
+        )
+
+    def cluster(self, replicas: int, router: str, seed: int) -> dict[str, Any]:
+        """So many of it as the core's flow-equivalent servers."""
+        return {
             "rates": self.rates.tolist(),
             "max_active": self.max_active,
             "gpus": replicas,
-            "router": asked.router,
+            "router": router,
             "seed": seed,
         }
+
+    def _run(self, asked: Asked, replicas: int, requests: int | None, seed: int, asking: str | None) -> Any:
+        config = self.cluster(replicas, asked.router, seed)
         asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
-        whole = all(metric in ("runtime", "service") for metric, _ in self.bounds)
-        stream, summary = core().simulate_flow(
-            json.dumps(config),
-            json.dumps(asks),
-            self.sizes.tobytes(),
-            judge=judge(self.bounds, [stretch * each for each in self.factors]) if whole else None,
-            rows=not whole,
+        return core().simulate_flow(
+            json.dumps(config), json.dumps(asks), self.sizes.tobytes(), judge=asking, rows=asking is None
         )
-        if whole:
-            return judged(json.loads(summary), joint=False)
-        told = json.loads(summary)
-        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
-        took = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
-        active = rows["active_at_arrival"].to_numpy()
-        wait = (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9
-        slowness = took / self.sizes[rows["size"].to_numpy()]
-        residences = np.arange(1, self.rates.size + 1) / self.rates
-        felt = np.interp(slowness, residences, np.arange(1.0, self.rates.size + 1))
-        shares = []
-        for curve, (metric, bound_s), factor in zip(self.curves, self.bounds, self.factors, strict=True):
-            wide = stretch * factor
-            if metric in ("runtime", "service"):
-                shares.append(float((took <= bound_s * wide).mean()))
-            elif metric.startswith("ttft"):
-                shares.append(_read(curve, active.astype(float), wide, wait))
-            else:
-                shares.append(_read(curve, felt, wide, None))
-        return Judged(tuple(shares), float(told["in_flight"]), float(took.mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class FlowTrial:
+    """A run of a flow-equivalent server; what is no runtime is read from the measured curves.
+
+    Attributes:
+        curves: one per objective.
+        bounds: likewise.
+        took_s: from due to end, shape (n,); so are the following.
+        wait_s: in the queue.
+        active: requests that were there on arrival.
+        felt: the number of active requests at which a request would have taken as long.
+        in_flight: mean of requests in flight.
+    """
+
+    curves: Sequence[Curve]
+    bounds: Sequence[tuple[str, float]]
+    took_s: NDArray[np.float64]
+    wait_s: NDArray[np.float64]
+    active: NDArray[np.float64]
+    felt: NDArray[np.float64]
+    in_flight: float
+
+    @property
+    def runtime_s(self) -> float:
+        """Mean."""
+        return float(self.took_s.mean())
+
+    def share(self, number: int, stretch: float) -> float:
+        """See ``Trial``."""
+        return float(self.kept(number, stretch).mean())
+
+    def kept(self, number: int, stretch: float) -> NDArray[np.float64]:
+        """How likely each request keeps an objective, shape (n,)."""
+        metric, bound_s = self.bounds[number]
+        if metric in RUNTIMES:
+            return (self.took_s <= bound_s * stretch).astype(float)
+        if metric.startswith("ttft"):
+            return _read(self.curves[number], self.active, stretch, self.wait_s)
+        return _read(self.curves[number], self.felt, stretch, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +184,9 @@ class Measured(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:  # noqa: ARG002 - a protocol's
+    def trial(self, asked: Asked, requests: int) -> MeasuredTrial:  # noqa: ARG002 - a protocol's
         """See ``Replica``."""
-        return None
+        return MeasuredTrial(self.curves, max(1.0, asked.users or 1.0))
 
     def run(
         self,
@@ -139,21 +203,30 @@ class Measured(Rated):
         return Judged(tuple(shares), asked.users or 1.0, self.residence_s(each))
 
 
-def _read(curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None) -> float:
-    """Mean attainment at numbers of active requests; a wait in the queue takes its part of the bound."""
+@dataclass(frozen=True, eq=False)
+class MeasuredTrial:
+    """What was measured with so many in flight."""
+
+    curves: Sequence[Curve]
+    users: float
+
+    def share(self, number: int, stretch: float) -> float:
+        """See ``Trial``."""
+        return self.curves[number].mixed(self.users, stretch)
+
+
+def _read(
+    curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Attainment at numbers of active requests, shape (n,); a wait in the queue takes its part of the bound."""
     import numpy as np
 
     places = np.maximum(1, np.rint(active)).astype(int)
-    if wait is None or not (wait > 0).any():
-        known, counts = np.unique(places, return_counts=True)
-        return float(
-            sum(curve.stretched(int(k), stretch) * n for k, n in zip(known, counts, strict=True)) / counts.sum()
-        )
     bound = curve.objective.bound * stretch
-    left = np.round(np.clip(1 - wait / bound, 0, 1), 3)
-    pairs, counts = np.unique(np.stack([places, left]), axis=1, return_counts=True)
-    total = sum(
-        curve.stretched(int(k), stretch * part) * n if part > 0 else 0.0
-        for (k, part), n in zip(pairs.T, counts, strict=True)
-    )
-    return float(total / counts.sum())
+    left = np.ones_like(active) if wait is None else np.maximum(0.0, 1 - wait / bound)
+    order = np.argsort(places, kind="stable")
+    known, begins = np.unique(places[order], return_index=True)
+    groups = np.split(stretch * left[order], begins[1:])
+    within: NDArray[np.float64] = np.empty(places.size)
+    within[order] = np.concatenate([curve.stretches(int(k), each) for k, each in zip(known, groups, strict=True)])
+    return within

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from gpusize.estimate.types import Estimate, Question, whole_gpus
 
 if TYPE_CHECKING:
+    from gpusize.estimate.twin.asked import Asked
+    from gpusize.estimate.twin.fares import Fares
     from gpusize.estimate.twin.observed import Objective, Observed
-    from gpusize.estimate.twin.simulated import Asked
-    from gpusize.estimate.twin.size import Sized
+    from gpusize.estimate.twin.size import Model, Sized
     from gpusize.levels import LevelData
 
-__all__ = ["Twin"]
+__all__ = ["Fitted", "Twin"]
 
 LINEAR_ASSUMED: Final = (
     "replicas do not slow each other down: one count was measured, which cannot show it; measure two or more together"
@@ -49,28 +50,88 @@ class Twin:
 
     def answer(self, levels: Sequence[LevelData], question: Question) -> Estimate:
         """Answer for all SLOs together. See ``Method``."""
-        from gpusize.estimate.twin.observed import observe
-        from gpusize.estimate.twin.size import size
+        return Fitted(levels, question).answer(question)
 
+
+class Fitted:
+    """Levels that a replica is fitted to once, to be asked again and again: users, rates, pauses, routers, reserves.
+
+    Args:
+        levels: of one or several numbers of GPUs.
+        question: whose SLOs the replica is fitted for.
+    """
+
+    def __init__(self, levels: Sequence[LevelData], question: Question) -> None:
+        from gpusize.estimate.twin.observed import observe, silent
+        from gpusize.estimate.twin.size import Sizer
+
+        self._tested = min(lv.gpus for lv in levels)
+        self._usable, warnings = _usable(levels)
+        self._warnings = tuple(warnings)
+        self._slos = (tuple(question.slos), question.together)
+        self._reason = _cannot(levels, self._usable, question)
+        self._visits: list[Observed] = []
+        if self._reason is None:
+            self._objectives = _objectives(question)
+            self._visits = [visit for level in self._usable for visit in observe(level, self._objectives)]
+            self._reason = silent(self._visits, self._objectives)
+        if self._reason is None:
+            self._sizer = Sizer(self._visits, self._objectives)
+
+    @property
+    def replica_gpus(self) -> int:
+        """GPUs of what was measured as one replica."""
+        return min((visit.gpus for visit in self._visits), default=self._tested)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said of the levels that are left out."""
+        return self._warnings
+
+    def model(self, question: Question, *, lengths: bool = False) -> Model | str:
+        """What a question's load is simulated with; the reason where nothing could be fitted.
+
+        With ``lengths`` one that requests of other lengths can be put to, where there is one.
+        """
+        from gpusize.estimate.twin.size import Sized
+
+        if self._reason is not None:
+            return self._reason
+        found = self._sizer.model(_asked(question), lengths=lengths)
+        return found.reason or "" if isinstance(found, Sized) else found
+
+    def answer(self, question: Question) -> Estimate:
+        """The fewest GPUs for a load.
+
+        Raises:
+            ValueError: the question has other SLOs than those that were fitted for.
+        """
+        if (tuple(question.slos), question.together) != self._slos:
+            raise ValueError("fitted for other SLOs")
         base = Estimate(
-            self.name,
-            min(lv.gpus for lv in levels),
+            Twin.name,
+            self._tested,
             question.users or None,
             " and ".join(str(slo) for slo in question.slos) or None,
             rate=question.rate,
+            warnings=self._warnings,
         )
-        usable, warnings = _usable(levels)
-        base = replace(base, warnings=tuple(warnings))
-        reason = _cannot(levels, usable, question)
-        if reason is not None:
-            return replace(base, reason=reason, next_levels=_next(usable), details={"refusal": "data"})
-        objectives = _objectives(question)
-        visits = [visit for level in usable for visit in observe(level, objectives)]
-        least = min(visit.gpus for visit in visits)
-        if least % question.gpus_per_replica:
-            per = question.gpus_per_replica
+        if self._reason is not None:
+            return replace(base, reason=self._reason, next_levels=_next(self._usable), details={"refusal": "data"})
+        least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
+        if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
-        return _answered(base, size(visits, objectives, _asked(question)), visits, objectives, question)
+        return _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
+
+    def fares(self, question: Question, gpus: int) -> Fares | None:
+        """How so many GPUs fare under a question's load, parts of what was tested in proportion.
+
+        None where nothing could be fitted. The SLOs are those that were fitted for.
+        """
+        if self._reason is not None:
+            return None
+        least = min(visit.gpus for visit in self._visits)
+        return self._sizer.fares(_asked(question), gpus / least)
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
@@ -111,7 +172,9 @@ def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: 
     if any(slo.metric == "llm_latency" for slo in question.slos):
         return "the calls inside a request have no place in the twin; ask for runtime, service, ttft or itl_mean"
     least = min(level.gpus for level in usable)
-    if len({level.concurrency for level in usable if level.gpus == least}) < LEVELS:
+    loads = {level.concurrency for level in usable if level.gpus == least}
+    # One request in flight that misses already needs no second load.
+    if len(loads) < LEVELS and loads != {1}:
         return "one load alone does not show how times grow with it"
     return None
 
@@ -135,7 +198,7 @@ def _objectives(question: Question) -> list[Objective]:
 
 
 def _asked(question: Question) -> Asked:
-    from gpusize.estimate.twin.simulated import Asked
+    from gpusize.estimate.twin.asked import Asked
 
     think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
     users = question.users if question.rate is None else None
@@ -191,7 +254,8 @@ def _answered(
 
 def _refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
     loads = sorted({visit.users for visit in visits})
-    follow = {"flat": (2 * loads[-1], 4 * loads[-1]), "single": (1, 2)}.get(str(base.details.get("refusal")), ())
+    wider = (2 * loads[-1], 4 * loads[-1])
+    follow = {"flat": wider, "data": wider, "single": (1, 2)}.get(str(base.details.get("refusal")), ())
     return replace(base, next_levels=follow)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpusize.levels import LevelData
     from gpusize.slo import Slo
 
-__all__ = ["Objective", "Observed", "observe"]
+__all__ = ["Objective", "Observed", "observe", "silent"]
 
 NS_PER_S: Final = 1e9
 FEWEST: Final = 10
@@ -144,6 +144,17 @@ def observe(level: LevelData, objectives: Sequence[Objective]) -> list[Observed]
     """The visits of a (pooled) closed-loop level; without those of which no request is steady."""
     found = [_visit(visit, objectives) for visit in level.visits()]
     return [each for each in found if each is not None]
+
+
+def silent(visits: Sequence[Observed], objectives: Sequence[Objective]) -> str | None:
+    """Which SLO has a metric that no request of a single replica has, such as first tokens of answers in one piece."""
+    import numpy as np
+
+    least = min((visit.gpus for visit in visits), default=0)
+    for number, objective in enumerate(objectives):
+        if all(np.isnan(visit.values[number]).all() for visit in visits if visit.gpus == least):
+            return f"no request says anything about {' and '.join(str(part) for part in objective.parts)}"
+    return None
 
 
 def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None:

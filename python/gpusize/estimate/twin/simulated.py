@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpusize.engine import core
+from gpusize.estimate.twin.asked import Asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.batching import Service
 
 __all__ = [
-    "Asked",
     "Batching",
     "Judged",
     "Rated",
     "Replica",
+    "Trial",
+    "Values",
     "horizon",
     "judge",
     "judged",
@@ -40,41 +42,6 @@ WARMUP_ROUNDS: Final = 4.0
 FEWEST: Final = 4_000
 MOST: Final = 100_000
 METRICS: Final = {"runtime": "runtime", "service": "service", "ttft": "ttft", "itl_mean": "itl_mean"}
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The load on the whole cluster.
-
-    Attributes:
-        users: users of a closed loop; None for an open one.
-        rate: requests per second of an open loop; None for a closed one.
-        process: ``poisson`` or ``constant``.
-        think_s: mean pause.
-        think: ``none``, ``constant`` or ``exponential``.
-        router: ``least_loaded``, ``round_robin`` or ``random``.
-    """
-
-    users: float | None = None
-    rate: float | None = None
-    process: str = "poisson"
-    think_s: float = 0.0
-    think: str = "none"
-    router: str = "least_loaded"
-
-    @property
-    def load(self) -> float:
-        """Users, or requests per second."""
-        return self.users if self.users is not None else (self.rate or 0.0)
-
-    def of(self, load: float) -> Asked:
-        """The same at another load."""
-        return replace(self, users=load) if self.users is not None else replace(self, rate=load)
-
-    def quickened(self, factor: float) -> Asked:
-        """The same in a time that runs so many times as fast: what replicas see that are slower by it."""
-        rate = None if self.rate is None else self.rate * factor
-        return replace(self, rate=rate, think_s=self.think_s / factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +87,47 @@ class Replica(Protocol):
         """The same with the bounds of each objective multiplied by a factor."""
         ...
 
-    def ratios(self, users: int, requests: int) -> NDArray[np.float64] | None:
-        """Values over bounds on one replica, shape (objectives, n); None where only shares are known."""
+    def trial(self, asked: Asked, requests: int) -> Trial:
+        """One run on one replica, to be judged by bounds of any width, before what calibration corrects."""
         ...
 
 
-def _horizon(asked: Asked, residence_s: float, requests: int | None) -> dict[str, int]:
-    """Counted and warm-up requests."""
-    together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
-    return {"requests": requests or horizon(asked, residence_s), "warmup_requests": math.ceil(WARMUP_ROUNDS * together)}
+class Trial(Protocol):
+    """One simulated run whose requests are kept."""
+
+    def share(self, number: int, stretch: float) -> float:
+        """Attainment of an objective with its bound multiplied by ``stretch``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """A trial of which every request's value is known.
+
+    Attributes:
+        ratios: values over bounds, ascending, one array per objective; without those that count nowhere.
+    """
+
+    ratios: Sequence[NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, ratios: NDArray[np.float64]) -> Values:
+        """From values over bounds in any order, shape (objectives, n), NaN where one counts nowhere."""
+        import numpy as np
+
+        return cls([np.sort(each[~np.isnan(each)]) for each in ratios])
+
+    def share(self, number: int, stretch: float) -> float:
+        """See ``Trial``."""
+        import numpy as np
+
+        known = self.ratios[number]
+        return float(np.searchsorted(known, stretch, "right")) / max(1, known.size)
 
 
 def load(asked: Asked, residence_s: float, requests: int | None) -> dict[str, Any]:
     """The load as the core takes it."""
+    together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
     if asked.users is None:
         arrivals: dict[str, Any] = {"open": {"rate_per_s": asked.rate, "process": asked.process}}
     else:
@@ -140,7 +135,11 @@ def load(asked: Asked, residence_s: float, requests: int | None) -> dict[str, An
         if asked.think != "none" and asked.think_s > 0:
             closed |= {"think_s": asked.think_s, "think": asked.think}
         arrivals = {"closed": closed}
-    return {"arrivals": arrivals, **_horizon(asked, residence_s, requests)}
+    return {
+        "arrivals": arrivals,
+        "requests": requests or horizon(asked, residence_s),
+        "warmup_requests": math.ceil(WARMUP_ROUNDS * together),
+    }
 
 
 class Rated:
@@ -185,7 +184,7 @@ class Batching(Rated):
         self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
-        asking = judge(self.bounds, [stretch * each for each in self._each_factor()])
+        asking = judge(self.bounds, [stretch * each for each in self.each_factor()])
         _, summary = self._run(asked, replicas, seed, requests, asking)
         return replace(judged(json.loads(summary), self.joint), tokens=float(self.output_tokens.mean()))
 
@@ -193,15 +192,16 @@ class Batching(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def _each_factor(self) -> Sequence[float]:
+    def each_factor(self) -> Sequence[float]:
+        """One factor for each bound."""
         return self.factors * len(self.bounds) if self.joint else self.factors
 
-    def ratios(self, users: int, requests: int) -> NDArray[np.float64]:
+    def trial(self, asked: Asked, requests: int) -> Values:
         """See ``Replica``."""
         import numpy as np
         import polars as pl
 
-        stream, _ = self._run(Asked(users=users), 1, 1, requests, None)
+        stream, _ = self._run(asked, 1, 1, requests, None)
         rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
         due, first, end = (rows[name].to_numpy() / 1e9 for name in ("due_ns", "first_token_ns", "end_ns"))
         gaps = rows["tokens_out"].to_numpy().astype(float) - 1
@@ -209,12 +209,13 @@ class Batching(Rated):
         with np.errstate(divide="ignore", invalid="ignore"):
             known["itl_mean"] = np.where(gaps >= 1, (end - first) / gaps, np.nan)
         found = np.array([known[metric] / bound_s for metric, bound_s in self.bounds])
-        return np.fmax.reduce(found)[None, :] if self.joint else found
+        return Values.of(np.fmax.reduce(found)[None, :] if self.joint else found)
 
-    def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
+    def cluster(self, replicas: int, router: str, seed: int) -> dict[str, Any]:
+        """So many of it as the core's simulated cluster."""
         service = self.service
         largest = int((self.prompt_tokens.astype(int) + self.output_tokens).max())
-        config = {
+        return {
             "iteration_base_s": service.base_s,
             "iteration_per_sequence_s": service.per_sequence_s,
             "prefill_per_token_s": service.per_prompt_token_s,
@@ -223,9 +224,12 @@ class Batching(Rated):
             "kv_blocks": max(service.kv_tokens or 2**31, largest),
             "kv_block_tokens": 1,
             "gpus": replicas,
-            "router": asked.router,
+            "router": router,
             "seed": seed,
         }
+
+    def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
+        config = self.cluster(replicas, asked.router, seed)
         asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
         return core().simulate(
             json.dumps(config),

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpusize.estimate.twin.calibration import Candidate, calibrated
+from gpusize.estimate.twin.asked import Asked
+from gpusize.estimate.twin.calibration import Candidate
+from gpusize.estimate.twin.choice import choose
+from gpusize.estimate.twin.conformal import wider
 from gpusize.estimate.twin.contention import Contention, contention
 from gpusize.estimate.twin.count import Counter, mean_field
-from gpusize.estimate.twin.curve import Curve, Share
-from gpusize.estimate.twin.fit import batching, flow, measured
+from gpusize.estimate.twin.curve import Curve
+from gpusize.estimate.twin.fares import Fares, fares
+from gpusize.estimate.twin.fit import batching, flow
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
-from gpusize.estimate.twin.simulated import Asked
 
-__all__ = ["Sized", "size"]
+__all__ = ["Model", "Sized", "Sizer", "size"]
 
-MISFIT: Final = 0.03
-"""A model whose times are further off than this near the edge may not answer while another is nearer."""
 UNFIT: Final = 0.5
 """No model that is further off may answer."""
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
-CAUTION: Final = 0.2
-"""Standard errors by which the count leans to the safe side: of two counts that are as likely, the larger costs
-less."""
+MOST_LEAN: Final = 0.5
+MOST_ERRORS: Final = 2
+"""Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
+CAUTION: Final = (0.15, 0.005)
+"""Part of the interval's upper half, and of the load, by which the count leans to the safe side: too few costs more."""
 
 
 @dataclass(frozen=True)
@@ -50,33 +53,127 @@ def size(
     visits: Sequence[Observed], objectives: Sequence[Objective], asked: Asked, *, model: str | None = None
 ) -> Sized:
     """Answer from closed-loop visits of one replica."""
-    base = min(each.gpus for each in visits)
-    others, visits = [v for v in visits if v.gpus > base], [v for v in visits if v.gpus == base]
-    curves = [Curve(each, number, visits) for number, each in enumerate(objectives)]
-    edges = [_edge(curve) for curve in curves]
-    known = [each for each in edges if each is not None]
-    if not known:
-        return _flat(visits, asked)
-    edge = min(known)
-    if edge < 1:
-        return _missed(curves[edges.index(edge)])
-    places = [max(1.0, each if each is not None else 1e6) for each in edges]
-    exact = asked.users is not None and asked.think == "none" and asked.router == "least_loaded"
-    chosen = _chosen(visits, curves, places, exact=exact, model=model)
-    if chosen is None:
-        return Sized(reason="the records do not tell enough to fit a model")
-    if chosen.distance > UNFIT:
-        reason = (
-            f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
-            "edge; more levels around it may tell why"
-        )
-        return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
-    loss = Contention()
-    if others:
-        joint = len(curves[0].objective.parts) > 1
-        timed = batching(visits, curves, joint=joint) or flow(visits, curves, edge) or chosen.replica
-        loss = contention([*visits, *others], base, timed, asked.router)
-    return _counted(chosen, asked, objectives, edge, loss)
+    return Sizer(visits, objectives).size(asked, model=model)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted replica with what it is to keep and how far it may be off.
+
+    Attributes:
+        fit: the replica, and its errors.
+        targets: the share that each objective asks for.
+        loss: what replicas cost each other.
+    """
+
+    fit: Candidate
+    targets: tuple[float, ...]
+    loss: Contention
+
+    def halves(self, counter: Counter, replicas: int) -> tuple[float, float, float]:
+        """How far the count leans, and the halves of its 95 % interval below and above: logarithms.
+
+        Halves are infinite where a side is open.
+        """
+        wide = _wide(self.fit, self.loss, replicas)
+        sides, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
+        return _leaning(sides[1]), less, more
+
+
+class Sizer:
+    """Visits of one replica (and of more), fitted once per kind of question and asked as often as wanted.
+
+    Args:
+        visits: closed loops without pauses.
+        objectives: what is to be kept.
+    """
+
+    def __init__(self, visits: Sequence[Observed], objectives: Sequence[Objective]) -> None:
+        base = min(each.gpus for each in visits)
+        self._base = base
+        self._others = [v for v in visits if v.gpus > base]
+        self._visits = [v for v in visits if v.gpus == base]
+        self._objectives = objectives
+        self._curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
+        self._edges = [_edge(curve) for curve in self._curves]
+        self._fits: dict[tuple[bool, str | None], Candidate | None] = {}
+        self._losses: dict[tuple[str, str], Contention] = {}
+
+    def size(self, asked: Asked, *, model: str | None = None) -> Sized:
+        """The fewest replicas for a load; ``model`` for one that is to answer whatever the others say."""
+        known = [each for each in self._edges if each is not None]
+        if not known and len({each.users for each in self._visits}) < 2:
+            return Sized(reason="one load alone does not show how times grow with it", details={"refusal": "data"})
+        if not known:
+            return _flat(self._visits, asked)
+        edge = min(known)
+        if edge < 1:
+            return _missed(self._curves[self._edges.index(edge)])
+        chosen = self._chosen(asked, model)
+        if chosen is None:
+            return Sized(reason="the records do not tell enough to fit a model")
+        if chosen.distance > UNFIT:
+            return _unfit(chosen)
+        return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, edge, asked.router))
+
+    def fares(self, asked: Asked, replicas: float) -> Fares | None:
+        """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
+        known = [each for each in self._edges if each is not None]
+        chosen = self._chosen(asked, None) if known and min(known) >= 1 else None
+        if chosen is None or chosen.distance > UNFIT or replicas <= 0:
+            return None
+        loss = self._loss(chosen, min(known), asked.router)
+        return fares(chosen.replica, asked, [_target(each) for each in self._objectives], loss, replicas)
+
+    def model(self, asked: Asked, *, lengths: bool = False) -> Model | Sized:
+        """What a load is simulated with, whatever its size; a refusal where nothing could be fitted.
+
+        With ``lengths`` requests are to be of other lengths than the measured ones, which batching alone can follow: it
+        is taken where it may answer at all, though another may come nearer.
+        """
+        known = [each for each in self._edges if each is not None]
+        if not known:
+            return _flat(self._visits, asked.of(math.inf))
+        edge = min(known)
+        if edge < 1:
+            return _missed(self._curves[self._edges.index(edge)])
+        chosen = self._chosen(asked, "batching") if lengths else None
+        if chosen is None or chosen.distance > UNFIT:
+            chosen = self._chosen(asked, None)
+        if chosen is None:
+            return Sized(reason="the records do not tell enough to fit a model")
+        if chosen.distance > UNFIT:
+            return _unfit(chosen)
+        targets = tuple(_target(each) for each in self._objectives)
+        return Model(chosen, targets, self._loss(chosen, edge, asked.router))
+
+    def _chosen(self, asked: Asked, model: str | None) -> Candidate | None:
+        if (asked.even, model) not in self._fits:
+            top = float(max(each.users for each in self._visits))
+            places = [max(1.0, top if each is None else each) for each in self._edges]
+            self._fits[asked.even, model] = choose(self._visits, self._curves, places, even=asked.even, model=model)
+        return self._fits[asked.even, model]
+
+    def _loss(self, chosen: Candidate, edge: float, router: str) -> Contention:
+        if not self._others:
+            return Contention()
+        if (chosen.name, router) not in self._losses:
+            joint = len(self._curves[0].objective.parts) > 1
+            timed = (
+                batching(self._visits, self._curves, joint=joint)
+                or flow(self._visits, self._curves, edge)
+                or chosen.replica
+            )
+            self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
+        return self._losses[chosen.name, router]
+
+
+def _unfit(chosen: Candidate) -> Sized:
+    reason = (
+        f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
+        "edge; more levels around it may tell why"
+    )
+    return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
 
 
 def _flat(visits: Sequence[Observed], asked: Asked) -> Sized:
@@ -102,64 +199,25 @@ def _missed(curve: Curve) -> Sized:
     return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
 
 
-def _chosen(
-    visits: Sequence[Observed], curves: Sequence[Curve], places: Sequence[float], *, exact: bool, model: str | None
-) -> Candidate | None:
-    """The first model that repeats what was measured, else the one that comes nearest.
-
-    Where replicas keep the same number in flight, nothing needs to be simulated, and what was measured has no misfit.
-    """
-    joint = len(curves[0].objective.parts) > 1
-    binding = min(range(len(places)), key=lambda number: places[number])
-    error, freedom = _stretches(curves[binding], places[binding])
-    sampled = _sampled(curves[binding], places[binding])
-    found = []
-    if model in (None, "batching") and (replica := batching(visits, curves, joint=joint)) is not None:
-        reach = 0.25 if exact else 0.6
-        found.append(calibrated("batching", replica, curves, places, prior=0.004, reach=reach, sampled=sampled))
-        if found[0].distance <= MISFIT or model is not None:
-            return found[0]
-    if exact and (model in (None, "measured")) and (replica := measured(visits, curves)) is not None:
-        return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
-    if model in (None, "flow"):
-        flows = [flow(visits, curves, min(places), queue=queue) for queue in (False, True)]
-        found += [
-            calibrated("flow", each, curves, places, prior=0.02, reach=0.6, sampled=sampled)
-            for each in flows
-            if each is not None
-        ]
-    return min(found, key=lambda each: each.distance) if found else None
-
-
-def _sampled(curve: Curve, edge: float) -> float:
-    """Standard error of the logarithm of the bound that independent requests as many as there were would have."""
-    share = curve.objective.share
-    if share is None:
-        return 0.0
-    n = sum(each.logs.size for each in curve.levels)
-    users = max(1, round(edge))
-    step = 0.05
-    slope = (curve.stretched(users, math.exp(step)) - curve.stretched(users, math.exp(-step))) / (2 * step)
-    return min(0.2, math.sqrt(share * (1 - share) / max(n, 1)) / max(slope, 1e-2))
-
-
 def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
-    shares = [1.0 if each.share is None else each.share for each in objectives]
-    counter = Counter(chosen.replica, asked, shares, loss)
+    shares = [_target(each) for each in objectives]
     guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
-    first = counter.fewest(1.0, guess)
-    wide = math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(first or guess))
-    lean = CAUTION * wide
-    reach = _t95(chosen.freedom) * wide
-    best = counter.fewest(math.exp(-lean), first or guess)
-    if best is None:
+    first, counter = None, Counter(chosen.replica, asked, shares, loss)
+    weaker = 0
+    for weaker in range(MOST_ERRORS + 1):
+        # Near the most that replicas can do together the loss decides whether there is a number at all.
+        counter = Counter(chosen.replica, asked, shares, loss.weaker(weaker))
+        first = counter.fewest(1.0, guess)
+        if first is not None:
+            break
+    if first is None:
         return _never(chosen, loss)
-    middle = counter.fewest(1.0, best) or best
-    raw = counter.raw(middle, 1.0)
-    low = counter.fewest(math.exp(reach), best) or best
-    high = counter.fewest(math.exp(-reach), best)
-    raw_low = counter.raw(low, math.exp(reach))
-    raw_high = None if high is None else counter.raw(high, math.exp(-reach))
+    wide = _wide(chosen, loss, first)
+    found = _interval(chosen, counter, first, wide)
+    if found is None:
+        return _never(chosen, loss)
+    if weaker:
+        found = replace(found, high=None, raw_high=None)
     details = {
         "edge": edge,
         "error": chosen.error,
@@ -171,50 +229,73 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
         "kappa": loss.kappa,
         "counts": loss.counts,
         "runs": counter.runs,
+        **found.details,
     }
+    return replace(found, capacity=edge, model=chosen.name, details=details)
+
+
+def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
+    """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top."""
+    raw = counter.raw(first, 1.0)
+    sides, less, more = _halves(chosen, counter, first, raw, wide)
+    lean = _leaning(sides[1])
+    best = counter.fewest(1.0, first, -lean)
+    if best is None:
+        return None
+    low = (counter.fewest(1.0, best, less) or best) if math.isfinite(less) else 1
+    high = counter.fewest(1.0, best, -more) if math.isfinite(more) else None
+    raw_high = None if high is None else raw * math.exp(more)
     binding = counter.binding(best, 1.0)
-    return Sized(best, raw, low, high, raw_low, raw_high, edge, binding, chosen.name, None, details)
+    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": tuple(sides)})
+
+
+def _halves(
+    chosen: Candidate, counter: Counter, first: int, raw: float, wide: float
+) -> tuple[list[float], float, float]:
+    """Halves of the interval of the logarithm of the count, by the bounds' errors; and with what the suite shows."""
+    reach = _t95(chosen.freedom) * wide
+    sides = []
+    for sign in (1, -1):
+        count = counter.fewest(math.exp(sign * reach), first)
+        there = None if count is None else counter.raw(count, math.exp(sign * reach))
+        sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+    if all(math.isfinite(each) for each in sides):
+        # Near saturation one side may be seen as nothing; both are estimates of one error.
+        sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
+    less, more = (wider(each, chosen.name, even=counter.asked.even) for each in sides)
+    return sides, less, more
+
+
+def _leaning(half: float) -> float:
+    """The logarithm of the factor by which a load is taken for larger, so that the count leans to the safe side.
+
+    Args:
+        half: upper half of the interval of the count's logarithm, by the bounds' errors alone; may be infinite.
+    """
+    return CAUTION[0] * min(half, MOST_LEAN) + CAUTION[1]
+
+
+def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
+    """Standard error of the logarithm of the bounds, of everything together."""
+    return math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(replicas))
 
 
 def _never(chosen: Candidate, loss: Contention) -> Sized:
     """No count was found: replicas slow each other down, or nobody knows why."""
     details = {"sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
-    if loss.most is None:
+    if loss.sigma <= 0 and loss.kappa <= 0:
         reason = (
             f"the {chosen.name} model found no number of replicas that keeps the SLOs, though nothing measured says "
             "that they slow each other down; more levels below the edge may tell why"
         )
         return Sized(reason=reason, model=chosen.name, details=details)
-    reason = (
-        "no number of replicas keeps the SLOs: they slow each other down, "
-        f"and beyond {loss.most} another one makes all slower"
-    )
+    peak = "" if loss.most is None else f", and beyond {loss.most} another one makes all slower"
+    reason = f"no number of replicas keeps the SLOs: they slow each other down{peak}"
     return Sized(reason=reason, model=chosen.name, details={"refusal": "never", **details})
 
 
 def _edge(curve: Curve) -> float | None:
     return Mixture([curve]).capacity(1, curve, 1.0 if curve.objective.share is None else curve.objective.share)
-
-
-def _stretches(curve: Curve, edge: float) -> tuple[float, float]:
-    """Standard error of the logarithm of the bound at which the attainment is met, and its degrees of freedom."""
-    share = curve.objective.share
-    if share is None:
-        return 0.01, 10.0
-    users = max(1, round(edge))
-    found: Share = curve.at(users)
-    error = max(found.error, 1e-6)
-
-    def stretch(wanted: float) -> float:
-        low, high = -0.7, 0.7
-        for _ in range(24):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if curve.stretched(users, math.exp(middle)) < wanted else (low, middle)
-        return 0.5 * (low + high)
-
-    above = min(found.value + error, 1.0 - 1e-9)
-    below = max(found.value - error, 1e-9)
-    return 0.5 * (stretch(above) - stretch(below)), found.freedom
 
 
 def _t95(freedom: float) -> float:
@@ -225,3 +306,7 @@ def _t95(freedom: float) -> float:
     g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return min(12.7, z + g1 / v + g2 / v**2 + g3 / v**3)
+
+
+def _target(objective: Objective) -> float:
+    return 1.0 if objective.share is None else objective.share

@@ -181,6 +181,11 @@ impl<P: Payload> Cluster<P> {
         self.replicas.down_ns(gpu, now_ns)
     }
 
+    /// How long removed GPUs were busy with what they had, all together, until `now_ns`.
+    pub fn draining_ns(&self, now_ns: i64) -> i64 {
+        self.replicas.draining_ns(now_ns)
+    }
+
     /// Sequences in the batch of a GPU.
     pub fn running(&self, gpu: usize) -> usize {
         self.gpus[gpu].running()

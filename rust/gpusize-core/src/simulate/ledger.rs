@@ -140,7 +140,16 @@ mod tests {
         }
         assert_eq!(ledger.slots.len(), 5);
         let (Kept::Sums(tally), None) = ledger.into_parts() else { panic!("sums alone, and no verdicts") };
-        let totals = Totals { gpus: 1, open_ns: 0, close_ns: 500, up_ns: 1, busy_ns: 1, iterations: 0, tokens: 0 };
+        let totals = Totals {
+            gpus: 1,
+            open_ns: 0,
+            close_ns: 500,
+            up_ns: 1,
+            draining_ns: 0,
+            busy_ns: 1,
+            iterations: 0,
+            tokens: 0,
+        };
         let summary = tally.summary(&totals);
         assert_eq!((summary.requests, (summary.rate_per_s * summary.window_s).round()), (995, 495.0));
     }

@@ -55,6 +55,9 @@ pub(super) struct Replicas {
     plan: VecDeque<(i64, usize)>,
     delay_ns: i64,
     uptime: Uptime,
+    /// Replicas times nanoseconds that were ready until the last change, and when that was.
+    ready_ns: i64,
+    since_ns: i64,
 }
 
 impl Replicas {
@@ -68,6 +71,8 @@ impl Replicas {
             plan: steps.map(|step| (ns(step.at_s), step.replicas as usize)).collect(),
             delay_ns: ns(start_delay_s),
             uptime: Uptime::new(ready, gpus as usize),
+            ready_ns: 0,
+            since_ns: 0,
         }
     }
 
@@ -115,6 +120,8 @@ impl Replicas {
         for gpu in (ready..self.ready).filter(|&gpu| is_idle(gpu)) {
             self.uptime.end(gpu, now_ns);
         }
+        self.ready_ns = self.ready_until_ns(now_ns);
+        self.since_ns = now_ns;
         self.ready = ready;
     }
 
@@ -134,6 +141,16 @@ impl Replicas {
     pub(super) fn down_ns(&self, gpu: usize, now_ns: i64) -> i64 {
         let this_time_ns = self.uptime.down_since_ns[gpu].map_or(0, |since_ns| (now_ns - since_ns).max(0));
         self.uptime.down_ns[gpu] + this_time_ns
+    }
+
+    fn ready_until_ns(&self, now_ns: i64) -> i64 {
+        self.ready_ns + self.ready as i64 * (now_ns - self.since_ns).max(0)
+    }
+
+    /// How long removed GPUs were busy with what they had, all together, until `now_ns`, not before the last change.
+    pub(super) fn draining_ns(&self, now_ns: i64) -> i64 {
+        let up_ns: i64 = (0..self.uptime.down_ns.len()).map(|gpu| now_ns - self.down_ns(gpu, now_ns)).sum();
+        up_ns - self.ready_until_ns(now_ns)
     }
 }
 
@@ -204,6 +221,7 @@ mod tests {
         let mut replicas = replicas(&[(0.0, 2)], 3e-9);
         replicas.scale(100, 1, |_| false);
         assert!(replicas.is_up(1) && !replicas.is_up(2));
+        assert_eq!(replicas.draining_ns(110), 10);
         replicas.note_idle(1, 130);
         assert!(!replicas.is_up(1));
         replicas.note_idle(0, 140);
@@ -213,6 +231,8 @@ mod tests {
         replicas.change(|_| true);
         assert!(replicas.is_up(1));
         assert_eq!([0, 1, 2].map(|gpu| replicas.down_ns(gpu, 300)), [0, 73, 300]);
+        // GPU 1 had something left from 100 to 130.
+        assert_eq!(replicas.draining_ns(300), 30);
     }
 
     #[test]

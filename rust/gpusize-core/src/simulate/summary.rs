@@ -82,6 +82,8 @@ pub struct Summary {
     pub itl_mean_s: Option<Quantiles>,
     /// Share of the time in which GPUs were there that they worked, over the whole run.
     pub busy_share: f64,
+    /// Time in which removed GPUs were there to finish what they had, of all together, over the whole run.
+    pub draining_s: f64,
     /// Mean sequences per iteration, over the whole run.
     pub mean_batch: f64,
     /// Iterations of all GPUs, over the whole run.
@@ -101,6 +103,8 @@ pub(super) struct Totals {
     pub close_ns: i64,
     /// Time of all GPUs in which they were there.
     pub up_ns: i64,
+    /// Of that, time in which removed GPUs finished what they had.
+    pub draining_ns: i64,
     pub busy_ns: i64,
     pub iterations: u64,
     pub tokens: u64,
@@ -155,6 +159,7 @@ pub(super) fn summarize(columns: &Columns, totals: &Totals) -> Summary {
         service_s: Quantiles::of(ok().map(|row| between_s(&columns.sent_ns, &columns.end_ns, row)).collect()),
         itl_mean_s: Quantiles::of(ok().filter_map(|row| itl_mean_s(columns, row)).collect()),
         busy_share: totals.busy_share(),
+        draining_s: seconds(totals.draining_ns),
         mean_batch: totals.mean_batch(),
         iterations: totals.iterations,
         tokens: totals.tokens,

@@ -149,6 +149,7 @@ impl Tally {
             service_s: self.service.quantiles(),
             itl_mean_s: self.itl_mean.quantiles(),
             busy_share: totals.busy_share(),
+            draining_s: seconds(totals.draining_ns),
             mean_batch: totals.mean_batch(),
             iterations: totals.iterations,
             tokens: totals.tokens,

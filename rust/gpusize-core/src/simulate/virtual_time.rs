@@ -181,6 +181,7 @@ impl<'a> Driver<'a> {
             open_ns,
             close_ns,
             up_ns: gpus.clone().map(|gpu| self.now_ns - cluster.down_ns(gpu, self.now_ns)).sum(),
+            draining_ns: cluster.draining_ns(self.now_ns),
             busy_ns: gpus.clone().map(|gpu| cluster.busy_ns(gpu)).sum(),
             iterations: gpus.map(|gpu| cluster.iterations(gpu)).sum(),
             tokens: self.tokens,

@@ -209,6 +209,8 @@ pub struct FlowSummary {
     pub service_s: Option<Quantiles>,
     /// Share of the time in which servers were there that they worked, over the whole run.
     pub busy_share: f64,
+    /// Time in which removed GPUs were there to finish what they had, of all together, over the whole run.
+    pub draining_s: f64,
     /// Mean number of active requests on a server that works, over the whole run.
     pub mean_active: f64,
     /// How requests fared against the bounds that were asked about.
@@ -241,6 +243,7 @@ impl From<VirtualResult> for FlowResult {
             waiting_s: all.waiting_s,
             service_s: all.service_s,
             busy_share: all.busy_share,
+            draining_s: all.draining_s,
             mean_active: all.mean_batch,
             judged: all.judged,
         };

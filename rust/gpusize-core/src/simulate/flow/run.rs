@@ -113,6 +113,7 @@ impl Driver<'_> {
             open_ns,
             close_ns,
             up_ns: self.servers.up_ns(self.now_ns),
+            draining_ns: self.servers.draining_ns(self.now_ns),
             busy_ns,
             // Their quotient is the mean number of active requests.
             iterations: busy_ns as u64,

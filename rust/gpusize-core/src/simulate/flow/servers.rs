@@ -94,4 +94,9 @@ impl Servers {
     pub(super) fn up_ns(&self, now_ns: i64) -> i64 {
         (0..self.all.len()).map(|gpu| now_ns - self.replicas.down_ns(gpu, now_ns)).sum()
     }
+
+    /// Of that, time in which removed servers finished what they had.
+    pub(super) fn draining_ns(&self, now_ns: i64) -> i64 {
+        self.replicas.draining_ns(now_ns)
+    }
 }

@@ -1,0 +1,193 @@
+"""``gpusize plan``: what if there were more users, tighter SLOs, a failed replica; sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpusize.cli import plan_over_time as over
+from gpusize.cli.question_options import (
+    Allow,
+    Debug,
+    Gpus,
+    GpusPerReplica,
+    Headroom,
+    Json,
+    Labels,
+    Process,
+    Router,
+    Runs,
+    Slos,
+    Spare,
+    Think,
+    Together,
+    pause,
+    share,
+)
+
+if TYPE_CHECKING:
+    from gpusize.whatif import WhatIf
+    from gpusize.whatif.table import Progress
+
+EPILOG = """[bold]Examples[/bold]
+
+  gpusize plan runs/20261120T210312Z-7f3a9c     [dim]# half to 16 times what was measured to be carried[/dim]
+
+  gpusize plan runs/ --users 50,100,200..1000 --slo 'p95 runtime <= 6s' --failed 1 --gpu-hour-price '2.5 EUR'
+
+  gpusize plan runs/ --users 250 --slo-bounds 2s,4s,8s --plot bounds.png
+
+  gpusize plan runs/ --users 250 --growth '30%/year for 5' --headroom 20%
+
+  gpusize plan runs/ --arrivals trace.csv --start-delay 90s --plot day.png     [dim]# GPUs over time[/dim]"""
+
+VARIED = "What is varied"
+SAID = "What is said besides"
+
+
+def command(
+    runs: Runs,
+    users: Annotated[
+        str | None,
+        typer.Option(help="Requests in flight, one row each: 50,100,200..1000.", rich_help_panel=VARIED),
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Requests per second, one row each: 10,20,40..160/s.", rich_help_panel=VARIED)
+    ] = None,
+    token_rate: Annotated[
+        str | None, typer.Option(help="Output tokens per second, one row each.", rich_help_panel=VARIED)
+    ] = None,
+    slo_bounds: Annotated[
+        str | None, typer.Option(help="Other bounds: 2s,4s,8s, or multiples 0.5x..4x.", rich_help_panel=VARIED)
+    ] = None,
+    growth: Annotated[
+        str | None, typer.Option(help="Of the load: 1.5, 50%, 30%/year, '30%/year for 5'.", rich_help_panel=VARIED)
+    ] = None,
+    failed: Annotated[int, typer.Option(help="Replicas that fail.", rich_help_panel=SAID)] = 0,
+    gpu_hour_price: Annotated[
+        str | None, typer.Option(help="Price of a GPU for an hour: 2.5 or '2.5 EUR'.", rich_help_panel=SAID)
+    ] = None,
+    slo: Slos = None,
+    gpus: Gpus = None,
+    gpus_per_replica: GpusPerReplica = 1,
+    think: Think = None,
+    router: Router = "least_loaded",
+    process: Process = "poisson",
+    together: Together = False,
+    headroom: Headroom = "0%",
+    spare: Spare = 0,
+    arrivals: over.Arrivals = None,
+    arrivals_format: over.ArrivalsFormat = None,
+    arrivals_from: over.ArrivalsFrom = None,
+    arrivals_until: over.ArrivalsUntil = None,
+    speed: over.Speed = None,
+    rate_scale: over.RateScale = None,
+    lengths: over.Lengths = None,
+    seed: over.Seed = None,
+    policy: over.Policy = None,
+    window: over.Window = None,
+    decide_every: over.DecideEvery = None,
+    start_delay: over.StartDelay = None,
+    scale_down_after: over.ScaleDownAfter = None,
+    min_replicas: over.MinReplicas = None,
+    max_replicas: over.MaxReplicas = None,
+    label: Labels = None,
+    allow: Allow = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into a .png, .svg or .pdf.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for plan.json, .csv, .parquet and plots.")] = None,
+    json: Json = False,
+    _debug: Debug = False,
+) -> int:
+    """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
+    from gpusize.assemble import labels_of
+    from gpusize.result import open_run
+    from gpusize.whatif import what_if
+
+    if plot is not None:
+        from gpusize.report.plan_plot import check_place
+
+        check_place(plot)
+    result = open_run(runs, labels=labels_of(label))
+    options = {name: value for name, value in locals().items() if name in over.OPTIONS}
+    if arrivals is not None:
+        varied = {"users": users, "rate": rate, "token_rate": token_rate, "slo_bounds": slo_bounds, "growth": growth}
+        others = {**varied, "failed": failed, "think": think}
+        asked: dict[str, Any] = {
+            "slos": slo or None,
+            "gpus": gpus,
+            "allow": allow or (),
+            "gpu_hour_price": gpu_hour_price,
+        }
+        asked |= {"router": router, "together": together, "headroom": share(headroom), "spare": spare}
+        asked |= {"process": process, "gpus_per_replica": gpus_per_replica}
+        return over.answer(result, arrivals, options, asked, others=others, plot=plot, out=out, json=json)
+    over.refuse_without_arrivals(options)
+    with _progress() as progress:
+        found = what_if(
+            result,
+            users,
+            slo or None,
+            rates=rate,
+            token_rates=token_rate,
+            bounds=slo_bounds,
+            growth=growth,
+            failed=failed,
+            gpu_hour_price=gpu_hour_price,
+            gpus=gpus,
+            allow=allow or (),
+            progress=progress,
+            gpus_per_replica=gpus_per_replica,
+            **pause(think),
+            router=router,
+            process=process,
+            together=together,
+            headroom=share(headroom),
+            spare=spare,
+        )
+    return _told(found, plot, out, json=json)
+
+
+def _told(plan: WhatIf, plot: Path | None, out: Path | None, *, json: bool) -> int:
+    """Print and write a plan; the exit code."""
+    import sys
+
+    from gpusize.answer import Verdict
+    from gpusize.cli.shared import conclude
+    from gpusize.report.export import dumps
+    from gpusize.report.plan_plot import draw_plan
+    from gpusize.report.plan_text import print_plan, why_none, write_plan
+    from gpusize.report.tables import make_console
+
+    written = [] if out is None else write_plan(plan, out)
+    if plot is not None and plan.answered:
+        written.append(draw_plan(plan, plot))
+    if json:
+        sys.stdout.write(dumps(plan))
+    else:
+        print_plan(plan, make_console(), written)
+    return conclude(Verdict(0) if plan.answered else Verdict(1, f"no row has an answer: {why_none(plan)}"))
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A line on a terminal that says how many rows are answered; nothing elsewhere."""
+    import sys
+
+    def say(done: int, rows: int) -> None:
+        sys.stderr.write(f"\r\x1b[K{done} of {rows} rows" if done < rows else "\r\x1b[K")
+        sys.stderr.flush()
+
+    def nothing(_done: int, _rows: int) -> None:
+        return
+
+    shown = sys.stderr.isatty()
+    try:
+        yield say if shown else nothing
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

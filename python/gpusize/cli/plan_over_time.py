@@ -1,0 +1,213 @@
+"""The part of ``gpusize plan`` that answers over time: its options, and what it does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from gpusize.result import Result
+    from gpusize.whatif.over_time import Progress
+    from gpusize.whatif.over_time_types import OverTime
+
+__all__ = [
+    "OPTIONS",
+    "Arrivals",
+    "ArrivalsFormat",
+    "ArrivalsFrom",
+    "ArrivalsUntil",
+    "DecideEvery",
+    "Lengths",
+    "MaxReplicas",
+    "MinReplicas",
+    "Policy",
+    "RateScale",
+    "ScaleDownAfter",
+    "Seed",
+    "Speed",
+    "StartDelay",
+    "Window",
+    "answer",
+    "refuse_without_arrivals",
+]
+
+TRACE = "Over time: arrivals"
+RULES = "Over time: rules"
+
+Arrivals = Annotated[
+    Path | None,
+    typer.Option(help="Recorded arrivals, or a profile with rate_per_s: answers over time.", rich_help_panel=TRACE),
+]
+ArrivalsFormat = Annotated[str | None, typer.Option(help="Its format, where it does not show.", rich_help_panel=TRACE)]
+ArrivalsFrom = Annotated[
+    str | None, typer.Option(help="Time of the trace that is left out at first.", rich_help_panel=TRACE)
+]
+ArrivalsUntil = Annotated[str | None, typer.Option(help="Time of the trace at which it ends.", rich_help_panel=TRACE)]
+Speed = Annotated[float | None, typer.Option(help="How many times faster the trace goes; 1.", rich_help_panel=TRACE)]
+RateScale = Annotated[
+    float | None, typer.Option(help="How many times as many requests it has; 1.", rich_help_panel=TRACE)
+]
+Lengths = Annotated[
+    str | None, typer.Option(help="Tokens of requests: trace (where it has them) or run.", rich_help_panel=TRACE)
+]
+Seed = Annotated[int | None, typer.Option(help="Key of all draws; 1.", rich_help_panel=TRACE)]
+
+Policy = Annotated[str | None, typer.Option(help="planned, reactive or both: planned,reactive.", rich_help_panel=RULES)]
+Window = Annotated[str | None, typer.Option(help="Whose rate is looked at; 60s.", rich_help_panel=RULES)]
+DecideEvery = Annotated[
+    str | None, typer.Option(help="How often the reactive policy decides; 15s.", rich_help_panel=RULES)
+]
+StartDelay = Annotated[
+    str | None, typer.Option(help="From when a replica is asked for to when it serves; 60s.", rich_help_panel=RULES)
+]
+ScaleDownAfter = Annotated[
+    str | None, typer.Option(help="Replicas go when none of so long asked for them; 5m.", rich_help_panel=RULES)
+]
+MinReplicas = Annotated[int | None, typer.Option(help="There are never fewer; 1.", rich_help_panel=RULES)]
+MaxReplicas = Annotated[int | None, typer.Option(help="There are never more; no bound.", rich_help_panel=RULES)]
+
+OPTIONS: Final = (
+    "arrivals_format",
+    "arrivals_from",
+    "arrivals_until",
+    "speed",
+    "rate_scale",
+    "lengths",
+    "seed",
+    "policy",
+    "window",
+    "decide_every",
+    "start_delay",
+    "scale_down_after",
+    "min_replicas",
+    "max_replicas",
+)
+"""Names of the options that go with arrivals alone."""
+
+_TIMES: Final = ("window", "decide_every", "start_delay", "scale_down_after")
+_COUNTS: Final = ("min_replicas", "max_replicas")
+_SHAPES: Final = {"arrivals_format": "fmt", "speed": "speed", "rate_scale": "rate_scale"}
+
+
+def refuse_without_arrivals(options: Mapping[str, Any]) -> None:
+    """Refuse options that say nothing without arrivals.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    from gpusize.errors import UsageError
+
+    given = next((name for name, value in options.items() if value is not None), None)
+    if given is not None:
+        raise UsageError("this is for an answer over time", given, "give arrivals too, as --arrivals trace.csv")
+
+
+def answer(
+    result: Result,
+    arrivals: Path,
+    options: Mapping[str, Any],
+    question: Mapping[str, Any],
+    *,
+    others: Mapping[str, Any],
+    plot: Path | None,
+    out: Path | None,
+    json: bool,
+) -> int:
+    """Answer over time, print and write it; the exit code.
+
+    Args:
+        result: what was measured.
+        arrivals: the file.
+        options: those of this module by name; None where they were not given.
+        question: SLOs, router and the like, and ``headroom`` and ``spare``.
+        others: options of a plan that do not go with arrivals, by name.
+        plot: a picture to write.
+        out: a folder to write everything to.
+        json: print a document instead of tables.
+
+    Raises:
+        UsageError: options that do not go together or cannot be meant.
+    """
+    from gpusize.errors import UsageError
+    from gpusize.whatif.over_time_ask import gpus_over_time
+
+    varied = next((name for name, value in others.items() if value), None)
+    if varied is not None:
+        raise UsageError("this does not go with arrivals, which say what comes when", varied, "leave one of them out")
+    rest = dict(question)
+    rules = _rules(options, rest.pop("headroom"), rest.pop("spare"))
+    policies = options["policy"]
+    more: dict[str, Any] = {}
+    if policies is not None:
+        more["policies"] = [each.strip() for each in policies.split(",") if each.strip()]
+    more |= {name: options[name] for name in ("lengths", "seed") if options[name] is not None}
+    with _progress() as progress:
+        found = gpus_over_time(
+            result, arrivals, rest.pop("slos"), rules, progress=progress, **rest, **more, **_shape(options)
+        )
+    return _told(found, plot, out, json=json)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """A line on a terminal that says what is done; nothing elsewhere."""
+    import sys
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+    shown = sys.stderr.isatty()
+    try:
+        yield say if shown else None
+    finally:
+        if shown:
+            say("")
+
+
+def _rules(options: Mapping[str, Any], headroom: float, spare: int) -> Any:
+    from gpusize.units import as_duration_s
+    from gpusize.whatif.over_time_rules import ScalingRules
+
+    times: dict[str, Any] = {
+        f"{name}_s": as_duration_s(options[name], name) for name in _TIMES if options[name] is not None
+    }
+    counts: dict[str, Any] = {name: options[name] for name in _COUNTS if options[name] is not None}
+    return ScalingRules(headroom=headroom, spare=spare, **times, **counts)
+
+
+def _shape(options: Mapping[str, Any]) -> dict[str, Any]:
+    from gpusize.units import as_duration_s
+
+    found = {field: options[name] for name, field in _SHAPES.items() if options[name] is not None}
+    for name, field in (("arrivals_from", "from_s"), ("arrivals_until", "until_s")):
+        if options[name] is not None:
+            found[field] = as_duration_s(options[name], name)
+    return found
+
+
+def _told(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -> int:
+    import sys
+
+    from gpusize.answer import Verdict
+    from gpusize.cli.shared import conclude
+    from gpusize.report.export import dumps
+    from gpusize.report.gpus_over_time import print_over_time, write_over_time
+    from gpusize.report.gpus_over_time_plot import draw_over_time
+    from gpusize.report.tables import make_console
+
+    written = [] if out is None else write_over_time(found, out)
+    if plot is not None and found.courses:
+        written.append(draw_over_time(found, plot))
+    if json:
+        sys.stdout.write(dumps(found.to_json()))
+    else:
+        print_over_time(found, make_console(), written)
+    if found.reason is None and (found.keeps or len(found.courses) == 1):
+        return 0
+    none = found.reason is not None
+    return conclude(Verdict(1, "no answer over time" if none else "no policy keeps the SLOs over the whole trace"))

@@ -1,0 +1,190 @@
+"""The default: the twin's answer, or that of the method which stands in where the twin has none to offer.
+
+    1  believed     levels that Little's law or the generator's saturation speaks against are left out
+    2  too few      of fewer than two loads nothing follows
+    3  twin         its number, or a refusal that is about the question and not about the data
+    4  stand-in     scaling for rates, several GPU counts and figures without requests, else crossing; it says so
+
+No line is ever stretched beyond what was measured: where no method has a number, the default has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpusize.asked import think_s
+from gpusize.estimate.chosen import cannot, every_count
+from gpusize.estimate.doubts import UNBELIEVED, Doubts, load_text, together
+from gpusize.estimate.types import Estimate, Question
+
+if TYPE_CHECKING:
+    from gpusize.levels import LevelData
+
+__all__ = ["DEFAULT", "default_answer"]
+
+DEFAULT: Final = "twin"
+FINAL: Final = ("single", "flat", "never")
+"""Refusals of the twin (``details["refusal"]``) that are about the question: no other method is asked after them."""
+LEAST_LOADS: Final = 2
+UNKNOWN_ROUTER: Final = (
+    "the router is as in the test: behind one that picks replicas {router} it takes more than this, and this method "
+    "cannot say how many"
+)
+NO_PAUSE: Final = "users pause as the test's did: where they pause longer, fewer GPUs are enough"
+ARRIVALS: Final = "requests come as in the test: in another loop, or less evenly, it may take more"
+
+
+def default_answer(
+    pooled: Sequence[LevelData],
+    question: Question,
+    doubts: Doubts,
+    ask: Callable[[str, Sequence[LevelData]], Estimate],
+) -> Estimate:
+    """The default's answer.
+
+    Args:
+        pooled: all levels.
+        question: what is asked.
+        doubts: what the checks say of them.
+        ask: a method's answer, by its name, from levels.
+    """
+    chosen, warnings = every_count(pooled, question)
+    reason = cannot(chosen, question)
+    if reason is not None:
+        return replace(_base(chosen, question), reason=reason, warnings=tuple(warnings), next_levels=_next(chosen))
+    left = [level for level in chosen if doubts.unbelieved(level) is not None]
+    said = [f"{load_text(lv)} is left out, as {UNBELIEVED[doubts.unbelieved(lv) or '']}" for lv in left]
+    believed = [level for level in pooled if level not in left]
+    usable = [lv for lv in chosen if lv not in left and lv.state in ("done", "interrupted")]
+    if len({(lv.gpus, lv.concurrency, lv.rate) for lv in usable}) < LEAST_LOADS:
+        # One request in flight that misses an SLO already needs no second load.
+        alone = ask(DEFAULT, believed) if any(lv.concurrency == 1 for lv in usable) else None
+        if alone is not None and alone.details.get("refusal") == "single":
+            return alone
+        return _too_few(chosen, usable, left, question, doubts)
+    answer = _asked(believed, usable, question, ask)
+    follow = answer.next_levels
+    if not (answer.answered or follow or answer.next_counts):
+        follow = _beside(usable, question)
+    return replace(answer, warnings=tuple(dict.fromkeys((*said, *answer.warnings))), next_levels=follow)
+
+
+def _asked(
+    believed: Sequence[LevelData],
+    usable: Sequence[LevelData],
+    question: Question,
+    ask: Callable[[str, Sequence[LevelData]], Estimate],
+) -> Estimate:
+    """The twin's answer, or the stand-in's."""
+    first = ask(DEFAULT, believed)
+    final = first.details.get("refusal") in FINAL
+    # The twin looks at complete closed loops only: others may have seen what it has not.
+    unseen = any(lv.state != "done" or lv.concurrency is None for lv in usable)
+    if first.answered or (final and not unseen):
+        return first
+    other = _stand_in(usable, question)
+    if other is None:
+        return first
+    answer = ask(other, believed)
+    if final and not answer.answered:
+        return first
+    then = f"This is the {other} method's answer" if answer.answered else f"Nor does the {other} method"
+    return replace(
+        answer,
+        fallback=f"the {DEFAULT} method gives no number: {first.reason}. {then}",
+        assumptions=(*answer.assumptions, *_unlike(usable, question)) if answer.answered else answer.assumptions,
+    )
+
+
+def _stand_in(usable: Sequence[LevelData], question: Question) -> str | None:
+    """Who answers in the twin's place; None where nobody else judges the SLOs as the question does."""
+    if question.together and len(question.slos) > 1:
+        return None
+    several = len({lv.gpus for lv in usable}) > 1
+    figures = all(lv.imported for lv in usable) or any(slo.kind == "mean" for slo in question.slos)
+    return "scaling" if question.rate is not None or several or figures else "crossing"
+
+
+def _unlike(usable: Sequence[LevelData], question: Question) -> list[str]:
+    """What of the question the stand-in does not know of."""
+    texts = []
+    if question.router != "least_loaded":
+        texts.append(UNKNOWN_ROUTER.format(router="at random" if question.router == "random" else "in turn"))
+    if question.rate is None and question.think_s > max((_pause(lv) for lv in usable), default=0.0):
+        texts.append(NO_PAUSE)
+    if question.rate is not None and question.slos:
+        texts.append(ARRIVALS)
+    return texts
+
+
+def _pause(level: LevelData) -> float:
+    found = think_s(level.setting)
+    return found[0] if found is not None else 0.0
+
+
+def _base(levels: Sequence[LevelData], question: Question) -> Estimate:
+    slo = " and ".join(str(slo) for slo in question.slos) or None
+    gpus = min((lv.gpus for lv in levels), default=0)
+    return Estimate(DEFAULT, gpus, question.users or None, slo, rate=question.rate, details={"refusal": "data"})
+
+
+def _too_few(
+    chosen: Sequence[LevelData],
+    usable: Sequence[LevelData],
+    left: Sequence[LevelData],
+    question: Question,
+    doubts: Doubts,
+) -> Estimate:
+    """Fewer than two loads can be believed: why, and which two are worth measuring."""
+    loads = "no level" if not usable else f"only {together(usable[:1])}"
+    reason = f"{loads} can be used, and it takes two loads or more to see how times grow"
+    for flag, why in UNBELIEVED.items():
+        flagged = [lv for lv in left if doubts.unbelieved(lv) == flag]
+        if flagged:
+            reason += f"; at {together(flagged)} {why} ({flag})"
+    unfinished = [lv for lv in chosen if lv.state not in ("done", "interrupted")]
+    if unfinished:
+        reason += f"; {together(unfinished)} ended early"
+    if usable and not any(lv.concurrency for lv in usable):
+        reason += f"; measure {' and '.join(f'{rate:.3g}' for rate in _rates(usable[0], question))} requests/s"
+    follow = _again(left, question) if len(usable) < LEAST_LOADS - 1 and left else _beside(usable, question)
+    return replace(_base(chosen, question), reason=reason, warnings=tuple(doubts.of(chosen)), next_levels=follow)
+
+
+def _again(left: Sequence[LevelData], question: Question) -> tuple[int, ...]:
+    """The flagged levels around the edge, as far as they show it: again, once nothing speaks against them."""
+    at = sorted({lv.concurrency for lv in left if lv.concurrency})
+    missed = [c for lv in left if (c := lv.concurrency) and any(lv.met(slo) is False for slo in question.slos)]
+    edge = min(missed, default=None)
+    below = [c for c in at if edge is None or c < edge]
+    if edge is None:
+        return tuple(at[-2:])
+    return (below[-1], edge) if below else tuple(at[:2])
+
+
+def _beside(usable: Sequence[LevelData], question: Question) -> tuple[int, ...]:
+    """Two loads beside those that there are: below them where the smallest misses an SLO, else above."""
+    at = sorted({lv.concurrency for lv in usable if lv.concurrency})
+    if not at:
+        return _next(usable)
+    if any(lv.met(slo) is False for lv in usable for slo in question.slos if lv.concurrency == at[0]):
+        return (max(1, at[0] // 4), max(2, at[0] // 2))
+    return (2 * at[-1], 4 * at[-1])
+
+
+def _rates(level: LevelData, question: Question) -> tuple[float, float]:
+    """Two rates beside the only one: below it where it was not kept up with or misses an SLO, else above."""
+    from gpusize.estimate.edges import answered_rate, edge
+
+    rate = level.rate or 0.0
+    if all(edge([level], slo).kind != "below" for slo in (*question.slos, None)):
+        return 2 * rate, 4 * rate
+    top = min(rate / 2, answered_rate(level) or rate)
+    return top / 2, top
+
+
+def _next(levels: Sequence[LevelData]) -> tuple[int, ...]:
+    """Two loads to begin with, where there are none at all."""
+    return () if levels else (1, 8)

@@ -1,0 +1,47 @@
+"""The load on a cluster of replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["Asked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The load on the whole cluster.
+
+    Attributes:
+        users: users of a closed loop; None for an open one.
+        rate: requests per second of an open loop; None for a closed one.
+        process: ``poisson`` or ``constant``.
+        think_s: mean pause.
+        think: ``none``, ``constant`` or ``exponential``.
+        router: ``least_loaded``, ``round_robin`` or ``random``.
+    """
+
+    users: float | None = None
+    rate: float | None = None
+    process: str = "poisson"
+    think_s: float = 0.0
+    think: str = "none"
+    router: str = "least_loaded"
+
+    @property
+    def even(self) -> bool:
+        """Whether replicas keep within one request of each other, all the time."""
+        return self.users is not None and self.think == "none" and self.router == "least_loaded"
+
+    @property
+    def load(self) -> float:
+        """Users, or requests per second."""
+        return self.users if self.users is not None else (self.rate or 0.0)
+
+    def of(self, load: float) -> Asked:
+        """The same at another load."""
+        return replace(self, users=load) if self.users is not None else replace(self, rate=load)
+
+    def quickened(self, factor: float) -> Asked:
+        """The same in a time that runs so many times as fast: what replicas see that are slower by it."""
+        rate = None if self.rate is None else self.rate * factor
+        return replace(self, rate=rate, think_s=self.think_s / factor)

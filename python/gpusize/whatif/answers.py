@@ -1,0 +1,86 @@
+"""Who answers a row of a plan: the twin, fitted once per SLOs, else crossing where it answers the same question."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpusize.estimate import Estimate, Question, comparable, estimate
+from gpusize.estimate.token_rate import mean_output_tokens, with_tokens
+from gpusize.estimate.twin.method import Fitted, Twin
+from gpusize.estimate.types import with_reserve
+
+if TYPE_CHECKING:
+    from gpusize.estimate.twin.fares import Fares
+    from gpusize.levels import LevelData
+    from gpusize.slo import Slo
+
+__all__ = ["Answers"]
+
+
+class Answers:
+    """Measured levels that are asked many questions.
+
+    Args:
+        levels: of one or several runs.
+        question: any of those that will be asked: its ``gpus`` stands in where the levels have none.
+        allow: what may differ between the runs.
+
+    Raises:
+        UsageError: runs were mixed that cannot be compared.
+    """
+
+    def __init__(self, levels: Sequence[LevelData], question: Question, allow: Collection[str] = ()) -> None:
+        self._all = tuple(levels)
+        self._allow = allow
+        closed = replace(question, users=question.users or 1, rate=None, token_rate=None)
+        self._levels, self._warnings, self._reason = comparable(self._all, closed, allow=allow)
+        self._fits: dict[tuple[tuple[Slo, ...], bool], Fitted] = {}
+
+    @property
+    def most_users(self) -> int:
+        """The largest load that was measured, requests in flight; 1 where none was."""
+        return max((level.concurrency or 1 for level in self._levels), default=1)
+
+    @property
+    def tokens(self) -> float | None:
+        """Output tokens of a request, mean; None where the answers do not tell."""
+        return mean_output_tokens(self._levels)
+
+    def ask(self, question: Question) -> Estimate:
+        """The answer to one question, with its reserve; its ``method`` says whose it is."""
+        found = self._twin(question)
+        if found.answered or self._reason is not None or not _crossing_can(question):
+            return found
+        [other] = estimate(self._all, question, "crossing", allow=self._allow)
+        if other.answered:
+            return replace(other, warnings=(*other.warnings, f"the twin does not answer: {found.reason}"))
+        if question.headroom or question.spare:
+            return found
+        # Beyond what was measured it knows one end at least; of its reasons the twin's says as much.
+        return replace(found, gpus_low=other.gpus_low, gpus_high=other.gpus_high)
+
+    def fares(self, question: Question, gpus: int) -> Fares | None:
+        """How so many GPUs fare under a question's load; None where nothing could be fitted."""
+        return None if self._reason is not None else self._fitted(question).fares(question, gpus)
+
+    def _twin(self, question: Question) -> Estimate:
+        if self._reason is not None:
+            users = question.users or None
+            return Estimate(Twin.name, question.gpus or 0, users, reason=self._reason, rate=question.rate)
+        answer = self._fitted(question).answer(question)
+        answer = replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *self._warnings))))
+        return with_tokens(with_reserve(answer, question), question)
+
+    def _fitted(self, question: Question) -> Fitted:
+        key = tuple(question.slos), question.together
+        if key not in self._fits:
+            self._fits[key] = Fitted(self._levels, question)
+        return self._fits[key]
+
+
+def _crossing_can(question: Question) -> bool:
+    """Whether the method without simulation answers this: users without pauses, each SLO for itself."""
+    plain = question.think == "none" and question.router == "least_loaded" and not question.together
+    return plain and question.rate is None

@@ -1,0 +1,189 @@
+"""The default: the twin, what stands in for it and says so, and the questions that get no number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpusize.estimate import Question, estimate
+from gpusize.slo import Slo
+from tests.analysis.synthetic import percentile_level
+from tests.estimate.virtual import level
+
+SLO = Slo.parse("p95 runtime <= 8s")
+LOADS = (1, 12, 20, 24, 30)
+RESERVE: dict[str, Any] = {"headroom": 0.2, "spare": 1}
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return [level(users, requests=900 if users > 12 else 200) for users in LOADS]
+
+
+def ask(levels, slos=(SLO,), users=100, **more):
+    [found] = estimate(levels, Question(users, list(slos), **more))
+    return found
+
+
+def flagged(given, flag):
+    """The level with a figure that makes the checks flag it."""
+    if flag == "little":
+        twice = {**given.setting, "concurrency": 2 * given.concurrency}
+        return replace(given, setting=twice, meta={**given.meta, "setting": twice})
+    length_ns = given.meta["end_ns"] - given.meta["start_ns"]
+    return replace(given, meta={**given.meta, "workers": 1, "cpu_ns": int(0.95 * length_ns)})
+
+
+def test_the_default_is_the_twins_answer(levels):
+    found = ask(levels)
+    [twin] = estimate(levels, Question(100, [SLO]), "twin")
+    assert (found.method, found.fallback) == ("twin", None)
+    assert found.to_json() == twin.to_json()
+
+
+def test_all_begins_with_the_default_and_asks_nobody_twice(levels):
+    answers = estimate(levels, Question(100, [SLO]), "all")
+    assert [each.method for each in answers] == ["twin", "slope", "crossing"]
+    assert answers[0].to_json() == ask(levels).to_json()
+
+
+@pytest.mark.parametrize("flag", ["little", "generator-limited"])
+def test_a_flagged_level_is_left_out_by_the_default(levels, flag):
+    found = ask([*levels[:-1], flagged(levels[-1], flag)])
+    assert found.answered
+    assert any("is left out, as" in text for text in found.warnings)
+    without = ask(levels[:-1])
+    assert (found.gpus, found.gpus_raw) == (without.gpus, without.gpus_raw)
+
+
+@pytest.mark.parametrize(
+    "flag, why",
+    [("little", "requests were in flight than asked for"), ("generator-limited", "generator was the limit")],
+)
+def test_of_flagged_levels_alone_nothing_follows(levels, flag, why):
+    found = ask([flagged(each, flag) for each in levels])
+    assert found.gpus is found.gpus_low is found.gpus_high is None
+    assert "no level can be used" in found.reason
+    assert why in found.reason
+    assert len(found.next_levels) == 2
+
+
+def test_what_could_not_be_checked_is_no_flag(levels):
+    from gpusize.checks import check
+
+    short = level(12, requests=20)
+    assert check(short).little.status == "not checkable"
+    assert "left out" not in " ".join(ask([short, *levels]).warnings)
+
+
+def test_one_load_is_too_few_and_two_others_are_named(levels):
+    kept = ask([level(12, requests=300)])
+    assert kept.gpus is None
+    assert "only concurrency 12 can be used, and it takes two loads" in kept.reason
+    assert kept.next_levels == (24, 48)
+    missed = ask([level(30, requests=900)])
+    assert missed.next_levels == (7, 15)
+    assert ask([replace(levels[0], setting={"kind": "open", "rate": 5.0})]).next_levels == (1, 8)
+
+
+def test_a_single_request_that_misses_needs_no_second_load():
+    found = ask([level(1, requests=60)], [Slo.parse("p95 runtime <= 500ms")])
+    assert (found.gpus, found.details["refusal"], found.next_levels) == (None, "single", (1, 2))
+    joint = [Slo.parse("p50 runtime <= 2.4s"), Slo.parse("p50 ttft <= 33.6ms")]
+    apart = [ask([level(1, requests=200)], [each]) for each in joint]
+    assert [each.details["refusal"] for each in apart] == ["data", "data"]
+    assert ask([level(1, requests=200)], joint, together=True).details["refusal"] == "single"
+
+
+def test_a_flat_curve_has_no_number(levels):
+    found = ask(levels, [Slo.parse("p95 runtime <= 100s")], users=5000)
+    assert (found.method, found.gpus, found.details["refusal"]) == ("twin", None, "flat")
+    assert found.next_levels == (60, 120)
+    assert found.changes == ()
+
+
+def test_violated_at_the_smallest_load_has_no_number(levels):
+    alone = ask(levels, [Slo.parse("p95 runtime <= 500ms")])
+    assert (alone.gpus, alone.details["refusal"], alone.next_levels) == (None, "single", (1, 2))
+    above = ask(levels[3:], [Slo.parse("p95 runtime <= 6s")])
+    assert above.gpus is None
+    assert above.method == "crossing"
+    assert "Nor does the crossing method" in above.fallback
+    assert above.next_levels == (6, 12)
+
+
+def test_an_interrupted_level_can_show_the_edge_that_the_twin_did_not_see(levels):
+    stopped = replace(levels[-1], state="interrupted", meta={**levels[-1].meta, "state": "interrupted"})
+    found = ask([levels[0], levels[1], stopped])
+    assert found.method == "crossing"
+    assert "the curve is flat" in found.fallback
+    assert found.answered
+    assert "interrupted" in " ".join(found.warnings)
+
+
+def test_figures_without_requests_are_answered_by_scaling():
+    imported = [
+        replace(each, meta={**each.meta, "imported": "other"}, percentiles={"runtime_p95_s": 0.2 * each.concurrency})
+        for each in (percentile_level(c, 1.0) for c in (8, 16, 32))
+    ]
+    found = ask(imported, [Slo.parse("p95 runtime <= 5s")])
+    assert (found.method, found.gpus) == ("scaling", 32)
+    assert found.fallback.startswith("the twin method gives no number: imported levels")
+    assert found.fallback.endswith("This is the scaling method's answer")
+
+
+def test_calls_inside_requests_are_answered_by_crossing(levels):
+    slo = Slo.parse("p95 llm_latency <= 8s")
+    source = {"targets": [{"api": "openai-chat"}]}
+    found = ask([replace(each, source=source) for each in levels], [slo])
+    assert found.method == "crossing"
+    assert found.answered
+    assert "have no place in the twin" in found.fallback
+
+
+def test_what_the_stand_in_does_not_know_is_assumed_aloud(levels):
+    source = {"targets": [{"api": "openai-chat"}]}
+    calls = [replace(each, source=source) for each in levels]
+    slo = Slo.parse("p95 llm_latency <= 8s")
+    found = ask(calls, [slo], router="random", think_s=2.0, think="fixed")
+    assert any("at random it takes more" in text for text in found.assumptions)
+    assert any("where they pause longer, fewer GPUs are enough" in text for text in found.assumptions)
+    both = [slo, Slo.parse("p95 ttft <= 1s")]
+    joint = ask(calls, both, together=True)
+    assert (joint.method, joint.gpus, joint.fallback) == ("twin", None, None)
+
+
+def test_headroom_and_spares_come_on_top_of_every_part(levels):
+    slos = [SLO, Slo.parse("p50 runtime <= 4s")]
+    plain, more = (estimate(levels, Question(100, slos, **reserve), "crossing")[0] for reserve in ({}, RESERVE))
+    for one, other in zip((plain, *plain.per_slo), (more, *more.per_slo), strict=True):
+        assert other.gpus == -(-one.gpus * 6 // 5) + 1
+        assert other.details["gpus_without_reserve"] == one.gpus
+    assert (
+        f"{plain.gpus} GPUs carry the load; 20 % of that is headroom on top and 1 replica to spare" in more.assumptions
+    )
+
+
+def test_throughput_without_an_slo_is_a_question_for_scaling(levels):
+    found = ask(levels, [], users=0, rate=40.0)
+    assert (found.method, found.rate) == ("scaling", 40.0)
+    assert "it sizes for SLOs" in found.fallback
+    assert "throughput still rises" in found.reason
+    assert found.next_levels == (60, 120)
+
+
+def test_the_answer_says_what_would_change_it(levels):
+    found = ask(levels)
+    assert found.changes[0].startswith("above about ")
+    carried, less = (100 * count / found.gpus_raw for count in (found.gpus, found.gpus - 1))
+    enough = f"{found.gpus - 1} GPUs are enough"
+    assert found.changes[0] == (
+        f"above about {carried:.0f} users it takes more, at about {less:.3g} users or fewer {enough}"
+    )
+    assert ask(levels, users=round(1.02 * carried)).gpus > found.gpus
+    assert ask(levels, users=round(0.98 * less)).gpus < found.gpus
+    assert any("slow each other down" in text for text in found.changes)
+    assert any("pause" in text for text in found.changes)
+    assert not any("pause" in text for text in ask(levels, think_s=1.0, think="fixed").changes)
