@@ -131,6 +131,14 @@ bench-load: setup $(STAMPS)/dev ## The bars of loads: truth, timing, cost and en
 bench-estimates: setup $(STAMPS)/dev ## Whether estimates hold: 4 x 300 simulated clusters with known answers (an hour or two the first time)
 	$(BIN)/python -m benches.estimates --many --record
 
+.PHONY: bench-search
+bench-search: setup $(STAMPS)/dev ## How often the interval of the search for the edge holds the truth, in virtual time
+	$(BIN)/python -m benches.search --record
+
+.PHONY: bench-adaptive
+bench-adaptive: setup $(STAMPS)/dev ## The search in real time: GPU counts against those of virtual time (some minutes)
+	$(BIN)/python -m benches.adaptive
+
 .PHONY: bench-cluster
 bench-cluster: setup $(STAMPS)/dev ## 1,000 GPUs with 100,000 users for ten minutes of virtual time (under a minute)
 	$(BIN)/python -m benches.cluster

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpusize.adaptive import Adaptive
     from gpusize.dataset import Dataset
     from gpusize.engine import build_profile, monotonic_ns
     from gpusize.errors import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adaptive",
     "ConfigError",
     "Dataset",
     "DatasetError",
@@ -85,6 +87,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Adaptive": "adaptive",
     "Dataset": "dataset",
     "Estimate": "estimate.types",
     "Load": "load",

@@ -36,6 +36,8 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
     """
     if result.cancelled:
         return Verdict(INTERRUPTED, f"interrupted; what was measured is kept in {result.path}")
+    if result.search is not None and result.search.reason == "single":
+        return Verdict(NO, f"a single user misses {' and '.join(map(str, result.slos))} already")
     done = [row for row in result.summary.to_dicts() if row["state"] == "done"]
     if not done:
         return Verdict(NO, "no level was measured to its end")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize import demo
+from gpusize.adaptive.options import SEARCH_OPTIONS, over_levels, terms_from_options, wants_search
 from gpusize.config import (
     INPUT_OPTIONS,
     LOAD_OPTIONS,
@@ -63,6 +64,7 @@ RUN_OPTIONS: Final[dict[str, Kind]] = {
     "prometheus_match": "text",
     "prometheus_header": "texts",
     "gpu_sample": "flag",
+    **SEARCH_OPTIONS,
     "users": "number",
     "slo": "texts",
     "out": "text",
@@ -147,7 +149,7 @@ def read_options(
         options |= config.options
         notes += config.notes
     mine = {name: value for name, value in given.items() if value is not None}
-    options = over(options, {name: value for name, value in mine.items() if name in LOAD_OPTIONS})
+    options = over(over_levels(options, mine), {name: value for name, value in mine.items() if name in LOAD_OPTIONS})
     if any(name in mine for name in _ROWS):
         for name in (*_ROWS, "dataset_key", "dataset_format", "tokenizer", "shape", "batch"):
             options.pop(name, None)
@@ -240,10 +242,13 @@ def _cluster_options(options: Mapping[str, Any], steps: Sequence[Mapping[str, fl
 def _demo_options(options: Mapping[str, Any]) -> dict[str, Any]:
     chosen = dict(demo.OPTIONS)
     given = [name for name in (*LOAD_WAYS, *LOAD_STOPS) if options.get(name) is not None]
+    if wants_search(options):
+        # The SLO is the user's own, or the demonstration's: the levels follow from it.
+        chosen = {"adaptive": True, **{name: chosen[name] for name in ("users", "slo")}}
     if any(name in LOAD_WAYS for name in given):
-        chosen.pop("concurrencies")
+        chosen.pop("concurrencies", None)
     if any(name in given for name in (*LOAD_STOPS, "stages", "load", "arrivals", "plan")):
-        chosen.pop("duration")
+        chosen.pop("duration", None)
     if any(name in LOAD_WAYS and name != "concurrencies" for name in given):
         # Users are requests in flight: a load by rates cannot be asked for them, unless the user insists.
         chosen.pop("users")
@@ -291,6 +296,7 @@ def _assemble(
         command=command,
         options={**behind.again, **{name: options[name] for name in _AGAIN if options.get(name) is not None}},
         watch=WatchOptions.of(options),
+        adaptive=terms_from_options(options, [str(each.get("api") or "") for each in target.public()]),
     )
     notes = [*target.notes(), *dataset.notes, *(note for observer in watching for note in observer.notes)]
     return Assembled(request, list(dict.fromkeys(notes)))

@@ -16,6 +16,7 @@ __all__ = [
     "allow_connections",
     "allow_most_files",
     "allow_ports",
+    "allowed_connections",
     "local_ports",
     "source_notes",
     "time_wait",
@@ -48,6 +49,14 @@ def allow_connections(connections: int) -> None:
             f"raise the hard limit (ulimit -Hn {needed}, or LimitNOFILE of the service), or ask for fewer connections",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def allowed_connections(wanted: int) -> int:
+    """As many connections as are wanted, or as the system's hard limit lets this process open; at least one."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if hard == resource.RLIM_INFINITY else max(1, min(wanted, hard - RESERVE))
 
 
 def allow_most_files() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusize.adaptive.terms import Adaptive, cannot_search
 from gpusize.dataset import Dataset
 from gpusize.interrupt import StopSwitch
 from gpusize.kserve_run import is_kserve, prepare_kserve
@@ -46,6 +47,7 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
     observers: Sequence[Observer] = (),
     shapes: Sequence[str] = (),
     batch: int = 1,
+    adaptive: Adaptive | bool | None = None,
 ) -> Result:
     """Send the load, keep every record, and hand back what was measured.
 
@@ -56,7 +58,8 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         target: where to send; a text is an address, a simulated cluster is one that runs, a function is called once
             per request.
         dataset: what to send; a text or path is a file. For a KServe API also an input as ``--input`` takes it.
-        load: how hard; by default the sweep 1, 2, 4, 8, 16, 32.
+        load: how hard; by default a search for the highest load within the SLOs, or without any the sweep 1, 2, 4, 8,
+            16, 32.
         slos: what the levels are judged by, such as ``"p95 runtime <= 10s"``.
         users: requests in flight that the estimate sizes for.
         out: the folder in which the run folder is made.
@@ -68,6 +71,8 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         observers: what else is measured meanwhile, such as `gpusize.samples.server_metrics` makes.
         shapes: for a KServe API, ``NAME:3,224,224`` for inputs whose dimensions vary.
         batch: for a KServe API, inferences in one request.
+        adaptive: True, or its precision and budget, for a search; the load then says all but the levels. False for
+            none. None: a search where SLOs and no load are given, and requests tell what the SLOs are about.
 
     Raises:
         UsageError: arguments that cannot be meant, or runs that do not belong together.
@@ -95,8 +100,23 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         cluster=cluster,
         api=api,
         observers=[*observers, *proxy],
+        adaptive=adaptive if isinstance(adaptive, Adaptive) else _terms(load, slos, what, asked=adaptive),
     )
     return execute(request, progress=progress, stop=stop)
+
+
+def _terms(
+    load: Load | None,
+    slos: Sequence[Slo | str] | Slo | str | None,
+    target: Target | WorkflowTarget,
+    *,
+    asked: bool | None,
+) -> Adaptive | None:
+    """The search that is asked for, or that SLOs without a load call for."""
+    if asked is None:
+        apis = [str(each.get("api") or "") for each in target.public()]
+        asked = load is None and cannot_search(as_slos(slos), apis) is None
+    return Adaptive() if asked else None
 
 
 def _as_target(target: AnyTarget) -> Target | WorkflowTarget:
@@ -123,6 +143,7 @@ async def arun(  # noqa: PLR0913 -- as run
     observers: Sequence[Observer] = (),
     shapes: Sequence[str] = (),
     batch: int = 1,
+    adaptive: Adaptive | bool | None = None,
 ) -> Result:
     """``run`` for asynchronous code: it works on a thread of its own, on which ``progress`` is called as well.
 
@@ -147,6 +168,7 @@ async def arun(  # noqa: PLR0913 -- as run
             observers=observers,
             shapes=shapes,
             batch=batch,
+            adaptive=adaptive,
         )
     )
     try:

@@ -63,7 +63,10 @@ def _partial_level(path: Path) -> dict[str, Any]:
     alerts = ["the run ended before this level did; what had been written by then is kept and not used for estimates"]
     if torn:
         alerts.append(f"{len(torn)} part(s) were cut off and cannot be read: {', '.join(torn)}")
-    kept = {"setting": noted.get("setting", {}), **{key: noted[key] for key in ("step",) if key in noted}}
+    kept: dict[str, Any] = {
+        "setting": noted.get("setting", {}),
+        **{key: noted[key] for key in ("step", "search") if key in noted},
+    }
     return {
         **kept,
         "state": "partial",

@@ -9,10 +9,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusize.adaptive.terms import Adaptive, cannot_search
 from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
 from gpusize.kserve_run import is_kserve
+from gpusize.limits import allowed_connections
 from gpusize.load import Load
+from gpusize.load._load import DEFAULT_CONCURRENCIES
 from gpusize.mixing import dealt, streamed
 from gpusize.monitor.options import WatchOptions
 from gpusize.prepare import model_names
@@ -54,6 +57,7 @@ class RunRequest:
         command: the command line, without secrets.
         options: further options for ``run.json``, as ``--config`` takes them.
         watch: what looks at the run while it goes on: rules that end it, its own metrics.
+        adaptive: what a search for the edge is asked for; None for the levels of the load.
     """
 
     target: Target | WorkflowTarget
@@ -72,12 +76,15 @@ class RunRequest:
     command: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     watch: WatchOptions = field(default_factory=WatchOptions)
+    adaptive: Adaptive | None = None
 
     def __post_init__(self) -> None:
         if self.users is not None and not (math.isfinite(self.users) and self.users > 0):
             raise UsageError(f"{self.users:g} users cannot be meant", "users", "give more than 0")
         if self.append and self.resume is not None:
             raise UsageError("append and resume are both given", "resume", "a resumed run goes on in its own folder")
+        if self.adaptive is not None:
+            self._check_search()
         if self.load.kind == "closed" and any(rule.kind == "saturation" for rule in self.watch.rules):
             todo = "leave the rule out; the summary says from which concurrency on the throughput no longer grows"
             raise UsageError("saturation is seen at rates; with users no queue grows", "stop rules", todo)
@@ -94,6 +101,33 @@ class RunRequest:
         if isinstance(target, Target) and len(target.models) > 1 and not is_kserve(target.api):
             object.__setattr__(self, "dataset", dealt(self.dataset, target.models))
 
+    def _check_search(self) -> None:
+        """Refuse a search beside what says the levels, or for what requests do not tell."""
+        load = self.load
+        todo = "leave it out: the search chooses the levels and how long they are, --budget bounds them all"
+        own = tuple(load.concurrencies) not in ((), DEFAULT_CONCURRENCIES)
+        ends = next((name for name in ("passes", "count", "duration_s") if getattr(load, name) is not None), None)
+        if load.kind != "closed" or load.stages or own or ends:
+            raise UsageError("a search and a load of its own levels are both given", ends or "load", todo)
+        if load.sample_records > 1:
+            todo = "leave --sample-records out: a search sends as few requests as it can"
+            raise UsageError("a search needs every record", "sample_records", todo)
+        problem = cannot_search(self.slos, self.apis)
+        if problem is not None:
+            raise problem
+
+    @property
+    def apis(self) -> list[str]:
+        """What the targets speak; "" for a workflow."""
+        return [str(each.get("api") or "") for each in self.target.public()]
+
+    @property
+    def most_connections(self) -> int:
+        """Connections that may be open at once; of a search as many as it may, and the system lets it, ask for."""
+        if self.adaptive is None:
+            return self.load.most_connections
+        return allowed_connections(self.adaptive.most_users)
+
     def facts(self) -> dict[str, Any]:
         """The contents of ``run.json``."""
         target = self.target.options()
@@ -109,9 +143,15 @@ class RunRequest:
             "label": dict(self.labels),
         }
         given = {name: value for name, value in asked.items() if value}
-        return run_facts(
+        load = self.load.options()
+        if self.adaptive is not None:
+            load = {
+                **{name: value for name, value in load.items() if name != "concurrencies"},
+                **self.adaptive.options(),
+            }
+        facts = run_facts(
             command=self.command,
-            options={**target, **self.dataset.options(), **self.load.options(), **given, **self.options},
+            options={**target, **self.dataset.options(), **load, **given, **self.options},
             targets=[
                 {**replica, "simulated": simulated, **({"url": name} if name else {})}
                 for replica, name in zip_longest(self.target.public(), self.names)
@@ -122,11 +162,12 @@ class RunRequest:
             seed=self.load.seed,
             levels=[each.setting for each in self.levels],
         )
+        return facts if self.adaptive is None else {**facts, "adaptive": self.adaptive.options()}
 
     @property
     def levels(self) -> list[Level]:
-        """The planned levels, in order."""
-        return self.load.levels(self.dataset)
+        """The planned levels, in order; a search plans none beforehand."""
+        return [] if self.adaptive is not None else self.load.levels(self.dataset)
 
     @property
     def workers(self) -> int:
@@ -135,7 +176,7 @@ class RunRequest:
             return self.load.workers
         hosts = [] if isinstance(self.target, WorkflowTarget) else [url.host for url in self.target.addresses]
         rate = peak_rate(each.setting for each in self.levels)
-        return chosen_workers(rate, self.load.most_connections, local=any(map(is_local, hosts)))
+        return chosen_workers(rate, self.most_connections, local=any(map(is_local, hosts)))
 
     def steps(self) -> list[Step]:
         """The planned levels as steps of a sweep."""
@@ -153,6 +194,11 @@ def _identity(run: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": targets, "simulated cluster": simulated, "model": run.get("models"), "dataset": dataset}
 
 
+def _planned(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What its levels follow from."""
+    return {"sweep": run.get("levels"), "search": run.get("adaptive"), "seed": run.get("seed")}
+
+
 def must_agree(known: Mapping[str, Any], facts: Mapping[str, Any], where: Path) -> None:
     """A resumed run goes on with what it began with.
 
@@ -160,8 +206,8 @@ def must_agree(known: Mapping[str, Any], facts: Mapping[str, Any], where: Path) 
         UsageError: something else is asked for now.
     """
     mine, theirs = _identity(facts), _identity(known)
-    for name, value in {**mine, "sweep": facts["levels"], "seed": facts["seed"]}.items():
-        before = {**theirs, "sweep": known.get("levels"), "seed": known.get("seed")}[name]
+    for name, value in {**mine, **_planned(facts)}.items():
+        before = {**theirs, **_planned(known)}[name]
         if value != before:
             raise UsageError(
                 f"the {name} differs from that of the run to be resumed",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from gpusize.adaptive.found import Found
     from gpusize.estimate import Estimate, Question
     from gpusize.levels import LevelData
     from gpusize.report.source import Truth
@@ -141,6 +142,19 @@ class Result(LevelTables):
         from gpusize.summary import summarize
 
         return summarize(self.levels, self.slos)
+
+    @cached_property
+    def search(self) -> Found | None:
+        """What the search of the (first) run found, for the SLOs that it searched for; None of a sweep."""
+        terms = self.meta.get("adaptive")
+        if not terms:
+            return None
+        from gpusize.adaptive.found import found_of
+        from gpusize.adaptive.terms import Adaptive
+
+        levels = [level for level in read_levels(self.path) if level.meta.get("search")]
+        apis = [str(target.get("api") or "") for target in self.meta.get("targets") or []]
+        return found_of(levels, as_slos(self._option("slo", "slos")), Adaptive.of(terms), apis)
 
     @cached_property
     def truth(self) -> Truth | None:

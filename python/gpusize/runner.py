@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from gpusize.adaptive.terms import REQUESTS, ROUNDS
 from gpusize.checks import LATE_FLOOR_S
 from gpusize.clocks import ClockLog
 from gpusize.engine import Engine
@@ -35,6 +36,7 @@ from gpusize.workflow.target import WorkflowTarget
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpusize.adaptive import Adaptive
     from gpusize.ending import Ending
     from gpusize.engine import AnyEngine, LevelOutcome
     from gpusize.monitor import RunWatch
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["execute", "run_info"]
 
+
+DEFAULT_BUDGET: Final = f"at most {REQUESTS:,} requests or {ROUNDS:g} per user at the edge"
+TOO_SHORT: Final = "too short "
 
 CLUSTER_LATE_SHARE: Final = 0.03
 """Lateness of the simulated cluster, as a share of the service time, that its model is followed within."""
@@ -66,7 +71,7 @@ def execute(
         engine: makes the engine; for tests.
     """
     switch = stop or StopSwitch()
-    allow_connections(request.load.most_connections)
+    allow_connections(request.most_connections)
     notes = _early_notes(request)
     facts = request.facts()
     steps = request.steps()
@@ -103,19 +108,29 @@ def execute(
                 watch,
             )
             done = finished_steps(store.path)
-            sweep.run([step for step in steps if step.index not in done])
+            sweep.run([step for step in steps if step.index not in done], _following(request, store.path))
             clocks.take()
             clocks.write(store.path / "clocks.parquet")
     result = Result([store.path, *earlier], slos=request.slos, users=request.users)
     result.cancelled = switch.asked > 0
     result.notes = _tell_notes(request, note, told)
     if sweep.stopped is not None:
+        # A search has no planned levels.
         missing = len({step.index for step in steps} - {level.meta.get("step") for level in read_levels(store.path)})
         left = f"; {missing} of {len(steps)} levels {'was' if missing == 1 else 'were'} not run" if missing else ""
         result.notes.append(f"the run was ended by a rule: {sweep.stopped.text}{left}")
         if note is not None:
             note(result.notes[-1])
     return result
+
+
+def _following(request: RunRequest, path: Path) -> Callable[[], Step | None] | None:
+    """Where the levels of a search come from; None for a sweep."""
+    if request.adaptive is None:
+        return None
+    from gpusize.adaptive.steps import Searching
+
+    return Searching(request, request.adaptive, path)
 
 
 def _early_notes(request: RunRequest) -> list[str]:
@@ -125,11 +140,23 @@ def _early_notes(request: RunRequest) -> list[str]:
         EnvironmentLacks: there are not as many ports as connections.
     """
     found = [*request.load.notes(request.dataset), cost_note(request.levels, request.load.sample_records)]
+    if request.adaptive is not None:
+        found.append(_search_note(request, request.adaptive))
     if isinstance(request.target, Target):
         places = [(each.host, each.port) for each in request.target.addresses]
         found += source_notes(places, request.load.source_addresses)
-        found.append(allow_ports(request.load.most_connections, places, request.load.source_addresses))
+        found.append(allow_ports(request.most_connections, places, request.load.source_addresses))
     return [text for text in found if text is not None]
+
+
+def _search_note(request: RunRequest, terms: Adaptive) -> str:
+    """What a search is going to cost: nobody has named its levels."""
+    slos = " and ".join(map(str, request.slos))
+    most = f"at most {terms.budget} {'of levels' if terms.time_s else 'requests'}" if terms.budget else DEFAULT_BUDGET
+    return (
+        f"searching for the highest load within {slos}, to {100 * terms.share:g} %: {most} (--budget); "
+        "--no-adaptive sweeps instead"
+    )
 
 
 def run_info(request: RunRequest) -> dict[str, str]:
@@ -195,6 +222,9 @@ def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, Endin
             warmup_s=request.load.warmup_s,
             ending=ending,
         )
+        if step.search is not None and step.search["why"] == "grow":
+            # It was made short on purpose: it only finds the way.
+            level["alerts"] = [text for text in level["alerts"] if not text.startswith(TOO_SHORT)]
         for observer in request.observers:
             facts = observer.level(folder, outcome["start_ns"], outcome["end_ns"])
             level["alerts"] += facts.pop("alerts", [])

@@ -256,6 +256,9 @@ class RunStore:
             return False
         with storing(path):
             (path / "level.json").unlink(missing_ok=True)
+            # A process that was killed while it wrote the note has left a part of it.
+            for scratch in path.glob(".level.json.*.tmp"):
+                scratch.unlink(missing_ok=True)
             for name in MEASURED:
                 if (path / name).is_dir():
                     (path / name).rmdir()

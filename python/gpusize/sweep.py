@@ -1,4 +1,4 @@
-"""Drives the engine through the levels of a run and commits each when it ends."""
+"""Drives the engine through the levels of a run, planned beforehand or while it runs, and commits each at its end."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ class Step:
         setting: as ``level.json`` names it.
         plan: the engine's LevelPlan, without ``visit``, ``dir`` and ``keep_bytes``.
         arrays: arrivals that are handed over beside the plan; see docs/reference/engine.md.
+        search: why a search chose this level, as ``level.json`` keeps it; None in a sweep.
     """
 
     index: int
     setting: Mapping[str, Any]
     plan: Mapping[str, Any]
     arrays: Mapping[str, bytes] = field(default_factory=dict)
+    search: Mapping[str, Any] | None = None
 
     @property
     def follows_at_once(self) -> bool:
@@ -62,12 +64,13 @@ class ProgressEvent:
         kind: ``running`` about ten times a second, of the newest level that has begun; ``level`` when a level has been
             committed, while the next ones may be running.
         position: which level of those still to do, from 1.
-        total: how many levels there are to do.
+        total: how many levels there are to do; 0 where a search decides while it runs.
         setting: the level's setting.
         progress: the engine's view of the level.
         level: the contents of ``level.json``; None with ``running``.
         step: the level's place among all of the run, also those that were done before it was resumed, from 0.
         before: with ``running``, the levels before it that are not committed yet: their last answers are to come.
+        search: why a search chose this level, as in ``level.json``; None in a sweep.
     """
 
     kind: Literal["running", "level"]
@@ -78,6 +81,7 @@ class ProgressEvent:
     level: Mapping[str, Any] | None = None
     step: int = 0
     before: tuple[ProgressEvent, ...] = ()
+    search: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +117,25 @@ class Sweep:
     _asked: int = field(default=0, init=False)
     _sending: set[int] = field(default_factory=set, init=False)
     _total: int = field(default=0, init=False)
+    _followed: int = field(default=0, init=False)
 
-    def run(self, steps: Sequence[Step]) -> None:
+    def run(self, steps: Sequence[Step], follow: Callable[[], Step | None] | None = None) -> None:
         """Measure every step; returns early, with everything committed, when the user asked for an end.
+
+        Args:
+            steps: what is known beforehand.
+            follow: asked for a further step when all before it are committed, until it has none.
 
         Raises:
             StoreError: the disk did not take what was measured; the levels before are committed.
         """
         waiting = deque(enumerate(steps, start=1))
+        self._followed = len(steps)
         queued: deque[_Queued] = deque()
-        self._total = len(steps)
+        self._total = len(steps) if follow is None else 0
         self._tell_boundary()
         try:
-            while (waiting and not self._ends) or queued:
+            while self._more(waiting, queued, follow):
                 self._fill(waiting, queued)
                 self._follow(waiting, queued)
                 self._tell_boundary()
@@ -138,6 +148,17 @@ class Sweep:
             for each in reversed(queued):
                 each.level.stop(0)
             raise
+
+    def _more(
+        self, waiting: deque[tuple[int, Step]], queued: deque[_Queued], follow: Callable[[], Step | None] | None
+    ) -> bool:
+        """Whether there is a level to wait for, or to begin; where none is left, one may follow."""
+        if queued:
+            return True
+        if not waiting and not self._ends and follow is not None and (step := follow()) is not None:
+            self._followed += 1
+            waiting.append((self._followed, step))
+        return bool(waiting) and not self._ends
 
     @property
     def _ends(self) -> bool:
@@ -159,7 +180,8 @@ class Sweep:
 
     def _queue(self, step: Step) -> AnyLevel:
         visit = self.store.next_visit()
-        folder = self.store.open_level(visit, {"setting": dict(step.setting), "step": step.index})
+        noted = {"setting": dict(step.setting), "step": step.index}
+        folder = self.store.open_level(visit, noted if step.search is None else {**noted, "search": dict(step.search)})
         plan = {**step.plan, "visit": visit, "dir": str(folder / "records"), "keep_bytes": 0}
         return self.engine.queue(plan, **step.arrays)
 
@@ -214,7 +236,8 @@ class Sweep:
         level: Mapping[str, Any] | None = None,
     ) -> ProgressEvent:
         step = queued.step
-        return ProgressEvent(kind, queued.position, self._total, step.setting, progress, level, step.index)
+        place = (kind, queued.position, self._total)
+        return ProgressEvent(*place, step.setting, progress, level, step.index, search=step.search)
 
     def _pass_stop_on(self, queued: Sequence[_Queued]) -> None:
         asked = min(self.switch.asked, 2)
@@ -236,7 +259,8 @@ class Sweep:
         ending = ending_of(outcome, user=self.switch.asked > 0, rule=self.stopped, sending=sending)
         if self._ends and outcome["due"] == 0 and self.store.discard_if_empty(visit):
             return
-        level = {"step": step.index, **self.describe(step, outcome, self.store.open_path(visit), ending)}
+        why = {} if step.search is None else {"search": dict(step.search)}
+        level = {"step": step.index, **why, **self.describe(step, outcome, self.store.open_path(visit), ending)}
         lost = outcome["write_error"]
         try:
             self.store.commit_level(visit, level, outcome["histograms"])

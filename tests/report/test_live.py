@@ -28,6 +28,7 @@ class Event:
     level: Mapping[str, Any] | None = None
     step: int = 0
     before: tuple[Event, ...] = ()
+    search: Mapping[str, Any] | None = None
 
 
 class Terminal(io.StringIO):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -250,3 +251,31 @@ def test_what_was_shed_voids_no_level(store: RunStore) -> None:
     engine = FakeEngine(outcomes={0: {"due": 4, "sent": 1, "outcomes": {"ok": 1, "shed": 3}}})
     sweep(engine, store).run(steps_of(Load(stages="4/s@1s")))
     assert states(store) == ["done"]
+
+
+def test_steps_may_follow_from_the_levels_before_them(store: RunStore) -> None:
+    load = Load(concurrencies=(1, 2, 4), passes=1)
+    plans = steps_of(load)
+    engine = FakeEngine()
+    seen: list[ProgressEvent] = []
+    asked: list[int] = []
+
+    def follow() -> Step | None:
+        asked.append(len(level_dirs(store.path)))
+        return replace(plans[len(asked) - 1], search={"why": "grow"}) if len(asked) <= 3 else None
+
+    sweep(engine, store, progress=seen.append).run([], follow)
+    # Each is asked for when all before it are committed.
+    assert asked == [0, 1, 2, 3]
+    assert [read_level(folder)["search"] for folder in level_dirs(store.path)] == [{"why": "grow"}] * 3
+    ends = [each for each in seen if each.kind == "level"]
+    assert [(each.position, each.total, each.search) for each in ends] == [(k, 0, {"why": "grow"}) for k in (1, 2, 3)]
+
+
+def test_nothing_follows_on_a_wish_to_stop(store: RunStore) -> None:
+    switch = StopSwitch()
+    engine = FakeEngine()
+    engine.on_end = lambda _level: switch.ask()
+    steps = iter(steps_of(Load(concurrencies=(1, 2), passes=1)))
+    sweep(engine, store, switch).run([], lambda: next(steps, None))
+    assert len(states(store)) == 1

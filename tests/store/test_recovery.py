@@ -91,6 +91,21 @@ def test_queued_levels_leave_nothing(store: RunStore) -> None:
     assert list((store.path / "levels").iterdir()) == []
 
 
+def test_a_note_that_was_cut_off_leaves_nothing(store: RunStore) -> None:
+    path = open_level(store, 0, 0).parent
+    (path / ".level.json.4711.tmp").write_text('{"schema": 1, "vis')
+    assert recover(store) == []
+    assert list((store.path / "levels").iterdir()) == []
+
+
+def test_why_a_search_chose_a_level_outlives_a_crash(store: RunStore) -> None:
+    chosen = {"why": "edge", "low": 3.0, "high": 9.0}
+    records = store.open_level(0, {"setting": SETTING, "step": 0, "search": chosen}) / "records"
+    part(records / "part-00000.parquet", [(10, 11, 20, 0)])
+    [folder] = recover(store)
+    assert read_level(folder)["search"] == chosen
+
+
 def test_what_needs_no_further_visit(store: RunStore) -> None:
     commit(store, 0, 0, "done")
     commit(store, 1, 1, "interrupted")

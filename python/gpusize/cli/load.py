@@ -121,8 +121,10 @@ def export(
 
 def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
     """The load that the options describe, and the rows that they name."""
+    from gpusize.adaptive.options import over_levels
     from gpusize.assemble import RUN_OPTIONS
     from gpusize.config import dataset_from_options, load_config, load_from_options, over
+    from gpusize.errors import UsageError
     from gpusize.kserve_run import is_kserve
     from gpusize.mixing import dealt, streamed
     from gpusize.target import Target
@@ -131,7 +133,11 @@ def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
     config = given.pop("config")
     given |= {"load": given.pop("load_file"), "order": "shuffled" if given.pop("shuffle") else None}
     stored = {} if config is None else load_config(config, RUN_OPTIONS).options
-    options = over(stored, given)
+    mine = {name: value for name, value in given.items() if value is not None}
+    options = over(over_levels(stored, mine), given)
+    if options.get("adaptive"):
+        what = "a search has no load before it runs: each level follows from those before it"
+        raise UsageError(what, "adaptive", "name levels, as in --concurrencies 1,2,4, to see a load")
     load = load_from_options(options)
     rows = dataset_from_options(options)
     # The address plays no part: only rows and their numbers are wanted.

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "AdaptiveFlag",
     "Arrivals",
     "ArrivalsFormat",
     "ArrivalsFrom",
     "ArrivalsUntil",
+    "BudgetOf",
     "Burstiness",
     "Concurrencies",
     "Count",
@@ -18,7 +20,9 @@ __all__ = [
     "DatasetFormat",
     "Duration",
     "LoadFile",
+    "MostUsers",
     "Passes",
+    "Precision",
     "Process",
     "RateScale",
     "Rates",
@@ -35,6 +39,7 @@ DATASET = "Dataset"
 LOAD = "Load"
 RECORDED = "Load: recorded"
 USERS = "Load: users and overload"
+SEARCH = "Load: search for the highest within the SLOs"
 
 Concurrencies = Annotated[
     str | None, typer.Option(help="Requests in flight, one level each: 1,2,4,8.", rich_help_panel=LOAD)
@@ -85,6 +90,21 @@ Think = Annotated[
     str | None,
     typer.Option(help="Pause after an answer: 2s, exp(2s), uniform(1s,3s), ..., recorded.", rich_help_panel=USERS),
 ]
+
+AdaptiveFlag = Annotated[
+    bool | None,
+    typer.Option(
+        "--adaptive/--no-adaptive", help="Search; the default with an SLO and no levels.", rich_help_panel=SEARCH
+    ),
+]
+Precision = Annotated[
+    str | None, typer.Option(help="Ends when the capacity is known to within this; 3%.", rich_help_panel=SEARCH)
+]
+BudgetOf = Annotated[
+    str | None,
+    typer.Option("--budget", help="Ends after so many requests, or a time: 4000, 10m.", rich_help_panel=SEARCH),
+]
+MostUsers = Annotated[int | None, typer.Option(help="No level has more users; 4096.", rich_help_panel=SEARCH)]
 
 DatasetFile = Annotated[
     str | None, typer.Option(help="Rows to send: JSON, JSONL, CSV, TSV or Parquet.", rich_help_panel=DATASET)

@@ -19,6 +19,9 @@ EPILOG = """[bold]Examples[/bold]
   gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --concurrencies 1,2,4,8,16,32 --passes 2
   --gpus 8 --users 100 --slo 'p95 runtime <= 10s'
 
+  gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --gpus 8 --users 100 --slo 'p95 ttft <= 2s'
+  [dim]# no levels: it searches for the highest load within the SLO[/dim]
+
   gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --stages '1/s@5m, 1/s..20/s@10m, 20/s@10m'
 
   gpusize run --url http://host:8000/v1 --model m --dataset prompts.jsonl --rates 5,10,20 --duration 60s
@@ -215,6 +218,10 @@ def command(
     sample_records: Annotated[
         str | None, typer.Option(help="Keep one row in n, as 1/100; all are counted.", rich_help_panel=GENERATOR)
     ] = None,
+    adaptive: load_options.AdaptiveFlag = None,
+    precision: load_options.Precision = None,
+    budget: load_options.BudgetOf = None,
+    most_users: load_options.MostUsers = None,
     users: Annotated[
         float | None, typer.Option(help="Requests in flight to size for.", rich_help_panel=QUESTION)
     ] = None,
@@ -259,7 +266,10 @@ def command(
     ] = None,
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT)] = False,
 ) -> int:
-    """Send load to a target level by level, keep every record, and estimate the GPU count."""
+    """Send load to a target level by level, keep every record, and estimate the GPU count.
+
+    With an SLO and no levels it searches for the highest load within the SLO.
+    """
     given = dict(locals())
     order = "shuffled" if given.pop("shuffle") else None
     given["command"], given["input"] = given.pop("command_line"), given.pop("input_")

@@ -62,6 +62,11 @@ def print_result(
 
     console = make_console()
     print_summary(result, console)
+    if result.search is not None:
+        from gpusize.report.search_text import print_search
+
+        console.print()
+        print_search(result.search, console)
     print_sections(result, console)
     if estimates:
         console.print()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpusize.load.stages import Stage
     from gpusize.load.trace import ArrivalTrace
 
-__all__ = ["Level", "build_levels", "expected_of", "open_setting", "process_of"]
+__all__ = ["Level", "build_levels", "expected_of", "open_setting", "process_of", "searched_level"]
 
 MOST_COUNTED: Final = 50_000_000
 """Arrivals with random gaps up to which a load is counted one by one: some seconds of work."""
@@ -67,6 +67,20 @@ def _closed_level(load: Load, index: int, concurrency: int, rows: int) -> Level:
     setting = _closed_setting(load, concurrency, None, passes=passes, count=load.count, duration_s=load.duration_s)
     duration_ns = None if load.duration_s is None else seconds_to_ns(load.duration_s)
     return Level(setting, wire.level_plan(load, index, wire.closed(load, concurrency), count, duration_ns))
+
+
+def searched_level(load: Load, index: int, users: int, count: int, most_s: float | None) -> Level:
+    """A level of a closed loop whose users and length a search has chosen; its draws are those of its number.
+
+    Args:
+        load: all that the search leaves alone, such as pauses and allowed errors.
+        index: number of the level in its run.
+        users: requests in flight.
+        count: requests of the level.
+        most_s: seconds after which it ends in any case; None for no such bound.
+    """
+    one = load.changed(concurrencies=(users,), count=count, duration_s=most_s)
+    return _closed_level(one, index, users, 1)
 
 
 def process_of(load: Load, *choices: tuple[str | None, float | None]) -> tuple[str, float | None]:

@@ -61,7 +61,8 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
 def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: Truth | None = None) -> dict[str, Any]:
     """The one document of ``--json``.
 
-    Keys: ``schema``, ``gpusize``, ``run``, ``path``, ``answer`` (a sentence or null), ``slos``, ``summary`` (one object
+    Keys: ``schema``, ``gpusize``, ``run``, ``path``, ``answer`` (a sentence or null), ``search`` (what a
+    search found, else null), ``slos``, ``summary`` (one object
     per row), ``tables`` (those of ``Result.tables``, likewise, but for ``server``), ``estimates``, ``truth`` (of a
     simulated cluster, else null), ``warnings``, ``alerts``.
     """
@@ -74,6 +75,7 @@ def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: 
         "run": source.meta.get("run"),
         "path": source.path,
         "answer": answer(best) if best is not None else None,
+        "search": getattr(source, "search", None),
         "slos": [slo.text for slo in sweep_of(source).slos],
         "summary": rows,
         # The rows of single GPUs are many; the summary has those for all, and tables/ the rest.

@@ -72,6 +72,7 @@ def render_html(
         warnings=_warnings(source.meta, best.warnings if best else ()),
         columns=columns,
         rows=_rows(columns),
+        search=_search(source),
         sections=[(each, _rows(each.columns)) for each in sections(source)],
         slos=[slo for _, slo in sweep.attainments()],
         notes=notes(sweep),
@@ -80,6 +81,14 @@ def render_html(
         command=_command(source.meta),
         facts=_facts(source),
     )
+
+
+def _search(source: ReportSource) -> list[tuple[str, str]]:
+    """Label and text of each line on a search; none of a sweep."""
+    from gpusize.report.search_text import search_rows
+
+    found = getattr(source, "search", None)
+    return [] if found is None else search_rows(found)
 
 
 def render_study(

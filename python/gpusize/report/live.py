@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self
 
-from gpusize.report.live_facts import Schedule, facts, failed, setting_text
+from gpusize.report.live_facts import Schedule, facts, failed, numbered, setting_text
 from gpusize.report.live_pace import Pace, RunRates
 from gpusize.report.live_view import LevelView, Minute
+from gpusize.report.search_text import chosen_text
 from gpusize.report.text import clean, duration, finite
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class LevelEvent(Protocol):
     def step(self) -> int: ...
     @property
     def before(self) -> Sequence[LevelEvent]: ...
+    @property
+    def search(self) -> Mapping[str, Any] | None: ...
 
 
 @dataclass
@@ -54,11 +57,12 @@ class _Shown:
 
     Attributes:
         index: its number among those to do, from 0.
-        total: how many there are.
+        total: how many there are; 0 where nobody knows yet.
         setting: as in ``level.json``.
         step: its place among all levels of the run.
         last: what was seen of it last.
         pace: its own.
+        search: why a search chose it; empty in a sweep.
     """
 
     index: int
@@ -67,10 +71,12 @@ class _Shown:
     step: int
     last: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace = field(default_factory=Pace)
+    search: str = ""
 
     @property
     def text(self) -> str:
-        return setting_text(self.setting)
+        text = setting_text(self.setting)
+        return f"{text} {self.search}" if self.search else text
 
     def seen(self, progress: Mapping[str, Any] | None, **more: Any) -> None:
         """Take a further look at it."""
@@ -158,7 +164,7 @@ class LiveProgress:
         ended = progress.get("state") == "done"
         if ended and level_index not in self._levels:
             return
-        shown = self._shown(level_index, total, setting, level_index)
+        shown = self._level(_Shown(level_index, total, setting, level_index))
         shown.seen(progress)
         if ended:
             self._close(self._levels.pop(level_index))
@@ -174,7 +180,7 @@ class LiveProgress:
             return
         shown = []
         for each in (*event.before, event):
-            level = self._shown(each.position - 1, each.total, each.setting, each.step)
+            level = self._shown(each)
             level.seen(each.progress)
             shown.append(level)
         # The last word of a level waits for its record, which also knows how it ended.
@@ -186,10 +192,16 @@ class LiveProgress:
         if not self._quiet:
             self._say(clean(text))
 
-    def _shown(self, index: int, total: int, setting: Mapping[str, Any], step: int) -> _Shown:
+    def _shown(self, event: LevelEvent) -> _Shown:
+        why = chosen_text(event.search)
+        search = f"({why})" if why else ""
+        return self._level(_Shown(event.position - 1, event.total, event.setting, event.step, search=search))
+
+    def _level(self, level: _Shown) -> _Shown:
+        """The level of this number that is shown already, or this one from now on."""
         if not self._levels:
             self._told_s = self._now()
-        return self._levels.setdefault(index, _Shown(index, total, setting, step))
+        return self._levels.setdefault(level.index, level)
 
     def _show(self, level: _Shown, before: Sequence[_Shown]) -> None:
         """Draw a level that runs, or tell of it when it is time."""
@@ -208,7 +220,7 @@ class LiveProgress:
     def _committed(self, event: LevelEvent, level: Mapping[str, Any]) -> None:
         """A level's last line, and what its record says that was wrong."""
         index, state = event.position - 1, clean(level.get("state", ""))
-        shown = self._shown(index, event.total, event.setting, event.step)
+        shown = self._shown(event)
         shown.seen(event.progress, **_counts(level))
         self._rates.seen(self._now(), {} if event.progress is None else {index: event.progress})
         self._close(self._levels.pop(index), state)
@@ -255,7 +267,7 @@ def progress_line(index: int, total: int, setting: str, progress: Mapping[str, A
     """One plain line about a level, running or done."""
     elapsed = (finite(progress.get("elapsed_ns")) or 0.0) / _NS
     said = dict.fromkeys(facts(_overall(progress)))
-    parts = [f"level {index + 1}/{total}", setting, duration(elapsed), *said, failed(progress)]
+    parts = [numbered(index, total), setting, duration(elapsed), *said, failed(progress)]
     return "  ".join(part for part in parts if part)
 
 

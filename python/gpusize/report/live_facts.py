@@ -13,6 +13,7 @@ __all__ = [
     "facts",
     "failed",
     "level_time",
+    "numbered",
     "recent_facts",
     "run_facts",
     "setting_text",
@@ -20,6 +21,11 @@ __all__ = [
 ]
 
 _NS: Final = 1e9
+
+
+def numbered(index: int, total: int) -> str:
+    """``level 3/8``; ``level 3`` where nobody knows yet how many there will be."""
+    return f"level {index + 1}/{total}" if total else f"level {index + 1}"
 
 
 def setting_text(setting: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from gpusize.report.live_facts import (
     facts,
     failed,
     level_time,
+    numbered,
     recent_facts,
     run_facts,
     share,
@@ -97,9 +98,7 @@ class LevelView:
         from rich.text import Text
 
         width = options.max_width
-        head = Text(
-            f"level {self.index + 1}/{self.total}  {self.text}", style="bold", no_wrap=True, overflow="ellipsis"
-        )
+        head = Text(f"{numbered(self.index, self.total)}  {self.text}", style="bold", no_wrap=True, overflow="ellipsis")
         column = head.cell_len
         yield from self._bar(
             head, share(self.setting, self.progress), level_time(self.setting, self.progress), column, width

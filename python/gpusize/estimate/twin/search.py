@@ -1,12 +1,11 @@
 """Where to measure next: the highest load that one target carries within its SLOs, in a bounded number of requests.
 
-First the load grows by doubling from one request in flight, faster than needed never, until an SLO is missed; a line
-through the levels' means foresees the edge, so that the last step does not overshoot it by half. Then the rest of
-the budget
-goes around the edge, alternately at, below and above it, so that every place is visited more than once and never
-twice in
-succession: a target that drifts shows it. The order of looks is fixed beforehand; where they fall follows from the
-estimate.
+First the load grows geometrically from one request in flight until an SLO is missed; a line through the levels' tails
+foresees the edge, so that the last step does not overshoot it by half. Then the rest of the budget goes around the
+edge, alternately at, below and above it, so that the edge is visited more than once and never twice in succession: a
+target that drifts shows it. The order of looks is fixed beforehand; where they fall follows from the estimate.
+
+`Search.next` spends a whole budget; `gpusize.adaptive` takes the parts to stop earlier, at a precision.
 """
 
 from __future__ import annotations
@@ -77,20 +76,18 @@ class Search:
         most_users: no level is larger.
         wide: whether loads further from the edge matter too.
         counts: numbers of replicas that can be measured; the first is where the edge is looked for.
-        precision: ends the search early when the capacity is known to this share, half the width of its interval.
     """
 
     objectives: Sequence[Objective]
     budget: Budget = Budget()
     most_users: int = 1 << 20
     wide: bool = False
-    precision: float = 0.0
     counts: Sequence[int] = (1,)
 
     def next(self, visits: Sequence[Observed]) -> Look | None:
         """The next visit after these, in order; None when the search is over."""
         if not visits:
-            return _short(1)
+            return self.growth(visits, 0)
         base = min(each.gpus for each in visits)
         others = [each for each in visits if each.gpus > base]
         spent = sum(each.due_s.size for each in visits)
@@ -116,33 +113,44 @@ class Search:
 
     def _base(self, visits: Sequence[Observed], spent: int) -> Look | None:
         """The next visit of the fewest replicas."""
-        grown = self._growing(visits, spent)
+        grown = self.growth(visits, spent)
         if grown is not None:
-            return _short(grown)
+            return grown
         edge = self.edge(visits)
         top = max(each.users for each in visits)
         if edge is None:
             edge = 1.1 * top
-        looked = len(visits) - self._grown_at(visits)
+        looked = len(visits) - self.grown_at(visits)
         left = self.budget.at(edge) * (1 - OTHER * (len(self.counts) - 1)) - spent
         count = looked + max(0, min(len(LOOKS) - looked, round(left / (ROUNDS * max(edge, 1.0))), round(left / 100)))
         if looked < 3:
             count = max(count, 3)
         if looked >= count:
             return None
-        looks = WIDE_LOOKS if self.wide else LOOKS
-        place = max(edge, 1.0) * looks[looked % len(looks)]
-        users = max(1, math.floor(place) if looked % 2 == 0 else math.ceil(place))
+        users = self.place(edge, looked)
         counted = int(left / (count - looked) - 2 * users)
-        if counted < max(FEWEST, users) or (edge < 1 and looked > 0 and self._missed(visits, 1)):
+        if counted < max(FEWEST, users) or (edge < 1 and looked > 0 and self.missed(visits, 1)):
             return None
         return Look(users, counted, 2 * users)
 
-    def _grown_at(self, visits: Sequence[Observed]) -> int:
+    def place(self, edge: float, looked: int) -> int:
+        """Users of the look around the edge that follows on so many looks."""
+        looks = WIDE_LOOKS if self.wide else LOOKS
+        at = max(edge, 1.0) * looks[looked % len(looks)]
+        return max(1, math.floor(at) if looked % 2 == 0 else math.ceil(at))
+
+    def growth(self, visits: Sequence[Observed], spent: int) -> Look | None:
+        """A short visit of a larger load; None when one was reached that misses an SLO, or no larger one can be had."""
+        if not visits:
+            return _short(1)
+        grown = self._growing(visits, spent)
+        return None if grown is None else _short(grown)
+
+    def grown_at(self, visits: Sequence[Observed]) -> int:
         """How many visits it took to find a load that misses."""
         for k in range(1, len(visits) + 1):
             top = max(each.users for each in visits[:k])
-            if self._missed(visits[:k], top):
+            if self.missed(visits[:k], top):
                 return k
         return len(visits)
 
@@ -156,7 +164,7 @@ class Search:
         known = [each for each in found if each is not None]
         return min(known) if known else None
 
-    def _missed(self, visits: Sequence[Observed], users: int) -> bool:
+    def missed(self, visits: Sequence[Observed], users: int) -> bool:
         """Whether so many users surely miss an SLO."""
         for number, objective in enumerate(self.objectives):
             curve = Curve(objective, number, visits)
@@ -170,7 +178,7 @@ class Search:
     def _growing(self, visits: Sequence[Observed], spent: int) -> int | None:
         """The next larger load, or None when one was reached that misses an SLO (or the budget is gone)."""
         top = max(each.users for each in visits)
-        if self._missed(visits, top) or top >= self.most_users:
+        if self.missed(visits, top) or top >= self.most_users:
             return None
         if spent > 0.5 * self.budget.at(top):
             return None

@@ -1,0 +1,59 @@
+"""The steps of a search, for the sweep: each follows from the levels that are committed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpusize.adaptive.planner import Over, Planner
+from gpusize.adaptive.terms import searched
+from gpusize.adaptive.visits import Visit, visits_of
+from gpusize.estimate.twin.observed import Objective
+from gpusize.level_files import read_levels
+from gpusize.load.levels import searched_level
+from gpusize.sweep import Step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpusize.adaptive.terms import Adaptive
+    from gpusize.request import RunRequest
+
+__all__ = ["Searching"]
+
+
+class Searching:
+    """Asks the planner for the next level of a run, until the search is over.
+
+    What was committed decides, so a run that died goes on from there as it would have gone on.
+
+    Args:
+        request: the run.
+        terms: what the search is asked for.
+        path: its folder.
+    """
+
+    def __init__(self, request: RunRequest, terms: Adaptive, path: Path) -> None:
+        # A system that allows fewer open files than the search may use connections bounds it sooner.
+        bounded = replace(terms, most_users=request.most_connections)
+        self._planner = Planner([Objective.of(slo) for slo in searched(request.slos, request.apis)], bounded)
+        self._load = request.load
+        self._path = path
+        self._known: dict[int, Visit] = {}
+
+    def __call__(self) -> Step | None:
+        """The next step; None when the search is over."""
+        levels = read_levels(self._path)
+        for level in levels:
+            if level.visit not in self._known:
+                for visit in visits_of([level], self._planner.objectives):
+                    self._known[level.visit] = visit
+        chosen = self._planner.next([self._known[level.visit] for level in levels if level.visit in self._known])
+        if isinstance(chosen, Over):
+            return None
+        warmup_s = self._load.warmup_s
+        if chosen.most_s is not None and warmup_s is not None and chosen.most_s <= warmup_s:
+            return None
+        index = 1 + max((int(level.meta.get("step", -1)) for level in levels), default=-1)
+        made = searched_level(self._load, index, chosen.look.users, chosen.requests, chosen.most_s)
+        return Step(index, made.setting, made.plan, made.arrays(), chosen.facts())

@@ -1,0 +1,47 @@
+"""The load under which a target breaks, as far as levels show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpusize.adaptive.visits import Visit
+
+__all__ = ["Wall", "wall_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wall:
+    """The fewest users under whom the target breaks.
+
+    Attributes:
+        users: they.
+        failures: levels of so many users that were stopped.
+        kept: the most users below them under whom it did not break; 0 for none.
+        visits: levels of so many users as ``kept``.
+        last: users of the last level.
+    """
+
+    users: int
+    failures: int
+    kept: int
+    visits: int
+    last: int
+
+
+def wall_of(visits: Sequence[Visit]) -> Wall | None:
+    """The wall, None where nothing broke.
+
+    A single failure of a load that held at another time, or below a load that held, is not taken for one: it has to
+    come again.
+    """
+    held = [each.users for each in visits if not each.failed and each.observed is not None]
+    broken = [each.users for each in visits if each.failed]
+    walls = [users for users in broken if broken.count(users) > 1 or not any(each >= users for each in held)]
+    if not walls:
+        return None
+    users = min(walls)
+    kept = max((each for each in held if each < users), default=0)
+    return Wall(users, broken.count(users), kept, held.count(kept), visits[-1].users)

@@ -1,0 +1,100 @@
+"""A search in words: why a level was chosen, where the edge is known to be, and what was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.report.text import clean, count, finite, plain_number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpusize.adaptive.found import Found
+
+__all__ = ["chosen_text", "found_text", "print_search", "search_rows"]
+
+_WHY: Final = {
+    "grow": "growing",
+    "edge": "at the edge",
+    "below": "below the edge",
+    "above": "above the edge",
+    "again": "once more",
+}
+_MOST_DIGITS: Final = 4
+
+
+def chosen_text(search: Mapping[str, Any] | None) -> str:
+    """Why a level was chosen: ``at the edge, which is between 12 and 14``; empty in a sweep."""
+    if not isinstance(search, Mapping):
+        return ""
+    why = _WHY.get(str(search.get("why")), "")
+    low, high = finite(search.get("low")) or 0.0, finite(search.get("high"))
+    least = f"{math.floor(low)}"
+    if high is not None:
+        return f"{why}, edge between {least} and {math.ceil(high)}"
+    return f"{why}, edge above {least}" if low >= 1 else why
+
+
+def found_text(found: Found) -> str:
+    """The capacity in one sentence."""
+    slo = f" within {clean(found.slo)}" if found.slo else " within the SLOs"
+    if found.capacity is None:
+        least = f"at least {_users(found.low)} users" if found.low >= 1 else "no load is known to be"
+        return f"{least}{slo}; no load that was measured surely misses one"
+    if found.capacity < 1:
+        return f"none: a single user is not served{slo}"
+    if found.wall is not None and found.high == found.wall:
+        return f"{_users(found.capacity)} users; under {found.wall} the target fails"
+    high = "open above" if found.high is None else f"to {_users(found.high)}"
+    return f"{_users(found.capacity)} users{slo} (95 %: {_users(found.low)} {high})"
+
+
+def ended_text(found: Found) -> str:
+    """Why the search ended."""
+    terms, precision = found.terms, found.precision
+    asked = f"{100 * terms.share:g} %"
+    known = "" if precision is None else f"; the capacity is known to within {_percent(precision)}"
+    return {
+        "precision": f"the precision of {asked} is reached{known}",
+        "budget": f"the budget is spent, short of the precision of {asked}{known}",
+        "limit": f"no SLO was missed up to {found.most_users} users; --most-users allows more",
+        "single": "a single user misses an SLO already: no smaller load is there to be tried",
+        "ended": f"it was cut short{known}",
+    }[found.reason]
+
+
+def search_rows(found: Found) -> list[tuple[str, str]]:
+    """Label and text of each line that is shown."""
+    levels = f"{found.levels} level{'' if found.levels == 1 else 's'}"
+    users = f"{found.most_users} user{'' if found.most_users == 1 else 's'}"
+    cost = f"{count(found.requests)} requests in {levels}, up to {users}"
+    return [
+        ("capacity", found_text(found)),
+        ("ended", ended_text(found)),
+        ("cost", cost),
+        *(("doubt", clean(text, 400)) for text in found.remarks),
+    ]
+
+
+def print_search(found: Found, console: Console) -> None:
+    """Print what was found, a line each."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for label, text in search_rows(found):
+        table.add_row(label, Text(text, style="bold" if label == "capacity" else "yellow" if label == "doubt" else ""))
+    console.print(Text("Search for the edge", style="bold"))
+    console.print(table)
+
+
+def _users(value: float) -> str:
+    return plain_number(round(value, 1 if value < 100 else 0), _MOST_DIGITS)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"

@@ -1,0 +1,210 @@
+"""The search on clusters in virtual time: what it looks at, where it stops, and whether it is right."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpusize.adaptive import Adaptive
+from gpusize.adaptive.crossing import t_quantile
+from gpusize.adaptive.found import found_of
+from gpusize.adaptive.planner import Chosen, Over, Planner
+from gpusize.adaptive.visits import visits_of
+from gpusize.estimate.twin.observed import Objective
+from gpusize.levels import LevelData
+from gpusize.slo import Slo
+from tests.estimate import virtual
+
+SLO = Slo.parse("p95 runtime <= 9s")
+Measure = Callable[[int, Chosen], LevelData]
+
+
+def cluster(number: int, chosen: Chosen, **more: Any) -> LevelData:
+    """The visit that was chosen, with draws of its own."""
+    level = virtual.level(chosen.look.users, requests=chosen.requests, seed=100 + number, **more)
+    return replace(level, visit=number, meta={**level.meta, "search": chosen.facts()})
+
+
+def broken(level: LevelData) -> LevelData:
+    """As a level that was stopped for errors leaves it."""
+    return replace(level, state="interrupted", meta={**level.meta, "state": "interrupted", "stop_reason": "errors"})
+
+
+def search(terms: Adaptive, measure: Measure = cluster, slo: Slo = SLO) -> tuple[list[Chosen], list[LevelData], Over]:
+    """All levels of a search, and why it ended."""
+    planner = Planner([Objective.of(slo)], terms)
+    chosen: list[Chosen] = []
+    levels: list[LevelData] = []
+    while not isinstance(following := planner.next(visits_of(levels, planner.objectives)), Over):
+        assert len(levels) < 60, "it never ends"
+        chosen.append(following)
+        levels.append(measure(len(levels), following))
+    return chosen, levels, following
+
+
+def truth(low: int, high: int) -> int:
+    """The most users that keep the SLO in long runs, between one that does and one that does not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        kept = virtual.level(middle, requests=400 * middle, seed=1).attainment(SLO)[0] >= 0.95
+        low, high = (middle, high) if kept else (low, middle)
+    return low
+
+
+def test_it_grows_looks_around_the_edge_and_stops_at_the_precision() -> None:
+    chosen, levels, over = search(Adaptive(precision=0.05))
+    assert over == Over("precision")
+    why = [each.why for each in chosen]
+    looks = [each for each in why if each != "grow"]
+    assert why == ["grow"] * (len(why) - len(looks)) + looks
+    assert looks[:4] == ["edge", "below", "above", "edge"]
+    growth = [each.look.users for each in chosen if each.why == "grow"]
+    assert growth[0] == 1
+    assert all(b > a for a, b in itertools.pairwise(growth))
+    found = found_of(levels, [SLO], Adaptive(precision=0.05))
+    assert found is not None
+    assert found.capacity is not None
+    assert found.precision is not None
+    assert found.precision <= 0.05
+    most = truth(1, 80)
+    assert found.low <= most + 1
+    assert found.high is not None
+    assert found.high >= most
+    assert found.capacity == pytest.approx(most, rel=0.1)
+    assert (found.reason, found.slo, found.wall, found.remarks) == ("precision", str(SLO), None, ())
+    assert found.requests == sum(each.requests for each in chosen)
+
+
+def test_what_comes_next_follows_from_the_levels_alone() -> None:
+    chosen, levels, _ = search(Adaptive(precision=0.05))
+    planner = Planner([Objective.of(SLO)], Adaptive(precision=0.05))
+    for k, each in enumerate(chosen):
+        assert planner.next(visits_of(levels[:k], planner.objectives)) == each
+
+
+def test_a_budget_of_requests_is_kept() -> None:
+    chosen, levels, over = search(Adaptive(precision=0.001, budget=900))
+    assert over == Over("budget")
+    assert sum(each.requests for each in chosen) <= 900
+    found = found_of(levels, [SLO], Adaptive(precision=0.001, budget=900))
+    assert found is not None
+    assert found.reason == "budget"
+    assert found.capacity is not None
+
+
+def test_a_budget_of_time_is_kept() -> None:
+    """Levels have a bound in time as well; the last one may pass it by what one round takes."""
+    _, levels, over = search(Adaptive(precision=0.001, budget="4m"))
+    assert over == Over("budget")
+    took = sum(each.length_s for each in visits_of(levels, [Objective.of(SLO)]))
+    assert 120 < took < 290
+
+
+def test_no_load_misses_up_to_the_limit() -> None:
+    chosen, levels, over = search(Adaptive(most_users=8))
+    assert over == Over("limit")
+    assert max(each.look.users for each in chosen) == 8
+    found = found_of(levels, [SLO], Adaptive(most_users=8))
+    assert found is not None
+    assert (found.capacity, found.reason) == (None, "limit")
+    assert found.low == 8
+
+
+def test_a_single_user_who_misses_is_tried_once_more() -> None:
+    never = Slo.parse("p95 runtime <= 1ms")
+    chosen, levels, over = search(Adaptive(), slo=never)
+    assert over == Over("single")
+    assert [(each.look.users, each.why) for each in chosen] == [(1, "grow"), (1, "again")]
+    found = found_of(levels, [never], Adaptive())
+    assert found is not None
+    assert (found.capacity, found.reason) == (0.0, "single")
+
+
+def test_a_target_that_breaks_is_evidence_from_above() -> None:
+    def measure(number: int, chosen: Chosen) -> LevelData:
+        level = cluster(number, chosen)
+        return broken(level) if chosen.look.users > 20 else level
+
+    chosen, levels, over = search(Adaptive(), measure)
+    assert over == Over("precision")
+    users = [each.look.users for each in chosen]
+    assert users.count(20) >= 2
+    assert users.count(21) >= 2
+    found = found_of(levels, [SLO], Adaptive())
+    assert found is not None
+    assert (found.capacity, found.high, found.wall) == (20.0, 21.0, 21)
+
+
+def test_a_target_that_breaks_at_once_carries_nobody() -> None:
+    _, levels, over = search(Adaptive(), lambda number, chosen: broken(cluster(number, chosen)))
+    assert over == Over("single")
+    assert [level.concurrency for level in levels] == [1, 1]
+
+
+def test_one_failure_is_no_wall() -> None:
+    def measure(number: int, chosen: Chosen) -> LevelData:
+        level = cluster(number, chosen)
+        return broken(level) if number == 0 else level
+
+    _, levels, over = search(Adaptive(precision=0.05), measure)
+    assert over == Over("precision")
+    assert max(level.concurrency or 0 for level in levels) > 20
+
+
+@pytest.mark.parametrize("slow", range(1, 5))
+def test_a_slow_moment_on_the_way_up_does_not_end_the_search(slow: int) -> None:
+    def measure(number: int, chosen: Chosen) -> LevelData:
+        return cluster(number, chosen, slowness=3.0 if number == slow else 1.0)
+
+    _, levels, over = search(Adaptive(precision=0.1), measure)
+    found = found_of(levels, [SLO], Adaptive(precision=0.1))
+    assert found is not None
+    assert over == Over("precision")
+    assert found.capacity == pytest.approx(24, rel=0.15)
+
+
+def test_what_the_user_cut_off_only_costs() -> None:
+    _, levels, _ = search(Adaptive(precision=0.05))
+    planner = Planner([Objective.of(SLO)], Adaptive(precision=0.05))
+    cut = replace(levels[3], state="cancelled", meta={**levels[3].meta, "state": "cancelled", "due": 7})
+    visits = visits_of([*levels[:3], cut], planner.objectives)
+    assert (visits[3].sent, visits[3].failed, visits[3].observed) == (7, False, None)
+    again = planner.next(visits)
+    assert isinstance(again, Chosen)
+    assert again.look.users == levels[3].concurrency
+
+
+def test_looks_that_contradict_each_other_are_told() -> None:
+    def measure(number: int, chosen: Chosen) -> LevelData:
+        return cluster(number, chosen, slowness=1.25 if number > 10 else 1.0)
+
+    _, levels, _ = search(Adaptive(precision=0.01), measure)
+    found = found_of(levels, [SLO], Adaptive(precision=0.01))
+    assert found is not None
+    assert len(found.remarks) == 1
+    assert "contradict each other beyond chance" in found.remarks[0]
+
+
+def test_a_mean_and_several_slos_have_intervals_too() -> None:
+    for texts in (["mean runtime <= 5s"], ["p95 runtime <= 9s", "p90 ttft <= 0.5s"]):
+        slos = [Slo.parse(text) for text in texts]
+        levels: list[LevelData] = []
+        planner = Planner([Objective.of(slo) for slo in slos], Adaptive(precision=0.1))
+        while isinstance(following := planner.next(visits_of(levels, planner.objectives)), Chosen):
+            levels.append(cluster(len(levels), following))
+        found = found_of(levels, slos, Adaptive(precision=0.1))
+        assert found is not None
+        assert found.capacity is not None
+        assert found.high is not None
+        assert found.low < found.capacity < found.high
+        assert found.slo in [str(slo) for slo in slos]
+
+
+def test_quantiles_of_student() -> None:
+    known: Sequence[tuple[float, float]] = ((3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1e6, 1.960))
+    for freedom, quantile in known:
+        assert t_quantile(freedom) == pytest.approx(quantile, rel=0.01)

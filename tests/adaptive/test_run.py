@@ -1,0 +1,63 @@
+"""A search from Python: over a function, and when it is one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import gpusize
+from gpusize.errors import UsageError
+
+ROWS = gpusize.Dataset.from_prompt("x")
+SLO = "p95 runtime <= 5s"
+
+
+async def answers(_row: object) -> str:
+    await asyncio.sleep(0.002)
+    return "yes"
+
+
+def test_slos_without_a_load_are_searched_for(tmp_path: Path) -> None:
+    asked = gpusize.Adaptive(most_users=3)
+    result = gpusize.run(answers, ROWS, slos=SLO, out=tmp_path, adaptive=asked)
+    assert result.search is not None
+    assert (result.search.reason, result.search.low, result.search.terms) == ("limit", 3.0, asked)
+    assert [level.concurrency for level in result.levels][:3] == [1, 2, 3]
+    assert result.meta["options"]["most_users"] == 3
+    # What is opened later says the same.
+    assert gpusize.open_run(result.path).search == result.search
+
+
+def test_no_search_without_slos_or_where_it_is_not_wanted(tmp_path: Path) -> None:
+    load = gpusize.Load(concurrencies=(1,), passes=2)
+    assert gpusize.run(answers, ROWS, load, slos=SLO, out=tmp_path).search is None
+    result = gpusize.run(answers, ROWS, slos=SLO, out=tmp_path, adaptive=False)
+    assert result.search is None
+    assert [level.concurrency for level in result.levels] == [1, 2, 4, 8, 16, 32]
+
+
+@pytest.mark.parametrize(
+    "load, slos",
+    [
+        (gpusize.Load(concurrencies=(1, 2)), SLO),
+        (gpusize.Load(duration_s=5), SLO),
+        (gpusize.Load(passes=2), SLO),
+        (gpusize.Load(rates=(3,), count=5), SLO),
+        (gpusize.Load(stages="8@1m"), SLO),
+        (gpusize.Load(sample_records=10), SLO),
+        (None, None),
+        (None, "p95 llm_latency <= 1s"),
+    ],
+)
+def test_what_contradicts_a_search_is_refused(load: gpusize.Load | None, slos: str | None, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        gpusize.run(answers, ROWS, load, slos=slos, out=tmp_path, adaptive=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_search_is_not_gone_on_with(tmp_path: Path) -> None:
+    first = gpusize.run(answers, ROWS, slos=SLO, out=tmp_path, adaptive=gpusize.Adaptive(most_users=2))
+    with pytest.raises(UsageError, match="the search differs"):
+        gpusize.run(answers, ROWS, slos=SLO, resume=first.path, adaptive=gpusize.Adaptive(most_users=4))
