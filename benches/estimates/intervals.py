@@ -83,7 +83,7 @@ def _score(task: tuple[int, int]) -> Score | None:
         return None
     visible = scenario.visible
     even = visible.users is not None and visible.think == "none" and visible.router == "least_loaded"
-    less, more = (min(9.0, each) for each in answer.details["halves"])
+    less, more = (9.0 if each is None else each for each in answer.details["halves"])
     error = math.log(known.gpus_raw * visible.gpus_per_replica / answer.gpus_raw)
     return str(answer.details["model"]), even, error, less, more
 

@@ -154,12 +154,12 @@ def test_a_count_that_is_not_found_is_no_loss_between_replicas_unless_one_was_me
     from gpusize.estimate.twin.calibration import Candidate
     from gpusize.estimate.twin.contention import Contention
     from gpusize.estimate.twin.flow import Measured
-    from gpusize.estimate.twin.size import _never
+    from gpusize.estimate.twin.sized import never
 
     chosen = Candidate("flow", Measured((), np.ones(1)), (0.0,), 0.0, 10.0, 0.0, 0.0)
-    unknown = _never(chosen, Contention())
+    unknown = never(chosen, Contention())
     assert "refusal" not in unknown.details
     assert "nothing measured says" in str(unknown.reason)
-    peaked = _never(chosen, Contention(sigma=0.1, kappa=0.01))
+    peaked = never(chosen, Contention(sigma=0.1, kappa=0.01))
     assert peaked.details["refusal"] == "never"
     assert "slow each other down, and beyond" in str(peaked.reason)

@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 from gpusize.estimate import Question, estimate
-from gpusize.estimate.twin.batching import fit_service, limits
+from gpusize.estimate.twin.batching import fit_service
+from gpusize.estimate.twin.limits import limits
 from gpusize.estimate.twin.observed import Objective, observe
 from gpusize.estimate.twin.served import Served, served, served_limit, steps
 from gpusize.estimate.twin.told import told

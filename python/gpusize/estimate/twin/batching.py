@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.served import served_limit, steps
+from gpusize.estimate.twin.limits import limits, told_tokens
+from gpusize.estimate.twin.served import steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.observed import Observed
 
-__all__ = ["Service", "fit_service", "limits", "streamed"]
+__all__ = ["Service", "fit_service", "streamed"]
 
-QUEUE_SHARE: Final = 0.15
-"""A queue stands where so much of the requests in flight does not run."""
 FEWEST: Final = 20
 """Fewer answers tell no costs."""
 FEWEST_ALONE: Final = 10
@@ -42,11 +41,6 @@ FEWEST_ALONE: Final = 10
 TURNS: Final = 4
 OUTLIER: Final = 4.0
 """Answers that differ by more than this many robust standard deviations are left out."""
-OVERLAP: Final = 0.03
-OFTEN: Final = 0.25
-"""Part of the time for which a limit of sequences is reached."""
-STEADY_BATCH: Final = 0.93
-"""The batch is full at a fixed number of sequences when its middle is so near its top; else tokens limit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +108,7 @@ def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> S
 
 def streamed(visits: Sequence[Observed]) -> bool:
     """Whether enough answers came token by token to tell costs."""
-    return sum(int((_known(each) & (each.tokens_out >= 3)).sum()) for each in visits) >= FEWEST
+    return sum(int((told_tokens(each) & (each.tokens_out >= 3)).sum()) for each in visits) >= FEWEST
 
 
 def _inside(off: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -138,7 +132,7 @@ def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.
     for visit in visits:
         if visit.users != 1:
             continue
-        known = _known(visit) & np.isfinite(visit.tokens_in)
+        known = told_tokens(visit) & np.isfinite(visit.tokens_in)
         waits, prompts = (visit.first_s - visit.sent_s)[known], visit.tokens_in[known]
         rows.append(np.stack([np.ones(prompts.size), np.ones(prompts.size), prompts, waits], axis=1))
     found = np.concatenate(rows) if rows else np.empty((0, 4))
@@ -151,7 +145,7 @@ def _prompt_cost(visits: Sequence[Observed]) -> float | None:
 
     waits, paces, prompts = [], [], []
     for visit in visits:
-        known = _known(visit) & np.isfinite(visit.tokens_in) & (visit.tokens_in > 0) & (visit.tokens_out >= 2)
+        known = told_tokens(visit) & np.isfinite(visit.tokens_in) & (visit.tokens_in > 0) & (visit.tokens_out >= 2)
         if visit.users == 1:
             waits.append((visit.first_s - visit.sent_s)[known])
             paces.append(((visit.last_s - visit.first_s) / np.maximum(visit.tokens_out - 1, 1))[known])
@@ -187,13 +181,6 @@ def _noise(visits: Sequence[Observed], costs: NDArray[np.float64]) -> float:
     return float(min(2.0, 0.5 * (high - low)))
 
 
-def _known(visit: Observed) -> NDArray[np.bool_]:
-    import numpy as np
-
-    finite = np.isfinite(visit.first_s) & np.isfinite(visit.last_s) & np.isfinite(visit.tokens_out)
-    return finite & visit.ok & (visit.tokens_out >= 1)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lives:
     """Answers of one visit from first to last token, over a time line that changes where one begins or ends.
@@ -223,7 +210,7 @@ class _Lives:
         """The answers of a visit with at least three tokens; None without any."""
         import numpy as np
 
-        known = _known(visit)
+        known = told_tokens(visit)
         if known.sum() < 3:
             return None
         first, last, n = visit.first_s[known], visit.last_s[known], visit.tokens_out[known]
@@ -294,66 +281,3 @@ def _non_negative(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDA
             if best is None or loss < best[0] * (1 - 1e-9):
                 best = loss, full
     return np.zeros(design.shape[1]) if best is None else best[1]
-
-
-def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
-    """Sequences and tokens that ran at once where a queue stood; None where none did. The server's word goes first."""
-    import numpy as np
-
-    told = served_limit([each.served for each in visits])
-    if told is not None and not told[1]:
-        return told[0], None
-    batches: list[tuple[float, float, float, float, float]] = []
-    for visit in visits:
-        known = _known(visit)
-        if known.sum() < 20:
-            continue
-        first, last = visit.first_s[known], visit.last_s[known]
-        held = visit.tokens_out[known] + np.nan_to_num(visit.tokens_in[known], nan=0.0)
-        # A sequence has its place from the iteration on that ends with its first token.
-        pace_s = (last - first) / np.maximum(visit.tokens_out[known] - 1, 1)
-        begin = np.maximum(visit.sent_s[known], first - pace_s)
-        low, high = visit.window
-        running, most, full = _level_of(begin, last, np.ones_like(first), low, high)
-        _, tokens, filled = _level_of(begin, last, held, low, high)
-        wait = np.median((visit.first_s - visit.sent_s)[known & visit.steady]) if (known & visit.steady).any() else 0.0
-        took = np.median((visit.last_s - visit.first_s)[known & visit.steady]) if (known & visit.steady).any() else 1.0
-        if running < (1 - QUEUE_SHARE) * visit.users and wait > QUEUE_SHARE * took:
-            batches.append((running, most, tokens, full, filled))
-    if not batches:
-        return None if told is None else told[0], None
-    most = max(each[1] for each in batches)
-    typical = float(np.median([each[0] for each in batches]))
-    # A limit of sequences is reached again and again by the same number; one of tokens by ever other sums.
-    reached = float(np.median([each[3] for each in batches])), float(np.median([each[4] for each in batches]))
-    if typical >= STEADY_BATCH * most or most - typical <= 1.0 or (reached[0] > OFTEN and reached[0] > reached[1]):
-        return int(most), None
-    return None, int(max(each[2] for each in batches))
-
-
-def _level_of(
-    first: NDArray[np.float64], last: NDArray[np.float64], size: NDArray[np.float64], low: float, high: float
-) -> tuple[float, float, float]:
-    """Time average and top of what runs between two times, and the share of the time that it is within 2 % of the top.
-
-    For a few per cent of the time more may seem to run, where one that ends and the next overlap.
-    """
-    import numpy as np
-
-    times = np.concatenate([last, first])
-    change = np.concatenate([-size, size])
-    order = np.argsort(times, kind="stable")
-    times, level = times[order], np.cumsum(change[order])
-    inside = (times[:-1] >= low) & (times[1:] <= high)
-    lasts = np.diff(times)[inside]
-    if not lasts.size or lasts.sum() <= 0:
-        return 0.0, 0.0, 0.0
-    held = level[:-1][inside]
-    order = np.argsort(held, kind="stable")
-    passed = np.cumsum(lasts[order]) / lasts.sum()
-    top = float(held[order][min(order.size - 1, int(np.searchsorted(passed, 1 - OVERLAP)))])
-    return (
-        float((held * lasts).sum() / lasts.sum()),
-        top,
-        float(lasts[np.abs(held - top) <= 0.02 * top].sum() / lasts.sum()),
-    )

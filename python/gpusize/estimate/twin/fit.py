@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.batching import fit_service, limits
+from gpusize.estimate.twin.batching import fit_service
 from gpusize.estimate.twin.flow import Flow, Measured
+from gpusize.estimate.twin.limits import limits
 from gpusize.estimate.twin.simulated import METRICS, Batching, Replica
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ docs/reference/twin.md has the formulas.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+from gpusize.estimate.twin.wording import around, details, loop, refused, warnings, with_served
 from gpusize.estimate.types import Estimate, Question, whole_gpus
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ LINEAR_ASSUMED: Final = (
     "replicas do not slow each other down: one count was measured, which cannot show it; measure two or more together"
 )
 SAME: Final = "all replicas are like the measured one, and requests like the measured ones"
-SHORT: Final = 300
-"""Fewer steady requests near the edge are warned of."""
 LEVELS: Final = 2
 """Fewer loads tell nothing of how times grow."""
 MODELS: Final = {
@@ -122,7 +120,7 @@ class Fitted:
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
         found = _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
-        return _with_served(found, [visit for visit in self._visits if visit.gpus == least])
+        return with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
     def fares(self, question: Question, gpus: int) -> Fares | None:
         """How so many GPUs fare under a question's load, parts of what was tested in proportion.
@@ -210,9 +208,9 @@ def _answered(
     base: Estimate, found: Sized, visits: Sequence[Observed], objectives: Sequence[Objective], question: Question
 ) -> Estimate:
     tested = min(visit.gpus for visit in visits)
-    details = _details(found, visits, objectives)
+    told = details(found, visits, objectives)
     if found.replicas is None or found.raw is None:
-        return _refused(replace(base, reason=found.reason, details=details), visits)
+        return refused(replace(base, reason=found.reason, details=told), visits)
     per = question.gpus_per_replica
     low, high = found.raw_low, found.raw_high
     whole = tested == per
@@ -224,9 +222,9 @@ def _answered(
         return count * tested if whole else whole_gpus(raw * tested, per)
 
     several = any(visit.gpus > tested for visit in visits)
-    warnings = [*base.warnings, *_warnings(found, visits, question)]
+    doubts = [*base.warnings, *warnings(found, visits, question)]
     if not whole:
-        warnings.append(f"{tested} GPUs were measured as one; parts of them are taken in proportion")
+        doubts.append(f"{tested} GPUs were measured as one; parts of them are taken in proportion")
     return replace(
         base,
         slo=str(question.slos[found.binding]) if len(objectives) == len(question.slos) else base.slo,
@@ -238,12 +236,12 @@ def _answered(
         capacity_rate=question.rate / found.raw if question.rate is not None else None,
         outside_tested_range=found.capacity is not None and found.capacity > max(v.users for v in visits),
         assumptions=tuple(
-            text for text in (SAME, MODELS[found.model], "" if several else LINEAR_ASSUMED, _loop(question)) if text
+            text for text in (SAME, MODELS[found.model], "" if several else LINEAR_ASSUMED, loop(question)) if text
         ),
-        warnings=tuple(warnings),
-        next_levels=_around(found, visits),
+        warnings=tuple(doubts),
+        next_levels=around(found, visits),
         next_counts=() if several else (2 * tested, 4 * tested),
-        details=details
+        details=told
         | {
             "raw_interval": [
                 None if low is None else low * tested,
@@ -251,81 +249,3 @@ def _answered(
             ]
         },
     )
-
-
-def _with_served(found: Estimate, visits: Sequence[Observed]) -> Estimate:
-    """The answer with what the server's own figures say of it."""
-    from gpusize.estimate.twin.told import told
-
-    said = told(visits, str(found.details.get("model") or ""))
-    return replace(
-        found,
-        assumptions=(*found.assumptions, *said.assumptions) if found.answered else found.assumptions,
-        warnings=(*found.warnings, *said.warnings),
-        details={**found.details, **said.details},
-    )
-
-
-def _refused(base: Estimate, visits: Sequence[Observed]) -> Estimate:
-    loads = sorted({visit.users for visit in visits})
-    wider = (2 * loads[-1], 4 * loads[-1])
-    follow = {"flat": wider, "data": wider, "single": (1, 2)}.get(str(base.details.get("refusal")), ())
-    return replace(base, next_levels=follow)
-
-
-def _loop(question: Question) -> str:
-    router = question.router.replace("_", " ")
-    if question.rate is not None:
-        return f"requests come as a {question.process} process, whatever is in flight, behind a router: {router}"
-    think = "" if question.think == "none" else f", each pausing {question.think_s:g} s ({question.think}) in between"
-    return f"users ask again after each answer{think}, behind a router: {router}"
-
-
-def _around(found: Sized, visits: Sequence[Observed]) -> tuple[int, ...]:
-    """The loads next to the capacity, where they were not measured long enough."""
-    if found.capacity is None:
-        return ()
-    edge = found.capacity
-    near = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
-    return tuple(n for n in near if sum(int(v.steady.sum()) for v in visits if v.users == n) < SHORT)
-
-
-def _warnings(found: Sized, visits: Sequence[Observed], question: Question) -> list[str]:
-    texts = []
-    misfit = float(found.details.get("distance") or 0.0)
-    if misfit > 0.05:
-        texts.append(
-            f"the model's times differ from the measured ones by {misfit:.0%} near the edge, beyond chance; "
-            "the interval is wider for it"
-        )
-    if found.capacity:
-        near = sum(int(v.steady.sum()) for v in visits if 0.8 <= v.users / found.capacity <= 1.25)
-        if near < SHORT:
-            texts.append(f"only {near} steady requests were measured within a quarter of the capacity")
-    if question.think != "none" and question.think_s == 0:
-        texts.append("a pause of 0 s is none")
-    return texts
-
-
-def _details(found: Sized, visits: Sequence[Observed], objectives: Sequence[Objective]) -> dict[str, Any]:
-    """What tables and plots need: the measured curve, the model, and what it gets wrong."""
-    from gpusize.estimate.twin.curve import Curve
-
-    least = min(visit.gpus for visit in visits)
-    curves = [Curve(each, number, [v for v in visits if v.gpus == least]) for number, each in enumerate(objectives)]
-    points = []
-    for curve in curves:
-        rows = []
-        for level in curve.levels:
-            share = curve.own(level)
-            rows.append(
-                {
-                    "concurrency": level.users,
-                    "attainment": share.value,
-                    "standard_error": share.error,
-                    "n": int(level.logs.size),
-                }
-            )
-        points.append({"share": curve.objective.share, "points": rows})
-    kept = {name: value for name, value in found.details.items() if name != "runs"}
-    return {**kept, "model": found.model or None, "curves": points}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.calibration import Candidate
@@ -18,35 +18,17 @@ from gpusize.estimate.twin.fares import Fares, fares
 from gpusize.estimate.twin.fit import batching, flow
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
+from gpusize.estimate.twin.sized import Sized, flat, missed, never, unfit
 
 __all__ = ["Model", "Sized", "Sizer", "size"]
 
 UNFIT: Final = 0.5
 """No model that is further off may answer."""
-SPREAD: Final = 2.0
-"""Requests of an open loop may be that many times their mean in flight."""
 MOST_LEAN: Final = 0.5
 MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
 CAUTION: Final = (0.15, 0.005)
 """Part of the interval's upper half, and of the load, by which the count leans to the safe side: too few costs more."""
-
-
-@dataclass(frozen=True)
-class Sized:
-    """A count with its interval, all in replicas, and what it rests on; ``reason`` where there is none."""
-
-    replicas: int | None = None
-    raw: float | None = None
-    low: int | None = None
-    high: int | None = None
-    raw_low: float | None = None
-    raw_high: float | None = None
-    capacity: float | None = None
-    binding: int = 0
-    model: str = ""
-    reason: str | None = None
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 def size(
@@ -105,15 +87,15 @@ class Sizer:
         if not known and len({each.users for each in self._visits}) < 2:
             return Sized(reason="one load alone does not show how times grow with it", details={"refusal": "data"})
         if not known:
-            return _flat(self._visits, asked)
+            return flat(self._visits, asked)
         edge = min(known)
         if edge < 1:
-            return _missed(self._curves[self._edges.index(edge)])
+            return missed(self._curves[self._edges.index(edge)])
         chosen = self._chosen(asked, model)
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
-            return _unfit(chosen)
+            return unfit(chosen)
         return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, edge, asked.router))
 
     def fares(self, asked: Asked, replicas: float) -> Fares | None:
@@ -133,17 +115,17 @@ class Sizer:
         """
         known = [each for each in self._edges if each is not None]
         if not known:
-            return _flat(self._visits, asked.of(math.inf))
+            return flat(self._visits, asked.of(math.inf))
         edge = min(known)
         if edge < 1:
-            return _missed(self._curves[self._edges.index(edge)])
+            return missed(self._curves[self._edges.index(edge)])
         chosen = self._chosen(asked, "batching") if lengths else None
         if chosen is None or chosen.distance > UNFIT:
             chosen = self._chosen(asked, None)
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
-            return _unfit(chosen)
+            return unfit(chosen)
         targets = tuple(_target(each) for each in self._objectives)
         return Model(chosen, targets, self._loss(chosen, edge, asked.router))
 
@@ -168,37 +150,6 @@ class Sizer:
         return self._losses[chosen.name, router]
 
 
-def _unfit(chosen: Candidate) -> Sized:
-    reason = (
-        f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
-        "edge; more levels around it may tell why"
-    )
-    return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
-
-
-def _flat(visits: Sequence[Observed], asked: Asked) -> Sized:
-    """All measured loads keep the SLOs: one replica is enough for a load that was measured, else nobody knows."""
-    top = max(visits, key=lambda each: each.users)
-    wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s
-    if wanted <= top.users:
-        return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
-    reason = (
-        f"the SLOs are kept at every load that was measured, up to {top.users} in flight: the curve is flat, never "
-        "near the SLO, and says nothing about where it would be missed"
-    )
-    return Sized(reason=reason, details={"refusal": "flat"})
-
-
-def _missed(curve: Curve) -> Sized:
-    """The smallest load misses an SLO already."""
-    least = curve.range[0]
-    slo = " and ".join(str(part) for part in curve.objective.parts)
-    if least == 1:
-        reason = f"a single request in flight misses {slo} already; no number of GPUs meets it"
-        return Sized(reason=reason, details={"refusal": "single"})
-    return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
-
-
 def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
     shares = [_target(each) for each in objectives]
     guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
@@ -211,11 +162,11 @@ def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], e
         if first is not None:
             break
     if first is None:
-        return _never(chosen, loss)
+        return never(chosen, loss)
     wide = _wide(chosen, loss, first)
     found = _interval(chosen, counter, first, wide)
     if found is None:
-        return _never(chosen, loss)
+        return never(chosen, loss)
     if weaker:
         found = replace(found, high=None, raw_high=None)
     details = {
@@ -246,7 +197,8 @@ def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> S
     high = counter.fewest(1.0, best, -more) if math.isfinite(more) else None
     raw_high = None if high is None else raw * math.exp(more)
     binding = counter.binding(best, 1.0)
-    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": tuple(sides)})
+    halves = [each if math.isfinite(each) else None for each in sides]
+    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": halves})
 
 
 def _halves(
@@ -278,20 +230,6 @@ def _leaning(half: float) -> float:
 def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
     """Standard error of the logarithm of the bounds, of everything together."""
     return math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(replicas))
-
-
-def _never(chosen: Candidate, loss: Contention) -> Sized:
-    """No count was found: replicas slow each other down, or nobody knows why."""
-    details = {"sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
-    if loss.sigma <= 0 and loss.kappa <= 0:
-        reason = (
-            f"the {chosen.name} model found no number of replicas that keeps the SLOs, though nothing measured says "
-            "that they slow each other down; more levels below the edge may tell why"
-        )
-        return Sized(reason=reason, model=chosen.name, details=details)
-    peak = "" if loss.most is None else f", and beyond {loss.most} another one makes all slower"
-    reason = f"no number of replicas keeps the SLOs: they slow each other down{peak}"
-    return Sized(reason=reason, model=chosen.name, details={"refusal": "never", **details})
 
 
 def _edge(curve: Curve) -> float | None:
