@@ -136,8 +136,8 @@ def seconds_to_ns(seconds: float) -> int:
     return int((Decimal(repr(float(seconds))) * 10**9).to_integral_value())
 
 
-def parse_rate(text: str) -> float:
-    """Events per second that ``text`` stands for: ``20``, ``20/s``, ``300/m``, ``90/h``.
+def parse_rate(text: str, where: str | None = None) -> float:
+    """Events per second that ``text`` stands for: ``20``, ``20/s``, ``300/m``, ``90/h``; errors name ``where``.
 
     Raises:
         UsageError: not a rate, or not above 0.
@@ -145,11 +145,11 @@ def parse_rate(text: str) -> float:
     match = _RATE.fullmatch(text.strip())
     if match is None or (match[2] or "s") not in _PER_SECOND:
         raise UsageError(
-            f'"{text}" is not a rate', None, "write it as 20/s, 300/m or 90/h; a number alone is per second"
+            f'"{text}" is not a rate', where, "write it as 20/s, 300/m or 90/h; a number alone is per second"
         )
     rate = float(match[1]) / _PER_SECOND[match[2] or "s"]
     if not 0 < rate < math.inf:
-        raise UsageError(f'the rate "{text}" sends nothing', None, "give a rate above 0")
+        raise UsageError(f'the rate "{text}" sends nothing', where, "give a rate above 0")
     return rate
 
 

@@ -15,6 +15,11 @@ def test_without_a_target_a_cluster_is_sized_and_its_truth_stands_beside(gpusize
     done = gpusize("run", "--concurrencies", "1,2,4", "--count", "12", "--max-tokens", "8", "--json", "--no-plots")
     document = json.loads(done.out)
     assert document["truth"]["gpus"] >= 1
+    # The true answer is one about users, and beside no other question.
+    others = [
+        gpusize("estimate", "runs", *asked, "--json").out for asked in (("--users", "20"), ("--token-rate", "100"))
+    ]
+    assert [json.loads(each)["truth"] is None for each in others] == [False, True]
     assert {each["method"] for each in document["estimates"]} == {"twin", "slope", "crossing"}
     assert [row["concurrency"] for row in document["summary"]] == [1, 2, 4]
     meta = json.loads((Path(document["path"]) / "run.json").read_text())

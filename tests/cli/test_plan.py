@@ -69,6 +69,9 @@ def test_tokens_per_second_in_both_commands(gpusize: Gpusize, run: Path) -> None
     assert planned[0]["gpus"] == found["gpus"]
     assert planned[0]["rate"] == pytest.approx(found["rate"])
     assert "for 1,000 output tokens/s (" in json.loads(asked.out)["answer"]
+    for option in ("--rate", "--token-rate"):
+        wrong = gpusize("estimate", run, option, "x")
+        assert (wrong.code, wrong.complaint.split(". ")[0]) == (2, f'{option}: "x" is not a rate')
 
 
 @pytest.mark.parametrize(

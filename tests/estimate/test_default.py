@@ -104,6 +104,16 @@ def test_a_flat_curve_has_no_number(levels):
     assert found.changes == ()
 
 
+def test_an_edge_that_only_flagged_levels_saw_is_to_be_measured_again(levels):
+    found = ask([*levels[:2], flagged(levels[-2], "generator-limited"), flagged(levels[-1], "generator-limited")])
+    assert (found.method, found.gpus, found.details["refusal"]) == ("twin", None, "flat")
+    missed = [each for each in levels[-2:] if each.met(SLO) is False]
+    assert missed
+    assert f"It was missed at concurrency {', '.join(str(each.concurrency) for each in missed)}, but" in found.reason
+    assert "the generator was the limit: measure that again" in found.reason
+    assert found.next_levels == (24, 30)
+
+
 def test_violated_at_the_smallest_load_has_no_number(levels):
     alone = ask(levels, [Slo.parse("p95 runtime <= 500ms")])
     assert (alone.gpus, alone.details["refusal"], alone.next_levels) == (None, "single", (1, 2))

@@ -14,7 +14,7 @@ from gpusize.errors import StoreError, UsageError
 from gpusize.estimate import Question, estimate
 from gpusize.report.export import dumps
 from gpusize.report.gpus_over_time import conclusion, print_over_time, write_over_time
-from gpusize.report.gpus_over_time_plot import draw_over_time
+from gpusize.report.gpus_over_time_plot import _title, draw_over_time
 from gpusize.report.tables import make_console
 from gpusize.slo import Slo
 from gpusize.whatif.over_time import over_time as over_time_of
@@ -130,6 +130,7 @@ def test_headroom_and_bounds(levels, brief, found):
     tight = over_time(levels, [SLO], brief, ScalingRules(max_replicas=1), policies=["planned"])
     assert not tight.keeps
     assert "more than the 1 replicas" in tight.warnings[-1]
+    assert _title(tight).endswith(", but an SLO is missed")
     assert conclusion(tight).startswith("no policy keeps the SLOs over the whole trace; planned: 1 GPU at")
     assert conclusion(found).startswith("planned: ")
 

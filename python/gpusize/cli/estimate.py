@@ -83,7 +83,7 @@ def command(
     from gpusize.result import open_run
     from gpusize.units import parse_rate
 
-    per_s = None if rate is None else parse_rate(rate)
+    per_s = None if rate is None else parse_rate(rate, "rate")
     result = open_run(runs, labels=labels_of(label)).asking(users, slo or None, per_s)
     estimates = result.estimates(
         method=method,
@@ -91,7 +91,7 @@ def command(
         gpus_per_replica=gpus_per_replica,
         host_gpus=host_gpus,
         allow=allow or (),
-        token_rate=None if token_rate is None else parse_rate(token_rate),
+        token_rate=None if token_rate is None else parse_rate(token_rate, "token_rate"),
         **pause(think),
         router=router,
         process=process,
@@ -99,9 +99,10 @@ def command(
         headroom=share(headroom),
         spare=spare,
     )
-    # The truth of a simulated cluster is about users who do not pause, behind its own router.
+    # The truth of a simulated cluster is about so many users who do not pause, behind its own router.
     simulated = (result.meta.get("targets") or [{}])[0].get("simulated") or {}
-    plain = think is None and not together and router == (simulated.get("router") or "least_loaded")
+    users_meant = token_rate is None and think is None and not together
+    plain = users_meant and router == (simulated.get("router") or "least_loaded")
     if json:
         print_json(result, estimates, truth=plain)
     else:

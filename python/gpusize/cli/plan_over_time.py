@@ -209,5 +209,6 @@ def _told(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -
         print_over_time(found, make_console(), written)
     if found.reason is None and (found.keeps or len(found.courses) == 1):
         return 0
-    none = found.reason is not None
-    return conclude(Verdict(1, "no answer over time" if none else "no policy keeps the SLOs over the whole trace"))
+    if found.reason is not None:
+        return conclude(Verdict(1, f"no answer over time: {found.reason}"))
+    return conclude(Verdict(1, "no policy keeps the SLOs over the whole trace"))

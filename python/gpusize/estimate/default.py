@@ -68,7 +68,20 @@ def default_answer(
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts):
         follow = _beside(usable, question)
+    if answer.details.get("refusal") == "flat":
+        beyond = _beyond(left, usable, question)
+        if beyond:
+            why = UNBELIEVED[doubts.unbelieved(beyond[0]) or ""]
+            reason = f"{answer.reason}. It was missed at {together(beyond)}, but there {why}: measure that again"
+            answer, follow = replace(answer, reason=reason), _again(left, question)
     return replace(answer, warnings=tuple(dict.fromkeys((*said, *answer.warnings))), next_levels=follow)
+
+
+def _beyond(left: Sequence[LevelData], usable: Sequence[LevelData], question: Question) -> list[LevelData]:
+    """Of the levels that are left out, those above all others that miss an SLO, as far as they show it."""
+    top = max((lv.concurrency for lv in usable if lv.concurrency), default=0)
+    above = [lv for lv in left if (lv.concurrency or 0) > top]
+    return [lv for lv in above if any(lv.met(slo) is False for slo in question.slos)]
 
 
 def _asked(

@@ -153,7 +153,7 @@ def _rules(found: OverTime) -> str:
         f"{rules.min_replicas}{most} replicas of {gpus_text(found.replica_gpus)}"
     )
     if rules.headroom:
-        text += f"; {rules.headroom:.4g} of what is needed on top"
+        text += f"; {100 * rules.headroom:.4g}% of what is needed on top"
     if rules.spare:
         text += f"; {rules.spare} to spare"
     return text

@@ -127,7 +127,9 @@ def _title(found: OverTime) -> str:
         return conclusion(found)
     saved = found.saved(best)
     word = "fewer" if saved >= 0 else "more"
-    return f"{best.policy}: {abs(saved):.0%} {word} GPU-hours than {gpus_text(found.static.peak_gpus)} all the time"
+    text = f"{best.policy}: {abs(saved):.0%} {word} GPU-hours than {gpus_text(found.static.peak_gpus)} all the time"
+    # Saved at the users' expense is not saved.
+    return text if best.keeps else f"{text}, but an SLO is missed"
 
 
 def _subtitle(found: OverTime) -> str:
