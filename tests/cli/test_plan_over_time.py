@@ -55,7 +55,7 @@ def test_a_profile_and_json(plan, tmp_path):
 
 def test_a_no_is_told_by_the_exit_code(plan):
     done = plan("--arrivals", "trace.csv", "--max-replicas", "1", "--policy", "planned")
-    assert (done.code, done.complaint) == (1, "no policy keeps the SLOs over the whole trace")
+    assert (done.code, done.complaint) == (1, "no policy that scales keeps the SLOs over the whole trace")
     assert "more than the 1 replicas that there may be" in done.out
     done = plan("--arrivals", "trace.csv", "--slo", "p95 runtime <= 500s")
     assert done.code == 1

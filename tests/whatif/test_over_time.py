@@ -131,7 +131,7 @@ def test_headroom_and_bounds(levels, brief, found):
     assert not tight.keeps
     assert "more than the 1 replicas" in tight.warnings[-1]
     assert _title(tight).endswith(", but an SLO is missed")
-    assert conclusion(tight).startswith("no policy keeps the SLOs over the whole trace; planned: 1 GPU at")
+    assert conclusion(tight).startswith("no policy that scales keeps the SLOs over the whole trace; planned: 1 GPU at")
     assert conclusion(found).startswith("planned: ")
 
 

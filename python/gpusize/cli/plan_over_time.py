@@ -211,4 +211,4 @@ def _told(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -
         return 0
     if found.reason is not None:
         return conclude(Verdict(1, f"no answer over time: {found.reason}"))
-    return conclude(Verdict(1, "no policy keeps the SLOs over the whole trace"))
+    return conclude(Verdict(1, "no policy that scales keeps the SLOs over the whole trace"))
