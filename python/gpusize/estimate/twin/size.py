@@ -24,6 +24,8 @@ __all__ = ["Model", "Sized", "Sizer", "size"]
 
 UNFIT: Final = 0.5
 """No model that is further off may answer."""
+MOST_HALF: Final = 1.5
+"""The logarithm of a factor of 4.5."""
 MOST_LEAN: Final = 0.5
 MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
@@ -214,8 +216,13 @@ def _halves(
     if all(math.isfinite(each) for each in sides):
         # Near saturation one side may be seen as nothing; both are estimates of one error.
         sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
-    less, more = (wider(each, chosen.name, even=counter.asked.even) for each in sides)
+    less, more = (_open(wider(each, chosen.name, even=counter.asked.even)) for each in sides)
     return sides, less, more
+
+
+def _open(half: float) -> float:
+    """Half an interval, infinite where it is so wide that it says nothing: nor can such loads be simulated."""
+    return half if half <= MOST_HALF else math.inf
 
 
 def _leaning(half: float) -> float:
