@@ -19,6 +19,8 @@ JUDGED: Final = 24_000
 """Requests that decide about one number of replicas: short horizons are run with several seeds."""
 OVERRUN: Final = 1.1
 """Rates from so many times the largest that was measured are not simulated."""
+MOST_LIGHTER: Final = 64.0
+"""What replicas carry beyond so many times the load is not looked for."""
 CLOSE: Final = 0.002
 """The capacity is searched to this share."""
 
@@ -134,7 +136,7 @@ class Counter:
         low, high = load, load * (replicas + 1) / replicas if replicas > 1 else 2 * load
         at_low = self.margin(low, replicas, stretch)
         at_high = self.margin(high, replicas, stretch)
-        while at_high >= 0 and high < 1e4 * load:
+        while at_high >= 0 and high < MOST_LIGHTER * load:
             low, at_low, high = high, at_high, high * 1.5
             at_high = self.margin(high, replicas, stretch)
         for _ in range(STEPS):
