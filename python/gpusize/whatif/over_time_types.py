@@ -104,7 +104,7 @@ class OverTime:
         replica_gpus: GPUs of a replica: those that were measured as one.
         peak_low: GPUs of the static sizing below which are surely too few for the largest window; None: nobody knows.
         peak_high: more are surely not needed for it.
-        model: what was simulated: ``batching`` or ``flow``.
+        model: what was simulated: ``batching``, ``static`` or ``flow``.
         together: whether one share of the requests is to keep all SLOs at once.
         assumptions: what must hold for the figures to hold.
         warnings: what weakens them.

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.twin.least_squares import inside, non_negative
 from gpusize.estimate.twin.limits import limits, told_tokens
 from gpusize.estimate.twin.served import steps
 
@@ -39,8 +40,6 @@ FEWEST: Final = 20
 FEWEST_ALONE: Final = 10
 """Fewer first tokens of requests that were alone say nothing of prompts."""
 TURNS: Final = 4
-OUTLIER: Final = 4.0
-"""Answers that differ by more than this many robust standard deviations are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,8 @@ class Service:
         max_batch: most sequences at once; None where none was reached.
         kv_tokens: most tokens of prompt and answer at once; None where none was reached.
         noise: standard deviation of the logarithm of a request's own cost factor.
+        whole: where a batch runs to the end of its longest answer before the next begins: what it costs beside its
+            iterations, and how long the first of one that is not full waits for others, s.
     """
 
     base_s: float
@@ -62,6 +63,7 @@ class Service:
     max_batch: int | None
     kv_tokens: int | None
     noise: float = 0.0
+    whole: tuple[float, float] | None = None
 
 
 def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> Service | None:
@@ -94,13 +96,13 @@ def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> S
         rows = np.concatenate([weight * alone, *(each[k] for each, k in zip(designs, kept, strict=True))])
         times = np.concatenate([weight * waits, *(each[k] for each, k in zip(took, kept, strict=True))])
         if known_s is None:
-            costs = _non_negative(rows, times)
+            costs = non_negative(rows, times)
         else:
-            costs = np.append(_non_negative(rows[:, :2], times - known_s * rows[:, 2]), known_s)
+            costs = np.append(non_negative(rows[:, :2], times - known_s * rows[:, 2]), known_s)
         if costs[0] + costs[1] <= 0:
             return None
         if turn == TURNS - 2:
-            kept = [_inside(t - each @ costs) for t, each in zip(took, designs, strict=True)]
+            kept = [inside(t - each @ costs) for t, each in zip(took, designs, strict=True)]
     batch, tokens = limits(visits)
     base_s, per_sequence_s, per_prompt_token_s = (float(each) for each in costs)
     return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs))
@@ -109,16 +111,6 @@ def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> S
 def streamed(visits: Sequence[Observed]) -> bool:
     """Whether enough answers came token by token to tell costs."""
     return sum(int((told_tokens(each) & (each.tokens_out >= 3)).sum()) for each in visits) >= FEWEST
-
-
-def _inside(off: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which answers of a visit are off by no more than usual there: hiccups must not bend the costs."""
-    import numpy as np
-
-    middle = np.median(off)
-    spread = float(np.median(np.abs(off - middle))) * 1.4826
-    inside: NDArray[np.bool_] = np.abs(off - middle) <= max(OUTLIER * spread, 1e-12)
-    return inside
 
 
 def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -153,8 +145,8 @@ def _prompt_cost(visits: Sequence[Observed]) -> float | None:
     if sum(each.size for each in waits) < FEWEST_ALONE:
         return None
     wait, pace, prompt = (np.concatenate(each) for each in (waits, paces, prompts))
-    inside = _inside(wait - pace)
-    return max(0.0, float((wait - np.median(pace))[inside].sum() / prompt[inside].sum()))
+    usual = inside(wait - pace)
+    return max(0.0, float((wait - np.median(pace))[usual].sum() / prompt[usual].sum()))
 
 
 def _noise(visits: Sequence[Observed], costs: NDArray[np.float64]) -> float:
@@ -259,25 +251,3 @@ class _Lives:
         others = (tokens[self.end] - tokens[self.begin]) * ratio + joined
         taken = self.prompts[self.end + 1] - self.prompts[self.begin + 1]
         return np.stack([self.n, others, taken], axis=1) * self.scale[:, None]
-
-
-def _non_negative(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Least squares with coefficients of at least 0, by trying every set of those that are not 0."""
-    import itertools
-
-    import numpy as np
-
-    best: tuple[float, NDArray[np.float64]] | None = None
-    scale = np.maximum(np.abs(design).max(axis=0), 1e-300)
-    for size in range(1, design.shape[1] + 1):
-        for chosen in itertools.combinations(range(design.shape[1]), size):
-            found, *_ = np.linalg.lstsq(design[:, chosen] / scale[list(chosen)], took, rcond=None)
-            if (found < 0).any():
-                continue
-            full = np.zeros(design.shape[1])
-            full[list(chosen)] = found / scale[list(chosen)]
-            off = took - design @ full
-            loss = float(off @ off)
-            if best is None or loss < best[0] * (1 - 1e-9):
-                best = loss, full
-    return np.zeros(design.shape[1]) if best is None else best[1]

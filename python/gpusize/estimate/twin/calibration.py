@@ -83,6 +83,7 @@ def calibrated(
     prior: float,
     reach: float,
     sampled: float,
+    company: float = 0.0,
 ) -> Candidate:
     """A candidate that says at the edge what was measured.
 
@@ -94,10 +95,12 @@ def calibrated(
         prior: t0: how wrong the model is thought to be where nothing speaks against it.
         reach: levels up to so far from the edge, in log users, are held against it.
         sampled: standard error of the bound that comes with the mix of requests; it stays where nothing is corrected.
+        company: standard deviation of a level's x because requests keep the companions of its beginning, which another
+            run of the same has not; shares are then not held against each other.
     """
     deciding = min(range(len(edges)), key=lambda number: edges[number])
     found = [
-        _off(replica, number, curve, edge, prior, reach)
+        _off(replica, number, curve, edge, prior, reach, company)
         for number, (curve, edge) in enumerate(zip(curves, edges, strict=True))
     ]
     chosen = found[deciding]
@@ -114,7 +117,7 @@ def calibrated(
     )
 
 
-def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float, reach: float) -> _Off:
+def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float, reach: float, company: float) -> _Off:
     """The correction of one objective."""
     if curve.objective.share is None:
         return _Off(0.0, 0.0, 0.01, 10.0, 0.0, ())
@@ -126,10 +129,12 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
     own = [
         (each.users, found) for each in near if (found := _held(replica, number, curve, each.users, curve.own(each)))
     ]
-    if not own:
+    if not own and not company:
         # The levels miss nothing, or nearly all: the curve between them may say how much at the edge.
         places = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
         own = [(users, found) for users in places if (found := _held(replica, number, curve, users, curve.at(users)))]
+    if company:
+        near, own = [], [(users, (x, math.hypot(s, company), freedom)) for users, (x, s, freedom) in own]
     if not own:
         return _Off(0.0, _wrong(replica, number, curve, near, 0.0), 0.02, 4.0, 0.0, ())
     weights = [1 / (s**2 + (AWAY * math.log(users / max(1.0, edge))) ** 2) for users, (_, s, _) in own]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.calibration import Candidate, calibrated
-from gpusize.estimate.twin.fit import batching, flow, measured
+from gpusize.estimate.twin.fit import batching, flow, measured, static
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.curve import Curve, Share
@@ -17,6 +17,10 @@ __all__ = ["choose"]
 
 MISFIT: Final = 0.03
 """A model whose times are further off than this near the edge may not answer while another is nearer."""
+
+COMPANY: Final = 0.1
+"""What the attainment of one level of static batches says of another run of it: who is in a batch with whom lasts."""
+MOST_STATIC: Final = 0.5
 
 
 def choose(
@@ -43,7 +47,10 @@ def choose(
     error, freedom = _stretches(curves[binding], edges[binding])
     sampled = _sampled(curves[binding], edges[binding])
 
-    found = []
+    found: list[Candidate] = []
+    whole = static(visits, curves, joint=joint) if model in (None, "static") else None
+    if whole is not None:
+        found = [calibrated("static", whole, curves, edges, prior=0.004, reach=0.6, sampled=sampled, company=COMPANY)]
     if model in (None, "batching"):
         reach = 0.25 if even else 0.6
         fits = [batching(visits, curves, joint=joint, prompts_alone=alone) for alone in (True, False)]
@@ -52,12 +59,16 @@ def choose(
             for each in fits
             if each is not None
         ]
-        found += [min(tried, key=lambda each: each.distance)] if tried else []
-    if found:
-        # What was held against no level may be right or not; where the measured curve is enough, that is surer.
-        known = bool(found[0].levels) or not even
-        if (known and found[0].distance <= MISFIT) or model is not None:
-            return found[0]
+        best = min(tried, key=lambda each: each.distance, default=None)
+        if best is not None:
+            # What was held against no level may be right or not; where the measured curve is enough, that is surer.
+            known = bool(best.levels) or not (even or found)
+            if (known and best.distance <= MISFIT) or model is not None:
+                return best
+            found.append(best)
+    if whole is not None and (found[0].distance <= MOST_STATIC or model is not None):
+        # Ends in one moment and in order, with costs that explain them, are seen and not inferred.
+        return found[0]
     if even and model in (None, "measured") and (replica := measured(visits, curves)) is not None:
         return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
     if model in (None, "flow"):

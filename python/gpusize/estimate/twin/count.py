@@ -69,7 +69,7 @@ class Counter:
             # All times longer by a factor are the same as load and bounds in a time that runs as much faster.
             slow = self.loss.slowness(replicas)
             asked = self.asked.of(load).quickened(slow)
-            drawn = horizon(asked, self.replica.residence_s(max(1.0, (asked.users or 0.0) / replicas)))
+            drawn = horizon(asked, self.replica.at_work_s(asked, replicas))
             seeds = 1 if self.replica.certain else max(1, round(JUDGED / drawn))
             found = [
                 self.replica.run(asked, replicas, stretch=stretch / slow, seed=seed) for seed in range(1, seeds + 1)

@@ -10,15 +10,17 @@ from gpusize.estimate.twin.batching import fit_service
 from gpusize.estimate.twin.flow import Flow, Measured
 from gpusize.estimate.twin.limits import limits
 from gpusize.estimate.twin.simulated import METRICS, Batching, Replica
+from gpusize.estimate.twin.static import fit_static
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gpusize.estimate.twin.batching import Service
     from gpusize.estimate.twin.curve import Curve
     from gpusize.estimate.twin.observed import Observed
 
-__all__ = ["batching", "flow", "measured", "rates_of"]
+__all__ = ["batching", "flow", "measured", "rates_of", "static"]
 
 FEWEST: Final = 20
 NO_SPREAD: Final = 0.1
@@ -68,23 +70,42 @@ def batching(
     visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool, prompts_alone: bool = False
 ) -> Replica | None:
     """The simulated cluster's own model; None where the records do not tell what it needs. See ``fit_service``."""
-    import numpy as np
-
-    bounds = _bounds(curves)
-    if bounds is None or any(metric not in METRICS for metric, _ in bounds):
+    if _known(curves) is None:
         return None
     service = fit_service(visits, prompts_alone=prompts_alone)
-    if service is None:
-        return None
+    return None if service is None else _served(service, visits, curves, joint=joint)
+
+
+def static(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
+    """The same where batches run to their end; None where none are seen to. See ``fit_static``."""
+    found = None if _known(curves) is None else fit_static(visits)
+    return None if found is None else _served(found, visits, curves, joint=joint)
+
+
+def _known(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
+    """Metrics and bounds that a simulated request has; None where one is another."""
+    bounds = _bounds(curves)
+    return None if bounds is None or any(metric not in METRICS for metric, _ in bounds) else bounds
+
+
+def _served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
+    """A replica with the measured prompts and answers, in pairs; None where there are too few."""
+    import numpy as np
+
     prompts, outputs = [], []
     for visit in visits:
-        kept = visit.ok & np.isfinite(visit.tokens_out) & (visit.tokens_out >= 1)
-        prompts.append(np.maximum(1, np.nan_to_num(visit.tokens_in[kept], nan=1.0)).astype(np.uint32))
-        outputs.append(visit.tokens_out[kept].astype(np.uint32))
+        tokens_in, tokens_out = visit.tokens_in, visit.tokens_out
+        if service.whole is not None:
+            # Where nobody says what an answer consists of, it is one.
+            tokens_out = np.nan_to_num(tokens_out, nan=1.0)
+        kept = visit.ok & np.isfinite(tokens_out) & (tokens_out >= 1)
+        prompts.append(np.maximum(1, np.nan_to_num(tokens_in[kept], nan=1.0)).astype(np.uint32))
+        outputs.append(tokens_out[kept].astype(np.uint32))
     drawn = np.concatenate(outputs)
-    if drawn.size < 20:
+    if drawn.size < FEWEST:
         return None
     factors = (1.0,) * len(curves)
+    bounds = _bounds(curves) or []
     return Batching(service, bounds, joint, np.concatenate(prompts), drawn, rates_of(visits), factors)
 
 

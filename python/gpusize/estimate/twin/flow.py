@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import core
 from gpusize.estimate.twin.asked import Asked
-from gpusize.estimate.twin.simulated import Judged, Rated, judge, judged, load, per_replica
+from gpusize.estimate.twin.simulated import Judged, Rated, judge, judged, load
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,7 +116,7 @@ class Flow(Rated):
 
     def _run(self, asked: Asked, replicas: int, requests: int | None, seed: int, asking: str | None) -> Any:
         config = self.cluster(replicas, asked.router, seed)
-        asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
+        asks = load(asked, self.at_work_s(asked, replicas), requests)
         return core().simulate_flow(
             json.dumps(config), json.dumps(asks), self.sizes.tobytes(), judge=asking, rows=asking is None
         )

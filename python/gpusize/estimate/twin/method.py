@@ -34,6 +34,7 @@ LEVELS: Final = 2
 """Fewer loads tell nothing of how times grow."""
 MODELS: Final = {
     "batching": "each replica serves with continuous batching at the costs that were fitted",
+    "static": "each replica serves batches that run to the end of their longest answer, at the costs that were fitted",
     "flow": "each replica serves at the rate that was measured with as many requests active",
     "measured": "the router keeps replicas within one request of each other, so nothing is simulated",
     "": "",

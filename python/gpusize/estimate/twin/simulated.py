@@ -34,7 +34,6 @@ __all__ = [
     "judge",
     "judged",
     "load",
-    "per_replica",
 ]
 
 ROUNDS: Final = 24.0
@@ -76,6 +75,10 @@ class Replica(Protocol):
 
     def residence_s(self, in_flight: float) -> float:
         """Mean time in service of a request with so many on its replica."""
+        ...
+
+    def at_work_s(self, asked: Asked, replicas: int) -> float:
+        """The same with the load on so many of it."""
         ...
 
     @property
@@ -156,6 +159,15 @@ class Rated:
         """See ``Replica``."""
         return residence_at(self.rates, in_flight)
 
+    def at_work_s(self, asked: Asked, replicas: int) -> float:
+        """See ``Replica``. At a rate, with the fewest in flight that were served at it, or at the largest."""
+        import numpy as np
+
+        if asked.users is not None:
+            return self.residence_s(asked.users / replicas)
+        enough = self.rates >= min((asked.rate or 0.0) / replicas, self.most_per_s)
+        return self.residence_s(1.0 + float(np.argmax(enough)))
+
 
 @dataclass(frozen=True, eq=False)
 class Batching(Rated):
@@ -215,12 +227,14 @@ class Batching(Rated):
         """So many of it as the core's simulated cluster."""
         service = self.service
         largest = int((self.prompt_tokens.astype(int) + self.output_tokens).max())
+        whole = None if service.whole is None else dict(zip(("base_s", "delay_s"), service.whole, strict=True))
         return {
             "iteration_base_s": service.base_s,
             "iteration_per_sequence_s": service.per_sequence_s,
             "prefill_per_token_s": service.per_prompt_token_s,
             "noise_sigma": service.noise,
             "max_batch": service.max_batch or 100_000,
+            "static_batching": whole,
             "kv_blocks": max(service.kv_tokens or 2**31, largest),
             "kv_block_tokens": 1,
             "gpus": replicas,
@@ -230,7 +244,7 @@ class Batching(Rated):
 
     def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
         config = self.cluster(replicas, asked.router, seed)
-        asks = load(asked, self.residence_s(per_replica(asked, replicas)), requests)
+        asks = load(asked, self.at_work_s(asked, replicas), requests)
         return core().simulate(
             json.dumps(config),
             json.dumps(asks),
@@ -248,11 +262,6 @@ def residence_at(rates: NDArray[np.float64], in_flight: float) -> float:
     k = max(1.0, in_flight)
     known = np.arange(1, rates.size + 1)
     return float(k / np.interp(k, known, rates))
-
-
-def per_replica(asked: Asked, replicas: int) -> float:
-    """Users of one replica, at least 1."""
-    return max(1.0, (asked.users or 1.0) / replicas)
 
 
 def judge(bounds: Sequence[tuple[str, float]], factors: Sequence[float]) -> str:

@@ -112,8 +112,8 @@ class Sizer:
     def model(self, asked: Asked, *, lengths: bool = False) -> Model | Sized:
         """What a load is simulated with, whatever its size; a refusal where nothing could be fitted.
 
-        With ``lengths`` requests are to be of other lengths than the measured ones, which batching alone can follow: it
-        is taken where it may answer at all, though another may come nearer.
+        With ``lengths`` requests are to be of other lengths than the measured ones, which only batching and static
+        batches can follow: they are taken where they may answer at all, though another may come nearer.
         """
         known = [each for each in self._edges if each is not None]
         if not known:
@@ -121,9 +121,10 @@ class Sizer:
         edge = min(known)
         if edge < 1:
             return missed(self._curves[self._edges.index(edge)])
-        chosen = self._chosen(asked, "batching") if lengths else None
-        if chosen is None or chosen.distance > UNFIT:
-            chosen = self._chosen(asked, None)
+        chosen = self._chosen(asked, None)
+        if lengths and (chosen is None or chosen.name != "static"):
+            priced = self._chosen(asked, "batching")
+            chosen = priced if priced is not None and priced.distance <= UNFIT else chosen
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
@@ -143,11 +144,10 @@ class Sizer:
             return Contention()
         if (chosen.name, router) not in self._losses:
             joint = len(self._curves[0].objective.parts) > 1
-            timed = (
-                batching(self._visits, self._curves, joint=joint)
-                or flow(self._visits, self._curves, edge)
-                or chosen.replica
-            )
+            timed = chosen.replica
+            if chosen.name != "static":
+                fitted = batching(self._visits, self._curves, joint=joint)
+                timed = fitted or flow(self._visits, self._curves, edge) or timed
             self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
         return self._losses[chosen.name, router]
 

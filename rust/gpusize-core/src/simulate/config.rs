@@ -24,6 +24,9 @@ pub struct ClusterConfig {
     pub prefill_per_token_s: f64,
     /// Most sequences that run at once on one GPU.
     pub max_batch: u32,
+    /// Batches are put together while the GPU is idle and run to the end of their longest answer. Null: sequences join and leave at every
+    /// iteration.
+    pub static_batching: Option<StaticBatching>,
     /// Blocks of KV cache per GPU. A sequence holds the blocks of its whole length from admission to end; nothing is preempted.
     pub kv_blocks: u32,
     /// Tokens per block of KV cache.
@@ -52,6 +55,16 @@ pub struct ClusterConfig {
     pub prefix_cache: bool,
     /// What `/generate/full` does.
     pub workflow: WorkflowConfig,
+}
+
+/// Batches that nobody joins, as of a dynamic batcher in front of a model: all answers end with the longest one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StaticBatching {
+    /// Cost of a batch, beside its iterations and prompts.
+    pub base_s: f64,
+    /// How long the first of a batch that is not full waits for others.
+    pub delay_s: f64,
 }
 
 /// What chat answers consist of, beside their text.
@@ -115,6 +128,7 @@ impl Default for ClusterConfig {
             iteration_per_sequence_s: 0.000_15,
             prefill_per_token_s: 0.000_02,
             max_batch: 32,
+            static_batching: None,
             kv_blocks: 4096,
             kv_block_tokens: 16,
             queue_limit: None,
@@ -176,6 +190,7 @@ impl ClusterConfig {
                 return Err(SimError::value(field, format!("must be between 1 and {most}, not {value}")));
             }
         }
+        let batches = self.static_batching.unwrap_or_default();
         for (field, value, least, most) in [
             ("iteration_base_s", self.iteration_base_s, 0.0, 3600.0),
             ("iteration_per_sequence_s", self.iteration_per_sequence_s, 0.0, 3600.0),
@@ -183,6 +198,8 @@ impl ClusterConfig {
             ("noise_sigma", self.noise_sigma, 0.0, 5.0),
             ("characters_per_token", self.characters_per_token, 0.01, 1e6),
             ("start_delay_s", self.start_delay_s, 0.0, 1e9),
+            ("static_batching.base_s", batches.base_s, 0.0, 3600.0),
+            ("static_batching.delay_s", batches.delay_s, 0.0, 3600.0),
         ] {
             in_range(field, value, least, most)?;
         }
@@ -303,6 +320,8 @@ mod tests {
             (r#"{"replicas": [{"at_s": 0.0, "replicas": 3}]}"#, "replicas[0].replicas"),
             (r#"{"replicas": [{"at_s": 0.0}]}"#, "missing field `replicas`"),
             (r#"{"start_delay_s": -1.0}"#, "start_delay_s"),
+            (r#"{"static_batching": {"delay_s": -1.0}}"#, "static_batching.delay_s"),
+            (r#"{"static_batching": {"delay": 1.0}}"#, "unknown field `delay`"),
         ] {
             let error = ClusterConfig::from_json(text).expect_err(text).to_string();
             assert!(error.contains(needle), "{text}: {error}");

@@ -1,5 +1,6 @@
-//! One GPU: a batch that changes at the boundaries of iterations, a KV cache in blocks, and a queue.
+//! One GPU: a batch that changes at the boundaries of iterations, or one that runs to its end, a KV cache in blocks, and a queue.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use super::{ClusterConfig, Observer, ns};
@@ -65,6 +66,14 @@ pub(super) struct Limits {
     kv_block_tokens: u32,
     /// Several equal iterations count as one event; without it every iteration is an event.
     skip: bool,
+    /// Batches are put together and run to their end; else sequences join and leave at every iteration.
+    whole: Option<WholeBatches>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct WholeBatches {
+    base_s: f64,
+    delay_ns: i64,
 }
 
 impl Limits {
@@ -76,6 +85,9 @@ impl Limits {
             max_batch: config.max_batch as usize,
             kv_block_tokens: config.kv_block_tokens,
             skip,
+            whole: config
+                .static_batching
+                .map(|batches| WholeBatches { base_s: batches.base_s, delay_ns: ns(batches.delay_s) }),
         }
     }
 
@@ -95,6 +107,8 @@ pub(super) struct Gpu<P> {
     iteration_ns: i64,
     /// Iterations under way as one event; 0 when idle.
     span: u64,
+    /// While a batch is put together: when it begins at the latest.
+    gathers_until_ns: Option<i64>,
     /// How many at the end of `running` joined with the current iteration.
     fresh: usize,
     busy_ns: i64,
@@ -110,6 +124,7 @@ impl<P: Payload> Gpu<P> {
             span_start_ns: 0,
             iteration_ns: 0,
             span: 0,
+            gathers_until_ns: None,
             fresh: 0,
             busy_ns: 0,
         }
@@ -141,13 +156,17 @@ impl<P: Payload> Gpu<P> {
     }
 
     pub(super) fn busy_until_ns(&self, now_ns: i64) -> i64 {
-        let under_way = self.end_ns().map_or(0, |end_ns| now_ns.min(end_ns) - self.span_start_ns);
+        let under_way = if self.span == 0 { 0 } else { now_ns.min(self.iterations_end_ns()) - self.span_start_ns };
         self.busy_ns + under_way.max(0)
     }
 
-    /// End of the iterations under way.
+    /// End of the iterations under way, or of the wait for more to begin with.
     pub(super) fn end_ns(&self) -> Option<i64> {
-        (self.span > 0).then(|| self.span_start_ns + self.iteration_ns * self.span as i64)
+        if self.span == 0 { self.gathers_until_ns } else { Some(self.iterations_end_ns()) }
+    }
+
+    fn iterations_end_ns(&self) -> i64 {
+        self.span_start_ns + self.iteration_ns * self.span as i64
     }
 
     /// Take a request at `now_ns`; `end_ns` may be another one afterwards.
@@ -164,7 +183,9 @@ impl<P: Payload> Gpu<P> {
             return;
         }
         // The batch can only take it before a sequence leaves if nothing is in its way; then the span ends at the next boundary.
-        let fits = self.running.len() < limits.max_batch && limits.blocks(&sequence) <= u64::from(self.free_blocks);
+        let fits = limits.whole.is_none()
+            && self.running.len() < limits.max_batch
+            && limits.blocks(&sequence) <= u64::from(self.free_blocks);
         if self.span > 1 && self.waiting.is_empty() && fits {
             let begun = (now_ns - self.span_start_ns) / self.iteration_ns + 1;
             self.span = self.span.min(begun as u64);
@@ -172,50 +193,80 @@ impl<P: Payload> Gpu<P> {
         self.waiting.push_back(sequence);
     }
 
-    /// The iterations under way are over: tokens go out, sequences leave and join, the next iterations begin.
+    /// The iterations under way are over: tokens go out, sequences leave and join, the next iterations begin. Or the wait for more to begin
+    /// with is.
     pub(super) fn finish(&mut self, gpu: usize, limits: &Limits, observer: &mut impl Observer<P>) {
-        let end_ns = self.span_start_ns + self.iteration_ns * self.span as i64;
+        if self.span == 0 {
+            if let Some(now_ns) = self.gathers_until_ns {
+                self.begin(now_ns, limits, observer);
+            }
+            return;
+        }
+        let end_ns = self.iterations_end_ns();
+        // In a batch that runs to its end the longest answers stand in front, and those behind may have all their tokens.
+        let makes = self.running.partition_point(|running| {
+            limits.whole.is_none() || running.last_iteration() >= self.iterations + self.span
+        });
         self.iterations += self.span;
         self.busy_ns += end_ns - self.span_start_ns;
         let fresh = self.running.len() - self.fresh;
         for running in &mut self.running[fresh..] {
             running.first_token_ns = end_ns;
         }
-        observer.iterations(gpu, end_ns, self.iteration_ns, self.span, &self.running, fresh);
+        observer.iterations(gpu, end_ns, self.iteration_ns, self.span, &self.running[..makes], fresh.min(makes));
         let iterations = self.iterations;
-        let leaves =
-            |running: &mut Running<P>| running.last_iteration() <= iterations || running.sequence.payload.cancelled();
+        let whole = limits.whole.is_some();
+        let under_way = whole && self.running.iter().any(|running| running.last_iteration() > iterations);
+        let leaves = |running: &mut Running<P>| {
+            !under_way && (whole || running.last_iteration() <= iterations || running.sequence.payload.cancelled())
+        };
         for running in self.running.extract_if(.., leaves) {
             self.free_blocks += running.blocks;
-            let tokens = running.tokens(iterations);
+            let tokens = running.tokens(iterations).min(running.sequence.output_tokens);
             observer.finished(gpu, end_ns, running, tokens);
         }
         self.begin(end_ns, limits, observer);
     }
 
     fn begin(&mut self, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) {
-        let prefill_s = self.admit(now_ns, limits, observer);
+        self.fresh = 0;
+        self.gathers_until_ns = limits.whole.and_then(|whole| self.gathers_until(now_ns, whole, limits.max_batch));
+        let goes_on = limits.whole.is_some() && !self.running.is_empty();
+        let mut begun_s = 0.0;
+        if !goes_on && self.gathers_until_ns.is_none() {
+            begun_s = self.admit(now_ns, limits, observer);
+            if let Some(whole) = limits.whole {
+                begun_s += whole.base_s;
+                self.running.sort_by_key(|running| Reverse(running.last_iteration()));
+            }
+        }
         self.span_start_ns = now_ns;
         if self.running.is_empty() {
             self.span = 0;
             return;
         }
         let load: f64 = self.running.iter().map(|running| running.sequence.cost_factor).sum();
-        let cost_s = limits.base_s + limits.per_sequence_s * load + prefill_s;
+        let cost_s = limits.base_s + limits.per_sequence_s * load + begun_s;
         self.iteration_ns = ns(cost_s).max(1);
-        self.span = if limits.skip && self.fresh == 0 { self.until_next_leaves() } else { 1 };
+        self.span = if limits.skip && self.fresh == 0 { self.until_next_has_all() } else { 1 };
     }
 
-    /// Iterations until the first of the running sequences is done.
-    fn until_next_leaves(&self) -> u64 {
-        let next = self.running.iter().map(Running::last_iteration).min();
-        next.map_or(1, |last| last - self.iterations)
+    /// Until when an idle GPU waits for more to begin with; `None` when it begins now, or has nothing to begin with.
+    fn gathers_until(&self, now_ns: i64, whole: WholeBatches, most: usize) -> Option<i64> {
+        let head = self.waiting.front().filter(|_| self.running.is_empty())?;
+        let until_ns = head.arrived_ns + whole.delay_ns;
+        (self.waiting.len() < most && until_ns > now_ns).then_some(until_ns)
+    }
+
+    /// Iterations until the first of the running sequences has all its tokens.
+    fn until_next_has_all(&self) -> u64 {
+        let ahead = self.running.iter().map(Running::last_iteration).filter(|&last| last > self.iterations);
+        ahead.min().map_or(1, |last| last - self.iterations)
     }
 
     /// Let the head of the queue in while there is room, strictly in order; the seconds that the prompts cost.
     fn admit(&mut self, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) -> f64 {
         let mut prefill_s = 0.0;
-        self.fresh = 0;
         while let Some(head) = self.waiting.front() {
             if head.payload.cancelled() {
                 if let Some(sequence) = self.waiting.pop_front() {

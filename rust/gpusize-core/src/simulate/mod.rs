@@ -34,7 +34,7 @@ use std::net::SocketAddr;
 
 pub use closed_form::closed_form_runtime_s;
 pub use cluster::{Cluster, Observer, Refusal};
-pub use config::{ChatConfig, ClusterConfig, Faults, Router, WorkflowConfig};
+pub use config::{ChatConfig, ClusterConfig, Faults, Router, StaticBatching, WorkflowConfig};
 pub use flow::{FlowBeside, FlowColumns, FlowConfig, FlowResult, FlowSummary, run_flow};
 pub use gpu::{Payload, Running, Sequence};
 pub use judge::{Bound, Counts, Judge, Judged, JudgedMetric, Steps};

@@ -1,0 +1,260 @@
+"""Static batches, fitted to what one replica showed: batches that are put together and run to their end.
+
+So serve dynamic batchers in front of a model, and generation without continuous batching: who arrives meanwhile waits
+for the next batch, and all answers of a batch end together. A batch of k members with P prompt tokens in all, the
+longest answer of which has n tokens, takes
+
+    T = b + p P + n (t0 + t1 k)
+
+and its first tokens come after b + p P + t0 + t1 k. Its members are seen in the records: they end in the same moment.
+It begins when the one before has ended and, unless it is full, its first member has waited for the delay d. The costs
+follow by non-negative least squares over all batches of all levels, d by trying.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.twin.batching import Service
+from gpusize.estimate.twin.least_squares import inside, non_negative
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.twin.observed import Observed
+
+__all__ = ["fit_static"]
+
+FEWEST: Final = 20
+"""Fewer batches tell no costs."""
+TOGETHER: Final = 0.3
+"""Ends are one where they are no further apart than this part of a short residence."""
+IN_ORDER: Final = 0.95
+"""So many batches must have no member that was sent after one of a later batch."""
+EXPLAINED: Final = 0.15
+"""By so much may the batches of the middle one of the levels be longer or shorter in all than the costs say."""
+MOST_NOISE: Final = 1.0
+"""What varies more is no member's own: the machine's."""
+CROWD: Final = 4
+COMPANY: Final = 1.5
+"""Mean size of batches, with ``CROWD`` or more in flight, from which on batches are seen."""
+OFTEN: Final = 3
+DELAYS: Final = 16
+FINER: Final = 3
+"""Turns of trying delays, each four times finer."""
+BETTER: Final = 0.98
+"""A delay must leave this much less of the sum of squares, or less."""
+
+
+def fit_static(visits: Sequence[Observed]) -> Service | None:
+    """Costs, limit and delay; None where no such batches are seen.
+
+    Args:
+        visits: closed loops of one replica.
+    """
+    import numpy as np
+
+    residences = [(v.last_s - v.sent_s)[v.ok] for v in visits if v.ok.any()]
+    if not residences:
+        return None
+    short_s = min(float(np.quantile(each, 0.1)) for each in residences)
+    found = [_Batches.of(each, TOGETHER * short_s) for each in visits]
+    known = [each for each in found if each is not None]
+    if len(known) < len(visits) or sum(each.size.size for each in known) < FEWEST:
+        return None
+    if not _together(visits, known):
+        return None
+    limit = _limit(known)
+    chosen = _best(known, limit, short_s)
+    if chosen.off > EXPLAINED:
+        return None
+    # Hiccups have no part in the costs of one batch, but in the time of all.
+    base_s, prompt_s, step_s, member_s = (float(each) for each in chosen.costs * math.exp(chosen.longer))
+    if step_s + member_s <= 0:
+        return None
+    return Service(step_s, member_s, prompt_s, limit, None, chosen.noise, (base_s, chosen.delay_s))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batches:
+    """Batches of one visit in order, arrays of shape (b,); times in seconds.
+
+    Attributes:
+        size: members.
+        tokens: of the longest answer, 1 where nobody said.
+        prompts: tokens of all prompts, 0 where nobody said.
+        squares: sum over members of (prompt tokens, 1) squared and their product, shape (b, 3): for the noise.
+        arrived: the first member's.
+        complete: the last member's.
+        before: end of the batch before.
+        first: first tokens, NaN where nobody said.
+        end: of all members.
+        left: members of later batches that were there as it ended at the latest.
+    """
+
+    size: NDArray[np.float64]
+    tokens: NDArray[np.float64]
+    prompts: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    arrived: NDArray[np.float64]
+    complete: NDArray[np.float64]
+    before: NDArray[np.float64]
+    first: NDArray[np.float64]
+    end: NDArray[np.float64]
+    left: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, visit: Observed, together_s: float) -> _Batches | None:
+        """The batches of a visit whose requests all ended ok and in order; None for another one."""
+        import numpy as np
+
+        kept = visit.ok & np.isfinite(visit.last_s) & np.isfinite(visit.sent_s)
+        if not kept.all() or kept.sum() < 3:
+            return None
+        order = np.lexsort((visit.sent_s, visit.last_s))
+        sent, last = visit.sent_s[order], visit.last_s[order]
+        begins = np.flatnonzero(np.concatenate([[True], np.diff(last) > together_s]))
+        arrived = np.minimum.reduceat(sent, begins)
+        complete = np.maximum.reduceat(sent, begins)
+        # Nobody may be served before one who was there earlier.
+        ordered = complete[:-1] <= np.minimum.accumulate(arrived[::-1])[::-1][1:] + together_s
+        if ordered.size and ordered.mean() < IN_ORDER:
+            return None
+        end = np.maximum.reduceat(last, begins)
+        size = np.diff(np.append(begins, last.size)).astype(float)
+        tokens = np.nan_to_num(visit.tokens_out[order], nan=1.0)
+        prompts = np.nan_to_num(visit.tokens_in[order], nan=0.0)
+        before = np.concatenate([[-np.inf], end[:-1]])
+        began = np.maximum(before, complete)
+        waiting = np.searchsorted(np.sort(sent), began - together_s) - np.cumsum(size)
+        # Who joined after the last one that was written down is not known.
+        whole = began <= sent.max()
+        columns = (
+            size,
+            np.maximum(1.0, np.maximum.reduceat(tokens, begins)),
+            np.add.reduceat(prompts, begins),
+            np.stack([np.add.reduceat(each, begins) for each in (prompts**2, np.ones_like(prompts), prompts)], axis=1),
+            arrived,
+            complete,
+            before,
+            np.maximum.reduceat(visit.first_s[order], begins),
+            end,
+            waiting > 0,
+        )
+        return cls(*(each[whole] for each in columns)) if whole.sum() > 1 else None
+
+    def began(self, limit: int | None, delay_s: float) -> NDArray[np.float64]:
+        """When each began, shape (b,)."""
+        import numpy as np
+
+        ready = np.maximum(self.before, self.complete)
+        full = self.size >= (limit or np.inf)
+        return np.where(full, ready, np.maximum(ready, self.arrived + delay_s))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """Costs (b, p, t0, t1) with a delay.
+
+    Attributes:
+        costs: shape (4,), s.
+        delay_s: the delay.
+        loss: sum of squares of relative residuals.
+        off: relative difference between the time of all batches of a level and what the costs say, the middle one's.
+        longer: logarithm of the time of all batches over what the costs say.
+        noise: spread of the logarithm of a request's own cost factor.
+    """
+
+    costs: NDArray[np.float64]
+    delay_s: float
+    loss: float
+    off: float
+    longer: float
+    noise: float
+
+
+def _best(batches: Sequence[_Batches], limit: int | None, most_s: float) -> _Fit:
+    """The costs with the delay that leaves least, of at most so long a one; none where it makes no difference."""
+    import numpy as np
+
+    without = _fit(batches, limit, 0.0)
+    found, step_s, middle_s = without, most_s / DELAYS, 0.5 * most_s
+    places = np.linspace(0.0, most_s, DELAYS + 1)
+    for _ in range(FINER):
+        tried = [_fit(batches, limit, float(delay_s)) for delay_s in places if delay_s > 0]
+        found = min([found, *tried], key=lambda each: each.loss)
+        middle_s = found.delay_s
+        places = np.linspace(max(0.0, middle_s - step_s), middle_s + step_s, 9)
+        step_s /= 4
+    return found if found.loss < BETTER * without.loss else without
+
+
+def _together(visits: Sequence[Observed], batches: Sequence[_Batches]) -> bool:
+    """Whether several end together where several were in flight: one after another is known to other models too."""
+    several = [float(b.size.mean()) for v, b in zip(visits, batches, strict=True) if v.users >= CROWD]
+    return max(several, default=0.0) >= COMPANY
+
+
+def _limit(batches: Sequence[_Batches]) -> int | None:
+    """The most members, where so many were together again and again while others waited."""
+    import numpy as np
+
+    most = max(float(each.size.max()) for each in batches)
+    waited = sum(int(np.sum((each.size == most) & each.left)) for each in batches)
+    return int(most) if waited >= OFTEN else None
+
+
+def _fit(batches: Sequence[_Batches], limit: int | None, delay_s: float) -> _Fit:
+    """Costs with so long a delay."""
+    import numpy as np
+
+    rows, times, levels = [], [], []
+    for each in batches:
+        began = each.began(limit, delay_s)
+        one = np.ones_like(each.size)
+        whole = np.stack([one, each.prompts, each.tokens, each.tokens * each.size], axis=1)
+        begun = np.stack([one, each.prompts, one, each.size], axis=1)
+        # The first batch of a visit has no beginning of its own that is known.
+        rows.append(np.concatenate([whole[1:], begun[1:]]))
+        times.append(np.concatenate([(each.end - began)[1:], (each.first - began)[1:]]))
+        levels.append((whole[1:], (each.end - began)[1:]))
+    design, took = np.concatenate(rows), np.concatenate(times)
+    known = np.isfinite(took) & (took > 0)
+    # A long batch is off by more than a short one.
+    scale = 1.0 / np.sqrt(np.maximum(took, 1e-9))
+    weighed, timed = design * scale[:, None], took * scale
+    costs = non_negative(weighed[known], timed[known])
+    kept = known.copy()
+    kept[known] = inside((timed - weighed @ costs)[known])
+    costs = non_negative(weighed[kept], timed[kept])
+    off = (timed - weighed @ costs)[known]
+    means = [abs(float(t.sum()) / max(float((w @ costs).sum()), 1e-12) - 1) for w, t in levels if t.size >= FEWEST]
+    longer = math.log(sum(float(t.sum()) for _, t in levels) / sum(float((w @ costs).sum()) for w, _ in levels))
+    noise = _noise(batches, limit, delay_s, costs)
+    return _Fit(costs, delay_s, float(off @ off), float(np.median(means)) if means else 0.0, longer, noise)
+
+
+def _noise(batches: Sequence[_Batches], limit: int | None, delay_s: float, costs: NDArray[np.float64]) -> float:
+    """Spread of requests' own costs: the factor of each, with mean 1, is on its prompt and on its part of the steps."""
+    import numpy as np
+
+    base_s, prompt_s, step_s, member_s = costs
+    off, parts = [], []
+    for each in batches:
+        took = (each.end - each.began(limit, delay_s))[1:]
+        steps = member_s * each.tokens[1:]
+        said = base_s + prompt_s * each.prompts[1:] + each.tokens[1:] * step_s + steps * each.size[1:]
+        squares, ones, plain = each.squares[1:].T
+        off.append(took - said)
+        parts.append(prompt_s**2 * squares + steps**2 * ones + 2 * prompt_s * steps * plain)
+    residual, part = np.concatenate(off), np.concatenate(parts)
+    kept = np.isfinite(residual) & (part > 0)
+    if kept.sum() < FEWEST:
+        return 0.0
+    ratio = (residual / np.sqrt(np.where(part > 0, part, 1.0)))[kept]
+    variance = float(np.mean(ratio[inside(ratio)] ** 2))
+    return min(MOST_NOISE, math.sqrt(math.log1p(variance)))

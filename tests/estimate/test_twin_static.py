@@ -1,0 +1,95 @@
+"""Static batches: costs, limit and delay are recovered, the count is true, and nothing else is taken for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpusize.estimate import Question, estimate
+from gpusize.estimate.twin.observed import Objective, Observed, observe
+from gpusize.estimate.twin.static import fit_static
+from gpusize.slo import Slo
+from gpusize.truth import true_gpus
+from tests.estimate.virtual import CLUSTER, level
+
+SLO = Slo.parse("p95 runtime <= 15s")
+BATCHES: dict[str, Any] = {"static_batching": {"base_s": 0.08, "delay_s": 0.4}, "max_batch": 12}
+LOADS = (1, 3, 8, 16, 24, 30, 40)
+
+
+def visits(users, **more) -> list[Observed]:
+    return [visit for n in users for visit in observe(level(n, requests=800, **more), [Objective.of(SLO)])]
+
+
+def test_costs_limit_and_delay_are_recovered():
+    found = fit_static(visits(LOADS, **BATCHES))
+    assert found is not None
+    assert found.base_s == pytest.approx(CLUSTER["iteration_base_s"], rel=0.01)
+    assert found.per_sequence_s == pytest.approx(CLUSTER["iteration_per_sequence_s"], rel=0.02)
+    assert found.per_prompt_token_s == pytest.approx(CLUSTER["prefill_per_token_s"], rel=0.05)
+    assert found.max_batch == 12
+    assert found.whole == pytest.approx((0.08, 0.4), rel=0.1)
+    assert found.noise < 0.02
+
+
+def test_what_requests_cost_by_themselves_is_seen_in_their_batches():
+    found = fit_static(visits(LOADS, noise_sigma=0.4, **BATCHES))
+    assert found is not None
+    assert found.noise == pytest.approx(0.4, rel=0.15)
+    assert found.per_sequence_s == pytest.approx(CLUSTER["iteration_per_sequence_s"], rel=0.05)
+
+
+def test_a_limit_that_nobody_waited_for_is_none():
+    found = fit_static(visits((1, 3, 8), static_batching={"base_s": 0.08, "delay_s": 0.0}, max_batch=500))
+    assert found is not None
+    assert found.max_batch is None
+    assert found.whole is not None
+    assert found.whole[1] == 0.0
+
+
+def test_without_tokens_a_batch_costs_by_its_members():
+    blind = [
+        replace(visit, tokens_out=np.full(visit.due_s.size, np.nan), first_s=np.full(visit.due_s.size, np.nan))
+        for visit in visits(LOADS, output_tokens={"fixed": {"tokens": 50}}, **BATCHES)
+    ]
+    found = fit_static([replace(visit, tokens_in=np.full(visit.due_s.size, np.nan)) for visit in blind])
+    assert found is not None
+    each_s = 50 * CLUSTER["iteration_per_sequence_s"]
+    # Prompts of 50 to 400 tokens are part of what a member costs.
+    each_s += 225 * CLUSTER["prefill_per_token_s"]
+    assert found.per_sequence_s == pytest.approx(each_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"max_batch": 6}, {"noise_sigma": 0.5}, {"kv_blocks": 200, "kv_block_tokens": 16}]
+)
+def test_continuous_batching_is_not_taken_for_it(more):
+    assert fit_static(visits(LOADS, **more)) is None
+
+
+def test_equal_answers_that_join_one_by_one_are_not_taken_for_it():
+    assert fit_static(visits(LOADS, output_tokens={"fixed": {"tokens": 64}})) is None
+
+
+def test_one_that_overtakes_is_no_member():
+    seen = visits(LOADS, **BATCHES)
+    last = seen[-1]
+    shuffled = np.random.default_rng(1).permutation(last.sent_s)
+    assert fit_static([*seen[:-1], replace(last, sent_s=np.minimum(shuffled, last.last_s))]) is None
+
+
+@pytest.mark.parametrize("router", ["least_loaded", "round_robin"])
+@pytest.mark.parametrize("users", [60, 200])
+def test_the_count_is_the_true_one(router, users):
+    levels = [level(n, requests=800, **BATCHES) for n in LOADS]
+    load = {"prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}}}
+    truth = true_gpus({**CLUSTER, **BATCHES, "router": router}, users, [SLO], load=load)
+    [found] = estimate(levels, Question(users, [SLO], router=router), "twin")
+    assert found.details["model"] == "static"
+    assert truth is not None
+    assert found.gpus is not None
+    assert abs(found.gpus - truth) <= max(1, 0.05 * truth)
+    assert any("longest answer" in text for text in found.assumptions)

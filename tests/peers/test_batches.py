@@ -1,0 +1,53 @@
+"""Static batches on a real Triton: its dynamic batcher is seen in the records, and an answer rests on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import gpusize
+from gpusize.estimate.twin.observed import Objective, Observed, observe
+from gpusize.estimate.twin.static import fit_static
+from gpusize.slo import Slo
+from tests.peers.inferences import KserveServer
+from tests.peers.sizing import Gpusize
+from tests.servers.pytriton import PyTriton
+
+MAX_BATCH = 8
+"""Of the model ``batched``, which takes 5 ms for a batch, whatever it holds."""
+STEP_S = 0.005
+SLO = Slo.parse("p95 runtime <= 40ms")
+
+
+@pytest.fixture(scope="module")
+def run(triton: PyTriton, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("batches")
+    server = KserveServer(triton.http_port, triton.grpc_port)
+    load = ("--input", "random", "--concurrencies", "1,4,8,16,24,32", "--duration", "3s", "--gpus", 1)
+    done = Gpusize(out).run(*server.target("kserve", "batched"), *load, "--out", out)
+    assert done.code == 0, done.err
+    return Path(done.document["path"])
+
+
+def visits(run: Path) -> list[Observed]:
+    return [visit for level in gpusize.open_run(run).levels for visit in observe(level, [Objective.of(SLO)])]
+
+
+def test_batches_of_the_dynamic_batcher_are_seen(run: Path) -> None:
+    found = fit_static(visits(run))
+    assert found is not None
+    assert found.max_batch == MAX_BATCH
+    assert found.whole is not None
+    # A batch costs its step and what Triton and the way there add; another member next to nothing.
+    assert STEP_S < found.whole[0] + found.base_s + found.per_sequence_s < 6 * STEP_S
+    assert found.whole[1] < STEP_S
+
+
+def test_the_answer_rests_on_them_and_carries_what_was_measured(run: Path) -> None:
+    [found] = gpusize.open_run(run).estimates(200, [SLO], "twin")
+    told = found.to_json()
+    assert told["details"]["model"] == "static"
+    assert told["gpus"] is not None
+    # Least loaded and without pauses each of many replicas carries about what the measured one did.
+    assert 200 / told["gpus_raw"] == pytest.approx(told["capacity_concurrency"], rel=0.4)
