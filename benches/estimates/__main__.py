@@ -84,7 +84,7 @@ def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str, dra
     if len(outcomes) < drawn:
         note += f" {drawn - len(outcomes)} more were drawn and left out: no number was right where one had to be."
     report.table("Methods", ["method", *HEADER], rows(by_method), note)
-    for part in ("own mechanism", "foreign mechanisms"):
+    for part in ("own mechanism", "foreign mechanisms", "foreign, no model of the twin's"):
         chosen = {name: groups(found)[part] for name, found in by_method.items()}
         report.table(f"Methods, {part}", ["method", *HEADER], rows(chosen))
     report.table(f"Where: {default}", ["scenarios", *HEADER], rows(groups(by_method[default])))

@@ -15,6 +15,8 @@ from benches.lib.stats import Interval
 __all__ = ["HEADER", "Figures", "bars", "groups", "rows", "share", "wilson"]
 
 FEW = 20
+MODELLED = ("own", "fixed batches")
+"""Mechanisms that the twin has a model for; that of the second is written apart from the suite's."""
 Z = 1.96
 
 
@@ -169,6 +171,7 @@ def groups(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = {"all": list(outcomes)}
     found["own mechanism"] = [o for o in outcomes if o.kind == "own"]
     found["foreign mechanisms"] = [o for o in outcomes if o.kind != "own"]
+    found["foreign, no model of the twin's"] = [o for o in outcomes if o.kind not in MODELLED]
     for kind in sorted({o.kind for o in outcomes} - {"own"}):
         found[kind] = [o for o in outcomes if o.kind == kind]
     for trait in sorted({trait for o in outcomes for trait in o.traits}):

@@ -95,14 +95,17 @@ def test_bars_take_the_oracle_where_it_is_lower() -> None:
 
 
 def test_groups_are_by_mechanism_and_trait() -> None:
-    found = groups([BASE, replace(BASE, kind="sharing", traits=("goodput", "trace"))])
+    known, unknown = replace(BASE, kind="fixed batches"), replace(BASE, kind="sharing", traits=("goodput", "trace"))
+    found = groups([BASE, known, unknown])
     assert {name: len(each) for name, each in found.items()} == {
-        "all": 2,
+        "all": 3,
         "own mechanism": 1,
-        "foreign mechanisms": 1,
+        "foreign mechanisms": 2,
+        "foreign, no model of the twin's": 1,
+        "fixed batches": 1,
         "sharing": 1,
         "goodput": 1,
-        "trace": 2,
+        "trace": 3,
     }
 
 
