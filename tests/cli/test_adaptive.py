@@ -187,7 +187,8 @@ def test_what_was_searched_until_ctrl_c_is_kept_and_answered_from(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "interrupted; what was measured is kept in runs/" in err
+    kept = run.relative_to(tmp_path)
+    assert f"interrupted; what was measured is kept in {kept}, gpusize run --resume {kept} goes on with it" in err
     assert "it was cut short" in out
     assert "estimate" in out
     assert levels(run)[-1]["state"] in ("cancelled", "done")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.asked import think_s
 from gpusize.estimate.chosen import cannot, every_count
-from gpusize.estimate.doubts import UNBELIEVED, Doubts, load_text, together
+from gpusize.estimate.doubts import UNBELIEVED, Doubts, advice, left_text, load_text, together
 from gpusize.estimate.types import Estimate, Question
 
 if TYPE_CHECKING:
@@ -68,12 +68,14 @@ def default_answer(
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts):
         follow = _beside(usable, question)
-    if answer.details.get("refusal") == "flat":
-        beyond = _beyond(left, usable, question)
-        if beyond:
-            why = UNBELIEVED[doubts.unbelieved(beyond[0]) or ""]
-            reason = f"{answer.reason}. It was missed at {together(beyond)}, but there {why}: measure that again"
-            answer, follow = replace(answer, reason=reason), _again(left, question)
+    beyond = _beyond(left, usable, question) if answer.details.get("refusal") == "flat" else []
+    if beyond:
+        why = UNBELIEVED[doubts.unbelieved(beyond[0]) or ""]
+        todo = advice(beyond, doubts) or "measure that again"
+        reason = f"{answer.reason}. It was missed at {together(beyond)}, but there {why}: {todo}"
+        answer, follow = replace(answer, reason=reason), _again(left, question)
+    elif left and not answer.answered:
+        answer = replace(answer, reason=f"{answer.reason}; {left_text(left, doubts)}")
     return replace(answer, warnings=tuple(dict.fromkeys((*said, *answer.warnings))), next_levels=follow)
 
 
@@ -153,10 +155,7 @@ def _too_few(
     """Fewer than two loads can be believed: why, and which two are worth measuring."""
     loads = "no level" if not usable else f"only {together(usable[:1])}"
     reason = f"{loads} can be used, and it takes two loads or more to see how times grow"
-    for flag, why in UNBELIEVED.items():
-        flagged = [lv for lv in left if doubts.unbelieved(lv) == flag]
-        if flagged:
-            reason += f"; at {together(flagged)} {why} ({flag})"
+    reason += f"; {left_text(left, doubts)}" if left else ""
     unfinished = [lv for lv in chosen if lv.state not in ("done", "interrupted")]
     if unfinished:
         reason += f"; {together(unfinished)} ended early"
