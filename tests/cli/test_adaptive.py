@@ -112,6 +112,12 @@ def test_a_search_and_levels_are_refused(gpusize: Gpusize) -> None:
     done = gpusize("run", "--adaptive", "--slo", SLO, "--concurrencies", "1,2")
     assert done.code == 2
     assert "a search and concurrencies are both given" in done.complaint
+    assert "a search chooses the levels" in done.complaint
+    # Not that the rates lack an end, which would be no help.
+    done = gpusize("run", "--adaptive", "--slo", SLO, "--rates", "5,10")
+    assert done.code == 2
+    assert done.complaint.startswith("--rates: a search and rates are both given. Leave out --adaptive")
+    assert "raises the requests in flight" in done.complaint
     done = gpusize("run", "--precision", "5%", "--concurrencies", "1,2")
     assert done.code == 2
     assert "--precision" in done.complaint

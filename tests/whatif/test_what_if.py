@@ -205,7 +205,7 @@ def test_a_rate_needs_no_slo(run):
     rises = what_if(run, slos=[], rates="5,20")
     assert counts(rises) == [None, None]
     assert "throughput still rises at concurrency 30" in rises.rows[0].reason
-    with pytest.raises(UsageError, match=r"users have no GPU count without an SLO.*--rate"):
+    with pytest.raises(UsageError, match=r"there is no SLO to size users for.*--rate"):
         what_if(run, "5,20", slos=[])
 
 

@@ -85,7 +85,7 @@ class Question:
             raise UsageError(f"tested GPUs must be at least 1, not {self.gpus}", None, "give how many there are")
         if not self.slos and self.rate is None:
             raise UsageError(
-                "users have no GPU count without an SLO",
+                "there is no SLO to size users for",
                 "slo",
                 "give one, as in --slo 'p95 runtime <= 10s', or ask for a rate, as --rate 40/s, which needs none",
             )
