@@ -188,7 +188,7 @@ def command(
         typer.Option("--append", help="Estimate from the earlier runs in --out as well.", rich_help_panel=OUTPUT),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Measure what a run that was cut short lacks.", rich_help_panel=OUTPUT)
+        Path | None, typer.Option(help="Measure what is missing in a run folder.", rich_help_panel=OUTPUT)
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="Options from TOML, YAML, JSON or a run's run.json.", rich_help_panel=OUTPUT)
