@@ -242,6 +242,12 @@ def test_what_an_estimate_leaves_out_a_plan_leaves_out_too():
     assert none.gpus is None
     assert "8 levels are left out" in none.reason
     assert "more --workers" in none.reason
+    # Where only those have seen the edge, a row says that they are missing.
+    flat = [each if (each.concurrency or 0) < 12 else late(each) for each in levels()]
+    [unseen] = plan(Answers(flat, question), question, Scenario(users=[200.0])).rows
+    assert unseen.gpus is None
+    assert "the curve is flat" in unseen.reason
+    assert "6 levels are left out (concurrency 12, 20, 22, 24, 26, 30), as the generator was the limit" in unseen.reason
 
 
 class Noisy:

@@ -19,7 +19,7 @@ from gpusize.estimate.chosen import cannot, every_count
 from gpusize.estimate.chosen import comparable as of_one_count
 from gpusize.estimate.crossing import Crossing
 from gpusize.estimate.default import believed, default_answer, too_few
-from gpusize.estimate.doubts import Doubts
+from gpusize.estimate.doubts import Doubts, left_text
 from gpusize.estimate.frame import levels_from_frames
 from gpusize.estimate.scaling import Scaling
 from gpusize.estimate.second import with_second_opinion
@@ -98,11 +98,13 @@ class Comparable(NamedTuple):
         levels: pooled, without those that the default would leave out.
         warnings: what is said of those left out, and against those taken.
         reason: why nothing can be answered from them; None where something can.
+        left: which levels are left out, why, and what to do about it; empty without any.
     """
 
     levels: list[LevelData]
     warnings: tuple[str, ...]
     reason: str | None
+    left: str = ""
 
 
 def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collection[str] = ()) -> Comparable:
@@ -118,9 +120,9 @@ def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collec
     if reason is not None:
         return Comparable(chosen, tuple(dict.fromkeys(warnings)), reason)
     doubts = Doubts()
-    kept, _, said = believed(chosen, doubts)
+    kept, left, said = believed(chosen, doubts)
     told = dict.fromkeys((*warnings, *said, *doubts.of(kept)))
-    return Comparable(kept, tuple(told), too_few(chosen, question, doubts))
+    return Comparable(kept, tuple(told), too_few(chosen, question, doubts), left_text(left, doubts))
 
 
 def estimate_frame(

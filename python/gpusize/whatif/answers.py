@@ -42,7 +42,7 @@ class Answers:
         self._question = question
         self._allow = allow
         closed = replace(question, users=question.users or 1, rate=None, token_rate=None) if question.slos else question
-        self._levels, self._warnings, self._reason = comparable(self._given, closed, allow=allow)
+        self._levels, self._warnings, self._reason, self._left = comparable(self._given, closed, allow=allow)
         self._fits: dict[tuple[tuple[Slo, ...], bool], Fitted] = {}
 
     @property
@@ -76,7 +76,7 @@ class Answers:
         """The answer for a rate that the twin has none for; the twin's where nobody has one."""
         if twin.details.get("refusal") in FINAL or (question.together and len(question.slos) > 1):
             return twin
-        levels, warnings, reason = self._at_rates
+        levels, warnings, reason, _ = self._at_rates
         if reason is not None:
             return replace(twin, reason=reason)
         [other] = estimate(levels, question, "scaling", allow=self._allow)
@@ -107,6 +107,8 @@ class Answers:
             users = question.users or None
             return Estimate(Twin.name, question.gpus or 0, users, reason=self._reason, rate=question.rate)
         answer = self._fitted(question).answer(question)
+        if self._left and not answer.answered:
+            answer = replace(answer, reason=f"{answer.reason}; {self._left}")
         answer = replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *self._warnings))))
         return with_tokens(with_reserve(answer, question), question)
 

@@ -107,6 +107,7 @@ def over_time(
         raise UsageError(what, "gpus_per_replica", "leave it out: replicas over time are like the measured one")
     base = replace(base, replica_gpus=fitted.replica_gpus, warnings=(*fitted.warnings, *base.warnings))
     if isinstance(model, str):
+        model = f"{model}; {found.left}" if found.left else model
         # At a rate beyond any, it says where to measure instead of that one replica is enough.
         follow = fitted.answer(replace(question, rate=1e12)).next_levels
         return replace(base, reason=model, next_levels=follow)
