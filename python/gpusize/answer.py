@@ -35,7 +35,8 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
             Findings about the target (``gpusize.checks.FINDINGS``) are none.
     """
     if result.cancelled:
-        return Verdict(INTERRUPTED, f"interrupted; what was measured is kept in {result.path}")
+        why = f"interrupted; what was measured is kept in {result.path}"
+        return Verdict(INTERRUPTED, f"{why}, gpusize run --resume {result.path} goes on with it")
     if result.search is not None and result.search.reason == "single":
         return Verdict(NO, f"a single user misses {' and '.join(map(str, result.slos))} already")
     done = [row for row in result.summary.to_dicts() if row["state"] == "done"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize import demo
-from gpusize.adaptive.options import SEARCH_OPTIONS, over_levels, terms_from_options, wants_search
+from gpusize.adaptive.options import SEARCH_OPTIONS, over_levels, refuse_levels, terms_from_options, wants_search
 from gpusize.config import (
     INPUT_OPTIONS,
     LOAD_OPTIONS,
@@ -167,6 +167,7 @@ def assembled(
         DatasetError: the dataset cannot be read.
         EnvironmentLacks: the simulated cluster cannot be started.
     """
+    refuse_levels(options)
     workflow = workflow_from_options(options)
     if workflow is not None or options.get("url") is not None:
         _refuse_simulated(options)

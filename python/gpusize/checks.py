@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpusize.detect import Drift, Growth, Steadiness
     from gpusize.levels import LevelData
 
-__all__ = ["CPU_LIMIT", "FINDINGS", "LATE_FLOOR_S", "LATE_SHARE", "Checks", "check"]
+__all__ = ["CPU_LIMIT", "FINDINGS", "LATE_FLOOR_S", "LATE_SHARE", "Checks", "check", "unbelieved"]
 
 CPU_LIMIT: Final = 0.8
 """Share of its cores from which the generator itself queues; a thread at 80 % already makes work wait for itself."""
@@ -140,6 +140,16 @@ def _saturated(level: LevelData, growth: Growth) -> bool | None:
 def _shed_text(level: LevelData) -> str:
     outcomes = level.outcomes()
     return f"{outcomes.get('shed', 0):,} of {sum(outcomes.values()):,} requests were shed"
+
+
+def unbelieved(level: LevelData) -> bool:
+    """Whether one visit is flagged ``little`` or ``generator-limited``: the same as ``check``, without the rest."""
+    if level.imported:
+        return False
+    late_s = level.late_quantile("pacer_late", 0.99)
+    if _generator_limits(generator_cpu(level), late_s, late_budget_s(level)):
+        return True
+    return littles_law(level.meta, level.records, level.window(), sampled=level.sampled).status == "flagged"
 
 
 def _generator_limits(cpu: float | None, late_s: float | None, budget_s: float) -> list[str]:

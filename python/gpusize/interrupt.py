@@ -40,6 +40,9 @@ def on_interrupt(switch: StopSwitch) -> Iterator[None]:
         yield
         return
 
+    # As it is imported Polars takes the signal to end its queries by an exception. Whoever comes after it has it alone.
+    import polars  # noqa: F401
+
     def ask(_signal: int, _frame: FrameType | None) -> None:
         switch.ask()
 

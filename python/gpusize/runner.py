@@ -222,7 +222,7 @@ def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, Endin
             warmup_s=request.load.warmup_s,
             ending=ending,
         )
-        if step.search is not None and step.search["why"] == "grow":
+        if step.search is not None and "grow" in (step.search["why"], step.search.get("of")):
             # It was made short on purpose: it only finds the way.
             level["alerts"] = [text for text in level["alerts"] if not text.startswith(TOO_SHORT)]
         for observer in request.observers:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from gpusize.apis import Api, ApiOptions, create_api, guess_api
 from gpusize.errors import UsageError
-from gpusize.headers import is_secret, public_value, resolve, secret_words
+from gpusize.headers import is_secret, resolve, secret_words
 from gpusize.kserve.mix import parse_models
 from gpusize.target_checks import Balance, check_target, checked_headers
-from gpusize.textio import is_file, shown
-from gpusize.units import format_duration, seconds_to_ns
+from gpusize.target_facts import options_of, public_of
+from gpusize.textio import shown
+from gpusize.units import seconds_to_ns
 from gpusize.urls import Address, parse_url
 
 __all__ = ["Balance", "Target"]
@@ -275,45 +275,11 @@ class Target:
 
         The GPUs are shared out evenly; where that leaves a rest, the first replica has all of them.
         """
-        each, rest = divmod(self.gpus or 0, len(self.urls))
-        shares = [each] * len(self.urls) if not rest else [self.gpus, *[0] * len(self.replicas)]
-        return [
-            {
-                "url": url,
-                "api": self.api,
-                "model": self.asked_for,
-                "gpus": None if self.gpus is None else gpus,
-                "tls_verified": self.tls_verified,
-                "simulated": None,
-            }
-            for url, gpus in zip(self.urls, shares, strict=True)
-        ]
+        return public_of(self)
 
     def options(self) -> dict[str, Any]:
         """The options that make this target again, as ``--config`` takes them, without secrets."""
-        plain = ("api_key_env", "cacert", "max_tokens", "temperature", "body_template", "model", "gpus")
-        options: dict[str, Any] = {"url": list(self.urls) if self.replicas else self.url, "api": self.api}
-        options |= {name: getattr(self, name) for name in plain if getattr(self, name) is not None}
-        for name in ("cacert", "body_template"):
-            if name in options and is_file(options[name]):
-                options[name] = str(Path(options[name]).absolute())
-        options |= {name: dict(getattr(self, name)) for name in ("extra_body", "response") if getattr(self, name)}
-        if self.headers:
-            options["headers"] = {name: public_value(name, value) for name, value in self.headers.items()}
-        if self.content_type != "application/json":
-            options["content_type"] = self.content_type
-        times = {"timeout": self.timeout_s, "connect_timeout": self.connect_timeout_s}
-        options |= {name: format_duration(value) for name, value in times.items()}
-        unusual = {
-            "balance": (self.balance, "round_robin"),
-            "http2": (self.http2, False),
-            "streams": (self.streams, 1),
-            "record_events": (self.record_events, False),
-            "output_length": (self.output_length, "max"),
-            "history": (self.history, "recorded"),
-        }
-        options |= {name: value for name, (value, usual) in unusual.items() if value != usual}
-        return {**options, "method": self.method, "insecure": self.insecure, "stream": self.stream}
+        return options_of(self)
 
     def __repr__(self) -> str:
         said = {"api": self.api, "model": self.model, "gpus": self.gpus}

@@ -13,7 +13,7 @@ from gpusize.adaptive import Adaptive
 from gpusize.adaptive.crossing import t_quantile
 from gpusize.adaptive.found import found_of
 from gpusize.adaptive.planner import Chosen, Over, Planner
-from gpusize.adaptive.visits import visits_of
+from gpusize.adaptive.visits import of_part, owed, visits_of
 from gpusize.estimate.twin.observed import Objective
 from gpusize.levels import LevelData
 from gpusize.slo import Slo
@@ -32,6 +32,12 @@ def cluster(number: int, chosen: Chosen, **more: Any) -> LevelData:
 def broken(level: LevelData) -> LevelData:
     """As a level that was stopped for errors leaves it."""
     return replace(level, state="interrupted", meta={**level.meta, "state": "interrupted", "stop_reason": "errors"})
+
+
+def busy(level: LevelData) -> LevelData:
+    """The level with the generator as its limit."""
+    length_ns = level.meta["end_ns"] - level.meta["start_ns"]
+    return replace(level, meta={**level.meta, "workers": 1, "cpu_ns": int(0.95 * length_ns)})
 
 
 def search(terms: Adaptive, measure: Measure = cluster, slo: Slo = SLO) -> tuple[list[Chosen], list[LevelData], Over]:
@@ -176,6 +182,70 @@ def test_what_the_user_cut_off_only_costs() -> None:
     again = planner.next(visits)
     assert isinstance(again, Chosen)
     assert again.look.users == levels[3].concurrency
+
+
+def test_a_level_in_which_the_generator_was_the_limit_is_measured_again() -> None:
+    """And counts for nothing from then on: what follows is what would have followed without it."""
+    chosen, levels, _ = search(Adaptive(precision=0.05))
+    planner = Planner([Objective.of(SLO)], Adaptive(precision=0.05))
+    for number in (2, next(k for k, each in enumerate(chosen) if each.why == "edge")):
+        late = [*levels[:number], busy(levels[number])]
+        repeat = planner.next(visits_of(late, planner.objectives))
+        assert isinstance(repeat, Chosen)
+        assert (repeat.look.users, repeat.requests) == (chosen[number].look.users, chosen[number].requests)
+        assert (repeat.why, repeat.of) == ("repeat", chosen[number].why)
+        again = replace(levels[number], meta={**levels[number].meta, "search": repeat.facts()})
+        after = planner.next(visits_of([*late, again], planner.objectives))
+        assert isinstance(after, Chosen)
+        assert (after.look.users, after.why) == (chosen[number + 1].look.users, chosen[number + 1].why)
+
+
+def test_a_load_that_the_generator_cannot_send_is_tried_three_times() -> None:
+    def measure(number: int, chosen: Chosen) -> LevelData:
+        level = cluster(number, chosen)
+        return busy(level) if chosen.look.users == 5 else level
+
+    chosen, levels, over = search(Adaptive(precision=0.05), measure)
+    assert over == Over("precision")
+    assert [each.why for each in chosen if each.look.users == 5] == ["grow", "repeat", "repeat"]
+    found = found_of(levels, [SLO], Adaptive(precision=0.05))
+    assert found is not None
+    assert (found.limited, found.loads) == ((5,), len({each.look.users for each in chosen}))
+    assert found.capacity == pytest.approx(24, rel=0.15)
+
+
+def test_a_busy_machine_costs_no_more_than_the_budget() -> None:
+    chosen, levels, over = search(Adaptive(budget=2000), lambda number, chosen: busy(cluster(number, chosen)))
+    assert over == Over("budget")
+    assert sum(each.requests for each in chosen) <= 2000
+    users = [each.look.users for each in chosen]
+    assert [each.why for each in chosen[:3]] == ["grow", "repeat", "repeat"]
+    for load in set(users):
+        assert sum(each.why == "repeat" for each in chosen if each.look.users == load) <= 2
+    found = found_of(levels, [SLO], Adaptive(budget=2000))
+    assert found is not None
+    assert found.limited == tuple(sorted(set(users)))
+    assert found.capacity is not None
+
+
+def test_what_a_resumed_search_measures_again_is_no_look() -> None:
+    """Growth that is made up for after looks stands where it would have stood."""
+    chosen, levels, _ = search(Adaptive(precision=0.05))
+    number = next(k for k, each in enumerate(chosen) if each.look.users > 4)
+    planner = Planner([Objective.of(SLO)], Adaptive(precision=0.05))
+    first = next(k for k, each in enumerate(chosen) if each.why == "edge") + 2
+    late = [*levels[:number], busy(levels[number]), *levels[number + 1 : first]]
+    visits = visits_of(late, planner.objectives)
+    [lacking] = owed(visits, 1)
+    assert lacking.users == chosen[number].look.users
+    repeat = planner.repeat(lacking, of_part(visits, 1))
+    assert repeat is not None
+    made = replace(levels[number], meta={**levels[number].meta, "search": {**repeat.facts(), "part": 1}})
+    visits = visits_of([*late, made], planner.objectives)
+    assert owed(visits, 1) == []
+    after = planner.next(of_part(visits, 1))
+    assert isinstance(after, Chosen)
+    assert (after.look.users, after.why) == (chosen[first].look.users, chosen[first].why)
 
 
 def test_looks_that_contradict_each_other_are_told() -> None:

@@ -112,6 +112,12 @@ def test_a_search_and_levels_are_refused(gpusize: Gpusize) -> None:
     done = gpusize("run", "--adaptive", "--slo", SLO, "--concurrencies", "1,2")
     assert done.code == 2
     assert "a search and concurrencies are both given" in done.complaint
+    assert "a search chooses the levels" in done.complaint
+    # Not that the rates lack an end, which would be no help.
+    done = gpusize("run", "--adaptive", "--slo", SLO, "--rates", "5,10")
+    assert done.code == 2
+    assert done.complaint.startswith("--rates: a search and rates are both given. Leave out --adaptive")
+    assert "raises the requests in flight" in done.complaint
     done = gpusize("run", "--precision", "5%", "--concurrencies", "1,2")
     assert done.code == 2
     assert "--precision" in done.complaint
@@ -187,7 +193,8 @@ def test_what_was_searched_until_ctrl_c_is_kept_and_answered_from(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "interrupted; what was measured is kept in runs/" in err
+    kept = run.relative_to(tmp_path)
+    assert f"interrupted; what was measured is kept in {kept}, gpusize run --resume {kept} goes on with it" in err
     assert "it was cut short" in out
     assert "estimate" in out
     assert levels(run)[-1]["state"] in ("cancelled", "done")

@@ -90,6 +90,7 @@ def test_one_signal_ends_in_order(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted; what was measured is kept in runs/" in err
+    assert "gpusize run --resume runs/" in err
     [level] = levels(tmp_path)
     assert level["state"] == "cancelled"
     # The four slots send again as soon as they are answered; the signal may be quicker than the last of them.

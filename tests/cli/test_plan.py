@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import polars as pl
@@ -102,13 +103,33 @@ def test_a_picture_that_cannot_be_written_is_told_at_once(gpusize: Gpusize, run:
     assert done.complaint.startswith("missing: no such folder")
 
 
+def read_until(terminal: int, words: str) -> str:
+    """What was written to a terminal until these words came, or until nobody writes to it any more."""
+    text = ""
+    while words not in text:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, f"nothing came after {text!r}"
+        try:
+            text += os.read(terminal, 4096).decode()
+        except OSError:  # as Linux says that the other side is closed
+            break
+    return text
+
+
 def test_ctrl_c_ends_it_in_order(tmp_path: Path) -> None:
     # With first tokens every row is simulated: many rows last long enough to be interrupted.
     run = run_folder(tmp_path, first=True)
     argv = [sys.executable, "-m", "gpusize", "plan", str(run), "--users", ",".join(str(k) for k in range(1000, 1200))]
-    process = subprocess.Popen(argv, env=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(4)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "gpusize: interrupted\n")
+    terminal, its_side = pty.openpty()
+    process = subprocess.Popen(argv, env=SOURCE, stdout=subprocess.PIPE, stderr=its_side, text=True)
+    os.close(its_side)
+    try:
+        assert "1 of 200 rows" in read_until(terminal, "1 of 200 rows")
+        process.send_signal(signal.SIGINT)
+        # The line on progress is wiped away first.
+        assert read_until(terminal, "\n").rsplit("\x1b[K", 1)[1] == "gpusize: interrupted\r\n"
+        out, _ = process.communicate(timeout=60)
+        assert (process.returncode, out) == (130, "")
+    finally:
+        process.kill()
+        os.close(terminal)

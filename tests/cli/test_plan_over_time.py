@@ -51,6 +51,10 @@ def test_a_profile_and_json(plan, tmp_path):
     assert document["duration_s"] == 300
     assert document["requests"] == pytest.approx(2 * (300 * 2 + 300 * 7) / 2, rel=0.1)
     assert [course["policy"] for course in document["courses"]] == ["static", "planned"]
+    assert done.err == ""
+    asked = plan("--arrivals", "profile.csv", "--policy", "planned", "--lengths", "trace", "--json")
+    assert asked.code == 0
+    assert asked.complaint.startswith("the trace's lengths were asked for, but not every request of it has tokens")
 
 
 def test_a_no_is_told_by_the_exit_code(plan):

@@ -70,6 +70,20 @@ def test_of_flagged_levels_alone_nothing_follows(levels, flag, why):
     assert len(found.next_levels) == 2
 
 
+def test_the_reason_says_what_was_left_out_and_what_to_do(levels):
+    late = [flagged(each, "generator-limited") for each in levels]
+    assert "5 levels are left out (concurrency 1, 12, 20, 24, 30), as the generator was the limit" in ask(late).reason
+    assert "--resume" not in ask(late).reason
+    searched = [replace(each, meta={**each.meta, "search": {"why": "grow"}}) for each in late]
+    assert ask(searched).reason.endswith("measure them again, which gpusize run --resume RUN does")
+    # Beside a reason of its own, too.
+    missed = ask([*levels[2:4], flagged(levels[4], "generator-limited")], [Slo.parse("p95 runtime <= 6s")])
+    assert missed.gpus is None
+    assert "a level is left out (concurrency 30), as the generator was the limit" in missed.reason
+    # Nobody is told to give cores to a generator that did not lack them.
+    assert "--workers" not in ask([flagged(each, "little") for each in levels]).reason
+
+
 def test_what_could_not_be_checked_is_no_flag(levels):
     from gpusize.checks import check
 
@@ -110,7 +124,8 @@ def test_an_edge_that_only_flagged_levels_saw_is_to_be_measured_again(levels):
     missed = [each for each in levels[-2:] if each.met(SLO) is False]
     assert missed
     assert f"It was missed at concurrency {', '.join(str(each.concurrency) for each in missed)}, but" in found.reason
-    assert "the generator was the limit: measure that again" in found.reason
+    assert "there the generator was the limit: give the generator idle cores" in found.reason
+    assert "measure them again" in found.reason
     assert found.next_levels == (24, 30)
 
 

@@ -17,6 +17,7 @@ from gpusize.report.gpus_over_time import conclusion, print_over_time, write_ove
 from gpusize.report.gpus_over_time_plot import _title, draw_over_time
 from gpusize.report.tables import make_console
 from gpusize.slo import Slo
+from gpusize.whatif.over_time import NO_LENGTHS
 from gpusize.whatif.over_time import over_time as over_time_of
 from gpusize.whatif.over_time_demand import Demand, drawn
 from gpusize.whatif.over_time_rules import ScalingRules
@@ -164,6 +165,15 @@ def test_without_tokens_in_the_records_the_flow_model_answers(levels, trace):
     assert found.courses[1].keeps
     assert len(found.courses[1].shares) == 2
     assert (found.courses[1].served.kept <= found.courses[1].served.requests + 1e-6).all()
+
+
+def test_lengths_that_a_trace_does_not_have_are_warned_of_where_they_were_asked_for(levels, brief):
+    assert brief.tokens is None
+    assert NO_LENGTHS in over_time(levels, [SLO], brief, policies=["planned"], lengths="trace").warnings
+    for unasked in (None, "run"):
+        found = over_time(levels, [SLO], brief, policies=["planned"], lengths=unasked)
+        assert NO_LENGTHS not in found.warnings
+        assert "requests are as long as the measured ones" in found.assumptions
 
 
 def test_lengths_that_no_model_can_follow_are_said(levels, brief):

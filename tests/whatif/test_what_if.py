@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import polars as pl
 import pytest
 
 import gpusize
 from gpusize.errors import UsageError
 from gpusize.estimate import Estimate, Question, estimate
+from gpusize.levels import LevelData
 from gpusize.slo import Slo
 from gpusize.truth import simulate_closed, true_gpus
 from gpusize.whatif import WhatIf, what_if
@@ -20,7 +22,7 @@ from gpusize.whatif.frame import COLUMNS
 from gpusize.whatif.series import Bound
 from gpusize.whatif.table import plan
 from gpusize.whatif.types import Scenario
-from tests.estimate.virtual import CLUSTER
+from tests.estimate.virtual import CLUSTER, level
 from tests.whatif.folder import LOADS, SLO, levels, run_folder
 
 
@@ -166,10 +168,15 @@ def test_what_cannot_be_answered_has_a_reason_and_no_number(run):
     assert not what_if(run, 100, bounds="300ms").answered
 
 
+def halved() -> list[LevelData]:
+    """The levels with a row for every other request only."""
+    every_other = pl.col("seq") % 2 == 0
+    return [replace(lv, meta={**lv.meta, "sampled": 2}, records=lv.records.filter(every_other)) for lv in levels()]
+
+
 def test_a_method_without_simulation_answers_where_the_twin_does_not():
-    imported = [replace(each, intervals=[], state="done") for each in levels()]
-    # Without first tokens and with one load only the twin has nothing to fit; two loads bracket the edge for crossing.
-    sampled = [replace(each, meta={**each.meta, "sampled": 2}) for each in imported]
+    # Of a part of the requests the twin has nothing to fit; two loads bracket the edge for crossing.
+    sampled = halved()
     question = Question(100, [Slo.parse(SLO)])
     found = plan(Answers(sampled, question), question, Scenario(users=[100.0, 200.0], failed=1))
     assert [row.method for row in found.rows] == ["crossing", "crossing"]
@@ -180,6 +187,67 @@ def test_a_method_without_simulation_answers_where_the_twin_does_not():
     [row] = plan(Answers(sampled, paused), paused, Scenario(users=[100.0])).rows
     assert (row.gpus, row.method) == (None, "twin")
     assert row.reason
+
+
+def test_a_rate_needs_no_slo(run):
+    """The full throughput of what was measured answers, as in an estimate."""
+    full = [level(users, max_batch=8) for users in (1, 4, 16, 32)]
+    question = Question(0, [], rate=1.0)
+    found = plan(Answers(full, question), question, Scenario(rates=[5.0, 20.0, 40.0], failed=1))
+    for row in found.rows:
+        [alone] = estimate(full, replace(question, rate=row.rate))
+        assert alone.answered
+        assert (row.method, row.gpus, row.gpus_raw) == ("scaling", alone.gpus, alone.gpus_raw)
+        assert row.slos == ()
+    assert counts(found)[0] < counts(found)[-1]
+    assert found.capacity == pytest.approx(5 / found.rows[0].gpus_raw)
+    assert sum("extrapolated" in text for text in found.warnings) == 1
+    rises = what_if(run, slos=[], rates="5,20")
+    assert counts(rises) == [None, None]
+    assert "throughput still rises at concurrency 30" in rises.rows[0].reason
+    with pytest.raises(UsageError, match=r"there is no SLO to size users for.*--rate"):
+        what_if(run, "5,20", slos=[])
+
+
+def test_for_rates_scaling_answers_where_the_twin_does_not():
+    sampled = halved()
+    question = Question(0, [Slo.parse(SLO)], rate=1.0)
+    found = plan(Answers(sampled, question), question, Scenario(rates=[5.0, 20.0]))
+    assert [row.method for row in found.rows] == ["scaling", "scaling"]
+    assert all(row.gpus for row in found.rows)
+    assert any("the twin does not answer" in text for text in found.warnings)
+    [default] = estimate(sampled, replace(question, rate=20.0))
+    assert found.rows[1].gpus == default.gpus
+    # What the twin refuses for the question's sake nobody else is asked for.
+    never = replace(question, slos=[Slo.parse("p95 runtime <= 300ms")])
+    [row] = plan(Answers(levels(), never), never, Scenario(rates=[5.0])).rows
+    assert (row.gpus, row.method) == (None, "twin")
+
+
+def late(level: LevelData) -> LevelData:
+    """The level with the generator as its limit."""
+    length_ns = level.meta["end_ns"] - level.meta["start_ns"]
+    return replace(level, meta={**level.meta, "workers": 1, "cpu_ns": int(0.95 * length_ns)})
+
+
+def test_what_an_estimate_leaves_out_a_plan_leaves_out_too():
+    question = Question(200, [Slo.parse(SLO)])
+    flagged = [*levels()[:-1], late(levels()[-1])]
+    [default] = estimate(flagged, question)
+    found = plan(Answers(flagged, question), question, Scenario(users=[200.0]))
+    [row] = found.rows
+    assert (row.gpus, row.gpus_raw) == (default.gpus, default.gpus_raw)
+    assert "concurrency 30 is left out, as the generator was the limit" in found.warnings
+    [none] = plan(Answers([late(each) for each in levels()], question), question, Scenario(users=[200.0])).rows
+    assert none.gpus is None
+    assert "8 levels are left out" in none.reason
+    assert "more --workers" in none.reason
+    # Where only those have seen the edge, a row says that they are missing.
+    flat = [each if (each.concurrency or 0) < 12 else late(each) for each in levels()]
+    [unseen] = plan(Answers(flat, question), question, Scenario(users=[200.0])).rows
+    assert unseen.gpus is None
+    assert "the curve is flat" in unseen.reason
+    assert "6 levels are left out (concurrency 12, 20, 22, 24, 26, 30), as the generator was the limit" in unseen.reason
 
 
 class Noisy:

@@ -83,7 +83,7 @@ def test_a_thread_that_runs_out_of_time_is_left_and_counted(measure: Measure, re
 def test_a_call_that_will_not_be_cancelled_does_not_hold_the_level(
     measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusize.workflow.level.GRACE_S", 0.05)
+    monkeypatch.setattr("gpusize.workflow.in_flight.GRACE_S", 0.05)
     monkeypatch.setattr("gpusize.workflow.engine.CLOSE_S", 0.05)
     ended = threading.Event()
 

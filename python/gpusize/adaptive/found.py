@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from gpusize.adaptive.planner import Over, Planner
 from gpusize.adaptive.pooled import Pooled
 from gpusize.adaptive.terms import Adaptive, searched
-from gpusize.adaptive.visits import Visit, visits_of
+from gpusize.adaptive.visits import Visit, limited_loads, of_part, standing, visits_of
 from gpusize.adaptive.wall import Wall, wall_of
 from gpusize.estimate.twin.curve import Curve
 from gpusize.estimate.twin.observed import Objective
@@ -48,6 +48,9 @@ class Found:
         most_users: of the largest level.
         terms: what was asked for.
         remarks: what speaks against the figures.
+        limited: users of the loads that no level has shown without the generator being the limit; they count here
+            where nothing better is known of them, and an estimate leaves them out.
+        loads: how many loads were measured to their end.
     """
 
     capacity: float | None
@@ -61,6 +64,8 @@ class Found:
     most_users: int
     terms: Adaptive
     remarks: tuple[str, ...] = ()
+    limited: tuple[int, ...] = ()
+    loads: int = 0
 
     @property
     def precision(self) -> float | None:
@@ -86,8 +91,9 @@ def found_of(
         apis: what the targets speak.
     """
     planner = Planner([Objective.of(slo) for slo in searched(slos, apis)], terms)
-    visits = visits_of(levels, planner.objectives)
-    if not visits:
+    measured = visits_of(levels, planner.objectives)
+    visits = of_part(measured)
+    if not measured:
         return None
     crossing, wall, decided = planner.crossing(visits), wall_of(visits), planner.next(visits)
     at_wall = wall is not None and (crossing.edge is None or crossing.edge >= wall.users - 1)
@@ -100,11 +106,13 @@ def found_of(
         reason=reason,
         slo=str(slos[crossing.binding]) if crossing.edge is not None and not at_wall else None,
         wall=None if wall is None else wall.users,
-        levels=len(visits),
-        requests=sum(each.sent for each in visits),
-        most_users=max(each.users for each in visits),
+        levels=len(measured),
+        requests=sum(each.sent for each in measured),
+        most_users=max(each.users for each in measured),
         terms=terms,
         remarks=tuple(contradictions(planner, visits, crossing)),
+        limited=limited_loads(measured),
+        loads=len({each.users for each in measured if each.observed is not None}),
     )
 
 
@@ -121,7 +129,7 @@ def _ends(crossing: Crossing, reason: str) -> tuple[float | None, float, float |
 def contradictions(planner: Planner, visits: Sequence[Visit], crossing: Crossing) -> list[str]:
     """The two looks that are furthest apart, where neither chance nor their loads explain it."""
     objective = planner.objectives[crossing.binding]
-    seen = [each for each in visits if each.observed is not None and not each.failed]
+    seen = [each for each in standing(visits) if each.observed is not None and not each.failed]
     if not crossing.edge or objective.share is None:
         return []
     pooled = Pooled(Curve(objective, crossing.binding, [each.observed for each in seen if each.observed is not None]))

@@ -13,7 +13,7 @@ from gpusize.slo import Slo
 if TYPE_CHECKING:
     from gpusize.config import Kind
 
-__all__ = ["SEARCH_OPTIONS", "over_levels", "terms_from_options", "wants_search"]
+__all__ = ["SEARCH_OPTIONS", "over_levels", "refuse_levels", "terms_from_options", "wants_search"]
 
 SEARCH_OPTIONS: Final[dict[str, Kind]] = {
     "adaptive": "flag",
@@ -24,6 +24,14 @@ SEARCH_OPTIONS: Final[dict[str, Kind]] = {
 """Options of a search, with the kind of value of each."""
 
 _LEVELS: Final = (*LOAD_WAYS, *LOAD_STOPS)
+_CHOOSES: Final = (
+    "leave out --adaptive to measure these levels, or leave them out: a search chooses the levels and how long they "
+    "are, --budget bounds them all"
+)
+_NO_RATES: Final = (
+    "leave out --adaptive to measure what comes at rates, or leave out what says so: a search raises the requests in "
+    "flight, and gpusize estimate --rate answers for rates from what it measures"
+)
 
 
 def over_levels(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +51,18 @@ def wants_search(options: Mapping[str, Any]) -> bool:
     return bool(options.get("slo")) and all(options.get(name) is None for name in (*_LEVELS, "sample_records"))
 
 
+def refuse_levels(options: Mapping[str, Any]) -> None:
+    """Whether a search is asked for and nothing beside it says the levels.
+
+    Raises:
+        UsageError: both are; what the load lacks, as an end of its rates, would be no help.
+    """
+    own = next((name for name in _LEVELS if options.get(name) is not None), None)
+    if own is not None and wants_search(options):
+        at_rates = own in LOAD_WAYS and own != "concurrencies"
+        raise UsageError(f"a search and {own} are both given", own, _NO_RATES if at_rates else _CHOOSES)
+
+
 def terms_from_options(options: Mapping[str, Any], apis: Sequence[str]) -> Adaptive | None:
     """The search that is asked for, or that the SLOs call for; None for the levels of the load.
 
@@ -54,10 +74,7 @@ def terms_from_options(options: Mapping[str, Any], apis: Sequence[str]) -> Adapt
         UsageError: a search beside levels, or what belongs to a search without one.
     """
     if wants_search(options):
-        own = next((name for name in _LEVELS if options.get(name) is not None), None)
-        if own is not None:
-            todo = "give one of them: the search chooses the levels and how long they are, --budget bounds them all"
-            raise UsageError(f"a search and {own} are both given", own, todo)
+        refuse_levels(options)
         slos = options.get("slo") or []
         problem = cannot_search([Slo.parse(text) for text in ([slos] if isinstance(slos, str) else slos)], apis)
         if problem is None:

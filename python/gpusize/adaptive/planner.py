@@ -2,6 +2,7 @@
 
     grow    short levels, each 2.5 times as many users, until one surely misses an SLO or breaks the target
     looks   around the edge, in a fixed order: at it, below, above, at it, below, above, ...
+    repeat  a level in which the generator was the limit, at most twice: what it showed is not the target's alone
 
 The looks come in stages whose ends are fixed before the first of them is taken: their number, and the part of the
 budget that is gone by then. Only at the end of a stage, which is a look at the edge, the interval is held against the
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.adaptive.crossing import Crossing, crossing, edge_of
 from gpusize.adaptive.terms import REQUESTS, ROUNDS, Adaptive
+from gpusize.adaptive.visits import REPEATS, standing
 from gpusize.adaptive.wall import Wall, wall_of
 from gpusize.estimate.twin.search import GROWTH, Budget, Look, Search
 
@@ -43,10 +45,12 @@ MANY: Final = 64
 """From so many users on fewer rounds show as much."""
 GRACE: Final = 1.2
 """A budget that nobody asked for may be exceeded by so much, where the edge moves while it is spent."""
+REPEAT_PART: Final = 0.5
+"""Part of what is left that a level measured again may cost."""
 FEWEST: Final = 5
 """A level of fewer requests than its users and these says nothing."""
 
-Why = Literal["grow", "edge", "below", "above", "again"]
+Why = Literal["grow", "edge", "below", "above", "again", "repeat"]
 Reason = Literal["precision", "budget", "limit", "single"]
 _ORDER: Final[tuple[Why, ...]] = ("edge", "below", "above")
 
@@ -57,10 +61,12 @@ class Chosen:
 
     Attributes:
         look: users, and requests with those of the warm-up.
-        why: ``grow``, a look at the ``edge``, ``below`` or ``above`` it, or ``again``: where the target broke.
+        why: ``grow``, a look at the ``edge``, ``below`` or ``above`` it, ``again``: where the target broke, or
+            ``repeat``, as the generator was the limit.
         low: most users so far that surely keep the SLOs, 0 where none do.
         high: fewest that surely miss one; None where none do.
         most_s: the level may last no longer, where the budget is a time.
+        of: what the level was for that is repeated.
     """
 
     look: Look
@@ -68,6 +74,7 @@ class Chosen:
     low: float = 0.0
     high: float | None = None
     most_s: float | None = None
+    of: str = ""
 
     @property
     def requests(self) -> int:
@@ -76,7 +83,8 @@ class Chosen:
 
     def facts(self) -> dict[str, Any]:
         """As ``level.json`` keeps it under ``search``."""
-        return {"why": self.why, "low": self.low, "high": self.high}
+        of = {"of": self.of} if self.of else {}
+        return {"why": self.why, **of, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +108,14 @@ class Planner:
 
     def next(self, visits: Sequence[Visit]) -> Chosen | Over:
         """The level that follows on these, in their order, or why none does."""
+        money = _Money(self.terms, visits)
+        visits = standing(visits)
         seen = [each.observed for each in visits if each.observed is not None and not each.failed]
         wall = wall_of(visits)
         found = self.crossing(visits)
-        money = _Money(self.terms, visits)
+        repeat = self._repeated(found, money)
+        if repeat is not None:
+            return repeat
         if wall is not None and (found.edge is None or found.edge >= wall.users - 1):
             return self._at_wall(wall, found, money)
         if not seen:
@@ -121,6 +133,21 @@ class Planner:
             return self._never_missed(top, seen, found, money)
         return self._look(search, seen, found, money)
 
+    def repeat(self, visit: Visit, visits: Sequence[Visit]) -> Chosen | None:
+        """A visit once more, after these; None where too little is left for it."""
+        found, money = self.crossing(visits), _Money(self.terms, visits)
+        return _again(visit, found, money) if visit.sent <= money.left(visit.users) else None
+
+    def _repeated(self, found: Crossing, money: _Money) -> Chosen | None:
+        """The last level once more, where the generator was its limit; None where that was tried, or costs too much."""
+        evident = [each for each in money.visits if each.failed or each.observed is not None]
+        last = evident[-1] if evident else None
+        if last is None or not last.limited or last.sent > REPEAT_PART * money.left(last.users):
+            return None
+        if sum(each.limited and each.users == last.users for each in evident) > REPEATS:
+            return None
+        return _again(last, found, money)
+
     def _never_missed(self, top: int, seen: Sequence[Observed], found: Crossing, money: _Money) -> Chosen | Over:
         """Growth ended without a miss: at the limit, once that was seen for long enough, or for want of budget."""
         if top < self.terms.most_users:
@@ -130,7 +157,7 @@ class Planner:
 
     def crossing(self, visits: Sequence[Visit]) -> Crossing:
         """The capacity as far as these levels show it, walls left out."""
-        seen = [each.observed for each in visits if each.observed is not None and not each.failed]
+        seen = [each.observed for each in standing(visits) if each.observed is not None and not each.failed]
         return crossing(self.objectives, seen) if seen else Crossing(None, 0.0, None)
 
     def _search(self, money: _Money, seen: Sequence[Observed]) -> Search:
@@ -195,6 +222,10 @@ class Planner:
             return Over("budget")
         cut = Look(look.users, requests - look.warmup, look.warmup)
         return Chosen(cut, why, found.low, found.high, money.left_s)
+
+
+def _again(visit: Visit, found: Crossing, money: _Money) -> Chosen:
+    return Chosen(Look(visit.users, visit.sent, 0), "repeat", found.low, found.high, money.left_s, visit.why)
 
 
 def _glance(users: int) -> Look:

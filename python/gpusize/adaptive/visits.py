@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from gpusize.checks import unbelieved
 from gpusize.estimate.twin.observed import Observed, observe
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.observed import Objective
     from gpusize.levels import LevelData
 
-__all__ = ["Visit", "visits_of"]
+__all__ = ["REPEATS", "Visit", "limited_loads", "of_part", "owed", "standing", "visits_of"]
 
 FURTHER: Final = 2.0
 """Residences that a look lets pass beyond its warm-up: users who began evenly spread fall into step only by and by,
@@ -21,6 +22,8 @@ KEPT: Final = 0.6
 FEWEST: Final = 20
 BROKE: Final = ("errors", "saturation")
 """Stop reasons of a level that the target could not take, whoever ended it."""
+REPEATS: Final = 2
+"""So often a load is measured again when the generator was the limit: on a machine that stays busy more is in vain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +37,11 @@ class Visit:
         length_s: from the first request to the last answer.
         failed: whether it was stopped for errors, timeouts or overload: as many users miss every SLO.
         observed: what it showed; None where it says nothing, as one that the user ended.
+        limited: whether the generator was the limit, by its own figures or because slots stood idle (Little's law): the
+            times are not the target's alone.
+        why: what the level was for, as ``level.json`` has it; of a repeat, what the repeated one was for.
+        part: of the run: 0 until it was resumed, then 1, and so on.
+        repeat: whether it was measured because the generator had been the limit of such a level.
     """
 
     users: int
@@ -42,6 +50,10 @@ class Visit:
     length_s: float
     failed: bool = False
     observed: Observed | None = None
+    limited: bool = False
+    why: str = ""
+    part: int = 0
+    repeat: bool = False
 
 
 def visits_of(levels: Sequence[LevelData], objectives: Sequence[Objective]) -> list[Visit]:
@@ -58,6 +70,7 @@ def _visit(level: LevelData, objectives: Sequence[Objective]) -> Visit:
     seen = observe(level, objectives) if level.state == "done" and not failed else []
     start, end = level.meta.get("start_ns"), level.meta.get("end_ns")
     length_s = (int(end) - int(start)) / 1e9 if start is not None and end is not None else 0.0
+    search = level.meta.get("search") or {}
     return Visit(
         users=level.concurrency or 0,
         number=level.visit,
@@ -65,7 +78,59 @@ def _visit(level: LevelData, objectives: Sequence[Objective]) -> Visit:
         length_s=length_s,
         failed=failed,
         observed=_later(seen[0]) if seen else None,
+        limited=bool(seen) and unbelieved(level),
+        why=str(search.get("of") or search.get("why") or ""),
+        part=int(search.get("part") or 0),
+        repeat=search.get("why") == "repeat",
     )
+
+
+def of_part(visits: Sequence[Visit], part: int | None = None) -> list[Visit]:
+    """The visits that a search goes on from in one part of its run; None for the last that has measured something.
+
+    Who resumes a search has most likely given the generator what it lacked: what it was the limit of before is as if
+    it had not been measured, at no cost.
+    """
+    now = max((each.part for each in visits if each.observed is not None), default=0) if part is None else part
+    return [each for each in visits if not each.limited or each.part >= now]
+
+
+def owed(visits: Sequence[Visit], part: int) -> list[Visit]:
+    """The last visits of the loads that a resumed search measures again before it goes on; ascending."""
+    last = {each.users: each for each in visits if each.observed is not None}
+    tried = {each.users for each in visits if each.part >= part}
+    return [last[users] for users in limited_loads(visits) if users not in tried]
+
+
+def standing(visits: Sequence[Visit]) -> list[Visit]:
+    """The visits that are evidence: one in which the generator was the limit gives way to a later one of its load.
+
+    That is every later one in which it was not; one in which it was again only takes the place of ``REPEATS`` others.
+    So each load has some evidence, and a look that was measured three times counts once.
+    """
+    found = []
+    for number, each in enumerate(visits):
+        later = [other for other in visits[number + 1 :] if other.users == each.users and other.observed is not None]
+        before = sum(other.users == each.users and other.limited for other in visits[:number])
+        if not each.limited or not later or (before >= REPEATS and all(other.limited for other in later)):
+            found.append(each)
+    return _in_order(found)
+
+
+def _in_order(visits: Sequence[Visit]) -> list[Visit]:
+    """The visits with those of the growth first, also where a resumed search has measured them again after looks."""
+    first = next((number for number, each in enumerate(visits) if each.why != "grow"), len(visits))
+    late = [each for each in visits[first:] if each.repeat and each.why == "grow"]
+    if not late:
+        return list(visits)
+    growth = sorted((*visits[:first], *late), key=lambda each: each.users)
+    return [*growth, *(each for each in visits[first:] if each not in late)]
+
+
+def limited_loads(visits: Sequence[Visit]) -> tuple[int, ...]:
+    """Users of the loads that no level has shown without the generator being the limit; ascending."""
+    seen = [each for each in visits if each.observed is not None]
+    return tuple(sorted({each.users for each in seen} - {each.users for each in seen if not each.limited}))
 
 
 def _later(visit: Observed) -> Observed:

@@ -6,25 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli.question_options import (
-    QUESTION,
-    Allow,
-    Debug,
-    Gpus,
-    GpusPerReplica,
-    Headroom,
-    Json,
-    Labels,
-    Process,
-    Router,
-    Runs,
-    Slos,
-    Spare,
-    Think,
-    Together,
-    pause,
-    share,
-)
+from gpusize.cli import question_options as question
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -38,43 +20,47 @@ EPILOG = """[bold]Examples[/bold]
 
 
 def command(
-    runs: Runs,
+    runs: question.Runs,
     users: Annotated[
-        float | None, typer.Option(help="Requests in flight to size for.", rich_help_panel=QUESTION)
+        float | None, typer.Option(help="Requests in flight to size for.", rich_help_panel=question.QUESTION)
     ] = None,
     rate: Annotated[
         str | None,
-        typer.Option(help="Requests per second to size for, as 40/s, instead of users.", rich_help_panel=QUESTION),
+        typer.Option(
+            help="Requests per second to size for, as 40/s, instead of users.", rich_help_panel=question.QUESTION
+        ),
     ] = None,
     token_rate: Annotated[
         str | None,
-        typer.Option(help="Output tokens per second, as 2000/s, instead of users.", rich_help_panel=QUESTION),
+        typer.Option(help="Output tokens per second, as 2000/s, instead of users.", rich_help_panel=question.QUESTION),
     ] = None,
-    slo: Slos = None,
+    slo: question.Slos = None,
     method: Annotated[
         str,
         typer.Option(
             help="auto: the twin, or what stands in for it; all, side by side; twin, scaling, slope or crossing.",
-            rich_help_panel=QUESTION,
+            rich_help_panel=question.QUESTION,
         ),
     ] = "auto",
-    gpus: Gpus = None,
-    gpus_per_replica: GpusPerReplica = 1,
+    gpus: question.Gpus = None,
+    gpus_per_replica: question.GpusPerReplica = 1,
     host_gpus: Annotated[
         int | None,
-        typer.Option(help="GPUs come in whole hosts of so many, which share nothing.", rich_help_panel=QUESTION),
+        typer.Option(
+            help="GPUs come in whole hosts of so many, which share nothing.", rich_help_panel=question.QUESTION
+        ),
     ] = None,
-    think: Think = None,
-    router: Router = "least_loaded",
-    process: Process = "poisson",
-    together: Together = False,
-    headroom: Headroom = "0%",
-    spare: Spare = 0,
-    label: Labels = None,
-    allow: Allow = None,
+    think: question.Think = None,
+    router: question.Router = "least_loaded",
+    process: question.Process = "poisson",
+    together: question.Together = False,
+    headroom: question.Headroom = "0%",
+    spare: question.Spare = 0,
+    label: question.Labels = None,
+    allow: question.Allow = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a level is flagged.")] = False,
-    json: Json = False,
-    _debug: Debug = False,
+    json: question.Json = False,
+    _debug: question.Debug = False,
 ) -> int:
     """Estimate the GPU count from earlier runs. No load is sent."""
     from gpusize.answer import judge
@@ -83,21 +69,14 @@ def command(
     from gpusize.result import open_run
     from gpusize.units import parse_rate
 
+    asked = question.fields(locals())
     per_s = None if rate is None else parse_rate(rate, "rate")
     result = open_run(runs, labels=labels_of(label)).asking(users, slo or None, per_s)
     estimates = result.estimates(
         method=method,
-        gpus=gpus,
-        gpus_per_replica=gpus_per_replica,
         host_gpus=host_gpus,
-        allow=allow or (),
         token_rate=None if token_rate is None else parse_rate(token_rate, "token_rate"),
-        **pause(think),
-        router=router,
-        process=process,
-        together=together,
-        headroom=share(headroom),
-        spare=spare,
+        **asked,
     )
     # The truth of a simulated cluster is about so many users who do not pause, behind its own router.
     simulated = (result.meta.get("targets") or [{}])[0].get("simulated") or {}

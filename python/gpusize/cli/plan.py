@@ -5,29 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpusize.cli import plan_over_time as over
-from gpusize.cli.question_options import (
-    Allow,
-    Debug,
-    Gpus,
-    GpusPerReplica,
-    Headroom,
-    Json,
-    Labels,
-    Process,
-    Router,
-    Runs,
-    Slos,
-    Spare,
-    Think,
-    Together,
-    pause,
-    share,
-)
+from gpusize.cli import question_options as question
 
 if TYPE_CHECKING:
     from gpusize.whatif import WhatIf
@@ -50,7 +33,7 @@ SAID = "What is said besides"
 
 
 def command(
-    runs: Runs,
+    runs: question.Runs,
     users: Annotated[
         str | None,
         typer.Option(help="Requests in flight, one row each: 50,100,200..1000.", rich_help_panel=VARIED),
@@ -71,15 +54,15 @@ def command(
     gpu_hour_price: Annotated[
         str | None, typer.Option(help="Price of a GPU for an hour: 2.5 or '2.5 EUR'.", rich_help_panel=SAID)
     ] = None,
-    slo: Slos = None,
-    gpus: Gpus = None,
-    gpus_per_replica: GpusPerReplica = 1,
-    think: Think = None,
-    router: Router = "least_loaded",
-    process: Process = "poisson",
-    together: Together = False,
-    headroom: Headroom = "0%",
-    spare: Spare = 0,
+    slo: question.Slos = None,
+    gpus: question.Gpus = None,
+    gpus_per_replica: question.GpusPerReplica = 1,
+    think: question.Think = None,
+    router: question.Router = "least_loaded",
+    process: question.Process = "poisson",
+    together: question.Together = False,
+    headroom: question.Headroom = "0%",
+    spare: question.Spare = 0,
     arrivals: over.Arrivals = None,
     arrivals_format: over.ArrivalsFormat = None,
     arrivals_from: over.ArrivalsFrom = None,
@@ -95,12 +78,12 @@ def command(
     scale_down_after: over.ScaleDownAfter = None,
     min_replicas: over.MinReplicas = None,
     max_replicas: over.MaxReplicas = None,
-    label: Labels = None,
-    allow: Allow = None,
+    label: question.Labels = None,
+    allow: question.Allow = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it into a .png, .svg or .pdf.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for plan.json, .csv, .parquet and plots.")] = None,
-    json: Json = False,
-    _debug: Debug = False,
+    json: question.Json = False,
+    _debug: question.Debug = False,
 ) -> int:
     """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
     from gpusize.assemble import labels_of
@@ -112,18 +95,12 @@ def command(
 
         check_place(plot)
     result = open_run(runs, labels=labels_of(label))
+    asked = question.fields(locals())
     options = {name: value for name, value in locals().items() if name in over.OPTIONS}
     if arrivals is not None:
         varied = {"users": users, "rate": rate, "token_rate": token_rate, "slo_bounds": slo_bounds, "growth": growth}
         others = {**varied, "failed": failed, "think": think}
-        asked: dict[str, Any] = {
-            "slos": slo or None,
-            "gpus": gpus,
-            "allow": allow or (),
-            "gpu_hour_price": gpu_hour_price,
-        }
-        asked |= {"router": router, "together": together, "headroom": share(headroom), "spare": spare}
-        asked |= {"process": process, "gpus_per_replica": gpus_per_replica}
+        asked |= {"slos": slo or None, "gpu_hour_price": gpu_hour_price}
         return over.answer(result, arrivals, options, asked, others=others, plot=plot, out=out, json=json)
     over.refuse_without_arrivals(options)
     with _progress() as progress:
@@ -137,16 +114,8 @@ def command(
             growth=growth,
             failed=failed,
             gpu_hour_price=gpu_hour_price,
-            gpus=gpus,
-            allow=allow or (),
             progress=progress,
-            gpus_per_replica=gpus_per_replica,
-            **pause(think),
-            router=router,
-            process=process,
-            together=together,
-            headroom=share(headroom),
-            spare=spare,
+            **asked,
         )
     return _told(found, plot, out, json=json)
 

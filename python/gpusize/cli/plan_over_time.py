@@ -52,7 +52,7 @@ RateScale = Annotated[
     float | None, typer.Option(help="How many times as many requests it has; 1.", rich_help_panel=TRACE)
 ]
 Lengths = Annotated[
-    str | None, typer.Option(help="Tokens of requests: trace (where it has them) or run.", rich_help_panel=TRACE)
+    str | None, typer.Option(help="Tokens of requests: trace or run; trace where it has them.", rich_help_panel=TRACE)
 ]
 Seed = Annotated[int | None, typer.Option(help="Key of all draws; 1.", rich_help_panel=TRACE)]
 
@@ -132,7 +132,9 @@ def answer(
     Raises:
         UsageError: options that do not go together or cannot be meant.
     """
+    from gpusize.cli.shared import note
     from gpusize.errors import UsageError
+    from gpusize.whatif.over_time import NO_LENGTHS
     from gpusize.whatif.over_time_ask import gpus_over_time
 
     varied = next((name for name, value in others.items() if value), None)
@@ -149,6 +151,8 @@ def answer(
         found = gpus_over_time(
             result, arrivals, rest.pop("slos"), rules, progress=progress, **rest, **more, **_shape(options)
         )
+    if NO_LENGTHS in found.warnings:
+        note(NO_LENGTHS)
     return _told(found, plot, out, json=json)
 
 

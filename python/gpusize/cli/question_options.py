@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +23,7 @@ __all__ = [
     "Spare",
     "Think",
     "Together",
-    "pause",
-    "share",
+    "fields",
 ]
 
 QUESTION = "Question"
@@ -62,7 +62,21 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on standar
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
-def pause(think: str | None) -> dict[str, Any]:
+def fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What these options say of a question, as ``Result.estimates`` and ``what_if`` take it.
+
+    Args:
+        given: the arguments of a command by name, others among them.
+
+    Raises:
+        UsageError: a pause or a share that cannot be meant.
+    """
+    plain = ("gpus", "gpus_per_replica", "router", "process", "together", "spare")
+    asked = {name: given[name] for name in plain}
+    return {**asked, "allow": given["allow"] or (), "headroom": _share(given["headroom"]), **_pause(given["think"])}
+
+
+def _pause(think: str | None) -> dict[str, Any]:
     """Fields of the question for a pause as text.
 
     Raises:
@@ -79,7 +93,7 @@ def pause(think: str | None) -> dict[str, Any]:
     return {"think_s": found.first, "think": found.kind} if found.first > 0 else {}
 
 
-def share(text: str) -> float:
+def _share(text: str) -> float:
     """``20%`` or ``0.2`` as a share.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpusize.cli import load_options, watch_options
+from gpusize.cli import load_options, target_options, watch_options
 from gpusize.cli.load_options import DATASET, LOAD, USERS
 from gpusize.cli.watch_options import END
 
@@ -34,8 +34,6 @@ EPILOG = """[bold]Examples[/bold]
 
   gpusize run --config sweep.toml --label gpu=H200 --append"""
 
-TARGET = "Target"
-REQUEST = "Requests"
 GENERATOR = "Generator"
 QUESTION = "Question"
 OUTPUT = "Output"
@@ -43,98 +41,34 @@ INTERRUPTED = 130
 
 
 def command(
-    url: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Address of the target, one per replica, or @FILE; without it a simulated cluster is started.",
-            rich_help_panel=TARGET,
-        ),
-    ] = None,
-    api: Annotated[
-        str | None,
-        typer.Option(
-            help="openai-chat, -completions, -embeddings, -responses; kserve, kserve-json, kserve-grpc, "
-            "kserve-grpc-stream; generic; nat, nat-chat; else guessed.",
-            rich_help_panel=TARGET,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Name of the model to ask for; of several, a mix as a=3,b=1.", rich_help_panel=TARGET),
-    ] = None,
-    workflow: Annotated[
-        str | None,
-        typer.Option(help="A Python function as target: package.module:function.", rich_help_panel=TARGET),
-    ] = None,
-    command_line: Annotated[
-        str | None,
-        typer.Option("--command", help="A program as target: 'prog {question}'.", rich_help_panel=TARGET),
-    ] = None,
-    llm_proxy: Annotated[
-        str | None,
-        typer.Option(help="Server whose LLM calls are timed on their way through.", rich_help_panel=TARGET),
-    ] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs that stand behind the target.", rich_help_panel=TARGET)] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(help="'Name: value'; secrets as env:VARIABLE or file:PATH; repeatable.", rich_help_panel=TARGET),
-    ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Variable that holds the API key.", rich_help_panel=TARGET)
-    ] = None,
-    cacert: Annotated[
-        str | None, typer.Option(help="PEM file of authorities to trust.", rich_help_panel=TARGET)
-    ] = None,
-    insecure: Annotated[
-        bool | None,
-        typer.Option("--insecure", help="Accept any certificate; the report says so.", rich_help_panel=TARGET),
-    ] = None,
-    balance: Annotated[
-        str | None,
-        typer.Option(help="Over several addresses: round_robin or least_outstanding.", rich_help_panel=TARGET),
-    ] = None,
-    http2: Annotated[bool | None, typer.Option("--http2", help="Speak HTTP/2.", rich_help_panel=TARGET)] = None,
-    streams: Annotated[
-        int | None, typer.Option(help="Requests that share an HTTP/2 connection; 1.", rich_help_panel=TARGET)
-    ] = None,
-    replicas: Annotated[
-        str | None,
-        typer.Option(help="Of the simulated cluster, over time: '1@0s,2@30s'.", rich_help_panel=TARGET),
-    ] = None,
-    start_delay: Annotated[
-        str | None, typer.Option(help="Until a new one of them serves; 0s.", rich_help_panel=TARGET)
-    ] = None,
-    timeout: Annotated[str | None, typer.Option(help="Bound on one request; 5m.", rich_help_panel=TARGET)] = None,
-    connect_timeout: Annotated[
-        str | None, typer.Option(help="Bound on connecting; 5s.", rich_help_panel=TARGET)
-    ] = None,
-    method: Annotated[str | None, typer.Option(help="HTTP method; POST.", rich_help_panel=REQUEST)] = None,
-    stream: Annotated[
-        bool | None, typer.Option("--stream/--no-stream", help="Ask for a stream of events.", rich_help_panel=REQUEST)
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Bound on generated tokens.", rich_help_panel=REQUEST)] = None,
-    output_length: Annotated[
-        str | None,
-        typer.Option(help="A row's output_tokens are at most (max) or just (exact) so many.", rich_help_panel=REQUEST),
-    ] = None,
-    history: Annotated[
-        str | None,
-        typer.Option(help="What later turns repeat: recorded, or the server's own answers.", rich_help_panel=REQUEST),
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.", rich_help_panel=REQUEST)] = None,
-    extra_body: Annotated[
-        str | None, typer.Option(help="More members of the body, as JSON.", rich_help_panel=REQUEST)
-    ] = None,
-    body_template: Annotated[
-        str | None, typer.Option(help="Body with placeholders, as text or a file.", rich_help_panel=REQUEST)
-    ] = None,
-    content_type: Annotated[
-        str | None, typer.Option(help="Of the body; application/json.", rich_help_panel=REQUEST)
-    ] = None,
-    response: Annotated[
-        list[str] | None,
-        typer.Option(help="How to read answers, as content=/text; repeatable.", rich_help_panel=REQUEST),
-    ] = None,
+    url: target_options.Urls = None,
+    api: target_options.ApiName = None,
+    model: target_options.Model = None,
+    workflow: target_options.WorkflowName = None,
+    command_line: target_options.CommandLine = None,
+    llm_proxy: target_options.LlmProxyOf = None,
+    gpus: target_options.Gpus = None,
+    header: target_options.Headers = None,
+    api_key_env: target_options.ApiKeyEnv = None,
+    cacert: target_options.Cacert = None,
+    insecure: target_options.Insecure = None,
+    balance: target_options.Balance = None,
+    http2: target_options.Http2 = None,
+    streams: target_options.HttpStreams = None,
+    replicas: target_options.Replicas = None,
+    start_delay: target_options.StartDelay = None,
+    timeout: target_options.Timeout = None,
+    connect_timeout: target_options.ConnectTimeout = None,
+    method: target_options.HttpMethod = None,
+    stream: target_options.Streamed = None,
+    max_tokens: target_options.MaxTokens = None,
+    output_length: target_options.OutputLength = None,
+    history: target_options.History = None,
+    temperature: target_options.Temperature = None,
+    extra_body: target_options.ExtraBody = None,
+    body_template: target_options.BodyTemplate = None,
+    content_type: target_options.ContentType = None,
+    response: target_options.Responses = None,
     dataset: load_options.DatasetFile = None,
     dataset_key: Annotated[str | None, typer.Option(help="The field to send.", rich_help_panel=DATASET)] = None,
     dataset_format: load_options.DatasetFormat = None,
@@ -253,7 +187,9 @@ def command(
         bool | None,
         typer.Option("--append", help="Estimate from the earlier runs in --out as well.", rich_help_panel=OUTPUT),
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with a run that died.", rich_help_panel=OUTPUT)] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Measure what is missing in a run folder.", rich_help_panel=OUTPUT)
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="Options from TOML, YAML, JSON or a run's run.json.", rich_help_panel=OUTPUT)
     ] = None,

@@ -66,7 +66,7 @@ def print_result(
         from gpusize.report.search_text import print_search
 
         console.print()
-        print_search(result.search, console)
+        print_search(result.search, console, str(result.path))
     print_sections(result, console)
     if estimates:
         console.print()

@@ -18,8 +18,8 @@ from gpusize.estimate.changes import what_would_change
 from gpusize.estimate.chosen import cannot, every_count
 from gpusize.estimate.chosen import comparable as of_one_count
 from gpusize.estimate.crossing import Crossing
-from gpusize.estimate.default import default_answer
-from gpusize.estimate.doubts import Doubts
+from gpusize.estimate.default import believed, default_answer, too_few
+from gpusize.estimate.doubts import Doubts, left_text
 from gpusize.estimate.frame import levels_from_frames
 from gpusize.estimate.scaling import Scaling
 from gpusize.estimate.second import with_second_opinion
@@ -95,18 +95,20 @@ class Comparable(NamedTuple):
     """Levels of all GPU counts that can be looked at together.
 
     Attributes:
-        levels: pooled.
+        levels: pooled, without those that the default would leave out.
         warnings: what is said of those left out, and against those taken.
         reason: why nothing can be answered from them; None where something can.
+        left: which levels are left out, why, and what to do about it; empty without any.
     """
 
     levels: list[LevelData]
     warnings: tuple[str, ...]
     reason: str | None
+    left: str = ""
 
 
 def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collection[str] = ()) -> Comparable:
-    """What ``estimate`` gives a method that looks at all GPU counts, for those who ask one many times.
+    """What the default gives a method that looks at all GPU counts, for those who ask one many times.
 
     Raises:
         UsageError: runs were mixed that cannot be compared.
@@ -115,8 +117,12 @@ def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collec
 
     chosen, warnings = every_count(pool(_with_gpus(levels, question), allow=allow), question)
     reason = cannot(chosen, question)
-    said = () if reason is not None else Doubts().of(chosen)
-    return Comparable(chosen, tuple(dict.fromkeys((*warnings, *said))), reason)
+    if reason is not None:
+        return Comparable(chosen, tuple(dict.fromkeys(warnings)), reason)
+    doubts = Doubts()
+    kept, left, said = believed(chosen, doubts)
+    told = dict.fromkeys((*warnings, *said, *doubts.of(kept)))
+    return Comparable(kept, tuple(told), too_few(chosen, question, doubts), left_text(left, doubts))
 
 
 def estimate_frame(

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.asked import think_s
 from gpusize.estimate.chosen import cannot, every_count
-from gpusize.estimate.doubts import UNBELIEVED, Doubts, load_text, together
+from gpusize.estimate.doubts import UNBELIEVED, Doubts, advice, left_text, load_text, together
 from gpusize.estimate.types import Estimate, Question
 
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
 
-__all__ = ["DEFAULT", "default_answer"]
+__all__ = ["DEFAULT", "FINAL", "believed", "default_answer", "too_few", "unlike"]
 
 DEFAULT: Final = "twin"
 FINAL: Final = ("single", "flat", "never")
@@ -54,27 +54,53 @@ def default_answer(
     reason = cannot(chosen, question)
     if reason is not None:
         return replace(_base(chosen, question), reason=reason, warnings=tuple(warnings), next_levels=_next(chosen))
-    left = [level for level in chosen if doubts.unbelieved(level) is not None]
-    said = [f"{load_text(lv)} is left out, as {UNBELIEVED[doubts.unbelieved(lv) or '']}" for lv in left]
-    believed = [level for level in pooled if level not in left]
-    usable = [lv for lv in chosen if lv not in left and lv.state in ("done", "interrupted")]
-    if len({(lv.gpus, lv.concurrency, lv.rate) for lv in usable}) < LEAST_LOADS:
+    kept, left, said = believed(chosen, doubts)
+    rest = [level for level in pooled if level not in left]
+    usable = _usable(kept)
+    if _loads(usable) < LEAST_LOADS:
         # One request in flight that misses an SLO already needs no second load.
-        alone = ask(DEFAULT, believed) if any(lv.concurrency == 1 for lv in usable) else None
+        alone = ask(DEFAULT, rest) if any(lv.concurrency == 1 for lv in usable) else None
         if alone is not None and alone.details.get("refusal") == "single":
             return alone
         return _too_few(chosen, usable, left, question, doubts)
-    answer = _asked(believed, usable, question, ask)
+    answer = _asked(rest, usable, question, ask)
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts):
         follow = _beside(usable, question)
-    if answer.details.get("refusal") == "flat":
-        beyond = _beyond(left, usable, question)
-        if beyond:
-            why = UNBELIEVED[doubts.unbelieved(beyond[0]) or ""]
-            reason = f"{answer.reason}. It was missed at {together(beyond)}, but there {why}: measure that again"
-            answer, follow = replace(answer, reason=reason), _again(left, question)
+    beyond = _beyond(left, usable, question) if answer.details.get("refusal") == "flat" else []
+    if beyond:
+        why = UNBELIEVED[doubts.unbelieved(beyond[0]) or ""]
+        todo = advice(beyond, doubts) or "measure that again"
+        reason = f"{answer.reason}. It was missed at {together(beyond)}, but there {why}: {todo}"
+        answer, follow = replace(answer, reason=reason), _again(left, question)
+    elif left and not answer.answered:
+        answer = replace(answer, reason=f"{answer.reason}; {left_text(left, doubts)}")
     return replace(answer, warnings=tuple(dict.fromkeys((*said, *answer.warnings))), next_levels=follow)
+
+
+def believed(chosen: Sequence[LevelData], doubts: Doubts) -> tuple[list[LevelData], list[LevelData], list[str]]:
+    """The levels that an answer may rest on, those that it may not, and what is said of these."""
+    left = [level for level in chosen if doubts.unbelieved(level) is not None]
+    said = [f"{load_text(lv)} is left out, as {UNBELIEVED[doubts.unbelieved(lv) or '']}" for lv in left]
+    return [level for level in chosen if level not in left], left, said
+
+
+def too_few(chosen: Sequence[LevelData], question: Question, doubts: Doubts) -> str | None:
+    """Why nothing follows from levels of which too many are left out; None where enough are not."""
+    kept, left, _ = believed(chosen, doubts)
+    usable = _usable(kept)
+    single = any(lv.concurrency == 1 and lv.met(slo) is False for lv in usable for slo in question.slos)
+    if not left or single or _loads(usable) >= LEAST_LOADS:
+        return None
+    return _too_few(chosen, usable, left, question, doubts).reason
+
+
+def _usable(levels: Sequence[LevelData]) -> list[LevelData]:
+    return [level for level in levels if level.state in ("done", "interrupted")]
+
+
+def _loads(levels: Sequence[LevelData]) -> int:
+    return len({(lv.gpus, lv.concurrency, lv.rate) for lv in levels})
 
 
 def _beyond(left: Sequence[LevelData], usable: Sequence[LevelData], question: Question) -> list[LevelData]:
@@ -107,7 +133,7 @@ def _asked(
     return replace(
         answer,
         fallback=f"the {DEFAULT} method gives no number: {first.reason}. {then}",
-        assumptions=(*answer.assumptions, *_unlike(usable, question)) if answer.answered else answer.assumptions,
+        assumptions=(*answer.assumptions, *unlike(usable, question)) if answer.answered else answer.assumptions,
     )
 
 
@@ -120,7 +146,7 @@ def _stand_in(usable: Sequence[LevelData], question: Question) -> str | None:
     return "scaling" if question.rate is not None or several or figures else "crossing"
 
 
-def _unlike(usable: Sequence[LevelData], question: Question) -> list[str]:
+def unlike(usable: Sequence[LevelData], question: Question) -> list[str]:
     """What of the question the stand-in does not know of."""
     texts = []
     if question.router != "least_loaded":
@@ -153,10 +179,7 @@ def _too_few(
     """Fewer than two loads can be believed: why, and which two are worth measuring."""
     loads = "no level" if not usable else f"only {together(usable[:1])}"
     reason = f"{loads} can be used, and it takes two loads or more to see how times grow"
-    for flag, why in UNBELIEVED.items():
-        flagged = [lv for lv in left if doubts.unbelieved(lv) == flag]
-        if flagged:
-            reason += f"; at {together(flagged)} {why} ({flag})"
+    reason += f"; {left_text(left, doubts)}" if left else ""
     unfinished = [lv for lv in chosen if lv.state not in ("done", "interrupted")]
     if unfinished:
         reason += f"; {together(unfinished)} ended early"

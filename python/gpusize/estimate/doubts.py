@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
 
-__all__ = ["UNBELIEVED", "Doubts", "load_text", "together"]
+__all__ = ["UNBELIEVED", "Doubts", "advice", "left_text", "load_text", "together"]
 
 UNBELIEVED: Final = {
     "little": "fewer or more requests were in flight than asked for",
     "generator-limited": "the generator was the limit",
 }
 """Flags of levels that say nothing of the target, by Little's law or by the generator's saturation, in words."""
+ADVICE: Final = (
+    "give the generator idle cores (end other processes there, --pin) or more --workers, and measure {which} again"
+)
+RESUME: Final = ", which gpusize run --resume RUN does"
 
 
 class _Seen(NamedTuple):
@@ -64,6 +68,27 @@ class Doubts:
                 None if None in why else why[0],
             )
         return self._seen[id(level)]
+
+
+def left_text(left: Sequence[LevelData], doubts: Doubts) -> str:
+    """Which levels are left out and why, in words, with what to do about it; empty without any."""
+    texts = []
+    for flag, why in UNBELIEVED.items():
+        flagged = [lv for lv in left if doubts.unbelieved(lv) == flag]
+        if flagged:
+            count = "a level is" if len(flagged) == 1 else f"{len(flagged)} levels are"
+            texts.append(f"{count} left out ({together(flagged)}), as {why} ({flag})")
+    todo = advice(left, doubts)
+    return "; ".join(texts) + (f": {todo}" if todo else "")
+
+
+def advice(left: Sequence[LevelData], doubts: Doubts) -> str:
+    """What to do about the levels whose limit the generator was; empty without any."""
+    flagged = [lv for lv in left if doubts.unbelieved(lv) == "generator-limited"]
+    if not flagged:
+        return ""
+    searched = any(visit.meta.get("search") for level in flagged for visit in level.visits())
+    return ADVICE.format(which="it" if len(flagged) == 1 else "them") + (RESUME if searched else "")
 
 
 def together(levels: Sequence[LevelData]) -> str:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from gpusize.levels import LevelData
     from gpusize.slo import Slo
 
-__all__ = ["Scaling"]
+__all__ = ["EXTRAPOLATED", "Scaling"]
+
+EXTRAPOLATED: Final = "extrapolated: "
 
 LINEAR_ASSUMED: Final = (
     "capacity grows in proportion to the number of GPUs: one count was measured, which cannot show it"
@@ -174,7 +176,7 @@ def _warnings(count: Count, points: Sequence[Point], per: int, question: Questio
                 "the line through them is a compromise"
             )
     if not question.host_gpus and count.n is not None and count.n > FAR * counts[-1]:
-        texts.append(f"extrapolated: {count.n / counts[-1]:.3g} times the largest count that was measured")
+        texts.append(f"{EXTRAPOLATED}{count.n / counts[-1]:.3g} times the largest count that was measured")
     if law.kappa > 0 and law.peak < 2 * counts[-1]:
         texts.append(f"the curve's peak is at {law.peak * per:.3g} GPUs: more of them carry less, so add hosts instead")
     return texts

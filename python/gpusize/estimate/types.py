@@ -84,7 +84,11 @@ class Question:
         if self.gpus is not None and self.gpus < 1:
             raise UsageError(f"tested GPUs must be at least 1, not {self.gpus}", None, "give how many there are")
         if not self.slos and self.rate is None:
-            raise UsageError("there is no SLO to size for", None, "give one, as in: p95 runtime <= 10s")
+            raise UsageError(
+                "there is no SLO to size users for",
+                "slo",
+                "give one, as in --slo 'p95 runtime <= 10s', or ask for a rate, as --rate 40/s, which needs none",
+            )
 
     def _check_loop(self) -> None:
         for name, value, known in (

@@ -77,7 +77,7 @@ def plan_figure(plan: WhatIf) -> Figure:
         raise UsageError("no row of the plan has an answer, so there is nothing to draw", None, "see its reasons")
     with style.settings():
         lines = _lines(plan)
-        figure, (axes,) = style.new_figure(finding(plan), f"at {slo_text(plan)}")
+        figure, (axes,) = style.new_figure(finding(plan), slo_text(plan))
         _axis(axes, plan)
         for line in lines:
             _draw(axes, plan, line, alone=len(lines) == 1)

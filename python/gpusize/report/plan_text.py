@@ -22,9 +22,12 @@ __all__ = ["plan_columns", "print_plan", "why_none", "write_plan"]
 
 BAR: Final = 24
 """Characters of the bar of the largest count."""
+ALIKE: Final = 0.01
+"""Capacities that differ by less are not told apart."""
 METHODS: Final = {
     "twin": "replicas fitted to what was measured, simulated until the fewest meet every SLO",
     "crossing": "where attainment crosses what the SLO needs; GPUs in proportion",
+    "scaling": "a law of scaling through the capacities of the measured GPU counts",
 }
 
 
@@ -37,7 +40,7 @@ def print_plan(plan: WhatIf, console: Console, written: Sequence[Path] = ()) -> 
         return Text(plain(console, text), style=style)
 
     console.print(say(finding(plan), "bold"))
-    console.print(say(f"at {slo_text(plan)}", "dim"))
+    console.print(say(slo_text(plan), "dim"))
     console.print()
     console.print(fitted_table(plan_columns(plan, utf=console.encoding.startswith("utf")), console))
     facts = Table.grid(padding=(0, 2))
@@ -148,7 +151,7 @@ def _facts(plan: WhatIf) -> list[tuple[str, str]]:
     if plan.capacity is not None and plan.tested_gpus:
         unit = "users in flight" if plan.kind == "users" else "requests/s"
         tested = f"{plan.tested_gpus} GPU{'' if plan.tested_gpus == 1 else 's'} tested"
-        facts.append(("capacity", f"{plain_number(plan.capacity)} {unit} on the {tested}"))
+        facts.append(("capacity", f"{plain_number(plan.capacity)} {unit} on the {tested}{_simulated(plan)}"))
     answered = {row.method for row in plan.rows if row.gpus is not None}
     facts += [("method", f"{name}: {METHODS.get(name, '')}") for name in sorted(answered, reverse=True)]
     facts += [("assumes", f"• {clean(text)}") for text in (*plan.assumptions, *_own_assumptions(plan))]
@@ -158,6 +161,24 @@ def _facts(plan: WhatIf) -> list[tuple[str, str]]:
     counts = ", ".join(str(each) for each in plan.next_counts)
     follow = [*([f"{levels} users"] if levels else []), *([f"{counts} GPUs"] if counts else [])]
     return [*facts, *([("measure next", "; ".join(follow))] if follow else [])]
+
+
+def _simulated(plan: WhatIf) -> str:
+    """What as many GPUs as the tested ones carry by the unrounded counts, where that is not their capacity.
+
+    The capacity of users is read off the measured curve, and that of rates is of the fewest GPUs; unrounded counts are
+    of as many simulated replicas as they say, whose fit is not the curve, and of which more share a queue.
+    """
+    tested = plan.tested_gpus or 0
+    carried = [
+        tested * load / row.gpus_raw
+        for row in plan.rows
+        if row.method == "twin" and row.gpus_raw and not row.raised and (load := row.users or row.rate)
+    ]
+    if not carried or plan.capacity is None or all(abs(each / plan.capacity - 1) < ALIKE for each in carried):
+        return ""
+    low, high = plain_number(min(carried)), plain_number(max(carried))
+    return f"; in the simulated clusters of the rows as many carry {low if low == high else f'{low} to {high}'}"
 
 
 def _own_assumptions(plan: WhatIf) -> list[str]:

@@ -35,14 +35,16 @@ def bound_text(row: Row) -> str:
 
 
 def slo_text(plan: WhatIf) -> str:
-    """The SLOs; where their bound is varied those of the first row, with a mark for it."""
+    """``at`` the SLOs; where their bound is varied those of the first row, with a mark for it."""
     rows = plan.rows
+    if not rows[0].slos:
+        return "without an SLO: at their full throughput, where times are as long as the queue"
     text = " and ".join(rows[0].slos)
     if all(row.slos == rows[0].slos for row in rows):
-        return clean(text)
+        return clean(f"at {text}")
     if len(rows[0].slos) == 1:
-        return clean(f"{rows[0].slos[0].rsplit(' ', 1)[0]} the bound")
-    return f"{len(rows[0].slos)} SLOs with multiples of their bounds"
+        return clean(f"at {rows[0].slos[0].rsplit(' ', 1)[0]} the bound")
+    return f"at {len(rows[0].slos)} SLOs with multiples of their bounds"
 
 
 def gpus_text(gpus: int) -> str:

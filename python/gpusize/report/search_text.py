@@ -21,8 +21,13 @@ _WHY: Final = {
     "below": "below the edge",
     "above": "above the edge",
     "again": "once more",
+    "repeat": "once more, as the generator was the limit",
 }
 _MOST_DIGITS: Final = 4
+_MOST_LOADS: Final = 12
+"""Loads that are named one by one."""
+
+_STYLES: Final = {"capacity": "bold", "left out": "yellow", "doubt": "yellow"}
 
 
 def chosen_text(search: Mapping[str, Any] | None) -> str:
@@ -65,8 +70,23 @@ def ended_text(found: Found) -> str:
     }[found.reason]
 
 
-def search_rows(found: Found) -> list[tuple[str, str]]:
-    """Label and text of each line that is shown."""
+def limited_text(found: Found, run: str = "RUN") -> str:
+    """Which loads the generator was the limit of, what follows from that, and what to do; empty without any."""
+    if not found.limited:
+        return ""
+    named = ", ".join(map(str, found.limited[:_MOST_LOADS])) + (", …" if len(found.limited) > _MOST_LOADS else "")
+    users = "user" if found.limited == (1,) else "users"
+    measured, them = ("it was", "it") if len(found.limited) == 1 else ("they were", "them")
+    return (
+        f"{len(found.limited)} of {found.loads} loads ({named} {users}): the load generator was the limit whenever "
+        f"{measured} measured, so an estimate leaves {them} out. Give the generator idle cores (end other processes "
+        f"here, --pin) or more --workers, then measure {them} again with gpusize run --resume {run}"
+    )
+
+
+def search_rows(found: Found, run: str = "RUN") -> list[tuple[str, str]]:
+    """Label and text of each line that is shown; ``run`` is the folder, as a command would name it."""
+    limited = limited_text(found, run)
     levels = f"{found.levels} level{'' if found.levels == 1 else 's'}"
     users = f"{found.most_users} user{'' if found.most_users == 1 else 's'}"
     cost = f"{count(found.requests)} requests in {levels}, up to {users}"
@@ -74,20 +94,21 @@ def search_rows(found: Found) -> list[tuple[str, str]]:
         ("capacity", found_text(found)),
         ("ended", ended_text(found)),
         ("cost", cost),
+        *([("left out", clean(limited, 600))] if limited else []),
         *(("doubt", clean(text, 400)) for text in found.remarks),
     ]
 
 
-def print_search(found: Found, console: Console) -> None:
-    """Print what was found, a line each."""
+def print_search(found: Found, console: Console, run: str = "RUN") -> None:
+    """Print what was found, a line each; ``run`` is the folder, as a command would name it."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
-    for label, text in search_rows(found):
-        table.add_row(label, Text(text, style="bold" if label == "capacity" else "yellow" if label == "doubt" else ""))
+    for label, text in search_rows(found, run):
+        table.add_row(label, Text(text, style=_STYLES.get(label, "")))
     console.print(Text("Search for the edge", style="bold"))
     console.print(table)
 

@@ -89,8 +89,9 @@ def what_if(
     )
     result = runs if isinstance(runs, Result) else open_run(runs)
     # The scenario's loads stand for the question's; without any the run's own count, if it has some.
+    at_rates = bool(scenario.rates or scenario.token_rates)
     own = 1.0 if scenario.loads or (result.users is None and result.rate is None) else None
-    question = result.question(own, slos, gpus, **more)
+    question = result.question(None if at_rates else own, slos, gpus, rate=own if at_rates else None, **more)
     return plan(Answers(result.levels, question, allow), question, scenario, progress)
 
 

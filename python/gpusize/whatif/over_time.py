@@ -33,11 +33,15 @@ if TYPE_CHECKING:
     from gpusize.whatif.over_time_capacity import Capacities
     from gpusize.whatif.over_time_demand import Demand
 
-__all__ = ["LENGTHS", "Progress", "over_time"]
+__all__ = ["LENGTHS", "NO_LENGTHS", "Progress", "over_time"]
 
 Progress = Callable[[str], None]
 
 LENGTHS: Final = ("trace", "run")
+NO_LENGTHS: Final = (
+    "the trace's lengths were asked for, but not every request of it has tokens: "
+    "requests are as long as the measured ones"
+)
 MOST_LENGTHS: Final = 200_000
 """So many of a trace's lengths are drawn from where a rate is simulated."""
 OTHER_LENGTHS: Final = 2.0
@@ -54,7 +58,7 @@ def over_time(
     rules: ScalingRules | None = None,
     *,
     policies: Sequence[str] = POLICIES,
-    lengths: str = "trace",
+    lengths: str | None = None,
     allow: Collection[str] = (),
     seed: int = 1,
     progress: Progress | None = None,
@@ -68,7 +72,8 @@ def over_time(
         demand: the requests.
         rules: how replicas come and go.
         policies: of ``planned`` (arrivals are known) and ``reactive`` (only what has come is seen).
-        lengths: ``trace`` for the tokens that the trace has, where it has them; ``run`` for those that were measured.
+        lengths: ``trace`` for the tokens that the trace has, with a warning where it has none; ``run`` for those that
+            were measured; None for the trace's where it has them.
         allow: what may differ between runs: ``targets``, ``models``, ``dataset``.
         seed: key of the draws of the simulated trace.
         progress: told in words what is done next.
@@ -88,18 +93,21 @@ def over_time(
     edges, rates = windows(demand.due_ns, round(demand.duration_s * NS_PER_S), rules.window_s)
     base = OverTime(demand.source, demand.due_ns.size, demand.duration_s, rules, slos, edges, rates)
     base = replace(base, together=question.together and len(slos) > 1, warnings=(*found.warnings, *demand.notes))
+    if lengths == "trace" and demand.tokens is None:
+        base = replace(base, warnings=(NO_LENGTHS, *base.warnings))
     if found.reason is not None:
         return replace(base, reason=found.reason)
     say = progress or _nothing
     say("fitting a replica")
     fitted = Fitted(found.levels, question)
-    follows = lengths == "trace" and demand.tokens is not None
+    follows = lengths != "run" and demand.tokens is not None
     model = fitted.model(question, lengths=follows)
     if question.gpus_per_replica not in (1, fitted.replica_gpus):
         what = f"{gpus_text(fitted.replica_gpus)} were measured as one replica, not {question.gpus_per_replica}"
         raise UsageError(what, "gpus_per_replica", "leave it out: replicas over time are like the measured one")
     base = replace(base, replica_gpus=fitted.replica_gpus, warnings=(*fitted.warnings, *base.warnings))
     if isinstance(model, str):
+        model = f"{model}; {found.left}" if found.left else model
         # At a rate beyond any, it says where to measure instead of that one replica is enough.
         follow = fitted.answer(replace(question, rate=1e12)).next_levels
         return replace(base, reason=model, next_levels=follow)
@@ -110,7 +118,14 @@ class _Planner:
     """One trace on one fitted replica."""
 
     def __init__(
-        self, base: OverTime, model: Model, demand: Demand, question: Question, lengths: str, seed: int, say: Progress
+        self,
+        base: OverTime,
+        model: Model,
+        demand: Demand,
+        question: Question,
+        lengths: str | None,
+        seed: int,
+        say: Progress,
     ) -> None:
         from gpusize.estimate.twin.asked import Asked
         from gpusize.estimate.twin.count import Counter
@@ -119,7 +134,7 @@ class _Planner:
 
         self._model, self._router, self._seed, self._say = model, question.router, seed, say
         self._replica = measured = model.fit.replica
-        self._demand = demand if lengths == "trace" else replace(demand, tokens=None)
+        self._demand = demand if lengths != "run" else replace(demand, tokens=None)
         assumptions, warnings = [], []
         tokens = self._demand.tokens
         if tokens is not None and isinstance(measured, Batching):
@@ -220,16 +235,19 @@ def _nothing(_text: str) -> None:
     return
 
 
-def _check(slos: Sequence[Slo], policies: Sequence[str], lengths: str) -> None:
+def _check(slos: Sequence[Slo], policies: Sequence[str], lengths: str | None) -> None:
     if not slos:
-        raise UsageError("there is no SLO to size for", "slo", "give one, as in: p95 runtime <= 10s")
+        raise UsageError("there is no SLO to size for", "slo", "give one, as in --slo 'p95 runtime <= 10s'")
     for slo in slos:
         if slo.kind != "percentile" or slo.bound_s is None or slo.op not in ("<=", "<"):
             todo = "give an upper bound on a percentile of a time, as in: p95 runtime <= 10s"
             raise UsageError(f'"{slo}" cannot be judged over time', "slo", todo)
-    for name, known, value in (*(("policy", POLICIES, each) for each in policies), ("lengths", LENGTHS, lengths)):
+    for name, known, value in (
+        *(("policy", POLICIES, each) for each in policies),
+        ("lengths", (*LENGTHS, None), lengths),
+    ):
         if value not in known:
-            raise UsageError(f"there is no {name} {value!r}", name, f"take one of {', '.join(known)}")
+            raise UsageError(f"there is no {name} {value!r}", name, f"take one of {', '.join(filter(None, known))}")
 
 
 def _too_much(carried: Capacities, most: float, limit: int | None) -> str:

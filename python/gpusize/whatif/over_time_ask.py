@@ -27,7 +27,7 @@ def gpus_over_time(
     rules: ScalingRules | None = None,
     *,
     policies: Sequence[str] = POLICIES,
-    lengths: str = "trace",
+    lengths: str | None = None,
     gpu_hour_price: str | float | None = None,
     allow: Collection[str] = (),
     seed: int = 1,
@@ -45,7 +45,8 @@ def gpus_over_time(
         slos: upper bounds on percentiles of requests' times; None for those of the run.
         rules: how replicas come and go.
         policies: of ``planned`` (arrivals are known in advance) and ``reactive`` (only what has come is seen).
-        lengths: ``trace`` for the tokens that the trace has, where it has them; ``run`` for those that were measured.
+        lengths: ``trace`` for the tokens that the trace has, with a warning where it has none; ``run`` for those that
+            were measured; None for the trace's where it has them.
         gpu_hour_price: a number, or with a currency, as ``"2.5 EUR"``.
         allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
         seed: key of all draws.

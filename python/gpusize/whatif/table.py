@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.errors import UsageError
+from gpusize.estimate.scaling import EXTRAPOLATED
 from gpusize.whatif.money import cost
 from gpusize.whatif.series import Bound, evenly
 from gpusize.whatif.types import Failed, Row, Scenario, WhatIf
@@ -67,21 +68,39 @@ def plan(answers: Answers, question: Question, scenario: Scenario, progress: Pro
         _finished(row, need, cell, answers, scenario, tokens) for (row, need), cell in zip(raised, cells, strict=True)
     ]
     first = next((each for each in found if each.answered), found[0])
-    largest = next((each for each in reversed(found) if each.answered), found[0])
-    capacity = largest.capacity_concurrency if largest.rate is None else largest.capacity_rate
     return WhatIf(
         tuple(finished),
         # With several bounds there are as many.
-        capacity if len(scenario.bounds) < 2 else None,
+        _capacity(found) if len(scenario.bounds) < 2 else None,
         first.tested_gpus or None,
         scenario.failed,
         scenario.price,
         tokens,
         (*_unlike(first.assumptions), *_reserve(question)),
-        tuple(dict.fromkeys(text for each in found for text in each.warnings)),
+        _warnings(found),
         _worth_measuring(found),
         first.next_counts,
     )
+
+
+def _capacity(found: Sequence[Estimate]) -> float | None:
+    """What the tested GPUs carry; of rates by the answer with fewest GPUs: more of them share a queue and carry more.
+
+    Of several such answers that for the largest load, from which it lies nearest.
+    """
+    answered = [each for each in found if each.answered]
+    if not answered:
+        return None
+    nearest = min(answered, key=lambda each: (each.gpus or 0, -(each.rate or 0.0)))
+    return nearest.capacity_concurrency if nearest.rate is None else nearest.capacity_rate
+
+
+def _warnings(found: Sequence[Estimate]) -> tuple[str, ...]:
+    """Each once; of how far counts lie beyond what was measured the furthest."""
+    far = [text for each in found for text in each.warnings if text.startswith(EXTRAPOLATED)]
+    furthest = max(found, key=lambda each: each.gpus or 0).warnings
+    texts = dict.fromkeys(text for each in found for text in each.warnings if text not in far)
+    return (*texts, *(text for text in furthest if text in far))
 
 
 def _worth_measuring(found: Sequence[Estimate]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from gpusize.engine import monotonic_ns
 from gpusize.errors import TargetError, UsageError
 from gpusize.recorded import PartWriter
 from gpusize.workflow.busy import Busy
+from gpusize.workflow.in_flight import InFlight
 from gpusize.workflow.loops import closed_loop, sleep_until
 from gpusize.workflow.open_loop import open_loop
 from gpusize.workflow.schedule import RowOrder, Thinks, arrivals
@@ -34,8 +35,6 @@ STOP_REASONS: Final = ("stopped", "slo", "saturation", "errors")
 """What a caller may call the end that it asks for."""
 
 _GRAVE: Final = ("errors", "failed")
-GRACE_S: Final = 1.0
-"""What a cancelled call has to end; then it is left to itself."""
 VOID_DRAIN_NS: Final = 1_000_000_000
 """What requests in flight have when failures have closed their level."""
 
@@ -89,9 +88,7 @@ class WorkflowLevel:
         self._state = "queued"
         self._close_ns = 0
         self._end_ns = 0
-        self._running: dict[RecordedRequest, tuple[asyncio.Future[None], asyncio.Future[None]]] = {}
-        self._cut = False
-        self._left = 0
+        self._in_flight = InFlight(work, loop)
         self._busy = Busy()
         self._timers: list[asyncio.TimerHandle] = []
         self._done = threading.Event()
@@ -238,17 +235,7 @@ class WorkflowLevel:
         if due.fired_ns is not None:
             request.values["fired_ns"] = due.fired_ns
         self.tally.sent(due.due_ns, monotonic_ns())
-        running = self._work.start(request)
-        finished: asyncio.Future[None] = self._loop.create_future()
-        running.add_done_callback(lambda _: _settle(finished))
-        self._running[request] = (running, finished)
-        timer = self._loop.call_later(self._work.timeout_s, self._time_out, request)
-        if self._cut:
-            self._give_up(request, "cancelled", "")
-        await finished
-        timer.cancel()
-        self._left += not running.done()
-        del self._running[request]
+        await self._in_flight.run(request)
         if self.tally.too_many:
             self.close("errors")
         if self._writer.failed:
@@ -271,22 +258,10 @@ class WorkflowLevel:
         """The record of a request that never went."""
         return {**self._request(due, self.tally.add).values, "fired_ns": None}
 
-    def _time_out(self, request: RecordedRequest) -> None:
-        self._give_up(request, "timeout", f"no result within {self._work.timeout_s:g} s")
-
-    def _give_up(self, request: RecordedRequest, outcome: str, message: str) -> None:
-        running, finished = self._running[request]
-        request.fail(outcome, message)
-        request.end()
-        running.cancel()
-        # The task ends at once, and its thread whenever it likes.
-        self._left += self._work.in_threads
-        self._loop.call_later(GRACE_S, _settle, finished)
-
     @property
     def cut(self) -> bool:
         """Whether what is in flight has been cancelled."""
-        return self._cut
+        return self._in_flight.cut
 
     def _stop(self, drain_ns: int, reason: str) -> None:
         # Errors that somebody else found do not void what is in flight: a stop brings its own time.
@@ -300,11 +275,9 @@ class WorkflowLevel:
             self._timers.append(self._loop.call_later(drain_ns / 1e9, self._cancel))
 
     def _cancel(self) -> None:
-        self._cut = True
-        if self._running and self._reason == "stopped":
+        if self._in_flight and self._reason == "stopped":
             self._reason = "cancelled"
-        for request in list(self._running):
-            self._give_up(request, "cancelled", "")
+        self._in_flight.cancel()
 
     async def _finish(self) -> None:
         found = self._busy.stop()
@@ -315,6 +288,7 @@ class WorkflowLevel:
         write_error = write_error or self._problem
         if write_error is not None:
             self._reason = "failed"
+        generator = {"kind": "python", "runs": self._work.description, **found, "left_running": self._in_flight.left}
         self._outcome = {
             "visit": self.visit,
             "stop_reason": self._told_reason(),
@@ -333,7 +307,7 @@ class WorkflowLevel:
             "span_parts": span_parts,
             "second_parts": self._writer.table_parts.get("seconds", []),
             "histogram_parts": self._writer.table_parts.get("histograms", []),
-            "generator": {"kind": "python", "runs": self._work.description, **found, "left_running": self._left},
+            "generator": generator,
         }
         # They are on disk; the engine keeps its levels to the end of the run.
         self.tally.spans.clear()
@@ -344,8 +318,3 @@ class WorkflowLevel:
         """What a caller has called the end that it asked for, where that is what ended the level."""
         called = self._asked_for not in ("", "stopped") and self._reason in ("stopped", "cancelled")
         return self._asked_for if called else self._reason
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -1,0 +1,54 @@
+"""A search in words: what is said of its levels and of what it found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpusize.adaptive import Adaptive
+from gpusize.adaptive.found import Found
+from gpusize.report.search_text import chosen_text, search_rows
+
+FOUND = Found(
+    capacity=24.0,
+    low=22.0,
+    high=26.0,
+    reason="budget",
+    slo="p95 runtime <= 1s",
+    wall=None,
+    levels=12,
+    requests=1500,
+    most_users=60,
+    terms=Adaptive(),
+    loads=9,
+)
+
+
+@pytest.mark.parametrize(
+    "search, said",
+    [
+        (None, ""),
+        ({"why": "grow", "low": 0, "high": None}, "growing"),
+        ({"why": "edge", "low": 12.5, "high": 13.2}, "at the edge, edge between 12 and 14"),
+        ({"why": "repeat", "of": "edge", "low": 3.0, "high": None}, "as the generator was the limit, edge above 3"),
+    ],
+)
+def test_why_a_level_was_chosen(search: dict[str, object] | None, said: str) -> None:
+    assert chosen_text(search).endswith(said)
+
+
+def test_nothing_is_said_to_be_left_out_where_nothing_is() -> None:
+    assert [label for label, _ in search_rows(FOUND)] == ["capacity", "ended", "cost"]
+
+
+def test_loads_that_the_generator_was_the_limit_of_are_told_with_what_to_do() -> None:
+    said = dict(search_rows(replace(FOUND, limited=(5, 30)), "runs/x"))["left out"]
+    assert said.startswith("2 of 9 loads (5, 30 users): the load generator was the limit whenever they were measured")
+    assert "an estimate leaves them out" in said
+    for todo in ("end other processes", "--pin", "--workers", "gpusize run --resume runs/x"):
+        assert todo in said
+    assert dict(search_rows(replace(FOUND, limited=(1,))))["left out"].startswith("1 of 9 loads (1 user): ")
+    many = dict(search_rows(replace(FOUND, limited=tuple(range(1, 40)), loads=39)))["left out"]
+    assert "11, 12, … users" in many
+    assert "13" not in many
