@@ -259,6 +259,25 @@ def test_looks_that_contradict_each_other_are_told() -> None:
     assert "contradict each other beyond chance" in found.remarks[0]
 
 
+def test_batches_that_run_to_their_end_widen_the_interval_and_are_told() -> None:
+    def batches(number: int, chosen: Chosen) -> LevelData:
+        return cluster(number, chosen, static_batching={"base_s": 0.05, "delay_s": 0.0}, max_batch=12)
+
+    terms = Adaptive(precision=0.05, budget=12_000)
+    slo = Slo.parse("p95 runtime <= 15s")
+    _, levels, over = search(terms, batches, slo)
+    found = found_of(levels, [slo], terms)
+    assert found is not None
+    assert over == Over("budget")
+    assert found.precision is not None
+    assert found.precision > 0.19
+    assert any("who shares one with whom" in remark for remark in found.remarks)
+    _, levels, _ = search(terms)
+    found = found_of(levels, [SLO], terms)
+    assert found is not None
+    assert not any("who shares one with whom" in remark for remark in found.remarks)
+
+
 def test_a_mean_and_several_slos_have_intervals_too() -> None:
     for texts in (["mean runtime <= 5s"], ["p95 runtime <= 9s", "p90 ttft <= 0.5s"]):
         slos = [Slo.parse(text) for text in texts]

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.adaptive.pooled import REACH, Pooled
 from gpusize.estimate.twin.curve import Curve
+from gpusize.estimate.twin.static import COMPANY_ERROR, fit_static
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.observed import Objective, Observed
@@ -73,7 +74,21 @@ def crossing(objectives: Sequence[Objective], visits: Sequence[Observed]) -> Cro
         return Crossing(None, 0.0, None)
     binding = min(found, key=lambda each: math.inf if each.edge is None else each.edge)
     ends = [each.high for each in found if each.high is not None]
-    return Crossing(binding.edge, min(each.low for each in found), min(ends, default=None), binding.binding)
+    whole = Crossing(binding.edge, min(each.low for each in found), min(ends, default=None), binding.binding)
+    return _of_any_company(whole) if fit_static(visits) is not None else whole
+
+
+def _of_any_company(found: Crossing) -> Crossing:
+    """With what static batches add: levels show the companions of their beginning, another start has others."""
+    if not found.edge:
+        return found
+
+    def wider(ratio: float) -> float:
+        return math.exp(math.hypot(math.log(ratio), t_quantile(math.inf) * COMPANY_ERROR))
+
+    low = found.edge / wider(found.edge / found.low) if found.low > 0 else 0.0
+    high = None if found.high is None else found.edge * wider(found.high / found.edge)
+    return replace(found, low=low, high=high)
 
 
 def edge_of(objectives: Sequence[Objective], visits: Sequence[Observed]) -> float | None:

@@ -15,6 +15,7 @@ from gpusize.adaptive.visits import Visit, limited_loads, of_part, standing, vis
 from gpusize.adaptive.wall import Wall, wall_of
 from gpusize.estimate.twin.curve import Curve
 from gpusize.estimate.twin.observed import Objective
+from gpusize.estimate.twin.static import fit_static
 
 if TYPE_CHECKING:
     from gpusize.adaptive.crossing import Crossing
@@ -110,7 +111,7 @@ def found_of(
         requests=sum(each.sent for each in measured),
         most_users=max(each.users for each in measured),
         terms=terms,
-        remarks=tuple(contradictions(planner, visits, crossing)),
+        remarks=(*contradictions(planner, visits, crossing), *_company(visits)),
         limited=limited_loads(measured),
         loads=len({each.users for each in measured if each.observed is not None}),
     )
@@ -149,6 +150,16 @@ def contradictions(planner: Planner, visits: Sequence[Visit], crossing: Crossing
         "same all the time, and the interval does not cover that"
     )
     return [text]
+
+
+def _company(visits: Sequence[Visit]) -> list[str]:
+    """That batches which run to their end are seen, where they are."""
+    seen = [each.observed for each in visits if each.observed is not None and not each.failed]
+    text = (
+        "requests are served in batches that run to their end: who shares one with whom lasts for a whole level, so "
+        "another start may carry more or less; the interval allows for that"
+    )
+    return [text] if seen and fit_static(seen) is not None else []
 
 
 class _Look(NamedTuple):

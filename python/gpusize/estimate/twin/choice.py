@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.calibration import Candidate, calibrated
 from gpusize.estimate.twin.fit import batching, flow, measured, static
+from gpusize.estimate.twin.static import COMPANY_ERROR
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.curve import Curve, Share
@@ -18,8 +19,6 @@ __all__ = ["choose"]
 MISFIT: Final = 0.03
 """A model whose times are further off than this near the edge may not answer while another is nearer."""
 
-COMPANY: Final = 0.1
-"""What the attainment of one level of static batches says of another run of it: who is in a batch with whom lasts."""
 MOST_STATIC: Final = 0.5
 
 
@@ -50,7 +49,9 @@ def choose(
     found: list[Candidate] = []
     whole = static(visits, curves, joint=joint) if model in (None, "static") else None
     if whole is not None:
-        found = [calibrated("static", whole, curves, edges, prior=0.004, reach=0.6, sampled=sampled, company=COMPANY)]
+        found = [
+            calibrated("static", whole, curves, edges, prior=0.004, reach=0.6, sampled=sampled, company=COMPANY_ERROR)
+        ]
     if model in (None, "batching"):
         reach = 0.25 if even else 0.6
         fits = [batching(visits, curves, joint=joint, prompts_alone=alone) for alone in (True, False)]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.observed import Observed
 
-__all__ = ["fit_static"]
+__all__ = ["COMPANY_ERROR", "fit_static"]
 
 FEWEST: Final = 20
 """Fewer batches tell no costs."""
@@ -39,6 +39,8 @@ EXPLAINED: Final = 0.15
 """By so much may the batches of the middle one of the levels be longer or shorter in all than the costs say."""
 MOST_NOISE: Final = 1.0
 """What varies more is no member's own: the machine's."""
+COMPANY_ERROR: Final = 0.1
+"""Standard error of the logarithm of times at one load, because who shares a batch with whom lasts in a closed loop."""
 CROWD: Final = 4
 COMPANY: Final = 1.5
 """Mean size of batches, with ``CROWD`` or more in flight, from which on batches are seen."""
@@ -56,20 +58,11 @@ def fit_static(visits: Sequence[Observed]) -> Service | None:
     Args:
         visits: closed loops of one replica.
     """
-    import numpy as np
-
-    residences = [(v.last_s - v.sent_s)[v.ok] for v in visits if v.ok.any()]
-    if not residences:
-        return None
-    short_s = min(float(np.quantile(each, 0.1)) for each in residences)
-    found = [_Batches.of(each, TOGETHER * short_s) for each in visits]
-    known = [each for each in found if each is not None]
-    if len(known) < len(visits) or sum(each.size.size for each in known) < FEWEST:
-        return None
-    if not _together(visits, known):
+    known = _seen(visits)
+    if known is None:
         return None
     limit = _limit(known)
-    chosen = _best(known, limit, short_s)
+    chosen = _best(known, limit, _short_s(visits))
     if chosen.off > EXPLAINED:
         return None
     # Hiccups have no part in the costs of one batch, but in the time of all.
@@ -77,6 +70,25 @@ def fit_static(visits: Sequence[Observed]) -> Service | None:
     if step_s + member_s <= 0:
         return None
     return Service(step_s, member_s, prompt_s, limit, None, chosen.noise, (base_s, chosen.delay_s))
+
+
+def _seen(visits: Sequence[Observed]) -> list[_Batches] | None:
+    """The batches of each visit; None where the records show no such."""
+    if not any(visit.ok.any() for visit in visits):
+        return None
+    together_s = TOGETHER * _short_s(visits)
+    found = [_Batches.of(each, together_s) for each in visits]
+    known = [each for each in found if each is not None]
+    if len(known) < len(visits) or sum(each.size.size for each in known) < FEWEST or not _together(visits, known):
+        return None
+    return known
+
+
+def _short_s(visits: Sequence[Observed]) -> float:
+    """A short residence."""
+    import numpy as np
+
+    return min(float(np.quantile((each.last_s - each.sent_s)[each.ok], 0.1)) for each in visits if each.ok.any())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
