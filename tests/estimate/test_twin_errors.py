@@ -1,4 +1,4 @@
-"""What keeps the twin honest: clustered misses, models that say other shares, widened intervals, uncertain losses."""
+"""What keeps the twin honest: clustered misses, models that say other times, widened intervals, uncertain losses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.batching import fit_service
-from gpusize.estimate.twin.calibration import calibrated
+from gpusize.estimate.twin.calibration import WIDEST, calibrated
+from gpusize.estimate.twin.choice import MISFIT, UNLIKE
 from gpusize.estimate.twin.conformal import SCALES, wider
 from gpusize.estimate.twin.contention import Contention
 from gpusize.estimate.twin.curve import Curve
+from gpusize.estimate.twin.fit import batching
+from gpusize.estimate.twin.likeness import runtimes_off
 from gpusize.estimate.twin.observed import Objective
 from gpusize.estimate.twin.simulated import Values
-from gpusize.estimate.twin.size import MOST_HALF, _open
+from gpusize.estimate.twin.size import MOST_HALF, UNFIT, _open
 from gpusize.slo import Slo
 from tests.estimate.test_twin_fit import drawn, visits
 from tests.estimate.virtual import CLUSTER
@@ -52,10 +56,76 @@ class Halved:
         return replace(self, factors=tuple(factors))  # type: ignore[arg-type]
 
 
-def test_a_model_that_says_other_shares_than_were_measured_is_far_off():
+def test_a_model_that_says_other_times_than_were_measured_is_far_off():
     curve = Curve(OBJECTIVE, 0, [drawn(12, 0.3), drawn(14, 0.32)])
     found = calibrated("batching", Halved(), [curve], [14.0], prior=0.004, reach=0.6, sampled=0.01)  # type: ignore[arg-type]
-    assert found.distance == pytest.approx(0.5, abs=0.01)
+    assert found.distance == pytest.approx(WIDEST, abs=0.01)
+
+
+@dataclass(frozen=True)
+class Slower:
+    """A model that says the measured times, longer by a factor."""
+
+    curve: Curve
+    factor: float
+    factors: tuple[float, ...] = (1.0,)
+
+    def trial(self, asked: Asked, *_: object) -> Values:
+        logs = next(each.logs for each in self.curve.levels if each.users == asked.users)
+        return Values.of(self.factor * np.exp(logs)[None, :] / OBJECTIVE.bound)
+
+    def scaled(self, factors: object) -> Slower:
+        return replace(self, factors=tuple(factors))  # type: ignore[arg-type]
+
+
+def cliff() -> Curve:
+    """All is kept below the edge, and all is missed above it: as with fixed lengths."""
+    return Curve(OBJECTIVE, 0, [drawn(12, 0.3), drawn(14, 0.32), drawn(16, 9.0), drawn(18, 9.3)])
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.2])
+def test_where_shares_say_nothing_times_are_held_against_each_other(factor: float):
+    curve = cliff()
+    found = calibrated("batching", Slower(curve, factor), [curve], [15.0], prior=0.004, reach=0.6, sampled=0.01)  # type: ignore[arg-type]
+    assert [users for users, *_ in found.levels] == [12, 14, 16, 18]
+    assert found.corrections[0] == pytest.approx(math.log(factor), abs=0.01)
+    assert found.distance == pytest.approx(math.log(factor), abs=0.02)
+
+
+def test_a_model_that_was_held_against_nothing_is_no_match():
+    curve = Curve(OBJECTIVE, 0, [replace(each, settled=False) for each in cliff().visits])
+    found = calibrated("batching", Slower(curve, 1.0), [curve], [14.0], prior=0.004, reach=0.6, sampled=0.01)  # type: ignore[arg-type]
+    assert found.levels == ()
+    assert found.corrections == (0.0,)
+    assert MISFIT < found.distance < UNFIT
+
+
+def test_a_quantile_of_a_level_and_its_error():
+    spread = []
+    for seed in range(40):
+        curve = Curve(OBJECTIVE, 0, [drawn(12, 0.3, seed=seed)])
+        spread.append(curve.tail(curve.levels[0], 0.95))
+    at, errors, _ = (np.array(each) for each in zip(*(each for each in spread if each is not None), strict=True))
+    # The logarithm of the value is normal, with standard deviation 0.3.
+    assert at.mean() == pytest.approx(math.log(0.3) + 1.645 * 0.3, abs=0.005)
+    assert errors.mean() == pytest.approx(max(at.std(), 0.01), rel=0.5)
+    missed = drawn(12, 0.3)
+    missed.values[0, ::10] = np.inf
+    curve = Curve(OBJECTIVE, 0, [missed])
+    assert curve.tail(curve.levels[0], 0.95) is None
+
+
+def test_runtimes_tell_a_model_without_the_mechanism():
+    seen = visits([1, 4, 16, 20], requests=1500)
+    curves = [Curve(OBJECTIVE, 0, seen)]
+    replica = batching(seen, curves, joint=False, prompts_alone=True)
+    assert replica is not None
+    assert runtimes_off(replica, seen, 18.0) < UNLIKE
+    # A half of the requests wait for their turn as long as they then take.
+    late = [replace(each, last_s=each.last_s + (np.arange(each.due_s.size) % 2) * each.residence_s) for each in seen]
+    assert runtimes_off(replica, late, 18.0) > 4 * UNLIKE
+    assert math.isinf(runtimes_off(replica, seen, 400.0))
+    assert math.isinf(runtimes_off(Halved(), seen, 18.0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", SCALES)

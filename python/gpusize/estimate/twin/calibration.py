@@ -1,21 +1,23 @@
 """What a fitted replica gets wrong at the loads that were measured, and how far its bounds are corrected for it.
 
 At a load with the measured attainment a the model's value over the bound has the quantile q(a). Were the model right, q
-would be 1. Its logarithm x has the standard error s of the measurement; over the levels near the edge the part of the
-scatter of x that measurement does not explain is the model's misfit. The correction at the edge is shrunk like any
-estimate with a prior (James and Stein 1961; Efron and Morris 1973): with prior standard deviation t,
+would be 1. Where next to nothing or nearly all is missed, a says little; then q is the model's quantile at the share
+that is asked for, over the measured one. Its logarithm x has the standard error s of the measurement; over the levels
+near the edge the part of the scatter of x that measurement does not explain is the model's misfit. The correction at
+the edge is shrunk like any estimate with a prior (James and Stein 1961; Efron and Morris 1973): with prior standard
+deviation t,
 
     c = x t^2 / (t^2 + s^2),   t^2 = max(t0^2, misfit^2, x^2 - s^2)
 
 A model that says what was measured within chance is left as it is, and then carries the precision of all records, not
-only of those at the edge; one that does not is bent until it does.
+only of those at the edge; one that does not is bent until it does. A model that was held against nothing is no match.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.asked import Asked
@@ -30,7 +32,10 @@ CHECKED: Final = 30_000
 """Requests of a simulation that is held against a measured level."""
 AWAY: Final = 0.1
 """What a model gets wrong changes by so much per unit of log users."""
-LEAST_WRONG: Final = 0.05
+LEAST_ERROR: Final = 0.01
+"""A level is never taken to be more precise than this, as a logarithm."""
+UNCHECKED: Final = 0.05
+"""How far off a model counts that no level was held against: too far to match, near enough to answer."""
 STEPS: Final = 14
 WIDEST: Final = 1.5
 """Models that are off by more, as a logarithm, are not told apart."""
@@ -96,7 +101,7 @@ def calibrated(
         reach: levels up to so far from the edge, in log users, are held against it.
         sampled: standard error of the bound that comes with the mix of requests; it stays where nothing is corrected.
         company: standard deviation of a level's x because requests keep the companions of its beginning, which another
-            run of the same has not; shares are then not held against each other.
+            run of the same has not; only attainments are then held against each other.
     """
     deciding = min(range(len(edges)), key=lambda number: edges[number])
     found = [
@@ -121,73 +126,90 @@ def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float,
     """The correction of one objective."""
     if curve.objective.share is None:
         return _Off(0.0, 0.0, 0.01, 10.0, 0.0, ())
-    near = [
-        each
-        for each in curve.levels
-        if abs(math.log(each.users / max(1.0, edge))) <= reach and each.settled and each.logs.size >= REQUESTS
-    ]
-    own = [
-        (each.users, found) for each in near if (found := _held(replica, number, curve, each.users, curve.own(each)))
-    ]
-    if not own and not company:
-        # The levels miss nothing, or nearly all: the curve between them may say how much at the edge.
-        places = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
-        own = [(users, found) for users in places if (found := _held(replica, number, curve, users, curve.at(users)))]
-    if company:
-        near, own = [], [(users, (x, math.hypot(s, company), freedom)) for users, (x, s, freedom) in own]
-    if not own:
-        return _Off(0.0, _wrong(replica, number, curve, near, 0.0), 0.02, 4.0, 0.0, ())
-    weights = [1 / (s**2 + (AWAY * math.log(users / max(1.0, edge))) ** 2) for users, (_, s, _) in own]
+    held = _levels(replica, number, curve, edge, reach, company)
+    if not held and not company:
+        held = _between(replica, number, curve, edge)
+    if not held:
+        return _Off(0.0, UNCHECKED, 0.02, 4.0, 0.0, ())
+    away = [(AWAY * math.log(each.users / max(1.0, edge))) ** 2 for each in held]
+    weights = [1 / (each.error**2 + far) for each, far in zip(held, away, strict=True)]
     total = sum(weights)
-    x = sum(w * off for w, (_, (off, _, _)) in zip(weights, own, strict=True)) / total
+    x = sum(w * each.off for w, each in zip(weights, held, strict=True)) / total
     error = math.sqrt(1 / total)
-    freedom = sum(w * each[2] for w, (_, each) in zip(weights, own, strict=True)) / total
-    levels = tuple((users, each[0], each[1]) for users, each in own)
-    scatter = [(off - x) ** 2 - s * s for _, off, s in levels]
-    weight = [1 / (s * s + 1e-4) for _, _, s in levels]
-    misfit = (
-        math.sqrt(max(0.0, sum(w * b for w, b in zip(weight, scatter, strict=True)) / sum(weight))) if levels else 0.0
-    )
+    freedom = sum(w * each.freedom for w, each in zip(weights, held, strict=True)) / total
+    weights = [1 / (each.error**2 + far + 1e-4) for each, far in zip(held, away, strict=True)]
+    scatter = sum(w * ((each.off - x) ** 2 - each.error**2) for w, each in zip(weights, held, strict=True))
+    misfit = math.sqrt(max(0.0, scatter / sum(weights)))
     known = max(prior**2, misfit**2, x * x - error * error)
     shrunk = known / (known + error * error) if error > 0 else 1.0
-    beyond = max(math.sqrt(max(0.0, x * x - 2 * error * error)), _wrong(replica, number, curve, near, shrunk * x))
+    beyond = math.sqrt(max(0.0, x * x - 2 * error * error))
+    levels = tuple((each.users, each.off, each.error) for each in held)
     return _Off(shrunk * x, beyond, error * math.sqrt(shrunk), freedom, misfit, levels)
 
 
-def _wrong(replica: Replica, number: int, curve: Curve, levels: Sequence[Level], correction: float) -> float:
-    """The largest difference of attainments that is beyond chance, where times cannot be held against each other.
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a model gets wrong at one load, as a logarithm, with the measurement's standard error."""
 
-    A share of all requests is as far off as a time by that factor; smaller ones than a twentieth count as none.
-    """
-    worst = 0.0
-    for each in levels:
-        share = curve.own(each)
-        found = replica.trial(Asked(users=each.users), CHECKED).share(number, math.exp(correction))
-        off = abs(found - share.value)
-        if off > LEAST_WRONG + 3 * share.error:
-            worst = max(worst, off)
-    return worst
+    users: int
+    off: float
+    error: float
+    freedom: float
 
 
-def _held(replica: Replica, number: int, curve: Curve, users: int, share: Share) -> tuple[float, float, float] | None:
-    """(x, s, degrees of freedom) at one load; None where too few or too many miss for a quantile to mean something."""
+def _levels(replica: Replica, number: int, curve: Curve, edge: float, reach: float, company: float) -> list[_Held]:
+    """The measured levels near the edge: by their attainment, and where that says little by their quantile."""
+    found = []
+    for level in curve.levels:
+        if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, edge))) > reach:
+            continue
+        trial = replica.trial(Asked(users=level.users), CHECKED)
+        held = _by_share(trial, number, curve, level.users, curve.own(level))
+        if held is None and not company:
+            held = _by_tail(trial, number, curve, level)
+        if held is not None:
+            found.append(replace(held, error=math.hypot(held.error, company)))
+    return found
+
+
+def _between(replica: Replica, number: int, curve: Curve, edge: float) -> list[_Held]:
+    """The whole numbers of users around the edge, by the curve between the levels."""
+    found = []
+    for users in sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))}):
+        share = curve.at(users)
+        held = _by_share(replica.trial(Asked(users=users), CHECKED), number, curve, users, share)
+        if held is not None:
+            found.append(held)
+    return found
+
+
+def _by_share(trial: Trial, number: int, curve: Curve, users: int, share: Share) -> _Held | None:
+    """By the factor on the bound at which the model has the measured attainment; None where that means little."""
     target = curve.objective.share or 0.0
     if not 0.02 < share.value < 1 - 0.25 * (1 - target):
         return None
-    return (*_quantile(replica, number, users, share.value, share.error), share.freedom)
+    around = max(share.value - share.error, 1e-4), share.value, min(share.value + share.error, 1 - 1e-4)
+    below, at, above = (stretch_of([trial], number, each) for each in around)
+    return _Held(users, at, max(LEAST_ERROR, 0.5 * (above - below)), share.freedom)
 
 
-def _quantile(replica: Replica, number: int, users: int, share: float, error: float) -> tuple[float, float]:
-    """Logarithm of the factor on the bounds that gives the measured attainment, and its standard error."""
-    trial = replica.trial(Asked(users=users), CHECKED)
-    low, high = max(share - error, 1e-4), min(share + error, 1 - 1e-4)
-    below, at, above = (stretch_of([trial], number, each) for each in (low, share, high))
-    return at, max(1e-4, 0.5 * (above - below))
+def _by_tail(trial: Trial, number: int, curve: Curve, level: Level) -> _Held | None:
+    """By the quantiles at the share that is asked for; None where a miss is among them."""
+    share, bound = curve.objective.share or 0.0, curve.objective.bound
+    found = curve.tail(level, share) if bound > 0 else None
+    if found is None:
+        return None
+    at, error, freedom = found
+    measured = at - math.log(bound)
+    return _Held(level.users, stretch_of([trial], number, share, measured) - measured, error, freedom)
 
 
-def stretch_of(trials: Sequence[Trial], number: int, share: float) -> float:
-    """Logarithm of the factor on an objective's bound at which the mean attainment of the trials is ``share``."""
-    low, high = -WIDEST, WIDEST
+def stretch_of(trials: Sequence[Trial], number: int, share: float, around: float = 0.0) -> float:
+    """Logarithm of the factor on an objective's bound at which the mean attainment of the trials is ``share``.
+
+    It is looked for ``around`` a logarithm, and further than that by no more than ``WIDEST``.
+    """
+    low, high = around - WIDEST, around + WIDEST
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
         found = sum(trial.share(number, math.exp(middle)) for trial in trials) / len(trials)

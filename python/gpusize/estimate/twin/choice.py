@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.calibration import Candidate, calibrated
 from gpusize.estimate.twin.fit import batching, flow, measured, static
+from gpusize.estimate.twin.likeness import runtimes_off
 from gpusize.estimate.twin.static import COMPANY_ERROR
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ __all__ = ["choose"]
 
 MISFIT: Final = 0.03
 """A model whose times are further off than this near the edge may not answer while another is nearer."""
-
+EVEN_MISFIT: Final = 0.08
+"""Likewise where the measured curve is the other, whose noise is as much."""
+UNLIKE: Final = 0.05
+"""There runtimes, too, must be nearer than this to the measured ones: a curve without a mechanism can have no wrong
+one."""
 MOST_STATIC: Final = 0.5
 
 
@@ -62,9 +67,7 @@ def choose(
         ]
         best = min(tried, key=lambda each: each.distance, default=None)
         if best is not None:
-            # What was held against no level may be right or not; where the measured curve is enough, that is surer.
-            known = bool(best.levels) or not (even or found)
-            if (known and best.distance <= MISFIT) or model is not None:
+            if model is not None or _repeats(best, visits, edges[binding], even=even and whole is None):
                 return best
             found.append(best)
     if whole is not None and (found[0].distance <= MOST_STATIC or model is not None):
@@ -80,6 +83,13 @@ def choose(
             if each is not None
         ]
     return min(found, key=lambda each: each.distance) if found else None
+
+
+def _repeats(candidate: Candidate, visits: Sequence[Observed], edge: float, *, even: bool) -> bool:
+    """Whether a model says what was measured, nearly enough to answer; ``even`` if the measured curve is the other."""
+    if not even:
+        return candidate.distance <= MISFIT
+    return candidate.distance <= EVEN_MISFIT and runtimes_off(candidate.replica, visits, edge) <= UNLIKE
 
 
 def _sampled(curve: Curve, edge: float) -> float:

@@ -206,6 +206,24 @@ class Curve:
         """What one level alone says."""
         return self._own(level, math.log(self.objective.bound) if self.objective.bound > 0 else -math.inf)
 
+    def tail(self, level: Level, share: float) -> tuple[float, float, float] | None:
+        """Logarithm of one level's quantile, its standard error, and degrees of freedom.
+
+        The error is that of the share at the quantile, by the quantiles as far around it. None where a miss may lie
+        within it, or nothing has a logarithm there.
+        """
+        import numpy as np
+
+        at = float(np.quantile(level.logs, share, method="inverted_cdf"))
+        if not math.isfinite(at):
+            return None
+        own = self._own(level, at)
+        around = [max(share - own.error, 0.01), min(share + own.error, 1.0)]
+        low, high = (float(each) for each in np.quantile(level.logs, around, method="inverted_cdf"))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return None
+        return at, max(FLAT, 0.5 * (high - low)), own.freedom
+
     def _own(self, level: Level, limit: float) -> Share:
         import numpy as np
 
