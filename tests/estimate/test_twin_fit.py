@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from gpusize.estimate.twin.curve import Curve
 from gpusize.estimate.twin.fit import batching, flow, rates_of
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed, observe
+from gpusize.estimate.twin.simulated import Batching
 from gpusize.slo import Slo
 from tests.estimate.virtual import CLUSTER, level
 
@@ -138,3 +140,20 @@ def test_the_loss_between_replicas_is_seen(sigma):
     assert found.kappa == pytest.approx(0.0, abs=0.003)
     assert found.slowness(4) == pytest.approx(1 + 3 * sigma, rel=0.03)
     assert (found.error(8) > found.error(2)) or found.error(8) == 0
+
+
+def test_what_a_model_gets_wrong_by_the_load_is_no_loss_between_replicas():
+    seen = visits([1, 6, 24], requests=1500)
+    curves = [Curve(OBJECTIVES[0], 0, seen)]
+    replica = batching(seen, curves, joint=False)
+    assert isinstance(replica, Batching)
+    # Too slow by ever more with more requests in flight.
+    wrong = replace(replica, service=replace(replica.service, per_sequence_s=1.5 * replica.service.per_sequence_s))
+    for gpus in (2, 4):
+        seen += visits([12 * gpus], gpus=gpus, requests=1500)
+    assert {count: slow for count, slow, _ in contention(seen, 1, wrong, "least_loaded").counts} == pytest.approx(
+        {2: 1.0, 4: 1.0}, abs=0.015
+    )
+    # Without a load of one replica on either side, of requests enough, there is nothing to tell it by.
+    far = [each for each in seen if each.gpus > 1 or each.users == 24] + visits([8], requests=15)
+    assert all(slow < 0.95 for _, slow, _ in contention(far, 1, wrong, "least_loaded").counts)

@@ -32,8 +32,14 @@ BENDS: Final = 9.0
 """What the second term must take off the sum of squares to be there: three standard errors."""
 ALIKE: Final = 0.3
 """How far, in log users of a replica, a visit of one may be to stand for the model's own error there."""
+BETWEEN: Final = 0.8
+"""Likewise, where there is one on either side."""
+BENT: Final = 0.25
+"""Between two loads the model's own error is off the straight line by this share of their difference, in the middle."""
 LEAST_ERROR: Final = 0.004
 REQUESTS: Final = 20_000
+FEWEST: Final = 20
+"""Visits with fewer requests say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,20 +139,45 @@ def _both(points: Sequence[tuple[int, float, float]], weights: Sequence[float]) 
 def _against(
     visit: Observed, alone: Sequence[Observed], replicas: int, replica: Replica, router: str
 ) -> tuple[float, float] | None:
-    """As ``_held``, over the same for the visit of one replica with the most similar load, which has no loss."""
+    """As ``_held``, over the same for one replica at the same load, which has no loss: what the model gets wrong."""
     found = _held(visit, replicas, replica, router)
     settled = [each for each in alone if each.settled] or list(alone)
-    if found is None or not settled:
+    own = _alone(settled, visit.users / replicas, replica, router) if found is not None else None
+    if found is None or own is None:
         return found
-    nearest = min(settled, key=lambda each: abs(math.log(each.users * replicas / visit.users)))
-    if abs(math.log(nearest.users * replicas / visit.users)) > ALIKE:
-        return found
-    near = [held for each in settled if each.users == nearest.users and (held := _held(each, 1, replica, router))]
-    if not near:
-        return found
-    weight = sum(1 / error**2 for _, error in near)
-    ratio, error = sum(s / e**2 for s, e in near) / weight, math.sqrt(1 / weight)
-    return found[0] / ratio, found[0] / ratio * math.hypot(found[1] / found[0], error / ratio)
+    return found[0] / own[0], found[0] / own[0] * math.hypot(found[1] / found[0], own[1] / own[0])
+
+
+def _alone(visits: Sequence[Observed], users: float, replica: Replica, router: str) -> tuple[float, float] | None:
+    """``_held`` of one replica with so many users: straight in log users between the measured loads on both sides.
+
+    Where there is none on one side, that of the nearest load, if it is near enough; else None.
+    """
+    visits = [each for each in visits if int((each.steady & each.ok).sum()) >= FEWEST]
+    loads = sorted({each.users for each in visits if abs(math.log(each.users / users)) <= BETWEEN})
+    below = max((each for each in loads if each <= users), default=None)
+    above = min((each for each in loads if each >= users), default=None)
+    if below is None or above is None:
+        nearest = below or above
+        if nearest is None or abs(math.log(nearest / users)) > ALIKE:
+            return None
+        below = above = nearest
+    low, high = (_pooled([each for each in visits if each.users == load], replica, router) for load in (below, above))
+    if low is None or high is None or below == above:
+        return None if high is None else low
+    part = math.log(users / below) / math.log(above / below)
+    bend = BENT * abs(high[0] - low[0]) * 4 * part * (1 - part)
+    error = math.hypot((1 - part) * low[1], part * high[1], bend)
+    return low[0] + part * (high[0] - low[0]), error
+
+
+def _pooled(visits: Sequence[Observed], replica: Replica, router: str) -> tuple[float, float] | None:
+    """``_held`` of visits of one replica with the same number of users, together."""
+    held = [found for each in visits if (found := _held(each, 1, replica, router))]
+    if not held:
+        return None
+    weight = sum(1 / error**2 for _, error in held)
+    return sum(s / e**2 for s, e in held) / weight, math.sqrt(1 / weight)
 
 
 def _held(visit: Observed, replicas: int, replica: Replica, router: str) -> tuple[float, float] | None:
@@ -155,7 +186,7 @@ def _held(visit: Observed, replicas: int, replica: Replica, router: str) -> tupl
 
     kept = visit.steady & visit.ok
     took = (visit.last_s - visit.sent_s)[kept]
-    if took.size < 20:
+    if took.size < FEWEST:
         return None
     tokens = visit.tokens_out[kept]
     simulated = replica.run(Asked(users=visit.users, router=router), replicas, requests=REQUESTS)

@@ -18,6 +18,7 @@ from gpusize.estimate.twin.fares import Fares, fares
 from gpusize.estimate.twin.fit import batching, flow
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed
+from gpusize.estimate.twin.simulated import Replica
 from gpusize.estimate.twin.sized import Sized, flat, missed, never, unfit
 
 __all__ = ["Model", "Sized", "Sizer", "size"]
@@ -143,13 +144,18 @@ class Sizer:
         if not self._others:
             return Contention()
         if (chosen.name, router) not in self._losses:
-            joint = len(self._curves[0].objective.parts) > 1
-            timed = chosen.replica
-            if chosen.name != "static":
-                fitted = batching(self._visits, self._curves, joint=joint)
-                timed = fitted or flow(self._visits, self._curves, edge) or timed
+            timed = chosen.replica if chosen.name == "static" else self._timed(edge) or chosen.replica
             self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
         return self._losses[chosen.name, router]
+
+    def _timed(self, edge: float) -> Replica | None:
+        """What visits of more replicas are held against: a model of times, whichever may answer."""
+        joint = len(self._curves[0].objective.parts) > 1
+        return (
+            batching(self._visits, self._curves, joint=joint, prompts_alone=True)
+            or batching(self._visits, self._curves, joint=joint)
+            or flow(self._visits, self._curves, edge)
+        )
 
 
 def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
