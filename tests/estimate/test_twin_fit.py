@@ -13,9 +13,10 @@ from gpusize.estimate.twin.batching import fit_service
 from gpusize.estimate.twin.calibration import calibrated
 from gpusize.estimate.twin.contention import contention
 from gpusize.estimate.twin.curve import Curve
-from gpusize.estimate.twin.fit import batching, flow, rates_of
+from gpusize.estimate.twin.fit import batching, flow
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed, observe
+from gpusize.estimate.twin.rates import rates_of
 from gpusize.estimate.twin.simulated import Batching
 from gpusize.slo import Slo
 from tests.estimate.virtual import CLUSTER, level
@@ -111,7 +112,7 @@ def test_a_wrong_model_is_corrected_and_told():
     seen = visits([1, 4, 16, 28, 30, 32], requests=1500)
     curves = [Curve(OBJECTIVES[0], 0, seen)]
     edge = Mixture(curves).capacity(1, curves[0], 0.95)
-    replica = flow(seen, curves, edge or 1.0)
+    replica = flow(seen, curves)
     assert replica is not None
     slow = replica.scaled([1.0])
     object.__setattr__(slow, "bounds", [("runtime", 8.0 / 1.3)])

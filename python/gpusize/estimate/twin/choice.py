@@ -76,12 +76,9 @@ def choose(
     if even and model in (None, "measured") and (replica := measured(visits, curves)) is not None:
         return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
     if model in (None, "flow"):
-        flows = [flow(visits, curves, min(edges), queue=queue) for queue in (False, True)]
-        found += [
-            calibrated("flow", each, curves, edges, prior=0.02, reach=0.6, sampled=sampled)
-            for each in flows
-            if each is not None
-        ]
+        replica = flow(visits, curves)
+        if replica is not None:
+            found.append(calibrated("flow", replica, curves, edges, prior=0.02, reach=0.6, sampled=sampled))
     return min(found, key=lambda each: each.distance) if found else None
 
 

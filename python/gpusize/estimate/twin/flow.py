@@ -34,7 +34,7 @@ class Flow(Rated):
     """A replica known by its rate at every number of active requests.
 
     Attributes:
-        rates: requests per second with 1, 2, ... active; shape (k,).
+        rates: requests per second with 1, 2, ... active, to the limit where there is one; shape (k,).
         sizes: measured sizes with mean 1, shape (n,).
         curves: one per objective: what is not a runtime is read from them at the simulated numbers of active requests.
         bounds: (metric, bound in seconds) by objective.
@@ -92,15 +92,17 @@ class Flow(Rated):
         import numpy as np
 
         took_s = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
-        slowness = took_s / self.sizes[rows["size"].to_numpy()]
-        residences = np.arange(1, self.rates.size + 1) / self.rates
+        wait_s = (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9
+        slowness = (took_s - wait_s) / self.sizes[rows["size"].to_numpy()]
+        loads = np.arange(1.0, self.rates.size + 1)
+        active = rows["active_at_arrival"].to_numpy().astype(float)
         return FlowTrial(
             self.curves,
             self.bounds,
             took_s,
-            (rows["start_ns"] - rows["due_ns"]).to_numpy() / 1e9,
-            rows["active_at_arrival"].to_numpy().astype(float),
-            np.interp(slowness, residences, np.arange(1.0, self.rates.size + 1)),
+            active,
+            # Who waits feels those before it; who is served at once feels who comes and goes meanwhile.
+            np.where(wait_s > 0, active, np.interp(slowness, loads / self.rates, loads)),
             in_flight,
         )
 
@@ -130,16 +132,14 @@ class FlowTrial:
         curves: one per objective.
         bounds: likewise.
         took_s: from due to end, shape (n,); so are the following.
-        wait_s: in the queue.
-        active: requests that were there on arrival.
-        felt: the number of active requests at which a request would have taken as long.
+        active: requests that were there on arrival, those that waited included, and itself.
+        felt: the number at which a request of its size would have taken as long; of those that waited, ``active``.
         in_flight: mean of requests in flight.
     """
 
     curves: Sequence[Curve]
     bounds: Sequence[tuple[str, float]]
     took_s: NDArray[np.float64]
-    wait_s: NDArray[np.float64]
     active: NDArray[np.float64]
     felt: NDArray[np.float64]
     in_flight: float
@@ -159,8 +159,8 @@ class FlowTrial:
         if metric in RUNTIMES:
             return (self.took_s <= bound_s * stretch).astype(float)
         if metric.startswith("ttft"):
-            return _read(self.curves[number], self.active, stretch, self.wait_s)
-        return _read(self.curves[number], self.felt, stretch, None)
+            return _read(self.curves[number], self.active, stretch)
+        return _read(self.curves[number], self.felt, stretch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,18 +215,10 @@ class MeasuredTrial:
         return self.curves[number].mixed(self.users, stretch)
 
 
-def _read(
-    curve: Curve, active: NDArray[np.float64], stretch: float, wait: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    """Attainment at numbers of active requests, shape (n,); a wait in the queue takes its part of the bound."""
+def _read(curve: Curve, active: NDArray[np.float64], stretch: float) -> NDArray[np.float64]:
+    """Attainment at numbers of requests in flight, shape (n,): what so many saw, waits in the queue included."""
     import numpy as np
 
-    places = np.maximum(1, np.rint(active)).astype(int)
-    bound = curve.objective.bound * stretch
-    left = np.ones_like(active) if wait is None else np.maximum(0.0, 1 - wait / bound)
-    order = np.argsort(places, kind="stable")
-    known, begins = np.unique(places[order], return_index=True)
-    groups = np.split(stretch * left[order], begins[1:])
-    within: NDArray[np.float64] = np.empty(places.size)
-    within[order] = np.concatenate([curve.stretches(int(k), each) for k, each in zip(known, groups, strict=True)])
-    return within
+    known, which = np.unique(np.maximum(1, np.rint(active)).astype(int), return_inverse=True)
+    bound = np.array([stretch])
+    return np.array([float(curve.stretches(int(k), bound)[0]) for k in known])[which]

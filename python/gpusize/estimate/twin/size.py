@@ -99,7 +99,7 @@ class Sizer:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
             return unfit(chosen)
-        return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, edge, asked.router))
+        return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, asked.router))
 
     def fares(self, asked: Asked, replicas: float) -> Fares | None:
         """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
@@ -107,7 +107,7 @@ class Sizer:
         chosen = self._chosen(asked, None) if known and min(known) >= 1 else None
         if chosen is None or chosen.distance > UNFIT or replicas <= 0:
             return None
-        loss = self._loss(chosen, min(known), asked.router)
+        loss = self._loss(chosen, asked.router)
         return fares(chosen.replica, asked, [_target(each) for each in self._objectives], loss, replicas)
 
     def model(self, asked: Asked, *, lengths: bool = False) -> Model | Sized:
@@ -131,7 +131,7 @@ class Sizer:
         if chosen.distance > UNFIT:
             return unfit(chosen)
         targets = tuple(_target(each) for each in self._objectives)
-        return Model(chosen, targets, self._loss(chosen, edge, asked.router))
+        return Model(chosen, targets, self._loss(chosen, asked.router))
 
     def _chosen(self, asked: Asked, model: str | None) -> Candidate | None:
         if (asked.even, model) not in self._fits:
@@ -140,21 +140,21 @@ class Sizer:
             self._fits[asked.even, model] = choose(self._visits, self._curves, places, even=asked.even, model=model)
         return self._fits[asked.even, model]
 
-    def _loss(self, chosen: Candidate, edge: float, router: str) -> Contention:
+    def _loss(self, chosen: Candidate, router: str) -> Contention:
         if not self._others:
             return Contention()
         if (chosen.name, router) not in self._losses:
-            timed = chosen.replica if chosen.name == "static" else self._timed(edge) or chosen.replica
+            timed = chosen.replica if chosen.name == "static" else self._timed() or chosen.replica
             self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
         return self._losses[chosen.name, router]
 
-    def _timed(self, edge: float) -> Replica | None:
+    def _timed(self) -> Replica | None:
         """What visits of more replicas are held against: a model of times, whichever may answer."""
         joint = len(self._curves[0].objective.parts) > 1
         return (
             batching(self._visits, self._curves, joint=joint, prompts_alone=True)
             or batching(self._visits, self._curves, joint=joint)
-            or flow(self._visits, self._curves, edge)
+            or flow(self._visits, self._curves)
         )
 
 
