@@ -19,9 +19,11 @@ from typing import Final
 __all__ = ["SCALES", "wider"]
 
 SCALES: Final[Mapping[tuple[str, bool], tuple[float, float]]] = {
-    ("batching", True): (0.8, 0.02),
-    ("batching", False): (1.85, 0.03),
-    ("flow", False): (2.7, 0.12),
+    ("batching", True): (1.3, 0.05),
+    ("batching", False): (2.05, 0.03),
+    ("static", True): (1.4, 0.1),
+    ("static", False): (1.4, 0.1),
+    ("flow", False): (2.1, 0.12),
     ("measured", True): (1.0, 0.02),
 }
 """(kappa, delta) by model and by whether the router keeps replicas within one request of each other."""

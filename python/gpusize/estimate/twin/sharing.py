@@ -104,7 +104,9 @@ def sizes_of(visits: Sequence[Observed], limit: int | None) -> NDArray[np.float6
 
 
 def _sizes(visits: Sequence[Observed], limit: int | None) -> list[NDArray[np.float64]]:
-    every = [served_s(visit, limit) for visit in visits]
+    stays = [_Stays.of(visit) for visit in visits]
+    # By when they were sent, not by when they ended: the first that end after a beginning are the short ones.
+    every = [each.served_s(limit)[each.later] for each in stays]
     return [each / each.mean() for each in every if each.size and each.mean() > 0]
 
 
