@@ -10,7 +10,7 @@ import pytest
 
 from gpusize.estimate import Question, estimate
 from gpusize.estimate.twin.observed import Objective, Observed, observe
-from gpusize.estimate.twin.static import fit_static
+from gpusize.estimate.twin.static import fit_static, surely_static
 from gpusize.slo import Slo
 from gpusize.truth import true_gpus
 from tests.estimate.virtual import CLUSTER, level
@@ -72,6 +72,15 @@ def test_continuous_batching_is_not_taken_for_it(more):
 
 def test_equal_answers_that_join_one_by_one_are_not_taken_for_it():
     assert fit_static(visits(LOADS, output_tokens={"fixed": {"tokens": 64}})) is None
+
+
+def test_equal_answers_could_run_side_by_side_as_well():
+    assert surely_static(visits(LOADS, **BATCHES))
+    equal = visits(LOADS, output_tokens={"fixed": {"tokens": 64}}, **BATCHES)
+    assert fit_static(equal) is not None
+    assert not surely_static(equal)
+    assert not surely_static(visits(LOADS))
+    assert surely_static([replace(visit, tokens_out=np.full(visit.due_s.size, np.nan)) for visit in equal])
 
 
 def test_one_that_overtakes_is_no_member():

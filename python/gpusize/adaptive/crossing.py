@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.adaptive.pooled import REACH, Pooled
 from gpusize.estimate.twin.curve import Curve
-from gpusize.estimate.twin.static import COMPANY_ERROR, fit_static
+from gpusize.estimate.twin.static import COMPANY_ERROR, surely_static
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.observed import Objective, Observed
@@ -75,7 +75,7 @@ def crossing(objectives: Sequence[Objective], visits: Sequence[Observed]) -> Cro
     binding = min(found, key=lambda each: math.inf if each.edge is None else each.edge)
     ends = [each.high for each in found if each.high is not None]
     whole = Crossing(binding.edge, min(each.low for each in found), min(ends, default=None), binding.binding)
-    return _of_any_company(whole) if fit_static(visits) is not None else whole
+    return _of_any_company(whole) if surely_static(visits) else whole
 
 
 def _of_any_company(found: Crossing) -> Crossing:

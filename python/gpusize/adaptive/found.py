@@ -15,7 +15,7 @@ from gpusize.adaptive.visits import Visit, limited_loads, of_part, standing, vis
 from gpusize.adaptive.wall import Wall, wall_of
 from gpusize.estimate.twin.curve import Curve
 from gpusize.estimate.twin.observed import Objective
-from gpusize.estimate.twin.static import fit_static
+from gpusize.estimate.twin.static import surely_static
 
 if TYPE_CHECKING:
     from gpusize.adaptive.crossing import Crossing
@@ -159,7 +159,7 @@ def _company(visits: Sequence[Visit]) -> list[str]:
         "requests are served in batches that run to their end: who shares one with whom lasts for a whole level, so "
         "another start may carry more or less; the interval allows for that"
     )
-    return [text] if seen and fit_static(seen) is not None else []
+    return [text] if seen and surely_static(seen) else []
 
 
 class _Look(NamedTuple):

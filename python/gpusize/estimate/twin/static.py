@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.observed import Observed
 
-__all__ = ["COMPANY_ERROR", "fit_static"]
+__all__ = ["COMPANY_ERROR", "fit_static", "surely_static"]
 
 FEWEST: Final = 20
 """Fewer batches tell no costs."""
@@ -44,6 +44,8 @@ COMPANY_ERROR: Final = 0.1
 CROWD: Final = 4
 COMPANY: Final = 1.5
 """Mean size of batches, with ``CROWD`` or more in flight, from which on batches are seen."""
+UNEQUAL: Final = 0.5
+"""Of batches with several members, those whose answers differ."""
 OFTEN: Final = 3
 DELAYS: Final = 16
 FINER: Final = 3
@@ -72,6 +74,22 @@ def fit_static(visits: Sequence[Observed]) -> Service | None:
     return Service(step_s, member_s, prompt_s, limit, None, chosen.noise, (base_s, chosen.delay_s))
 
 
+def surely_static(visits: Sequence[Observed]) -> bool:
+    """Whether nothing else explains the records: equal answers that run side by side end together as well.
+
+    Sure are batches whose answers have different numbers of tokens and end together, or no known ones.
+    """
+    import numpy as np
+
+    known = _seen(visits)
+    if known is None:
+        return False
+    several = np.concatenate([each.size > 1 for each in known])
+    unequal = np.concatenate([each.shortest < each.tokens for each in known])
+    told = any(np.isfinite(each.tokens_out).any() for each in visits)
+    return (not told or bool(unequal[several].mean() > UNEQUAL)) and fit_static(visits) is not None
+
+
 def _seen(visits: Sequence[Observed]) -> list[_Batches] | None:
     """The batches of each visit; None where the records show no such."""
     if not any(visit.ok.any() for visit in visits):
@@ -98,6 +116,7 @@ class _Batches:
     Attributes:
         size: members.
         tokens: of the longest answer, 1 where nobody said.
+        shortest: tokens of the shortest one, likewise.
         prompts: tokens of all prompts, 0 where nobody said.
         squares: sum over members of (prompt tokens, 1) squared and their product, shape (b, 3): for the noise.
         arrived: the first member's.
@@ -110,6 +129,7 @@ class _Batches:
 
     size: NDArray[np.float64]
     tokens: NDArray[np.float64]
+    shortest: NDArray[np.float64]
     prompts: NDArray[np.float64]
     squares: NDArray[np.float64]
     arrived: NDArray[np.float64]
@@ -148,12 +168,14 @@ class _Batches:
         columns = (
             size,
             np.maximum(1.0, np.maximum.reduceat(tokens, begins)),
+            np.maximum(1.0, np.minimum.reduceat(tokens, begins)),
             np.add.reduceat(prompts, begins),
             np.stack([np.add.reduceat(each, begins) for each in (prompts**2, np.ones_like(prompts), prompts)], axis=1),
             arrived,
             complete,
             before,
-            np.maximum.reduceat(visit.first_s[order], begins),
+            # Without a number of tokens a first one tells nothing of the others.
+            np.maximum.reduceat(np.where(np.isfinite(visit.tokens_out), visit.first_s, np.nan)[order], begins),
             end,
             waiting > 0,
         )
