@@ -16,7 +16,6 @@ from gpusize.estimate.twin.asked import Asked
 from gpusize.estimate.twin.calibration import calibrated
 from gpusize.estimate.twin.curve import Curve
 from gpusize.estimate.twin.fit import flow
-from gpusize.estimate.twin.least_squares import non_negative, non_negative_many
 from gpusize.estimate.twin.mixture import Mixture
 from gpusize.estimate.twin.observed import Objective, Observed, observe
 from gpusize.estimate.twin.rates import rates_of
@@ -152,13 +151,3 @@ def test_a_wait_in_the_queue_counts_once(bounds):
     for users in (18, 22):
         share = replica.trial(Asked(users=users), 8000).share(0, 1.0)
         assert share == pytest.approx(curves[0].at(users).value, abs=0.05)
-
-
-def test_many_columns_are_fitted_as_few_are():
-    rng = np.random.default_rng(3)
-    for _ in range(20):
-        design = rng.random((12, 3))
-        took = design @ rng.normal(0.3, 1.0, 3) + 0.1 * rng.normal(size=12)
-        found = non_negative_many(design, took)
-        assert found == pytest.approx(non_negative(design, took), abs=1e-9)
-    assert non_negative_many(np.ones((3, 2)), -np.ones(3)) == pytest.approx([0.0, 0.0])

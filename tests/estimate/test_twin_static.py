@@ -42,6 +42,24 @@ def test_what_requests_cost_by_themselves_is_seen_in_their_batches():
     assert found.per_sequence_s == pytest.approx(CLUSTER["iteration_per_sequence_s"], rel=0.05)
 
 
+def test_a_few_failed_requests_hide_no_batches():
+    rng = np.random.default_rng(3)
+
+    def failing(share: float) -> list[Observed]:
+        lost = [rng.random(visit.due_s.size) < share for visit in seen]
+        return [
+            replace(visit, ok=visit.ok & ~gone, last_s=np.where(gone, np.nan, visit.last_s))
+            for visit, gone in zip(seen, lost, strict=True)
+        ]
+
+    seen = visits(LOADS, **BATCHES)
+    found = fit_static(failing(0.004))
+    assert found is not None
+    assert found.per_sequence_s == pytest.approx(CLUSTER["iteration_per_sequence_s"], rel=0.02)
+    assert found.whole == pytest.approx((0.08, 0.4), rel=0.1)
+    assert fit_static(failing(0.1)) is None
+
+
 def test_a_limit_that_nobody_waited_for_is_none():
     found = fit_static(visits((1, 3, 8), static_batching={"base_s": 0.08, "delay_s": 0.0}, max_batch=500))
     assert found is not None

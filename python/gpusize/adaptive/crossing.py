@@ -51,12 +51,14 @@ class Crossing:
         low: lower end; 0 where no load surely keeps the SLOs.
         high: upper end; None where no load surely misses one.
         binding: which SLO decides, from 0.
+        static: whether batches that run to their end are seen, for which the interval is wider.
     """
 
     edge: float | None
     low: float
     high: float | None
     binding: int = 0
+    static: bool = False
 
     @property
     def precision(self) -> float:
@@ -79,20 +81,15 @@ def crossing(objectives: Sequence[Objective], visits: Sequence[Observed]) -> Cro
         return Crossing(None, 0.0, None)
     binding = min(found, key=lambda each: math.inf if each.edge is None else each.edge)
     ends = [each.high for each in found if each.high is not None]
-    whole = Crossing(binding.edge, min(each.low for each in found), min(ends, default=None), binding.binding)
-    return _wider(whole, COMPANY_ERROR if surely_static(visits) else 0.0)
+    low, high = min(each.low for each in found), min(ends, default=None)
+    return _wider(Crossing(binding.edge, low, high, binding.binding, surely_static(visits)))
 
 
-def _wider(found: Crossing, company: float) -> Crossing:
-    """With what looks do not show: what experience adds, and companions of another start where batches are static.
-
-    Args:
-        found: with the interval by the standard errors of looks.
-        company: standard error of the logarithm of times because of companions.
-    """
+def _wider(found: Crossing) -> Crossing:
+    """With what looks do not show: what experience adds, and companions of another start where batches are static."""
     if not found.edge:
         return found
-    added = math.hypot(UNSEEN, t_quantile(math.inf) * company)
+    added = math.hypot(UNSEEN, t_quantile(math.inf) * COMPANY_ERROR if found.static else 0.0)
 
     def wider(ratio: float) -> float:
         return math.exp(math.hypot(TIMES * math.log(ratio), added))

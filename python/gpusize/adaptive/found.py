@@ -15,7 +15,6 @@ from gpusize.adaptive.visits import Visit, limited_loads, of_part, standing, vis
 from gpusize.adaptive.wall import Wall, wall_of
 from gpusize.estimate.twin.curve import Curve
 from gpusize.estimate.twin.observed import Objective
-from gpusize.estimate.twin.static import surely_static
 
 if TYPE_CHECKING:
     from gpusize.adaptive.crossing import Crossing
@@ -30,6 +29,10 @@ BEYOND_CHANCE: Final = 4.5
 """Standard errors between two looks; docs/reference/search.md says how often a steady target comes to that."""
 APART: Final = 0.06
 """And so much, as a share of the capacity, must lie between the edges that the two looks speak for."""
+COMPANY: Final = (
+    "requests are served in batches that run to their end: who shares one with whom lasts for a whole level, so "
+    "another start may carry more or less; the interval allows for that"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ def found_of(
         requests=sum(each.sent for each in measured),
         most_users=max(each.users for each in measured),
         terms=terms,
-        remarks=(*contradictions(planner, visits, crossing), *_company(visits)),
+        remarks=(*contradictions(planner, visits, crossing), *((COMPANY,) if crossing.static else ())),
         limited=limited_loads(measured),
         loads=len({each.users for each in measured if each.observed is not None}),
     )
@@ -150,16 +153,6 @@ def contradictions(planner: Planner, visits: Sequence[Visit], crossing: Crossing
         "same all the time, and the interval does not cover that"
     )
     return [text]
-
-
-def _company(visits: Sequence[Visit]) -> list[str]:
-    """That batches which run to their end are seen, where they are."""
-    seen = [each.observed for each in visits if each.observed is not None and not each.failed]
-    text = (
-        "requests are served in batches that run to their end: who shares one with whom lasts for a whole level, so "
-        "another start may carry more or less; the interval allows for that"
-    )
-    return [text] if seen and surely_static(seen) else []
 
 
 class _Look(NamedTuple):

@@ -52,11 +52,12 @@ def choose(
     sampled = _sampled(curves[binding], edges[binding])
 
     found: list[Candidate] = []
-    whole = static(visits, curves, joint=joint) if model in (None, "static") else None
-    if whole is not None:
-        found = [
-            calibrated("static", whole, curves, edges, prior=0.004, reach=0.6, sampled=sampled, company=COMPANY_ERROR)
-        ]
+    together: Candidate | None = None
+    if model in (None, "static") and (whole := static(visits, curves, joint=joint)) is not None:
+        together = calibrated(
+            "static", whole, curves, edges, prior=0.004, reach=0.6, sampled=sampled, company=COMPANY_ERROR
+        )
+        found.append(together)
     if model in (None, "batching"):
         reach = 0.25 if even else 0.6
         fits = [batching(visits, curves, joint=joint, prompts_alone=alone) for alone in (True, False)]
@@ -67,12 +68,12 @@ def choose(
         ]
         best = min(tried, key=lambda each: each.distance, default=None)
         if best is not None:
-            if model is not None or _repeats(best, visits, edges[binding], even=even and whole is None):
+            if model is not None or _repeats(best, visits, edges[binding], even=even and together is None):
                 return best
             found.append(best)
-    if whole is not None and (found[0].distance <= MOST_STATIC or model is not None):
+    if together is not None and (together.distance <= MOST_STATIC or model is not None):
         # Ends in one moment and in order, with costs that explain them, are seen and not inferred.
-        return found[0]
+        return together
     if even and model in (None, "measured") and (replica := measured(visits, curves)) is not None:
         return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
     if model in (None, "flow"):

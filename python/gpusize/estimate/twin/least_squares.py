@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["inside", "non_negative", "non_negative_many"]
+__all__ = ["inside", "non_negative"]
 
 OUTLIER: Final = 4.0
 """What differs by more than so many robust standard deviations is left out."""
@@ -25,37 +25,9 @@ def inside(off: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def non_negative(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Least squares with coefficients of at least 0 (Lawson and Hanson 1974), by trying every set of positive ones.
+    """Least squares with coefficients of at least 0, by the active set.
 
-    Args:
-        design: shape (n, k) with a small k.
-        took: shape (n,).
-
-    Returns:
-        Coefficients, shape (k,).
-    """
-    import itertools
-
-    import numpy as np
-
-    best: tuple[float, NDArray[np.float64]] | None = None
-    scale = np.maximum(np.abs(design).max(axis=0), 1e-300)
-    for size in range(1, design.shape[1] + 1):
-        for chosen in itertools.combinations(range(design.shape[1]), size):
-            found, *_ = np.linalg.lstsq(design[:, chosen] / scale[list(chosen)], took, rcond=None)
-            if (found < 0).any():
-                continue
-            full = np.zeros(design.shape[1])
-            full[list(chosen)] = found / scale[list(chosen)]
-            off = took - design @ full
-            loss = float(off @ off)
-            if best is None or loss < best[0] * (1 - 1e-9):
-                best = loss, full
-    return np.zeros(design.shape[1]) if best is None else best[1]
-
-
-def non_negative_many(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same for many columns, by the active set (Lawson and Hanson, Solving Least Squares Problems, 1974, 23.3).
+    Lawson and Hanson, Solving Least Squares Problems, 1974, 23.3.
 
     Args:
         design: shape (n, k).

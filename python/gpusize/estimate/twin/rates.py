@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.least_squares import non_negative_many
+from gpusize.estimate.twin.least_squares import non_negative
 from gpusize.estimate.twin.sharing import served_s
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def rates_of(visits: Sequence[Observed], limit: int | None = None) -> NDArray[np
     # A mean time is off in proportion to itself, and to the root of the requests in it.
     weight = np.sqrt(n) / took_s
     bends = k[1:-1]
-    found = non_negative_many(_convex(k, bends) * weight[:, None], took_s * weight)
+    found = non_negative(_convex(k, bends) * weight[:, None], took_s * weight)
     last = limit if limit is not None else max(2, math.ceil(REACH * k[-1]))
     reach = np.arange(1, last + 1, dtype=float)
     return np.asarray(reach / (_convex(reach, bends) @ found))

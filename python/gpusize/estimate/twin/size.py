@@ -32,9 +32,9 @@ MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
 CAUTION: Final = (0.15, 0.005)
 """Part of the interval's upper half, and of the load, by which the count leans to the safe side: too few costs more."""
-
 OWN_CAUTION: Final[Mapping[str, float]] = {"flow": 0.02}
-"""Likewise: flow asks for 2 % too few in the median of the suite's development scenarios."""
+"""A further part of the load for some models: flow asks for 1 to 2.5 % too few in the median of each of the suite's
+development seeds."""
 
 
 def size(

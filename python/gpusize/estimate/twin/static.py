@@ -33,6 +33,8 @@ FEWEST: Final = 20
 """Fewer batches tell no costs."""
 TOGETHER: Final = 0.3
 """Ends are one where they are no further apart than this part of a short residence."""
+FAILED: Final = 0.01
+"""So many requests may have no end: their batches then seem to have a member less."""
 IN_ORDER: Final = 0.95
 """So many batches must have no member that was sent after one of a later batch."""
 EXPLAINED: Final = 0.15
@@ -61,17 +63,22 @@ def fit_static(visits: Sequence[Observed]) -> Service | None:
         visits: closed loops of one replica.
     """
     known = _seen(visits)
-    if known is None:
-        return None
+    return None if known is None else _fitted(known, _short_s(visits))
+
+
+def _fitted(known: Sequence[_Batches], most_s: float) -> Service | None:
+    """As ``fit_static``, with at most so long a delay."""
     limit = _limit(known)
-    chosen = _best(known, limit, _short_s(visits))
-    if chosen.off > EXPLAINED:
+    chosen = _best(known, limit, most_s)
+    took_s, said_s = _in_all(known, limit, chosen)
+    if chosen.off > EXPLAINED or said_s <= 0 or took_s <= 0:
         return None
     # Hiccups have no part in the costs of one batch, but in the time of all.
-    base_s, prompt_s, step_s, member_s = (float(each) for each in chosen.costs * math.exp(chosen.longer))
+    base_s, prompt_s, step_s, member_s = (float(each) for each in chosen.costs * (took_s / said_s))
     if step_s + member_s <= 0:
         return None
-    return Service(step_s, member_s, prompt_s, limit, None, chosen.noise, (base_s, chosen.delay_s))
+    noise = _noise(known, limit, chosen)
+    return Service(step_s, member_s, prompt_s, limit, None, noise, (base_s, chosen.delay_s))
 
 
 def surely_static(visits: Sequence[Observed]) -> bool:
@@ -87,7 +94,7 @@ def surely_static(visits: Sequence[Observed]) -> bool:
     several = np.concatenate([each.size > 1 for each in known])
     unequal = np.concatenate([each.shortest < each.tokens for each in known])
     told = any(np.isfinite(each.tokens_out).any() for each in visits)
-    return (not told or bool(unequal[several].mean() > UNEQUAL)) and fit_static(visits) is not None
+    return (not told or bool(unequal[several].mean() > UNEQUAL)) and _fitted(known, _short_s(visits)) is not None
 
 
 def _seen(visits: Sequence[Observed]) -> list[_Batches] | None:
@@ -118,7 +125,7 @@ class _Batches:
         tokens: of the longest answer, 1 where nobody said.
         shortest: tokens of the shortest one, likewise.
         prompts: tokens of all prompts, 0 where nobody said.
-        squares: sum over members of (prompt tokens, 1) squared and their product, shape (b, 3): for the noise.
+        squares: sum over members of the square of their prompts' tokens.
         arrived: the first member's.
         complete: the last member's.
         before: end of the batch before.
@@ -141,13 +148,14 @@ class _Batches:
 
     @classmethod
     def of(cls, visit: Observed, together_s: float) -> _Batches | None:
-        """The batches of a visit whose requests all ended ok and in order; None for another one."""
+        """The batches of a visit whose requests ended ok, nearly all, and in order; None for another one."""
         import numpy as np
 
         kept = visit.ok & np.isfinite(visit.last_s) & np.isfinite(visit.sent_s)
-        if not kept.all() or kept.sum() < 3:
+        if kept.sum() < 3 or kept.mean() < 1 - FAILED:
             return None
         order = np.lexsort((visit.sent_s, visit.last_s))
+        order = order[kept[order]]
         sent, last = visit.sent_s[order], visit.last_s[order]
         begins = np.flatnonzero(np.concatenate([[True], np.diff(last) > together_s]))
         arrived = np.minimum.reduceat(sent, begins)
@@ -170,7 +178,7 @@ class _Batches:
             np.maximum(1.0, np.maximum.reduceat(tokens, begins)),
             np.maximum(1.0, np.minimum.reduceat(tokens, begins)),
             np.add.reduceat(prompts, begins),
-            np.stack([np.add.reduceat(each, begins) for each in (prompts**2, np.ones_like(prompts), prompts)], axis=1),
+            np.add.reduceat(prompts**2, begins),
             arrived,
             complete,
             before,
@@ -189,6 +197,16 @@ class _Batches:
         full = self.size >= (limit or np.inf)
         return np.where(full, ready, np.maximum(ready, self.arrived + delay_s))
 
+    def whole(self, limit: int | None, delay_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What each costs in units of (b, p, t0, t1), shape (b - 1, 4), and how long it took.
+
+        The first batch of a visit has no beginning of its own that is known.
+        """
+        import numpy as np
+
+        units = np.stack([np.ones_like(self.size), self.prompts, self.tokens, self.tokens * self.size], axis=1)
+        return units[1:], (self.end - self.began(limit, delay_s))[1:]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
@@ -199,16 +217,12 @@ class _Fit:
         delay_s: the delay.
         loss: sum of squares of relative residuals.
         off: relative difference between the time of all batches of a level and what the costs say, the middle one's.
-        longer: logarithm of the time of all batches over what the costs say.
-        noise: spread of the logarithm of a request's own cost factor.
     """
 
     costs: NDArray[np.float64]
     delay_s: float
     loss: float
     off: float
-    longer: float
-    noise: float
 
 
 def _best(batches: Sequence[_Batches], limit: int | None, most_s: float) -> _Fit:
@@ -248,14 +262,12 @@ def _fit(batches: Sequence[_Batches], limit: int | None, delay_s: float) -> _Fit
 
     rows, times, levels = [], [], []
     for each in batches:
-        began = each.began(limit, delay_s)
         one = np.ones_like(each.size)
-        whole = np.stack([one, each.prompts, each.tokens, each.tokens * each.size], axis=1)
         begun = np.stack([one, each.prompts, one, each.size], axis=1)
-        # The first batch of a visit has no beginning of its own that is known.
-        rows.append(np.concatenate([whole[1:], begun[1:]]))
-        times.append(np.concatenate([(each.end - began)[1:], (each.first - began)[1:]]))
-        levels.append((whole[1:], (each.end - began)[1:]))
+        whole, took_s = each.whole(limit, delay_s)
+        rows.append(np.concatenate([whole, begun[1:]]))
+        times.append(np.concatenate([took_s, (each.first - each.began(limit, delay_s))[1:]]))
+        levels.append((whole, took_s))
     design, took = np.concatenate(rows), np.concatenate(times)
     known = np.isfinite(took) & (took > 0)
     # A long batch is off by more than a short one.
@@ -267,24 +279,30 @@ def _fit(batches: Sequence[_Batches], limit: int | None, delay_s: float) -> _Fit
     costs = non_negative(weighed[kept], timed[kept])
     off = (timed - weighed @ costs)[known]
     means = [abs(float(t.sum()) / max(float((w @ costs).sum()), 1e-12) - 1) for w, t in levels if t.size >= FEWEST]
-    longer = math.log(sum(float(t.sum()) for _, t in levels) / sum(float((w @ costs).sum()) for w, _ in levels))
-    noise = _noise(batches, limit, delay_s, costs)
-    return _Fit(costs, delay_s, float(off @ off), float(np.median(means)) if means else 0.0, longer, noise)
+    return _Fit(costs, delay_s, float(off @ off), float(np.median(means)) if means else 0.0)
 
 
-def _noise(batches: Sequence[_Batches], limit: int | None, delay_s: float, costs: NDArray[np.float64]) -> float:
-    """Spread of requests' own costs: the factor of each, with mean 1, is on its prompt and on its part of the steps."""
+def _in_all(batches: Sequence[_Batches], limit: int | None, fit: _Fit) -> tuple[float, float]:
+    """The time of all batches, and what the costs say of it."""
+    levels = [each.whole(limit, fit.delay_s) for each in batches]
+    return sum(float(took_s.sum()) for _, took_s in levels), sum(float((w @ fit.costs).sum()) for w, _ in levels)
+
+
+def _noise(batches: Sequence[_Batches], limit: int | None, fit: _Fit) -> float:
+    """Spread of the logarithm of requests' own costs.
+
+    The factor of each, with mean 1, is on its prompt and on its part of the steps.
+    """
     import numpy as np
 
-    base_s, prompt_s, step_s, member_s = costs
+    _, prompt_s, _, member_s = fit.costs
     off, parts = [], []
     for each in batches:
-        took = (each.end - each.began(limit, delay_s))[1:]
+        whole, took_s = each.whole(limit, fit.delay_s)
         steps = member_s * each.tokens[1:]
-        said = base_s + prompt_s * each.prompts[1:] + each.tokens[1:] * step_s + steps * each.size[1:]
-        squares, ones, plain = each.squares[1:].T
-        off.append(took - said)
-        parts.append(prompt_s**2 * squares + steps**2 * ones + 2 * prompt_s * steps * plain)
+        off.append(took_s - whole @ fit.costs)
+        own = prompt_s**2 * each.squares + 2 * prompt_s * member_s * each.tokens * each.prompts
+        parts.append(own[1:] + steps**2 * each.size[1:])
     residual, part = np.concatenate(off), np.concatenate(parts)
     kept = np.isfinite(residual) & (part > 0)
     if kept.sum() < FEWEST:
