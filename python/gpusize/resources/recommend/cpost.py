@@ -56,10 +56,14 @@ def megabytes_of(highest_mb: float) -> int:
 def cpost_rows(readings: Readings) -> list[Row]:
     """The rows that CPOST would have written: one per 200 ms, and one for a rest of 100 ms or more.
 
-    What lives shorter than 200 ms is one row. Empty where neither CPU time nor memory is told.
+    What lives shorter than 200 ms is one row. Empty where neither CPU time nor memory is told. What was read from a
+    file of CPOST's has its rows as they are.
     """
     import numpy as np
 
+    stored = readings.facts.raw.get("cpost_rows")
+    if stored is not None:
+        return [Row(int(at_ns), float(percent), float(mb)) for at_ns, percent, mb in stored]
     span, found = span_of(readings), curves(readings, "cpu_ns")
     borders = _borders(span)
     if borders.size < 2:
