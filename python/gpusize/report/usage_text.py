@@ -53,7 +53,7 @@ def usage_lines(usage: Usage, gpus: Sequence[GpuUse] = ()) -> list[tuple[str, st
     return [
         *_cpu_lines(usage.cpu),
         *_throttle_lines(usage),
-        *_memory_lines(usage.memory),
+        *_memory_lines(usage.memory, usage.kind),
         *_pressure_lines(usage),
         *_io_lines(usage),
         *_gpu_lines(gpus),
@@ -85,11 +85,16 @@ def _throttle_lines(usage: Usage) -> Iterator[tuple[str, str]]:
         )
 
 
-def _memory_lines(memory: MemoryUsage) -> Iterator[tuple[str, str]]:
+def _memory_lines(memory: MemoryUsage, kind: str) -> Iterator[tuple[str, str]]:
     if memory.peak_bytes is None:
         yield "memory", "not told"
         return
     whose = "the kernel's own peak" if memory.peak_from == "kernel" else "the highest reading"
+    if kind == "process":
+        yield "memory", f"{memory_text(memory.peak_bytes)} resident, {whose}"
+        if memory.proportional_peak_bytes is not None:
+            yield "shared by parts", f"{memory_text(memory.proportional_peak_bytes)} at most (PSS)"
+        return
     yield "memory", f"{memory_text(memory.peak_bytes)} with page cache, {whose}"
     error = f", ± {memory_text(memory.error_bytes)}" if memory.error_bytes else ""
     if memory.working_set_peak_bytes is not None:

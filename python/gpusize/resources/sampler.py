@@ -194,32 +194,33 @@ def _notes(told: Mapping[str, Any], source: Mapping[str, Any], parent: Mapping[s
 
 
 class ResourceWatch:
-    """Watches one container or process from its start to its end: what the pipeline's runner asks for.
+    """Watches one container from its start to its end: what the pipeline's runner asks for.
+
+    When it began and ended is best told by who started it: `Readings.at_wall` takes a container's own times.
 
     Args:
         name: what to call it.
-        interval_s: time between two readings.
-        kind: ``cgroup`` or ``process``.
+        interval_ns: time between two readings; None for 20 ms.
     """
 
-    def __init__(self, name: str, interval_s: float = INTERVAL_S, *, kind: str = "cgroup") -> None:
+    def __init__(self, name: str, interval_ns: int | None = None) -> None:
         self._name = name
-        self._interval_s = check_interval(interval_s)
-        self._kind = kind
+        self._interval_s = INTERVAL_S if interval_ns is None else check_interval(interval_ns / 1e9)
         self._sampling: Sampling | None = None
 
-    def start(self, pid: int, parent: str | None = None, begun_ns: int | None = None) -> None:
+    def start(self, pid: int | None, parent: str | None = None) -> None:
         """Begin.
 
         Args:
-            pid: a process of it; it may have ended already where there is a parent.
-            parent: a group above that is for it alone.
-            begun_ns: from when its counters count, on the engine's clock; None for what runs already.
+            pid: a process of it; None when it has ended already, and only its parent can tell of it.
+            parent: a group above that is for it alone and outlives it; None for none.
 
         Raises:
+            UsageError: neither is given.
             EnvironmentLacks: it cannot be read.
         """
-        source = Source(name=self._name, kind=self._kind, pid=pid, parent=parent, begun_ns=begun_ns)
+        path = parent if pid is None else None
+        source = Source(name=self._name, pid=pid, path=path, parent=parent)
         self._sampling = Sampling([source], self._interval_s)
 
     def look(self) -> Readings:
@@ -227,5 +228,5 @@ class ResourceWatch:
         return Readings(self._name, empty_frame()) if self._sampling is None else self._sampling.look()[self._name]
 
     def stop(self) -> Readings:
-        """End, and everything that was read; safe to call twice."""
+        """End, and everything that was read; safe to call twice, and without a start."""
         return Readings(self._name, empty_frame()) if self._sampling is None else self._sampling.stop()[self._name]
