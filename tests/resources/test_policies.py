@@ -197,10 +197,17 @@ def test_our_base_is_the_larger_of_working_set_and_hard_memory_with_its_error():
     assert memory_base(memory(error_bytes=150)).decided_by == "memory without cache"
 
 
+def test_a_mark_below_the_readings_is_no_ceiling():
+    # Of a process tree the kernel knows the largest mark of one process only.
+    tree = memory(kernel_peak_bytes=250, working_set_peak_bytes=600)
+    assert (memory_base(tree).size_bytes, memory_base(tree).decided_by) == (600, "all memory in use")
+
+
 def test_what_no_reading_saw_counts_in_full_up_to_the_kernels_peak():
     spiked = memory(peak_bytes=900, kernel_peak_bytes=900)
     assert memory_base(spiked).size_bytes == 300 + 300
-    assert memory_base(memory(peak_bytes=620, kernel_peak_bytes=620, working_set_peak_bytes=610)).size_bytes == 620
+    close = memory(peak_bytes=620, peak_from="kernel", kernel_peak_bytes=620, working_set_peak_bytes=610)
+    assert (memory_base(close).size_bytes, memory_base(close).decided_by) == (620, "the kernel's own peak")
     # A large cache that the readings saw adds nothing.
     assert memory_base(memory(kernel_peak_bytes=600)).size_bytes == 300
     assert memory_base(memory(unseen_bytes=50)).size_bytes == 350

@@ -24,6 +24,7 @@ __all__ = ["INTERVAL_S", "LEAST_S", "MOST_S", "ResourceWatch", "Sampling", "Sour
 INTERVAL_S: Final = 0.02
 LEAST_S: Final = 0.001
 MOST_S: Final = 3600.0
+HOST_STEP_NS: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,8 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
         begun_ns=begun_ns,
         ended_ns=min(ends) if gone and ends else None,
         cpus=told["cpus"],
-        tick_ns=source.get("cpu_step_ns") or told["kernel_tick_ns"],
+        # Clocks of processes run on between ticks; the host's counters are in units of 1/100 s.
+        tick_ns={"cgroup": told["kernel_tick_ns"], "host": HOST_STEP_NS}.get(source["kind"]),
         mem_error_bytes=told["mem_error_bytes"] if source["kind"] == "cgroup" else 0,
         missed=told["missed_ticks"],
         own_cpu_ns=told["own_cpu_ns"],

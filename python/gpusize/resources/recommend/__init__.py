@@ -140,7 +140,7 @@ def _doubts(executions: Sequence[Execution], cores: float | None, size: int | No
         doubts.append("one execution says nothing of how the next one differs")
     fewest = min(each.usage.readings for each in executions)
     if fewest < ENOUGH_READINGS:
-        doubts.append(f"only {fewest} readings were taken: a finer interval tells more")
+        doubts.append(f"only {fewest} reading{'' if fewest == 1 else 's'} of it: a finer interval tells more")
     bounds: list[str | None] = []
     if size is not None:
         bounds += [each.usage.memory.lower_bound for each in executions]

@@ -57,8 +57,10 @@ def memory_base(memory: MemoryUsage) -> MemoryBase | None:
     if memory.kernel_peak_bytes is not None and memory.sampled_max_bytes is not None:
         unseen += max(0, memory.kernel_peak_bytes - memory.sampled_max_bytes)
     base = told[name] + unseen
-    if memory.kernel_peak_bytes is not None and base >= memory.kernel_peak_bytes:
-        return MemoryBase(memory.kernel_peak_bytes, "the kernel's own peak")
+    # A reading above the kernel's mark: that of a process tree is the largest mark of one of its processes.
+    if memory.kernel_peak_bytes is not None and base >= memory.peak_bytes:
+        whose = "the kernel's own peak" if memory.peak_from == "kernel" else "all memory in use"
+        return MemoryBase(memory.peak_bytes, whose)
     return MemoryBase(base, f"{name} with {unseen / MIB:.1f} MiB that no reading saw" if unseen else name)
 
 
