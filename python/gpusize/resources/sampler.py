@@ -56,14 +56,14 @@ class Source:
         return {**{name: value for name, value in told.items() if value is not None}, "pss": self.pss}
 
 
-def check_interval(interval_s: float) -> float:
-    """The interval, if it can be kept.
+def check_interval(interval_s: float, where: str = "interval") -> float:
+    """The interval, if it can be kept; ``where`` is the option that it is of.
 
     Raises:
         UsageError: it cannot.
     """
     if not LEAST_S <= interval_s <= MOST_S:
-        raise UsageError(f"readings every {interval_s:g} s cannot be meant", "interval", "give 1ms to 1h")
+        raise UsageError(f"readings every {interval_s:g} s cannot be meant", where, "give 1ms to 1h")
     return interval_s
 
 
