@@ -1,0 +1,157 @@
+"""Readings of one source: a frame with a column per signal, and what is known of the source."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpusize.durable import write_atomic
+from gpusize.errors import StoreError
+from gpusize.frames import ArrowStream, check_schema
+from gpusize.resources.facts import Facts
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+__all__ = ["COUNTERS", "GAUGES", "READINGS_VERSION", "Readings", "empty_frame", "wide_frame", "wide_schema"]
+
+READINGS_VERSION: Final = 1
+"""The newest version of stored readings that this reader knows."""
+
+VERSION_KEY: Final = "gpusize.readings"
+FACTS_KEY: Final = "gpusize.facts"
+NAME_KEY: Final = "gpusize.source"
+
+COUNTERS: Final = (
+    *("cpu_ns", "cpu_user_ns", "cpu_system_ns", "cpu_periods", "cpu_throttled_periods", "cpu_throttled_ns"),
+    *("mem_max_events", "oom_events", "oom_kill_events"),
+    *("io_read_bytes", "io_write_bytes", "io_reads", "io_writes"),
+    *("cpu_some_ns", "cpu_full_ns", "mem_some_ns", "mem_full_ns", "io_some_ns", "io_full_ns"),
+)
+"""Columns that only grow, from 0 when the cgroup is made."""
+
+GAUGES: Final = (
+    *("mem_bytes", "mem_inactive_file_bytes", "mem_active_file_bytes", "mem_anon_bytes", "mem_file_bytes"),
+    *("mem_shmem_bytes", "mem_slab_reclaimable_bytes", "mem_slab_unreclaimable_bytes", "mem_kernel_bytes"),
+    *("swap_bytes", "pids"),
+)
+"""Columns that hold what is true at the time of the reading."""
+
+MARKS: Final = ("mem_peak_bytes", "pids_peak")
+"""Columns that hold the kernel's own high-water marks."""
+
+_ORDER: Final = (
+    *("t_ns", "width_ns", "epoch"),
+    *COUNTERS[:6],
+    *("mem_bytes", "mem_peak_bytes", *GAUGES[1:10]),
+    *COUNTERS[6:13],
+    *("pids", "pids_peak"),
+    *COUNTERS[13:],
+)
+
+
+def wide_schema() -> dict[str, pl.DataType]:
+    """Columns of a frame of readings and their types. All but ``t_ns`` may be null: not there, or not read then."""
+    import polars as pl
+
+    return {name: pl.Int32() if name == "epoch" else pl.Int64() for name in _ORDER}
+
+
+def empty_frame() -> pl.DataFrame:
+    """A frame of readings without rows."""
+    import polars as pl
+
+    return pl.DataFrame(schema=wide_schema())
+
+
+def wide_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """``frame`` with all columns of the schema in its order; absent ones are null, ``epoch`` 0, ``width_ns`` 0."""
+    import polars as pl
+
+    filled = {"epoch": 0, "width_ns": 0}
+    columns = [
+        (pl.col(name).fill_null(filled[name]) if name in filled else pl.col(name)).cast(kind)
+        if name in frame.columns
+        else pl.lit(filled.get(name), dtype=kind).alias(name)
+        for name, kind in wide_schema().items()
+    ]
+    return frame.select(columns).sort("t_ns", maintain_order=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What was read of one source.
+
+    Attributes:
+        name: the source, as the user named it: a container, a command, a cgroup.
+        frame: one row per reading in the order of time, columns as `wide_schema`.
+        facts: what is known of the source beside that.
+    """
+
+    name: str
+    frame: pl.DataFrame
+    facts: Facts = field(default_factory=Facts)
+
+    @classmethod
+    def from_arrow(cls, name: str, batches: Iterable[ArrowStream], facts: Facts | None = None) -> Readings:
+        """Readings as the sampler hands them over, in pieces."""
+        import polars as pl
+
+        frames = [wide_frame(pl.DataFrame(each)) for each in batches]
+        frame = pl.concat(frames).sort("t_ns", maintain_order=True) if frames else empty_frame()
+        return cls(name, frame, facts or Facts())
+
+    def with_facts(self, **changed: object) -> Readings:
+        """The same readings with other facts."""
+        return replace(self, facts=replace(self.facts, **changed))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def array(self, *columns: str) -> list[NDArray[np.int64]]:
+        """``t_ns`` and the given columns at the readings that have them all. Each of shape (n,), int64."""
+        known = self.frame.select("t_ns", *columns).drop_nulls()
+        return [known[name].to_numpy() for name in known.columns]
+
+    def epochs(self) -> list[Readings]:
+        """The readings between two restarts, in order; at least one, perhaps without a row."""
+        if self.frame.is_empty():
+            return [self]
+        return [replace(self, frame=part) for part in self.frame.partition_by("epoch", maintain_order=True)]
+
+    def write_parquet(self, file: Path) -> None:
+        """Write one Parquet file, facts in its metadata.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        metadata = {VERSION_KEY: str(READINGS_VERSION), NAME_KEY: self.name, FACTS_KEY: self.facts.to_json()}
+        buffer = io.BytesIO()
+        self.frame.write_parquet(buffer, compression="zstd", metadata=metadata)
+        write_atomic(file, buffer.getvalue())
+
+    @classmethod
+    def read_parquet(cls, file: Path) -> Readings:
+        """Read what `write_parquet` wrote.
+
+        Raises:
+            StoreError: it cannot be read, holds no readings, or is of a newer version.
+        """
+        import polars as pl
+
+        try:
+            told = pl.read_parquet_metadata(file)
+            frame = pl.read_parquet(file, glob=False)
+        except (OSError, pl.exceptions.PolarsError) as problem:
+            reason = str(problem).partition("\n")[0][:200]
+            raise StoreError(f"unreadable readings ({reason})", str(file), "check the path") from None
+        if VERSION_KEY not in told or "t_ns" not in frame.columns:
+            raise StoreError("this file holds no readings of resources", str(file), "name one that gpusize wrote")
+        check_schema(told[VERSION_KEY], str(file), READINGS_VERSION)
+        facts = Facts.from_json(told.get(FACTS_KEY, "{}"), str(file))
+        return cls(told.get(NAME_KEY, file.stem), wide_frame(frame), facts)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from ruamel.yaml import YAML
+
+from gpusize.report.requests import clara_requests, compose_deploy, docker_flags, kubernetes_resources, memory_text
+from gpusize.resources.recommend.types import MB, MIB, Recommendation
+
+MADE = Recommendation(policy="default", cpu_cores=1.2, mem_bytes=512 * MIB)
+GPUS = Recommendation(policy="cpost", cpu_cores=11.0, cpu_limit_cores=12.5, mem_bytes=512 * MB, gpu_count=2)
+NOTHING = Recommendation(policy="default", refused="it failed:\nexit code 126")
+
+
+def load(text: str):
+    return YAML(typ="safe").load(text)
+
+
+def test_clara_takes_whole_cores_and_decimal_megabytes():
+    assert load(clara_requests(MADE)) == {"requests": {"cpu": 2, "memory": 537}}
+    assert load(clara_requests(GPUS)) == {"requests": {"cpu": 11, "gpu": 2, "memory": 512}}
+    assert "MB of 1,000,000 bytes" in clara_requests(MADE)
+
+
+def test_kubernetes_units():
+    assert load(kubernetes_resources(MADE)) == {
+        "resources": {"requests": {"cpu": "1200m", "memory": "512Mi"}, "limits": {"memory": "512Mi"}}
+    }
+    assert load(kubernetes_resources(GPUS)) == {
+        "resources": {
+            "requests": {"cpu": 11, "memory": "512M"},
+            "limits": {"cpu": "12500m", "memory": "512M", "nvidia.com/gpu": 2},
+        }
+    }
+    odd = Recommendation(policy="vpa", cpu_cores=0.0251, mem_bytes=12_345_678)
+    assert load(kubernetes_resources(odd))["resources"]["requests"] == {"cpu": "26m", "memory": 12_345_678}
+
+
+def test_composes_m_is_a_mebibyte():
+    assert load(compose_deploy(MADE)) == {
+        "deploy": {
+            "resources": {"limits": {"memory": "512M"}, "reservations": {"cpus": "1.2", "memory": "512M"}},
+        }
+    }
+    made = load(compose_deploy(GPUS))["deploy"]["resources"]
+    assert made["limits"] == {"cpus": "12.5", "memory": "512000000B"}
+    assert made["reservations"]["devices"] == [{"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}]
+
+
+def test_docker_run():
+    assert docker_flags(MADE) == ["--cpus", "1.2", "--memory", "512m"]
+    assert docker_flags(GPUS) == ["--cpus", "12.5", "--memory", "512000000b", "--gpus", "2"]
+    assert docker_flags(NOTHING) == []
+
+
+@pytest.mark.parametrize("block", [clara_requests, kubernetes_resources, compose_deploy])
+def test_nothing_recommended_is_a_comment_on_one_line(block):
+    assert block(NOTHING) == "# nothing is recommended: it failed: exit code 126\n"
+    assert load(block(NOTHING)) is None
+
+
+@pytest.mark.parametrize(
+    "size, text",
+    [
+        (512 * MIB, "537 MB (512 MiB)"),
+        (512 * MB, "512 MB (488 MiB)"),
+        (1_500_000, "1.5 MB (1.43 MiB)"),
+        (0, "0 MB (0 MiB)"),
+    ],
+)
+def test_both_units_are_named(size, text):
+    assert memory_text(size) == text

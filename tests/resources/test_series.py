@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from gpusize.errors import StoreError
+from gpusize.resources.facts import Facts, Limit
+from gpusize.resources.series import COUNTERS, GAUGES, MARKS, Readings, empty_frame, wide_frame, wide_schema
+from tests.resources.made import readings
+
+
+def test_the_schema_is_the_samplers():
+    assert " ".join(wide_schema()) == (
+        "t_ns width_ns epoch cpu_ns cpu_user_ns cpu_system_ns cpu_periods cpu_throttled_periods cpu_throttled_ns "
+        "mem_bytes mem_peak_bytes mem_inactive_file_bytes mem_active_file_bytes mem_anon_bytes mem_file_bytes "
+        "mem_shmem_bytes mem_slab_reclaimable_bytes mem_slab_unreclaimable_bytes mem_kernel_bytes swap_bytes "
+        "mem_max_events oom_events oom_kill_events io_read_bytes io_write_bytes io_reads io_writes pids pids_peak "
+        "cpu_some_ns cpu_full_ns mem_some_ns mem_full_ns io_some_ns io_full_ns"
+    )
+    assert {"t_ns", "width_ns", "epoch", *COUNTERS, *GAUGES, *MARKS} == set(wide_schema())
+
+
+def test_batches_of_the_sampler_become_one_frame_in_the_order_of_time():
+    later = pl.DataFrame({"t_ns": [30, 40], "cpu_ns": [3, 4]})
+    earlier = pl.DataFrame({"t_ns": [10, 20], "pids": [1, 2], "width_ns": [5, 6]})
+    made = Readings.from_arrow("box", [later, earlier])
+    assert made.frame["t_ns"].to_list() == [10, 20, 30, 40]
+    assert made.frame["cpu_ns"].to_list() == [None, None, 3, 4]
+    assert made.frame["epoch"].to_list() == [0, 0, 0, 0]
+    assert made.frame.schema == wide_schema()
+    assert Readings.from_arrow("box", []).frame.equals(empty_frame())
+    assert [len(each) for each in made.array("cpu_ns")] == [2, 2]
+
+
+def test_parquet_and_back(tmp_path: Path):
+    limits = (Limit("docker/a", 512 << 20, 1.5), Limit("docker", None, None, 100))
+    made = readings(
+        {"t_ns": [1, 2, 3], "epoch": [0, 0, 1], "cpu_ns": [5, None, 0]},
+        "ein Behälter",
+        begun_ns=1,
+        limits=limits,
+        totals={"cpu_ns": 9},
+        totals_from="parent",
+        clock=(5, 6),
+        notes=("one",),
+        raw={"layout": {"cpu": "v2"}},
+    )
+    file = tmp_path / "box.parquet"
+    made.write_parquet(file)
+    back = Readings.read_parquet(file)
+    assert back.name == "ein Behälter"
+    assert back.facts == made.facts
+    assert back.frame.equals(made.frame)
+    assert [len(each) for each in back.epochs()] == [2, 1]
+    # An ordinary reader of Parquet has the columns without us.
+    assert pl.read_parquet(file)["cpu_ns"].to_list() == [5, None, 0]
+
+
+def test_the_smallest_limit_on_the_way_to_the_root_counts():
+    facts = Facts(limits=(Limit("a/b", 500, 2.0), Limit("a", 300, None), Limit("", None, 1.5)))
+    assert (facts.mem_limit(), facts.cpu_limit()) == (facts.limits[1], facts.limits[2])
+    assert (Facts().mem_limit(), Facts().cpu_limit()) == (None, None)
+
+
+def test_other_files_are_refused(tmp_path: Path):
+    with pytest.raises(StoreError, match="unreadable readings"):
+        Readings.read_parquet(tmp_path / "none.parquet")
+    other = tmp_path / "other.parquet"
+    pl.DataFrame({"t_ns": [1]}).write_parquet(other)
+    with pytest.raises(StoreError, match="no readings"):
+        Readings.read_parquet(other)
+    newer = tmp_path / "newer.parquet"
+    pl.DataFrame({"t_ns": [1]}).write_parquet(newer, metadata={"gpusize.readings": "99"})
+    with pytest.raises(StoreError, match="schema version 99"):
+        Readings.read_parquet(newer)
+    broken = tmp_path / "broken.parquet"
+    wide_frame(pl.DataFrame({"t_ns": [1]})).write_parquet(
+        broken, metadata={"gpusize.readings": "1", "gpusize.facts": "[1]"}
+    )
+    with pytest.raises(StoreError, match=r"broken\.parquet"):
+        Readings.read_parquet(broken)

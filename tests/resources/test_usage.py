@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusize.resources.curve import span_of
+from gpusize.resources.facts import Limit
+from gpusize.resources.usage import usage_of, windowed_cores
+from tests.resources.made import MIB, MS, S, readings, workload
+
+
+def test_cores_over_windows_of_a_steady_workload():
+    use = usage_of(workload(lambda _: 0.5, 3.0))
+    assert use.duration_s == 3.0
+    assert use.cpu.total_s == pytest.approx(1.5)
+    assert use.cpu.mean_cores == pytest.approx(0.5)
+    for window in use.cpu.windows:
+        assert window.peak_cores == pytest.approx(0.5)
+        assert window.percentiles == pytest.approx({50: 0.5, 90: 0.5, 95: 0.5, 99: 0.5})
+    short, long = use.cpu.windows
+    assert (short.window_s, short.windows, long.window_s, long.windows) == (0.1, 30, 1.0, 3)
+    # One busy CPU, a tick of 4 ms.
+    assert (short.error_cores, long.error_cores) == (pytest.approx(0.04), pytest.approx(0.004))
+
+
+def test_a_burst_is_seen_whole_by_the_window_that_it_fills():
+    burst = workload(lambda t: 4.0 if 1.25 <= t < 1.35 else 0.0, 3.0, interval_s=0.025)
+    short, long = usage_of(burst).cpu.windows
+    # Wherever the window lies: side by side from 0 they would cut this burst in two.
+    assert short.peak_cores == pytest.approx(4.0)
+    assert short.peak_at_s == pytest.approx(1.25)
+    assert long.peak_cores == pytest.approx(0.4)
+    assert max(windowed_cores(burst, 0.1)) == pytest.approx(2.0)
+
+
+def test_a_counter_that_moves_with_the_tick_is_told_within_its_error():
+    # One busy thread whose counter moves every 4 ms, read every 3 ms: single readings say 0 or 133 %.
+    times = list(range(0, 3000, 3))
+    made = readings({"t_ns": [t * MS for t in times], "cpu_ns": [t // 4 * 4 * MS for t in times]})
+    window = usage_of(made).cpu.window(0.1)
+    assert abs(window.peak_cores - 1.0) <= window.error_cores == pytest.approx(0.04)
+    assert max(windowed_cores(made, 0.003)) > 1.3
+
+
+def test_windows_that_the_readings_do_not_resolve_are_left_out():
+    use = usage_of(workload(lambda _: 1.0, 10.0, interval_s=0.5))
+    assert [window.window_s for window in use.cpu.windows] == [1.0]
+    assert use.cpu.unresolved_s == (0.1,)
+    assert use.cpu.mean_cores == pytest.approx(1.0)
+
+
+def test_a_run_shorter_than_a_window_is_one_window():
+    use = usage_of(workload(lambda _: 2.0, 0.06, interval_s=0.01))
+    short, long = use.cpu.windows
+    assert (short.peak_cores, long.peak_cores) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert (short.over_s, short.windows) == (pytest.approx(0.06), 1)
+    assert short.error_cores == pytest.approx(2 * 0.004 / 0.06)
+
+
+def test_a_container_that_no_reading_saw_is_told_by_its_counters():
+    gone = readings(
+        {"t_ns": []},
+        begun_ns=5 * S,
+        ended_ns=5 * S + 50 * MS,
+        totals={
+            "cpu_ns": 40 * MS,
+            "mem_peak_bytes": 3 * MIB,
+            "io_read_bytes": 10,
+            "io_write_bytes": 20,
+            "pids_peak": 2,
+        },
+        totals_from="parent",
+    )
+    use = usage_of(gone)
+    assert use.duration_s == pytest.approx(0.05)
+    assert use.cpu.total_s == pytest.approx(0.04)
+    assert use.cpu.mean_cores == pytest.approx(0.8)
+    assert use.cpu.window(0.1).peak_cores == pytest.approx(0.8)
+    assert (use.memory.peak_bytes, use.memory.peak_from) == (3 * MIB, "kernel")
+    assert (use.io.read_bytes, use.io.write_bytes, use.pids_peak) == (10, 20, 2)
+    assert use.notes == ("0 readings were taken: sums are from counters, peaks are not resolved",)
+    json.dumps(use.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("columns", [{"t_ns": []}, {"t_ns": [5]}, {"t_ns": [5], "cpu_ns": [7], "mem_bytes": [9]}])
+def test_with_less_than_two_readings_and_no_totals_there_is_still_an_answer(columns):
+    use = usage_of(readings(columns))
+    assert use.cpu is None
+    assert use.duration_s == 0
+    assert use.memory.peak_bytes == (columns.get("mem_bytes") or [None])[0]
+    json.dumps(use.to_dict(), allow_nan=False)
+
+
+def test_what_ran_before_counts_from_the_first_reading():
+    made = readings({"t_ns": [0, S, 2 * S], "cpu_ns": [100 * S, 101 * S, 101 * S], "mem_peak_bytes": [9, 9, 9]})
+    use = usage_of(made)
+    assert use.cpu.total_s == pytest.approx(1.0)
+    assert use.memory.kernel_peak_bytes is None
+    assert "it ran before the first reading: sums begin there" in use.notes
+
+
+def test_the_last_interval_is_taken_from_the_totals():
+    made = workload(lambda _: 1.0, 1.0, ended_ns=1000 * S + 1050 * MS, totals={"cpu_ns": S + 200 * MS})
+    use = usage_of(made)
+    assert use.duration_s == pytest.approx(1.05)
+    assert use.cpu.total_s == pytest.approx(1.2)
+    # 50 ms at four cores, in the highest 100 ms beside 50 ms at one.
+    assert use.cpu.window(0.1).peak_cores == pytest.approx(2.5)
+
+
+def test_readings_after_the_end_do_not_stretch_it():
+    made = workload(lambda t: 1.0 if t < 1.0 else 0.0, 2.0, ended_ns=1001 * S)
+    assert usage_of(made).duration_s == pytest.approx(1.0)
+    assert usage_of(made).cpu.mean_cores == pytest.approx(1.0)
+
+
+def test_a_restart_begins_a_new_counter():
+    times = [each * 100 * MS for each in range(8)]
+    cpu = [0, 100, 200, 300, 50, 150, 250, 350]
+    made = readings(
+        {"t_ns": times, "epoch": [0] * 4 + [1] * 4, "cpu_ns": [each * MS for each in cpu]},
+        begun_ns=0,
+        ended_ns=times[-1],
+        totals={"cpu_ns": 650 * MS},
+        totals_from="parent",
+    )
+    use = usage_of(made)
+    assert use.restarts == 1
+    assert use.cpu.total_s == pytest.approx(0.65)
+    assert use.cpu.window(0.1).peak_cores == pytest.approx(1.0)
+
+
+def test_part_of_a_run_is_cut_out_of_its_counters():
+    made = workload(lambda t: 2.0 if 1.0 <= t < 2.0 else 1.0, 3.0, memory=lambda t: (90 if t < 0.5 else 60) * MIB)
+    use = usage_of(made, start_ns=1001 * S, end_ns=1002 * S)
+    assert (use.duration_s, use.cpu.mean_cores) == (1.0, pytest.approx(2.0))
+    assert use.cpu.window(0.1).peak_cores == pytest.approx(2.0)
+    # The kernel's mark is from before this part.
+    assert (use.memory.peak_bytes, use.memory.peak_from) == (60 * MIB, "sampled")
+    assert usage_of(made).memory.peak_bytes == 90 * MIB
+
+
+def test_a_mark_that_rose_within_a_part_is_of_the_part():
+    made = workload(lambda _: 1.0, 3.0, memory=lambda t: (90 if 1.5 <= t < 1.6 else 60) * MIB)
+    assert usage_of(made, start_ns=1001 * S, end_ns=1002 * S).memory.peak_from == "kernel"
+
+
+def test_three_figures_of_memory():
+    columns = {
+        "t_ns": [0, S, 2 * S, 3 * S],
+        "mem_bytes": [100, 400, 600, 300],
+        "mem_inactive_file_bytes": [10, 300, None, 50],
+        "mem_active_file_bytes": [20, 40, None, 100],
+        "mem_slab_reclaimable_bytes": [5, None, None, 30],
+        "mem_peak_bytes": [100, 450, 700, 700],
+        "swap_bytes": [0, 7, None, 0],
+    }
+    memory = usage_of(readings(columns, begun_ns=0, ended_ns=3 * S, mem_error_bytes=16)).memory
+    assert (memory.peak_bytes, memory.peak_from, memory.sampled_max_bytes) == (700, "kernel", 600)
+    assert memory.working_set_peak_bytes == 250
+    assert memory.hard_peak_bytes == 120
+    assert memory.unseen_bytes == 200
+    assert memory.error_bytes == 16
+    assert memory.swap_peak_bytes == 7
+    assert memory.mean_bytes == pytest.approx((250 + 500 + 450) / 3)
+
+
+def test_a_process_has_no_file_cache_in_its_memory():
+    columns = {"t_ns": [0, S], "mem_bytes": [100, 300], "mem_anon_bytes": [80, 200], "mem_shmem_bytes": [0, 50]}
+    memory = usage_of(readings(columns, kind="process")).memory
+    assert (memory.working_set_peak_bytes, memory.hard_peak_bytes, memory.unseen_bytes) == (300, 250, 0)
+
+
+def test_throttling_pressure_and_io():
+    columns = {
+        "t_ns": [0, S, 2 * S],
+        "cpu_ns": [0, S // 2, S],
+        "cpu_user_ns": [0, S // 4, 3 * S // 4],
+        "cpu_system_ns": [0, S // 8, S // 4],
+        "cpu_periods": [0, 10, 20],
+        "cpu_throttled_periods": [0, 2, 5],
+        "cpu_throttled_ns": [0, S // 10, S // 5],
+        "cpu_some_ns": [0, S // 2, S // 2],
+        "mem_full_ns": [0, 0, S // 100],
+        "io_read_bytes": [0, 4096, 8192],
+        "io_write_bytes": [0, 0, 512],
+        "io_reads": [0, 1, 2],
+    }
+    use = usage_of(readings(columns, begun_ns=0, ended_ns=2 * S))
+    assert use.throttling.share == pytest.approx(0.25)
+    assert use.throttling.throttled_s == pytest.approx(0.2)
+    assert use.cpu.user_share == pytest.approx(0.75)
+    assert use.pressure == pytest.approx({"cpu_some": 0.25, "mem_full": 0.005})
+    assert (use.io.read_bytes, use.io.write_bytes, use.io.reads, use.io.writes) == (8192, 512, 2, None)
+    assert use.cpu.lower_bound == "a CPU limit throttled it in 25.0% of the periods"
+
+
+@pytest.mark.parametrize(
+    "facts, column, why",
+    [
+        ({"limits": (Limit("a", 64 * MIB),)}, {}, "reached the limit of a"),
+        ({}, {"mem_max_events": [0, 3]}, "reached its limit 3 times"),
+        ({}, {"oom_kill_events": [0, 1]}, "1 processes were killed"),
+    ],
+)
+def test_memory_that_touched_a_limit_is_a_lower_bound(facts, column, why):
+    columns = {"t_ns": [0, S], "mem_bytes": [MIB, 64 * MIB], **column}
+    assert why in usage_of(readings(columns, begun_ns=0, ended_ns=S, **facts)).memory.lower_bound
+    free = {"t_ns": [0, S], "mem_bytes": [MIB, 64 * MIB], "mem_max_events": [0, 0]}
+    assert usage_of(readings(free, limits=(Limit("a", 128 * MIB),))).memory.lower_bound is None
+
+
+def test_cpu_that_used_all_there_is_is_a_lower_bound():
+    assert "all 2 CPUs" in usage_of(workload(lambda _: 1.99, 3.0, cpus=2)).cpu.lower_bound
+    limited = workload(lambda _: 1.5, 3.0, limits=(Limit("a", None, 1.5),))
+    assert "CPU limit of a" in usage_of(limited).cpu.lower_bound
+    assert usage_of(workload(lambda _: 1.5, 3.0)).cpu.lower_bound is None
+
+
+def test_columns_that_were_read_at_some_readings_only():
+    columns = {"t_ns": [0, S, 2 * S], "cpu_ns": [0, None, 2 * S], "cpu_periods": [None, None, None]}
+    use = usage_of(readings(columns))
+    assert use.cpu.mean_cores == pytest.approx(1.0)
+    assert use.throttling is None
+
+
+steps = st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**9)), min_size=2, max_size=40)
+
+
+@given(steps, st.integers(0, 2**62), st.sampled_from([0.001, 0.1, 1.0, 60.0]))
+def test_no_window_holds_more_than_all_and_the_mean_lies_below_the_peak(made, begin, window_s):
+    times, cpu = [begin], [0]
+    for gap, grown in made:
+        times.append(times[-1] + gap)
+        cpu.append(cpu[-1] + grown)
+    box = readings({"t_ns": times, "cpu_ns": cpu}, begun_ns=times[0], ended_ns=times[-1])
+    use = usage_of(box, windows_s=[window_s])
+    assert use.cpu.total_s == pytest.approx(cpu[-1] / 1e9)
+    for window in use.cpu.windows:
+        assert window.peak_cores * window.over_s <= use.cpu.total_s * (1 + 1e-6) + 1e-12
+        assert window.peak_cores >= max(windowed_cores(box, window_s)) * (1 - 1e-6)
+        if window.over_s == window_s:
+            # Some window must hold its share.
+            assert window.peak_cores >= use.cpu.mean_cores / 2 * (1 - 1e-6)
+    assert span_of(box).duration_s == pytest.approx(use.duration_s)
