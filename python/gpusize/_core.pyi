@@ -187,6 +187,30 @@ class NullServer:
     def stop(self) -> None:
         """Close every connection and end the threads; safe to call twice."""
 
+@final
+class ResourceSampler:
+    """Samples cgroups, process trees and the host on a thread of its own, from now until it is stopped or dropped.
+
+    ``plan`` is JSON; docs/reference/sampler.md has its keys, the columns of the readings, and the facts. Times are the
+    engine's. Raises UsageError for a plan that cannot be meant, EnvironmentLacks for a source that cannot be read.
+    """
+
+    def __new__(cls, plan: str) -> ResourceSampler: ...
+    def drain(self) -> list[tuple[str, RecordBatches]]:
+        """The readings since the last call: each source's name and its rows, one per reading."""
+    def facts(self) -> str:
+        """JSON: what is known about the sampler and each source."""
+    def mark(self, name: str) -> str:
+        """Read everything now and begin new high-water marks where the kernel can.
+
+        JSON: ``name``, ``t_ns``, and in ``peak_reset`` the sources whose ``mem_peak_bytes`` begins anew.
+        """
+    def stop(self) -> str:
+        """Read everything once more and end; JSON of the facts. Safe to call twice.
+
+        ``drain`` still has what was not fetched.
+        """
+
 def simulate(
     config: str,
     load: str,

@@ -9,6 +9,7 @@ pub mod null_server;
 pub mod outcome;
 pub mod pace;
 pub mod record;
+pub mod sample;
 pub mod schedule;
 pub mod simulate;
 pub mod spec;

@@ -8,6 +8,7 @@ mod errors;
 mod kserve;
 mod level;
 mod null_server;
+mod sample;
 mod schedule;
 mod session;
 mod simulate;
@@ -28,6 +29,8 @@ mod _core {
     use super::level::Level;
     #[pymodule_export]
     use super::null_server::NullServer;
+    #[pymodule_export]
+    use super::sample::ResourceSampler;
     #[pymodule_export]
     use super::schedule::{ScheduleBatches, ScheduleItems, schedule, schedule_count, think_ns};
     #[pymodule_export]

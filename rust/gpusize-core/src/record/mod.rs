@@ -15,7 +15,7 @@ pub mod row;
 mod row_times;
 pub mod schema;
 pub mod spans;
-mod sparse;
+pub(crate) mod sparse;
 mod tables;
 pub mod tally;
 mod window;

@@ -1,0 +1,24 @@
+//! The resource sampler: cgroups of either version, process trees and the host, read by one thread.
+//!
+//! Files stay open and are read by `pread` into one buffer, numbers are parsed from its bytes. What a source has and has not is
+//! found once, per controller, and told in its facts.
+
+mod account;
+mod bytes;
+mod cgroup;
+pub mod columns;
+mod files;
+mod host;
+mod kept;
+mod layout;
+mod limits;
+mod mounts;
+pub mod plan;
+mod proc_files;
+mod process;
+mod sampler;
+mod source;
+mod sys;
+
+pub use plan::Plan;
+pub use sampler::Sampler;

@@ -1,0 +1,242 @@
+"""The extension's sampler against this machine's kernel: cgroups made here, processes that do known things."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gpusize import _core
+from gpusize.errors import EnvironmentLacks, UsageError
+from tests.resources.live_groups import Group, child, go, heard, made, share, until
+
+MIB = 2**20
+BURN = "end = time.process_time() + {s}\nwhile time.process_time() < end: pass\n"
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    group = made()
+    if group is None:
+        pytest.skip("making cgroups is not permitted here (root is needed)")
+    try:
+        yield group
+    finally:
+        group.remove()
+
+
+def sampler(*sources: dict[str, Any], **options: Any) -> _core.ResourceSampler:
+    return _core.ResourceSampler(json.dumps({"sources": list(sources), **options}))
+
+
+def stopped(sampler: _core.ResourceSampler) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(sampler.stop())
+    return facts
+
+
+def rows(sampler: _core.ResourceSampler) -> dict[str, pl.DataFrame]:
+    return {name: pl.DataFrame(batches) for name, batches in sampler.drain()}
+
+
+def test_a_group_tells_what_its_process_used(group: Group) -> None:
+    work = f"before = time.process_time_ns()\nx = bytearray(os.urandom(1)) * (64 * {MIB})\n" + BURN.format(s=0.6)
+    with child(work + "say(time.process_time_ns() - before)\nwait()\ndel x\nsay('free')\nwait()", group) as process:
+        samples = sampler({"name": "it", "kind": "cgroup", "pid": process.pid})
+        go(process)
+        used_ns = int(heard(process))
+        at_top = json.loads(samples.facts())["sources"]["it"]
+        go(process)
+        assert heard(process) == "free"
+        facts = stopped(samples)
+    it = facts["sources"]["it"]
+    # A counter moves with the tick, on each CPU that the process was on.
+    slack_ns = 0.02 * used_ns + 2 * facts["cpus"] * facts["kernel_tick_ns"]
+    assert it["last"]["cpu_ns"] - it["first"]["cpu_ns"] == pytest.approx(used_ns, abs=slack_ns)
+    frame = rows(samples)["it"]
+    assert frame["mem_bytes"].max() >= 64 * MIB
+    assert it["last"]["mem_peak_bytes"] >= frame["mem_bytes"].max() - facts["mem_error_bytes"]
+    assert at_top["last"]["mem_anon_bytes"] >= 64 * MIB - facts["mem_error_bytes"]
+    assert frame["t_ns"].is_sorted()
+    assert frame["cpu_ns"].is_sorted()
+    assert frame.height == it["readings"] > 25
+    assert it["last"]["pids"] == 1
+    assert facts["own_cpu_ns"] > 0
+
+
+def test_the_end_of_a_group_is_caught(group: Group) -> None:
+    parent, inner = group, group.below("stage")
+    share(parent)
+    inner.make()
+    with child(BURN.format(s=0.2) + "say(time.process_time_ns())", inner) as process:
+        samples = sampler({"name": "it", "kind": "cgroup", "pid": process.pid, "parent": parent.path})
+        go(process)
+        used_ns = int(heard(process))
+        process.wait()
+        inner.remove()
+        until(lambda: json.loads(samples.facts())["sources"]["it"]["gone"])
+    it = stopped(samples)["sources"]["it"]
+    assert it["exited_ns"] <= it["gone_ns"]
+    # The hierarchy of v2 tells that it became empty; on v1 alone only the process's end shows.
+    if any(place["version"] == 2 for place in it["layout"]["controllers"]):
+        assert it["emptied_ns"] <= it["gone_ns"]
+    in_parent_ns = it["parent"]["last"]["cpu_ns"] - it["parent"]["first"]["cpu_ns"]
+    assert in_parent_ns > 0.18e9
+    assert used_ns > in_parent_ns - 50e6
+    assert it["last"]["cpu_ns"] == pytest.approx(it["parent"]["last"]["cpu_ns"], abs=30e6)
+    assert it["parent"]["last"]["mem_peak_bytes"] >= it["last"]["mem_peak_bytes"]
+
+
+def test_a_group_that_is_made_anew_breaks_the_series(group: Group) -> None:
+    inner = group.below("stage")
+    share(group)
+    inner.make()
+    samples = sampler({"name": "it", "kind": "cgroup", "path": inner.path}, slow_ns=20_000_000, medium_ns=20_000_000)
+    with child(BURN.format(s=0.1) + "say('done')\nwait()", inner) as process:
+        go(process)
+        assert heard(process) == "done"
+    inner.remove()
+    until(lambda: json.loads(samples.facts())["sources"]["it"]["gone"])
+    inner.make()
+    until(lambda: json.loads(samples.facts())["sources"]["it"]["restarts"] == 1)
+    it = stopped(samples)["sources"]["it"]
+    frame = rows(samples)["it"]
+    assert not it["gone"]
+    assert frame["epoch"].unique().sort().to_list() == [0, 1]
+    ends = frame.group_by("epoch", maintain_order=True).agg(pl.col("cpu_ns").max())
+    assert ends["cpu_ns"][0] > 50e6
+    assert ends["cpu_ns"][1] < ends["cpu_ns"][0]
+
+
+def test_processes_killed_for_memory_are_counted(group: Group) -> None:
+    group.limit_memory(64 * MIB)
+    with child(f"x = bytearray(os.urandom(1)) * (256 * {MIB})\nsay('survived')", group) as process:
+        samples = sampler({"name": "it", "kind": "cgroup", "path": group.path})
+        go(process)
+        assert heard(process) == ""
+        assert process.wait() == -9
+        facts = stopped(samples)
+    it = facts["sources"]["it"]
+    assert it["last"]["oom_kill_events"] == 1
+    assert it["last"]["mem_max_events"] > 0
+    assert it["limits"]["memory_bytes"] == {"value": 64 * MIB, "group": group.path}
+    assert 60 * MIB < it["last"]["mem_peak_bytes"] <= 64 * MIB
+
+
+def test_a_tree_counts_each_process_once() -> None:
+    # A child that is waited for, a grandchild whose parent ends first, and a child that nobody waits for.
+    burn = BURN.format(s=0.15).replace("\n", "\\n")
+    code = f"""
+import subprocess
+burn = "import time\\n{burn}"
+run = [sys.executable, "-I", "-S", "-c"]
+subprocess.run([*run, burn])
+orphans = subprocess.Popen([*run, "import subprocess, sys; subprocess.Popen(sys.argv[1:])", *run, burn]).wait()
+subprocess.run([*run, burn])
+say("done")
+wait()
+"""
+    with child(code) as process:
+        samples = sampler({"name": "tree", "kind": "process", "pid": process.pid, "pss": True})
+        before_ns = json.loads(samples.facts())["sources"]["tree"]["first"]["cpu_ns"]
+        go(process)
+        assert heard(process) == "done"
+        until(lambda: json.loads(samples.facts())["sources"]["tree"]["processes"] == 1)
+        go(process)
+        _, _, used = os.wait4(process.pid, 0)
+        process.returncode = 0
+        until(lambda: json.loads(samples.facts())["sources"]["tree"]["gone"])
+    tree = stopped(samples)["sources"]["tree"]
+    # Waited for: the child's and the third's. The orphan's 150 ms are in nobody's account but the sampler's.
+    waited_ns = (used.ru_utime + used.ru_stime) * 1e9
+    counted_ns = tree["last"]["cpu_ns"]
+    assert counted_ns - before_ns > 0.4e9
+    assert counted_ns <= waited_ns + 0.15e9 + 0.2e9
+    assert counted_ns >= waited_ns - 60e6
+    frame = rows(samples)["tree"]
+    assert frame["cpu_ns"].is_sorted()
+    assert frame["pids"].max() >= 2
+    assert tree["processes_seen"] >= 4
+    assert tree["last"]["mem_pss_bytes"] <= frame["mem_bytes"].max()
+
+
+def test_a_processs_memory_has_its_kernels_peak() -> None:
+    with child(f"x = bytearray(os.urandom(1)) * (64 * {MIB})\ndel x\nsay('done')\nwait()") as process:
+        samples = sampler({"name": "it", "kind": "process", "pid": process.pid}, interval_ns=1_000_000_000)
+        go(process)
+        assert heard(process) == "done"
+        it = stopped(samples)["sources"]["it"]
+    assert it["last"]["mem_peak_bytes"] >= 64 * MIB > it["last"]["mem_bytes"]
+
+
+def test_the_host_is_a_source() -> None:
+    samples = sampler({"name": "host", "kind": "host"}, interval_ns=1_000_000)
+    until(lambda: json.loads(samples.facts())["ticks"] >= 20)
+    mark = json.loads(samples.mark("half"))
+    facts = stopped(samples)
+    frame = rows(samples)["host"]
+    assert facts["marks"] == [mark] == [{"name": "half", "t_ns": mark["t_ns"], "peak_reset": []}]
+    assert facts["started_ns"] < mark["t_ns"] < facts["stopped_ns"]
+    # The first, the mark's and the last reading besides.
+    assert frame.height == facts["ticks"] + 3
+    assert frame["cpu_ns"].null_count() == 0
+    assert 0 < frame["mem_bytes"].drop_nulls()[0] < facts["sources"]["host"]["limits"]["memory_bytes"]["value"]
+    assert frame["t_ns"].min() >= facts["started_ns"]
+
+
+def test_what_cannot_be_sampled_is_said() -> None:
+    with pytest.raises(UsageError, match="does not fit"):
+        _core.ResourceSampler("{")
+    with pytest.raises(UsageError, match="nothing to sample"):
+        sampler()
+    with pytest.raises(EnvironmentLacks, match="no process"):
+        sampler({"name": "it", "kind": "process", "pid": 2**22 + 7})
+    with pytest.raises(EnvironmentLacks, match="no process"):
+        sampler({"name": "it", "kind": "cgroup", "pid": 2**22 + 7})
+    with pytest.raises(EnvironmentLacks, match="no mount shows the group /gpusize-nowhere"):
+        sampler({"name": "it", "kind": "cgroup", "path": "/gpusize-nowhere"})
+
+
+def test_a_process_that_has_ended_leaves_its_totals_in_the_parent(group: Group) -> None:
+    with child(BURN.format(s=0.1), group) as process:
+        go(process)
+        process.wait()
+    it = stopped(sampler({"name": "it", "kind": "cgroup", "pid": process.pid, "parent": group.path}))["sources"]["it"]
+    assert it["gone"]
+    assert it["readings"] == 0
+    assert it["parent"]["last"]["cpu_ns"] > 80e6
+
+
+def test_samplers_leave_neither_descriptors_nor_threads(group: Group) -> None:
+    sources = (
+        {"name": "group", "kind": "cgroup", "path": group.path, "parent": group.path},
+        {"name": "tree", "kind": "process", "pid": os.getpid()},
+        {"name": "host", "kind": "host"},
+    )
+
+    def counts() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc/self/task").iterdir()))
+
+    sampler(*sources).stop()
+    before = counts()
+    for turn in range(200):
+        samples = sampler(*sources)
+        if turn % 2:
+            samples.stop()
+        del samples
+    assert counts() == before
+
+
+def test_readings_at_a_millisecond_keep_their_schedule() -> None:
+    samples = sampler({"name": "it", "kind": "process", "pid": os.getpid()}, interval_ns=1_000_000)
+    until(lambda: json.loads(samples.facts())["ticks"] >= 200)
+    facts = stopped(samples)
+    elapsed = (facts["stopped_ns"] - facts["started_ns"]) / 1_000_000
+    # Every tick of the elapsed time was either taken or counted as missed.
+    assert facts["ticks"] + facts["missed_ticks"] == pytest.approx(elapsed, abs=30)
+    times = rows(samples)["it"]["t_ns"]
+    assert times.is_sorted()
