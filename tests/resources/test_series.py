@@ -17,7 +17,7 @@ def test_the_schema_is_the_samplers():
         "mem_bytes mem_peak_bytes mem_inactive_file_bytes mem_active_file_bytes mem_anon_bytes mem_file_bytes "
         "mem_shmem_bytes mem_slab_reclaimable_bytes mem_slab_unreclaimable_bytes mem_kernel_bytes swap_bytes "
         "mem_max_events oom_events oom_kill_events io_read_bytes io_write_bytes io_reads io_writes pids pids_peak "
-        "cpu_some_ns cpu_full_ns mem_some_ns mem_full_ns io_some_ns io_full_ns"
+        "cpu_some_ns cpu_full_ns mem_some_ns mem_full_ns io_some_ns io_full_ns mem_pss_bytes"
     )
     assert {"t_ns", "width_ns", "epoch", *COUNTERS, *GAUGES, *MARKS} == set(wide_schema())
 
@@ -62,6 +62,13 @@ def test_the_smallest_limit_on_the_way_to_the_root_counts():
     facts = Facts(limits=(Limit("a/b", 500, 2.0), Limit("a", 300, None), Limit("", None, 1.5)))
     assert (facts.mem_limit(), facts.cpu_limit()) == (facts.limits[1], facts.limits[2])
     assert (Facts().mem_limit(), Facts().cpu_limit()) == (None, None)
+
+
+def test_begin_and_end_may_be_told_by_the_wall():
+    made = readings({"t_ns": [100, 200]}, clock=(1000, 5000))
+    assert (made.at_wall(4090, 4250).facts.begun_ns, made.at_wall(4090, 4250).facts.ended_ns) == (90, 250)
+    assert made.at_wall(None, 4250).facts.begun_ns is None
+    assert readings({"t_ns": [100]}).at_wall(4090, 4250).facts.begun_ns is None
 
 
 def test_other_files_are_refused(tmp_path: Path):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusize.resources.curve import span_of
@@ -230,6 +230,7 @@ def test_columns_that_were_read_at_some_readings_only():
 steps = st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**9)), min_size=2, max_size=40)
 
 
+@settings(deadline=None)
 @given(steps, st.integers(0, 2**62), st.sampled_from([0.001, 0.1, 1.0, 60.0]))
 def test_no_window_holds_more_than_all_and_the_mean_lies_below_the_peak(made, begin, window_s):
     times, cpu = [begin], [0]

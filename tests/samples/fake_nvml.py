@@ -34,6 +34,11 @@ class Gpu:
         self.old_driver = False
         self.mig: int | None = 0
         self.samples: list[tuple[int, int]] | None = None
+        self.name = "NVIDIA H200"
+        self.processes: list[tuple[int, int | None]] | None = []
+        self.drawing: list[tuple[int, int | None]] | None = []
+        self.accounted: dict[int, int] | None = None
+        self.instances: list[Gpu] = []
         vars(self).update(changed)
 
 
@@ -41,6 +46,29 @@ def _or_not(value: Any) -> Any:
     if value is None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return value
+
+
+def _add_processes(nvml: Any) -> None:
+    def processes(found: list[tuple[int, int | None]] | None):
+        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in _or_not(found)]
+
+    def accounted(gpu: Gpu, pid: int):
+        if pid not in (gpu.accounted or {}):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return SimpleNamespace(maxMemoryUsage=(gpu.accounted or {})[pid])
+
+    def instance(gpu: Gpu, index: int):
+        if index >= len(gpu.instances):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return gpu.instances[index]
+
+    nvml.nvmlDeviceGetName = lambda gpu: gpu.name
+    nvml.nvmlDeviceGetComputeRunningProcesses = lambda gpu: processes(gpu.processes)
+    nvml.nvmlDeviceGetGraphicsRunningProcesses = lambda gpu: processes(gpu.drawing)
+    nvml.nvmlDeviceGetAccountingMode = lambda gpu: int(gpu.accounted is not None)
+    nvml.nvmlDeviceGetAccountingStats = accounted
+    nvml.nvmlDeviceGetMaxMigDeviceCount = lambda gpu: 7
+    nvml.nvmlDeviceGetMigDeviceHandleByIndex = instance
 
 
 def fake_nvml(*gpus: Gpu, refuses: bool = False) -> Any:
@@ -72,6 +100,7 @@ def fake_nvml(*gpus: Gpu, refuses: bool = False) -> Any:
     def clock(gpu: Gpu, kind: int):
         return _or_not(gpu.sm_mhz if kind == pynvml.NVML_CLOCK_SM else gpu.mem_mhz)
 
+    _add_processes(nvml)
     nvml.nvmlInit = init
     nvml.nvmlShutdown = shutdown
     nvml.nvmlDeviceGetCount = lambda: len(gpus)

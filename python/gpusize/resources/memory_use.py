@@ -66,6 +66,7 @@ def memory_usage(readings: Readings, span: Span, *, cut: bool = False) -> Memory
         error_bytes=facts.mem_error_bytes,
         unseen_bytes=0 if whole or sampled is None else max(0, sampled - (_highest(told["mem_bytes"]) or 0)),
         swap_peak_bytes=_highest(inside["swap_bytes"]),
+        proportional_peak_bytes=_highest(inside["mem_pss_bytes"]),
         limit_bytes=None if limit is None else limit.mem_bytes,
         limit_path=None if limit is None else limit.path,
         limit_events=None if events is None else round(events),

@@ -38,7 +38,7 @@ COUNTERS: Final = (
 GAUGES: Final = (
     *("mem_bytes", "mem_inactive_file_bytes", "mem_active_file_bytes", "mem_anon_bytes", "mem_file_bytes"),
     *("mem_shmem_bytes", "mem_slab_reclaimable_bytes", "mem_slab_unreclaimable_bytes", "mem_kernel_bytes"),
-    *("swap_bytes", "pids"),
+    *("swap_bytes", "pids", "mem_pss_bytes"),
 )
 """Columns that hold what is true at the time of the reading."""
 
@@ -52,6 +52,7 @@ _ORDER: Final = (
     *COUNTERS[6:13],
     *("pids", "pids_peak"),
     *COUNTERS[13:],
+    "mem_pss_bytes",
 )
 
 
@@ -109,6 +110,17 @@ class Readings:
     def with_facts(self, **changed: object) -> Readings:
         """The same readings with other facts."""
         return replace(self, facts=replace(self.facts, **changed))  # type: ignore[arg-type]
+
+    def at_wall(self, begun_ns: int | None, ended_ns: int | None) -> Readings:
+        """The same readings, of something that began and ended at these times since 1970, as a container's state says.
+
+        Its counters were 0 at the begin. None, or readings that do not tell the time of day, leave a time as it is.
+        """
+        if self.facts.clock is None:
+            return self
+        behind_ns = self.facts.clock[0] - self.facts.clock[1]
+        told = {"begun_ns": begun_ns, "ended_ns": ended_ns}
+        return self.with_facts(**{name: at + behind_ns for name, at in told.items() if at is not None})
 
     def __len__(self) -> int:
         return self.frame.height

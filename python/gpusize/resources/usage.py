@@ -51,6 +51,7 @@ def usage_of(
     memory = memory_usage(readings, span, cut=start_ns is not None)
     return Usage(
         name=readings.name,
+        kind=readings.facts.kind,
         start_ns=span.start_ns,
         duration_s=span.duration_s,
         readings=int(inside),

@@ -93,6 +93,8 @@ class MemoryUsage:
         error_bytes: how far the kernel's counters may be from what is in use.
         unseen_bytes: how much higher memory in use was than at any reading that had its parts.
         swap_peak_bytes: largest reading of swap.
+        proportional_peak_bytes: of a process tree the largest sum of memory with shared pages counted by halves, thirds
+            and so on (PSS), at the few readings that had it.
         limit_bytes: the smallest limit on the way to the root.
         limit_path: the cgroup that has it.
         limit_events: times that memory in use reached the limit.
@@ -110,6 +112,7 @@ class MemoryUsage:
     error_bytes: int = 0
     unseen_bytes: int = 0
     swap_peak_bytes: int | None = None
+    proportional_peak_bytes: int | None = None
     limit_bytes: int | None = None
     limit_path: str | None = None
     limit_events: int | None = None
@@ -133,6 +136,7 @@ class Usage:
 
     Attributes:
         name: the source.
+        kind: ``cgroup``, ``process`` or ``host``.
         start_ns: start of the span, on the engine's clock.
         duration_s: its length.
         readings: readings in it.
@@ -148,6 +152,7 @@ class Usage:
     """
 
     name: str
+    kind: str
     start_ns: int
     duration_s: float
     readings: int

@@ -1,0 +1,172 @@
+"""The picture of one source: CPU over time, memory with its limit and peak, and GPUs where there are any."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpusize.durable import write_atomic
+from gpusize.report import style
+from gpusize.report.requests import memory_text
+from gpusize.report.text import clean, duration, plain_number
+from gpusize.resources.curve import curves, span_of
+from gpusize.resources.memory_use import hard_set, working_set
+from gpusize.resources.recommend.types import MIB
+from gpusize.resources.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from gpusize.resources.curve import Span
+    from gpusize.resources.recommend.types import Recommendation
+    from gpusize.resources.series import Readings
+    from gpusize.resources.usage_types import Usage
+
+__all__ = ["draw_usage", "usage_figure"]
+
+FINE: Final = 1500
+"""Points that a line of this width can show."""
+NEAR: Final = 3.0
+"""A limit further above the data than this would flatten it: it is told in words instead."""
+
+
+def draw_usage(
+    readings: Readings,
+    usage: Usage,
+    path: Path,
+    made: Recommendation | None = None,
+    gpus: pl.DataFrame | None = None,
+) -> Path:
+    """Write the picture as .png, .svg or .pdf.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    drawn = BytesIO()
+    with style.settings():
+        usage_figure(readings, usage, made, gpus).savefig(drawn, format=path.suffix[1:].lower())
+    write_atomic(path, drawn.getvalue())
+    return path
+
+
+def usage_figure(
+    readings: Readings, usage: Usage, made: Recommendation | None = None, gpus: pl.DataFrame | None = None
+) -> Figure:
+    """CPU and memory over time, and GPUs below.
+
+    Args:
+        readings: what was read.
+        usage: the sums of it.
+        made: what is recommended, drawn as a line.
+        gpus: samples as `gpusize.resources.gpus.GpuSamples.frame` has them.
+    """
+    panels = 2 + (gpus is not None and not gpus.is_empty())
+    with style.settings():
+        figure, axes = style.new_figure(_title(usage), f"{clean(usage.name, 70)}, {duration(usage.duration_s)}", panels)
+        span = span_of(readings)
+        _cpu(figure, axes[0], readings, usage, made, span)
+        _memory(figure, axes[1], readings, usage, made, span)
+        if panels == 3 and gpus is not None:
+            from gpusize.report.gpu_panel import draw_gpus
+
+            draw_gpus(figure, axes[2], gpus, span)
+        axes[-1].set_xlabel("time (s)")
+        axes[-1].set_xlim(0, max(usage.duration_s, 1e-3))
+    return figure
+
+
+def _title(usage: Usage) -> str:
+    """The finding: the peaks of CPU and memory."""
+    parts = []
+    window = usage.cpu and (usage.cpu.window(LIMIT_WINDOW_S) or usage.cpu.window(REQUEST_WINDOW_S))
+    if window:
+        parts.append(f"at most {plain_number(window.peak_cores)} cores over {duration(window.over_s)}")
+    if usage.memory.peak_bytes is not None:
+        parts.append(f"{memory_text(usage.memory.peak_bytes)} of memory")
+    text = " and ".join(parts) or "Nothing was told"
+    return text[:1].upper() + text[1:]
+
+
+def _cpu(figure: Figure, axes: Axes, readings: Readings, usage: Usage, made: Recommendation | None, span: Span) -> None:
+    import numpy as np
+
+    axes.set_ylabel("cores")
+    found = curves(readings, "cpu_ns")
+    highest = 0.0
+    ends: list[tuple[float, str, str]] = []
+    shown = [w for w in (LIMIT_WINDOW_S, REQUEST_WINDOW_S) if usage.cpu is not None and usage.cpu.window(w) is not None]
+    for window_s, color in zip(shown, (style.LOW, style.HIGH), strict=False):
+        value = 0.0
+        for curve in found:
+            # A window's mean belongs to its middle; more points than pixels would only thicken the line.
+            length_ns = min(window_s * 1e9, float(curve.relative[-1]))
+            step = max(length_ns / 2, curve.relative[-1] / FINE)
+            starts = np.arange(0.0, curve.relative[-1] - length_ns + 1, step)
+            cores = (curve.at(starts + length_ns) - curve.at(starts)) / length_ns
+            times = (starts + length_ns / 2 + float(curve.t_ns[0] - span.start_ns)) / 1e9
+            width = 0.9 if window_s == LIMIT_WINDOW_S else 2.0
+            axes.plot(times, cores, color=color, linewidth=width, zorder=3)
+            highest, value = max(highest, float(cores.max())), float(cores[-1])
+        ends.append((value, f"over {duration(window_s)}", color))
+    limit = readings.facts.cpu_limit()
+    lines = {"limit": None if limit is None else limit.cpu_cores, "request": None if made is None else made.cpu_cores}
+    highest = _lines(axes, ends, lines, highest)
+    axes.set_ylim(0, highest * 1.15 or 1.0)
+    style.label_ends(figure, axes, ends)
+
+
+def _memory(
+    figure: Figure, axes: Axes, readings: Readings, usage: Usage, made: Recommendation | None, span: Span
+) -> None:
+    import polars as pl
+
+    axes.set_ylabel("memory (MiB)")
+    told = readings.frame.select(
+        ((pl.col("t_ns") - span.start_ns) / 1e9).alias("t"),
+        (pl.col("mem_bytes") / MIB).alias("in use"),
+        (working_set() / MIB).alias("working set"),
+        (hard_set() / MIB).alias("hard"),
+    )
+    highest = 0.0
+    ends: list[tuple[float, str, str]] = []
+    for name, color, width in (("in use", style.LOW, 1.4), ("working set", style.MID, 2.0), ("hard", style.HIGH, 2.0)):
+        line = told.select("t", name).drop_nulls()
+        if line.is_empty():
+            continue
+        # Of many points the highest of each group is kept: a spike must not fall out of the picture.
+        group = max(1, line.height // FINE)
+        kept = line.with_row_index().group_by(pl.col("index") // group, maintain_order=True)
+        thin = kept.agg(pl.col("t", name).sort_by(name).last()).sort("t")
+        axes.plot(thin["t"].to_numpy(), thin[name].to_numpy(), color=color, linewidth=width, zorder=3)
+        highest = max(highest, float(thin[name].max() or 0.0))  # type: ignore[arg-type]
+        ends.append((float(line[name][-1]), name, color))
+    memory = usage.memory
+    lines = {
+        "kernel peak": None if memory.kernel_peak_bytes is None else memory.kernel_peak_bytes / MIB,
+        "limit": None if memory.limit_bytes is None else memory.limit_bytes / MIB,
+        "request": None if made is None or made.mem_bytes is None else made.mem_bytes / MIB,
+    }
+    highest = _lines(axes, ends, lines, highest)
+    axes.set_ylim(0, highest * 1.12 or 1.0)
+    style.label_ends(figure, axes, ends)
+
+
+def _lines(axes: Axes, ends: list[tuple[float, str, str]], lines: dict[str, float | None], highest: float) -> float:
+    """Horizontal lines with their names at the edge; those far above the data are left out."""
+    looks = {
+        "limit": (style.LIMIT, "-"),
+        "request": (style.GOOD, (0, (4, 2))),
+        "kernel peak": (style.MUTED, (0, (1, 1.5))),
+    }
+    top = highest
+    for name, value in lines.items():
+        if value is None or (highest > 0 and value > NEAR * highest and name != "request"):
+            continue
+        color, dashes = looks[name]
+        axes.axhline(value, color=color, linewidth=1.2, linestyle=dashes, zorder=2)
+        ends.append((value, name, color))
+        top = max(top, value)
+    return top

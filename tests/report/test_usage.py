@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpusize.errors import StoreError
+from gpusize.report.tables import make_console
+from gpusize.report.usage_plot import draw_usage, usage_figure
+from gpusize.report.usage_text import print_recommendation, print_usage, recommendation_sentence, usage_lines
+from gpusize.resources.facts import Limit
+from gpusize.resources.recommend import Execution, recommend
+from gpusize.resources.recommend.types import Recommendation
+from gpusize.resources.usage import usage_of
+from tests.resources.made import MIB, S, readings, workload
+
+
+def spiky(**facts):
+    limits = (Limit("docker/abc", 512 * MIB, 4.0),)
+    return workload(
+        lambda t: 2.0 if 2 <= t < 5 else 0.5,
+        8.0,
+        memory=lambda t: (400 if 3 <= t < 3.15 else 80) * MIB,
+        **{"limits": limits, "mem_error_bytes": MIB // 2, **facts},
+    )
+
+
+def printed(use, made=None) -> str:
+    out = io.StringIO()
+    console = make_console(out, width=160)
+    print_usage(use, console)
+    if made is not None:
+        print_recommendation(made, console)
+    return out.getvalue()
+
+
+def test_every_figure_names_its_unit_and_its_error():
+    lines = dict(usage_lines(usage_of(spiky())))
+    assert lines["CPU"] == "1.06 cores on average, 8.5 s of CPU time"
+    assert lines["over 100 ms"].startswith("peak 2 ± 0.080 cores at 2 s; p50 0.5, ")
+    assert lines["memory"] == "419 MB (400 MiB) with page cache, the kernel's own peak"
+    assert lines["working set"] == "377 MB (360 MiB) at most, ± 0.524 MB (0.5 MiB)"
+    assert lines["limit"] == "537 MB (512 MiB), of docker/abc"
+
+
+def test_what_is_not_told_is_said_and_not_made_up():
+    assert usage_lines(usage_of(readings({"t_ns": [1, 2]}))) == [("CPU", "not told"), ("memory", "not told")]
+
+
+def test_throttling_pressure_io_and_lower_bounds():
+    columns = {
+        "t_ns": [0, S, 2 * S],
+        "cpu_ns": [0, S, 2 * S],
+        "cpu_periods": [0, 10, 20],
+        "cpu_throttled_periods": [0, 5, 10],
+        "cpu_throttled_ns": [0, S // 2, S],
+        "mem_bytes": [MIB, MIB, MIB],
+        "mem_max_events": [0, 0, 2],
+        "cpu_some_ns": [0, S // 2, S],
+        "io_read_bytes": [0, 0, 1_000_000],
+        "io_write_bytes": [0, 0, 0],
+        "pids": [1, 4, 2],
+    }
+    text = printed(usage_of(readings(columns, missed=3)))
+    assert "made: 2 s, 3 readings, 3 missed" in text
+    assert "in 50.0% of 20 periods, 1 s in all" in text
+    assert "for a CPU 50.0% of the time" in text
+    assert "read 1 MB (0.954 MiB), wrote 0 MB (0 MiB)" in text
+    assert "4 at most" in text
+    assert "at least: a CPU limit throttled it in 50.0% of the periods" in text
+    assert "at least: memory in use, page cache included, reached its limit 2 times" in text
+    assert "! 3 readings were missed" in text
+
+
+def test_a_recommendation_in_one_line_with_its_reasons():
+    made = spiky()
+    text = printed(usage_of(made), recommend([Execution.of(made)]))
+    request = "Request 2.3 cores (an estimate), 537 MB (512 MiB) of memory; policy default, confidence low"
+    assert request in text
+    assert "! one execution says nothing of how the next one differs" in text
+    gpus = Recommendation(policy="cpost", cpu_cores=1.0, mem_bytes=MIB, gpu_count=2, cpu_measured=True)
+    assert recommendation_sentence(gpus).startswith("Request 1 core, 1.05 MB (1 MiB) of memory, 2 GPUs;")
+    refused = Recommendation(policy="cpost", refused="it failed: exit code 126")
+    assert recommendation_sentence(refused) == "Nothing is recommended: it failed: exit code 126"
+
+
+def test_a_hostile_name_stays_harmless():
+    made = spiky()
+    assert "\x1b" not in printed(usage_of(type(made)("\x1b[31mred\x07", made.frame, made.facts)))
+
+
+def heights(axes) -> list[float]:
+    return [float(np.max(np.asarray(line.get_ydata()))) for line in axes.lines]
+
+
+def test_the_picture_shows_peaks_limit_and_request():
+    made = spiky()
+    figure = usage_figure(made, usage_of(made), recommend([Execution.of(made)]))
+    cpu, memory = figure.axes
+    told = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert {"over 100 ms", "over 1 s", "in use", "working set", "hard", "limit", "request", "kernel peak"} <= told
+    assert max(heights(memory)) == pytest.approx(512)
+    assert pytest.approx(400) in heights(memory)
+    assert heights(cpu)[:2] == pytest.approx([2.0, 2.0])
+
+
+def test_a_spike_stays_in_the_picture_of_a_long_run():
+    long = workload(lambda _: 1.0, 3600, interval_s=0.2, memory=lambda t: (900 if 1800 <= t < 1800.3 else 80) * MIB)
+    figure = usage_figure(long, usage_of(long))
+    in_use = np.asarray(figure.axes[1].lines[0].get_ydata())
+    assert in_use.size <= 2 * 1500
+    assert in_use.max() == pytest.approx(900)
+
+
+def test_a_limit_far_above_does_not_flatten_the_picture():
+    far = spiky(limits=(Limit("a", 100 * 1024 * MIB, 64.0),))
+    figure = usage_figure(far, usage_of(far))
+    assert "limit" not in {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert figure.axes[1].get_ylim()[1] < 600
+
+
+@pytest.mark.parametrize("columns", [{"t_ns": []}, {"t_ns": [1]}, {"t_ns": [1, S], "cpu_ns": [0, S]}])
+def test_there_is_a_picture_of_next_to_nothing(columns, tmp_path: Path):
+    made = readings(columns)
+    assert draw_usage(made, usage_of(made), tmp_path / "u.png").stat().st_size > 1000
+    with pytest.raises(StoreError):
+        draw_usage(made, usage_of(made), tmp_path / "none" / "u.png")

@@ -1,0 +1,88 @@
+"""What the sampler's facts mean for the figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpusize.errors import UsageError
+from gpusize.resources.facts import Limit
+from gpusize.resources.sampler import Source, check_interval, facts_of
+
+LIMITS = {
+    "ancestors": [
+        {"controller": "memory", "group": "/docker/a", "memory_bytes": 512, "cpu_cores": None, "pids": None},
+        {"controller": "cpu", "group": "/docker/a", "memory_bytes": None, "cpu_cores": 1.5, "pids": None},
+    ]
+}
+
+
+def told(**source: Any) -> dict[str, Any]:
+    usual = {"kind": "cgroup", "gone": False, "gone_ns": None, "exited_ns": None, "emptied_ns": None, "restarts": 0}
+    return {
+        "interval_ns": 20_000_000,
+        "missed_ticks": 3,
+        "late_max_ns": 1_000,
+        "own_cpu_ns": 77,
+        "kernel_tick_ns": 4_000_000,
+        "cpus": 2,
+        "mem_error_bytes": 524_288,
+        "sources": {"box": {**usual, **source}},
+    }
+
+
+def test_of_a_container_that_goes_on():
+    facts = facts_of(
+        told(limits=LIMITS, last={"cpu_ns": 9, "mem_bytes": 5}, missing={"io_reads": "why"}), "box", 1, None
+    )
+    assert (facts.begun_ns, facts.ended_ns, facts.kind) == (1, None, "cgroup")
+    assert (facts.tick_ns, facts.cpus, facts.mem_error_bytes, facts.missed, facts.own_cpu_ns) == (
+        *(4_000_000, 2, 524_288, 3),
+        77,
+    )
+    assert facts.limits == (Limit("/docker/a", 512), Limit("/docker/a", None, 1.5))
+    # What is in use is no total.
+    assert (facts.totals, facts.totals_from) == ({"cpu_ns": 9}, "last")
+    assert facts.lacks == {"io_reads": "why"}
+    assert facts.raw["source"]["last"] == {"cpu_ns": 9, "mem_bytes": 5}
+
+
+def test_the_end_is_when_the_processes_were_gone_and_totals_are_the_parents():
+    parent = {"path": "/run/a", "why": None, "last": {"cpu_ns": 12, "mem_peak_bytes": 34, "oom_events": None}}
+    facts = facts_of(
+        told(gone=True, gone_ns=900, exited_ns=700, emptied_ns=710, last={"cpu_ns": 9}, parent=parent), "box", 1, (1, 2)
+    )
+    assert (facts.ended_ns, facts.clock) == (700, (1, 2))
+    assert (facts.totals, facts.totals_from) == ({"cpu_ns": 12, "mem_peak_bytes": 34}, "parent")
+    # A process of a group that lives on may end.
+    assert facts_of(told(exited_ns=700, last={}), "box", None, None).ended_ns is None
+
+
+def test_notes():
+    lost = {"path": "/run/a", "why": "no such group"}
+    source = told(parent=lost, restarts=2, last={"cpu_ns": 1})
+    source["late_max_ns"] = 45_000_000
+    assert facts_of(source, "box", None, None).notes == (
+        "the parent group /run/a could not be read: no such group",
+        "a reading came 45 ms late",
+        "it was started anew 2 times",
+    )
+
+
+def test_memory_of_a_process_has_no_error_of_charging():
+    assert facts_of(told(kind="process", exited_ns=5), "box", None, None).mem_error_bytes == 0
+
+
+def test_what_is_asked_of_the_extension():
+    assert Source(name="a", pid=5, parent="/x").plan() == {
+        "name": "a",
+        "kind": "cgroup",
+        "pid": 5,
+        "parent": "/x",
+        "pss": False,
+    }
+    assert check_interval(0.001) == 0.001
+    for wrong in (0.0009, 3601.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match="interval"):
+            check_interval(wrong)

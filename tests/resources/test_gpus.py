@@ -1,0 +1,176 @@
+"""GPUs of a source, by a stand-in with the calls and shapes of the installed pynvml."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpusize.report.usage_plot import usage_figure
+from gpusize.report.usage_text import usage_lines
+from gpusize.resources.gpu_use import GpuUse
+from gpusize.resources.gpus import GpuWatch, SourceGpus, gpu_uses, in_cgroup_of, in_tree_of
+from gpusize.resources.usage import usage_of
+from gpusize.samples.buffer import samples_frame
+from tests.resources.made import MIB, S, workload
+from tests.samples.fake_nvml import Gpu, fake_nvml
+from tests.samples.sources import Clock
+
+OURS = {10, 11}
+GIB = 1 << 30
+
+
+class Read:
+    """A source of GPUs that is read by hand, at times that a test sets."""
+
+    def __init__(self, *gpus: Gpu, **fake) -> None:
+        self.clock = Clock(0)
+        self.source = SourceGpus(OURS.__contains__, nvml=fake_nvml(*gpus, **fake), clock=self.clock)
+        self.source.open()
+        self.readings: list = []
+
+    def at(self, seconds: float) -> Read:
+        self.clock.now_ns = round(seconds * S)
+        self.readings.append(self.source.read())
+        return self
+
+    def uses(self, end_s: float = 2.0) -> list[GpuUse]:
+        frame = samples_frame("nvml", [(each.t_ns, each.values) for each in self.readings])
+        return gpu_uses(
+            frame,
+            0,
+            round(end_s * S),
+            accounted=self.source.accounted(),
+            names=self.source.names,
+            split=self.source.split,
+        )
+
+
+def test_memory_of_the_sources_processes_and_of_no_others():
+    gpu = Gpu(processes=[(10, 2 * GIB), (11, GIB), (99, 30 * GIB)], drawing=[(10, 2 * GIB)])
+    read = Read(gpu, Gpu("GPU-1", processes=[(99, GIB)])).at(0).at(1)
+    gpu.processes = [(10, 4 * GIB), (99, 30 * GIB)]
+    (use,) = read.at(2).uses()
+    assert (use.gpu, use.name, use.mem_peak_bytes, use.mem_from) == ("GPU-0", "NVIDIA H200", 4 * GIB, "sampled")
+    assert (use.mem_total_bytes, use.others, use.readings) == (80 * GIB, True, 3)
+    assert (use.busy_mean, use.power_mean_w, use.sm_clock_mean_mhz, use.slowed) == (0.4, 250, 1410, 0)
+
+
+def test_energy_is_what_the_counter_rose_by():
+    gpu = Gpu(processes=[(10, GIB)])
+    read = Read(gpu).at(0)
+    gpu.energy_mj = 1_500_000
+    (use,) = read.at(2).uses()
+    assert use.energy_j == pytest.approx(500)
+
+
+def test_the_drivers_own_mark_outlives_the_process():
+    gpu = Gpu(processes=[(10, GIB)], accounted={10: 6 * GIB, 99: 40 * GIB})
+    read = Read(gpu).at(0)
+    gpu.processes = []
+    (use,) = read.at(2).uses()
+    assert (use.mem_peak_bytes, use.mem_from) == (6 * GIB, "accounting")
+    # Readings may have seen more than the mark of the largest process: two together.
+    two = Gpu(processes=[(10, GIB), (11, GIB)], accounted={10: GIB, 11: GIB})
+    (use,) = Read(two).at(0).at(2).uses()
+    assert (use.mem_peak_bytes, use.mem_from) == (2 * GIB, "sampled")
+
+
+def test_memory_by_process_that_is_not_told_is_that_of_the_whole_gpu_or_none():
+    hidden = Read(Gpu(processes=None, drawing=None)).at(0).at(2)
+    (use,) = hidden.uses()
+    assert (use.mem_peak_bytes, use.mem_from) == (5 * GIB, "whole GPU")
+    assert "local GPUs: 1 of 1 do not tell their processes" in hidden.source.notes()
+    unknown = Read(Gpu(processes=[(10, None)])).at(0)
+    assert "nvml_process_memory_bytes" not in {metric for metric, _ in unknown.readings[0].values}
+    assert "local GPUs: 1 of 1 do not tell their memory by process" in unknown.source.notes()
+
+
+@pytest.mark.parametrize("used", [-1, 1 << 63])
+def test_memory_that_cannot_be_is_left_out(used):
+    read = Read(Gpu(processes=[(10, used)])).at(0)
+    assert "nvml_process_memory_bytes" not in {metric for metric, _ in read.readings[0].values}
+
+
+def test_instances_of_a_split_gpu_are_gpus_of_their_own():
+    small = Gpu("MIG-a", total=20 * GIB, used=3 * GIB, processes=[(10, 2 * GIB)], name="H200 MIG 1g.18gb")
+    idle = Gpu("MIG-b", total=20 * GIB, used=0, processes=[])
+    (use,) = Read(Gpu(mig=1, util=None, instances=[small, idle])).at(0).at(2).uses()
+    assert (use.gpu, use.name) == ("MIG-a", "H200 MIG 1g.18gb")
+    assert (use.mem_peak_bytes, use.mem_total_bytes) == (2 * GIB, 20 * GIB)
+    assert (use.busy_mean, use.power_mean_w) == (None, None)
+
+
+def test_a_missing_driver_is_a_note():
+    watch = GpuWatch(OURS.__contains__, nvml=fake_nvml(refuses=True))
+    watch.start()
+    watch.ask()
+    samples = watch.stop()
+    assert samples.is_empty()
+    assert watch.uses(samples, 0, S) == []
+    assert watch.notes[0].startswith("no GPU is watched: the NVIDIA driver does not answer")
+
+
+def test_the_watch_reads_on_its_own_thread_and_at_once_when_asked():
+    gpu = Gpu(processes=[(10, GIB)], accounted={10: 3 * GIB})
+    nvml = fake_nvml(gpu)
+    watch = GpuWatch(OURS.__contains__, 3600.0, nvml=nvml)
+    watch.start()
+    gpu.processes = [(10, 2 * GIB)]
+    watch.ask()
+    samples = watch.stop()
+    (use,) = watch.uses(samples, 0, 1 << 62)
+    assert (use.readings, use.mem_from, use.mem_peak_bytes) == (2, "accounting", 3 * GIB)
+    assert watch.stop().height == samples.height
+    assert nvml.calls == {"init": 1, "shutdown": 1}
+
+
+def test_descendants_are_of_a_tree_also_when_their_parents_have_ended(tmp_path: Path):
+    def stat(pid: int, parent: int) -> None:
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) b) S {parent} 1 1 0\n")
+
+    for pid, parent in [(5, 1), (10, 5), (11, 10), (12, 11), (20, 5)]:
+        stat(pid, parent)
+    member = in_tree_of(10, tmp_path)
+    assert [pid for pid in (5, 10, 12, 20, 77) if member(pid)] == [10, 12]
+    stat(12, 1)
+    assert member(12)
+    assert in_tree_of(os.getppid())(os.getpid())
+
+
+def test_membership_in_a_cgroup(tmp_path: Path):
+    def groups(pid: int, *lines: str) -> None:
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        (tmp_path / str(pid) / "cgroup").write_text("\n".join(lines) + "\n")
+
+    groups(10, "4:memory:/docker/abc", "1:name=systemd:/docker/abc", "0::/")
+    groups(11, "4:memory:/docker/abc/inner", "0::/")
+    groups(12, "4:memory:/docker/abcdef", "0::/")
+    groups(13, "4:memory:/", "0::/")
+    member = in_cgroup_of(10, tmp_path)
+    assert [pid for pid in (10, 11, 12, 13, 99) if member(pid)] == [10, 11]
+    # A process that has ended was of it.
+    (tmp_path / "11" / "cgroup").unlink()
+    assert member(11)
+
+
+@pytest.fixture
+def samples():
+    gpu = Gpu(processes=[(10, GIB)])
+    read = Read(gpu)
+    for step in range(20):
+        gpu.processes, gpu.util = [(10, (1 + step) * GIB)], 5 * step
+        read.at(1000 + step / 10)
+    return samples_frame("nvml", [(each.t_ns, each.values) for each in read.readings])
+
+
+def test_gpus_have_a_panel_and_a_line(samples):
+    made = workload(lambda _: 1.0, 2.0)
+    use = usage_of(made)
+    figure = usage_figure(made, use, gpus=samples)
+    assert [axes.get_ylabel() for axes in figure.axes[:3]] == ["cores", "memory (MiB)", "GPU memory (GiB)"]
+    assert usage_figure(made, use).axes[-1].get_ylabel() == "memory (MiB)"
+    lines = dict(usage_lines(use, [GpuUse(gpu="GPU-0", mem_peak_bytes=512 * MIB, mem_from="sampled", busy_mean=0.5)]))
+    assert lines["GPU GPU-0"] == "537 MB (512 MiB) held at most (sampled), 50.0% busy"
