@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,13 +35,28 @@ def daemon(docker_host: str) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which runs of this test have their data."""
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: Daemon) -> Iterator[Path]:
+    """The folder in which runs of this test have their data; what a failed test leaves is removed."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", None)
-    return folder
+    yield folder
+    containers, networks = ours(daemon, folder)
+    for each in containers:
+        daemon.remove_container(each["Id"])
+    for each in networks:
+        daemon.remove_network(each["Id"])
+
+
+def ours(daemon: Daemon, work: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Containers and networks of the runs of one test; other tests may run on the same daemon."""
+    containers, networks = daemon.labelled(RUN)
+    mine = [
+        [each for each in some if each["Labels"].get(FOLDER, "").startswith(str(work))]
+        for some in (containers, networks)
+    ]
+    return mine[0], mine[1]
 
 
 @pytest.fixture
@@ -57,12 +73,12 @@ Leftovers = Callable[[], list[str]]
 
 @pytest.fixture
 def leftovers(daemon: Daemon, work: Path) -> Leftovers:
-    """What the runs of this test have left; other tests may run on the same daemon."""
+    """What the runs of this test have left."""
 
     def found() -> list[str]:
-        containers, networks = daemon.labelled(RUN)
-        mine = [each for each in (*containers, *networks) if each["Labels"].get(FOLDER, "").startswith(str(work))]
-        others = {each["Labels"][RUN] for each in (*containers, *networks)} - {each["Labels"][RUN] for each in mine}
+        every = [each for some in daemon.labelled(RUN) for each in some]
+        mine = [each for some in ours(daemon, work) for each in some]
+        others = {each["Labels"][RUN] for each in every} - {each["Labels"][RUN] for each in mine}
         left = [str(each.get("Names") or each.get("Name")) for each in mine]
         left += [f"cgroup {run}" for run in run_groups() if run not in others]
         return left + [str(folder) for folder in work.iterdir()]

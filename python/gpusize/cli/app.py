@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gpusize.cli import dataset, doctor, estimate, importing, load, plan, report, run, simulate, study
+from gpusize.cli import dataset, doctor, estimate, importing, load, pipeline, plan, report, run, simulate, study
 
 
 class _Commands(TyperGroup):
@@ -58,6 +58,7 @@ app.command("plan", epilog=plan.EPILOG)(plan.command)
 app.command("report", epilog=report.EPILOG)(report.command)
 app.command("simulate", epilog=simulate.EPILOG)(simulate.command)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.command)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(load.app, name="load")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(importing.app, name="import")

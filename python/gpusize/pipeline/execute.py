@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,10 +15,14 @@ from gpusize.errors import EnvironmentLacks
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline.container import Container
 from gpusize.pipeline.daemon import Daemon, daemon_words, talking
+from gpusize.pipeline.gpu_watch import ContainerGpus
 from gpusize.pipeline.waiting import Call, Interrupted, wait_for
 from gpusize.textio import shown
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from gpusize.resources.gpu_use import GpuUse
     from gpusize.resources.series import Readings
 
 __all__ = ["Execution", "MakeWatch", "Outcome", "Running", "Watch", "execute", "wall_ns"]
@@ -76,12 +81,17 @@ class Execution:
         container_id: as the daemon names it.
         error: what went wrong, in words; None for nothing.
         oom_killed: whether the kernel killed it, or something in it, for want of memory, as the daemon says.
-        started_ns: since 1970, UTC, by the daemon.
+        asked_ns: when the daemon was asked to start it, since 1970, UTC.
+        started_ns: when it ran, by the daemon.
         ended_ns: likewise.
         log_tail: its last lines.
         command: the ``docker run`` line.
         limits: cores and bytes that it was limited to; None each for no limit.
         readings: what was read of it; None where nothing could be.
+        unread: why nothing could be.
+        gpus: what it used of each GPU, where it was given any.
+        gpu_samples: the samples behind that.
+        gpu_notes: what was not told of them.
     """
 
     outcome: Outcome
@@ -89,12 +99,17 @@ class Execution:
     container_id: str | None = None
     error: str | None = None
     oom_killed: bool = False
+    asked_ns: int | None = None
     started_ns: int | None = None
     ended_ns: int | None = None
     log_tail: str = ""
     command: str = ""
     limits: tuple[float | None, int | None] = (None, None)
     readings: Readings | None = None
+    unread: str | None = None
+    gpus: tuple[GpuUse, ...] = ()
+    gpu_samples: pl.DataFrame | None = None
+    gpu_notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -158,6 +173,9 @@ class Running:
             limits=(container.cpus, container.mem_bytes),
         )
         self._life: _Life | None = None
+        self.unread: str | None = None
+        self._has_gpus = container.gpus is not None
+        self._gpus: ContainerGpus | None = None
 
     def start(self, stop: StopSwitch, timeout_s: float) -> tuple[Outcome, str] | None:
         """Start it, and what reads it.
@@ -168,6 +186,7 @@ class Running:
         Raises:
             EnvironmentLacks: the daemon is gone.
         """
+        self._blank = replace(self._blank, asked_ns=time.time_ns())
         life = self._life = _Life(self._daemon, self.id)
         try:
             if not wait_for(life.started, stop, timeout_s):
@@ -177,10 +196,25 @@ class Running:
         if life.refused is not None:
             return "failed", daemon_words(life.refused)
         if self._watch is not None:
-            pid = int(self.inspect()["State"]["Pid"]) or None
-            self._watching = True
-            self._watch.start(pid, self._parent)
+            self._begin_watch(self._watch)
         return None
+
+    def _begin_watch(self, watch: Watch) -> None:
+        """Have it read by its process; of one that has ended already, its parent tells the totals."""
+        pid = int(self.inspect()["State"]["Pid"]) or None
+        if pid is not None and self._has_gpus:
+            self._gpus = ContainerGpus(pid)
+        self.unread = "it ended before anything could be read of it"
+        for each in (pid, None):
+            if each is None and self._parent is None:
+                return
+            try:
+                watch.start(each, self._parent)
+            except EnvironmentLacks as problem:
+                self.unread = str(problem)
+                continue
+            self.unread, self._watching = None, True
+            return
 
     @property
     def ended(self) -> threading.Event:
@@ -256,15 +290,19 @@ class Running:
         """The execution of which the daemon does not tell any more."""
         return replace(self._blank, outcome="lost", error=str(problem))
 
-    def close(self) -> Readings | None:
-        """Remove it, and return what was read of it. Never fails: what is left is found by its label."""
-        readings = None
+    def close(self, execution: Execution | None = None) -> Execution:
+        """Remove it, and return the execution with what was read. Never fails: what is left is found by its label."""
+        done = execution or self._blank
         if self._watching and self._watch is not None:
             self._watching = False
-            readings = self._watch.stop()
+            done = timed(done, self._watch.stop())
+        if self._gpus is not None:
+            used, samples = self._gpus.stop()
+            done = replace(done, gpus=used, gpu_samples=samples, gpu_notes=tuple(self._gpus.notes))
+            self._gpus = None
         with contextlib.suppress(EnvironmentLacks):
             self._daemon.remove_container(self.id)
-        return readings
+        return replace(done, unread=self.unread)
 
 
 def execute(
@@ -297,7 +335,7 @@ def execute(
         EnvironmentLacks: the daemon refuses to make it, or does not answer.
     """
     running = Running(daemon, container, watch, parent)
-    readings: Readings | None = None
+    done: Execution | None = None
     try:
         began(running.id)
         outcome, error = running.start(stop, start_timeout_s) or running.wait(stop, timeout_s)
@@ -307,8 +345,18 @@ def execute(
     except EnvironmentLacks as problem:
         done = running.lost(problem)
     finally:
-        readings = running.close()
-    return replace(done, readings=readings)
+        done = running.close(done)
+    return done
+
+
+def timed(execution: Execution, readings: Readings | None) -> Execution:
+    """The execution with its readings.
+
+    These begin when the daemon was asked to start it, not when it then ran: the runtime's own work is in its group's
+    counters, some 30 ms of CPU time, and over the few milliseconds of a short container would make that many cores.
+    """
+    known = None if readings is None else readings.at_wall(execution.asked_ns, execution.ended_ns)
+    return replace(execution, readings=known)
 
 
 def _finished(state: dict[str, Any], execution: Execution, log: str) -> Execution:

@@ -110,19 +110,19 @@ def remove_groups(run: str) -> list[str]:
     """Remove the groups of a run from every hierarchy, and the folder above when it is empty.
 
     Returns:
-        Those that could not be removed.
+        Their path, if something is left of them.
     """
-    left = []
+    left = False
     for point, _ in hierarchies():
         top = point / TOP / run
         if top.is_dir():
             for folder, _, _ in os.walk(top, topdown=False):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
-            left += [str(top)] if top.exists() else []
+            left = left or top.exists()
         with contextlib.suppress(OSError):
             (point / TOP).rmdir()
-    return left
+    return [f"cgroups /{TOP}/{run}"] if left else []
 
 
 def run_slices() -> dict[str, list[str]]:

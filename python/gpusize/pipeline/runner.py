@@ -67,7 +67,7 @@ class _Run:
         session: Session,
         serving: ServerOptions,
         events: Events,
-        watch: MakeWatch | None,
+        watch: MakeWatch,
         stop: StopSwitch,
     ) -> None:
         self._pipeline = pipeline
@@ -97,7 +97,7 @@ class _Run:
         finally:
             left = self._session.close()
             if left:
-                self._events.note(f"left behind: {'; '.join(left)}. gpusize pipeline clean removes it")
+                self._events.note(f"left behind, gpusize pipeline clean removes it: {'; '.join(left)}")
         ran = {result.name for result in self._results}
         rest = [OperatorResult(operator) for operator in ordered if operator.name not in ran]
         return PipelineResult(
@@ -176,7 +176,7 @@ class _Run:
             return execute(
                 self._session.daemon,
                 container,
-                watch=None if self._watch is None else self._watch(operator.name, interval_ns),
+                watch=self._watch(operator.name, interval_ns),
                 parent=group_path,
                 start_timeout_s=self._options.start_timeout_s,
                 timeout_s=self._options.timeout_s,
@@ -209,7 +209,7 @@ def run_pipeline(
         force: what to do after a failure; ``none`` asks ``events.go_on``.
         options: of the containers.
         servers: where models are served.
-        watch: makes what reads a container, given its name; None measures nothing but times and ends.
+        watch: makes what reads a container; the kernel's counters are read by default.
         sizing: what is recommended, and what is run besides for that; None for nothing.
         events: told what happens.
         stop: ends the run when asked.
@@ -224,6 +224,8 @@ def run_pipeline(
         EnvironmentLacks: no daemon, an image that cannot be had, a server that does not get ready.
         StoreError: the folders cannot be made.
     """
+    from gpusize.resources.sampler import ResourceWatch
+
     told, switch, chosen = events or Events(), stop or StopSwitch(), options or RunOptions()
     serving = servers or ServerOptions()
     folder = _input_folder(pipeline, input_dir)
@@ -243,7 +245,7 @@ def run_pipeline(
         session = Session(
             connected, names, own_network=chosen.network is None, work_dir=chosen.work_dir, keep=chosen.keep
         )
-        run = _Run(pipeline, folder, chosen, session, serving, told, watch, switch)
+        run = _Run(pipeline, folder, chosen, session, serving, told, watch or ResourceWatch, switch)
         return replace(run.through(ordered, force, sizing), started_ns=started_ns, ended_ns=time.time_ns())
     finally:
         if daemon is None:

@@ -69,7 +69,7 @@ class Servers:
         pipeline: Pipeline,
         serving: ServerOptions,
         options: RunOptions,
-        watch: MakeWatch | None,
+        watch: MakeWatch,
         command: Callable[[str, str], None],
         stop: StopSwitch,
     ) -> None:
@@ -159,7 +159,7 @@ class Servers:
         group, path = self._session.group()
         made = replace(container, cgroup_parent=group)
         self._command(name, made.command_line())
-        running = Running(self._session.daemon, made, None if self._watch is None else self._watch(name), path)
+        running = Running(self._session.daemon, made, self._watch(name), path)
         server = _Server(name, running, service, "", {})
         self._servers.append(server)
         refused = running.start(self._stop, self._options.start_timeout_s)
@@ -204,9 +204,8 @@ class Servers:
             done = done if by_itself else replace(done, outcome="completed", error=None)
         except EnvironmentLacks as problem:
             done = running.lost(problem)
-        readings = running.close()
         self._servers.remove(server)
-        self._results.append(ServerResult(server.name, replace(done, readings=readings)))
+        self._results.append(ServerResult(server.name, running.close(done)))
 
     def _ask(self, models: list[str]) -> None:
         address = self._serving.address

@@ -103,7 +103,7 @@ def measured(executions: Sequence[Execution]) -> list[Measured]:
     """Executions as the policies take them; those of which nothing was read are left out."""
     from gpusize.resources.recommend import Execution as Measured
 
-    return [Measured.of(each.readings, failure_of(each)) for each in executions if each.readings is not None]
+    return [Measured.of(each.readings, failure_of(each), each.gpus) for each in executions if each.readings is not None]
 
 
 def recommended(
@@ -117,7 +117,8 @@ def recommended(
     if failed is not None:
         return Recommendation(policy=options.policy, refused=failed)
     if not known:
-        return Recommendation(policy=options.policy, refused="nothing was read of it")
+        why = next((each.unread for each in executions if each.unread is not None), "nothing was read of it")
+        return Recommendation(policy=options.policy, refused=why)
     return recommend(known, options.policy, whole_cores=options.whole_cores, cpu_limit=options.cpu_limit, curve=curve)
 
 
@@ -166,7 +167,7 @@ def _curve(
     known = measured(executions)
     peaks = [window.peak_cores for each in known if each.usage.cpu for window in each.usage.cpu.windows]
     limits = curve_limits(advice.cpu_cores or 0.1, max(peaks, default=None), options.cpu_curve or ())
-    points = [CurvePoint(None, each.usage.duration_s) for each in known]
+    points = [CurvePoint(None, each.duration_s) for each in executions if each.duration_s is not None]
     trials = []
     for cores in limits:
         execution = again((cores, None), None)
@@ -175,8 +176,8 @@ def _curve(
             return trials, None
         for each in measured([execution]):
             share = 0.0 if each.usage.throttling is None else each.usage.throttling.share
-            points.append(CurvePoint(cores, each.usage.duration_s, share, each.failed))
-    return trials, CpuCurve(tuple(points))
+            points.append(CurvePoint(cores, execution.duration_s or 0.0, share, each.failed))
+    return trials, CpuCurve(tuple(points)) if any(point.cores is None for point in points) else None
 
 
 def _verify(
