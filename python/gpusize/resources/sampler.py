@@ -160,6 +160,8 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
     last, whence = (parent.get("last"), "parent") if parent.get("last") else (source.get("last"), "last")
     totals = {column: value for column, value in (last or {}).items() if value is not None}
     levels = (source.get("limits") or {}).get("ancestors") or []
+    # CPUs that its group may run on are all that there are for it.
+    cpuset = ((source.get("limits") or {}).get("cpuset_cpus") or {}).get("value")
     limits = (
         Limit(level["group"], level.get("memory_bytes"), level.get("cpu_cores"), level.get("pids")) for level in levels
     )
@@ -168,7 +170,7 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
         interval_ns=told["interval_ns"],
         begun_ns=begun_ns,
         ended_ns=min(ends) if gone and ends else None,
-        cpus=told["cpus"],
+        cpus=told["cpus"] if cpuset is None else min(told["cpus"], int(cpuset)),
         # Clocks of processes run on between ticks; the host's counters are in units of 1/100 s.
         tick_ns={"cgroup": told["kernel_tick_ns"], "host": HOST_STEP_NS}.get(source["kind"]),
         mem_error_bytes=told["mem_error_bytes"] if source["kind"] == "cgroup" else 0,
