@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.engine import core
+from gpusize.engine import core, monotonic_ns
 from gpusize.errors import UsageError
 from gpusize.resources.facts import Facts, Limit
-from gpusize.resources.series import COUNTERS, MARKS, Readings, empty_frame, wide_frame
+from gpusize.resources.series import COUNTERS, MARKS, Readings, empty_frame, wide_frame, with_room
 
 if TYPE_CHECKING:
     import polars as pl
@@ -224,13 +224,18 @@ class ResourceWatch:
             EnvironmentLacks: it cannot be read.
         """
         path = parent if pid is None else None
-        source = Source(name=self._name, pid=pid, path=path, parent=parent)
+        # In a parent of its own everything counts from 0; how far back that was the CPU time tells, or `at_wall`.
+        begun_ns = None if parent is None else monotonic_ns()
+        source = Source(name=self._name, pid=pid, path=path, parent=parent, begun_ns=begun_ns)
         self._sampling = Sampling([source], self._interval_s)
 
     def look(self) -> Readings:
         """What was read so far; without a row before the start."""
-        return Readings(self._name, empty_frame()) if self._sampling is None else self._sampling.look()[self._name]
+        return self._none() if self._sampling is None else with_room(self._sampling.look()[self._name])
 
     def stop(self) -> Readings:
         """End, and everything that was read; safe to call twice, and without a start."""
-        return Readings(self._name, empty_frame()) if self._sampling is None else self._sampling.stop()[self._name]
+        return self._none() if self._sampling is None else with_room(self._sampling.stop()[self._name])
+
+    def _none(self) -> Readings:
+        return Readings(self._name, empty_frame())

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["COUNTERS", "GAUGES", "READINGS_VERSION", "Readings", "empty_frame", "wide_frame", "wide_schema"]
+__all__ = [
+    "COUNTERS",
+    "GAUGES",
+    "READINGS_VERSION",
+    "Readings",
+    "empty_frame",
+    "wide_frame",
+    "wide_schema",
+    "with_room",
+]
 
 READINGS_VERSION: Final = 1
 """The newest version of stored readings that this reader knows."""
@@ -122,7 +131,7 @@ class Readings:
             return self
         behind_ns = self.facts.clock[0] - self.facts.clock[1]
         told = {"begun_ns": begun_ns, "ended_ns": ended_ns}
-        return _put_back(self.with_facts(**{name: at + behind_ns for name, at in told.items() if at is not None}))
+        return with_room(self.with_facts(**{name: at + behind_ns for name, at in told.items() if at is not None}))
 
     def __len__(self) -> int:
         return self.frame.height
@@ -171,7 +180,7 @@ class Readings:
         return cls(told.get(NAME_KEY, file.stem), wide_frame(frame), facts)
 
 
-def _put_back(readings: Readings) -> Readings:
+def with_room(readings: Readings) -> Readings:
     """The readings with a begin that leaves room for the CPU time that was used by the first reading, or in all."""
     facts, (t, v) = readings.facts, readings.array("cpu_ns")
     points = [(int(t[0]), int(v[0]))] if t.size else []
