@@ -361,7 +361,11 @@ impl Source for Cgroup {
 
     fn facts(&mut self) -> Value {
         if self.gone_ns.is_none() && !self.files.is_empty() {
-            self.limits = limits::read(&self.layout.controllers);
+            let limits = limits::read(&self.layout.controllers);
+            // A group that was removed meanwhile has none; those that it had are kept.
+            if self.layout.primary().is_some_and(|group| inode(&group.dir).is_ok_and(|now| now == self.inode)) {
+                self.limits = limits;
+            }
         }
         let resettable = self.files.iter().any(|open| open.resettable);
         json!({
