@@ -64,6 +64,10 @@ RUN_OPTIONS: Final[dict[str, Kind]] = {
     "prometheus_match": "text",
     "prometheus_header": "texts",
     "gpu_sample": "flag",
+    "sample_container": "texts",
+    "sample_pid": "texts",
+    "sample_cgroup": "texts",
+    "sample_interval": "duration",
     **SEARCH_OPTIONS,
     "users": "number",
     "slo": "texts",
@@ -78,7 +82,8 @@ RUN_OPTIONS: Final[dict[str, Kind]] = {
 """Every option of ``gpusize run`` that a file may hold, with the kind of its value."""
 
 _WATCHED: Final = (
-    "llm_proxy", "metrics_url", "metrics_keep", "prometheus", "prometheus_match", "prometheus_header", "gpu_sample"
+    "llm_proxy", "metrics_url", "metrics_keep", "prometheus", "prometheus_match", "prometheus_header", "gpu_sample",
+    "sample_container", "sample_pid", "sample_cgroup", "sample_interval",
 )  # fmt: skip
 _ROWS: Final = ("prompt", "dataset", "synthetic", "input")
 """Options that say what is sent: one on the command line takes the place of any in a file."""

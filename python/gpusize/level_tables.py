@@ -18,16 +18,23 @@ __all__ = [
     "level_lengths",
     "level_tokens",
     "model_stats",
+    "resource_rows",
     "server_rows",
 ]
 
 _OF: Final = ("visit", "run", "concurrency", "rate")
 """What every table begins with: of which visit a row is."""
 _WHOLE: Final = frozenset(
-    ("visit", "concurrency", "requests", "failed", "inferences", "executions", "cache_hits", "cache_misses", "n")
+    (
+        *("visit", "concurrency", "requests", "failed", "inferences", "executions", "cache_hits", "cache_misses", "n"),
+        *("readings", "oom_kills", "threads_peak", "restarts"),
+    )
 )
 _TEXTS: Final = frozenset(
-    ("run", "model", "version", "name", "metric", "labels", "unit", "source", "check", "status", "text")
+    (
+        *("run", "model", "version", "name", "metric", "labels", "unit", "source", "check", "status", "text"),
+        *("kind", "mem_peak_from"),
+    )
 )
 _FLAGS: Final = frozenset(("flagged", "restarted"))
 _STATS: Final = (
@@ -48,6 +55,29 @@ _STATS: Final = (
     "cache_hits",
     "cache_misses",
     "restarted",
+)
+_RESOURCES: Final = (
+    "source",
+    "kind",
+    "over_s",
+    "readings",
+    "cpu_mean_cores",
+    "cpu_p95_cores",
+    "cpu_peak_cores",
+    "cpu_peak_error_cores",
+    "throttled_share",
+    "mem_peak_bytes",
+    "mem_peak_from",
+    "mem_working_set_bytes",
+    "mem_hard_bytes",
+    "mem_error_bytes",
+    "mem_limit_bytes",
+    "oom_kills",
+    "cpu_wait_share",
+    "mem_wait_share",
+    "io_wait_share",
+    "threads_peak",
+    "restarts",
 )
 _CHECKS: Final = ("check", "value", "bound", "status", "text")
 _TOKENS: Final = (
@@ -100,6 +130,15 @@ def model_stats(levels: Iterable[LevelData]) -> pl.DataFrame:
     execution), ``busy_s`` (of all instances together), ``cache_hits``, ``cache_misses``, ``restarted``.
     """
     return _frame([{**_of(level), **one} for level in levels for one in level.meta.get("models") or ()], _STATS)
+
+
+def resource_rows(levels: Iterable[LevelData]) -> pl.DataFrame:
+    """What containers, processes and cgroups used in each level.
+
+    One row per visit and source: ``visit``, ``run``, ``concurrency``, ``rate`` and the members of
+    ``gpusize.resources.observer.level_row``'s rows.
+    """
+    return _frame([{**_of(level), **row} for level in levels for row in level.meta.get("resources") or ()], _RESOURCES)
 
 
 def level_lengths(levels: Iterable[LevelData]) -> pl.DataFrame:

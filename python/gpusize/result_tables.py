@@ -32,7 +32,7 @@ class LevelTables(ABC):
         """Tables of levels beside the summary, those that have rows.
 
         ``delivery``, ``replicas`` and ``models`` (of ``breakdown``), ``model_stats``, ``lengths``, ``tokens``,
-        ``server``.
+        ``server``, ``resources``.
         """
         made = {
             "delivery": self.delivery(),
@@ -42,6 +42,7 @@ class LevelTables(ABC):
             "lengths": self.lengths(),
             "tokens": self.tokens(),
             "server": self.server(),
+            "resources": self.resources(),
         }
         return {name: frame for name, frame in made.items() if frame.height}
 
@@ -65,6 +66,12 @@ class LevelTables(ABC):
         from gpusize.level_tables import server_rows
 
         return server_rows(self.levels)
+
+    def resources(self) -> pl.DataFrame:
+        """What containers and processes used in each level: see ``gpusize.level_tables.resource_rows``."""
+        from gpusize.level_tables import resource_rows
+
+        return resource_rows(self.levels)
 
     def model_stats(self) -> pl.DataFrame:
         """What each model did by a KServe server's own statistics: see ``gpusize.level_tables.model_stats``."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpusize.headers import parse_header
 from gpusize.samples import Forwards, is_kube, resolve_kube, server_metrics
 from gpusize.target import Target
+from gpusize.units import as_duration_s
 
 if TYPE_CHECKING:
     import contextlib
@@ -52,8 +53,9 @@ def observers_of(
     """What watches a run: ways into a cluster first, then the server's metrics, statistics and this machine's GPUs.
 
     Args:
-        options: ``metrics_url``, ``metrics_keep``, ``gpu_sample``, ``prometheus``, ``prometheus_match`` and
-            ``prometheus_header``, as the command line names them.
+        options: ``metrics_url``, ``metrics_keep``, ``gpu_sample``, ``prometheus``, ``prometheus_match``,
+            ``prometheus_header``, ``sample_container``, ``sample_pid``, ``sample_cgroup`` and ``sample_interval``, as
+            the command line names them.
         target: what the load is sent to.
         cluster: the simulated cluster behind it.
         kserve: its models, where it speaks KServe.
@@ -77,7 +79,19 @@ def observers_of(
         verify=not target.insecure and (target.cacert or True) if isinstance(target, Target) else True,
     )
     all_ways = [*ways, *more]
-    return [Forwards(all_ways), metrics] if all_ways else [metrics]
+    return [*([Forwards(all_ways)] if all_ways else []), metrics, *_resources(options)]
+
+
+def _resources(options: Mapping[str, Any]) -> list[Observer]:
+    """The sampler of containers, processes and cgroups, where some are named."""
+    from gpusize.resources.observer import Beside, ResourceObserver
+    from gpusize.resources.sampler import INTERVAL_S
+
+    kinds = ("container", "pid", "cgroup")
+    beside = [Beside(kind, named) for kind in kinds for named in _texts(options.get(f"sample_{kind}"))]
+    interval = options.get("sample_interval")
+    interval_s = INTERVAL_S if interval is None else as_duration_s(interval, "sample_interval")
+    return [ResourceObserver(beside, interval_s)] if beside else []
 
 
 def _statistics(kserve: KserveRun) -> list[tuple[str, Any]]:

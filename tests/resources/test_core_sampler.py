@@ -135,7 +135,9 @@ import subprocess
 burn = "import time\\n{burn}"
 run = [sys.executable, "-I", "-S", "-c"]
 subprocess.run([*run, burn])
-orphans = subprocess.Popen([*run, "import subprocess, sys; subprocess.Popen(sys.argv[1:])", *run, burn]).wait()
+# Its parent lives for long enough to be seen.
+leave = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); time.sleep(0.1)"
+subprocess.run([*run, leave, *run, burn])
 subprocess.run([*run, burn])
 say("done")
 wait()

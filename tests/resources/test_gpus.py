@@ -10,7 +10,7 @@ import pytest
 from gpusize.report.usage_plot import usage_figure
 from gpusize.report.usage_text import usage_lines
 from gpusize.resources.gpu_use import GpuUse
-from gpusize.resources.gpus import GpuWatch, SourceGpus, gpu_uses, in_cgroup_of, in_tree_of
+from gpusize.resources.gpus import GpuWatch, SourceGpus, gpu_uses, in_cgroup_of, in_group_at, in_tree_of
 from gpusize.resources.usage import usage_of
 from gpusize.samples.buffer import samples_frame
 from tests.resources.made import MIB, S, workload
@@ -154,6 +154,15 @@ def test_membership_in_a_cgroup(tmp_path: Path):
     # A process that has ended was of it.
     (tmp_path / "11" / "cgroup").unlink()
     assert member(11)
+
+
+def test_a_group_is_named_by_its_path_or_its_directory(tmp_path: Path):
+    (tmp_path / "10").mkdir()
+    (tmp_path / "10" / "cgroup").write_text("4:memory:/docker/abc/inner\n0::/\n")
+    for named in ("/docker/abc", "/sys/fs/cgroup/memory/docker/abc", "/sys/fs/cgroup/docker/abc/inner"):
+        assert in_group_at(named, tmp_path)(10)
+    assert not in_group_at("/docker/ab", tmp_path)(10)
+    assert not in_group_at("/docker/abc", tmp_path)(99)
 
 
 @pytest.fixture

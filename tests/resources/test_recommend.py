@@ -33,7 +33,7 @@ def test_every_policy_answers_what_left_no_readings(policy):
     made = recommend([Execution.of(gone)], policy)
     assert made.cpu_cores >= 0.8
     assert made.confidence == "low"
-    assert "only 0 readings were taken: a finer interval tells more" in made.doubts
+    assert "only 0 readings of it: a finer interval tells more" in made.doubts
     assert recommend([Execution.of(readings({"t_ns": []}))], policy).cpu_cores is None
     json.dumps(made.to_dict(), allow_nan=False)
 

@@ -81,7 +81,7 @@ def test_a_container_that_no_reading_saw_is_told_by_its_counters():
     assert use.cpu.window(0.1).peak_cores == pytest.approx(0.8)
     assert (use.memory.peak_bytes, use.memory.peak_from) == (3 * MIB, "kernel")
     assert (use.io.read_bytes, use.io.write_bytes, use.pids_peak) == (10, 20, 2)
-    assert use.notes == ("0 readings were taken: sums are from counters, peaks are not resolved",)
+    assert use.notes == ("no reading was taken: sums are from counters, peaks are not resolved",)
     json.dumps(use.to_dict(), allow_nan=False)
 
 

@@ -7,7 +7,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gpusize.cli import dataset, doctor, estimate, importing, load, pipeline, plan, report, run, simulate, study
+from gpusize.cli import (
+    dataset,
+    doctor,
+    estimate,
+    importing,
+    load,
+    pipeline,
+    plan,
+    report,
+    run,
+    sample,
+    simulate,
+    study,
+)
 
 
 class _Commands(TyperGroup):
@@ -56,6 +69,7 @@ app.command("study", epilog=study.EPILOG)(study.command)
 app.command("estimate", epilog=estimate.EPILOG)(estimate.command)
 app.command("plan", epilog=plan.EPILOG)(plan.command)
 app.command("report", epilog=report.EPILOG)(report.command)
+app.command("sample", epilog=sample.EPILOG, context_settings={"allow_interspersed_args": False})(sample.command)
 app.command("simulate", epilog=simulate.EPILOG)(simulate.command)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.command)
 app.add_typer(pipeline.app, name="pipeline")

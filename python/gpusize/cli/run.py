@@ -172,6 +172,10 @@ def command(
     prometheus_match: watch_options.PrometheusMatch = None,
     prometheus_header: watch_options.PrometheusHeader = None,
     gpu_sample: watch_options.GpuSample = None,
+    sample_container: watch_options.SampleContainer = None,
+    sample_pid: watch_options.SamplePid = None,
+    sample_cgroup: watch_options.SampleCgroup = None,
+    sample_interval: watch_options.SampleInterval = None,
     record_events: watch_options.RecordEvents = None,
     strict: Annotated[
         bool | None,

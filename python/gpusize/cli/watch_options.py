@@ -18,6 +18,10 @@ __all__ = [
     "PushEvery",
     "PushGateway",
     "RecordEvents",
+    "SampleCgroup",
+    "SampleContainer",
+    "SampleInterval",
+    "SamplePid",
     "StopWhen",
 ]
 
@@ -56,6 +60,18 @@ PrometheusHeader = Annotated[
 GpuSample = Annotated[
     bool | None,
     typer.Option("--gpu-sample/--no-gpu-sample", help="Sample this machine's GPUs.", rich_help_panel=MEASURE),
+]
+SampleContainer = Annotated[
+    list[str] | None,
+    typer.Option(help="Container to sample CPU and memory of; repeatable.", rich_help_panel=MEASURE),
+]
+SamplePid = Annotated[
+    list[str] | None,
+    typer.Option(help="Process, with its descendants, to sample; repeatable.", rich_help_panel=MEASURE),
+]
+SampleCgroup = Annotated[list[str] | None, typer.Option(help="Cgroup to sample; repeatable.", rich_help_panel=MEASURE)]
+SampleInterval = Annotated[
+    str | None, typer.Option(help="Time between readings of these; 20ms.", rich_help_panel=MEASURE)
 ]
 RecordEvents = Annotated[
     bool | None,

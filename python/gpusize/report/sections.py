@@ -15,6 +15,7 @@ from gpusize.report.columns import (
     time_column,
 )
 from gpusize.report.delivery_section import delivery_section
+from gpusize.report.resources_section import resources_section
 from gpusize.report.section import Section, section, text_column
 from gpusize.report.source import ReportSource
 from gpusize.report.sweep import Sweep, sweep_of
@@ -33,6 +34,7 @@ def sections(source: ReportSource) -> list[Section]:
         delivery_section(sweep, _of(source, sweep, "delivery")),
         _gpus(sweep),
         _server(sweep),
+        resources_section(_of(source, sweep, "resources")),
         _parts("replicas", "Replicas", _of(source, sweep, "replicas")),
         _parts("models", "Models", _of(source, sweep, "models")),
         _model_stats(_of(source, sweep, "model_stats")),

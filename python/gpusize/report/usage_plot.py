@@ -103,7 +103,7 @@ def _cpu(figure: Figure, axes: Axes, readings: Readings, usage: Usage, made: Rec
         for curve in found:
             # A window's mean belongs to its middle; more points than pixels would only thicken the line.
             length_ns = min(window_s * 1e9, float(curve.relative[-1]))
-            step = max(length_ns / 2, curve.relative[-1] / FINE)
+            step = max(length_ns / 10, curve.relative[-1] / FINE)
             starts = np.arange(0.0, curve.relative[-1] - length_ns + 1, step)
             cores = (curve.at(starts + length_ns) - curve.at(starts)) / length_ns
             times = (starts + length_ns / 2 + float(curve.t_ns[0] - span.start_ns)) / 1e9

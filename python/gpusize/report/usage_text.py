@@ -67,7 +67,9 @@ def _cpu_lines(cpu: CpuUsage | None) -> Iterator[tuple[str, str]]:
     mean = "" if cpu.mean_cores is None else f"{cores_text(cpu.mean_cores)} on average, "
     user = "" if cpu.user_share is None else f", {percent(cpu.user_share)} in user mode"
     yield "CPU", f"{mean}{duration(cpu.total_s)} of CPU time{user}"
-    for window in cpu.windows:
+    # What is shorter than several windows is told once.
+    windows = {window.over_s: window for window in reversed(cpu.windows)}
+    for window in reversed(windows.values()):
         error = "" if window.error_cores is None else f" ± {number(window.error_cores, 2)}"
         shares = ", ".join(f"p{p} {plain_number(value)}" for p, value in window.percentiles.items())
         over = f"over {duration(window.over_s)}"

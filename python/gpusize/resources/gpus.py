@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
     from gpusize.samples.exposition import SeriesKey
 
-__all__ = ["INTERVAL_S", "GpuWatch", "SourceGpus", "gpu_uses", "in_cgroup_of", "in_tree_of"]
+__all__ = ["INTERVAL_S", "GpuWatch", "SourceGpus", "gpu_uses", "in_cgroup_of", "in_group_at", "in_tree_of"]
 
 INTERVAL_S: Final = 0.2
 """Memory by process is cheap five times a second; the driver's own samples come at 6 Hz or so."""
 HELD: Final = "nvml_process_memory_bytes"
 OTHERS: Final = "nvml_other_processes"
+MOUNT: Final = "/sys/fs/cgroup/"
 _MOST_BYTES: Final = 1 << 50
 
 Member = Callable[[int], bool]
@@ -76,6 +77,19 @@ def in_cgroup_of(pid: int, proc: Path = Path("/proc")) -> Member:
                 known[other] = inside
             return inside
         return known[other]
+
+    return member
+
+
+def in_group_at(path: str, proc: Path = Path("/proc")) -> Member:
+    """Membership in a cgroup that is named by its path in the hierarchies, or by its directory."""
+    # A directory of v2 stands right below the mount, one of v1 below its controller.
+    parts = path.removeprefix(MOUNT).split("/")
+    named = {"/" + "/".join(parts[cut:]).rstrip("/") for cut in (0, 1)} if path.startswith(MOUNT) else {path}
+
+    def member(pid: int) -> bool:
+        told = _groups(proc, pid)
+        return any(theirs == group or theirs.startswith(f"{group}/") for group in named for theirs in told)
 
     return member
 

@@ -43,6 +43,9 @@ def memory_usage(readings: Readings, span: Span, *, cut: bool = False) -> Memory
     """
     facts = readings.facts
     inside = readings.frame.filter(readings.frame["t_ns"].is_between(span.start_ns, span.end_ns))
+    if facts.kind == "process":
+        # A process that has ended, and was not waited for yet, holds none: that is no use of memory.
+        inside = inside.filter(inside["mem_bytes"].is_null() | (inside["mem_bytes"] > 0))
     sampled = _highest(inside["mem_bytes"])
     kernel = _kernel_peak(readings, span, cut=cut)
     peak = max((value for value in (sampled, kernel) if value is not None), default=None)

@@ -163,7 +163,8 @@ def _pids(readings: Readings, span: Span) -> int | None:
 def _notes(readings: Readings, inside: int) -> list[str]:
     facts, notes = readings.facts, []
     if inside < 2:
-        notes.append(f"{inside} readings were taken: sums are from counters, peaks are not resolved")
+        count = "no reading was" if not inside else "one reading was"
+        notes.append(f"{count} taken: sums are from counters, peaks are not resolved")
     if facts.missed:
         notes.append(f"{facts.missed} readings were missed")
     if facts.begun_ns is None:

@@ -18,7 +18,7 @@ class CpuWindow:
         window_s: the length that was asked for.
         over_s: the length that the peak stands for: shorter where all of the run is.
         peak_cores: the highest over any window, wherever it begins.
-        error_cores: how far the scheduler tick may put ``peak_cores`` off; None when the tick is unknown.
+        error_cores: how far the scheduler tick may put ``peak_cores`` off; None where the counter has no such steps.
         peak_at_s: when that window begins, from the start of the span.
         percentiles: cores by percentile, over windows side by side.
         windows: how many of these there are.

@@ -1,0 +1,127 @@
+"""``gpusize sample``: what a command, a process, a container or a cgroup uses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = """[bold]Examples[/bold]
+
+  gpusize sample -- python preprocess.py input.dcm
+
+  gpusize sample --container my-server --duration 60s
+
+  gpusize sample --interval 5ms --json -- make -j8 > sample.json
+
+  gpusize sample --pid 4711     [dim]# until it ends, or Ctrl-C[/dim]
+
+  gpusize sample --cgroup /system.slice/nginx.service --duration 10s"""
+
+WHAT = "What to sample"
+HOW = "How"
+OUTPUT = "Output"
+INTERRUPTED = 130
+
+
+def command(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command to run, sampled from its start.")
+    ] = None,
+    pid: Annotated[
+        int | None, typer.Option(help="A running process, with its descendants.", rich_help_panel=WHAT)
+    ] = None,
+    container: Annotated[
+        str | None, typer.Option(help="A running container, by name or id.", rich_help_panel=WHAT)
+    ] = None,
+    cgroup: Annotated[
+        str | None, typer.Option(help="A cgroup: its path in the hierarchies, or its directory.", rich_help_panel=WHAT)
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option(help="Time between readings, 1ms to 1h; 20ms.", rich_help_panel=HOW)
+    ] = None,
+    windows: Annotated[
+        str | None, typer.Option(help="Windows to look at CPU use over; 100ms,1s.", rich_help_panel=HOW)
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option(help="End after this time; not with a command.", rich_help_panel=HOW)
+    ] = None,
+    pss: Annotated[
+        bool, typer.Option("--pss", help="Count shared memory of processes by parts too; slow.", rich_help_panel=HOW)
+    ] = False,
+    gpu_sample: Annotated[
+        bool,
+        typer.Option("--gpu-sample/--no-gpu-sample", help="Watch this machine's GPUs too; on.", rich_help_panel=HOW),
+    ] = True,
+    policy: Annotated[
+        str, typer.Option(help="What recommends: default, cpost, krr, vpa.", rich_help_panel=HOW)
+    ] = "default",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the files; samples/ and the time.", rich_help_panel=OUTPUT)
+    ] = None,
+    no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw nothing.", rich_help_panel=OUTPUT)] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No live line, no summary.", rich_help_panel=OUTPUT)] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on standard output.", rich_help_panel=OUTPUT)
+    ] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT)] = False,
+) -> int:
+    """Read CPU, memory, pressure and GPUs of one thing at a high rate, and say what it used and what to request."""
+    from gpusize.cli.shared import note
+    from gpusize.errors import UsageError
+    from gpusize.report.sample import print_sampled, showing, write_sampled
+    from gpusize.report.tables import make_console
+    from gpusize.resources.command import start_status
+    from gpusize.resources.sample import SampleOptions, sample_command, sample_running, source_of
+    from gpusize.store import new_run_id
+    from gpusize.units import as_duration_s
+
+    if words and any(each is not None for each in (pid, container, cgroup, duration)):
+        todo = "leave it out, or the command"
+        raise UsageError("a command is sampled from its start to its end, alone", "command", todo)
+    usual = SampleOptions()
+    options = SampleOptions(
+        interval_s=usual.interval_s if interval is None else as_duration_s(interval, "interval"),
+        windows_s=usual.windows_s if windows is None else _windows(windows),
+        policy=policy,
+        gpus=gpu_sample,
+        pss=pss,
+        duration_s=None if duration is None else as_duration_s(duration, "duration"),
+    )
+    # A command that writes to the terminal would be written over.
+    live = not quiet and sys.stderr.isatty() and not (words and sys.stdout.isatty())
+    # What a command prints stays alone on standard output.
+    console = make_console(sys.stderr if words else sys.stdout)
+    folder = out or Path("samples") / new_run_id()
+    if words:
+        try:
+            with showing(wanted=live) as show:
+                sampled = sample_command(words, options, show=show, to_stderr=json)
+        except OSError as problem:
+            note(f"the command cannot be started: {words[0]}: {problem.strerror or problem}")
+            return start_status(problem)
+    else:
+        source, member = source_of(pid=pid, container=container, cgroup=cgroup, pss=pss)
+        with showing(wanted=live) as show:
+            sampled = sample_running(source, member, options, show=show)
+    # Said before it is written: a full disk must not take the figures as well.
+    if not json and not quiet:
+        print_sampled(sampled, console)
+    written = write_sampled(sampled, folder, plot=not no_plots)
+    if json:
+        from gpusize.report.export import dumps
+
+        sys.stdout.write(dumps({**sampled.document(), "files": [str(file) for file in written]}))
+    elif not quiet:
+        console.print(str(folder), soft_wrap=True)
+    if sampled.exit_code is not None:
+        return sampled.exit_code
+    return INTERRUPTED if sampled.interrupted and duration is not None else 0
+
+
+def _windows(text: str) -> tuple[float, ...]:
+    from gpusize.units import as_duration_s
+
+    return tuple(as_duration_s(each.strip(), "windows") for each in text.split(","))

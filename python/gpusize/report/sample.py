@@ -1,0 +1,111 @@
+"""A sample for people and for machines: a line while it goes on, a folder of files when it is over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpusize.durable import storing, write_atomic
+from gpusize.interop.cpost_csv import SUFFIX, write_cpost_csv
+from gpusize.report.export import dumps
+from gpusize.report.requests import memory_text
+from gpusize.report.text import clean, duration, number, plain_number
+from gpusize.report.usage_plot import draw_usage
+from gpusize.report.usage_text import print_recommendation, print_usage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpusize.resources.sample import Sampled, Show
+    from gpusize.resources.series import Readings
+
+__all__ = ["live_line", "print_sampled", "showing", "write_sampled"]
+
+RECENT_NS: Final = 1_000_000_000
+
+
+def live_line(readings: Readings) -> str:
+    """How it stands: time, cores over the last second, memory now and at most."""
+    frame = readings.frame
+    if frame.is_empty():
+        return f"{clean(readings.name, 60)}: no reading yet"
+    now_ns = int(frame["t_ns"][-1])
+    recent = frame.filter(frame["t_ns"] >= now_ns - RECENT_NS).drop_nulls("cpu_ns")
+    parts = [duration((now_ns - int(frame["t_ns"][0])) / 1e9)]
+    if recent.height > 1:
+        over_ns, used_ns = (int(recent[column][-1]) - int(recent[column][0]) for column in ("t_ns", "cpu_ns"))
+        if over_ns > 0:
+            parts.append(f"{plain_number(used_ns / over_ns)} cores")
+    held = frame["mem_bytes"].drop_nulls()
+    if len(held):
+        marks = [int(each) for each in (held.max(), frame["mem_peak_bytes"].max()) if isinstance(each, int)]
+        parts.append(f"{memory_text(int(held[-1]))}, at most {memory_text(max(marks))}")
+    return f"{clean(readings.name, 60)}: {', '.join(parts)}"
+
+
+@contextmanager
+def showing(*, wanted: bool) -> Iterator[Show | None]:
+    """A line on standard error that is kept up to date inside the block, and gone after it."""
+    if not wanted:
+        yield None
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    from gpusize.report.tables import make_console, plain
+
+    console = make_console(sys.stderr)
+    with Live(
+        console=console, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    ) as live:
+        yield lambda readings: live.update(Text(plain(console, live_line(readings)), style="dim"), refresh=True)
+
+
+def print_sampled(sampled: Sampled, console: Console) -> None:
+    """Print what was used and what to request."""
+    from rich.text import Text
+
+    from gpusize.report.tables import plain
+
+    print_usage(sampled.usage, console, sampled.gpus)
+    own_ns, usage = sampled.readings.facts.own_cpu_ns, sampled.usage
+    if own_ns is not None and usage.duration_s > 0:
+        share = number(own_ns / 1e7 / usage.duration_s, 2)
+        cost = f"  sampling took {duration(own_ns / 1e9)} of CPU time, {share} % of a core"
+        console.print(Text(plain(console, cost), style="dim"))
+    for note in sampled.notes:
+        console.print(Text(plain(console, f"! {clean(note)}"), style="yellow"))
+    console.print()
+    print_recommendation(sampled.recommendation, console)
+
+
+def write_sampled(sampled: Sampled, folder: Path, *, plot: bool = True) -> list[Path]:
+    """Write ``readings.parquet``, ``sample.json``, CPOST's CSV, ``gpus.parquet`` where there are GPUs, and the picture.
+
+    What was measured is written first.
+
+    Raises:
+        StoreError: the folder or a file cannot be written.
+    """
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "readings.parquet"]
+    sampled.readings.write_parquet(written[0])
+    if not sampled.gpu_samples.is_empty():
+        from io import BytesIO
+
+        buffer = BytesIO()
+        sampled.gpu_samples.write_parquet(buffer, compression="zstd")
+        written.append(folder / "gpus.parquet")
+        write_atomic(written[-1], buffer.getvalue())
+    written.append(folder / "sample.json")
+    write_atomic(written[-1], dumps(sampled.document()).encode())
+    if sampled.readings.facts.clock is not None:
+        written.append(write_cpost_csv(sampled.readings, folder / f"sample{SUFFIX}"))
+    if plot:
+        gpus = None if sampled.gpu_samples.is_empty() else sampled.gpu_samples
+        written.append(draw_usage(sampled.readings, sampled.usage, folder / "usage.png", sampled.recommendation, gpus))
+    return written
