@@ -59,6 +59,11 @@ def test_the_end_is_when_the_processes_were_gone_and_totals_are_the_parents():
     assert facts_of(told(exited_ns=700, last={}), "box", None, None).ended_ns is None
 
 
+def test_cpus_are_those_that_it_may_run_on():
+    limits = {**LIMITS, "cpuset_cpus": {"value": 1.0, "group": "/docker/a"}}
+    assert facts_of(told(limits=limits), "box", None, None).cpus == 1
+
+
 def test_notes():
     lost = {"path": "/run/a", "why": "no such group"}
     source = told(parent=lost, restarts=2, last={"cpu_ns": 1})

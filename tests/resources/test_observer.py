@@ -26,6 +26,7 @@ from tests.resources.made import MIB, S, readings, workload
 
 WORK = """import sys, time
 held = b""
+print("up", flush=True)
 for line in sys.stdin:
     held = b"1" * (int(line) << 20)
     end = time.process_time() + 0.2
@@ -38,6 +39,8 @@ for line in sys.stdin:
 def worker() -> Iterator[subprocess.Popen[str]]:
     """Burns 0.2 s of CPU holding so many MiB, each time it is told a number."""
     child = subprocess.Popen([sys.executable, "-c", WORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
     yield child
     child.kill()
     child.communicate()
@@ -80,7 +83,8 @@ def test_each_level_has_what_was_used_in_it(worker, tmp_path: Path):
     observer.stop()
     for row, mebibytes in zip(rows, (40, 160), strict=True):
         assert row["source"] == f"pid {worker.pid}"
-        assert 0.15 <= row["cpu_mean_cores"] * row["over_s"] <= 0.3
+        # The 0.2 s, and what it takes to get the memory.
+        assert 0.19 <= row["cpu_mean_cores"] * row["over_s"] <= 1.0
         assert row["mem_peak_bytes"] >= mebibytes * MIB
     assert rows[0]["mem_peak_bytes"] < 160 * MIB
 

@@ -9,8 +9,9 @@ import pytest
 
 from gpusize.resources.facts import Limit
 from gpusize.resources.recommend import cpost, krr, recommend, vpa
-from gpusize.resources.recommend.default import cores_request, memory_base, memory_for, memory_raised
+from gpusize.resources.recommend.default import cores_request, memory_base, memory_for, memory_raised, request_window_s
 from gpusize.resources.recommend.types import MB, MIB, Execution, round_up
+from gpusize.resources.series import Readings
 from gpusize.resources.usage import usage_of
 from gpusize.resources.usage_types import MemoryUsage
 from tests.resources.made import MS, S, execution, readings, workload
@@ -224,18 +225,38 @@ def test_a_spike_between_two_readings_is_in_the_request():
     assert recommend([Execution.of(spiked)]).mem_bytes == memory_for((45 + 300) * MIB)
 
 
+def asked(made: Readings, **options) -> float | None:
+    return cores_request(Execution.of(made), **options)
+
+
 def test_our_cpu_is_a_percentile_over_windows_of_a_second():
     def cores(t: float) -> float:
         return 8.0 if t < 0.3 else 1.0
 
-    use = usage_of(workload(cores, 40.0))
-    assert use.cpu.window(0.1).peak_cores == pytest.approx(8.0)
-    assert cores_request(use) == 1.2
-    assert cores_request(use, whole_cores=True) == 2
-    assert cores_request(usage_of(workload(lambda _: 0.001, 2.0))) == 0.1
-    # No window is resolved: the mean over its life.
+    long = workload(cores, 40.0)
+    assert usage_of(long).cpu.window(0.1).peak_cores == pytest.approx(8.0)
+    assert asked(long) == 1.2
+    assert asked(long, whole_cores=True) == 2
+    assert asked(workload(lambda _: 0.001, 2.0)) == 0.1
+
+
+def test_of_a_short_run_windows_are_short():
+    # All of its CPU time in a third of its life: with the mean of 0.4 cores it would be slower.
+    brief = workload(lambda t: 1.2 if t < 0.3 else 0.0, 0.9)
+    assert usage_of(brief).cpu.mean_cores == pytest.approx(0.4)
+    assert asked(brief) == 1.4
+    assert [request_window_s(each) for each in (0.05, 1.0, 5.0, 60.0)] == [0.1, 0.1, 0.5, 1.0]
+    # Readings a second apart do not tell windows of 0.5 s, and where there are none it is the mean.
+    assert asked(workload(lambda _: 1.0, 5.0, interval_s=1.0)) == 1.2
     gone = readings({"t_ns": []}, begun_ns=0, ended_ns=5 * S, totals={"cpu_ns": 5 * S})
-    assert cores_request(usage_of(gone)) == 1.2
+    assert asked(gone) == 1.2
+
+
+def test_nothing_above_the_machines_cpus_is_recommended():
+    full = workload(lambda _: 1.98, 20.0, cpus=2)
+    made = recommend([Execution.of(full)], cpu_limit=True)
+    assert (made.cpu_cores, made.cpu_limit_cores) == (2.0, 2.0)
+    assert "it may want more: it used all 2 CPUs that are there" in made.doubts
 
 
 def test_a_limit_on_the_way_is_a_doubt():

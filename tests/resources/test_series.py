@@ -71,6 +71,19 @@ def test_begin_and_end_may_be_told_by_the_wall():
     assert readings({"t_ns": [100]}).at_wall(4090, 4250).facts.begun_ns is None
 
 
+def test_a_begin_that_leaves_no_room_for_the_cpu_time_is_put_back():
+    # Two CPUs cannot give 31 ms in 5 ms.
+    brief = readings({"t_ns": []}, clock=(0, 0), totals={"cpu_ns": 31_000_000})
+    facts = brief.at_wall(1_000_000_000, 1_005_000_000).facts
+    assert (facts.begun_ns, facts.ended_ns) == (974_000_000, 1_005_000_000)
+    backward = brief.at_wall(1_000_000_000, 999_000_000).facts
+    assert (backward.begun_ns, backward.ended_ns) == (968_000_000, 999_000_000)
+    first = readings({"t_ns": [1_010_000_000], "cpu_ns": [40_000_000]}, clock=(0, 0), totals={"cpu_ns": 50_000_000})
+    assert first.at_wall(1_000_000_000, 1_100_000_000).facts.begun_ns == 970_000_000
+    # Both CPUs were busy: that is possible.
+    assert first.at_wall(990_000_000, 1_100_000_000).facts.begun_ns == 990_000_000
+
+
 def test_other_files_are_refused(tmp_path: Path):
     with pytest.raises(StoreError, match="unreadable readings"):
         Readings.read_parquet(tmp_path / "none.parquet")

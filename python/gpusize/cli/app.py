@@ -7,7 +7,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gpusize.cli import dataset, doctor, estimate, importing, load, plan, report, run, sample, simulate, study
+from gpusize.cli import (
+    dataset,
+    doctor,
+    estimate,
+    importing,
+    load,
+    pipeline,
+    plan,
+    report,
+    run,
+    sample,
+    simulate,
+    study,
+)
 
 
 class _Commands(TyperGroup):
@@ -59,6 +72,7 @@ app.command("report", epilog=report.EPILOG)(report.command)
 app.command("sample", epilog=sample.EPILOG, context_settings={"allow_interspersed_args": False})(sample.command)
 app.command("simulate", epilog=simulate.EPILOG)(simulate.command)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.command)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(load.app, name="load")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(importing.app, name="import")

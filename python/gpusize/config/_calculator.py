@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpusize.config._document import Document, KeyPath
+from gpusize.document import Document, KeyPath
 from gpusize.errors import ConfigError
 from gpusize.textio import shown
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpusize.config._calculator import calculator_options, is_calculator
-from gpusize.config._document import Document, read_document
 from gpusize.config._kinds import Kind, complaint
+from gpusize.document import Document, read_document
 from gpusize.errors import ConfigError
 from gpusize.textio import shown
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpusize.config._document import Document, read_document
 from gpusize.config._kinds import Kind, complaint
 from gpusize.config._load_options import LOAD_OPTIONS, placed, stages_of, trace_of
+from gpusize.document import Document, read_document
 from gpusize.errors import ConfigError
 from gpusize.load import Stream
 from gpusize.textio import shown

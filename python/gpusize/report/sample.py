@@ -12,7 +12,7 @@ from gpusize.durable import storing, write_atomic
 from gpusize.interop.cpost_csv import SUFFIX, write_cpost_csv
 from gpusize.report.export import dumps
 from gpusize.report.requests import memory_text
-from gpusize.report.text import clean, duration, plain_number
+from gpusize.report.text import clean, duration, number, plain_number
 from gpusize.report.usage_plot import draw_usage
 from gpusize.report.usage_text import print_recommendation, print_usage
 
@@ -71,6 +71,11 @@ def print_sampled(sampled: Sampled, console: Console) -> None:
     from gpusize.report.tables import plain
 
     print_usage(sampled.usage, console, sampled.gpus)
+    own_ns, usage = sampled.readings.facts.own_cpu_ns, sampled.usage
+    if own_ns is not None and usage.duration_s > 0:
+        share = number(own_ns / 1e7 / usage.duration_s, 2)
+        cost = f"  sampling took {duration(own_ns / 1e9)} of CPU time, {share} % of a core"
+        console.print(Text(plain(console, cost), style="dim"))
     for note in sampled.notes:
         console.print(Text(plain(console, f"! {clean(note)}"), style="yellow"))
     console.print()

@@ -39,7 +39,7 @@ class Facts:
         interval_ns: time between two readings that was asked for.
         begun_ns: when what is measured began, with all its counters at 0; None where it ran before the first reading.
         ended_ns: when it ended; None where it went on.
-        cpus: CPUs that were online.
+        cpus: CPUs that were online and that it may run on.
         tick_ns: steps in which the CPU counter moves, the scheduler's tick; None where it has none, or when unknown.
         mem_error_bytes: how far the kernel's memory counters may be from what is in use.
         missed: due readings that were not taken.

@@ -101,6 +101,7 @@ class Sampled:
             "gpus": [dataclasses.asdict(gpu) for gpu in self.gpus],
             "notes": self.notes,
             "lacks": dict(self.readings.facts.lacks),
+            "sampler_cpu_s": None if (own_ns := self.readings.facts.own_cpu_ns) is None else own_ns / 1e9,
         }
 
 

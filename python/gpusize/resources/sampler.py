@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.engine import core
+from gpusize.engine import core, monotonic_ns
 from gpusize.errors import UsageError
 from gpusize.resources.facts import Facts, Limit
-from gpusize.resources.series import COUNTERS, MARKS, Readings, empty_frame, wide_frame
+from gpusize.resources.series import COUNTERS, MARKS, Readings, empty_frame, wide_frame, with_room
 
 if TYPE_CHECKING:
     import polars as pl
@@ -160,6 +160,8 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
     last, whence = (parent.get("last"), "parent") if parent.get("last") else (source.get("last"), "last")
     totals = {column: value for column, value in (last or {}).items() if value is not None}
     levels = (source.get("limits") or {}).get("ancestors") or []
+    # CPUs that its group may run on are all that there are for it.
+    cpuset = ((source.get("limits") or {}).get("cpuset_cpus") or {}).get("value")
     limits = (
         Limit(level["group"], level.get("memory_bytes"), level.get("cpu_cores"), level.get("pids")) for level in levels
     )
@@ -168,7 +170,7 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
         interval_ns=told["interval_ns"],
         begun_ns=begun_ns,
         ended_ns=min(ends) if gone and ends else None,
-        cpus=told["cpus"],
+        cpus=told["cpus"] if cpuset is None else min(told["cpus"], int(cpuset)),
         # Clocks of processes run on between ticks; the host's counters are in units of 1/100 s.
         tick_ns={"cgroup": told["kernel_tick_ns"], "host": HOST_STEP_NS}.get(source["kind"]),
         mem_error_bytes=told["mem_error_bytes"] if source["kind"] == "cgroup" else 0,
@@ -222,13 +224,18 @@ class ResourceWatch:
             EnvironmentLacks: it cannot be read.
         """
         path = parent if pid is None else None
-        source = Source(name=self._name, pid=pid, path=path, parent=parent)
+        # In a parent of its own everything counts from 0; how far back that was the CPU time tells, or `at_wall`.
+        begun_ns = None if parent is None else monotonic_ns()
+        source = Source(name=self._name, pid=pid, path=path, parent=parent, begun_ns=begun_ns)
         self._sampling = Sampling([source], self._interval_s)
 
     def look(self) -> Readings:
         """What was read so far; without a row before the start."""
-        return Readings(self._name, empty_frame()) if self._sampling is None else self._sampling.look()[self._name]
+        return self._none() if self._sampling is None else with_room(self._sampling.look()[self._name])
 
     def stop(self) -> Readings:
         """End, and everything that was read; safe to call twice, and without a start."""
-        return Readings(self._name, empty_frame()) if self._sampling is None else self._sampling.stop()[self._name]
+        return self._none() if self._sampling is None else with_room(self._sampling.stop()[self._name])
+
+    def _none(self) -> Readings:
+        return Readings(self._name, empty_frame())

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["COUNTERS", "GAUGES", "READINGS_VERSION", "Readings", "empty_frame", "wide_frame", "wide_schema"]
+__all__ = [
+    "COUNTERS",
+    "GAUGES",
+    "READINGS_VERSION",
+    "Readings",
+    "empty_frame",
+    "wide_frame",
+    "wide_schema",
+    "with_room",
+]
 
 READINGS_VERSION: Final = 1
 """The newest version of stored readings that this reader knows."""
@@ -115,12 +124,14 @@ class Readings:
         """The same readings, of something that began and ended at these times since 1970, as a container's state says.
 
         Its counters were 0 at the begin. None, or readings that do not tell the time of day, leave a time as it is.
+        A runtime works in the container's group before the container counts as started: where the CPU counter tells of
+        more than all CPUs could have given since then, the begin is put back by that time.
         """
         if self.facts.clock is None:
             return self
         behind_ns = self.facts.clock[0] - self.facts.clock[1]
         told = {"begun_ns": begun_ns, "ended_ns": ended_ns}
-        return self.with_facts(**{name: at + behind_ns for name, at in told.items() if at is not None})
+        return with_room(self.with_facts(**{name: at + behind_ns for name, at in told.items() if at is not None}))
 
     def __len__(self) -> int:
         return self.frame.height
@@ -167,3 +178,17 @@ class Readings:
         check_schema(told[VERSION_KEY], str(file), READINGS_VERSION)
         facts = Facts.from_json(told.get(FACTS_KEY, "{}"), str(file))
         return cls(told.get(NAME_KEY, file.stem), wide_frame(frame), facts)
+
+
+def with_room(readings: Readings) -> Readings:
+    """The readings with a begin that leaves room for the CPU time that was used by the first reading, or in all."""
+    facts, (t, v) = readings.facts, readings.array("cpu_ns")
+    points = [(int(t[0]), int(v[0]))] if t.size else []
+    if facts.ended_ns is not None and facts.totals.get("cpu_ns"):
+        points.append((facts.ended_ns, facts.totals["cpu_ns"]))
+    begun_ns = facts.begun_ns
+    if begun_ns is None or facts.cpus is None:
+        return readings
+    # What a runtime does there is done by one thread.
+    late = [at - used for at, used in points if used > facts.cpus * max(0, at - begun_ns)]
+    return readings.with_facts(begun_ns=min(begun_ns, *late)) if late else readings

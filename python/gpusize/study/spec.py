@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpusize.config._document import Document, read_document
+from gpusize.document import Document, read_document
 from gpusize.errors import ConfigError, UsageError
 from gpusize.study.fill import Scalar, split_command, unknown_names
 from gpusize.textio import shown

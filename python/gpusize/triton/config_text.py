@@ -15,7 +15,7 @@ from typing import Final
 from gpusize.errors import ConfigError, UsageError
 from gpusize.textio import LineIndex
 
-__all__ = ["with_instance_group"]
+__all__ = ["top_level_text", "with_instance_group"]
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[\s,;]+|\#[^\n]*)"""
@@ -83,6 +83,23 @@ def with_instance_group(
         pieces += [text[position : group.start], made if number == 0 else ""]
         position = group.end
     return "".join([*pieces, text[position:]])
+
+
+def top_level_text(text: str, name: str, *, source: str = "config.pbtxt") -> str | None:
+    """The text of a string field of a configuration, without its quotes; None where there is no such field.
+
+    Args:
+        text: the configuration.
+        name: the field, such as ``name``.
+        source: the file, for error texts.
+
+    Raises:
+        ConfigError: the text is broken, with line and column.
+    """
+    for field in _fields(text, 0, len(text), source):
+        if field.name == name:
+            return "".join(part[1:-1] for part in re.findall(r""""[^"]*"|'[^']*'""", text[field.value : field.end]))
+    return None
 
 
 def _kept(text: str, group: _Field, source: str) -> dict[str, list[str]]:

@@ -95,7 +95,7 @@ def recommend(
     made = Recommendation(
         policy=policy,
         cpu_cores=cores,
-        cpu_limit_cores=peak_limit([each.usage for each in executions], whole_cores=whole_cores) if cpu_limit else None,
+        cpu_limit_cores=peak_limit(executions, whole_cores=whole_cores) if cpu_limit else None,
         mem_bytes=size,
         reasons=(*cpu_why, *mem_why),
         doubts=doubts,
@@ -125,7 +125,7 @@ def _by_curve(
         cost = f"{curve.slower(least):+.0%} time"
         return least.cores, (f"CPU: the lowest limit tried that costs little, {cost}", *curve.costs())
     # All limits tried cost more: what lies above them is not measured, but what was never exceeded costs nothing.
-    most = peak_limit([each.usage for each in executions], whole_cores=whole_cores) or estimate
+    most = peak_limit(executions, whole_cores=whole_cores) or estimate
     return max(estimate, most), ("CPU: the highest 100 ms, as every limit tried costs more than 5 %", *curve.costs())
 
 

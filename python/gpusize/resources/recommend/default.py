@@ -2,13 +2,17 @@
 
     base   = max(working set, hard + error) + what no reading saw, at most the kernel's own peak
     memory = max(base x 1.15, base + 100 MiB), up to 64 MiB
-    cpu    = 95th percentile of CPU use over windows of 1 s, x 1.15, up to 0.1 (or whole) cores; no limit
+    cpu    = 95th percentile of CPU use over windows, x 1.15, up to 0.1 (or whole) cores; no limit
 
 ``hard`` is memory without file cache and reclaimable slab, ``error`` what the kernel's counters may be off by. What no
 reading saw is how far the kernel's high-water mark lies above the highest reading: a spike between two of them, whose
 kind nobody knows, so it counts in full. With a large cache the kernel's peak is far above the working set at readings
 that saw all of it, and nothing is added. The margin scales where a constant one would be a small share (CPOST's 100 MB
 on 4455 MB are 2 %) and does not vanish where a share would be small.
+
+Windows are a tenth of the run, at least 100 ms and at most 1 s: a percentile of one window is only the mean, and an
+operator that takes its second of CPU time at once is slower with less. Nothing above the CPUs of the machine it ran on
+is recommended, since nothing above them was measured.
 """
 
 from __future__ import annotations
@@ -19,12 +23,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.resources.recommend.types import MIB, Execution, round_up
 from gpusize.resources.recommend.vpa import after_oom
-from gpusize.resources.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S
+from gpusize.resources.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S, windowed_cores
 
 if TYPE_CHECKING:
-    from gpusize.resources.usage_types import MemoryUsage, Usage
+    from gpusize.resources.usage_types import MemoryUsage
 
-__all__ = ["Default", "MemoryBase", "cores_request", "memory_base", "memory_for", "memory_raised", "peak_limit"]
+__all__ = [
+    "Default",
+    "MemoryBase",
+    "cores_request",
+    "memory_base",
+    "memory_for",
+    "memory_raised",
+    "peak_limit",
+    "request_window_s",
+]
 
 MARGIN_PERCENT: Final = 15
 LEAST_MARGIN: Final = 100 * MIB
@@ -75,22 +88,39 @@ def memory_raised(used_bytes: int) -> int:
     return int(round_up(after_oom(used_bytes), STEP))
 
 
-def cores_request(usage: Usage, *, whole_cores: bool = False) -> float | None:
+def request_window_s(duration_s: float) -> float:
+    """Length of the windows whose percentile the CPU request is: a tenth of the run, from 100 ms to 1 s."""
+    return min(REQUEST_WINDOW_S, max(LIMIT_WINDOW_S, duration_s / 10))
+
+
+def cores_request(execution: Execution, *, whole_cores: bool = False) -> float | None:
     """CPU request of one execution in cores; None where CPU time is not told."""
+    import numpy as np
+
+    usage, readings = execution.usage, execution.readings
     if usage.cpu is None:
         return None
-    window = usage.cpu.window(REQUEST_WINDOW_S)
-    cores = usage.cpu.mean_cores if window is None else window.percentiles[PERCENTILE]
-    step = 1 if whole_cores else CPU_STEP
-    return None if cores is None else max(float(step), round(round_up(cores * MARGIN, step), 1))
+    wanted = request_window_s(usage.duration_s)
+    rates = windowed_cores(readings, wanted) or windowed_cores(readings, REQUEST_WINDOW_S)
+    cores = float(np.quantile(rates, PERCENTILE / 100)) if rates else usage.cpu.mean_cores
+    return None if cores is None else _rounded(cores * MARGIN, readings.facts.cpus, whole_cores=whole_cores)
 
 
-def peak_limit(usages: Sequence[Usage], *, whole_cores: bool = False) -> float | None:
+def peak_limit(executions: Sequence[Execution], *, whole_cores: bool = False) -> float | None:
     """The CPU limit that would not have throttled: the highest 100 ms, rounded up; None where it is not resolved."""
-    windows = [each.cpu.window(LIMIT_WINDOW_S) for each in usages if each.cpu is not None]
-    peaks = [window.peak_cores for window in windows if window is not None]
+    limits = []
+    for each in executions:
+        window = None if each.usage.cpu is None else each.usage.cpu.window(LIMIT_WINDOW_S)
+        if window is not None:
+            limits.append(_rounded(window.peak_cores, each.readings.facts.cpus, whole_cores=whole_cores))
+    return max(limits, default=None)
+
+
+def _rounded(cores: float, cpus: int | None, *, whole_cores: bool) -> float:
+    """Up to the next step, from one step to all CPUs of the machine."""
     step = 1 if whole_cores else CPU_STEP
-    return max(float(step), round(round_up(max(peaks), step), 1)) if peaks else None
+    up = max(float(step), round(round_up(cores, step), 1))
+    return up if cpus is None else min(up, float(cpus))
 
 
 class Default:
@@ -107,13 +137,11 @@ class Default:
 
     def cpu(self, executions: Sequence[Execution]) -> tuple[float | None, tuple[str, ...]]:
         """The highest request of the executions."""
-        known = [cores_request(each.usage, whole_cores=self._whole_cores) for each in executions]
+        known = [cores_request(each, whole_cores=self._whole_cores) for each in executions]
         told = [cores for cores in known if cores is not None]
         if not told:
             return None, ()
-        resolved = all(each.usage.cpu and each.usage.cpu.window(REQUEST_WINDOW_S) for each in executions)
-        what = "the 95th percentile over windows of 1 s" if resolved else "the mean over its life"
-        return max(told), (f"CPU: {what}, plus 15 %",)
+        return max(told), ("CPU: the 95th percentile of use over windows of up to 1 s, plus 15 %",)
 
     def memory(self, executions: Sequence[Execution]) -> tuple[int | None, tuple[str, ...]]:
         """The request for the highest base of the executions."""

@@ -116,7 +116,7 @@ def _more_cores(
     cores = recommendation.cpu_cores
     if cores is None or throttled == 0:
         return None
-    most = peak_limit([each.usage for each in unlimited])
+    most = peak_limit(unlimited)
     wanted = round(round_up(max(cores * CPU_RAISE, cores * (1 + slower), cores + step), step), 3)
     if most is not None:
         # Nothing was ever throttled at what the highest 100 ms used.

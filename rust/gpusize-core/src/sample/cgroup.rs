@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -15,7 +14,7 @@ use super::files::{Tier, WANTED, Wanted};
 use super::kept::{Buffer, is_gone, open};
 use super::layout::{Asked, Layout, V2, discover};
 use super::limits::{self, Limits};
-use super::source::{Ends, Ready, Source, values};
+use super::source::{End, Ends, Source, values};
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
 
@@ -129,7 +128,7 @@ impl Cgroup {
             });
             match read {
                 Ok((file, resettable, reading)) => {
-                    let gives = reading.values().fold(0, |set, (column, _)| set | column.bit()) & gives;
+                    let gives = reading.present() & gives;
                     let whole = columns.iter().all(|column| gives & column.bit() != 0);
                     self.note_missing(&columns, gives, &format!("{} does not have it", path.display()));
                     if gives != 0 {
@@ -199,11 +198,12 @@ impl Cgroup {
 
     fn watch_events(&mut self) {
         let unified = self.layout.controllers.iter().find(|group| group.version == 2);
-        self.ends.events = unified.and_then(|group| File::open(group.dir.join("cgroup.events")).ok()).map(Arc::new);
+        let file = unified.and_then(|group| File::open(group.dir.join("cgroup.events")).ok());
         // A poll tells of changes since the last reading.
-        if let Some(file) = &self.ends.events {
+        if let Some(file) = &file {
             let _ = self.buffer.read(file);
         }
+        self.ends.set_events(file);
     }
 
     fn read_files(&mut self, tier: Tier, reading: &mut Reading) {
@@ -244,9 +244,7 @@ impl Cgroup {
             Ok(text) => {
                 let mut all = Reading::default();
                 open.what.format.read(text, &mut all);
-                for (column, value) in all.values().filter(|(column, _)| open.gives & column.bit() != 0) {
-                    reading.set(column, value);
-                }
+                reading.take(&all, open.gives);
             }
             Err(error) => {
                 open.file = None;
@@ -274,7 +272,7 @@ impl Cgroup {
     /// The group is gone: what its parent has of it now is what will be left.
     fn end(&mut self) {
         self.gone_ns.get_or_insert_with(now_ns);
-        self.ends.events = None;
+        self.ends.set_events(None);
         for file in &mut self.files {
             file.file = None;
         }
@@ -339,17 +337,16 @@ impl Source for Cgroup {
         &self.ends
     }
 
-    fn ended(&mut self, ready: &Ready) {
-        if ready.process {
-            self.exited_ns = Some(ready.t_ns);
-            self.ends.process = None;
-        }
-        if let Some(file) = self.ends.events.clone().filter(|_| ready.events) {
+    fn ended(&mut self, end: End, t_ns: i64) {
+        if end == End::Process {
+            self.exited_ns = Some(t_ns);
+            self.ends.drop_process();
+        } else if let Some(file) = self.ends.events() {
             match self.buffer.read(&file).map(|text| value(text, b"populated")) {
-                Ok(Some(0)) => self.emptied_ns = Some(ready.t_ns),
+                Ok(Some(0)) => self.emptied_ns = Some(t_ns),
                 Ok(_) => self.emptied_ns = None,
                 // Once its group is removed, the descriptor is ready for ever.
-                Err(_) => self.ends.events = None,
+                Err(_) => self.ends.set_events(None),
             }
         }
     }
@@ -361,7 +358,11 @@ impl Source for Cgroup {
 
     fn facts(&mut self) -> Value {
         if self.gone_ns.is_none() && !self.files.is_empty() {
-            self.limits = limits::read(&self.layout.controllers);
+            let limits = limits::read(&self.layout.controllers);
+            // A group that was removed meanwhile has none; those that it had are kept.
+            if self.layout.primary().is_some_and(|group| inode(&group.dir).is_ok_and(|now| now == self.inode)) {
+                self.limits = limits;
+            }
         }
         let resettable = self.files.iter().any(|open| open.resettable);
         json!({

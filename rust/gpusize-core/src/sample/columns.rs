@@ -64,7 +64,7 @@ columns! {
 }
 
 const COUNT: usize = Column::ALL.len();
-/// No value: no counter and no amount of memory is negative.
+/// No value, in a column: no counter and no amount of memory is negative.
 const NONE: i64 = i64::MIN;
 
 impl Column {
@@ -72,11 +72,6 @@ impl Column {
     pub const fn bit(self) -> u64 {
         1 << self as u8
     }
-}
-
-/// The column of this name.
-pub fn column(name: &str) -> Option<Column> {
-    Column::ALL.iter().copied().find(|column| column.name() == name)
 }
 
 /// One row.
@@ -88,24 +83,26 @@ pub struct Reading {
     pub width_ns: i64,
     /// How often the source has begun anew.
     pub epoch: i32,
+    /// The columns that have a value, by their bits.
+    present: u64,
     values: [i64; COUNT],
 }
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { t_ns: 0, width_ns: 0, epoch: 0, values: [NONE; COUNT] }
+        Self { t_ns: 0, width_ns: 0, epoch: 0, present: 0, values: [0; COUNT] }
     }
 }
 
 impl Reading {
     /// The value of a column.
     pub fn get(&self, column: Column) -> Option<i64> {
-        let value = self.values[column as usize];
-        (value != NONE).then_some(value)
+        (self.present & column.bit() != 0).then(|| self.values[column as usize])
     }
 
     /// Set a value.
     pub fn set(&mut self, column: Column, value: i64) {
+        self.present |= column.bit();
         self.values[column as usize] = value;
     }
 
@@ -115,36 +112,48 @@ impl Reading {
         self.set(column, before.saturating_add(value));
     }
 
-    /// Set a counter that may not go back, whatever its parts do.
-    pub fn raise(&mut self, column: Column, value: i64) {
-        let before = self.get(column).unwrap_or(value);
-        self.set(column, before.max(value));
-    }
-
-    /// Forget a value.
-    pub fn unset(&mut self, column: Column) {
-        self.values[column as usize] = NONE;
-    }
-
     /// Whether no column has a value.
     pub fn is_empty(&self) -> bool {
-        self.values.iter().all(|value| *value == NONE)
+        self.present == 0
+    }
+
+    /// Forget all values.
+    pub fn clear(&mut self) {
+        self.present = 0;
     }
 
     /// Take over every value that the other has.
     pub fn update(&mut self, other: &Self) {
         (self.t_ns, self.width_ns, self.epoch) = (other.t_ns, other.width_ns, other.epoch);
-        for (mine, theirs) in self.values.iter_mut().zip(other.values) {
-            if theirs != NONE {
-                *mine = theirs;
-            }
+        self.take(other, u64::MAX);
+    }
+
+    /// Take over those of the other's values that are in a set of columns.
+    pub fn take(&mut self, other: &Self, columns: u64) {
+        self.present |= other.present & columns;
+        for at in bits(other.present & columns) {
+            self.values[at] = other.values[at];
         }
+    }
+
+    /// The columns that have a value.
+    pub fn present(&self) -> u64 {
+        self.present
     }
 
     /// The columns with a value.
     pub fn values(&self) -> impl Iterator<Item = (Column, i64)> + '_ {
         Column::ALL.iter().filter_map(|column| Some((*column, self.get(*column)?)))
     }
+}
+
+/// The numbers of the bits that are set.
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = (set != 0).then_some(set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(at)
+    })
 }
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -162,57 +171,58 @@ pub fn schema() -> SchemaRef {
     SCHEMA.clone()
 }
 
-/// Readings by column, until they are taken.
-#[derive(Debug)]
+/// Readings until they are taken: one after the other, of each its times, which columns it has, and those. A row is a line or
+/// two of the cache, wherever a thread that sleeps between its ticks finds that.
+#[derive(Debug, Default)]
 pub struct Table {
-    t_ns: Vec<i64>,
-    width_ns: Vec<i64>,
-    epoch: Vec<i32>,
-    columns: Vec<Sparse<i64>>,
+    rows: usize,
+    packed: Vec<i64>,
 }
 
-impl Default for Table {
-    fn default() -> Self {
-        Self {
-            t_ns: Vec::new(),
-            width_ns: Vec::new(),
-            epoch: Vec::new(),
-            columns: std::iter::repeat_with(Sparse::default).take(COUNT).collect(),
-        }
-    }
-}
+/// Time, width, epoch, columns.
+const HEAD: usize = 4;
 
 impl Table {
     /// Append a row.
     pub fn push(&mut self, reading: &Reading) {
-        let at = self.t_ns.len();
-        self.t_ns.push(reading.t_ns);
-        self.width_ns.push(reading.width_ns);
-        self.epoch.push(reading.epoch);
-        for (column, value) in self.columns.iter_mut().zip(reading.values) {
-            column.push(at, value, NONE);
-        }
+        self.rows += 1;
+        self.packed.extend([reading.t_ns, reading.width_ns, i64::from(reading.epoch), reading.present as i64]);
+        self.packed.extend(bits(reading.present).map(|at| reading.values[at]));
     }
 
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.t_ns.len()
+        self.rows
     }
 
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
-        self.t_ns.is_empty()
+        self.rows == 0
     }
 
     /// As an Arrow batch of [`schema`].
     pub fn into_batch(self) -> RecordBatch {
-        let rows = self.len();
+        let rows = self.rows;
+        let (mut t_ns, mut width_ns, mut epoch) = (Vec::new(), Vec::new(), Vec::new());
+        let mut columns: Vec<Sparse<i64>> = std::iter::repeat_with(Sparse::default).take(COUNT).collect();
+        let mut rest = self.packed.as_slice();
+        for row in 0..rows {
+            let (head, values) = rest.split_at(HEAD);
+            t_ns.push(head[0]);
+            width_ns.push(head[1]);
+            epoch.push(head[2] as i32);
+            let present = head[3] as u64;
+            for (at, value) in bits(present).zip(values) {
+                columns[at].push(row, *value, NONE);
+            }
+            rest = &values[present.count_ones() as usize..];
+        }
         let mut arrays: Vec<ArrayRef> = vec![
-            Arc::new(PrimitiveArray::<Int64Type>::from(self.t_ns)),
-            Arc::new(PrimitiveArray::<Int64Type>::from(self.width_ns)),
-            Arc::new(PrimitiveArray::<Int32Type>::from(self.epoch)),
+            Arc::new(PrimitiveArray::<Int64Type>::from(t_ns)),
+            Arc::new(PrimitiveArray::<Int64Type>::from(width_ns)),
+            Arc::new(PrimitiveArray::<Int32Type>::from(epoch)),
         ];
-        arrays.extend(self.columns.into_iter().map(|column| column.into_array::<Int64Type>(rows, NONE)));
+        arrays.extend(columns.into_iter().map(|column| column.into_array::<Int64Type>(rows, NONE)));
         RecordBatch::try_new(schema(), arrays).expect("every column has the schema's type and as many rows")
     }
 }
@@ -253,6 +263,5 @@ mod tests {
         two.set(Column::Cpu, 2);
         last.update(&two);
         assert_eq!((last.t_ns, last.get(Column::Mem), last.get(Column::Cpu)), (2, Some(5), Some(2)));
-        assert_eq!(column("mem_bytes"), Some(Column::Mem));
     }
 }

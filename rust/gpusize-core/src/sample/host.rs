@@ -10,7 +10,7 @@ use super::bytes::{self, Key, number};
 use super::columns::{Column, Reading};
 use super::files::{Format, Tier, USER_TICK_NS};
 use super::kept::Buffer;
-use super::source::{Ends, Ready, Source, values};
+use super::source::{End, Ends, Source, values};
 use super::sys::online_cpus;
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
@@ -187,7 +187,7 @@ impl Source for Host {
         &self.ends
     }
 
-    fn ended(&mut self, _: &Ready) {}
+    fn ended(&mut self, _: End, _: i64) {}
 
     fn facts(&mut self) -> Value {
         let mut mem_bytes = None;

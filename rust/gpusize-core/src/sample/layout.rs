@@ -184,10 +184,10 @@ impl Layout {
     /// neighbours in it.
     fn drop_shared(&mut self) {
         let Some(at) = self.controllers.iter().position(|group| group.version == 2) else { return };
-        let Some(own) = self.controllers.iter().find(|group| group.version == 1) else { return };
+        let v1 = || self.controllers.iter().filter(|group| group.version == 1);
+        let Some(own) = v1().next() else { return };
         let unified = &self.controllers[at];
-        let same = own.path == unified.path || is_within(&unified.dir, &own.dir);
-        if !same {
+        if !v1().any(|own| own.path == unified.path || is_within(&unified.dir, &own.dir)) {
             let why = format!("{} also has processes that are not in {} of {}", unified.path, own.path, own.controller);
             self.controllers.remove(at);
             self.left_out.push((V2.to_owned(), why));

@@ -10,7 +10,7 @@ use super::columns::{Column, Reading};
 use super::files::{Tier, USER_TICK_NS};
 use super::kept::Buffer;
 use super::proc_files::{self, Stat};
-use super::source::{Ends, Ready, Source, values};
+use super::source::{End, Ends, Source, values};
 use super::sys::{page_bytes, process_cpu_ns};
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
@@ -208,8 +208,7 @@ impl Process {
         if io && !self.io_refused {
             // The kernel adds a process's to its parent's when it is waited for; until then the sum may step back.
             for (column, sum) in [(Column::ReadBytes, read), (Column::WrittenBytes, written)] {
-                reading.set(column, sum);
-                reading.raise(column, self.last.get(column).unwrap_or(0));
+                reading.set(column, sum.max(self.last.get(column).unwrap_or(0)));
             }
         }
     }
@@ -294,10 +293,10 @@ impl Source for Process {
         &self.ends
     }
 
-    fn ended(&mut self, ready: &Ready) {
-        if ready.process {
-            self.exited_ns = Some(ready.t_ns);
-            self.ends.process = None;
+    fn ended(&mut self, end: End, t_ns: i64) {
+        if end == End::Process {
+            self.exited_ns = Some(t_ns);
+            self.ends.drop_process();
         }
     }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::columns::{Reading, Table};
 use super::files::Tier;
 use super::plan::Plan;
-use super::source::{Ends, Source};
+use super::source::{End, Source};
 use super::sys::{Waker, kernel_tick_ns, no_slack, online_cpus, page_bytes, wait_until, watch};
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::error::{Error, Result};
@@ -46,6 +46,7 @@ struct State {
 struct Sampled {
     name: String,
     source: Box<dyn Source>,
+    reading: Reading,
     table: Table,
     readings: u64,
 }
@@ -86,10 +87,10 @@ impl Clock {
 
 impl Sampled {
     fn read(&mut self, tier: Tier) {
-        let mut reading = Reading::default();
-        self.source.read(tier, &mut reading);
-        if !reading.is_empty() {
-            self.table.push(&reading);
+        self.reading.clear();
+        self.source.read(tier, &mut self.reading);
+        if !self.reading.is_empty() {
+            self.table.push(&self.reading);
             self.readings += 1;
         }
     }
@@ -109,40 +110,74 @@ impl Shared {
 
     fn run(&self) {
         no_slack();
-        let start_ns = self.state().started_ns;
-        let mut watched: Vec<libc::pollfd> = Vec::new();
-        let mut held: Vec<Arc<File>> = Vec::new();
+        let mut watched = Watched::new(&self.waker);
+        let mut due_ns = {
+            let state = self.state();
+            watched.follow(&state.sources);
+            state.started_ns + self.plan.interval_ns
+        };
         loop {
-            watched.clear();
-            held.clear();
-            watched.push(watch(self.waker.as_raw_fd(), libc::POLLIN));
-            let due_ns = {
-                let state = self.state();
-                for sampled in &state.sources {
-                    sampled.source.ends().push(&mut watched, &mut held);
-                }
-                start_ns + (state.clock.tick + 1) * self.plan.interval_ns
-            };
             // An interrupted wait only comes early: whether the tick is due is asked of the clock.
-            let _ = wait_until(&mut watched, due_ns);
+            let _ = wait_until(&mut watched.entries, due_ns);
             if self.stop.load(Ordering::Acquire) {
                 break;
             }
             let mut state = self.state();
             let woken_ns = now_ns();
-            for (entries, sampled) in watched[1..].chunks_exact(2).zip(&mut state.sources) {
-                if let Some(ready) = Ends::ready(entries, woken_ns) {
-                    sampled.source.ended(&ready);
-                    sampled.read(Tier::Slow);
+            for (entry, (at, end)) in watched.entries[1..].iter().zip(&watched.ends) {
+                if entry.revents != 0 {
+                    state.sources[*at].source.ended(*end, woken_ns);
+                    state.sources[*at].read(Tier::Slow);
                 }
             }
             if woken_ns >= due_ns {
-                let tier = state.clock.advance(woken_ns - start_ns, &self.plan);
+                let since_start_ns = woken_ns - state.started_ns;
+                let tier = state.clock.advance(since_start_ns, &self.plan);
                 for sampled in &mut state.sources {
                     sampled.read(tier);
                 }
+                if tier > Tier::Fast {
+                    state.own_cpu_ns = thread_cpu_ns();
+                }
+                due_ns = state.started_ns + (state.clock.tick + 1) * self.plan.interval_ns;
             }
-            state.own_cpu_ns = thread_cpu_ns();
+            watched.follow(&state.sources);
+        }
+        self.state().own_cpu_ns = thread_cpu_ns();
+    }
+}
+
+/// What the thread waits for, made anew only when a source has something else to wait for.
+struct Watched {
+    /// The waker, then the ends.
+    entries: Vec<libc::pollfd>,
+    /// Whose ends they are.
+    ends: Vec<(usize, End)>,
+    held: Vec<Arc<File>>,
+    changes: Option<u64>,
+}
+
+impl Watched {
+    fn new(waker: &Waker) -> Self {
+        let entries = vec![watch(waker.as_raw_fd(), libc::POLLIN)];
+        Self { entries, ends: Vec::new(), held: Vec::new(), changes: None }
+    }
+
+    fn follow(&mut self, sources: &[Sampled]) {
+        let changes = Some(sources.iter().map(|sampled| sampled.source.ends().changes()).sum());
+        if self.changes == changes {
+            return;
+        }
+        self.changes = changes;
+        self.entries.truncate(1);
+        self.ends.clear();
+        self.held.clear();
+        for (at, sampled) in sources.iter().enumerate() {
+            for (end, file, entry) in sampled.source.ends().watched() {
+                self.entries.push(entry);
+                self.ends.push((at, end));
+                self.held.push(file);
+            }
         }
     }
 }
@@ -157,7 +192,8 @@ impl Sampler {
         let mut sources = Vec::new();
         for source in &plan.sources {
             let opened = source.open(&plan.root, plan.pss_ns)?;
-            sources.push(Sampled { name: source.name.clone(), source: opened, table: Table::default(), readings: 0 });
+            let (reading, table) = (Reading::default(), Table::default());
+            sources.push(Sampled { name: source.name.clone(), source: opened, reading, table, readings: 0 });
         }
         let lacks = |error: std::io::Error| Error::environment(error.to_string(), "the sampler", "raise ulimit -n");
         let waker = Waker::new().map_err(lacks)?;

@@ -19,7 +19,7 @@ pub trait Source: Send {
     fn ends(&self) -> &Ends;
 
     /// One of them is ready. A reading of everything follows.
-    fn ended(&mut self, ready: &Ready);
+    fn ended(&mut self, end: End, t_ns: i64);
 
     /// Begin a new high-water mark, where the kernel can; says whether it could.
     fn reset_peak(&mut self) -> bool {
@@ -30,45 +30,62 @@ pub trait Source: Send {
     fn facts(&mut self) -> Value;
 }
 
-/// Where an end shows.
+/// Where an end shows: what the sampler waits for besides the next tick.
 #[derive(Debug, Default)]
 pub struct Ends {
     /// The process that the source was asked for.
-    pub process: Option<Arc<File>>,
+    process: Option<Arc<File>>,
     /// `cgroup.events` of v2: whether the group has processes.
-    pub events: Option<Arc<File>>,
+    events: Option<Arc<File>>,
+    /// How often one of them was replaced.
+    changes: u64,
 }
 
-/// What of [`Ends`] is ready.
-#[derive(Clone, Debug)]
-pub struct Ready {
-    /// When the sampler woke.
-    pub t_ns: i64,
-    /// Whether it is the process.
-    pub process: bool,
-    /// Whether it is the group's events.
-    pub events: bool,
+/// Which of [`Ends`] is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The process has ended.
+    Process,
+    /// Something about the group's processes has changed.
+    Events,
 }
 
 impl Ends {
     /// Watch a process of the machine's own `/proc`.
     pub fn of_process(pid: u32) -> Self {
-        let process = pidfd(pid).ok().map(|fd| Arc::new(as_file(fd)));
-        Self { process, events: None }
+        Self { process: pidfd(pid).ok().map(|fd| Arc::new(as_file(fd))), ..Self::default() }
     }
 
-    /// Append what is to be waited for, and what keeps it open meanwhile: another thread may drop it from the source.
-    pub fn push(&self, watched: &mut Vec<libc::pollfd>, held: &mut Vec<Arc<File>>) {
-        for (file, events) in [(&self.process, libc::POLLIN), (&self.events, libc::POLLPRI)] {
-            watched.push(watch(file.as_ref().map_or(-1, AsRawFd::as_raw_fd), events));
-            held.extend(file.clone());
-        }
+    /// Watch a group's events, or no longer.
+    pub fn set_events(&mut self, file: Option<File>) {
+        self.events = file.map(Arc::new);
+        self.changes += 1;
     }
 
-    /// Whether one of the two entries that [`Ends::push`] appended is ready.
-    pub fn ready(watched: &[libc::pollfd], t_ns: i64) -> Option<Ready> {
-        let (process, events) = (watched[0].revents != 0, watched[1].revents != 0);
-        (process || events).then_some(Ready { t_ns, process, events })
+    /// The process has ended.
+    pub fn drop_process(&mut self) {
+        self.process = None;
+        self.changes += 1;
+    }
+
+    /// The group's events.
+    pub fn events(&self) -> Option<Arc<File>> {
+        self.events.clone()
+    }
+
+    /// Rises whenever what is to be waited for changes.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// What is to be waited for. Whoever waits keeps it open: another thread may drop it from the source meanwhile.
+    pub fn watched(&self) -> impl Iterator<Item = (End, Arc<File>, libc::pollfd)> {
+        let both = [(End::Process, &self.process, libc::POLLIN), (End::Events, &self.events, libc::POLLPRI)];
+        both.into_iter().filter_map(|(end, file, events)| {
+            let file = file.clone()?;
+            let entry = watch(file.as_raw_fd(), events);
+            Some((end, file, entry))
+        })
     }
 }
 

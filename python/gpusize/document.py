@@ -12,7 +12,7 @@ from typing import Any, Final
 from gpusize.errors import ConfigError
 from gpusize.textio import LineIndex, read_text, shown
 
-__all__ = ["Document", "read_document"]
+__all__ = ["Document", "KeyPath", "read_document", "scalar_texts"]
 
 KeyPath = tuple[str, ...]
 
@@ -60,6 +60,33 @@ def read_document(path: str, suffix: str) -> Document:
     if suffix == ".json":
         return _json(text, path)
     return _yaml(text, path)
+
+
+def scalar_texts(text: str) -> dict[KeyPath, str]:
+    """The scalars of a YAML text as they are written, without quotes, by the path of keys that leads to each.
+
+    What reads as the number 1.1 may have been written as the version 1.10, which only this tells. Items of lists have
+    their number, from 0, as their key; keys that a merge (``<<``) brings are not among them. The text has to be one
+    that `read_document` reads.
+    """
+    from ruamel.yaml import YAML
+
+    found: dict[KeyPath, str] = {}
+
+    def walk(node: Any, path: KeyPath) -> None:
+        if isinstance(node.value, str):
+            found[path] = node.value
+        elif node.id == "mapping":
+            for key, value in node.value:
+                walk(value, (*path, str(key.value)))
+        else:
+            for number, item in enumerate(node.value):
+                walk(item, (*path, str(number)))
+
+    root = YAML(typ="rt").compose(text)
+    if root is not None:
+        walk(root, ())
+    return found
 
 
 def _toml(text: str, source: str) -> Document:

@@ -1,0 +1,124 @@
+"""``gpusize pipeline``: run a pipeline of containers and say what each operator needs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpusize.cli import pipeline_options as options
+
+EPILOG = """[bold]Examples[/bold]
+
+  gpusize pipeline run spleen.yaml input --models-dir models --metrics-dir metrics
+
+  gpusize pipeline run compose.yaml input --force cont --repeat 5 --verify
+
+  gpusize pipeline show metrics
+
+  gpusize pipeline clean"""
+
+app = typer.Typer(
+    help="What each operator of a pipeline of containers needs.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    epilog=EPILOG,
+)
+
+# CPOST's users write --metrics_dir.
+_UNDERSCORES = {"token_normalize_func": lambda name: name.replace("_", "-")}
+
+
+@app.callback()
+def group() -> None:
+    """What each operator of a pipeline of containers needs."""
+
+
+@app.command("run", context_settings=_UNDERSCORES, epilog=EPILOG)
+def run(
+    definition: options.Definition,
+    input_dir: options.InputDir = None,
+    metrics_dir: options.MetricsDir = None,
+    models_dir: options.ModelsDir = None,
+    force: options.Force = "none",
+    verbose: options.Verbose = False,
+    policy: options.Policy = "default",
+    whole_cores: options.WholeCores = False,
+    cpu_limit: options.CpuLimit = False,
+    repeat: options.Repeat = 1,
+    verify: options.Verify = False,
+    cpu_curve: options.CpuCurve = None,
+    interval: options.Interval = "20ms",
+    parameter: options.Parameter = None,
+    user: options.User = None,
+    gpus: options.Gpus = None,
+    shm_size: options.ShmSize = None,
+    network: options.Network = None,
+    writable_inputs: options.WritableInputs = False,
+    start_timeout: options.StartTimeout = "60s",
+    timeout: options.Timeout = None,
+    work_dir: options.WorkDir = None,
+    keep: options.Keep = None,
+    triton_image: options.TritonImage = None,
+    triton_gpus: options.TritonGpus = None,
+    triton_url: options.TritonUrl = None,
+    triton_grpc: options.TritonGrpc = None,
+    triton_timeout: options.TritonTimeout = "10m",
+    no_plots: options.NoPlots = False,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> int:
+    """Run each operator in its container, one at a time, measure it, and say what to request for it."""
+    from gpusize.report.pipeline_run import run_and_report
+
+    given = dict(locals())
+    given.pop("run_and_report", None)
+    given.pop("_debug")
+    return run_and_report(command=["gpusize", *sys.argv[1:]], **given)
+
+
+@app.command("show")
+def show(
+    folder: Annotated[Path, typer.Argument(help="A metrics folder, or one of the runs in it.")],
+    policy: Annotated[str | None, typer.Option(help="Another rule: default, cpost, krr or vpa.")] = None,
+    whole_cores: Annotated[bool, typer.Option("--whole-cores", help="CPU in whole cores.")] = False,
+    cpu_limit: Annotated[bool, typer.Option("--cpu-limit", help="Recommend a CPU limit, too.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Show a run again, perhaps by another rule."""
+    from gpusize.report.pipeline_show import show_run
+
+    sys.stdout.write(show_run(folder, policy, whole_cores=whole_cores, cpu_limit=cpu_limit, json=json))
+
+
+@app.command("clean")
+def clean(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also of runs that seem to go on, and of other hosts.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> int:
+    """Remove containers, networks, cgroups and folders of runs that were killed."""
+    from dataclasses import asdict
+
+    from gpusize.cli.shared import note
+    from gpusize.pipeline import clean as clean_up
+    from gpusize.report.export import dumps
+
+    cleaned = clean_up(everything=everything)
+    document: dict[str, Any] = asdict(cleaned)
+    if json:
+        sys.stdout.write(dumps(document))
+    else:
+        for what in cleaned.removed or ["nothing was left"]:
+            typer.echo(what if what == "nothing was left" else f"removed {what}")
+        for what in cleaned.running:
+            note(f"run {what} goes on, or is of another host: left alone (--all removes it)")
+    for what in cleaned.left:
+        note(f"still there: {what}")
+    return 1 if cleaned.left else 0

@@ -1,0 +1,176 @@
+"""The Docker daemon, or one that speaks its API: connected once, its errors as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.errors import EnvironmentLacks
+from gpusize.pipeline.container import Container
+from gpusize.textio import shown
+
+if TYPE_CHECKING:
+    import docker
+
+__all__ = ["Daemon", "daemon_words", "talking"]
+
+ANSWER_S: Final = 60
+"""Longest wait for an answer that does not depend on what a container does."""
+
+_DEFAULT: Final = "unix:///var/run/docker.sock"
+_WORDS: Final = 300
+
+
+def address() -> str:
+    """Where the daemon is looked for: ``DOCKER_HOST``, else the usual socket."""
+    return os.environ.get("DOCKER_HOST") or _DEFAULT
+
+
+def daemon_words(problem: BaseException) -> str:
+    """What the daemon said of a call that it refused."""
+    said = getattr(problem, "explanation", None) or str(problem)
+    return shown(str(said).strip(), _WORDS)
+
+
+@contextlib.contextmanager
+def talking(what: str) -> Iterator[None]:
+    """Turn what the Docker SDK raises inside the block into an ``EnvironmentLacks`` that says what was tried.
+
+    Args:
+        what: what cannot be done then: ``the network cannot be made``.
+    """
+    import docker
+    import requests
+
+    try:
+        yield
+    except docker.errors.APIError as problem:
+        raise EnvironmentLacks(f"{what}: {daemon_words(problem)}", None, None) from problem
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as problem:
+        raise _unreachable(problem) from problem
+
+
+def _unreachable(problem: BaseException) -> EnvironmentLacks:
+    chain: BaseException | None = problem
+    seen: set[int] = set()
+    while chain is not None and id(chain) not in seen:
+        seen.add(id(chain))
+        inner = next((each for each in chain.args if isinstance(each, BaseException)), None)
+        for found in (chain, inner, getattr(inner, "reason", None), *(getattr(inner, "args", ()))):
+            if isinstance(found, PermissionError):
+                return EnvironmentLacks(
+                    "no permission on the socket of the Docker daemon",
+                    address(),
+                    "run as root, or join the group that owns it (usually docker) and log in again",
+                )
+            if isinstance(found, FileNotFoundError):
+                return EnvironmentLacks("there is no Docker daemon", address(), "start it, or set DOCKER_HOST")
+        chain = chain.__cause__ or chain.__context__
+    return EnvironmentLacks(
+        f"the Docker daemon does not answer: {shown(str(problem), 160)}", address(), "start it, or set DOCKER_HOST"
+    )
+
+
+class Daemon:
+    """A connection to the daemon.
+
+    Args:
+        client: the Docker SDK's client; made from the environment by `connect`.
+        facts: what the daemon says of itself.
+    """
+
+    def __init__(self, client: docker.APIClient, facts: Mapping[str, Any]) -> None:
+        self.client = client
+        self.facts = facts
+
+    @classmethod
+    def connect(cls) -> Daemon:
+        """Connect as ``DOCKER_HOST`` and its companions say.
+
+        Raises:
+            EnvironmentLacks: no daemon, or no permission.
+        """
+        import docker
+        from docker.utils import kwargs_from_env
+
+        with talking("the Docker daemon cannot be asked"):
+            client = docker.APIClient(**kwargs_from_env(), version="auto", timeout=ANSWER_S)
+            try:
+                return cls(client, client.info())
+            except BaseException:
+                client.close()
+                raise
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self.client.close()
+
+    @property
+    def systemd(self) -> bool:
+        """Whether cgroups of containers are made through systemd."""
+        return self.facts.get("CgroupDriver") == "systemd"
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether NVIDIA's runtime is known to it; GPUs may be reachable without, by CDI."""
+        return "nvidia" in (self.facts.get("Runtimes") or {})
+
+    def has_image(self, image: str) -> bool:
+        """Whether an image is on this machine.
+
+        Raises:
+            EnvironmentLacks: the daemon does not answer.
+        """
+        import docker
+
+        client: Any = self.client
+        with talking(f"the image {image} cannot be looked for"):
+            try:
+                client.inspect_image(image)
+            except docker.errors.NotFound:
+                return False
+        return True
+
+    def create(self, container: Container) -> str:
+        """Make a container, which does not run yet, and return its id.
+
+        Raises:
+            EnvironmentLacks: the daemon refuses, or does not answer.
+        """
+        client: Any = self.client
+        with talking("the container cannot be made"):
+            return str(client.create_container_from_config(container.config())["Id"])
+
+    def labelled(self, label: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Containers, running or not, and networks that carry a label, as the daemon lists them."""
+        filters = {"label": [label]}
+        with talking("containers cannot be listed"):
+            containers = self.client.containers(all=True, filters=filters)
+            networks = self.client.networks(filters=filters)
+        return list(containers), list(networks)
+
+    def gone(self, call: Callable[[], Any]) -> None:
+        """Make a call that removes something; what is gone already is no error.
+
+        Raises:
+            EnvironmentLacks: the daemon refuses, or does not answer.
+        """
+        import docker
+
+        with talking("it cannot be removed"), contextlib.suppress(docker.errors.NotFound):
+            try:
+                call()
+            except docker.errors.APIError as problem:
+                # A removal that another client, or an earlier call of ours, has begun.
+                if problem.status_code != 409 or "in progress" not in daemon_words(problem):
+                    raise
+
+    def remove_container(self, container_id: str) -> None:
+        """Remove a container with its anonymous volumes, running or not."""
+        self.gone(lambda: self.client.remove_container(container_id, v=True, force=True))
+
+    def remove_network(self, network_id: str) -> None:
+        """Remove a network."""
+        self.gone(lambda: self.client.remove_network(network_id))

@@ -1,0 +1,152 @@
+"""A parent cgroup of our own for each container: it outlives the container's, and keeps its totals.
+
+Made only as root: without, the daemon would make the groups and we could not remove them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Groups", "hierarchies", "remove_groups", "run_groups", "run_slices", "stop_slices"]
+
+TOP: Final = "gpusize"
+_KEEPS_TOTALS: Final = frozenset({"cpu", "cpuacct", "memory", "blkio", "pids"})
+_SYSTEMCTL_S: Final = 10.0
+
+
+def hierarchies(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[tuple[Path, frozenset[str] | None]]:
+    """Where cgroups are mounted: mount points, each with its controllers; None for version 2.
+
+    Source: proc(5), mountinfo; cgroups(7).
+    """
+    found: list[tuple[Path, frozenset[str] | None]] = []
+    for line in mountinfo.read_text("utf-8", errors="replace").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, about = before.split(), after.split()
+        if len(fields) < 5 or len(about) < 3 or fields[3] != "/":
+            continue
+        point = Path(fields[4].encode("latin-1", "replace").decode("unicode_escape"))
+        if about[0] == "cgroup2":
+            found.append((point, None))
+        elif about[0] == "cgroup":
+            found.append((point, frozenset(about[2].split(","))))
+    return found
+
+
+class Groups:
+    """The groups of one run.
+
+    Args:
+        run: its id; letters and digits.
+        systemd: whether the daemon makes groups through systemd.
+    """
+
+    def __init__(self, run: str, *, systemd: bool) -> None:
+        self._run = run
+        self._systemd = systemd
+        self._slices: list[str] = []
+        self.possible = os.geteuid() == 0
+
+    def make(self, number: int) -> tuple[str, str] | None:
+        """A group for one container.
+
+        Args:
+            number: of the container in the run.
+
+        Returns:
+            What to ask the daemon for as parent, and the path of that group in its hierarchies; None where there can
+            be none.
+        """
+        if not self.possible:
+            return None
+        return self._slice(number) if self._systemd else self._folders(number)
+
+    def _folders(self, number: int) -> tuple[str, str] | None:
+        path = f"/{TOP}/{self._run}/{number}"
+        try:
+            for point, controllers in hierarchies():
+                if controllers is None or controllers & _KEEPS_TOTALS:
+                    Path(f"{point}{path}").mkdir(parents=True, exist_ok=True)
+        except OSError:
+            # A container of our own, or a mount that is read-only.
+            self.possible = False
+            return None
+        return path, path
+
+    def _slice(self, number: int) -> tuple[str, str] | None:
+        name = f"{TOP}-{self._run}-{number}.slice"
+        # Started by name: a slice that only its container needs would be gone with it, and the totals, too.
+        if _systemctl("start", name) is None:
+            self.possible = False
+            return None
+        self._slices.append(name)
+        return name, f"/{TOP}.slice/{TOP}-{self._run}.slice/{name}"
+
+    def remove(self) -> list[str]:
+        """Remove the groups of the run.
+
+        Returns:
+            Those that are still there, as something runs in them.
+        """
+        if self._systemd:
+            return stop_slices([*self._slices, *([f"{TOP}-{self._run}.slice"] if self._slices else [])])
+        return remove_groups(self._run)
+
+
+def run_groups() -> list[str]:
+    """Ids of the runs that have groups, by folder."""
+    found = set()
+    for point, _ in hierarchies():
+        with contextlib.suppress(OSError):
+            found |= {each.name for each in (point / TOP).iterdir() if each.is_dir()}
+    return sorted(found)
+
+
+def remove_groups(run: str) -> list[str]:
+    """Remove the groups of a run from every hierarchy, and the folder above when it is empty.
+
+    Returns:
+        Their path, if something is left of them.
+    """
+    left = False
+    for point, _ in hierarchies():
+        top = point / TOP / run
+        if top.is_dir():
+            for folder, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+            left = left or top.exists()
+        with contextlib.suppress(OSError):
+            (point / TOP).rmdir()
+    return [f"cgroups /{TOP}/{run}"] if left else []
+
+
+def run_slices() -> dict[str, list[str]]:
+    """Slices of runs by the runs' ids, where systemd runs."""
+    found: dict[str, list[str]] = {}
+    for line in (_systemctl("list-units", "--plain", "--no-legend", "--all", f"{TOP}-*.slice") or "").splitlines():
+        name = line.split()[0] if line.split() else ""
+        parts = name.removesuffix(".slice").split("-")
+        if len(parts) >= 2 and parts[0] == TOP:
+            found.setdefault(parts[1], []).append(name)
+    return found
+
+
+def stop_slices(names: list[str]) -> list[str]:
+    """Stop slices; those that could not be."""
+    return [] if not names or _systemctl("stop", *names) is not None else names
+
+
+def _systemctl(*words: str) -> str | None:
+    """What systemctl says; None where it fails, or is not there."""
+    try:
+        done = subprocess.run(
+            ["systemctl", "--quiet", *words], check=False, capture_output=True, text=True, timeout=_SYSTEMCTL_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if done.returncode else done.stdout

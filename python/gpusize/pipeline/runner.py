@@ -1,0 +1,265 @@
+"""Runs a pipeline: images first, then one operator at a time, and takes everything away at the end."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from gpusize.errors import EnvironmentLacks, UsageError
+from gpusize.interrupt import StopSwitch
+from gpusize.pipeline.daemon import Daemon
+from gpusize.pipeline.execute import Execution, MakeWatch, execute
+from gpusize.pipeline.images import get_images
+from gpusize.pipeline.model import Operator, Pipeline
+from gpusize.pipeline.order import in_order
+from gpusize.pipeline.outcome import OperatorResult, PipelineResult
+from gpusize.pipeline.plan import RunOptions, check_binds, container_of
+from gpusize.pipeline.servers import Servers
+from gpusize.pipeline.serving import ServerOptions
+from gpusize.pipeline.session import Session
+from gpusize.pipeline.sizing import SizingOptions, size
+from gpusize.pipeline.waiting import Interrupted
+
+__all__ = ["Events", "Force", "run_pipeline"]
+
+Force = Literal["none", "cont", "stop"]
+"""After a failure: ask, go on, or stop."""
+
+
+class Events:
+    """Told what happens; subclasses show it. None of these may raise."""
+
+    def pulling(self, image: str, state: str) -> None:
+        """How far the pull of an image is."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+    def executing(self, operator: Operator) -> None:
+        """An operator is about to run."""
+
+    def command(self, name: str, line: str) -> None:
+        """The ``docker run`` line of an operator or a server."""
+
+    def began(self, container_id: str) -> None:
+        """Its container has been made."""
+
+    def ended(self, result: OperatorResult) -> None:
+        """An operator has ended, or will not be run."""
+
+    def go_on(self, result: OperatorResult) -> bool:
+        """Whether to go on after a failure, where that is asked."""
+        del result
+        return False
+
+
+class _Run:
+    """One run while it goes on."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        input_dir: Path | None,
+        options: RunOptions,
+        session: Session,
+        serving: ServerOptions,
+        events: Events,
+        watch: MakeWatch,
+        stop: StopSwitch,
+    ) -> None:
+        self._pipeline = pipeline
+        self._input_dir = input_dir
+        self._options = options
+        self._session = session
+        self._events = events
+        self._watch = watch
+        self._stop = stop
+        self._servers = Servers(session, pipeline, serving, options, watch, events.command, stop)
+        self._results: list[OperatorResult] = []
+        self._interrupted = False
+
+    def through(self, ordered: list[Operator], force: Force, sizing: SizingOptions | None) -> PipelineResult:
+        """Run the operators in this order, and take everything away."""
+        notes: list[str] = [*self._pipeline.notes]
+        if not self._session.has_groups:
+            notes.append("no cgroup of our own around the containers: what they do in their last moments may be missed")
+        try:
+            try:
+                self._servers.start()
+                self._all(ordered, force, sizing)
+            except Interrupted:
+                self._interrupted = True
+            finally:
+                servers = self._servers.close()
+        finally:
+            left = self._session.close()
+            if left:
+                self._events.note(f"left behind, gpusize pipeline clean removes it: {'; '.join(left)}")
+        ran = {result.name for result in self._results}
+        rest = [OperatorResult(operator) for operator in ordered if operator.name not in ran]
+        return PipelineResult(
+            self._session.run,
+            self._pipeline,
+            (*self._results, *rest),
+            servers,
+            interrupted=self._interrupted,
+            notes=(*notes, *(f"left behind: {each}" for each in left)),
+        )
+
+    def _all(self, ordered: list[Operator], force: Force, sizing: SizingOptions | None) -> None:
+        for operator in ordered:
+            if self._stop.asked:
+                raise Interrupted
+            self._events.executing(operator)
+            result = self._one(operator, sizing)
+            self._results.append(result)
+            self._events.ended(result)
+            if self._interrupted or result.outcome == "lost":
+                return
+            if not all(each.ok for each in result.executions) and not self._goes_on(result, force):
+                return
+
+    def _one(self, operator: Operator, sizing: SizingOptions | None) -> OperatorResult:
+        """All executions of an operator; what it was measured by is kept also where the user ends it meanwhile."""
+        executions: list[Execution] = []
+        count = itertools.count()
+
+        def again(limits: tuple[float | None, int | None] | None = None, interval_ns: int | None = None) -> Execution:
+            execution = self._execute(operator, next(count), limits, interval_ns)
+            self._interrupted = self._interrupted or execution.outcome == "interrupted"
+            return execution
+
+        while len(executions) < self._options.repeat and (not executions or executions[-1].ok):
+            executions.append(again())
+        if sizing is None:
+            return OperatorResult(operator, tuple(executions))
+        return OperatorResult(operator, tuple(executions), size(executions, sizing, again))
+
+    def _goes_on(self, result: OperatorResult, force: Force) -> bool:
+        return force == "cont" or (force == "none" and self._events.go_on(result))
+
+    def _execute(
+        self,
+        operator: Operator,
+        number: int,
+        limits: tuple[float | None, int | None] | None,
+        interval_ns: int | None,
+    ) -> Execution:
+        if self._stop.asked:
+            return Execution("interrupted", error="the user had ended the run")
+        try:
+            addresses = self._servers.ready_for(operator)
+        except EnvironmentLacks as problem:
+            return Execution("failed", error=str(problem))
+        except Interrupted:
+            return Execution("interrupted", error="the user had ended the run")
+        group, group_path = self._session.group()
+        container = container_of(
+            self._pipeline,
+            operator,
+            self._session.workspace,
+            input_dir=self._input_dir,
+            options=self._options,
+            network=self._session.network,
+            addresses=addresses,
+            execution=number,
+            limits=limits,
+            cgroup_parent=group,
+            labels=self._session.labels(operator.name),
+        )
+        if number == 0:
+            self._events.command(operator.name, self._servers.pasted(container, operator).command_line())
+        try:
+            return execute(
+                self._session.daemon,
+                container,
+                watch=self._watch(operator.name, interval_ns),
+                parent=group_path,
+                start_timeout_s=self._options.start_timeout_s,
+                timeout_s=self._options.timeout_s,
+                stop=self._stop,
+                began=self._events.began,
+            )
+        except EnvironmentLacks as problem:
+            # What was measured until here is not given up for a container that cannot be made.
+            return Execution("failed", error=str(problem), command=container.command_line())
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    input_dir: Path | str | None = None,
+    *,
+    force: Force = "stop",
+    options: RunOptions | None = None,
+    servers: ServerOptions | None = None,
+    watch: MakeWatch | None = None,
+    sizing: SizingOptions | None = None,
+    events: Events | None = None,
+    stop: StopSwitch | None = None,
+    daemon: Daemon | None = None,
+) -> PipelineResult:
+    """Run each operator of a pipeline once, or several times, and measure what it uses.
+
+    Args:
+        pipeline: as `read_pipeline` gives it.
+        input_dir: the folder that operators read which have no upstream.
+        force: what to do after a failure; ``none`` asks ``events.go_on``.
+        options: of the containers.
+        servers: where models are served.
+        watch: makes what reads a container; the kernel's counters are read by default.
+        sizing: what is recommended, and what is run besides for that; None for nothing.
+        events: told what happens.
+        stop: ends the run when asked.
+        daemon: a connection; made and closed by this call by default.
+
+    Returns:
+        What it came to, also when operators failed or the user ended it.
+
+    Raises:
+        UsageError: no such input folder, or none where one is needed; no place for models.
+        ConfigError: mounts or models that are not there, or servers that do not go together.
+        EnvironmentLacks: no daemon, an image that cannot be had, a server that does not get ready.
+        StoreError: the folders cannot be made.
+    """
+    from gpusize.resources.sampler import ResourceWatch
+
+    told, switch, chosen = events or Events(), stop or StopSwitch(), options or RunOptions()
+    serving = servers or ServerOptions()
+    folder = _input_folder(pipeline, input_dir)
+    ordered = in_order(pipeline)
+    check_binds(pipeline)
+    serving.check(pipeline, chosen)
+    connected = daemon or Daemon.connect()
+    started_ns = time.time_ns()
+    try:
+        images = [(operator.image, operator.name) for operator in ordered] + serving.images(pipeline)
+        try:
+            get_images(connected, images, switch, told.pulling)
+        except Interrupted:
+            rest = tuple(OperatorResult(operator) for operator in ordered)
+            return PipelineResult("", pipeline, rest, (), started_ns, time.time_ns(), interrupted=True)
+        names = [image for image, _ in images]
+        session = Session(
+            connected, names, own_network=chosen.network is None, work_dir=chosen.work_dir, keep=chosen.keep
+        )
+        run = _Run(pipeline, folder, chosen, session, serving, told, watch or ResourceWatch, switch)
+        return replace(run.through(ordered, force, sizing), started_ns=started_ns, ended_ns=time.time_ns())
+    finally:
+        if daemon is None:
+            connected.close()
+
+
+def _input_folder(pipeline: Pipeline, given: Path | str | None) -> Path | None:
+    if given is None:
+        if pipeline.reads_input:
+            who = next(operator.name for operator in pipeline.operators if operator.reads_input)
+            raise UsageError(f"{who} reads the input folder, and there is none", "input_dir", "name one")
+        return None
+    folder = Path(given)
+    if not folder.is_dir():
+        what = "this is a file, not a folder" if folder.exists() else "there is no such folder"
+        raise UsageError(what, str(folder), "name the folder with the pipeline's input")
+    return folder

@@ -1,0 +1,161 @@
+"""A run of a pipeline read back from its folder, shown again, perhaps by another policy."""
+
+from __future__ import annotations
+
+import json as json_lib
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpusize.errors import StoreError
+from gpusize.frames import check_schema
+from gpusize.report.export import dumps
+from gpusize.report.pipeline_files import DOCUMENT, SCHEMA, pipeline_document
+from gpusize.report.pipeline_text import all_operators
+
+if TYPE_CHECKING:
+    from gpusize.pipeline.execute import Execution
+    from gpusize.pipeline.outcome import OperatorResult, PipelineResult
+    from gpusize.pipeline.sizing import SizingOptions, Trial
+    from gpusize.resources.recommend import Recommendation
+
+__all__ = ["open_pipeline_run", "show_run"]
+
+
+def show_run(
+    folder: Path, policy: str | None = None, *, whole_cores: bool = False, cpu_limit: bool = False, json: bool = False
+) -> str:
+    """A run as it was printed, or as its document.
+
+    Args:
+        folder: a metrics folder, of which the newest run is taken, or a run's own.
+        policy: another rule than the one that was stored.
+        whole_cores: of that rule: CPU in whole cores.
+        cpu_limit: of that rule: a CPU limit, too.
+        json: the document.
+
+    Raises:
+        UsageError: no such policy.
+        StoreError: no run there, or one that cannot be read.
+    """
+    from gpusize.pipeline.sizing import SizingOptions
+    from gpusize.resources.recommend import check_policy
+
+    again = None
+    if policy is not None or whole_cores or cpu_limit:
+        again = SizingOptions(check_policy(policy or "default"), whole_cores=whole_cores, cpu_limit=cpu_limit)
+    result, document = open_pipeline_run(folder, again)
+    if not json:
+        return f"{all_operators(result)}\n"
+    return dumps(pipeline_document(result, {"run": document["run"]}) if again else document)
+
+
+def open_pipeline_run(folder: Path, again: SizingOptions | None = None) -> tuple[PipelineResult, dict[str, Any]]:
+    """A run and its document.
+
+    Args:
+        folder: a metrics folder, of which the newest run is taken, or a run's own.
+        again: size the operators anew in this way, from the stored readings.
+
+    Raises:
+        StoreError: no run there, or one that cannot be read.
+    """
+    from gpusize.pipeline.outcome import PipelineResult, ServerResult
+
+    file = folder / DOCUMENT
+    if not file.is_file():
+        runs = sorted(folder.glob(f"*/{DOCUMENT}"))
+        if not runs:
+            raise StoreError("there is no run of a pipeline", str(folder), "name the folder that --metrics-dir named")
+        file = runs[-1]
+    try:
+        document: dict[str, Any] = json_lib.loads(file.read_text("utf-8"))
+        check_schema(document["schema"], str(file), SCHEMA)
+        pipeline = _pipeline(document)
+        operators = tuple(
+            _operator(each, pipeline.operator(each["name"]), file.parent, again) for each in document["operators"]
+        )
+        servers = tuple(ServerResult(each["name"], _execution(each, file.parent)) for each in document["servers"])
+        return PipelineResult(
+            document["containers"],
+            pipeline,
+            operators,
+            servers,
+            document["started_ns"],
+            document["ended_ns"],
+            document["interrupted"],
+            tuple(document["notes"]),
+        ), document
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        if isinstance(problem, StoreError):
+            raise
+        raise StoreError(f"unreadable ({problem})", str(file), "the file is damaged") from None
+
+
+def _pipeline(document: dict[str, Any]) -> Any:
+    from gpusize.pipeline.model import Operator, Pipeline, Requests
+
+    told = document["pipeline"]
+    operators = tuple(
+        Operator(each["name"], each["image"], after=tuple(each["upstream"]), requests=Requests(**each["asked"]))
+        for each in document["operators"]
+    )
+    return Pipeline(told["name"], operators, told["form"], told["source"])
+
+
+def _operator(told: dict[str, Any], operator: Any, folder: Path, again: SizingOptions | None) -> OperatorResult:
+    from gpusize.pipeline.outcome import OperatorResult
+    from gpusize.pipeline.sizing import Sized, recommended
+
+    executions = tuple(_execution(each, folder) for each in told["executions"])
+    if not executions:
+        return OperatorResult(operator)
+    finer = tuple(_execution(each, folder) for each in told["finer"])
+    every = (*executions, *finer)
+    advice = _recommendation(told["recommendation"]) if again is None else recommended(every, again)
+    trials = () if again is not None else tuple(_trial(each, folder) for each in told["trials"])
+    return OperatorResult(operator, executions, Sized(advice, finer, trials))
+
+
+def _trial(told: dict[str, Any], folder: Path) -> Trial:
+    from gpusize.pipeline.sizing import Trial
+    from gpusize.resources.recommend import Verdict
+
+    judged = told.get("verdict")
+    verdict = None if judged is None else Verdict(**{**judged, "reasons": tuple(judged["reasons"])})
+    return Trial(told["kind"], _execution(told, folder), verdict)
+
+
+def _execution(told: dict[str, Any], folder: Path) -> Execution:
+    from gpusize.pipeline.execute import Execution
+    from gpusize.resources.gpu_use import GpuUse
+    from gpusize.resources.series import Readings
+
+    readings = None if told["readings"] is None else Readings.read_parquet(folder / told["readings"])
+    return Execution(
+        outcome=told["outcome"],
+        exit_code=told["exit_code"],
+        container_id=told["container"],
+        error=told["error"],
+        oom_killed=told["oom_killed"],
+        asked_ns=told["asked_ns"],
+        started_ns=told["started_ns"],
+        ended_ns=told["ended_ns"],
+        log_tail=told["log_tail"],
+        limits=(told["limits"]["cpus"], told["limits"]["mem_bytes"]),
+        readings=readings,
+        unread=told["unread"],
+        gpus=tuple(GpuUse(**each) for each in told["gpus"]),
+        gpu_notes=tuple(told["gpu_notes"]),
+    )
+
+
+def _recommendation(told: dict[str, Any]) -> Recommendation:
+    from gpusize.resources.recommend import Interval, Recommendation
+
+    known = {each.name: told[each.name] for each in fields(Recommendation) if each.name in told}
+    for name in ("cpu_interval", "mem_interval"):
+        known[name] = None if known.get(name) is None else Interval(**known[name])
+    for name in ("reasons", "doubts"):
+        known[name] = tuple(known.get(name) or ())
+    return Recommendation(**known)

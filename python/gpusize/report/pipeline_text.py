@@ -1,0 +1,153 @@
+"""A run of a pipeline in words and tables, in the form of CPOST, with what that leaves out after them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpusize.report.cpost import OperatorSummary, metrics_table, operator_table, pipeline_table, summarise
+from gpusize.report.requests import clara_requests, memory_text
+from gpusize.report.text import clean, duration, plain_number
+
+if TYPE_CHECKING:
+    from gpusize.pipeline.execute import Execution
+    from gpusize.pipeline.outcome import OperatorResult, PipelineResult
+    from gpusize.resources.recommend import Recommendation
+    from gpusize.resources.recommend.cpost import Row
+    from gpusize.resources.series import Readings
+
+__all__ = ["advice_of", "after_operator", "all_operators", "rows_text", "summary_of"]
+
+LOG_LINES: Final = 10
+LINE_CHARS: Final = 200
+
+
+def advice_of(result: OperatorResult) -> Recommendation:
+    """What is recommended for an operator; one that refuses itself where it was not asked for, or not run."""
+    from gpusize.resources.recommend import Recommendation
+
+    if result.sized is not None:
+        return result.sized.recommendation
+    return Recommendation(policy="none", refused=f"it was {result.outcome.replace('_', ' ')}")
+
+
+def summary_of(result: OperatorResult) -> OperatorSummary:
+    """The operator as the tables show it: figures of its first execution, and what is recommended."""
+    return summarise(result.name, _rows(result), advice_of(result), failed=not result.ok)
+
+
+def _readings(result: OperatorResult) -> Readings | None:
+    return result.executions[0].readings if result.executions else None
+
+
+def _rows(result: OperatorResult) -> list[Row]:
+    from gpusize.resources.recommend.cpost import cpost_rows
+
+    readings = _readings(result)
+    return [] if readings is None else cpost_rows(readings)
+
+
+def rows_text(result: OperatorResult) -> str:
+    """All rows of 200 ms of an operator, as CPOST prints them where it writes no files; empty where there are none."""
+    readings = _readings(result)
+    rows = _rows(result)
+    if readings is None or not rows:
+        return ""
+    clock = readings.facts.clock
+    return metrics_table(result.name, rows, 0 if clock is None else clock[1] - clock[0])
+
+
+def after_operator(result: OperatorResult) -> str:
+    """What is printed when an operator has ended: why it failed, with its last words, and its table."""
+    lines = []
+    for execution in result.executions:
+        if not execution.ok:
+            lines += _failure(result.name, execution)
+    if _readings(result) is not None:
+        lines.append(operator_table(summary_of(result)))
+    return "\n".join(lines)
+
+
+def _failure(name: str, execution: Execution) -> list[str]:
+    if execution.outcome == "failed" and execution.exit_code is not None:
+        told = f"Operator {clean(name)} failed with exitcode {execution.exit_code}"
+    else:
+        told = f"Operator {clean(name)} {execution.outcome.replace('_', ' ')}"
+    lines = [f"{told}: {clean(execution.error)}" if execution.error else told]
+    if execution.oom_killed and "memory" not in lines[0]:
+        lines.append("It was killed for want of memory.")
+    tail = execution.log_tail.splitlines()[-LOG_LINES:]
+    if tail:
+        lines += ["Its last words:", *(f"  {clean(line, LINE_CHARS)}" for line in tail)]
+    return lines
+
+
+def all_operators(result: PipelineResult) -> str:
+    """What is printed at the end: the table of all operators, servers, advice in both units, what weakens it."""
+    ran = [each for each in result.operators if each.executions]
+    lines = [pipeline_table([summary_of(each) for each in ran])] if ran else []
+    rest = [each.name for each in result.operators if not each.executions]
+    if rest:
+        lines.append(f"Not run: {', '.join(map(clean, rest))}")
+    lines += _servers(result)
+    for each in ran:
+        lines += ["", *_advice(each)]
+    lines += ["", *(clean(note) for note in result.notes)] if result.notes else []
+    return "\n".join(lines)
+
+
+def _servers(result: PipelineResult) -> list[str]:
+    from gpusize.resources.usage import usage_of
+
+    lines = []
+    for server in result.servers:
+        readings = server.execution.readings
+        if readings is None:
+            lines.append(f"Server {clean(server.name)}: nothing was read of it")
+            continue
+        usage = usage_of(readings)
+        cores = None if usage.cpu is None else usage.cpu.mean_cores
+        peak = usage.memory.peak_bytes
+        parts = [duration(usage.duration_s)]
+        parts += [] if cores is None else [f"{plain_number(cores)} cores on average"]
+        parts += [] if peak is None else [f"at most {memory_text(peak)}"]
+        lines.append(f"Server {clean(server.name)}: {', '.join(parts)}")
+    return lines
+
+
+def _advice(result: OperatorResult) -> list[str]:
+    made = advice_of(result)
+    name = clean(result.name)
+    times = [each.duration_s for each in result.executions if each.duration_s is not None]
+    took = f" ({', '.join(duration(each) for each in times)})" if times else ""
+    if made.refused is not None:
+        return [f"{name}{took}: nothing is recommended: {clean(made.refused)}"]
+    cores = "no CPU figure" if made.cpu_cores is None else f"{plain_number(made.cpu_cores)} cores"
+    cores += "" if made.cpu_measured or made.cpu_cores is None else " (an estimate: less CPU was not tried)"
+    memory = "no memory figure" if made.mem_bytes is None else memory_text(made.mem_bytes)
+    gpus = f", {made.gpu_count} GPUs" if made.gpu_count else ""
+    lines = [f"{name}{took}: {cores}, {memory}{gpus}; policy {made.policy}, confidence {made.confidence}"]
+    lines += [f"  {clean(each)}" for each in made.reasons]
+    lines += [f"  but {clean(each)}" for each in made.doubts]
+    if result.sized is not None:
+        if result.sized.curve is not None:
+            lines += [f"  {clean(each)}" for each in result.sized.curve.costs()]
+        lines += [f"  {text}" for text in _verdicts(result)]
+    return [*lines, *(f"  {line}" for line in clara_requests(made).rstrip("\n").splitlines())]
+
+
+def _verdicts(result: OperatorResult) -> Sequence[str]:
+    lines = []
+    for trial in result.sized.trials if result.sized is not None else ():
+        cores, mem_bytes = trial.execution.limits
+        if trial.kind != "verify":
+            continue
+        limits = ", ".join(
+            [*([] if cores is None else [f"{cores:g} cores"]), *([] if mem_bytes is None else [memory_text(mem_bytes)])]
+        )
+        if trial.verdict is None:
+            lines.append(f"under {limits}: {trial.execution.outcome.replace('_', ' ')}")
+        else:
+            holds = "holds" if trial.verdict.holds else "does not hold"
+            lines.append(f"under {limits}: {trial.verdict.sentence()}: {holds}")
+    return lines

@@ -1,0 +1,136 @@
+"""What real containers use, what is recommended for them, and whether that holds when they are run under it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gpusize.pipeline import (
+    Operator,
+    OperatorResult,
+    Pipeline,
+    RunOptions,
+    SizingOptions,
+    run_pipeline,
+)
+from gpusize.pipeline.daemon import Daemon
+from gpusize.resources.usage import usage_of
+from tests.containers.conftest import Leftovers
+from tests.containers.engine import IMAGE
+
+MIB = 1 << 20
+# dd holds one block in memory: it fills it, writes it, and is gone.
+SPIKE = "sleep 0.6; dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null; sleep 0.3"
+BURN = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"
+TWO_CORES = f"({BURN}) & ({BURN}) & wait"
+
+
+def one(daemon: Daemon, script: str, sizing: SizingOptions, options: RunOptions | None = None) -> OperatorResult:
+    operator = Operator("a", IMAGE, command=("sh", "-c", script))
+    result = run_pipeline(Pipeline("p", (operator,), "own"), options=options, sizing=sizing, daemon=daemon)
+    return result.operators[0]
+
+
+def test_a_spike_between_readings_is_in_the_figures(daemon: Daemon, work: Path) -> None:
+    result = one(daemon, SPIKE, SizingOptions(), RunOptions(repeat=3))
+    for execution in result.executions:
+        assert execution.readings is not None
+        memory = usage_of(execution.readings).memory
+        assert memory.peak_bytes is not None
+        assert 300 * MIB <= memory.peak_bytes <= 340 * MIB
+    assert result.sized is not None
+    assert (result.sized.recommendation.mem_bytes or 0) >= 300 * MIB
+
+
+def test_a_recommendation_holds_when_it_is_tried(daemon: Daemon, work: Path, leftovers: Leftovers) -> None:
+    result = one(daemon, SPIKE, SizingOptions(verify=True))
+    assert result.sized is not None
+    assert result.sized.verified is True
+    last = result.sized.trials[-1].execution
+    assert last.limits == (result.sized.recommendation.cpu_cores, result.sized.recommendation.mem_bytes)
+    assert not last.oom_killed
+    assert leftovers() == []
+
+
+def test_one_that_does_not_hold_is_raised(daemon: Daemon, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpusize.pipeline import sizing
+
+    honest = sizing.recommended
+
+    def stingy(*arguments: object) -> object:
+        return dataclasses.replace(honest(*arguments), mem_bytes=128 * MIB)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sizing, "recommended", stingy)
+    result = one(daemon, SPIKE, SizingOptions(verify=True))
+    assert result.sized is not None
+    first = result.sized.trials[0]
+    assert first.execution.limits[1] == 128 * MIB
+    assert first.verdict is not None
+    assert (first.verdict.holds, first.verdict.oom_killed) == (False, True)
+    assert len(result.sized.trials) >= 2
+    assert (result.sized.recommendation.mem_bytes or 0) > 128 * MIB
+
+
+def test_cpu_time_of_two_cores_is_told(daemon: Daemon, work: Path) -> None:
+    result = one(daemon, TWO_CORES, SizingOptions(policy="cpost"))
+    [execution] = result.executions
+    assert execution.readings is not None
+    usage = usage_of(execution.readings)
+    assert usage.cpu is not None
+    # The machine may be busy: it cannot have been more than two, and two shells that count need more than one.
+    assert 0.5 < usage.cpu.windows[0].peak_cores <= 2.3
+    assert usage.cpu.total_s > 0.3
+    assert result.sized is not None
+    assert result.sized.recommendation.cpu_cores in {1, 2, 3}
+
+
+def test_what_less_cpu_costs_is_measured(daemon: Daemon, work: Path) -> None:
+    result = one(daemon, BURN, SizingOptions(cpu_curve=(0.9, 0.3)))
+    assert result.sized is not None
+    assert result.sized.curve is not None
+    assert [trial.execution.limits[0] for trial in result.sized.trials] == [0.9, 0.3]
+    slowest = result.sized.curve.limited[-1]
+    assert result.sized.curve.slower(slowest) > 0.5
+    assert slowest.throttled_share > 0.3
+    assert result.sized.recommendation.cpu_measured
+    assert (result.sized.recommendation.cpu_cores or 0) > 0.3
+
+
+@pytest.mark.parametrize("script", ["true", "sleep 0.05"])
+def test_what_lives_for_a_moment_has_a_result_from_counters(daemon: Daemon, work: Path, script: str) -> None:
+    result = one(daemon, script, SizingOptions())
+    assert result.sized is not None
+    advice = result.sized.recommendation
+    assert advice.refused is None
+    assert advice.mem_bytes is not None
+    assert advice.cpu_cores is not None
+    assert advice.cpu_cores <= 1
+    # It was over before there were ten readings: it was run once more, with finer ones.
+    [finer] = result.sized.executions
+    assert finer.readings is not None
+    assert result.executions[0].readings is not None
+    assert finer.readings.facts.interval_ns is not None
+    assert finer.readings.facts.interval_ns < (result.executions[0].readings.facts.interval_ns or 0)
+
+
+def test_nothing_is_recommended_for_what_failed(daemon: Daemon, work: Path) -> None:
+    result = one(daemon, "sleep 0.1; exit 126", SizingOptions(verify=True))
+    assert result.sized is not None
+    assert result.sized.recommendation.refused == "exit code 126"
+    assert result.sized.trials == ()
+    assert result.executions[0].readings is not None
+
+
+def test_a_limit_of_the_definition_is_applied_and_an_overrun_is_told(daemon: Daemon, work: Path) -> None:
+    from gpusize.pipeline import Requests
+
+    operator = Operator("a", IMAGE, command=("sh", "-c", SPIKE), limits=Requests(mem_bytes=64 * MIB))
+    result = run_pipeline(Pipeline("p", (operator,), "own"), sizing=SizingOptions(), daemon=daemon)
+    [execution] = result.operators[0].executions
+    assert execution.limits == (None, 64 * MIB)
+    assert execution.readings is not None
+    usage = usage_of(execution.readings)
+    assert execution.oom_killed or usage.memory.oom_kills
+    assert usage.memory.limit_bytes == 64 * MIB

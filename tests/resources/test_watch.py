@@ -1,0 +1,127 @@
+"""A watch on a group that a test makes, with a parent of its own, as the pipeline's runner has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from gpusize.errors import EnvironmentLacks, UsageError
+from gpusize.resources.recommend import Execution, recommend
+from gpusize.resources.sampler import ResourceWatch, Sampling, Source
+from gpusize.resources.usage import usage_of
+from tests.resources.live_groups import Group, child, go, heard, made, share
+from tests.resources.made import MIB
+
+BURN = "end = time.process_time() + 0.1\nwhile time.process_time() < end: pass\nsay('done')\nwait()\n"
+SPIKE = "held = bytearray(200 << 20)\ndel held\nsay('done')\nwait()\n"
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    group = made()
+    if group is None:
+        pytest.skip("making cgroups is not permitted here (root is needed)")
+    try:
+        yield group
+    finally:
+        group.remove()
+
+
+def test_what_ran_before_the_first_reading_is_counted_from_the_parent(group: Group):
+    inner = group.below("stage")
+    share(group)
+    inner.make()
+    with child(BURN, inner) as process:
+        go(process)
+        assert heard(process) == "done"
+        watch = ResourceWatch("stage", 5_000_000)
+        watch.start(process.pid, group.path)
+        readings = watch.stop()
+        assert watch.stop().facts.ended_ns == readings.facts.ended_ns
+    use = usage_of(readings)
+    assert use.cpu.total_s >= 0.09
+    # It takes so much time to use so much, with as many CPUs as there are.
+    assert use.duration_s * os.cpu_count() >= use.cpu.total_s * 0.99
+    assert "it ran before the first reading: sums begin there" not in use.notes
+
+
+def test_what_is_gone_before_the_watch_begins_is_told_by_its_parent(group: Group):
+    inner = group.below("stage")
+    share(group)
+    inner.make()
+    with child(BURN, inner) as process:
+        go(process)
+        assert heard(process) == "done"
+    inner.remove()
+    for pid in (process.pid, None):
+        watch = ResourceWatch("stage")
+        watch.start(pid, group.path)
+        use = usage_of(watch.stop())
+        assert use.cpu.total_s >= 0.09
+        assert use.cpu.mean_cores <= os.cpu_count() * 1.01
+        assert use.memory.peak_bytes > 0
+        assert recommend([Execution.of(watch.stop())]).cpu_cores >= 0.1
+
+
+def test_a_spike_that_is_over_is_in_the_kernels_peak_and_in_the_request(group: Group):
+    inner = group.below("stage")
+    share(group)
+    inner.make()
+    with child(SPIKE, inner) as process:
+        go(process)
+        assert heard(process) == "done"
+        watch = ResourceWatch("stage")
+        watch.start(process.pid, group.path)
+        readings = watch.stop()
+    use = usage_of(readings)
+    assert use.memory.peak_from == "kernel"
+    assert use.memory.peak_bytes >= 200 * MIB
+    assert use.memory.sampled_max_bytes < 100 * MIB
+    assert recommend([Execution.of(readings)]).mem_bytes >= 300 * MIB
+
+
+def test_a_watch_that_was_never_started_has_nothing_to_say():
+    watch = ResourceWatch("stage", 1_000_000)
+    assert len(watch.look()) == len(watch.stop()) == 0
+    with pytest.raises(UsageError):
+        watch.start(None, None)
+    with pytest.raises(EnvironmentLacks):
+        watch.start(2**22 + 1, None)
+    with pytest.raises(UsageError, match="interval"):
+        ResourceWatch("stage", 1)
+
+
+def test_several_sources_share_one_clock_and_one_thread(group: Group):
+    with child(BURN, group) as process:
+        sources = [
+            Source(name="tree", kind="process", pid=process.pid),
+            Source(name="group", path=group.path),
+            Source(name="host", kind="host"),
+        ]
+        sampling = Sampling(sources, 0.005)
+        go(process)
+        assert heard(process) == "done"
+        sampling.mark("done")
+        seen = sampling.look()
+        final = sampling.stop()
+    assert set(seen) == set(final) == {"tree", "group", "host"}
+    for name, readings in final.items():
+        assert len(readings) >= len(seen[name]) > 2
+        # 0.1 s of CPU time by the process's own clock, less what a tick of the kernel may hide.
+        assert usage_of(readings).cpu.total_s >= 0.09
+    assert sampling.facts()["marks"][0]["name"] == "done"
+    assert not usage_of(final["host"]).memory.lower_bound
+
+
+def test_readings_that_a_level_needs_no_more_are_let_go():
+    sampling = Sampling([Source(name="host", kind="host")], 0.001)
+    while len(sampling.look()["host"]) < 20:
+        pass
+    times = sampling.look()["host"].frame["t_ns"]
+    taken = sampling.take(int(times[10]))["host"].frame["t_ns"]
+    # All of it is handed over once; after that the last one before, and what came from then on.
+    assert taken[0] == times[0]
+    assert sampling.look()["host"].frame["t_ns"][0] == times[10]
+    sampling.stop()
