@@ -317,6 +317,25 @@ def test_the_line_that_is_logged_gives_the_same_container(
     assert [each for each in differ if not each.startswith("NetworkMode")] == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_thousand_containers_leave_nothing(daemon: Daemon, work: Path, leftovers: Leftovers) -> None:
+    def held() -> tuple[int, int, int]:
+        rss = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+        return len(names(Path("/proc/self/fd"))), threading.active_count(), int(rss.split()[1])
+
+    fifty = pipeline(*(shell(f"o{number}", "true") for number in range(50)))
+    run_pipeline(fifty)
+    before = held()
+    for _ in range(20):
+        assert run_pipeline(fifty).exit_code == 0
+    after = held()
+    assert after[0] <= before[0]
+    assert after[1] <= before[1]
+    assert after[2] <= before[2] + 16 * 1024
+    assert leftovers() == []
+
+
 def test_many_containers_leave_neither_descriptors_nor_threads(
     daemon: Daemon, work: Path, leftovers: Leftovers
 ) -> None:

@@ -19,13 +19,14 @@ from gpusize.textio import shown
 
 if TYPE_CHECKING:
     from gpusize.pipeline.model import Operator
-    from gpusize.pipeline.outcome import OperatorResult
+    from gpusize.pipeline.outcome import OperatorResult, PipelineResult
     from gpusize.report.pipeline_files import PipelineFiles
 
 __all__ = ["run_and_report"]
 
 _FORCE: Final = ("none", "cont", "stop")
 _POLL_S: Final = 0.1
+_LACKS: Final = 3
 
 
 class _Shown(Events):
@@ -139,22 +140,31 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
             files.forget()
         raise
     about = {"command": _without_values(command), **_about()}
-    if files is not None:
-        files.finish(result, about)
-        if not given["no_plots"]:
-            for problem in files.draw(result):
-                events.note(problem)
+    # Shown first: a disk that is full then takes nothing away.
     if as_json:
         sys.stdout.write(dumps(pipeline_document(result, about)))
-    elif not quiet:
-        _to_stdout(f"\n{all_operators(result)}")
-        if files is not None:
-            _to_stdout(f"\n{files.path}")
     else:
-        _to_stdout(all_operators(result))
+        _to_stdout(f"{'' if quiet else chr(10)}{all_operators(result)}")
+    if files is not None:
+        files.finish(result, about)
+        for problem in [] if given["no_plots"] else files.draw(result):
+            events.note(problem)
+        if not silent:
+            _to_stdout(f"\n{files.path}")
+    return _concluded(result) or (_LACKS if events.problems else 0)
+
+
+def _concluded(result: PipelineResult) -> int:
+    """The exit code, after saying why it is not 0."""
+    failed = [each.name for each in result.failed]
+    unheld = [each.name for each in result.operators if each.sized is not None and each.sized.verified is False]
     if result.interrupted:
         sys.stderr.write("gpusize: interrupted\n")
-    return result.exit_code or (3 if events.problems else 0)
+    elif failed:
+        sys.stderr.write(f"gpusize: {len(failed)} of {len(result.operators)} operators failed: {', '.join(failed)}\n")
+    elif unheld:
+        sys.stderr.write(f"gpusize: no recommendation was seen to hold: {', '.join(unheld)}\n")
+    return result.exit_code
 
 
 class _Asked:
