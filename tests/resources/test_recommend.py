@@ -46,7 +46,11 @@ def test_of_several_executions_the_largest_need_counts_and_the_spread_is_told():
     # Of four alike draws, each is the largest with the same probability.
     assert made.cpu_interval.above == 0.75
     assert made.mem_interval.high == made.mem_bytes
-    assert alone.cpu_interval is None
+    assert made.reasons[-1] == (
+        "each of 3 executions alone: 1.2 to 3.5 cores, 384 to 768 MiB; "
+        "the next one wants no more than the largest of them with a probability of 75%"
+    )
+    assert (alone.cpu_interval, len(alone.reasons)) == (None, len(made.reasons) - 1)
 
 
 def test_how_sure_a_recommendation_is():

@@ -96,7 +96,10 @@ def test_nothing_is_left_of_many_commands():
     before = held()
     for _ in range(20):
         sample_command(["true"], OPTIONS)
-    assert held() == before
+    after = held()
+    # What earlier tests left to the garbage collector may be gone by now.
+    assert after[0] <= before[0]
+    assert after[1] <= before[1]
 
 
 @pytest.fixture
