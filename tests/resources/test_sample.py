@@ -16,7 +16,7 @@ from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.interrupt import StopSwitch
 from gpusize.resources.command import RunningCommand, start_status
 from gpusize.resources.containers import check_pid, running_container
-from gpusize.resources.gpus import in_tree_of
+from gpusize.resources.members import in_tree_of
 from gpusize.resources.sample import SampleOptions, sample_command, sample_running, source_of
 from tests.resources.made import MIB
 
