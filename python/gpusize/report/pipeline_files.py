@@ -192,6 +192,7 @@ def _operator(result: OperatorResult) -> dict[str, Any]:
                     "throttled_share": verdict.throttled_share,
                     "slower": verdict.slower,
                     "reasons": verdict.reasons,
+                    "remarks": verdict.remarks,
                 }
             )
             verdicts.append({"kind": trial.kind, **told, **({"verdict": judged} if judged else {})})
