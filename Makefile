@@ -148,6 +148,11 @@ bench-scaling: setup $(STAMPS)/dev ## Scaling told from few counts: a real Trito
 	$(BIN)/python scripts/peers.py triton
 	$(BIN)/python -m benches.scaling
 
+.PHONY: bench-sample
+bench-sample: setup $(STAMPS)/dev ## What the sampler of resources costs, and how near it comes to what a program really used
+	-$(BIN)/python scripts/peers.py psutil
+	$(BIN)/python -m benches.sample
+
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
 	$(BIN)/python -m benches.soak

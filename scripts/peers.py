@@ -215,7 +215,10 @@ LOAD_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
 }
 """Load generators that only a benchmark needs."""
 
-PEERS = {**TEST_PEERS, **LOAD_PEERS}
+SAMPLE_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {"psutil": {"packages": packages}}
+"""What `make bench-sample` puts beside the sampler."""
+
+PEERS = {**TEST_PEERS, **LOAD_PEERS, **SAMPLE_PEERS}
 """The peers; each is pieces in the order in which they are made."""
 
 

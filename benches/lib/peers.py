@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benches.lib.host import ROOT
 from benches.lib.procs import BenchFailed
-from scripts.peers import LOAD_PEERS, Place, default_root, peer_folder, peer_pieces
+from scripts.peers import LOAD_PEERS, SAMPLE_PEERS, Place, default_root, peer_folder, peer_pieces
 
 __all__ = [
     "H2loadCount",
@@ -34,6 +34,8 @@ class Tools:
     timerfd_loop: str
     streams: str
     canned_h2: str
+    read_loop: str
+    known_use: str
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def peer_program(peer: str, name: str = "python", piece: str = "packages") -> st
     folder = peer_folder(peer)
     if piece not in peer_pieces(folder):
         how = "scripts/peers.py --load" if peer in LOAD_PEERS else "make peers"
+        how = f"scripts/peers.py {peer}" if peer in SAMPLE_PEERS else how
         raise BenchFailed(f"the {peer} environment has no {piece}: {how}")
     return str(folder / "bin" / name)
 
@@ -83,7 +86,8 @@ def build_tools() -> Tools:
     if done.returncode != 0:
         raise BenchFailed(f"bench-tools cannot be built:\n{done.stderr[-2000:]}")
     release = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release"
-    return Tools(*(str(release / name) for name in ("canned", "timerfd-loop", "streams", "canned-h2")))
+    names = ("canned", "timerfd-loop", "streams", "canned-h2", "read-loop", "known-use")
+    return Tools(*(str(release / name) for name in names))
 
 
 _TOTAL = re.compile(r"(\d+) requests in ([\d.]+)(us|ms|s|m),")

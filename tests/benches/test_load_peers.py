@@ -24,7 +24,7 @@ from benches.lib.slopes import over, slope
 from benches.lib.stats import Interval
 from benches.sections.load_omission import p99_s
 from benches.sections.load_throughput import limit
-from scripts.peers import LOAD_PEERS, PEERS, TEST_PEERS
+from scripts.peers import LOAD_PEERS, PEERS, SAMPLE_PEERS, TEST_PEERS
 
 CORE = min(os.sched_getaffinity(0))
 
@@ -141,7 +141,7 @@ def test_a_missing_peer_is_left_out_with_a_word(tmp_path: Path, capsys: pytest.C
 
     there, missing = present({"here": "here", "gone": "gone"}, program)
     assert (list(there), list(missing)) == (["here"], ["gone"])
-    tools = Tools("", "", "", "")
+    tools = Tools("", "", "", "", "", "")
     tell_missing(Context(Report(), tools, 0, 0, 1, True, tmp_path), missing)
     assert "gone (gone is not installed: apt-get install gone)" in capsys.readouterr().out
 
@@ -189,8 +189,8 @@ def test_what_limits_a_rate_is_told() -> None:
 
 
 def test_load_generators_are_no_part_of_what_the_tests_need() -> None:
-    assert set(PEERS) == {*TEST_PEERS, *LOAD_PEERS}
-    assert not set(TEST_PEERS) & set(LOAD_PEERS)
+    assert set(PEERS) == {*TEST_PEERS, *LOAD_PEERS, *SAMPLE_PEERS}
+    assert len(PEERS) == len(TEST_PEERS) + len(LOAD_PEERS) + len(SAMPLE_PEERS)
     assert {name: peer_version(name) for name in ("guidellm", "aiperf", "oha", "k6")} == {
         "guidellm": "0.8.1",
         "aiperf": "0.13.0",

@@ -27,6 +27,7 @@ from gpusize.pipeline.session import OPERATOR, RUN
 from gpusize.resources.series import Readings
 from tests.containers.conftest import Leftovers, ours
 from tests.containers.engine import IMAGE
+from tests.store.test_full_disk import run_on_tiny_disk
 
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
 
@@ -281,6 +282,31 @@ def test_bad_input_is_one_line_each(run: Run, three: Path, payload: Path, tmp_pa
         assert code == 2, line
         assert option.removeprefix("--").replace("-", "_") in line.replace("-", "_"), line
     assert not (tmp_path / "m").exists()
+
+
+def test_a_full_disk_is_named_and_the_tables_are_shown_all_the_same(
+    three: Path, payload: Path, work: Path, tmp_path: Path, docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    small = tmp_path / "small"
+    small.mkdir()
+    # Some KiB are left: room for the folders, not for what is measured.
+    script = (
+        f'head -c 245000 /dev/zero > "$0/filler"; "$1" -m gpusize pipeline run {three} {payload} '
+        '--force cont --no-plots --metrics-dir "$0/m"; echo "exit $?"'
+    )
+    done = run_on_tiny_disk(small, ["sh", "-c", script, "{}", sys.executable])
+    assert done.stdout.splitlines()[-1] == "exit 3", done.stderr
+    assert "the disk is full. Free some space" in done.stderr
+    assert "Operator last Summary" in done.stdout
+    assert re.search(r"^\| last +\| CPU ", done.stdout, re.MULTILINE)
+
+
+def test_data_of_an_earlier_run_is_not_mixed_with_new(run: Run, three: Path, payload: Path, tmp_path: Path) -> None:
+    assert run("pipeline", "run", three, payload, "--keep", "kept", "--quiet").returncode == 1
+    assert (tmp_path / "kept" / "reader" / "b.txt").read_text() == "hello\n"
+    code, line = refused(run("pipeline", "run", three, payload, "--keep", "kept"))
+    assert (code, "kept/reader: there is data of an earlier run" in line) == (2, True)
 
 
 def test_an_image_that_is_nowhere(run: Run, payload: Path, tmp_path: Path) -> None:

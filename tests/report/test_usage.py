@@ -86,6 +86,13 @@ def test_a_recommendation_in_one_line_with_its_reasons():
     assert recommendation_sentence(refused) == "Nothing is recommended: it failed: exit code 126"
 
 
+def test_further_figures_of_a_policy_have_units():
+    made = spiky()
+    text = printed(usage_of(made), recommend([Execution.of(made)], "vpa"))
+    assert "bounds: cpu lower 0.0" in text
+    assert " cores, mem lower 262 MB (250 MiB), cpu upper " in text
+
+
 def test_a_hostile_name_stays_harmless():
     made = spiky()
     assert "\x1b" not in printed(usage_of(type(made)("\x1b[31mred\x07", made.frame, made.facts)))

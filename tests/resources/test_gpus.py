@@ -9,8 +9,9 @@ import pytest
 
 from gpusize.report.usage_plot import usage_figure
 from gpusize.report.usage_text import usage_lines
-from gpusize.resources.gpu_use import GpuUse
-from gpusize.resources.gpus import GpuWatch, SourceGpus, gpu_uses, in_cgroup_of, in_group_at, in_tree_of
+from gpusize.resources.gpu_use import GpuUse, gpu_uses
+from gpusize.resources.gpus import GpuWatch, SourceGpus
+from gpusize.resources.members import in_cgroup_of, in_group_at, in_tree_of
 from gpusize.resources.usage import usage_of
 from gpusize.samples.buffer import samples_frame
 from tests.resources.made import MIB, S, workload

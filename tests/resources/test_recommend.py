@@ -46,7 +46,11 @@ def test_of_several_executions_the_largest_need_counts_and_the_spread_is_told():
     # Of four alike draws, each is the largest with the same probability.
     assert made.cpu_interval.above == 0.75
     assert made.mem_interval.high == made.mem_bytes
-    assert alone.cpu_interval is None
+    assert made.reasons[-1] == (
+        "each of 3 executions alone: 1.2 to 3.5 cores, 384 to 768 MiB; "
+        "the next one wants no more than the largest of them with a probability of 75%"
+    )
+    assert (alone.cpu_interval, len(alone.reasons)) == (None, len(made.reasons) - 1)
 
 
 def test_how_sure_a_recommendation_is():
@@ -168,14 +172,17 @@ def test_a_worker_killed_inside_a_container_that_lives_on_is_seen():
     assert verdict.raised is not None
 
 
-def throttled(seconds: float, share: float) -> Execution:
+def throttled(seconds: float, share: float, limit_events: int = 0) -> Execution:
+    """Throttled for all that it takes longer than 4 s, in that share of its periods."""
     end = round(seconds * S)
     columns = {
         "t_ns": [0, end],
         "cpu_ns": [0, end],
         "mem_bytes": [MIB, MIB],
+        "mem_max_events": [0, limit_events],
         "cpu_periods": [0, 100],
         "cpu_throttled_periods": [0, round(100 * share)],
+        "cpu_throttled_ns": [0, round((seconds - 4) * S) if share else 0],
     }
     return Execution.of(readings(columns, begun_ns=0, ended_ns=end))
 
@@ -191,13 +198,28 @@ def test_a_slow_run_that_was_throttled_raises_cpu_up_to_what_was_ever_used():
     assert verdict.raised.mem_bytes == low.mem_bytes
     assert verdict.sentence() == "completed, throttled for 70% of the periods, slower by 50%"
     assert verdict_of(low, throttled(20.0, 0.9), [before]).raised.cpu_cores == pytest.approx(2.0)
+    full = verdict_of(advice, throttled(6.0, 0.7), [before])
+    assert (full.holds, full.raised) == (False, None)
+    assert full.reasons[-1] == "it has all the CPU that it ever used"
 
 
-def test_a_slow_run_that_was_not_throttled_is_not_helped_by_more_cpu():
+def test_a_slow_run_that_was_not_throttled_is_slow_for_another_reason():
     verdict = verdict_of(recommend([run()]), throttled(6.0, 0.0), [run()])
+    assert (verdict.holds, verdict.raised) == (True, None)
+    assert verdict.remarks == ("it took 50% longer, of which its limits are not the cause: it was not throttled",)
+    assert verdict.sentence() == "completed, throttled for 0% of the periods, slower by 50% for another reason"
+    # Where nothing tells of throttling, it may be the reason.
+    silent = run(seconds=6.0)
+    assert silent.usage.throttling is None
+    assert not verdict_of(recommend([run()]), silent, [run(cores=2.0)]).holds
+
+
+def test_a_slow_run_whose_memory_was_at_its_limit_raises_memory():
+    advice = recommend([run()])
+    verdict = verdict_of(advice, throttled(6.0, 0.0, limit_events=40), [run()])
     assert not verdict.holds
-    assert verdict.raised is None
-    assert "more CPU would not help" in verdict.reasons[-1]
+    assert verdict.raised.mem_bytes > advice.mem_bytes
+    assert verdict.raised.cpu_cores == advice.cpu_cores
 
 
 def test_what_varies_without_limits_may_vary_under_them():

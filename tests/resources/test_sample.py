@@ -16,7 +16,7 @@ from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.interrupt import StopSwitch
 from gpusize.resources.command import RunningCommand, start_status
 from gpusize.resources.containers import check_pid, running_container
-from gpusize.resources.gpus import in_tree_of
+from gpusize.resources.members import in_tree_of
 from gpusize.resources.sample import SampleOptions, sample_command, sample_running, source_of
 from tests.resources.made import MIB
 
@@ -96,7 +96,10 @@ def test_nothing_is_left_of_many_commands():
     before = held()
     for _ in range(20):
         sample_command(["true"], OPTIONS)
-    assert held() == before
+    after = held()
+    # What earlier tests left to the garbage collector may be gone by now.
+    assert after[0] <= before[0]
+    assert after[1] <= before[1]
 
 
 @pytest.fixture

@@ -115,6 +115,17 @@ def test_several_sources_share_one_clock_and_one_thread(group: Group):
     assert not usage_of(final["host"]).memory.lower_bound
 
 
+def test_many_looks_leave_few_pieces():
+    sampling = Sampling([Source(name="host", kind="host")], 0.001)
+    seen = 0
+    while seen < 200:
+        made = sampling.look()["host"]
+        assert len(made) >= seen
+        assert made.frame.n_chunks() <= 65
+        seen = len(made)
+    sampling.stop()
+
+
 def test_readings_that_a_level_needs_no_more_are_let_go():
     sampling = Sampling([Source(name="host", kind="host")], 0.001)
     while len(sampling.look()["host"]) < 20:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.errors import EnvironmentLacks
 from gpusize.pipeline.container import Container
+from gpusize.resources.containers import daemon_address, daemon_problem, knock
 from gpusize.textio import shown
 
 if TYPE_CHECKING:
@@ -19,13 +19,7 @@ __all__ = ["Daemon", "daemon_words", "talking"]
 ANSWER_S: Final = 60
 """Longest wait for an answer that does not depend on what a container does."""
 
-_DEFAULT: Final = "unix:///var/run/docker.sock"
 _WORDS: Final = 300
-
-
-def address() -> str:
-    """Where the daemon is looked for: ``DOCKER_HOST``, else the usual socket."""
-    return os.environ.get("DOCKER_HOST") or _DEFAULT
 
 
 def daemon_words(problem: BaseException) -> str:
@@ -49,28 +43,7 @@ def talking(what: str) -> Iterator[None]:
     except docker.errors.APIError as problem:
         raise EnvironmentLacks(f"{what}: {daemon_words(problem)}", None, None) from problem
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as problem:
-        raise _unreachable(problem) from problem
-
-
-def _unreachable(problem: BaseException) -> EnvironmentLacks:
-    chain: BaseException | None = problem
-    seen: set[int] = set()
-    while chain is not None and id(chain) not in seen:
-        seen.add(id(chain))
-        inner = next((each for each in chain.args if isinstance(each, BaseException)), None)
-        for found in (chain, inner, getattr(inner, "reason", None), *(getattr(inner, "args", ()))):
-            if isinstance(found, PermissionError):
-                return EnvironmentLacks(
-                    "no permission on the socket of the Docker daemon",
-                    address(),
-                    "run as root, or join the group that owns it (usually docker) and log in again",
-                )
-            if isinstance(found, FileNotFoundError):
-                return EnvironmentLacks("there is no Docker daemon", address(), "start it, or set DOCKER_HOST")
-        chain = chain.__cause__ or chain.__context__
-    return EnvironmentLacks(
-        f"the Docker daemon does not answer: {shown(str(problem), 160)}", address(), "start it, or set DOCKER_HOST"
-    )
+        raise daemon_problem(problem) from problem
 
 
 class Daemon:
@@ -96,6 +69,7 @@ class Daemon:
         from docker.utils import kwargs_from_env
 
         with talking("the Docker daemon cannot be asked"):
+            knock(daemon_address())
             client = docker.APIClient(**kwargs_from_env(), version="auto", timeout=ANSWER_S)
             try:
                 return cls(client, client.info())

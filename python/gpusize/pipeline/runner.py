@@ -11,7 +11,8 @@ from typing import Literal
 from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.execute import Execution, MakeWatch, execute
+from gpusize.pipeline.execute import execute
+from gpusize.pipeline.execution import Execution, MakeWatch
 from gpusize.pipeline.images import get_images
 from gpusize.pipeline.model import Operator, Pipeline
 from gpusize.pipeline.order import in_order
@@ -219,7 +220,7 @@ def run_pipeline(
         What it came to, also when operators failed or the user ended it.
 
     Raises:
-        UsageError: no such input folder, or none where one is needed; no place for models.
+        UsageError: no such input folder, or none where one is needed; no place for models; data that would be mixed.
         ConfigError: mounts or models that are not there, or servers that do not go together.
         EnvironmentLacks: no daemon, an image that cannot be had, a server that does not get ready.
         StoreError: the folders cannot be made.
@@ -231,6 +232,7 @@ def run_pipeline(
     folder = _input_folder(pipeline, input_dir)
     ordered = in_order(pipeline)
     check_binds(pipeline)
+    _check_kept(pipeline, chosen.keep)
     serving.check(pipeline, chosen)
     connected = daemon or Daemon.connect()
     started_ns = time.time_ns()
@@ -250,6 +252,14 @@ def run_pipeline(
     finally:
         if daemon is None:
             connected.close()
+
+
+def _check_kept(pipeline: Pipeline, keep: Path | None) -> None:
+    """Refuse a folder with data of an earlier run: operators would find it among their outputs."""
+    for operator in pipeline.operators:
+        folder = None if keep is None else keep / operator.name
+        if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError("there is data of an earlier run", str(folder), "choose another folder for --keep")
 
 
 def _input_folder(pipeline: Pipeline, given: Path | str | None) -> Path | None:

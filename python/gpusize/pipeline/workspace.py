@@ -44,14 +44,16 @@ class Workspace:
         self, run: str, images: Sequence[str] = (), parent: Path | None = None, kept: Path | None = None
     ) -> None:
         self._images = tuple(images)
+        if kept is not None:
+            with storing(kept):
+                kept.mkdir(parents=True, exist_ok=True)
         with storing(parent or Path(tempfile.gettempdir())):
             # Docker needs the path as the kernel has it.
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
             self._lock = lock_folder(self.path)
             write_json(self.path / FACTS, {"run": run, "images": list(self._images)})
-        self._data = self.path / "data" if kept is None else kept.resolve()
-        with storing(self._data):
-            self._data.mkdir(parents=True, exist_ok=True)
+            self._data = self.path / "data" if kept is None else kept.resolve()
+            self._data.mkdir(exist_ok=True)
 
     def folder(self, operator: Operator, execution: int) -> Path:
         """What an operator wrote in one of its executions; the first is that which others read, and that is kept."""
@@ -65,7 +67,7 @@ class Workspace:
 
     def volume(self, name: str) -> Path:
         """The folder of a volume that operators share."""
-        return _open_to_all(self._data / ".volumes" / name)
+        return _open_to_all(self._data / "@volumes" / name)
 
     def source(self, pipeline: Pipeline, upstream: str, name: str | None) -> Path:
         """The folder that an input of another operator reads: of one output, or all that it wrote."""

@@ -10,7 +10,7 @@ from gpusize.report.requests import clara_requests, memory_text
 from gpusize.report.text import clean, duration, plain_number
 
 if TYPE_CHECKING:
-    from gpusize.pipeline.execute import Execution
+    from gpusize.pipeline.execution import Execution
     from gpusize.pipeline.outcome import OperatorResult, PipelineResult
     from gpusize.resources.recommend import Recommendation
     from gpusize.resources.recommend.cpost import Row
@@ -130,7 +130,8 @@ def _advice(result: OperatorResult) -> list[str]:
     lines += [f"  {clean(each)}" for each in made.reasons]
     lines += [f"  but {clean(each)}" for each in made.doubts]
     if result.sized is not None:
-        if result.sized.curve is not None:
+        # Where they decided, they are among the reasons.
+        if result.sized.curve is not None and not made.cpu_measured:
             lines += [f"  {clean(each)}" for each in result.sized.curve.costs()]
         lines += [f"  {text}" for text in _verdicts(result)]
     return [*lines, *(f"  {line}" for line in clara_requests(made).rstrip("\n").splitlines())]

@@ -145,8 +145,18 @@ def print_recommendation(made: Recommendation, console: Console) -> None:
     console.print(Text(plain(console, recommendation_sentence(made)), style="bold green" if made.mem_bytes else "bold"))
     for reason in made.reasons:
         console.print(Text(plain(console, f"  {clean(reason)}"), style="dim"))
+    if made.bounds:
+        text = ", ".join(_bound_text(name, value) for name, value in made.bounds.items())
+        console.print(Text(plain(console, f"  bounds: {text}"), style="dim"))
     for doubt in made.doubts:
         console.print(Text(plain(console, f"! {clean(doubt)}"), style="yellow"))
+
+
+def _bound_text(name: str, value: float) -> str:
+    """One further figure of a policy, such as ``mem_lower_bytes``, with its unit."""
+    if name.endswith("_bytes"):
+        return f"{name.removesuffix('_bytes').replace('_', ' ')} {memory_text(round(value))}"
+    return f"{name.removesuffix('_cores').replace('_', ' ')} {cores_text(value)}"
 
 
 def recommendation_sentence(made: Recommendation) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.textio import shown
 
-__all__ = ["RunningContainer", "check_pid", "running_container"]
+__all__ = ["RunningContainer", "check_pid", "daemon_address", "daemon_problem", "knock", "running_container"]
 
 ANSWER_S: Final = 30
 _DEFAULT: Final = "unix:///var/run/docker.sock"
@@ -66,36 +66,56 @@ def running_container(named: str) -> RunningContainer:
     return RunningContainer(str(told["Id"]), name, str(told["Config"].get("Image") or ""), pid)
 
 
+def daemon_address() -> str:
+    """Where the Docker daemon is looked for: ``DOCKER_HOST``, else the usual socket."""
+    return os.environ.get("DOCKER_HOST") or _DEFAULT
+
+
+def daemon_problem(problem: BaseException, otherwise: str = "start it, or set DOCKER_HOST") -> EnvironmentLacks:
+    """The error for what the Docker SDK raised because the daemon cannot be talked to.
+
+    The SDK wraps the reason in several layers, so it is found by connecting once more.
+
+    Args:
+        problem: what was raised.
+        otherwise: what to do where there is no daemon.
+    """
+    where = daemon_address()
+    try:
+        knock(where)
+    except PermissionError:
+        todo = "run as root, or join the group that owns it (usually docker)"
+        return EnvironmentLacks("no permission on the socket of the Docker daemon", where, todo)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return EnvironmentLacks("there is no Docker daemon", where, otherwise)
+    except OSError as other:
+        problem = other
+    return EnvironmentLacks(f"the Docker daemon does not answer: {shown(str(problem), 160)}", where, otherwise)
+
+
 @contextlib.contextmanager
 def _asking() -> Iterator[None]:
     """Turn what the Docker SDK raises into an error that says what to do."""
     import docker
     import requests
 
-    where = os.environ.get("DOCKER_HOST") or _DEFAULT
     try:
-        _knock(where)
+        knock(daemon_address())
         yield
-    except PermissionError as problem:
-        todo = "run as root, or join the group that owns it (usually docker)"
-        raise EnvironmentLacks("no permission on the socket of the Docker daemon", where, todo) from problem
-    except (FileNotFoundError, ConnectionRefusedError) as problem:
-        raise EnvironmentLacks("there is no Docker daemon", where, _OTHERWISE) from problem
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as problem:
-        what = f"the Docker daemon does not answer: {shown(str(problem), 160)}"
-        raise EnvironmentLacks(what, where, _OTHERWISE) from problem
+        raise daemon_problem(problem, _OTHERWISE) from problem
 
 
-def _knock(where: str) -> None:
-    """Connect to a daemon's socket once: the SDK wraps the reason why that fails in several layers, and leaks it.
+def knock(where: str) -> None:
+    """Connect to a daemon's socket once, before the SDK does: it would let the socket of a failure leak.
 
     Raises:
         OSError: it cannot be connected to.
     """
     if where.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as knock:
-            knock.settimeout(ANSWER_S)
-            knock.connect("/" + where.removeprefix("unix://").lstrip("/"))
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.settimeout(ANSWER_S)
+            tried.connect("/" + where.removeprefix("unix://").lstrip("/"))
 
 
 def check_pid(pid: int) -> int:

@@ -8,99 +8,27 @@ the driver's own high-water mark, which outlives the process. What a driver does
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import monotonic_ns
-from gpusize.resources.gpu_use import GpuUse
-from gpusize.samples.exposition import canonical_labels, parse_labels
+from gpusize.resources.gpu_use import HELD, OTHERS, GpuUse, gpu_uses
+from gpusize.resources.members import Member, in_cgroup_of, in_tree_of
+from gpusize.samples.exposition import canonical_labels
 from gpusize.samples.nvml import LocalGpus
 from gpusize.samples.reading import Reading, SourceFailed
 from gpusize.samples.sampler import Sampler
-from gpusize.samples.series import counter_increase, gauge_summary
 
 if TYPE_CHECKING:
     import polars as pl
 
     from gpusize.samples.exposition import SeriesKey
 
-__all__ = ["INTERVAL_S", "GpuWatch", "SourceGpus", "gpu_uses", "in_cgroup_of", "in_group_at", "in_tree_of"]
+__all__ = ["INTERVAL_S", "GpuWatch", "SourceGpus", "in_cgroup_of", "in_tree_of"]
 
 INTERVAL_S: Final = 0.2
 """Memory by process is cheap five times a second; the driver's own samples come at 6 Hz or so."""
-HELD: Final = "nvml_process_memory_bytes"
-OTHERS: Final = "nvml_other_processes"
-MOUNT: Final = "/sys/fs/cgroup/"
 _MOST_BYTES: Final = 1 << 50
-
-Member = Callable[[int], bool]
-"""Whether a process is of the source."""
-
-
-def in_tree_of(root_pid: int, proc: Path = Path("/proc")) -> Member:
-    """Membership in a process tree. What was of it once stays so: its parents may have ended since."""
-    known: dict[int, bool] = {root_pid: True}
-
-    def member(pid: int) -> bool:
-        seen = []
-        at: int | None = pid
-        while at is not None and at not in known and at > 1 and at not in seen:
-            seen.append(at)
-            at = _parent(proc, at)
-        found = at is not None and known.get(at, False)
-        if found:
-            known.update(dict.fromkeys(seen, True))
-        return found
-
-    return member
-
-
-def _parent(proc: Path, pid: int) -> int | None:
-    try:
-        # The command stands in brackets and may hold blanks and brackets itself.
-        return int((proc / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def in_cgroup_of(pid: int, proc: Path = Path("/proc")) -> Member:
-    """Membership in the cgroup of a process, or in one below it, in any hierarchy that has it in a group of its own."""
-    groups = _groups(proc, pid)
-    known: dict[int, bool] = {pid: True}
-
-    def member(other: int) -> bool:
-        if other not in known:
-            told = _groups(proc, other)
-            inside = any(theirs == ours or theirs.startswith(f"{ours}/") for ours in groups for theirs in told)
-            if told:
-                known[other] = inside
-            return inside
-        return known[other]
-
-    return member
-
-
-def in_group_at(path: str, proc: Path = Path("/proc")) -> Member:
-    """Membership in a cgroup that is named by its path in the hierarchies, or by its directory."""
-    # A directory of v2 stands right below the mount, one of v1 below its controller.
-    parts = path.removeprefix(MOUNT).split("/")
-    named = {"/" + "/".join(parts[cut:]).rstrip("/") for cut in (0, 1)} if path.startswith(MOUNT) else {path}
-
-    def member(pid: int) -> bool:
-        told = _groups(proc, pid)
-        return any(theirs == group or theirs.startswith(f"{group}/") for group in named for theirs in told)
-
-    return member
-
-
-def _groups(proc: Path, pid: int) -> set[str]:
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return set()
-    paths = {line.split(":", 2)[2] for line in lines if line.count(":") >= 2}
-    return paths - {"/", ""}
 
 
 class SourceGpus(LocalGpus):
@@ -290,84 +218,3 @@ class GpuWatch:
         """What the source used of each GPU in a span, from what `stop` gave."""
         source = self._source
         return gpu_uses(samples, start_ns, end_ns, accounted=self._marks, names=source.names, split=source.split)
-
-
-def gpu_uses(
-    samples: pl.DataFrame,
-    start_ns: int,
-    end_ns: int,
-    *,
-    accounted: dict[str, int] | None = None,
-    names: dict[str, str] | None = None,
-    split: frozenset[str] = frozenset(),
-) -> list[GpuUse]:
-    """What a source used of each GPU, from samples.
-
-    Args:
-        samples: columns t_ns, source, metric, labels, value.
-        start_ns: start of the span on the engine's clock.
-        end_ns: its end.
-        accounted: the driver's own high-water marks by GPU, in bytes.
-        names: models of the GPUs, by UUID.
-        split: GPUs of which the instances are told instead.
-
-    Returns:
-        GPUs that its processes were seen on; all where the driver does not tell processes.
-    """
-    import polars as pl
-
-    made = []
-    for key, part in samples.filter(pl.col("labels") != "").group_by("labels", maintain_order=True):
-        gpu = (parse_labels(str(key[0])) or {}).get("gpu")
-        if gpu is not None and gpu not in split:
-            use = _use(part, gpu, (start_ns, end_ns), (accounted or {}).get(gpu), (names or {}).get(gpu, ""))
-            if use is not None:
-                made.append(use)
-    return made
-
-
-def _use(part: pl.DataFrame, gpu: str, span: tuple[int, int], mark: int | None, name: str) -> GpuUse | None:
-    import polars as pl
-
-    def series(metric: str) -> tuple[Any, Any]:
-        found = part.filter(pl.col("metric") == metric).sort("t_ns")
-        return found["t_ns"].to_numpy(), found["value"].to_numpy()
-
-    def gauge(metric: str) -> Any:
-        t, v = series(metric)
-        return gauge_summary(t, v, *span) if t.size else None
-
-    held, whole, total = gauge(HELD), gauge("nvml_memory_used_bytes"), gauge("nvml_memory_total_bytes")
-    others = gauge(OTHERS)
-    peak, whence = _peak(held, whole if others is None else None, mark)
-    if others is not None and not peak:
-        # The driver tells processes, and none of ours was there.
-        return None
-    busy, slowed = gauge("nvml_gpu_utilization"), gauge("nvml_throttled")
-    power, clock = gauge("nvml_power_watts"), gauge("nvml_sm_clock_mhz")
-    energy = counter_increase(*series("nvml_energy_joules_total"), *span)
-    return GpuUse(
-        gpu=gpu,
-        name=name,
-        mem_peak_bytes=peak,
-        mem_from=whence,
-        mem_total_bytes=None if total is None else round(total.high),
-        busy_mean=None if busy is None else busy.mean,
-        busy_max=None if busy is None else busy.high,
-        power_mean_w=None if power is None else power.mean,
-        energy_j=None if energy is None else energy.increase,
-        sm_clock_mean_mhz=None if clock is None else clock.mean,
-        slowed=None if slowed is None else slowed.mean,
-        readings=max((each.readings for each in (held, whole) if each is not None), default=0),
-        others=others is not None and others.high > 0,
-    )
-
-
-def _peak(held: Any, whole: Any, mark: int | None) -> tuple[int | None, str | None]:
-    """The most memory and where that is from: of a mark and of readings the larger one."""
-    sampled = None if held is None else round(held.high)
-    if mark is not None and mark >= (sampled or 0):
-        return mark, "accounting"
-    if sampled is not None:
-        return sampled, "sampled"
-    return (None, None) if whole is None else (round(whole.high), "whole GPU")

@@ -13,7 +13,8 @@ from gpusize.errors import UsageError
 from gpusize.interrupt import StopSwitch, on_interrupt
 from gpusize.resources.command import RunningCommand
 from gpusize.resources.containers import check_pid, running_container
-from gpusize.resources.gpus import GpuWatch, in_cgroup_of, in_group_at, in_tree_of
+from gpusize.resources.gpus import GpuWatch
+from gpusize.resources.members import in_cgroup_of, in_group_at, in_tree_of
 from gpusize.resources.recommend import Execution, Recommendation, check_policy, recommend
 from gpusize.resources.sampler import INTERVAL_S, Sampling, Source, check_interval
 from gpusize.resources.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S, usage_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from gpusize.resources.gpu_use import GpuUse
-    from gpusize.resources.gpus import Member
+    from gpusize.resources.members import Member
     from gpusize.resources.series import Readings
     from gpusize.resources.usage_types import Usage
 

@@ -25,6 +25,7 @@ INTERVAL_S: Final = 0.02
 LEAST_S: Final = 0.001
 MOST_S: Final = 3600.0
 HOST_STEP_NS: Final = 10_000_000
+MOST_PIECES: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,9 @@ class Sampling:
         made = {}
         for name, frames in self._frames.items():
             if len(frames) > 1:
-                frames[:] = [pl.concat(frames)]
+                whole = pl.concat(frames)
+                # Looked at four times a second, a frame of an hour would be in 14,400 pieces.
+                frames[:] = [whole.rechunk() if whole.n_chunks() > MOST_PIECES else whole]
             frame = frames[0] if frames else empty_frame()
             facts = facts_of(told, name, self._sources[name].begun_ns, self._clock)
             made[name] = Readings(name, frame, facts)

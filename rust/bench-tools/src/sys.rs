@@ -8,11 +8,36 @@ use tokio::io::unix::AsyncFd;
 
 /// Nanoseconds on `CLOCK_MONOTONIC`.
 pub fn monotonic_ns() -> i64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// CPU time that the calling thread has used, in nanoseconds.
+pub fn thread_cpu_ns() -> i64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time that all threads of this process have used, in nanoseconds.
+pub fn process_cpu_ns() -> i64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec for the call to fill.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    assert_eq!(failed, 0, "CLOCK_MONOTONIC is always there on Linux");
+    let failed = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(failed, 0, "these clocks are always there on Linux");
     time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// Sleeps until `CLOCK_MONOTONIC` has reached `due_ns`.
+pub fn sleep_until(due_ns: i64) {
+    let due = libc::timespec { tv_sec: due_ns / 1_000_000_000, tv_nsec: due_ns % 1_000_000_000 };
+    while monotonic_ns() < due_ns {
+        // SAFETY: `due` is valid for the call; an absolute sleep that a signal ends is begun again and has no rest to return.
+        unsafe {
+            libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const due, std::ptr::null_mut())
+        };
+    }
 }
 
 /// Asks the kernel to end this process when its parent ends, so that a benchmark that is killed leaves nothing behind.

@@ -11,7 +11,7 @@ from gpusize.resources.recommend.cpu_curve import CpuCurve, CurvePoint
 from gpusize.resources.recommend.default import Default, peak_limit
 from gpusize.resources.recommend.gpus import gpu_request
 from gpusize.resources.recommend.krr import Krr
-from gpusize.resources.recommend.types import Execution, Interval, Policy, Recommendation
+from gpusize.resources.recommend.types import MIB, Execution, Interval, Policy, Recommendation
 from gpusize.resources.recommend.verify import Verdict, verdict_of
 from gpusize.resources.recommend.vpa import Vpa
 
@@ -97,7 +97,7 @@ def recommend(
         cpu_cores=cores,
         cpu_limit_cores=peak_limit(executions, whole_cores=whole_cores) if cpu_limit else None,
         mem_bytes=size,
-        reasons=(*cpu_why, *mem_why),
+        reasons=(*cpu_why, *mem_why, *_spread(cpu_interval, mem_interval)),
         doubts=doubts,
         confidence=_confidence(executions, [cpu_interval, mem_interval]),
         cpu_measured=by_curve,
@@ -132,6 +132,17 @@ def _by_curve(
 def _interval(values: Sequence[float | None]) -> Interval | None:
     known = [value for value in values if value is not None]
     return Interval(min(known), max(known), len(known)) if len(known) > 1 else None
+
+
+def _spread(cpu: Interval | None, memory: Interval | None) -> list[str]:
+    """What each of several executions alone would have given, in words."""
+    told = [] if cpu is None else [f"{cpu.low:g} to {cpu.high:g} cores"]
+    told += [] if memory is None else [f"{memory.low / MIB:.0f} to {memory.high / MIB:.0f} MiB"]
+    known = cpu or memory
+    if known is None:
+        return []
+    sure = f"the next one wants no more than the largest of them with a probability of {known.above:.0%}"
+    return [f"each of {known.runs} executions alone: {', '.join(told)}; {sure}"]
 
 
 def _doubts(executions: Sequence[Execution], cores: float | None, size: int | None) -> list[str]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.resources.recommend.default import CPU_STEP, memory_raised, peak_limit
 from gpusize.resources.recommend.types import Execution, Recommendation, round_up
+
+if TYPE_CHECKING:
+    from gpusize.resources.usage_types import Usage
 
 __all__ = ["SLOWER", "Verdict", "verdict_of"]
 
 SLOWER: Final = 0.1
 """Share by which an operator may take longer under its limits before they count as too tight."""
 CPU_RAISE: Final = 1.2
+CAUSED: Final = 0.25
+"""Share of the time lost that throttling must account for to be its cause; it is summed over CPUs, so may be more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +27,13 @@ class Verdict:
     """What became of a run under the recommended limits.
 
     Attributes:
-        holds: it completed, was not killed, and was not slower by more than was allowed.
+        holds: it completed, was not killed, and its limits did not make it slower by more than was allowed.
         completed: it ended well.
         oom_killed: it, or a process in it, was killed for want of memory.
         throttled_share: share of the scheduler periods in which it was throttled; None where not told.
         slower: share by which it took longer than without limits; None where that is not known.
         reasons: why it does not hold.
+        remarks: what else was seen.
         raised: the recommendation to try next; None where it holds, or where more would not help.
     """
 
@@ -37,6 +43,7 @@ class Verdict:
     throttled_share: float | None
     slower: float | None
     reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     raised: Recommendation | None = None
 
     def sentence(self) -> str:
@@ -46,7 +53,7 @@ class Verdict:
         slower = (
             "" if self.slower is None else f", {'slower' if self.slower >= 0 else 'faster'} by {abs(self.slower):.0%}"
         )
-        return f"{state}{throttled}{slower}"
+        return "".join([state, throttled, slower, " for another reason" if self.remarks else ""])
 
 
 def verdict_of(
@@ -73,48 +80,67 @@ def verdict_of(
     usage = rerun.usage
     killed = oom_killed or bool(usage.memory.oom_kills)
     completed = rerun.failed is None
-    times = [each.usage.duration_s for each in unlimited if each.failed is None and each.usage.duration_s > 0]
-    usual = statistics.median(times) if times else None
-    slower = usage.duration_s / usual - 1 if usual and completed else None
-    allowed = max([slower_allowed, *(time / usual - 1 for time in times if usual)])
+    slower, allowed = _slower(rerun, unlimited, slower_allowed)
     throttled = None if usage.throttling is None else usage.throttling.share
-    too_slow = slower is not None and slower > allowed
+    late = slower is not None and slower > allowed
+    extra_s = usage.duration_s * (1 - 1 / (1 + slower)) if slower is not None and slower > -1 else 0.0
+    by_cpu, by_memory = _throttled_for(usage, extra_s), bool(usage.memory.limit_events)
     reasons: list[str] = []
+    remarks: list[str] = []
     changed: dict[str, Any] = {}
     if killed:
         reasons.append("it was killed for want of memory")
     elif not completed:
         reasons.append(f"it failed: {rerun.failed}")
-    if (killed or (not completed and usage.memory.limit_events)) and recommendation.mem_bytes is not None:
-        changed["mem_bytes"] = memory_raised(max(recommendation.mem_bytes, usage.memory.peak_bytes or 0))
-    if too_slow:
+    if late and not (by_cpu or by_memory):
+        remarks.append(f"it took {slower:.0%} longer, of which its limits are not the cause: it was not throttled")
+    elif late:
         reasons.append(f"it took {slower:.0%} longer than without limits")
-        cores = _more_cores(recommendation, slower or 0.0, throttled, unlimited, cpu_step)
+        cores = _more_cores(recommendation, slower or 0.0, unlimited, cpu_step) if by_cpu else None
         if cores is not None:
             changed["cpu_cores"] = cores
-        else:
-            reasons.append("more CPU would not help: it was not throttled, or has all that it ever used")
+        elif by_cpu:
+            reasons.append("it has all the CPU that it ever used")
+    wants_memory = killed or (by_memory and (not completed or (late and not by_cpu)))
+    if wants_memory and recommendation.mem_bytes is not None:
+        changed["mem_bytes"] = memory_raised(max(recommendation.mem_bytes, usage.memory.peak_bytes or 0))
     return Verdict(
-        holds=completed and not killed and not too_slow,
+        holds=not reasons,
         completed=completed,
         oom_killed=killed,
         throttled_share=throttled,
         slower=slower,
         reasons=tuple(reasons),
+        remarks=tuple(remarks),
         raised=_raised(recommendation, changed, reasons) if changed else None,
     )
+
+
+def _slower(rerun: Execution, unlimited: Sequence[Execution], least: float) -> tuple[float | None, float]:
+    """Share by which the run took longer than the median without limits, and the share that is allowed."""
+    times = [each.usage.duration_s for each in unlimited if each.failed is None and each.usage.duration_s > 0]
+    if not times:
+        return None, least
+    usual = statistics.median(times)
+    allowed = max([least, *(time / usual - 1 for time in times)])
+    return (rerun.usage.duration_s / usual - 1 if rerun.failed is None else None), allowed
+
+
+def _throttled_for(usage: Usage, extra_s: float) -> bool:
+    """Whether throttling can be why it took so much longer; where nothing tells of throttling, it can."""
+    held = usage.throttling
+    return held is None or (held.throttled_periods > 0 and held.throttled_s >= CAUSED * extra_s)
 
 
 def _more_cores(
     recommendation: Recommendation,
     slower: float,
-    throttled: float | None,
     unlimited: Sequence[Execution],
     step: float,
 ) -> float | None:
-    """A higher CPU request; None where CPU is not what held it back."""
+    """A higher CPU request; None where it has all that was ever used."""
     cores = recommendation.cpu_cores
-    if cores is None or throttled == 0:
+    if cores is None:
         return None
     most = peak_limit(unlimited)
     wanted = round(round_up(max(cores * CPU_RAISE, cores * (1 + slower), cores + step), step), 3)

@@ -60,7 +60,8 @@ pub fn pressure(text: &[u8], some: Column, full: Column, reading: &mut Reading) 
             [b'f', b'u', b'l', b'l', ..] => full,
             _ => continue,
         };
-        if let Some(total_us) = after(line, b"total=") {
+        // The total is the last field.
+        if let Some(total_us) = memchr::memrchr(b'=', line).and_then(|at| number(&line[at + 1..])) {
             reading.set(column, total_us.saturating_mul(1_000));
         }
     }
