@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -21,7 +22,8 @@ import pytest
 
 __all__ = ["IMAGE", "busybox_tree", "daemon_address", "import_image"]
 
-IMAGE = "gpusize-test/box:1"
+# Of this test run alone: another one may use the same daemon, and removes its images at its end.
+IMAGE = f"gpusize-test/box-{secrets.token_hex(4)}:1"
 APPLETS = (
     "sh",
     "cat",

@@ -62,17 +62,17 @@ CLARA = """
 name: three
 operators:
 - name: writer
-  container: {image: gpusize-test/box, tag: 1, command: [sh, -c, "cat /in/masks.txt /orig/a.txt; env"]}
+  container: {image: BOX, tag: 1, command: [sh, -c, "cat /in/masks.txt /orig/a.txt; env"]}
   input:
   - {from: segment, name: Masks, path: /in}
   - {path: /orig}
 - name: reader
-  container: {image: gpusize-test/box, tag: 1, command: [sh, -c, "cat /in/a.txt > /out/b.txt"]}
+  container: {image: BOX, tag: 1, command: [sh, -c, "cat /in/a.txt > /out/b.txt"]}
   input: [{path: /in}]
   output: [{path: /out}]
 - name: segment
   variables: {LEVEL: 1.10}
-  container: {image: gpusize-test/box, tag: 1, command: [sh, -c, "echo $LEVEL >/log/l; cat /in/* /in/* >/m/masks.txt"]}
+  container: {image: BOX, tag: 1, command: [sh, -c, "echo $LEVEL >/log/l; cat /in/* /in/* >/m/masks.txt"]}
   input: [{from: reader, path: /in}]
   output: [{path: /m, name: masks}, {path: /log, name: log}]
 """
@@ -82,7 +82,7 @@ def test_files_flow_through_three_operators(
     daemon: Daemon, payload: Path, work: Path, tmp_path: Path, leftovers: Leftovers
 ) -> None:
     file = tmp_path / "p.yaml"
-    file.write_text(CLARA, "utf-8")
+    file.write_text(CLARA.replace("BOX", IMAGE.rpartition(":")[0]), "utf-8")
     keep = tmp_path / "kept"
     result = run_pipeline(read_pipeline(file), payload, options=RunOptions(keep=keep), daemon=daemon)
     assert result.exit_code == 0
@@ -111,6 +111,31 @@ def test_data_that_is_not_kept_goes_away_whoever_owns_it(
     result = run_pipeline(pipeline(operator), daemon=daemon)
     assert result.operators[0].executions[0].log_tail == "uid=4711 gid=4711 groups=4711"
     assert result.exit_code == 0
+    assert leftovers() == []
+
+
+def test_files_of_other_users_are_removed_through_a_container(daemon: Daemon, tmp_path: Path) -> None:
+    from gpusize.pipeline.workspace import _empty_through
+
+    folder = tmp_path / "work"
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "-f").write_text("x", "utf-8")
+    (folder / ".hidden").write_text("x", "utf-8")
+    _empty_through(daemon, IMAGE, folder)
+    assert names(folder) == []
+
+
+def test_without_root_there_is_no_group_of_ours_and_a_note_says_so(
+    daemon: Daemon, work: Path, leftovers: Leftovers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpusize.pipeline.groups.os.geteuid", lambda: 1000)
+    result = run_pipeline(pipeline(shell("a", "sleep 0.3; cat /proc/self/cgroup")), daemon=daemon)
+    [execution] = result.operators[0].executions
+    assert execution.ok
+    assert "/gpusize/" not in execution.log_tail
+    assert execution.readings is not None
+    assert len(execution.readings) > 3
+    assert any("no cgroup of our own" in note for note in result.notes)
     assert leftovers() == []
 
 

@@ -18,7 +18,7 @@ from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE, busybox_tree, import_image
 from tests.containers.test_run import Told, shell
 
-TRITON = "gpusize-test/triton:1"
+TRITON = IMAGE.replace("/box-", "/triton-")
 
 # Answers KServe's readiness as a file, and fails or hangs as the models' names tell it to.
 PROGRAM = b"""#!/bin/sh
@@ -30,7 +30,10 @@ case "$*" in
 esac
 sleep 0.5
 dd if=/dev/zero of=/dev/null bs=50M count=1
-exec httpd -f -p ${1#--port=} -h /www
+# The first process of a container is not ended by a signal that it does not handle.
+httpd -f -p ${1#--port=} -h /www &
+trap "kill $!; exit 0" TERM
+wait
 """
 TRITON_PROGRAM = PROGRAM.replace(b"${1#--port=}", b"8000")
 

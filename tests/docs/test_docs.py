@@ -154,7 +154,7 @@ def test_blocks_are_in_their_language(page: Path) -> None:
             json.loads(text)
 
 
-PACKAGES = {"apis", "dataset", "estimate", "resources", "samples", "study", "whatif"}
+PACKAGES = {"apis", "dataset", "estimate", "pipeline", "resources", "samples", "study", "whatif"}
 
 
 def resolves(name: str) -> bool:

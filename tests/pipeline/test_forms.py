@@ -135,6 +135,8 @@ REFUSED = {
     "an unknown upstream": (service("depends_on: [b]"), 'there is no operator "b"'),
     "a variable that is not set": (service("command: $NOT_SET_ANYWHERE"), 'yaml:4:5: the variable "NOT_SET_ANYWHERE"'),
     "a variable with a message": (service("command: '${NOT_SET_ANYWHERE:?say which}'"), "Say which"),
+    "a volume that leads away": (service(top="volumes: {../w: }\n"), 'yaml:1:11: "../w" is no name of a volume'),
+    "a service that leads away": ("services: {../a: {image: i}}\n", "is no name of a service"),
     "replicas": (service("deploy: {replicas: 2}"), '"replicas" is not supported'),
     "another container's network": (service("network_mode: service:b"), "network"),
     "a device that is no GPU": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import threading
 from pathlib import Path
@@ -12,7 +13,9 @@ from gpusize.interrupt import StopSwitch
 from gpusize.pipeline import Execution, Input, Operator, Output, Pipeline, Requests, RunOptions
 from gpusize.pipeline.cleaning import _is_locked
 from gpusize.pipeline.container import Container, Mount
-from gpusize.pipeline.execute import wall_ns
+from gpusize.pipeline.execute import is_of
+from gpusize.pipeline.execution import wall_ns
+from gpusize.pipeline.gpu_watch import ContainerGpus
 from gpusize.pipeline.groups import hierarchies
 from gpusize.pipeline.images import PullState
 from gpusize.pipeline.outcome import OperatorResult, PipelineResult
@@ -21,7 +24,10 @@ from gpusize.pipeline.session import _owner, owner_lives
 from gpusize.pipeline.sizing import SizingOptions, failure_of, size
 from gpusize.pipeline.waiting import Call, Interrupted, wait_for
 from gpusize.pipeline.workspace import Workspace
+from tests.samples.fake_nvml import Gpu, fake_nvml
 
+MOUNTED = """docker run --rm --mount type=bind,source=/a,target=/b,readonly \
+--mount 'type=bind,"source=/x,y""z",target=/c' i:1"""
 OPTIONS = {
     "nothing": (Container("i:1"), "docker run --rm i:1"),
     "a command": (Container("i:1", ("sh", "-c", "a b")), "docker run --rm i:1 sh -c 'a b'"),
@@ -36,8 +42,7 @@ OPTIONS = {
     ),
     "mounts": (
         Container("i:1", mounts=(Mount("/a", "/b", read_only=True), Mount('/x,y"z', "/c"))),
-        "docker run --rm --mount type=bind,source=/a,target=/b,readonly"
-        ' --mount \'type=bind,"source=/x,y""z",target=/c\' i:1',
+        MOUNTED,
     ),
     "who and where": (
         Container("i:1", user="1:2", workdir="/w", network="none"),
@@ -154,6 +159,29 @@ def test_how_far_a_pull_is() -> None:
 )
 def test_times_of_the_daemon(stamp: str, expected: int | None) -> None:
     assert wall_ns(stamp) == expected
+
+
+def test_what_belongs_to_a_container_is_told_by_its_cgroup(tmp_path: Path) -> None:
+    for pid, text in (("1", "0::/system.slice/docker-abc.scope"), ("2", "4:memory:/docker/abd"), ("3", "0::/")):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cgroup").write_text(f"{text}\n", "utf-8")
+    assert [is_of(pid, "abc", tmp_path) for pid in (1, 2, 3, 4)] == [True, False, False, None]
+
+
+def test_gpus_of_a_container() -> None:
+    gpu = Gpu(processes=[(os.getpid(), 2 << 30), (1, 1 << 30)])
+    watched = ContainerGpus(os.getpid(), nvml=fake_nvml(gpu, Gpu("GPU-1")))
+    uses, samples = watched.stop()
+    assert [(use.gpu, use.mem_peak_bytes) for use in uses if use.mem_peak_bytes] == [("GPU-0", 2 << 30)]
+    assert samples is not None
+    assert not samples.is_empty()
+    assert watched.stop() == ((), None)
+
+
+def test_a_machine_without_a_driver_is_a_note() -> None:
+    watched = ContainerGpus(os.getpid(), nvml=fake_nvml(refuses=True))
+    assert watched.stop() == ((), None)
+    assert "no GPU is watched" in watched.notes[0]
 
 
 def test_whose_process_lives() -> None:

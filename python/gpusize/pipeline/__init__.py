@@ -2,7 +2,7 @@
 
 from gpusize.pipeline.cleaning import Cleaned, clean
 from gpusize.pipeline.definition import read_pipeline
-from gpusize.pipeline.execute import Execution, MakeWatch, Watch
+from gpusize.pipeline.execution import Execution, MakeWatch, Watch
 from gpusize.pipeline.model import Bind, Input, Operator, Output, Pipeline, Requests, Service
 from gpusize.pipeline.order import in_order
 from gpusize.pipeline.outcome import OperatorResult, PipelineResult, ServerResult

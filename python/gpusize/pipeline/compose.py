@@ -117,6 +117,8 @@ def _volumes(node: Node | None) -> set[str]:
         return set()
     found = set()
     for name, below in node.fields():
+        if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", name):
+            raise ConfigError(f'"{shown(name)}" is no name of a volume', below.where, "use letters, digits, -, _ and .")
         if below.value not in (None, {}):
             raise ConfigError(
                 f'the volume "{shown(name)}" has options', below.where, "volumes are folders of the run and have none"
@@ -126,7 +128,7 @@ def _volumes(node: Node | None) -> set[str]:
 
 
 def _operator(name: str, node: Node, volumes: set[str], notes: list[str]) -> Operator:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", name) or name in {".", ".."}:
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", name):
         raise ConfigError(f'"{shown(name)}" is no name of a service', node.where, "use letters, digits, -, _ and .")
     fields = node.fields()
     extensions = tuple(key for key in fields.nodes if key.startswith("x-"))

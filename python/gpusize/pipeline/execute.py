@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
 
 from gpusize.errors import EnvironmentLacks
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline.container import Container
 from gpusize.pipeline.daemon import Daemon, daemon_words, talking
+from gpusize.pipeline.execution import Execution, Outcome, Watch, finished, timed
 from gpusize.pipeline.gpu_watch import ContainerGpus
 from gpusize.pipeline.waiting import Call, Interrupted, wait_for
-from gpusize.textio import shown
 
-if TYPE_CHECKING:
-    import polars as pl
-
-    from gpusize.resources.gpu_use import GpuUse
-    from gpusize.resources.series import Readings
-
-__all__ = ["Execution", "MakeWatch", "Outcome", "Running", "Watch", "execute", "wall_ns"]
-
-Outcome = Literal["completed", "failed", "timed_out", "interrupted", "lost", "not_run"]
-"""How an execution ended.
-
-``lost`` where the daemon was gone before its end was known, ``not_run`` where the pipeline was ended before.
-"""
+__all__ = ["Running", "execute", "is_of"]
 
 LOG_LINES: Final = 20
 LOG_CHARS: Final = 4000
@@ -40,88 +27,6 @@ STOP_S: Final = 10
 _AT_ONCE_S: Final = 0
 _PATIENCE_S: Final = 30.0
 """Beyond the time that stopping takes, until the daemon counts as dead."""
-_STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
-_NEVER_YEAR: Final = "0001-"
-
-
-class MakeWatch(Protocol):
-    """Makes what reads a container."""
-
-    def __call__(self, name: str, interval_ns: int | None = None) -> Watch:
-        """A watch for one container.
-
-        Args:
-            name: the operator or server.
-            interval_ns: time between readings, in place of the usual one.
-        """
-
-
-class Watch(Protocol):
-    """Reads what one container uses."""
-
-    def start(self, pid: int | None, parent: str | None) -> None:
-        """Begin.
-
-        Args:
-            pid: the container's first process; None when it has ended already.
-            parent: the path of the cgroup of ours around the container's, which keeps its totals; None for none.
-        """
-
-    def stop(self) -> Readings:
-        """End, and return what was read; after the container's end, also after a failed start."""
-
-
-@dataclass(frozen=True)
-class Execution:
-    """One run of one container.
-
-    Args:
-        outcome: how it ended.
-        exit_code: of its first process; None where that is not known.
-        container_id: as the daemon names it.
-        error: what went wrong, in words; None for nothing.
-        oom_killed: whether the kernel killed it, or something in it, for want of memory, as the daemon says.
-        asked_ns: when the daemon was asked to start it, since 1970, UTC.
-        started_ns: when it ran, by the daemon.
-        ended_ns: likewise.
-        log_tail: its last lines.
-        command: the ``docker run`` line.
-        limits: cores and bytes that it was limited to; None each for no limit.
-        readings: what was read of it; None where nothing could be.
-        unread: why nothing could be.
-        gpus: what it used of each GPU, where it was given any.
-        gpu_samples: the samples behind that.
-        gpu_notes: what was not told of them.
-    """
-
-    outcome: Outcome
-    exit_code: int | None = None
-    container_id: str | None = None
-    error: str | None = None
-    oom_killed: bool = False
-    asked_ns: int | None = None
-    started_ns: int | None = None
-    ended_ns: int | None = None
-    log_tail: str = ""
-    command: str = ""
-    limits: tuple[float | None, int | None] = (None, None)
-    readings: Readings | None = None
-    unread: str | None = None
-    gpus: tuple[GpuUse, ...] = ()
-    gpu_samples: pl.DataFrame | None = None
-    gpu_notes: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
-        return self.outcome == "completed"
-
-    @property
-    def duration_s(self) -> float | None:
-        """From its start to its end by the daemon's clock."""
-        if self.started_ns is None or self.ended_ns is None:
-            return None
-        return max(0, self.ended_ns - self.started_ns) / 1e9
 
 
 class _Life:
@@ -202,6 +107,11 @@ class Running:
     def _begin_watch(self, watch: Watch) -> None:
         """Have it read by its process; of one that has ended already, its parent tells the totals."""
         pid = int(self.inspect()["State"]["Pid"]) or None
+        mine = None if pid is None else is_of(pid, self.id)
+        if mine is False:
+            self.unread = "its processes are not of this machine, or have no cgroup of their own"
+            return
+        pid = pid if mine else None
         if pid is not None and self._has_gpus:
             self._gpus = ContainerGpus(pid)
         self.unread = "it ended before anything could be read of it"
@@ -284,7 +194,8 @@ class Running:
         if outcome == "completed" and self._life is not None:
             with talking("the container's end cannot be waited for"):
                 self._life.call.result()
-        return _finished(self.inspect()["State"], replace(self._blank, outcome=outcome, error=error), self.log_tail())
+        known = replace(self._blank, outcome=outcome, error=error)
+        return finished(known, self.inspect()["State"], self.log_tail())
 
     def lost(self, problem: EnvironmentLacks) -> Execution:
         """The execution of which the daemon does not tell any more."""
@@ -349,41 +260,12 @@ def execute(
     return done
 
 
-def timed(execution: Execution, readings: Readings | None) -> Execution:
-    """The execution with its readings.
+def is_of(pid: int, container_id: str, proc: Path = Path("/proc")) -> bool | None:
+    """Whether a process is of a container, by the names of its cgroups; None for a process that is not there.
 
-    These begin when the daemon was asked to start it, not when it then ran: the runtime's own work is in its group's
-    counters, some 30 ms of CPU time, and over the few milliseconds of a short container would make that many cores.
+    The daemon may be of another machine, or number processes otherwise: the number alone might be anybody's here.
     """
-    known = None if readings is None else readings.at_wall(execution.asked_ns, execution.ended_ns)
-    return replace(execution, readings=known)
-
-
-def _finished(state: dict[str, Any], execution: Execution, log: str) -> Execution:
-    never = str(state.get("StartedAt", _NEVER_YEAR)).startswith(_NEVER_YEAR)
-    code = int(state["ExitCode"])
-    outcome, error = execution.outcome, execution.error
-    oom_killed = bool(state.get("OOMKilled"))
-    if outcome == "completed" and (code or state.get("Error")):
-        outcome = "failed"
-        error = str(state.get("Error") or "") or ("it was killed for want of memory" if oom_killed else None)
-    return replace(
-        execution,
-        outcome=outcome,
-        # Of a container that never ran, the code is the runtime's own: 126 or 127 when its program cannot be run.
-        exit_code=code if not never or outcome == "failed" else None,
-        error=None if error is None else shown(error, 300),
-        oom_killed=oom_killed,
-        started_ns=None if never else wall_ns(str(state["StartedAt"])),
-        ended_ns=None if never else wall_ns(str(state["FinishedAt"])),
-        log_tail=log,
-    )
-
-
-def wall_ns(stamp: str) -> int | None:
-    """Nanoseconds since 1970 (UTC) of a time as the daemon writes it; None for one that never was."""
-    match = _STAMP.fullmatch(stamp)
-    if match is None or stamp.startswith(_NEVER_YEAR):
+    try:
+        return container_id in (proc / str(pid) / "cgroup").read_text("utf-8", "replace")
+    except OSError:
         return None
-    whole = datetime.fromisoformat(f"{match[1]}{match[3].replace('Z', '+00:00')}")
-    return round(whole.timestamp()) * 10**9 + int((match[2] or "0").ljust(9, "0"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from gpusize.errors import GpusizeError
@@ -20,12 +21,13 @@ class ContainerGpus:
 
     Args:
         pid: the container's first process.
+        nvml: stands in for pynvml, in tests.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, nvml: ModuleType | None = None) -> None:
         from gpusize.resources.gpus import GpuWatch, in_cgroup_of
 
-        self._watch: GpuWatch | None = GpuWatch(in_cgroup_of(pid))
+        self._watch: GpuWatch | None = GpuWatch(in_cgroup_of(pid), nvml=nvml)
         self.notes: list[str] = []
         try:
             self._watch.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpusize.pipeline.execute import Execution, Outcome
+from gpusize.pipeline.execution import Execution, Outcome
 from gpusize.pipeline.model import Operator, Pipeline
 from gpusize.pipeline.sizing import Sized
 

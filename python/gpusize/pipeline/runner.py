@@ -11,7 +11,8 @@ from typing import Literal
 from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.execute import Execution, MakeWatch, execute
+from gpusize.pipeline.execute import execute
+from gpusize.pipeline.execution import Execution, MakeWatch
 from gpusize.pipeline.images import get_images
 from gpusize.pipeline.model import Operator, Pipeline
 from gpusize.pipeline.order import in_order

@@ -12,7 +12,8 @@ from typing import Any, Final
 from gpusize.errors import EnvironmentLacks
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline.container import Container
-from gpusize.pipeline.execute import MakeWatch, Running
+from gpusize.pipeline.execute import Running
+from gpusize.pipeline.execution import MakeWatch
 from gpusize.pipeline.model import Operator, Pipeline, Service
 from gpusize.pipeline.outcome import ServerResult
 from gpusize.pipeline.plan import RunOptions

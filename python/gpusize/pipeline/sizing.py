@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.pipeline.execute import Execution
+from gpusize.pipeline.execution import Execution
 
 if TYPE_CHECKING:
     from gpusize.resources.recommend import CpuCurve, Recommendation, Verdict

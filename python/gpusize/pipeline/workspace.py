@@ -67,7 +67,7 @@ class Workspace:
 
     def volume(self, name: str) -> Path:
         """The folder of a volume that operators share."""
-        return _open_to_all(self._data / ".volumes" / name)
+        return _open_to_all(self._data / "@volumes" / name)
 
     def source(self, pipeline: Pipeline, upstream: str, name: str | None) -> Path:
         """The folder that an input of another operator reads: of one output, or all that it wrote."""

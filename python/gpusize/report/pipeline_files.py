@@ -26,7 +26,7 @@ from gpusize.report.pipeline_text import advice_of
 from gpusize.report.requests import clara_requests, compose_deploy, kubernetes_resources
 
 if TYPE_CHECKING:
-    from gpusize.pipeline.execute import Execution
+    from gpusize.pipeline.execution import Execution
     from gpusize.pipeline.outcome import OperatorResult, PipelineResult
     from gpusize.resources.recommend import Recommendation
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from gpusize.pipeline.execute import Execution
+    from gpusize.pipeline.execution import Execution
     from gpusize.pipeline.outcome import PipelineResult
 
 __all__ = ["draw_timeline", "timeline_figure"]

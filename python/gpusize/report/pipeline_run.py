@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import select
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.errors import UsageError
 from gpusize.interrupt import StopSwitch, on_interrupt
-from gpusize.pipeline.runner import Events, Force
+from gpusize.pipeline.asked import Asked
+from gpusize.pipeline.runner import Events
 from gpusize.report.cpost import title
 from gpusize.report.pipeline_text import after_operator, all_operators, rows_text
 from gpusize.report.text import clean
-from gpusize.textio import shown
 
 if TYPE_CHECKING:
     from gpusize.pipeline.model import Operator
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run_and_report"]
 
-_FORCE: Final = ("none", "cont", "stop")
 _POLL_S: Final = 0.1
 _LACKS: Final = 3
 
@@ -110,7 +107,7 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
     from gpusize.report.export import dumps
     from gpusize.report.pipeline_files import PipelineFiles, pipeline_document
 
-    asked = _Asked(given)
+    asked = Asked(given)
     pipeline = read_pipeline(asked.definition, asked.parameters)
     quiet, as_json = bool(given["quiet"]), bool(given["json"])
     metrics_dir: Path | None = given["metrics_dir"]
@@ -165,108 +162,6 @@ def _concluded(result: PipelineResult) -> int:
     elif unheld:
         sys.stderr.write(f"gpusize: no recommendation was seen to hold: {', '.join(unheld)}\n")
     return result.exit_code
-
-
-class _Asked:
-    """The options of the command, as the pipeline's functions take them."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self._given = given
-        self.definition: Path = given["definition"]
-        if given["force"] not in _FORCE:
-            raise UsageError(f'"{shown(given["force"])}" is no way to go on', "force", "give none, cont or stop")
-        # Without anybody to ask, asking means stopping.
-        self.force = cast("Force", given["force"])
-        self.parameters = dict(_pair(text) for text in given["parameter"] or ())
-
-    def check(self) -> None:
-        """Refuse what cannot be meant before any folder is made."""
-        from gpusize.resources.recommend import check_policy
-
-        check_policy(self._given["policy"])
-        self.run_options(), self.servers(), self.watch(), self.sizing()
-
-    def run_options(self) -> Any:
-        from gpusize.pipeline import RunOptions
-        from gpusize.pipeline.fields import as_bytes
-        from gpusize.units import as_duration_s
-
-        given = self._given
-        shm = None if given["shm_size"] is None else as_bytes(given["shm_size"])
-        if given["shm_size"] is not None and not shm:
-            raise UsageError(f'"{shown(given["shm_size"])}" is no size', "shm_size", "write it as 64m or 2g")
-        return RunOptions(
-            user=given["user"],
-            gpus=given["gpus"],
-            shm_bytes=shm,
-            network=given["network"],
-            writable_inputs=given["writable_inputs"],
-            start_timeout_s=as_duration_s(given["start_timeout"], "start_timeout"),
-            timeout_s=None if given["timeout"] is None else as_duration_s(given["timeout"], "timeout"),
-            repeat=given["repeat"],
-            work_dir=given["work_dir"],
-            keep=given["keep"],
-        )
-
-    def servers(self) -> Any:
-        from gpusize.pipeline import ServerOptions
-        from gpusize.pipeline.serving import TRITON_IMAGE
-        from gpusize.units import as_duration_s
-
-        given = self._given
-        return ServerOptions(
-            models_dir=given["models_dir"],
-            image=given["triton_image"] or TRITON_IMAGE,
-            gpus=given["triton_gpus"],
-            url=given["triton_url"],
-            grpc=given["triton_grpc"],
-            timeout_s=as_duration_s(given["triton_timeout"], "triton_timeout"),
-        )
-
-    def sizing(self) -> Any:
-        from gpusize.pipeline import SizingOptions
-
-        given = self._given
-        return SizingOptions(
-            policy=given["policy"],
-            whole_cores=given["whole_cores"],
-            cpu_limit=given["cpu_limit"],
-            verify=given["verify"],
-            cpu_curve=_cores(given["cpu_curve"]),
-        )
-
-    def watch(self) -> Any:
-        from gpusize.resources.sampler import ResourceWatch, check_interval
-        from gpusize.units import as_duration_s
-
-        usual_ns = round(check_interval(as_duration_s(self._given["interval"], "interval")) * 1e9)
-
-        def make(name: str, interval_ns: int | None = None) -> ResourceWatch:
-            return ResourceWatch(name, usual_ns if interval_ns is None else interval_ns)
-
-        return make
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UsageError(f'"{shown(text)}" is no parameter', "parameter", "write it as NAME=VALUE")
-    return name, value
-
-
-def _cores(text: str | None) -> tuple[float, ...] | None:
-    """CPU limits to try: empty for some that follow from the estimate."""
-    if text is None:
-        return None
-    if text.strip() == "auto":
-        return ()
-    cores: list[float] = []
-    for item in text.split(","):
-        with contextlib.suppress(ValueError):
-            cores.append(float(item))
-    if len(cores) != len(text.split(",")) or not all(0.01 <= each <= 4096 for each in cores):
-        raise UsageError(f'"{shown(text)}" are no CPU limits', "cpu_curve", "write auto, or cores such as 1,2,4")
-    return tuple(cores)
 
 
 def _without_values(command: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from gpusize.report.pipeline_files import DOCUMENT, SCHEMA, pipeline_document
 from gpusize.report.pipeline_text import all_operators
 
 if TYPE_CHECKING:
-    from gpusize.pipeline.execute import Execution
+    from gpusize.pipeline.execution import Execution
     from gpusize.pipeline.outcome import OperatorResult, PipelineResult
     from gpusize.pipeline.sizing import SizingOptions, Trial
     from gpusize.resources.recommend import Recommendation
@@ -127,7 +127,7 @@ def _trial(told: dict[str, Any], folder: Path) -> Trial:
 
 
 def _execution(told: dict[str, Any], folder: Path) -> Execution:
-    from gpusize.pipeline.execute import Execution
+    from gpusize.pipeline.execution import Execution
     from gpusize.resources.gpu_use import GpuUse
     from gpusize.resources.series import Readings
 

@@ -10,7 +10,7 @@ from gpusize.report.requests import clara_requests, memory_text
 from gpusize.report.text import clean, duration, plain_number
 
 if TYPE_CHECKING:
-    from gpusize.pipeline.execute import Execution
+    from gpusize.pipeline.execution import Execution
     from gpusize.pipeline.outcome import OperatorResult, PipelineResult
     from gpusize.resources.recommend import Recommendation
     from gpusize.resources.recommend.cpost import Row
