@@ -68,6 +68,27 @@ def test_one_document_on_standard_output(gpusize: Gpusize):
     assert told["files"]
 
 
+def test_several_executions_make_one_recommendation(gpusize: Gpusize, tmp_path: Path):
+    done = gpusize("sample", "--repeat", "3", "--no-plots", "--json", "--out", "here", "--", sys.executable, "-c", HOLD)
+    told = json.loads(done.out)
+    assert done.code == 0
+    assert len(told["executions"]) == 3
+    assert told["recommendation"]["mem_interval"]["runs"] == 3
+    assert sorted(each.name for each in (tmp_path / "here").iterdir()) == ["1", "2", "3", "sample.json"]
+    assert json.loads((tmp_path / "here" / "sample.json").read_text())["recommendation"] == told["recommendation"]
+    text = gpusize("sample", "--repeat", "2", "--no-plots", "--", "true").err
+    assert text.count("true: ") == 2
+    assert "each of 2 executions alone" in text
+
+
+def test_the_first_that_fails_is_the_last(gpusize: Gpusize, tmp_path: Path):
+    (tmp_path / "count").write_text("")
+    third = "echo x >> count; [ $(wc -l < count) -lt 3 ]"
+    done = gpusize("sample", "--repeat", "5", "--no-plots", "--", "sh", "-c", third)
+    assert done.code == 1
+    assert "Nothing is recommended: 1 of 3 executions failed, the last with: exit code 1" in done.err
+
+
 def test_options_behind_the_command_are_the_commands(gpusize: Gpusize):
     assert gpusize("sample", "--quiet", "--no-plots", "echo", "--json", "-n").out == "--json -n\n"
 
@@ -90,6 +111,8 @@ def test_a_command_that_cannot_be_started(gpusize: Gpusize, tmp_path: Path):
         (["sample", "--pid", "1", "--", "true"], "a command is sampled from its start to its end, alone"),
         (["sample", "--duration", "1s", "--", "true"], "a command is sampled from its start to its end, alone"),
         (["sample", "--pid", str(2**22 + 1)], "--pid: there is no process"),
+        (["sample", "--repeat", "0", "--", "true"], "--repeat: a command cannot be run 0 times"),
+        (["sample", "--repeat", "2", "--pid", "1"], "--repeat: only a command can be run several times"),
         (["sample", "--interval", "0", "--", "true"], "--interval: readings every 0 s cannot be meant"),
         (["sample", "--interval", "soon", "--", "true"], '--interval: "soon" is not a duration'),
         (["sample", "--windows", "1s,", "--", "true"], "--windows"),

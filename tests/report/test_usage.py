@@ -121,6 +121,22 @@ def test_a_spike_stays_in_the_picture_of_a_long_run():
     assert in_use.max() == pytest.approx(900)
 
 
+def test_what_cannot_be_given_back_follows_a_spike_between_readings_of_the_parts():
+    columns = {
+        "t_ns": [0, S, 2 * S, 3 * S, 4 * S],
+        "mem_bytes": [100 * MIB, 100 * MIB, 400 * MIB, 100 * MIB, 100 * MIB],
+        "mem_inactive_file_bytes": [50 * MIB, None, None, None, 30 * MIB],
+        "mem_active_file_bytes": [10 * MIB, None, None, None, 10 * MIB],
+    }
+    made = readings(columns)
+    in_use, working, hard = (
+        np.asarray(line.get_ydata()) for line in usage_figure(made, usage_of(made)).axes[1].lines[:3]
+    )
+    assert working == pytest.approx([50, 55, 360, 65, 70])
+    assert (hard <= working).all()
+    assert (working <= in_use).all()
+
+
 def test_a_limit_far_above_does_not_flatten_the_picture():
     far = spiky(limits=(Limit("a", 100 * 1024 * MIB, 64.0),))
     figure = usage_figure(far, usage_of(far))

@@ -220,6 +220,13 @@ def test_cpu_that_used_all_there_is_is_a_lower_bound():
     assert usage_of(workload(lambda _: 1.5, 3.0)).cpu.lower_bound is None
 
 
+def test_cpu_of_a_busy_machine_is_a_lower_bound():
+    columns = {"t_ns": [0, S, 2 * S], "cpu_ns": [0, S // 2, S]}
+    waited = usage_of(readings({**columns, "cpu_some_ns": [0, S // 2, S]}))
+    assert waited.cpu.lower_bound.startswith("it waited for a CPU for 50% of the time")
+    assert usage_of(readings({**columns, "cpu_some_ns": [0, 0, S // 10]})).cpu.lower_bound is None
+
+
 def test_columns_that_were_read_at_some_readings_only():
     columns = {"t_ns": [0, S, 2 * S], "cpu_ns": [0, None, 2 * S], "cpu_periods": [None, None, None]}
     use = usage_of(readings(columns))

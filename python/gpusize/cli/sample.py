@@ -48,6 +48,9 @@ def command(
     duration: Annotated[
         str | None, typer.Option(help="End after this time; not with a command.", rich_help_panel=HOW)
     ] = None,
+    repeat: Annotated[
+        int, typer.Option(help="Run the command so often, one after the other; 1.", rich_help_panel=HOW)
+    ] = 1,
     pss: Annotated[
         bool, typer.Option("--pss", help="Count shared memory of processes by parts too; slow.", rich_help_panel=HOW)
     ] = False,
@@ -71,16 +74,18 @@ def command(
     """Read CPU, memory, pressure and GPUs of one thing at a high rate, and say what it used and what to request."""
     from gpusize.cli.shared import note
     from gpusize.errors import UsageError
-    from gpusize.report.sample import print_sampled, showing, write_sampled
+    from gpusize.report.sample import print_sampled, sampled_document, showing, write_executions
     from gpusize.report.tables import make_console
     from gpusize.resources.command import start_status
-    from gpusize.resources.sample import SampleOptions, sample_command, sample_running, source_of
+    from gpusize.resources.sample import SampleOptions, sample_repeated, sample_running, source_of
     from gpusize.store import new_run_id
     from gpusize.units import as_duration_s
 
     if words and any(each is not None for each in (pid, container, cgroup, duration)):
         todo = "leave it out, or the command"
         raise UsageError("a command is sampled from its start to its end, alone", "command", todo)
+    if repeat != 1 and not words:
+        raise UsageError("only a command can be run several times", "repeat", "leave it out, or give a command")
     usual = SampleOptions()
     options = SampleOptions(
         interval_s=usual.interval_s if interval is None else as_duration_s(interval, "interval"),
@@ -98,27 +103,28 @@ def command(
     if words:
         try:
             with showing(wanted=live) as show:
-                sampled = sample_command(words, options, show=show, to_stderr=json)
+                made = sample_repeated(words, options, repeat, show=show, to_stderr=json)
         except OSError as problem:
             note(f"the command cannot be started: {words[0]}: {problem.strerror or problem}")
             return start_status(problem)
     else:
         source, member = source_of(pid=pid, container=container, cgroup=cgroup, pss=pss)
         with showing(wanted=live) as show:
-            sampled = sample_running(source, member, options, show=show)
+            made = [sample_running(source, member, options, show=show)]
     # Said before it is written: a full disk must not take the figures as well.
     if not json and not quiet:
-        print_sampled(sampled, console)
-    written = write_sampled(sampled, folder, plot=not no_plots)
+        print_sampled(made, console)
+    written = write_executions(made, folder, plot=not no_plots)
     if json:
         from gpusize.report.export import dumps
 
-        sys.stdout.write(dumps({**sampled.document(), "files": [str(file) for file in written]}))
+        sys.stdout.write(dumps({**sampled_document(made), "files": [str(file) for file in written]}))
     elif not quiet:
         console.print(str(folder), soft_wrap=True)
-    if sampled.exit_code is not None:
-        return sampled.exit_code
-    return INTERRUPTED if sampled.interrupted and duration is not None else 0
+    last = made[-1]
+    if last.exit_code is not None:
+        return last.exit_code
+    return INTERRUPTED if last.interrupted and duration is not None else 0
 
 
 def _windows(text: str) -> tuple[float, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.durable import storing, write_atomic
 from gpusize.interop.cpost_csv import SUFFIX, write_cpost_csv
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpusize.resources.sample import Sampled, Show
     from gpusize.resources.series import Readings
 
-__all__ = ["live_line", "print_sampled", "showing", "write_sampled"]
+__all__ = ["live_line", "print_sampled", "sampled_document", "showing", "write_executions", "write_sampled"]
 
 RECENT_NS: Final = 1_000_000_000
 
@@ -64,8 +64,15 @@ def showing(*, wanted: bool) -> Iterator[Show | None]:
         yield lambda readings: live.update(Text(plain(console, live_line(readings)), style="dim"), refresh=True)
 
 
-def print_sampled(sampled: Sampled, console: Console) -> None:
-    """Print what was used and what to request."""
+def print_sampled(executions: Sequence[Sampled], console: Console) -> None:
+    """Print what each execution used, and what to request for all."""
+    for each in executions:
+        _print_execution(each, console)
+        console.print()
+    print_recommendation(executions[-1].recommendation, console)
+
+
+def _print_execution(sampled: Sampled, console: Console) -> None:
     from rich.text import Text
 
     from gpusize.report.tables import plain
@@ -78,8 +85,31 @@ def print_sampled(sampled: Sampled, console: Console) -> None:
         console.print(Text(plain(console, cost), style="dim"))
     for note in sampled.notes:
         console.print(Text(plain(console, f"! {clean(note)}"), style="yellow"))
-    console.print()
-    print_recommendation(sampled.recommendation, console)
+
+
+def sampled_document(executions: Sequence[Sampled]) -> dict[str, Any]:
+    """One document: of one execution its own, of several what to request and a list of theirs."""
+    last = executions[-1].document()
+    if len(executions) == 1:
+        return last
+    kept = ("name", "kind", "exit_code", "interrupted", "recommendation")
+    return {**{name: last[name] for name in kept}, "executions": [each.document() for each in executions]}
+
+
+def write_executions(executions: Sequence[Sampled], folder: Path, *, plot: bool = True) -> list[Path]:
+    """Write one execution into the folder; several into folders of their own in it, with ``sample.json`` of all.
+
+    Raises:
+        StoreError: a folder or a file cannot be written.
+    """
+    if len(executions) == 1:
+        return write_sampled(executions[0], folder, plot=plot)
+    written = []
+    for place, each in enumerate(executions, 1):
+        written += write_sampled(each, folder / str(place), plot=plot)
+    written.append(folder / "sample.json")
+    write_atomic(written[-1], dumps(sampled_document(executions)).encode())
+    return written
 
 
 def write_sampled(sampled: Sampled, folder: Path, *, plot: bool = True) -> list[Path]:

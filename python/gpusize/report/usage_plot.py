@@ -124,11 +124,19 @@ def _memory(
     import polars as pl
 
     axes.set_ylabel("memory (MiB)")
-    told = readings.frame.select(
-        ((pl.col("t_ns") - span.start_ns) / 1e9).alias("t"),
-        (pl.col("mem_bytes") / MIB).alias("in use"),
-        (working_set() / MIB).alias("working set"),
-        (hard_set() / MIB).alias("hard"),
+    # Parts are read less often than the whole. Between two readings they are taken to change evenly; the sets
+    # themselves may not be, as they follow the whole through a spike.
+    parts = ("mem_inactive_file_bytes", "mem_active_file_bytes", "mem_slab_reclaimable_bytes")
+    between = [pl.col(part).interpolate_by("t_ns").forward_fill().backward_fill() for part in parts]
+    told = (
+        readings.frame.drop_nulls("mem_bytes")
+        .with_columns(between)
+        .select(
+            ((pl.col("t_ns") - span.start_ns) / 1e9).alias("t"),
+            (pl.col("mem_bytes") / MIB).alias("in use"),
+            (working_set() / MIB).alias("working set"),
+            (hard_set() / MIB).alias("hard"),
+        )
     )
     highest = 0.0
     ends: list[tuple[float, str, str]] = []

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from gpusize.resources import recommend
     from gpusize.resources.observer import Beside, ResourceObserver
     from gpusize.resources.recommend.types import Execution, Recommendation
-    from gpusize.resources.sample import Sampled, SampleOptions, sample_command, sample_running, source_of
+    from gpusize.resources.sample import (
+        Sampled,
+        SampleOptions,
+        sample_command,
+        sample_repeated,
+        sample_running,
+        source_of,
+    )
     from gpusize.resources.sampler import ResourceWatch, Sampling, Source
     from gpusize.resources.series import Readings
     from gpusize.resources.usage import usage_of
@@ -35,6 +42,7 @@ __all__ = [
     "Usage",
     "recommend",
     "sample_command",
+    "sample_repeated",
     "sample_running",
     "source_of",
     "usage_of",
@@ -53,6 +61,7 @@ _HOMES = {
     "Source": "sampler",
     "Usage": "usage_types",
     "sample_command": "sample",
+    "sample_repeated": "sample",
     "sample_running": "sample",
     "source_of": "sample",
     "usage_of": "usage",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpusize.resources.series import Readings
     from gpusize.resources.usage_types import Usage
 
-__all__ = ["SampleOptions", "Sampled", "sample_command", "sample_running", "source_of"]
+__all__ = ["SampleOptions", "Sampled", "sample_command", "sample_repeated", "sample_running", "source_of"]
 
 LOOK_S: Final = 0.25
 
@@ -88,6 +88,11 @@ class Sampled:
     interrupted: bool = False
     notes: list[str] = field(default_factory=list)
 
+    def execution(self) -> Execution:
+        """What a recommendation is made from."""
+        failed = f"exit code {self.exit_code}" if self.exit_code else None
+        return Execution(self.readings, usage_of(self.readings), failed, self.gpus)
+
     def document(self) -> dict[str, Any]:
         """As one JSON document."""
         import dataclasses
@@ -139,6 +144,39 @@ def sample_command(
     return _sampled(
         readings, gpus, gpu_samples, options, failed=failed, exit_code=code, interrupted=command.interrupted
     )
+
+
+def sample_repeated(
+    words: Sequence[str], options: SampleOptions, runs: int, *, show: Show | None = None, to_stderr: bool = False
+) -> list[Sampled]:
+    """Run a command several times, one after the other, and recommend from all of them.
+
+    It ends early with one that fails or is interrupted, which then is the last.
+
+    Args:
+        words: as `sample_command`.
+        options: likewise.
+        runs: how often.
+        show: likewise.
+        to_stderr: likewise.
+
+    Returns:
+        One for each execution, each with the recommendation from all.
+
+    Raises:
+        UsageError: less than once.
+        OSError: the command cannot be started.
+        EnvironmentLacks: this machine cannot be sampled.
+    """
+    if runs < 1:
+        raise UsageError(f"a command cannot be run {runs} times", "repeat", "give 1 or more")
+    made: list[Sampled] = []
+    while len(made) < runs and not (made and (made[-1].exit_code or made[-1].interrupted)):
+        made.append(sample_command(words, options, show=show, to_stderr=to_stderr))
+    if len(made) == 1:
+        return made
+    advice = recommend([each.execution() for each in made], options.policy)
+    return [replace(each, recommendation=advice) for each in made]
 
 
 def source_of(

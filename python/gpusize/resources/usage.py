@@ -23,8 +23,8 @@ PERCENTILES: Final = (50, 90, 95, 99)
 PRESSURE: Final = ("cpu_some", "cpu_full", "mem_some", "mem_full", "io_some", "io_full")
 FULL: Final = 0.95
 """Share of a limit, or of all CPUs, from which on it may have held the use back."""
-LEAST_TICKS: Final = 12
-"""Ticks in a window below which a busy CPU reads as anything from idle to two."""
+WAITED: Final = 0.1
+"""Share of the time in which a task waited for a CPU from which on more of them would have been used."""
 
 
 def usage_of(
@@ -123,6 +123,9 @@ def _cpu_bound(readings: Readings, span: Span, windows: tuple[CpuWindow, ...]) -
         return f"it used all that the CPU limit of {limit.path or '/'} allows ({limit.cpu_cores:g} cores)"
     if readings.facts.cpus is not None and longest >= FULL * readings.facts.cpus:
         return f"it used all {readings.facts.cpus} CPUs that are there"
+    waited = _pressure(readings, span).get("cpu_some", 0.0)
+    if waited >= WAITED:
+        return f"it waited for a CPU for {waited:.0%} of the time, as this machine was busy or it has many threads"
     return None
 
 

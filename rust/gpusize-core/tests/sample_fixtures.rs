@@ -56,6 +56,7 @@ fn docker_on_v1_with_controllers_apart() {
     let member = format!("{}5:cpuacct:/{group}\n", v1_names("cpu", &format!("/{group}")));
     tree.machine(&mounts, &member)
         .v1("memory", &group, MEMORY_V1)
+        .v1("memory", &group, &[("memory.use_hierarchy", "0\n")])
         .v1("cpuacct", &group, &[("cpuacct.usage", "123456789\n"), ("cpuacct.stat", "user 7\nsystem 3\n")])
         .v1(
             "cpu",
@@ -82,6 +83,7 @@ fn docker_on_v1_with_controllers_apart() {
     );
     assert_eq!(facts["limits"]["cpu_cores"], json!({"value": 1.5, "group": format!("/{group}")}));
     assert_eq!(facts["limits"]["memory_bytes"], json!(null));
+    assert!(facts["layout"]["notes"][0].as_str().expect("a note").starts_with("memory.use_hierarchy is 0"));
     assert_eq!(why(&facts, "cpu_some_ns"), "cgroup v1 does not have it");
 }
 

@@ -175,7 +175,13 @@ impl Layout {
         mounts: impl Iterator<Item = &'a Mount> + Clone,
     ) {
         match located(root, name, path, mounts) {
-            Ok(group) => self.controllers.push(group),
+            Ok(group) => {
+                let flat = fs::read_to_string(group.dir.join("memory.use_hierarchy"));
+                if name == "memory" && flat.is_ok_and(|text| text.trim() == "0") {
+                    self.notes.push("memory.use_hierarchy is 0: what groups below use is not in mem_bytes".to_owned());
+                }
+                self.controllers.push(group);
+            }
             Err(why) => self.left_out.push((name.to_owned(), why)),
         }
     }

@@ -1,6 +1,5 @@
 //! A process and its descendants as a source, for machines without cgroups of one's own.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -9,9 +8,10 @@ use super::account::{Account, Found};
 use super::columns::{Column, Reading};
 use super::files::{Tier, USER_TICK_NS};
 use super::kept::Buffer;
-use super::proc_files::{self, Stat};
+use super::member::{Member, children_of};
+use super::proc_files;
 use super::source::{End, Ends, Source, values};
-use super::sys::{page_bytes, process_cpu_ns};
+use super::sys::page_bytes;
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
 
@@ -19,14 +19,6 @@ use crate::error::{Error, Result};
 const FEW_THREADS: i64 = 16;
 /// So many processes keep a descriptor; the others are opened each time.
 const MOST_OPEN: usize = 256;
-
-#[derive(Debug)]
-struct Member {
-    pid: u32,
-    file: Option<File>,
-    stat: Stat,
-    own_ns: i64,
-}
 
 /// A tree of processes. Who has been seen in it stays in it, whoever its parent becomes.
 #[derive(Debug)]
@@ -132,7 +124,7 @@ impl Process {
         let mut members = std::mem::take(&mut self.members);
         members.retain_mut(|member| {
             let before = (member.stat, member.own_ns);
-            let there = self.update(member);
+            let there = member.update(&self.proc, self.live, &mut self.buffer);
             let parts = member.parts();
             if there {
                 let old = children_of(&before.0);
@@ -162,19 +154,6 @@ impl Process {
         reading.set(Column::CpuSystem, self.system.add(sums[2], error));
         reading.set(Column::Mem, pages * page_bytes());
         reading.set(Column::Pids, threads);
-    }
-
-    fn update(&mut self, member: &mut Member) -> bool {
-        let opened = if member.file.is_none() { proc_files::open(&self.proc, member.pid, "stat").ok() } else { None };
-        let Some(file) = member.file.as_ref().or(opened.as_ref()) else { return false };
-        let Some(stat) = self.buffer.read(file).ok().and_then(proc_files::stat) else { return false };
-        if stat.start != member.stat.start {
-            return false;
-        }
-        member.stat = stat;
-        let by_clock = if self.live { process_cpu_ns(member.pid) } else { None };
-        member.own_ns = by_clock.unwrap_or(stat.user_ns + stat.system_ns).max(member.own_ns);
-        true
     }
 
     /// What the process's memory consists of, its high-water mark, and IO.
@@ -242,18 +221,6 @@ impl Process {
         }
         Value::Object(missing)
     }
-}
-
-impl Member {
-    /// CPU, user and system time, children's included.
-    fn parts(&self) -> [i64; 3] {
-        let children = children_of(&self.stat);
-        [self.own_ns + children[0], self.stat.user_ns + children[1], self.stat.system_ns + children[2]]
-    }
-}
-
-fn children_of(stat: &Stat) -> [i64; 3] {
-    [stat.children_user_ns + stat.children_system_ns, stat.children_user_ns, stat.children_system_ns]
 }
 
 impl Source for Process {

@@ -1,7 +1,5 @@
 //! The sampler: one thread on an absolute schedule, whatever it reads.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,8 +10,10 @@ use serde_json::{Map, Value, json};
 use super::columns::{Reading, Table};
 use super::files::Tier;
 use super::plan::Plan;
-use super::source::{End, Source};
-use super::sys::{Waker, kernel_tick_ns, no_slack, online_cpus, page_bytes, wait_until, watch};
+use super::source::{Ends, Source};
+use super::sys::{Waker, kernel_tick_ns, no_slack, online_cpus, page_bytes};
+use super::ticks::Ticks;
+use super::waiting::Watched;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::error::{Error, Result};
 
@@ -36,7 +36,7 @@ struct Shared {
 
 struct State {
     sources: Vec<Sampled>,
-    clock: Clock,
+    ticks: Ticks,
     marks: Vec<Value>,
     started_ns: i64,
     stopped_ns: Option<i64>,
@@ -49,40 +49,6 @@ struct Sampled {
     reading: Reading,
     table: Table,
     readings: u64,
-}
-
-/// Which tick is next, and what the ones before were like.
-#[derive(Clone, Copy, Debug, Default)]
-struct Clock {
-    /// Number of the last tick.
-    tick: i64,
-    ticks: u64,
-    missed: i64,
-    late_sum_ns: i64,
-    late_max_ns: i64,
-}
-
-impl Clock {
-    /// The tick of this moment: those between it and the last one were missed. Says the tier that is due.
-    fn advance(&mut self, since_start_ns: i64, plan: &Plan) -> Tier {
-        let now = (since_start_ns / plan.interval_ns).max(self.tick + 1);
-        let due = |every_ns: i64| {
-            let every = (every_ns / plan.interval_ns).max(1);
-            now / every != self.tick / every
-        };
-        let tier = match (due(plan.slow_ns), due(plan.medium_ns)) {
-            (true, _) => Tier::Slow,
-            (false, true) => Tier::Medium,
-            (false, false) => Tier::Fast,
-        };
-        let late_ns = (since_start_ns - now * plan.interval_ns).max(0);
-        self.missed += now - self.tick - 1;
-        self.ticks += 1;
-        self.late_sum_ns += late_ns;
-        self.late_max_ns = self.late_max_ns.max(late_ns);
-        self.tick = now;
-        tier
-    }
 }
 
 impl Sampled {
@@ -113,72 +79,35 @@ impl Shared {
         let mut watched = Watched::new(&self.waker);
         let mut due_ns = {
             let state = self.state();
-            watched.follow(&state.sources);
+            watched.follow(state.ends());
             state.started_ns + self.plan.interval_ns
         };
         loop {
-            // An interrupted wait only comes early: whether the tick is due is asked of the clock.
-            let _ = wait_until(&mut watched.entries, due_ns);
+            // It may come early: whether the tick is due is asked of the clock.
+            watched.wait_until(due_ns);
             if self.stop.load(Ordering::Acquire) {
                 break;
             }
             let mut state = self.state();
             let woken_ns = now_ns();
-            for (entry, (at, end)) in watched.entries[1..].iter().zip(&watched.ends) {
-                if entry.revents != 0 {
-                    state.sources[*at].source.ended(*end, woken_ns);
-                    state.sources[*at].read(Tier::Slow);
-                }
+            for (at, end) in watched.ready() {
+                state.sources[at].source.ended(end, woken_ns);
+                state.sources[at].read(Tier::Slow);
             }
             if woken_ns >= due_ns {
                 let since_start_ns = woken_ns - state.started_ns;
-                let tier = state.clock.advance(since_start_ns, &self.plan);
+                let tier = state.ticks.advance(since_start_ns, &self.plan);
                 for sampled in &mut state.sources {
                     sampled.read(tier);
                 }
                 if tier > Tier::Fast {
                     state.own_cpu_ns = thread_cpu_ns();
                 }
-                due_ns = state.started_ns + (state.clock.tick + 1) * self.plan.interval_ns;
+                due_ns = state.started_ns + (state.ticks.last + 1) * self.plan.interval_ns;
             }
-            watched.follow(&state.sources);
+            watched.follow(state.ends());
         }
         self.state().own_cpu_ns = thread_cpu_ns();
-    }
-}
-
-/// What the thread waits for, made anew only when a source has something else to wait for.
-struct Watched {
-    /// The waker, then the ends.
-    entries: Vec<libc::pollfd>,
-    /// Whose ends they are.
-    ends: Vec<(usize, End)>,
-    held: Vec<Arc<File>>,
-    changes: Option<u64>,
-}
-
-impl Watched {
-    fn new(waker: &Waker) -> Self {
-        let entries = vec![watch(waker.as_raw_fd(), libc::POLLIN)];
-        Self { entries, ends: Vec::new(), held: Vec::new(), changes: None }
-    }
-
-    fn follow(&mut self, sources: &[Sampled]) {
-        let changes = Some(sources.iter().map(|sampled| sampled.source.ends().changes()).sum());
-        if self.changes == changes {
-            return;
-        }
-        self.changes = changes;
-        self.entries.truncate(1);
-        self.ends.clear();
-        self.held.clear();
-        for (at, sampled) in sources.iter().enumerate() {
-            for (end, file, entry) in sampled.source.ends().watched() {
-                self.entries.push(entry);
-                self.ends.push((at, end));
-                self.held.push(file);
-            }
-        }
     }
 }
 
@@ -199,7 +128,7 @@ impl Sampler {
         let waker = Waker::new().map_err(lacks)?;
         let mut state = State {
             sources,
-            clock: Clock::default(),
+            ticks: Ticks::default(),
             marks: Vec::new(),
             started_ns: now_ns(),
             stopped_ns: None,
@@ -274,6 +203,10 @@ impl Drop for Sampler {
 }
 
 impl State {
+    fn ends(&self) -> impl Iterator<Item = &Ends> + Clone {
+        self.sources.iter().map(|sampled| sampled.source.ends())
+    }
+
     fn facts(&mut self, plan: &Plan) -> Value {
         let sources: Map<String, Value> = self
             .sources
@@ -284,12 +217,11 @@ impl State {
                 (sampled.name.clone(), facts)
             })
             .collect();
-        let clock = self.clock;
-        let late_mean_ns = clock.late_sum_ns / i64::try_from(clock.ticks.max(1)).unwrap_or(i64::MAX);
+        let ticks = self.ticks;
         json!({
             "interval_ns": plan.interval_ns, "medium_ns": plan.medium_ns, "slow_ns": plan.slow_ns, "pss_ns": plan.pss_ns,
-            "started_ns": self.started_ns, "stopped_ns": self.stopped_ns, "ticks": clock.ticks,
-            "missed_ticks": clock.missed, "late_mean_ns": late_mean_ns, "late_max_ns": clock.late_max_ns,
+            "started_ns": self.started_ns, "stopped_ns": self.stopped_ns, "ticks": ticks.kept,
+            "missed_ticks": ticks.missed, "late_mean_ns": ticks.late_mean_ns(), "late_max_ns": ticks.late_max_ns,
             "own_cpu_ns": self.own_cpu_ns, "kernel_tick_ns": kernel_tick_ns(), "page_bytes": page_bytes(),
             "cpus": online_cpus(), "mem_error_bytes": CHARGE_BATCH_PAGES * page_bytes() * online_cpus(),
             "marks": self.marks, "sources": sources,
@@ -305,29 +237,6 @@ mod tests {
         let text =
             format!(r#"{{"interval_ns": {}, "sources": [{{"name": "a", "kind": "host"}}]}}"#, interval_ms * 1_000_000);
         serde_json::from_str(&text).expect("a plan")
-    }
-
-    #[test]
-    fn ticks_that_were_missed_are_counted_and_tiers_are_not() {
-        let plan = plan(20);
-        let mut clock = Clock::default();
-        let ms = 1_000_000;
-        assert_eq!(clock.advance(20 * ms + 5, &plan), Tier::Fast);
-        assert_eq!((clock.tick, clock.missed, clock.late_max_ns), (1, 0, 5));
-        // Ticks 2 to 5 were missed; the fifth would have been a medium one.
-        assert_eq!(clock.advance(121 * ms, &plan), Tier::Medium);
-        assert_eq!((clock.tick, clock.missed), (6, 4));
-        assert_eq!(clock.advance(501 * ms, &plan), Tier::Slow);
-        assert_eq!((clock.tick, clock.missed, clock.ticks), (25, 22, 3));
-    }
-
-    #[test]
-    fn tiers_faster_than_the_ticks_are_those_of_the_ticks() {
-        let plan = plan(2_000);
-        let mut clock = Clock::default();
-        for k in 1..4 {
-            assert_eq!(clock.advance(k * 2_000_000_000, &plan), Tier::Slow);
-        }
     }
 
     #[test]
