@@ -297,6 +297,30 @@ fn another_directory_at_the_path_is_a_restart() {
 }
 
 #[test]
+fn a_restart_waits_for_all_hierarchies() {
+    let tree = Tree::new();
+    let mounts = format!("{}{}", mount_v1("memory"), mount_v1("cpuacct"));
+    tree.machine(&mounts, "4:memory:/job\n2:cpuacct:/job\n").v1("memory", "job", MEMORY_V1);
+    tree.v1("cpuacct", "job", &[("cpuacct.usage", "500\n")]);
+    let sampler = tree.sampler(json!({"kind": "cgroup", "pid": PID})).expect("a sampler");
+    for mount in ["memory", "cpuacct"] {
+        let dir = tree.path(&format!("/sys/fs/cgroup/{mount}/job"));
+        fs::rename(&dir, dir.with_file_name("old")).expect("a rename");
+    }
+    while sampler.facts()["sources"]["it"]["gone"] == false {}
+    // Made under another name first: a runtime's files are there with their directory.
+    tree.v1("memory", "new", &[("memory.usage_in_bytes", "7\n")]).v1("cpuacct", "new", &[("cpuacct.usage", "3\n")]);
+    for mount in ["memory", "cpuacct"] {
+        let dir = tree.path(&format!("/sys/fs/cgroup/{mount}/new"));
+        fs::rename(&dir, dir.with_file_name("job")).expect("a rename");
+    }
+    while sampler.facts()["sources"]["it"]["restarts"] == 0 {}
+    let facts = sampler.stop()["sources"]["it"].clone();
+    assert_eq!(facts["last"], json!({"mem_bytes": 7, "cpu_ns": 3}), "of the new group only");
+    assert_eq!(facts["first"]["cpu_ns"], 500);
+}
+
+#[test]
 fn a_mark_begins_a_new_high_water_mark_where_it_can_be_written() {
     let tree = Tree::new();
     tree.machine(&mount_v2("/sys/fs/cgroup"), "0::/job\n").v2("", "job", V2);

@@ -18,6 +18,9 @@ use super::source::{End, Ends, Source, values};
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
 
+/// So many looks a group that is made anew may be unfinished: a second at the medium rate.
+const MOST_WAITS: u32 = 10;
+
 /// A cgroup that is watched.
 #[derive(Debug)]
 pub struct Cgroup {
@@ -29,6 +32,8 @@ pub struct Cgroup {
     ends: Ends,
     inode: u64,
     epoch: i32,
+    /// How often a group that is made anew was found unfinished.
+    waits: u32,
     exited_ns: Option<i64>,
     emptied_ns: Option<i64>,
     gone_ns: Option<i64>,
@@ -65,6 +70,7 @@ impl Cgroup {
             ends: pid.filter(|_| root == Path::new("/")).map_or_else(Ends::default, Ends::of_process),
             inode: 0,
             epoch: 0,
+            waits: 0,
             exited_ns: None,
             emptied_ns: None,
             gone_ns: None,
@@ -109,31 +115,49 @@ impl Cgroup {
         }
     }
 
-    /// Whether another group stands at the path: the container was started again.
-    fn check_restart(&mut self) {
-        let Some(primary) = self.layout.primary() else { return };
+    /// Whether another group stands at the path, the container was started again: says so.
+    fn check_restart(&mut self) -> bool {
+        let Some(primary) = self.layout.primary() else { return false };
         match inode(&primary.dir) {
             Ok(now) if now != self.inode || self.gone_ns.is_some() => {
+                if self.gone_ns.is_none() {
+                    self.end();
+                }
+                if !self.is_whole() {
+                    return false;
+                }
                 self.begin();
                 if self.files.is_empty() {
-                    // Its files are not there yet.
-                    self.gone_ns.get_or_insert_with(now_ns);
-                    return;
+                    return false;
                 }
                 self.epoch += 1;
+                self.last = Reading::default();
                 (self.gone_ns, self.emptied_ns) = (None, None);
+                true
             }
-            Err(error) if self.gone_ns.is_none() && is_gone(&error) => self.end(),
-            _ => {}
+            Err(error) if self.gone_ns.is_none() && is_gone(&error) => {
+                self.end();
+                false
+            }
+            _ => false,
         }
+    }
+
+    /// Runtimes make a group of v1 in one hierarchy after the other: whether all are there, or have been waited for.
+    fn is_whole(&mut self) -> bool {
+        self.waits += 1;
+        let whole = self.waits > MOST_WAITS || self.layout.controllers.iter().all(|group| group.dir.is_dir());
+        if whole {
+            self.waits = 0;
+        }
+        whole
     }
 }
 
 impl Source for Cgroup {
     fn read(&mut self, tier: Tier, reading: &mut Reading) {
-        if tier == Tier::Slow || (self.gone_ns.is_some() && tier == Tier::Medium) {
-            self.check_restart();
-        }
+        let looks = tier == Tier::Slow || (self.gone_ns.is_some() && tier == Tier::Medium);
+        let tier = if looks && self.check_restart() { Tier::Slow } else { tier };
         if self.gone_ns.is_some() {
             return;
         }

@@ -14,6 +14,9 @@ use super::kept::{Buffer, is_gone, open};
 use super::layout::{Layout, V2};
 use crate::clock::now_ns;
 
+/// Read as well when memory reaches a new height.
+const WITH_GROWTH: [&str; 3] = ["memory.stat", "memory.peak", "memory.max_usage_in_bytes"];
+
 /// A file that is read again and again.
 #[derive(Debug)]
 struct Open {
@@ -148,7 +151,7 @@ impl GroupFiles {
                 (stamped, after) = (true, now_ns());
                 grown = self.grown(reading);
             }
-            let with_growth = grown && matches!(self.files[at].what.name, "memory.stat" | "memory.peak");
+            let with_growth = grown && WITH_GROWTH.contains(&self.files[at].what.name);
             if file_tier <= tier || with_growth {
                 self.read_file(at, reading);
             }
