@@ -4,9 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.report.cpost import OperatorSummary, metrics_table, operator_table, pipeline_table, summarise, title
-from gpusize.resources.recommend import recommend
+from gpusize.report.cpost import (
+    OperatorSummary,
+    metrics_table,
+    operator_table,
+    pipeline_table,
+    summarise,
+    summarise_usage,
+    title,
+)
+from gpusize.resources.recommend import Execution, recommend
 from gpusize.resources.recommend.cpost import cpost_rows
+from gpusize.resources.recommend.types import MB
+from gpusize.resources.usage import usage_of
 from tests.resources.made import S, execution, workload
 
 EXPECTED = (Path(__file__).parents[1] / "fixtures" / "cpost" / "tables.txt").read_text("utf-8")
@@ -60,6 +70,18 @@ def test_cores_and_memory_of_other_policies_are_whole_there():
     advice = recommend([run])
     assert made.cpu >= advice.cpu_cores > made.cpu - 1
     assert made.memory >= advice.mem_mb > made.memory - 1
+
+
+def test_a_spike_between_rows_is_in_the_figures_of_other_policies():
+    run = workload(lambda _: 0.5, 2.0, memory=lambda at: (300 if 1.0 <= at < 1.02 else 20) * MB)
+    usage = usage_of(run)
+    made = summarise_usage("a", usage, recommend([Execution.of(run)]))
+    halved = summarise("a", cpost_rows(run), recommend([Execution.of(run)], "cpost"))
+    assert made.mem_max_mb == pytest.approx(300, abs=1)
+    assert halved.mem_max_mb < 170
+    assert made.mem_mean_mb == pytest.approx(20 + 280 * 0.02 / 2, rel=0.1)
+    assert made.cpu_mean == pytest.approx(50, abs=0.5)
+    assert made.cpu_max == pytest.approx(50, abs=0.5)
 
 
 def test_an_operator_without_rows_has_a_table():

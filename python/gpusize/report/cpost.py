@@ -2,7 +2,8 @@
 
 Titles are centred in 60 underscores. The table of one operator has centred cells between rules (tabulate's form
 ``pretty``), the one of the pipeline has cells on the left, a rule below each operator and a double one below the head
-(``grid``). Averages are over rows and not over time, figures are rounded to three places, as there.
+(``grid``), figures are rounded to three places. Under CPOST's own rule they are those of its rows, which halve a spike
+and average over rows; else they are averages over time, the highest 100 ms of CPU and the kernel's peak of memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gpusize.resources.recommend.types import MB
 if TYPE_CHECKING:
     from gpusize.resources.recommend.cpost import Row
     from gpusize.resources.recommend.types import Recommendation
+    from gpusize.resources.usage_types import Usage
 
 __all__ = [
     "OperatorSummary",
@@ -25,6 +27,7 @@ __all__ = [
     "operator_table",
     "pipeline_table",
     "summarise",
+    "summarise_usage",
     "title",
     "whole_request",
 ]
@@ -41,10 +44,10 @@ class OperatorSummary:
 
     Attributes:
         name: the operator.
-        cpu_mean: mean of the rows, in per cent of a core.
-        cpu_max: highest of them.
-        mem_mean_mb: mean of the rows, in MB of 1,000,000 bytes.
-        mem_max_mb: highest of them.
+        cpu_mean: average, in per cent of a core.
+        cpu_max: highest.
+        mem_mean_mb: average, in MB of 1,000,000 bytes.
+        mem_max_mb: highest.
         cpu: whole cores to request; None for none.
         memory: MB to request; None for none.
         failed: whether it ended otherwise than well.
@@ -85,6 +88,40 @@ def summarise(name: str, rows: Sequence[Row], made: Recommendation, *, failed: b
         cpu_max=max((row.cpu_percent for row in rows), default=0.0),
         mem_mean_mb=sum(row.memory_mb for row in rows) / count,
         mem_max_mb=max((row.memory_mb for row in rows), default=0.0),
+        cpu=cpu,
+        memory=memory,
+        failed=failed,
+    )
+
+
+def summarise_usage(
+    name: str, usage: Usage, made: Recommendation, *, ran_s: float | None = None, failed: bool = False
+) -> OperatorSummary:
+    """An operator from what it used, for the rules that are not CPOST's; what was not told is 0.
+
+    One that was too short for readings has used its peak of memory all the time.
+
+    Args:
+        name: the operator.
+        usage: what it used; it may begin with the runtime's work before the operator ran.
+        made: what is recommended.
+        ran_s: how long the operator itself ran; by default as long as was measured.
+        failed: whether it ended otherwise than well.
+    """
+    cpu, memory = whole_request(made)
+    peaks = [] if usage.cpu is None else [window.peak_cores for window in usage.cpu.windows[:1]]
+    mean_cores = 0.0 if usage.cpu is None else usage.cpu.mean_cores or 0.0
+    if ran_s and peaks:
+        # Too short a one used what the runtime did rather than what it did itself.
+        mean_cores = min(peaks[0], mean_cores * usage.duration_s / ran_s)
+    peak_bytes = usage.memory.peak_bytes or 0
+    mean_bytes = peak_bytes if usage.memory.mean_bytes is None else usage.memory.mean_bytes
+    return OperatorSummary(
+        name=name,
+        cpu_mean=100 * mean_cores,
+        cpu_max=100 * max([mean_cores, *peaks]),
+        mem_mean_mb=mean_bytes / MB,
+        mem_max_mb=peak_bytes / MB,
         cpu=cpu,
         memory=memory,
         failed=failed,

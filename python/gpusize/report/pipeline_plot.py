@@ -40,6 +40,17 @@ def draw_timeline(result: PipelineResult, path: Path) -> Path | None:
     return path
 
 
+def _trials(result: PipelineResult) -> list[tuple[str, Execution]]:
+    """What ran besides, to size an operator: again without limits, and under some."""
+    found = [
+        (each.name, execution)
+        for each in result.operators
+        if each.sized is not None
+        for execution in (*each.sized.executions, *(trial.execution for trial in each.sized.trials))
+    ]
+    return [(name, execution) for name, execution in found if execution.started_ns is not None]
+
+
 def _bars(result: PipelineResult) -> list[tuple[str, Execution, bool]]:
     """What ran, with its name and whether it is a server; the executions of the run itself, not the trials."""
     found = [(each.name, each.execution, True) for each in result.servers]
@@ -52,15 +63,21 @@ def timeline_figure(result: PipelineResult) -> Figure:
     bars = _bars(result)
     names = list(dict.fromkeys(name for name, _, _ in bars))
     start_ns = min(execution.asked_ns or execution.started_ns or 0 for _, execution, _ in bars)
-    end_ns = max(execution.ended_ns or execution.started_ns or 0 for _, execution, _ in bars)
+    trials = _trials(result)
+    ran = [*(execution for _, execution, _ in bars), *(execution for _, execution in trials)]
+    end_ns = max(execution.ended_ns or execution.started_ns or 0 for execution in ran)
     failed = sum(not execution.ok for _, execution, _ in bars)
     title = f"{len(names)} containers in {duration((end_ns - start_ns) / 1e9)}"
     title += f", {failed} of them failed" if failed else ""
     with style.settings():
         height_in = style.HEIGHT_IN + 2.6 + 0.22 * len(names)
-        figure, axes = style.new_figure(title, clean(result.pipeline.name, 80), 3, height_in=height_in)
+        below = clean(result.pipeline.name, 80) + ("; pale: run again to size it" if trials else "")
+        figure, axes = style.new_figure(title, below, 3, height_in=height_in)
         # Room for the longest name, at some 0.012 of the width a character.
         figure.subplots_adjust(left=max(0.095, 0.03 + 0.0115 * min(NAME_CHARS, max(map(len, names)))))
+        for name, execution in trials:
+            begin = ((execution.started_ns or 0) - start_ns) / 1e9
+            axes[0].barh(names.index(name), execution.duration_s or 0.0, left=begin, height=0.6, color=style.LOW)
         _draw_bars(axes[0], bars, names, start_ns)
         _draw_use(axes[1], axes[2], bars, start_ns)
         axes[2].set_xlabel("time (s)")

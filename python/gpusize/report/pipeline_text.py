@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from gpusize.report.cpost import OperatorSummary, metrics_table, operator_table, pipeline_table, summarise
+from gpusize.report.cpost import (
+    OperatorSummary,
+    metrics_table,
+    operator_table,
+    pipeline_table,
+    summarise,
+    summarise_usage,
+)
 from gpusize.report.requests import clara_requests, memory_text
 from gpusize.report.text import clean, duration, plain_number
 
@@ -33,7 +40,13 @@ def advice_of(result: OperatorResult) -> Recommendation:
 
 def summary_of(result: OperatorResult) -> OperatorSummary:
     """The operator as the tables show it: figures of its first execution, and what is recommended."""
-    return summarise(result.name, _rows(result), advice_of(result), failed=not result.ok)
+    from gpusize.resources.usage import usage_of
+
+    readings, advice = _readings(result), advice_of(result)
+    if readings is None or advice.policy == "cpost":
+        return summarise(result.name, _rows(result), advice, failed=not result.ok)
+    ran_s = result.executions[0].duration_s
+    return summarise_usage(result.name, usage_of(readings), advice, ran_s=ran_s, failed=not result.ok)
 
 
 def _readings(result: OperatorResult) -> Readings | None:
