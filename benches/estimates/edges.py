@@ -52,21 +52,22 @@ def edge_of(scenario: Scenario, replicas: int) -> Edge:
     over the SLOs decides. The same seeds serve all loads.
     """
     points = _Points(scenario, replicas)
-    low, high = points.around(points.rounded(scenario.edge * replicas))
-    if low == 0 or math.isinf(high):
-        return Edge(high * 0.5 if low == 0 else low, math.inf)
-    low, high = points.narrowed(low, high)
+    start = points.rounded(scenario.edge * replicas)
     while True:
-        (a, ea), (b, eb) = points.at(low), points.at(high)
-        slope = (a - b) / (high - low)
-        load = low + a / slope
-        error = math.hypot(ea, eb) / math.sqrt(2) / slope / load
-        if error <= EDGE_ERROR or points.requests >= EDGE_REQUESTS[1]:
-            return Edge(load, error)
-        points.requests *= 3
-        if not points.at(low)[0] >= 0 > points.at(high)[0]:
-            # More seeds have moved the edge out of the stretch.
-            low, high = points.narrowed(*points.around(low))
+        low, high = points.around(start)
+        if low == 0 or math.isinf(high):
+            return Edge(high * 0.5 if low == 0 else low, math.inf)
+        low, high = points.narrowed(low, high)
+        # Until more seeds move the edge out of the stretch.
+        while points.at(low)[0] >= 0 > points.at(high)[0]:
+            (a, ea), (b, eb) = points.at(low), points.at(high)
+            slope = (a - b) / (high - low)
+            load = low + a / slope
+            error = math.hypot(ea, eb) / math.sqrt(2) / slope / load
+            if error <= EDGE_ERROR or points.requests >= EDGE_REQUESTS[1]:
+                return Edge(load, error)
+            points.requests *= 3
+        start = low
 
 
 class _Points:

@@ -51,6 +51,17 @@ def test_the_costs_of_iterations_are_recovered():
     assert (found.max_batch, found.kv_tokens) == (None, None)
 
 
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_steps_that_cost_nothing_by_themselves_leave_idle_times_alone(seed, alone):
+    sequence_s = 0.004
+    costs = {"iteration_base_s": 0.0, "iteration_per_sequence_s": sequence_s, "noise_sigma": 0.8}
+    found = fit_service(visits([1, 2, 4, 8], requests=200, seed=seed, **costs), prompts_alone=alone)
+    assert found is not None
+    assert found.base_s < 0.02 * sequence_s
+    assert found.per_sequence_s == pytest.approx(sequence_s, rel=0.15)
+
+
 def test_a_full_batch_is_recognized():
     found = fit_service(visits([1, 4, 16, 24], max_batch=8))
     assert found is not None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benches.estimates import edges
 from benches.estimates import truth as module
 from benches.estimates.edges import edge_of
 from benches.estimates.oracle import oracle
@@ -45,6 +47,21 @@ def test_an_edge_lies_between_whole_users() -> None:
     # Three users on a GPU keep 3 s, four do not.
     assert 3 <= edge_of(turns(12, "p95 runtime <= 3s"), 1).load <= 4
     assert 6 <= edge_of(turns(12, "p95 runtime <= 3s"), 2).load <= 7
+
+
+def test_an_edge_that_more_seeds_put_below_one_user_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = turns(12, "p95 runtime <= 3s")
+    first = math.ceil(edges.EDGE_REQUESTS[0] / horizon(scenario, 1.0)[0])
+
+    def attained(_scenario: object, _replicas: int, load: float, seed: int) -> list[float]:
+        assert load >= 1
+        usual = 0.5 if load > 1 else 0.97 if seed < edges.FIRST_SEED + first else 0.9
+        return [usual + (0.02 if seed % 2 else -0.02)]
+
+    monkeypatch.setattr(edges, "attained", attained)
+    found = edge_of(scenario, 1)
+    assert found.load < 1
+    assert math.isinf(found.error)
 
 
 def test_an_open_edge_is_where_the_queue_says() -> None:

@@ -243,7 +243,9 @@ class _Lives:
         # What joins at the end of a piece was taken in during it.
         taken_s = per_prompt_token_s * np.diff(self.prompts)[1:]
         busy_s = np.maximum(self.lasts - taken_s, 0.05 * self.lasts)
-        made = busy_s / (base_s + per_sequence_s * self.running + 1e-300)
+        # Where nobody runs nothing is made: in no life, and the time there must not drown the others in the sums.
+        cost_s = base_s + per_sequence_s * np.maximum(self.running, 1.0)
+        made = np.where(self.running > 0, busy_s / cost_s, 0.0)
         passed = np.concatenate([[0.0], np.cumsum(made)])
         tokens = np.concatenate([[0.0], np.cumsum(made * self.running)])
         ratio = self.n / np.maximum(passed[self.end] - passed[self.begin], 1e-300)
