@@ -1,4 +1,4 @@
-"""The sampler on a real cgroup v2, whatever this machine mounts: a Debian kernel is booted in software emulation."""
+"""The sampler on a real cgroup v2, whatever this machine mounts: Debian's kernels are booted in software emulation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.kernel import MissingError, kernel
+from scripts.kernel import NEWER, USUAL, MissingError, kernel
 from tests.resources.guest import QEMU, console_of, initramfs, static_busybox
 
 pytestmark = pytest.mark.timeout(900)
@@ -28,14 +28,17 @@ def _program() -> Path:
     return target / "debug" / "examples" / "cgroup2_guest"
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+@pytest.fixture(
+    scope="module",
+    params=[USUAL, pytest.param(NEWER, marks=pytest.mark.optional_in_ci("not in every release of Debian"))],
+)
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the guest's program printed."""
     busybox = static_busybox()
     if shutil.which(QEMU) is None or busybox is None or shutil.which("cargo") is None:
         pytest.skip("needs qemu-system-x86, busybox-static and cargo")
     try:
-        vmlinuz = kernel()
+        vmlinuz = kernel(request.param)
     except MissingError as error:
         pytest.skip(f"there is no kernel to boot: {error}")
     archive = tmp_path_factory.mktemp("guest") / "initramfs"
@@ -66,7 +69,7 @@ def test_cpu_and_memory_are_those_of_the_child(told: dict[str, Any]) -> None:
     sampled_ns = first["last"]["cpu_ns"] - first["first"]["cpu_ns"]
     assert told["first_end"] == "exit status: 0"
     assert sampled_ns == pytest.approx(told["used_ns"], rel=0.1)
-    assert first["last"]["mem_peak_bytes"] >= told["touched_bytes"]
+    assert told["emptied"]["sources"]["stage"]["last"]["mem_peak_bytes"] >= told["touched_bytes"]
     # Half a core for 0.6 s of CPU time: most periods end throttled, and the wait for CPU shows in the pressure.
     assert first["last"]["cpu_throttled_periods"] > 3
     assert first["last"]["cpu_some_ns"] > 100_000_000
@@ -100,4 +103,14 @@ def test_a_group_made_anew_has_an_epoch_of_its_own_and_its_kill_is_counted(told:
     # The parent has it too, and would even if the group were gone.
     assert stage["parent"]["last"]["oom_kill_events"] == 1
     assert told["stage"]["cpu_ns"][-1] < told["used_ns"]
-    assert told["mark"]["name"] == "begun"
+
+
+def test_a_mark_begins_a_new_high_water_mark_where_the_kernel_can(told: dict[str, Any]) -> None:
+    marks = told["facts"]["marks"]
+    can = tuple(int(number) for number in told["release"].split(".")[:2]) >= (6, 12)
+    assert [mark["name"] for mark in marks] == ["begun", "ended", "read again"]
+    assert [mark["peak_reset"] for mark in marks] == [["stage"] if can else []] * 3
+    gone = told["gone"]["sources"]["stage"]
+    assert gone["peak_resettable"] is can
+    # What is left in the group after its process is gone, or all that it ever had.
+    assert (gone["last"]["mem_peak_bytes"] < told["touched_bytes"] / 2) is can

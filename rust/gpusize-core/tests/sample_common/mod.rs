@@ -1,4 +1,5 @@
 //! Trees of recorded files that stand for a machine: what kernels and container runtimes leave in `/proc` and `/sys/fs/cgroup`.
+#![allow(dead_code)] // each test file uses a part
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,6 +16,45 @@ use serde_json::{Value, json};
 pub const ID: &str = "4f1c6a0b9d2e83755f1c6a0b9d2e83754f1c6a0b9d2e83755f1c6a0b9d2e8375";
 /// The process that is watched.
 pub const PID: u32 = 4711;
+
+const STAT_V1: &str = "cache 500\nrss 1\nshmem 2\ninactive_file 1\ntotal_cache 9000\ntotal_rss 7000\ntotal_shmem 200\n\
+                       total_swap 30\ntotal_inactive_file 4000\ntotal_active_file 3000\n";
+/// A memory controller of v1.
+pub const MEMORY_V1: &[(&str, &str)] = &[
+    ("memory.usage_in_bytes", "20000\n"),
+    ("memory.max_usage_in_bytes", "25000\n"),
+    ("memory.stat", STAT_V1),
+    ("memory.failcnt", "3\n"),
+    ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"),
+    ("memory.limit_in_bytes", "9223372036854771712\n"),
+];
+const STAT_V2: &str = "anon 7000\nfile 9000\nkernel 600\nshmem 200\ninactive_file 4000\nactive_file 3000\n\
+                       slab_reclaimable 300\nslab_unreclaimable 100\n";
+/// Everything that a group of v2 has.
+pub const V2: &[(&str, &str)] = &[
+    (
+        "cpu.stat",
+        "usage_usec 5000\nuser_usec 3000\nsystem_usec 2000\nnr_periods 8\nnr_throttled 2\nthrottled_usec 70\n",
+    ),
+    ("memory.current", "20000\n"),
+    ("memory.peak", "25000\n"),
+    ("memory.stat", STAT_V2),
+    ("memory.events", "low 0\nhigh 0\nmax 3\noom 2\noom_kill 1\noom_group_kill 0\n"),
+    ("memory.swap.current", "30\n"),
+    ("memory.max", "max\n"),
+    ("pids.current", "4\n"),
+    ("pids.peak", "6\n"),
+    ("io.stat", "8:0 rbytes=100 wbytes=50 rios=2 wios=1 dbytes=0 dios=0\n"),
+    (
+        "cpu.pressure",
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=40\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=10\n",
+    ),
+    (
+        "memory.pressure",
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=4\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n",
+    ),
+    ("io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"),
+];
 
 static TREES: AtomicU32 = AtomicU32::new(0);
 

@@ -1,0 +1,96 @@
+//! What ends and begins anew: groups, high-water marks, processes whose numbers are given out again.
+
+mod sample_common;
+
+use std::fs;
+
+use sample_common::{MEMORY_V1, PID, Tree, V2, column, mount_v1, mount_v2, stat};
+use serde_json::json;
+
+#[test]
+fn another_directory_at_the_path_is_a_restart() {
+    let tree = Tree::new();
+    tree.machine(&mount_v2("/sys/fs/cgroup"), "0::/job\n").v2("", "job", V2);
+    let sampler = tree.sampler(json!({"kind": "cgroup", "path": "/sys/fs/cgroup/job"})).expect("a sampler");
+    fs::rename(tree.path("/sys/fs/cgroup/job"), tree.path("/sys/fs/cgroup/old")).expect("a rename");
+    while sampler.facts()["sources"]["it"]["gone"] == false {}
+    let last = sampler.facts()["sources"]["it"]["last"].clone();
+    assert_eq!(last["cpu_ns"], 5_000_000, "kept beyond the end");
+    tree.v2("", "job", V2).v2("", "job", &[("cpu.stat", "usage_usec 1\n"), ("cgroup.events", "populated 1\n")]);
+    while sampler.facts()["sources"]["it"]["restarts"] == 0 {}
+    let facts = sampler.stop()["sources"]["it"].clone();
+    assert_eq!(
+        (&facts["gone"], &facts["restarts"], &facts["last"]["cpu_ns"]),
+        (&json!(false), &json!(1), &json!(1000))
+    );
+}
+
+#[test]
+fn a_restart_waits_for_all_hierarchies() {
+    let tree = Tree::new();
+    let mounts = format!("{}{}", mount_v1("memory"), mount_v1("cpuacct"));
+    tree.machine(&mounts, "4:memory:/job\n2:cpuacct:/job\n").v1("memory", "job", MEMORY_V1);
+    tree.v1("cpuacct", "job", &[("cpuacct.usage", "500\n")]);
+    let sampler = tree.sampler(json!({"kind": "cgroup", "pid": PID})).expect("a sampler");
+    for mount in ["memory", "cpuacct"] {
+        let dir = tree.path(&format!("/sys/fs/cgroup/{mount}/job"));
+        fs::rename(&dir, dir.with_file_name("old")).expect("a rename");
+    }
+    while sampler.facts()["sources"]["it"]["gone"] == false {}
+    // Made under another name first: a runtime's files are there with their directory.
+    tree.v1("memory", "new", &[("memory.usage_in_bytes", "7\n")]).v1("cpuacct", "new", &[("cpuacct.usage", "3\n")]);
+    for mount in ["memory", "cpuacct"] {
+        let dir = tree.path(&format!("/sys/fs/cgroup/{mount}/new"));
+        fs::rename(&dir, dir.with_file_name("job")).expect("a rename");
+    }
+    while sampler.facts()["sources"]["it"]["restarts"] == 0 {}
+    let facts = sampler.stop()["sources"]["it"].clone();
+    assert_eq!(facts["last"], json!({"mem_bytes": 7, "cpu_ns": 3}), "of the new group only");
+    assert_eq!(facts["first"]["cpu_ns"], 500);
+}
+
+#[test]
+fn a_mark_begins_a_new_high_water_mark_where_it_can_be_written() {
+    let tree = Tree::new();
+    tree.machine(&mount_v2("/sys/fs/cgroup"), "0::/job\n").v2("", "job", V2);
+    let peak = tree.path("/sys/fs/cgroup/job/memory.peak");
+    let sampler = tree.sampler(json!({"kind": "cgroup", "pid": PID})).expect("a sampler");
+    assert_eq!(sampler.mark("loaded")["peak_reset"], json!(["it"]));
+    assert!(fs::read_to_string(&peak).expect("a file").starts_with("reset\n"));
+    drop(sampler);
+
+    fs::write(&peak, "25000\n").expect("a file");
+    let mut mode = fs::metadata(&peak).expect("metadata").permissions();
+    mode.set_readonly(true);
+    fs::set_permissions(&peak, mode).expect("read-only, as before kernel 6.12");
+    let sampler = tree.sampler(json!({"kind": "cgroup", "pid": PID})).expect("a sampler");
+    assert_eq!(sampler.mark("loaded")["peak_reset"], json!([]));
+    assert_eq!(fs::read_to_string(&peak).expect("a file"), "25000\n");
+    assert_eq!(sampler.stop()["sources"]["it"]["peak_resettable"], false);
+}
+
+#[test]
+fn a_number_that_was_given_out_again_is_another_process() {
+    let tree = Tree::new();
+    // No lists of children: the kernel was built without them.
+    tree.file("/proc/10/stat", &stat(10, 1, 100, 0, 500))
+        .file("/proc/11/stat", &stat(11, 10, 40, 0, 600))
+        .file("/proc/12/stat", &stat(12, 11, 5, 0, 700))
+        .file("/proc/99/stat", &stat(99, 1, 9000, 0, 1));
+    let sampler = tree.sampler(json!({"kind": "process", "pid": 10})).expect("a sampler");
+    let tick_ns = 10_000_000;
+    assert_eq!(sampler.facts()["sources"]["it"]["last"]["cpu_ns"], 145 * tick_ns);
+    // 12 ends without being waited for, and its number goes to somebody else.
+    tree.file("/proc/12/stat", &stat(12, 1, 7777, 0, 800));
+    while sampler.facts()["sources"]["it"]["processes"] == 3 {}
+    // 11 ends and is waited for: its time moves into its parent's.
+    tree.file("/proc/10/stat", &stat(10, 1, 110, 40, 500)).file("/proc/11/stat", "");
+    while sampler.facts()["sources"]["it"]["processes"] == 2 {}
+    let facts = sampler.stop()["sources"]["it"].clone();
+    let batch = sampler.drain().remove(0).1;
+    assert_eq!(facts["last"]["cpu_ns"], (110 + 40 + 5) * tick_ns);
+    assert_eq!(facts["last"]["pids"], 1);
+    let cpu = column(&batch, "cpu_ns");
+    assert!(cpu.is_sorted() && cpu.iter().all(|ns| *ns <= 155 * tick_ns), "{cpu:?}");
+    assert_eq!(column(&batch, "mem_bytes")[0], 3 * 256 * 4096);
+}
