@@ -77,13 +77,13 @@ def test_the_end_of_a_group_is_caught(group: Group) -> None:
         go(process)
         used_ns = int(heard(process))
         process.wait()
+        # The hierarchy of v2 tells that it became empty; on v1 alone only the process's end shows.
+        ends = ["exited_ns", "emptied_ns"] if "unified" in inner.dirs else ["exited_ns"]
+        until(lambda: all(json.loads(samples.facts())["sources"]["it"][end] for end in ends))
         inner.remove()
         until(lambda: json.loads(samples.facts())["sources"]["it"]["gone"])
     it = stopped(samples)["sources"]["it"]
-    assert it["exited_ns"] <= it["gone_ns"]
-    # The hierarchy of v2 tells that it became empty; on v1 alone only the process's end shows.
-    if any(place["version"] == 2 for place in it["layout"]["controllers"]):
-        assert it["emptied_ns"] <= it["gone_ns"]
+    assert max(it[end] for end in ends) <= it["gone_ns"]
     in_parent_ns = it["parent"]["last"]["cpu_ns"] - it["parent"]["first"]["cpu_ns"]
     assert in_parent_ns > 0.18e9
     assert used_ns > in_parent_ns - 50e6
@@ -136,7 +136,7 @@ burn = "import time\\n{burn}"
 run = [sys.executable, "-I", "-S", "-c"]
 subprocess.run([*run, burn])
 # Its parent lives for long enough to be seen.
-leave = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); time.sleep(0.1)"
+leave = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); time.sleep(0.3)"
 subprocess.run([*run, leave, *run, burn])
 subprocess.run([*run, burn])
 say("done")
@@ -237,8 +237,10 @@ def test_readings_at_a_millisecond_keep_their_schedule() -> None:
     samples = sampler({"name": "it", "kind": "process", "pid": os.getpid()}, interval_ns=1_000_000)
     until(lambda: json.loads(samples.facts())["ticks"] >= 200)
     facts = stopped(samples)
+    # A tick was kept or is counted as missed; none came before its time. The first reading and the last are extra.
     elapsed = (facts["stopped_ns"] - facts["started_ns"]) / 1_000_000
-    # Every tick of the elapsed time was either taken or counted as missed.
-    assert facts["ticks"] + facts["missed_ticks"] == pytest.approx(elapsed, abs=30)
+    assert 200 <= facts["ticks"] + facts["missed_ticks"] <= elapsed
+    assert 0 <= facts["late_mean_ns"] <= facts["late_max_ns"]
     times = rows(samples)["it"]["t_ns"]
-    assert times.is_sorted()
+    assert len(times) == facts["ticks"] + 2
+    assert times.diff().drop_nulls().min() > 0
