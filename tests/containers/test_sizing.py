@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from gpusize.pipeline.daemon import Daemon
 from gpusize.resources.usage import usage_of
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE
+from tests.containers.stats import DockerStats
 
 MIB = 1 << 20
 # dd holds one block in memory: it fills it, writes it, and is gone.
@@ -41,31 +41,6 @@ def one(
         Pipeline("p", (operator,), "own"), options=options, sizing=sizing, daemon=daemon, events=events
     )
     return result.operators[0]
-
-
-class DockerStats(Events):
-    """What ``docker stats`` says at most of each container, beside."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
-        self._threads: list[threading.Thread] = []
-        self.most: list[int] = []
-
-    def began(self, container_id: str) -> None:
-        place = len(self.most)
-        self.most.append(0)
-
-        def follow() -> None:
-            for told in self._daemon.client.stats(container_id, decode=True, stream=True):
-                held = int(told.get("memory_stats", {}).get("usage", 0))
-                self.most[place] = max(self.most[place], held)
-
-        self._threads.append(threading.Thread(target=follow, daemon=True))
-        self._threads[-1].start()
-
-    def wait(self) -> None:
-        for thread in self._threads:
-            thread.join(10)
 
 
 def test_a_spike_is_seen_in_every_run(daemon: Daemon, work: Path) -> None:
