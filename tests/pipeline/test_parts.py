@@ -24,6 +24,7 @@ from gpusize.pipeline.session import _owner, owner_lives
 from gpusize.pipeline.sizing import SizingOptions, failure_of, size
 from gpusize.pipeline.waiting import Call, Interrupted, wait_for
 from gpusize.pipeline.workspace import Workspace
+from tests.resources.made import workload
 from tests.samples.fake_nvml import Gpu, fake_nvml
 
 MOUNTED = """docker run --rm --mount type=bind,source=/a,target=/b,readonly \
@@ -270,3 +271,17 @@ def test_what_nothing_was_read_of_gets_no_recommendation() -> None:
     sized = size([unread], SizingOptions(verify=True, cpu_curve=()), again)
     assert sized.recommendation.refused == "it ended before anything could be read of it"
     assert sized.verified is None
+
+
+def test_no_more_cores_are_tried_than_there_are() -> None:
+    free = Execution("completed", exit_code=0, readings=workload(lambda _: 2.0, 4.0, cpus=2))
+    tried = []
+
+    def again(limits: tuple[float | None, int | None] | None, _: int | None) -> Execution:
+        tried.append(limits)
+        return free
+
+    sized = size([free], SizingOptions(policy="vpa", verify=True), again)
+    assert (sized.recommendation.cpu_cores or 0) > 2
+    assert tried == [(2.0, sized.recommendation.mem_bytes)]
+    assert sized.verified

@@ -155,6 +155,12 @@ def test_a_run_under_its_limits_that_went_as_before_holds():
     assert verdict.sentence() == "completed, slower by 5%"
 
 
+def test_how_much_slower_is_by_the_time_that_it_ran():
+    free, tight = (Execution.of(workload(lambda _: 1.0, 1.0), ran_s=ran_s) for ran_s in (0.4, 0.6))
+    verdict = verdict_of(recommend([free]), tight, [free])
+    assert verdict.slower == pytest.approx(0.5)
+
+
 def test_a_killed_run_raises_memory():
     advice = recommend([run()])
     verdict = verdict_of(advice, run(failed="exit code 137"), [run()], oom_killed=True)

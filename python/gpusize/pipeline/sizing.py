@@ -103,7 +103,11 @@ def measured(executions: Sequence[Execution]) -> list[Measured]:
     """Executions as the policies take them; those of which nothing was read are left out."""
     from gpusize.resources.recommend import Execution as Measured
 
-    return [Measured.of(each.readings, failure_of(each), each.gpus) for each in executions if each.readings is not None]
+    return [
+        Measured.of(each.readings, failure_of(each), each.gpus, each.duration_s)
+        for each in executions
+        if each.readings is not None
+    ]
 
 
 def recommended(
@@ -180,6 +184,13 @@ def _curve(
     return trials, CpuCurve(tuple(points)) if any(point.cores is None for point in points) else None
 
 
+def _grantable(advice: Recommendation, known: Sequence[Measured]) -> float | None:
+    """Cores to limit it to: no more than there are, which the daemon would refuse, though a policy may ask for more."""
+    cores = advice.cpu_limit_cores if advice.cpu_limit_cores is not None else advice.cpu_cores
+    there = min((each.readings.facts.cpus for each in known if each.readings.facts.cpus), default=None)
+    return cores if cores is None or there is None else min(cores, float(there))
+
+
 def _verify(
     executions: Sequence[Execution], advice: Recommendation, again: Again
 ) -> tuple[Recommendation, list[Trial]]:
@@ -188,8 +199,7 @@ def _verify(
     trials: list[Trial] = []
     unlimited = measured(executions)
     while len(trials) < MOST_TRIES:
-        cores = advice.cpu_limit_cores if advice.cpu_limit_cores is not None else advice.cpu_cores
-        execution = again((cores, advice.mem_bytes), None)
+        execution = again((_grantable(advice, unlimited), advice.mem_bytes), None)
         rerun = measured([execution])
         if execution.outcome in {"interrupted", "lost"} or not rerun:
             trials.append(Trial("verify", execution))

@@ -45,17 +45,27 @@ class Execution:
         usage: the sums of it.
         failed: why it counts as failed (an exit code, a timeout, out of memory); None for one that went well.
         gpus: what it used of each GPU.
+        ran_s: how long it ran, where somebody knows better than the readings: those of a container begin when it was
+            asked for.
     """
 
     readings: Readings
     usage: Usage
     failed: str | None = None
     gpus: Sequence[GpuUse] = ()
+    ran_s: float | None = None
 
     @classmethod
-    def of(cls, readings: Readings, failed: str | None = None, gpus: Sequence[GpuUse] = ()) -> Execution:
+    def of(
+        cls, readings: Readings, failed: str | None = None, gpus: Sequence[GpuUse] = (), ran_s: float | None = None
+    ) -> Execution:
         """With the usage worked out from the readings."""
-        return cls(readings, usage_of(readings), failed, gpus)
+        return cls(readings, usage_of(readings), failed, gpus, ran_s)
+
+    @property
+    def took_s(self) -> float:
+        """How long it ran."""
+        return self.usage.duration_s if self.ran_s is None else self.ran_s
 
 
 @dataclass(frozen=True, slots=True)

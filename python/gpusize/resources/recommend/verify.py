@@ -83,7 +83,7 @@ def verdict_of(
     slower, allowed = _slower(rerun, unlimited, slower_allowed)
     throttled = None if usage.throttling is None else usage.throttling.share
     late = slower is not None and slower > allowed
-    extra_s = usage.duration_s * (1 - 1 / (1 + slower)) if slower is not None and slower > -1 else 0.0
+    extra_s = rerun.took_s * (1 - 1 / (1 + slower)) if slower is not None and slower > -1 else 0.0
     by_cpu, by_memory = _throttled_for(usage, extra_s), bool(usage.memory.limit_events)
     reasons: list[str] = []
     remarks: list[str] = []
@@ -118,12 +118,12 @@ def verdict_of(
 
 def _slower(rerun: Execution, unlimited: Sequence[Execution], least: float) -> tuple[float | None, float]:
     """Share by which the run took longer than the median without limits, and the share that is allowed."""
-    times = [each.usage.duration_s for each in unlimited if each.failed is None and each.usage.duration_s > 0]
+    times = [each.took_s for each in unlimited if each.failed is None and each.took_s > 0]
     if not times:
         return None, least
     usual = statistics.median(times)
     allowed = max([least, *(time / usual - 1 for time in times)])
-    return (rerun.usage.duration_s / usual - 1 if rerun.failed is None else None), allowed
+    return (rerun.took_s / usual - 1 if rerun.failed is None else None), allowed
 
 
 def _throttled_for(usage: Usage, extra_s: float) -> bool:
