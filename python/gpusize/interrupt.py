@@ -32,8 +32,9 @@ class StopSwitch:
 
 @contextlib.contextmanager
 def on_interrupt(switch: StopSwitch) -> Iterator[None]:
-    """Inside the block, SIGINT and SIGTERM ask the switch instead of raising.
+    """Inside the block, SIGINT, SIGTERM and SIGHUP ask the switch instead of raising or ending the process.
 
+    A terminal that is closed is an end that somebody wished for; where SIGHUP is ignored, as by nohup, it stays so.
     Python delivers signals to the main thread only; in any other the block changes nothing.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -46,7 +47,10 @@ def on_interrupt(switch: StopSwitch) -> Iterator[None]:
     def ask(_signal: int, _frame: FrameType | None) -> None:
         switch.ask()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.append(signal.SIGHUP)
+    before = {number: signal.signal(number, ask) for number in wanted}
     try:
         yield
     finally:

@@ -241,6 +241,9 @@ def result_of(*executions: Execution) -> OperatorResult:
         ([result_of(Execution("completed")), result_of()], False, 1),
         ([result_of(Execution("timed_out"))], False, 1),
         ([result_of(Execution("failed")), result_of(Execution("lost"))], False, 3),
+        ([result_of(Execution("completed"), Execution("failed", exit_code=1))], False, 1),
+        ([result_of(Execution("completed"), Execution("timed_out"))], False, 1),
+        ([result_of(Execution("completed"), Execution("lost"))], False, 3),
         ([result_of(Execution("interrupted"))], True, 130),
     ],
 )
@@ -271,6 +274,18 @@ def test_what_nothing_was_read_of_gets_no_recommendation() -> None:
     sized = size([unread], SizingOptions(verify=True, cpu_curve=()), again)
     assert sized.recommendation.refused == "it ended before anything could be read of it"
     assert sized.verified is None
+
+
+@pytest.mark.parametrize(
+    "tried, verified, code",
+    [(Execution("failed", error="the daemon refuses"), False, 1), (Execution("lost"), False, 3)],
+)
+def test_limits_that_could_not_be_tried_are_not_seen_to_hold(tried: Execution, verified: bool, code: int) -> None:
+    free = Execution("completed", exit_code=0, readings=workload(lambda _: 1.0, 4.0))
+    sized = size([free], SizingOptions(verify=True), lambda *_: tried)
+    assert sized.verified is verified
+    result = OperatorResult(Operator("a", "i"), (free,), sized)
+    assert PipelineResult("r", Pipeline("p", (result.operator,), "own"), (result,)).exit_code == code
 
 
 def test_no_more_cores_are_tried_than_there_are() -> None:

@@ -160,7 +160,7 @@ def test_membership_in_a_cgroup(tmp_path: Path):
 def test_a_group_is_named_by_its_path_or_its_directory(tmp_path: Path):
     (tmp_path / "10").mkdir()
     (tmp_path / "10" / "cgroup").write_text("4:memory:/docker/abc/inner\n0::/\n")
-    for named in ("/docker/abc", "/sys/fs/cgroup/memory/docker/abc", "/sys/fs/cgroup/docker/abc/inner"):
+    for named in ("/docker/abc", "docker/abc", "/sys/fs/cgroup/memory/docker/abc", "/sys/fs/cgroup/docker/abc/inner"):
         assert in_group_at(named, tmp_path)(10)
     assert not in_group_at("/docker/ab", tmp_path)(10)
     assert not in_group_at("/docker/abc", tmp_path)(99)

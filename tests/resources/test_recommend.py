@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from gpusize.errors import UsageError
@@ -70,8 +72,29 @@ def test_units_are_named():
 
 def test_a_cpu_limit_only_where_it_is_asked_for():
     assert recommend([run()]).cpu_limit_cores is None
-    assert recommend([run(cores=2.34)], cpu_limit=True).cpu_limit_cores == 2.4
+    steady = recommend([run(cores=2.34)], cpu_limit=True)
+    # No scheduler takes a limit below the request, which has its 15 % on top.
+    assert steady.cpu_limit_cores == steady.cpu_cores == 2.7
     assert recommend([run(cores=2.34)], cpu_limit=True, whole_cores=True).cpu_limit_cores == 3
+    rare = Execution.of(workload(lambda at: 3.0 if at < 0.2 else 0.5, 30.0))
+    assert recommend([rare], cpu_limit=True).cpu_limit_cores == 3.0
+
+
+def test_a_limit_that_slows_it_is_what_is_raised():
+    free = Execution.of(workload(lambda at: 3.0 if at < 0.2 else 0.5, 30.0))
+    advice = replace(recommend([free], cpu_limit=True), cpu_limit_cores=2.0)
+    slow = workload(lambda _: 0.6, 40.0)
+    throttled = [round(at / 40 * 20 * S) for at in range(slow.frame.height)]
+    held = slow.frame.with_columns(
+        pl.Series("cpu_periods", range(slow.frame.height), pl.Int64),
+        pl.Series("cpu_throttled_periods", range(slow.frame.height), pl.Int64),
+        pl.Series("cpu_throttled_ns", throttled, pl.Int64),
+    )
+    verdict = verdict_of(advice, Execution.of(replace(slow, frame=held)), [free])
+    assert verdict.raised is not None
+    assert verdict.raised.cpu_limit_cores is not None
+    assert verdict.raised.cpu_limit_cores > 2.0
+    assert verdict.raised.cpu_cores == advice.cpu_cores
 
 
 def test_without_runs_at_lower_limits_cpu_is_an_estimate():

@@ -112,19 +112,20 @@ class Running:
             self.unread = "its processes are not of this machine, or have no cgroup of their own"
             return
         pid = pid if mine else None
-        if pid is not None and self._has_gpus:
-            self._gpus = ContainerGpus(pid)
         self.unread = "it ended before anything could be read of it"
         for each in (pid, None):
             if each is None and self._parent is None:
-                return
+                break
             try:
                 watch.start(each, self._parent)
             except EnvironmentLacks as problem:
                 self.unread = str(problem)
                 continue
             self.unread, self._watching = None, True
-            return
+            break
+        # After the counters, whose begin is short: the driver takes its time to be asked.
+        if pid is not None and self._has_gpus:
+            self._gpus = ContainerGpus(pid)
 
     @property
     def ended(self) -> threading.Event:

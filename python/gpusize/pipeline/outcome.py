@@ -15,6 +15,8 @@ _DONE: Final = 0
 _FAILED: Final = 1
 _LACKS: Final = 3
 _INTERRUPTED: Final = 130
+_WORST: Final = ("lost", "interrupted", "timed_out", "failed")
+"""What decides of several executions, before ``completed``."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +39,34 @@ class OperatorResult:
         return self.operator.name
 
     @property
+    def deciding(self) -> Execution | None:
+        """The execution that went worst; the first one where all went well. None where it was not run."""
+        for outcome in _WORST:
+            for each in self.executions:
+                if each.outcome == outcome:
+                    return each
+        return self.executions[0] if self.executions else None
+
+    @property
     def outcome(self) -> Outcome:
-        """How its first execution ended."""
-        return self.executions[0].outcome if self.executions else "not_run"
+        """How it ended: of several executions the worst."""
+        return "not_run" if self.deciding is None else self.deciding.outcome
 
     @property
     def exit_code(self) -> int | None:
-        """Of its first execution."""
-        return self.executions[0].exit_code if self.executions else None
+        """Of the execution that decides."""
+        return None if self.deciding is None else self.deciding.exit_code
 
     @property
     def ok(self) -> bool:
-        """Whether its first execution ended by itself with exit code 0."""
+        """Whether all its executions ended by themselves with exit code 0."""
         return self.outcome == "completed"
+
+    @property
+    def lost(self) -> bool:
+        """Whether the daemon was gone in one of its executions, also of those that size it."""
+        sized = () if self.sized is None else (*self.sized.executions, *(each.execution for each in self.sized.trials))
+        return any(each.outcome == "lost" for each in (*self.executions, *sized))
 
 
 @dataclass(frozen=True)
@@ -99,7 +116,7 @@ class PipelineResult:
         """As of a command: 0, 1 for a failure or an advice that does not hold, 3 for a lost daemon, 130 interrupted."""
         if self.interrupted:
             return _INTERRUPTED
-        if any(each.outcome == "lost" for each in self.operators):
+        if any(each.lost for each in self.operators):
             return _LACKS
         unheld = any(each.sized is not None and each.sized.verified is False for each in self.operators)
         return _FAILED if unheld or any(not each.ok for each in self.operators) else _DONE

@@ -118,9 +118,9 @@ class _Run:
             result = self._one(operator, sizing)
             self._results.append(result)
             self._events.ended(result)
-            if self._interrupted or result.outcome == "lost":
+            if self._interrupted or result.lost:
                 return
-            if not all(each.ok for each in result.executions) and not self._goes_on(result, force):
+            if not result.ok and not self._goes_on(result, force):
                 return
 
     def _one(self, operator: Operator, sizing: SizingOptions | None) -> OperatorResult:

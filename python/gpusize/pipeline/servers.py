@@ -171,6 +171,10 @@ class Servers:
         network = running.inspect()["NetworkSettings"]
         server.address = next((each["IPAddress"] for each in network["Networks"].values() if each["IPAddress"]), "")
         server.on_host = _published(network.get("Ports") or {}, made.ports)
+        unseen = [str(port) for port in made.ports if port not in server.on_host]
+        if unseen:
+            why = f"its network publishes no ports ({', '.join(unseen)}), as that of the run would"
+            raise self._not_ready(server, why)
         self._wait(server)
 
     def _wait(self, server: _Server) -> None:

@@ -83,9 +83,11 @@ class Sized:
 
     @property
     def verified(self) -> bool | None:
-        """Whether the recommendation held under its own limits; None where that was not tried."""
-        tried = [trial.verdict for trial in self.trials if trial.verdict is not None]
-        return tried[-1].holds if tried else None
+        """Whether the recommendation held under its own limits; None where that was not tried, or cut short."""
+        tried = [trial for trial in self.trials if trial.kind == "verify"]
+        if not tried or tried[-1].execution.outcome == "interrupted":
+            return None
+        return tried[-1].verdict is not None and tried[-1].verdict.holds
 
 
 def failure_of(execution: Execution) -> str | None:

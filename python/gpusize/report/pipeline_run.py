@@ -77,7 +77,7 @@ class _Shown(Events):
 
     def go_on(self, result: OperatorResult) -> bool:
         """Asks on the terminal; Ctrl-C and the end of the input mean no."""
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             return False
         while True:
             sys.stderr.write(f"Operator {clean(result.name)} failed. Go on with the other operators? [y/n] ")

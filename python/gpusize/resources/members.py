@@ -61,7 +61,8 @@ def in_group_at(path: str, proc: Path = Path("/proc")) -> Member:
     """Membership in a cgroup that is named by its path in the hierarchies, or by its directory."""
     # A directory of v2 stands right below the mount, one of v1 below its controller.
     parts = path.removeprefix(MOUNT).split("/")
-    named = {"/" + "/".join(parts[cut:]).rstrip("/") for cut in (0, 1)} if path.startswith(MOUNT) else {path}
+    cuts = (0, 1) if path.startswith(MOUNT) else (0,)
+    named = {"/" + "/".join(parts[cut:]).strip("/") for cut in cuts}
 
     def member(pid: int) -> bool:
         told = _groups(proc, pid)

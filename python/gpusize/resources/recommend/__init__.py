@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Final
 
 from gpusize.errors import UsageError
@@ -95,7 +96,7 @@ def recommend(
     made = Recommendation(
         policy=policy,
         cpu_cores=cores,
-        cpu_limit_cores=peak_limit(executions, whole_cores=whole_cores) if cpu_limit else None,
+        cpu_limit_cores=_limit(executions, cores, whole_cores=whole_cores) if cpu_limit else None,
         mem_bytes=size,
         reasons=(*cpu_why, *mem_why, *_spread(cpu_interval, mem_interval)),
         doubts=doubts,
@@ -106,6 +107,12 @@ def recommend(
         **more,
     )
     return gpu_request(made, executions)
+
+
+def _limit(executions: Sequence[Execution], cores: float | None, *, whole_cores: bool) -> float | None:
+    """The highest 100 ms; no less than the request, or no scheduler would take the two."""
+    most = peak_limit(executions, whole_cores=whole_cores)
+    return most if most is None or cores is None else max(most, cores)
 
 
 def _refused(executions: Sequence[Execution]) -> str | None:
@@ -123,7 +130,8 @@ def _by_curve(
     least = curve.least()
     if least is not None and least.cores is not None:
         cost = f"{curve.slower(least):+.0%} time"
-        return least.cores, (f"CPU: the lowest limit tried that costs little, {cost}", *curve.costs())
+        cores = float(ceil(least.cores)) if whole_cores else least.cores
+        return cores, (f"CPU: the lowest limit tried that costs little, {cost}", *curve.costs())
     # All limits tried cost more: what lies above them is not measured, but what was never exceeded costs nothing.
     most = peak_limit(executions, whole_cores=whole_cores) or estimate
     return max(estimate, most), ("CPU: the highest 100 ms, as every limit tried costs more than 5 %", *curve.costs())

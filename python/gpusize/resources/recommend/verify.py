@@ -68,7 +68,7 @@ def verdict_of(
     """Judge a run under the limits of a recommendation.
 
     Args:
-        recommendation: its CPU request and its memory were the limits.
+        recommendation: its memory and its CPU limit, without one its CPU request, were the limits.
         rerun: the run.
         unlimited: runs without limits, whose median time is what it is held against. Where they differ among
             themselves by more than ``slower_allowed``, it may be as slow as the slowest of them.
@@ -98,7 +98,7 @@ def verdict_of(
         reasons.append(f"it took {slower:.0%} longer than without limits")
         cores = _more_cores(recommendation, slower or 0.0, unlimited, cpu_step) if by_cpu else None
         if cores is not None:
-            changed["cpu_cores"] = cores
+            changed["cpu_cores" if recommendation.cpu_limit_cores is None else "cpu_limit_cores"] = cores
         elif by_cpu:
             reasons.append("it has all the CPU that it ever used")
     wants_memory = killed or (by_memory and (not completed or (late and not by_cpu)))
@@ -138,8 +138,9 @@ def _more_cores(
     unlimited: Sequence[Execution],
     step: float,
 ) -> float | None:
-    """A higher CPU request; None where it has all that was ever used."""
-    cores = recommendation.cpu_cores
+    """More cores than it was run under; None where it has all that was ever used."""
+    limit = recommendation.cpu_limit_cores
+    cores = recommendation.cpu_cores if limit is None else limit
     if cores is None:
         return None
     most = peak_limit(unlimited)
