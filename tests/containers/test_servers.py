@@ -131,6 +131,15 @@ def test_a_server_that_does_not_get_ready_is_told_with_its_last_words(
     assert leftovers() == []
 
 
+def test_servers_need_a_network_that_publishes_ports(
+    daemon: Daemon, work: Path, triton_image: str, models: Path, leftovers: Leftovers
+) -> None:
+    serving = ServerOptions(models_dir=models, image=triton_image)
+    with pytest.raises(EnvironmentLacks, match=r"publishes no ports \(8000, 8001, 8002\)"):
+        run_pipeline(asking("good"), servers=serving, options=RunOptions(network="host"), daemon=daemon)
+    assert leftovers() == []
+
+
 def test_a_server_that_runs_already(
     daemon: Daemon, work: Path, triton_image: str, models: Path, leftovers: Leftovers
 ) -> None:

@@ -168,11 +168,15 @@ class Servers:
             if refused[0] == "interrupted":
                 raise Interrupted
             raise self._not_ready(server, refused[1])
-        network = running.inspect()["NetworkSettings"]
+        seen = running.inspect()
+        network = seen["NetworkSettings"]
         server.address = next((each["IPAddress"] for each in network["Networks"].values() if each["IPAddress"]), "")
         server.on_host = _published(network.get("Ports") or {}, made.ports)
         unseen = [str(port) for port in made.ports if port not in server.on_host]
-        if unseen:
+        if unseen and not seen["State"]["Running"]:
+            # One that has ended already has no ports either; its end is the better reason, and is told any moment.
+            wait_for(running.ended, self._stop, self._options.start_timeout_s)
+        elif unseen:
             why = f"its network publishes no ports ({', '.join(unseen)}), as that of the run would"
             raise self._not_ready(server, why)
         self._wait(server)
