@@ -133,6 +133,8 @@ REFUSED = {
         "yaml:4:22: the condition service_healthy is not supported",
     ),
     "an unknown upstream": (service("depends_on: [b]"), 'there is no operator "b"'),
+    "a placeholder in a default": (service("command: ${A:-${B}}"), "yaml:4:5: this placeholder is not supported"),
+    "another form of placeholder": (service("command: '${A:+b}'"), "yaml:4:5: this placeholder is not supported"),
     "a variable that is not set": (service("command: $NOT_SET_ANYWHERE"), 'yaml:4:5: the variable "NOT_SET_ANYWHERE"'),
     "a variable with a message": (service("command: '${NOT_SET_ANYWHERE:?say which}'"), "Say which"),
     "a volume that leads away": (service(top="volumes: {../w: }\n"), 'yaml:1:11: "../w" is no name of a volume'),

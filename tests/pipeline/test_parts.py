@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpusize.interrupt import StopSwitch
-from gpusize.pipeline import Execution, Input, Operator, Output, Pipeline, Requests, RunOptions
-from gpusize.pipeline.cleaning import _is_locked
+from gpusize.pipeline import Execution, Input, Operator, Output, Pipeline, Requests, RunOptions, Service
+from gpusize.pipeline.cleaning import _is_locked, _is_ours
 from gpusize.pipeline.container import Container, Mount
 from gpusize.pipeline.execute import is_of
 from gpusize.pipeline.execution import wall_ns
@@ -286,6 +286,18 @@ def test_limits_that_could_not_be_tried_are_not_seen_to_hold(tried: Execution, v
     assert sized.verified is verified
     result = OperatorResult(Operator("a", "i"), (free,), sized)
     assert PipelineResult("r", Pipeline("p", (result.operator,), "own"), (result,)).exit_code == code
+
+
+def test_the_same_service_named_twice_is_one() -> None:
+    first, second = (Service("trtis", "triton:1", connections=(("URI", 8000),), where=f"a.yaml:{n}") for n in (4, 9))
+    assert first == second
+
+
+def test_only_folders_of_this_user_are_cleaned(tmp_path: Path) -> None:
+    mine, link = tmp_path / "gpusize-pipeline-a", tmp_path / "gpusize-pipeline-b"
+    mine.mkdir()
+    link.symlink_to(mine)
+    assert [_is_ours(each) for each in (mine, link, tmp_path / "gone")] == [True, False, False]
 
 
 def test_no_more_cores_are_tried_than_there_are() -> None:

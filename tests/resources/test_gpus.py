@@ -86,6 +86,13 @@ def test_memory_by_process_that_is_not_told_is_that_of_the_whole_gpu_or_none():
     unknown = Read(Gpu(processes=[(10, None)])).at(0)
     assert "nvml_process_memory_bytes" not in {metric for metric, _ in unknown.readings[0].values}
     assert "local GPUs: 1 of 1 do not tell their memory by process" in unknown.source.notes()
+    # It was there all the same, also where it came later: the GPU is not counted as unused.
+    late = Gpu(processes=[(99, None)])
+    read = Read(late).at(0)
+    assert read.uses() == []
+    late.processes = [(10, None), (99, None)]
+    (use,) = read.at(2).uses()
+    assert (use.mem_peak_bytes, use.mem_from, use.others) == (5 * GIB, "whole GPU", True)
 
 
 @pytest.mark.parametrize("used", [-1, 1 << 63])

@@ -109,6 +109,7 @@ def clean(
     from gpusize.cli.shared import note
     from gpusize.pipeline import clean as clean_up
     from gpusize.report.export import dumps
+    from gpusize.report.text import clean as shown_text
 
     cleaned = clean_up(everything=everything)
     document: dict[str, Any] = asdict(cleaned)
@@ -116,9 +117,9 @@ def clean(
         sys.stdout.write(dumps(document))
     else:
         for what in cleaned.removed or ["nothing was left"]:
-            typer.echo(what if what == "nothing was left" else f"removed {what}")
+            typer.echo(what if what == "nothing was left" else f"removed {shown_text(what)}")
         for what in cleaned.running:
             note(f"run {what} goes on, or is of another host: left alone (--all removes it)")
     for what in cleaned.left:
-        note(f"still there: {what}")
+        note(f"still there: {shown_text(what)}")
     return 1 if cleaned.left else 0

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -96,11 +97,20 @@ def _folders(labelled: list[dict[str, Any]]) -> Iterator[tuple[Path, dict[str, A
     """Folders of runs: those that a label names, and those where folders for temporary files are."""
     named = {Path(each["Labels"][FOLDER]) for each in labelled if each["Labels"].get(FOLDER)}
     for folder in sorted(named | set(Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*"))):
-        if folder.name.startswith(PREFIX) and folder.is_dir():
+        if folder.name.startswith(PREFIX) and _is_ours(folder):
             with contextlib.suppress(OSError, ValueError):
                 facts = json.loads((folder / FACTS).read_text("utf-8"))
                 if isinstance(facts, dict):
                     yield folder, facts
+
+
+def _is_ours(folder: Path) -> bool:
+    """A folder, not a link to one, of this user: anybody may put names into a folder for temporary files."""
+    try:
+        told = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(told.st_mode) and told.st_uid == os.geteuid()
 
 
 def _is_locked(folder: Path) -> bool:

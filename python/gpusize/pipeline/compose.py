@@ -58,7 +58,7 @@ _SERVICE_LEFT: Final = {
     "extends": "write it out",
 }
 _VARIABLE: Final = re.compile(
-    r"\$(?:(?P<escaped>\$)|(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?:(?P<how>:?[-?])(?P<rest>[^}]*))?\})"
+    r"\$(?:(?P<escaped>\$)|(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?:(?P<how>:?[-?])(?P<rest>[^}]*))?\}|(?P<other>\{))"
 )
 
 
@@ -72,6 +72,9 @@ def interpolation(environment: Mapping[str, str]) -> Resolve:
         def value(match: re.Match[str]) -> str:
             if match["escaped"]:
                 return "$"
+            if match["other"] or "${" in (match["rest"] or ""):
+                told = "write ${NAME}, ${NAME:-default} or ${NAME:?message}, without a placeholder in it, or $$ for a $"
+                raise ConfigError("this placeholder is not supported", where, told)
             name, how, rest = match["plain"] or match["name"], match["how"] or "", match["rest"] or ""
             found = environment.get(name)
             if found is not None and (found or not how.startswith(":")):

@@ -112,7 +112,8 @@ class Service:
     variables: Mapping[str, str] = field(default_factory=dict)
     connections: tuple[tuple[str, int], ...] = ()
     gpus: str | None = None
-    where: str = ""
+    # Two operators that name the same server do so at two places.
+    where: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

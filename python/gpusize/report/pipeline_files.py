@@ -27,7 +27,7 @@ from gpusize.report.requests import clara_requests, compose_deploy, kubernetes_r
 
 if TYPE_CHECKING:
     from gpusize.pipeline.execution import Execution
-    from gpusize.pipeline.outcome import OperatorResult, PipelineResult
+    from gpusize.pipeline.outcome import OperatorResult, PipelineResult, ServerResult
     from gpusize.resources.recommend import Recommendation
 
 __all__ = ["DOCUMENT", "PipelineFiles", "pipeline_document"]
@@ -133,9 +133,9 @@ class PipelineFiles:
         Raises:
             StoreError: a file cannot be written.
         """
-        for server in result.servers:
+        for file, server in _served(result):
             if server.execution.readings is not None:
-                server.execution.readings.write_parquet(self.path / _READINGS / f"{server.name}.server.parquet")
+                server.execution.readings.write_parquet(self.path / file)
         document = pipeline_document(result, {"run": self.run, **about})
         write_atomic(self.path / DOCUMENT, dumps(document).encode())
         for name, text in _blocks(result).items():
@@ -148,6 +148,11 @@ def _named(result: OperatorResult) -> list[tuple[str, Execution]]:
     if result.sized is not None:
         every += [*result.sized.executions, *(trial.execution for trial in result.sized.trials)]
     return [(f"{_READINGS}/{result.name}.{number}.parquet", each) for number, each in enumerate(every)]
+
+
+def _served(result: PipelineResult) -> list[tuple[str, ServerResult]]:
+    """Servers and the files of their readings; one name may have run several times."""
+    return [(f"{_READINGS}/{each.name}.server.{number}.parquet", each) for number, each in enumerate(result.servers)]
 
 
 def pipeline_document(result: PipelineResult, about: dict[str, Any]) -> dict[str, Any]:
@@ -165,10 +170,7 @@ def pipeline_document(result: PipelineResult, about: dict[str, Any]) -> dict[str
         "interrupted": result.interrupted,
         "exit_code": result.exit_code,
         "operators": [_operator(each) for each in result.operators],
-        "servers": [
-            {"name": each.name, **_execution(each.execution, f"{_READINGS}/{each.name}.server.parquet")}
-            for each in result.servers
-        ],
+        "servers": [{"name": each.name, **_execution(each.execution, file)} for file, each in _served(result)],
         "notes": list(result.notes),
     }
 

@@ -11,11 +11,12 @@ from gpusize.samples.series import counter_increase, gauge_summary
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["HELD", "OTHERS", "GpuUse", "gpu_uses"]
+__all__ = ["HELD", "OTHERS", "UNTOLD", "GpuUse", "gpu_uses"]
 
 HELD: Final = "nvml_process_memory_bytes"
 """In the samples: memory that the source's processes hold of a GPU."""
 OTHERS: Final = "nvml_other_processes"
+UNTOLD: Final = "nvml_processes_of_untold_memory"
 """In the samples: how many processes of others use it."""
 
 
@@ -101,8 +102,11 @@ def _use(part: pl.DataFrame, gpu: str, span: tuple[int, int], mark: int | None, 
         return gauge_summary(t, v, *span) if t.size else None
 
     held, whole, total = gauge(HELD), gauge("nvml_memory_used_bytes"), gauge("nvml_memory_total_bytes")
-    others = gauge(OTHERS)
-    peak, whence = _peak(held, whole if others is None else None, mark)
+    others, untold = gauge(OTHERS), gauge(UNTOLD)
+    if untold is not None:
+        # Processes of the source were there, and the driver keeps what they held to itself.
+        held = None
+    peak, whence = _peak(held, whole if others is None or untold is not None else None, mark)
     if others is not None and not peak:
         # The driver tells processes, and none of ours was there.
         return None

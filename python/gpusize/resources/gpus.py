@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import monotonic_ns
-from gpusize.resources.gpu_use import HELD, OTHERS, GpuUse, gpu_uses
+from gpusize.resources.gpu_use import HELD, OTHERS, UNTOLD, GpuUse, gpu_uses
 from gpusize.resources.members import Member, in_cgroup_of, in_tree_of
 from gpusize.samples.exposition import canonical_labels
 from gpusize.samples.nvml import LocalGpus
@@ -132,6 +132,7 @@ class SourceGpus(LocalGpus):
         if len(known) == len(ours):
             yield HELD, float(sum(known))
         else:
+            yield UNTOLD, float(len(ours) - len(known))
             self._lacks.setdefault("memory by process", set()).add(uuid)
 
     @property

@@ -132,7 +132,7 @@ impl Cgroup {
                 }
                 self.epoch += 1;
                 self.last = Reading::default();
-                (self.gone_ns, self.emptied_ns) = (None, None);
+                (self.gone_ns, self.emptied_ns, self.exited_ns) = (None, None, None);
                 true
             }
             Err(error) if self.gone_ns.is_none() && is_gone(&error) => {
