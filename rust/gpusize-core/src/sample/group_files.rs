@@ -151,8 +151,11 @@ impl GroupFiles {
                 (stamped, after) = (true, now_ns());
                 grown = self.grown(reading);
             }
-            let with_growth = grown && WITH_GROWTH.contains(&self.files[at].what.name);
-            if file_tier <= tier || with_growth {
+            // They stand in the order of their tiers.
+            if file_tier > tier && !grown {
+                break;
+            }
+            if file_tier <= tier || WITH_GROWTH.contains(&self.files[at].what.name) {
                 self.read_file(at, reading);
             }
         }

@@ -74,9 +74,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self) {
+    fn run(&self, mut watched: Watched) {
         no_slack();
-        let mut watched = Watched::new(&self.waker);
         let mut due_ns = {
             let state = self.state();
             watched.follow(state.ends());
@@ -126,6 +125,7 @@ impl Sampler {
         }
         let lacks = |error: std::io::Error| Error::environment(error.to_string(), "the sampler", "raise ulimit -n");
         let waker = Waker::new().map_err(lacks)?;
+        let watched = Watched::new(&waker).map_err(lacks)?;
         let mut state = State {
             sources,
             ticks: Ticks::default(),
@@ -140,7 +140,7 @@ impl Sampler {
         let shared = Arc::new(Shared { plan, stop: AtomicBool::new(false), waker, state: Mutex::new(state) });
         let of_thread = shared.clone();
         let builder = std::thread::Builder::new().name("gpusize-sampler".to_owned()).stack_size(256 * 1024);
-        let thread = builder.spawn(move || of_thread.run()).map_err(lacks)?;
+        let thread = builder.spawn(move || of_thread.run(watched)).map_err(lacks)?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 

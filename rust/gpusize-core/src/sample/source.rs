@@ -1,14 +1,13 @@
 //! What all sources have in common: how they are read, what wakes the sampler for them, and what is known about them.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::columns::Reading;
 use super::files::Tier;
-use super::sys::{as_file, pidfd, watch};
+use super::sys::{as_file, pidfd};
 
 /// Something that is sampled.
 pub trait Source: Send {
@@ -78,14 +77,11 @@ impl Ends {
         self.changes
     }
 
-    /// What is to be waited for. Whoever waits keeps it open: another thread may drop it from the source meanwhile.
-    pub fn watched(&self) -> impl Iterator<Item = (End, Arc<File>, libc::pollfd)> {
-        let both = [(End::Process, &self.process, libc::POLLIN), (End::Events, &self.events, libc::POLLPRI)];
-        both.into_iter().filter_map(|(end, file, events)| {
-            let file = file.clone()?;
-            let entry = watch(file.as_raw_fd(), events);
-            Some((end, file, entry))
-        })
+    /// What is to be waited for, and which events of it. Whoever waits keeps it open: another thread may drop it from the source
+    /// meanwhile.
+    pub fn watched(&self) -> impl Iterator<Item = (End, Arc<File>, i32)> {
+        let both = [(End::Process, &self.process, libc::EPOLLIN), (End::Events, &self.events, libc::EPOLLPRI)];
+        both.into_iter().filter_map(|(end, file, events)| Some((end, file.clone()?, events)))
     }
 }
 
