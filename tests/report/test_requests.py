@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from ruamel.yaml import YAML
 
-from gpusize.report.requests import clara_requests, compose_deploy, docker_flags, kubernetes_resources, memory_text
+from gpusize.report.requests import clara_requests, compose_deploy, kubernetes_resources, memory_text
 from gpusize.resources.recommend.types import MB, MIB, Recommendation
 
 MADE = Recommendation(policy="default", cpu_cores=1.2, mem_bytes=512 * MIB)
@@ -44,12 +44,6 @@ def test_composes_m_is_a_mebibyte():
     made = load(compose_deploy(GPUS))["deploy"]["resources"]
     assert made["limits"] == {"cpus": "12.5", "memory": "512000000B"}
     assert made["reservations"]["devices"] == [{"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}]
-
-
-def test_docker_run():
-    assert docker_flags(MADE) == ["--cpus", "1.2", "--memory", "512m"]
-    assert docker_flags(GPUS) == ["--cpus", "12.5", "--memory", "512000000b", "--gpus", "2"]
-    assert docker_flags(NOTHING) == []
 
 
 @pytest.mark.parametrize("block", [clara_requests, kubernetes_resources, compose_deploy])

@@ -1,4 +1,4 @@
-"""A recommendation as what schedulers read: blocks to paste into a pipeline, a pod, a Compose file, a command line."""
+"""A recommendation as what schedulers read: blocks to paste into a pipeline, a pod, a Compose file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpusize.resources.recommend.types import MB, MIB
 if TYPE_CHECKING:
     from gpusize.resources.recommend.types import Recommendation
 
-__all__ = ["clara_requests", "compose_deploy", "docker_flags", "kubernetes_resources", "memory_text"]
+__all__ = ["clara_requests", "compose_deploy", "kubernetes_resources", "memory_text"]
 
 
 def memory_text(size_bytes: int) -> str:
@@ -67,19 +67,6 @@ def compose_deploy(made: Recommendation) -> str:
     return _block(
         "deploy:", ["  resources:", *lines, *(["    reservations:", *reservations] if reservations else [])], made
     )
-
-
-def docker_flags(made: Recommendation) -> list[str]:
-    """Options of ``docker run``. Docker knows only limits: CPU is the limit where there is one, else the request."""
-    flags = []
-    cores = made.cpu_limit_cores if made.cpu_limit_cores is not None else made.cpu_cores
-    if cores is not None:
-        flags += ["--cpus", f"{cores:g}"]
-    if made.mem_bytes is not None:
-        flags += ["--memory", _docker_size(made.mem_bytes)]
-    if made.gpu_count:
-        flags += ["--gpus", str(made.gpu_count)]
-    return flags
 
 
 def _block(head: str, lines: list[str], made: Recommendation) -> str:
