@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,15 +74,26 @@ Leftovers = Callable[[], list[str]]
 
 
 @pytest.fixture
-def leftovers(daemon: Daemon, work: Path) -> Leftovers:
-    """What the runs of this test have left."""
+def started(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Numbers of this process and of those that the test starts: groups are named after them."""
+    pids = {os.getpid()}
+
+    class Noted(subprocess.Popen[Any]):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            pids.add(self.pid)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    return pids
+
+
+@pytest.fixture
+def leftovers(daemon: Daemon, work: Path, started: set[int]) -> Leftovers:
+    """What the runs of this test have left, and of no other test that runs on this machine."""
 
     def found() -> list[str]:
-        every = [each for some in daemon.labelled(RUN) for each in some]
-        mine = [each for some in ours(daemon, work) for each in some]
-        others = {each["Labels"][RUN] for each in every} - {each["Labels"][RUN] for each in mine}
-        left = [str(each.get("Names") or each.get("Name")) for each in mine]
-        left += [f"cgroup {run}" for run in run_groups() if run not in others]
+        left = [str(each.get("Names") or each.get("Name")) for some in ours(daemon, work) for each in some]
+        left += [f"cgroup {name.text}" for name in run_groups() if name.pid in started]
         return left + [str(folder) for folder in work.iterdir()]
 
     return found

@@ -242,7 +242,7 @@ def test_what_a_kill_leaves_is_found_and_removed(
     assert f"removed container {container['Id'][:12]}" in done.stdout
     assert f"removed network gpusize-{run_id}" in done.stdout
     assert leftovers() == []
-    assert run_id not in run_groups()
+    assert run_id not in [name.run for name in run_groups()]
     assert run_id not in run("pipeline", "clean").stdout
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from gpusize.errors import ConfigError, EnvironmentLacks, UsageError
 from gpusize.interrupt import StopSwitch
-from gpusize.pipeline import Input, Operator, Output, Pipeline, read_pipeline
+from gpusize.pipeline import Cleaned, Input, Operator, Output, Pipeline, clean, read_pipeline
 from gpusize.pipeline.daemon import Daemon
+from gpusize.pipeline.groups import run_groups
 from gpusize.pipeline.outcome import OperatorResult
 from gpusize.pipeline.plan import RunOptions
 from gpusize.pipeline.runner import Events, run_pipeline
@@ -262,6 +263,31 @@ def test_input_folders_that_are_none(daemon: Daemon, payload: Path, work: Path) 
         run_pipeline(reading, payload / "a.txt", daemon=daemon)
     with pytest.raises(UsageError, match="there is no such folder"):
         run_pipeline(reading, payload / "none", daemon=daemon)
+
+
+def test_cleaning_leaves_a_run_alone_that_is_between_two_containers(
+    daemon: Daemon, tmp_path: Path, work: Path, leftovers: Leftovers
+) -> None:
+    """Its network and folder are the user's, and no container of it is there: only its groups show it."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    cleanings: list[Cleaned] = []
+    groups: list[str] = []
+
+    class Cleans(Told):
+        def ended(self, result: OperatorResult) -> None:
+            cleanings.append(clean(daemon))
+            groups.extend(name.run for name in run_groups())
+
+    options = RunOptions(network="bridge", work_dir=elsewhere)
+    both = pipeline(shell("a", "true"), shell("b", "cat /proc/self/cgroup"))
+    result = run_pipeline(both, options=options, daemon=daemon, events=Cleans())
+    assert result.exit_code == 0
+    assert [result.run in each.running for each in cleanings] == [True, True]
+    assert not any(result.run in text for each in cleanings for text in each.removed)
+    assert groups.count(result.run) == 2
+    assert leftovers() == []
+    assert names(elsewhere) == []
 
 
 def test_images_that_cannot_be_pulled_are_all_named_before_anything_starts(

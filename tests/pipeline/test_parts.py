@@ -11,16 +11,16 @@ import pytest
 
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline import Execution, Input, Operator, Output, Pipeline, Requests, RunOptions, Service
-from gpusize.pipeline.cleaning import _is_locked, _is_ours
+from gpusize.pipeline.cleaning import _is_locked, _is_ours, _running
 from gpusize.pipeline.container import Container, Mount
 from gpusize.pipeline.execute import is_of
 from gpusize.pipeline.execution import wall_ns
 from gpusize.pipeline.gpu_watch import ContainerGpus
-from gpusize.pipeline.groups import hierarchies
+from gpusize.pipeline.groups import GroupName, hierarchies
 from gpusize.pipeline.images import PullState
 from gpusize.pipeline.outcome import OperatorResult, PipelineResult
+from gpusize.pipeline.owner import owner_label, owner_lives
 from gpusize.pipeline.plan import container_of
-from gpusize.pipeline.session import _owner, owner_lives
 from gpusize.pipeline.sizing import SizingOptions, failure_of, size
 from gpusize.pipeline.waiting import Call, Interrupted, wait_for
 from gpusize.pipeline.workspace import Workspace
@@ -186,13 +186,25 @@ def test_a_machine_without_a_driver_is_a_note() -> None:
 
 
 def test_whose_process_lives() -> None:
-    mine = _owner()
+    mine = owner_label()
     assert owner_lives(mine) is True
     host, pid, ticks = mine.rsplit("/", 2)
     assert owner_lives(f"{host}/{pid}/{int(ticks) + 1}") is False
     assert owner_lives(f"{host}/{2**22 + 1}/5") is False
     assert owner_lives(f"another-host/{pid}/{ticks}") is None
     assert owner_lives("") is None
+
+
+def test_groups_in_use_are_known_by_their_name() -> None:
+    mine = GroupName.of("ab12")
+    assert (mine.run, mine.pid, mine.in_use) == ("ab12", os.getpid(), True)
+    assert not GroupName(f"{mine.text}0").in_use
+    assert not GroupName(f"ab12_{2**22 + 1}_5").in_use
+    assert [(each.run, each.pid, each.in_use) for each in map(GroupName, ("ab12", "ab12_x_5"))] == [
+        ("ab12", None, False)
+    ] * 2
+    # Nothing but its groups shows a run between two containers.
+    assert _running([], {}, [mine, GroupName("cd34_1_0")]) == {"ab12"}
 
 
 def test_a_folder_in_use_is_known_by_its_lock(tmp_path: Path) -> None:

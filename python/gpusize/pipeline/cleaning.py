@@ -15,8 +15,9 @@ from typing import Any
 
 from gpusize.errors import EnvironmentLacks
 from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.groups import remove_groups, run_groups, run_slices, stop_slices
-from gpusize.pipeline.session import FOLDER, OWNER, RUN, owner_lives
+from gpusize.pipeline.groups import GroupName, remove_groups, run_groups, run_slices, stop_slices
+from gpusize.pipeline.owner import owner_lives
+from gpusize.pipeline.session import FOLDER, OWNER, RUN
 from gpusize.pipeline.workspace import FACTS, PREFIX, remove_folder
 
 __all__ = ["Cleaned", "clean"]
@@ -59,7 +60,8 @@ def _clean(daemon: Daemon, *, everything: bool) -> Cleaned:
     cleaned = Cleaned()
     containers, networks = daemon.labelled(RUN)
     folders = dict(_folders([*containers, *networks]))
-    running = set() if everything else _running([*containers, *networks], folders)
+    groups, slices = run_groups(), run_slices()
+    running = set() if everything else _running([*containers, *networks], folders, [*groups, *slices])
     cleaned.running = sorted(running)
     for container in containers:
         if container["Labels"][RUN] not in running:
@@ -69,16 +71,16 @@ def _clean(daemon: Daemon, *, everything: bool) -> Cleaned:
         if network["Labels"][RUN] not in running:
             with _trying(cleaned, f"network {network['Name']}"):
                 daemon.remove_network(network["Id"])
-    for run in run_groups():
-        if run not in running:
-            left = remove_groups(run)
+    for name in groups:
+        if name.run not in running:
+            left = remove_groups(name)
             cleaned.left += [f"{group}: something runs in it, or no permission" for group in left]
-            cleaned.removed += [] if left else [f"cgroups of run {run}"]
-    for run, slices in run_slices().items():
-        if run not in running:
-            left = stop_slices(slices)
+            cleaned.removed += [] if left else [f"cgroups of run {name.run}"]
+    for name, units in slices.items():
+        if name.run not in running:
+            left = stop_slices(units)
             cleaned.left += left
-            cleaned.removed += [] if left else [f"slices of run {run}"]
+            cleaned.removed += [] if left else [f"slices of run {name.run}"]
     for folder, facts in folders.items():
         if facts.get("run") not in running:
             left = remove_folder(folder, daemon, facts.get("images", ()))
@@ -87,9 +89,13 @@ def _clean(daemon: Daemon, *, everything: bool) -> Cleaned:
     return cleaned
 
 
-def _running(labelled: list[dict[str, Any]], folders: dict[Path, dict[str, Any]]) -> set[str]:
-    """Runs whose process lives, or may: of another host it cannot be told."""
+def _running(labelled: list[dict[str, Any]], folders: dict[Path, dict[str, Any]], groups: list[GroupName]) -> set[str]:
+    """Runs whose process lives, or may: of another host it cannot be told.
+
+    Between two containers, with a network and a folder of the user's, groups are all that shows a run.
+    """
     found = {each["Labels"][RUN] for each in labelled if owner_lives(each["Labels"].get(OWNER, "")) is not False}
+    found |= {each.run for each in groups if each.in_use}
     return found | {str(facts.get("run")) for folder, facts in folders.items() if _is_locked(folder)}
 
 

@@ -8,14 +8,49 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Groups", "hierarchies", "remove_groups", "run_groups", "run_slices", "stop_slices"]
+from gpusize.pipeline.owner import own_process, process_lives
+
+__all__ = ["GroupName", "Groups", "hierarchies", "remove_groups", "run_groups", "run_slices", "stop_slices"]
 
 TOP: Final = "gpusize"
 _KEEPS_TOTALS: Final = frozenset({"cpu", "cpuacct", "memory", "blkio", "pids"})
 _SYSTEMCTL_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class GroupName:
+    """The name that all groups of a run share. A group has no labels, so whose it is stands in the name.
+
+    Args:
+        text: the run's id, and the number and start of the process that runs it: ``RUN_PID_TICKS``.
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, run: str) -> GroupName:
+        """The name for a run of this process."""
+        return cls("_".join([run, *map(str, own_process())]))
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.text.partition("_")[0]
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process that runs it; None where the name tells none."""
+        parts = self.text.split("_")
+        return int(parts[1]) if len(parts) == 3 and all(each.isdigit() for each in parts[1:]) else None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether that process still runs. Between two containers nothing else tells: the groups are empty then."""
+        return self.pid is not None and process_lives(self.pid, int(self.text.rpartition("_")[2]))
 
 
 def hierarchies(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[tuple[Path, frozenset[str] | None]]:
@@ -46,7 +81,7 @@ class Groups:
     """
 
     def __init__(self, run: str, *, systemd: bool) -> None:
-        self._run = run
+        self._name = GroupName.of(run)
         self._systemd = systemd
         self._slices: list[str] = []
         self.possible = os.geteuid() == 0
@@ -66,7 +101,7 @@ class Groups:
         return self._slice(number) if self._systemd else self._folders(number)
 
     def _folders(self, number: int) -> tuple[str, str] | None:
-        path = f"/{TOP}/{self._run}/{number}"
+        path = f"/{TOP}/{self._name.text}/{number}"
         try:
             for point, controllers in hierarchies():
                 if controllers is None or controllers & _KEEPS_TOTALS:
@@ -78,13 +113,13 @@ class Groups:
         return path, path
 
     def _slice(self, number: int) -> tuple[str, str] | None:
-        name = f"{TOP}-{self._run}-{number}.slice"
+        name = f"{TOP}-{self._name.text}-{number}.slice"
         # Started by name: a slice that only its container needs would be gone with it, and the totals, too.
         if _systemctl("start", name) is None:
             self.possible = False
             return None
         self._slices.append(name)
-        return name, f"/{TOP}.slice/{TOP}-{self._run}.slice/{name}"
+        return name, f"/{TOP}.slice/{TOP}-{self._name.text}.slice/{name}"
 
     def remove(self) -> list[str]:
         """Remove the groups of the run.
@@ -93,20 +128,20 @@ class Groups:
             Those that are still there, as something runs in them.
         """
         if self._systemd:
-            return stop_slices([*self._slices, *([f"{TOP}-{self._run}.slice"] if self._slices else [])])
-        return remove_groups(self._run)
+            return stop_slices([*self._slices, *([f"{TOP}-{self._name.text}.slice"] if self._slices else [])])
+        return remove_groups(self._name)
 
 
-def run_groups() -> list[str]:
-    """Ids of the runs that have groups, by folder."""
+def run_groups() -> list[GroupName]:
+    """Runs that have groups, by folder."""
     found = set()
     for point, _ in hierarchies():
         with contextlib.suppress(OSError):
             found |= {each.name for each in (point / TOP).iterdir() if each.is_dir()}
-    return sorted(found)
+    return [GroupName(each) for each in sorted(found)]
 
 
-def remove_groups(run: str) -> list[str]:
+def remove_groups(name: GroupName) -> list[str]:
     """Remove the groups of a run from every hierarchy, and the folder above when it is empty.
 
     Returns:
@@ -114,7 +149,7 @@ def remove_groups(run: str) -> list[str]:
     """
     left = False
     for point, _ in hierarchies():
-        top = point / TOP / run
+        top = point / TOP / name.text
         if top.is_dir():
             for folder, _, _ in os.walk(top, topdown=False):
                 with contextlib.suppress(OSError):
@@ -122,17 +157,17 @@ def remove_groups(run: str) -> list[str]:
             left = left or top.exists()
         with contextlib.suppress(OSError):
             (point / TOP).rmdir()
-    return [f"cgroups /{TOP}/{run}"] if left else []
+    return [f"cgroups /{TOP}/{name.text}"] if left else []
 
 
-def run_slices() -> dict[str, list[str]]:
-    """Slices of runs by the runs' ids, where systemd runs."""
-    found: dict[str, list[str]] = {}
+def run_slices() -> dict[GroupName, list[str]]:
+    """Slices of runs, where systemd runs."""
+    found: dict[GroupName, list[str]] = {}
     for line in (_systemctl("list-units", "--plain", "--no-legend", "--all", f"{TOP}-*.slice") or "").splitlines():
         name = line.split()[0] if line.split() else ""
         parts = name.removesuffix(".slice").split("-")
         if len(parts) >= 2 and parts[0] == TOP:
-            found.setdefault(parts[1], []).append(name)
+            found.setdefault(GroupName(parts[1]), []).append(name)
     return found
 
 

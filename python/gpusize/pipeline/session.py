@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,9 +11,10 @@ from typing import Final
 from gpusize.errors import EnvironmentLacks
 from gpusize.pipeline.daemon import Daemon, talking
 from gpusize.pipeline.groups import Groups
+from gpusize.pipeline.owner import owner_label
 from gpusize.pipeline.workspace import Workspace
 
-__all__ = ["FOLDER", "OWNER", "RUN", "Session", "owner_lives"]
+__all__ = ["FOLDER", "OWNER", "RUN", "Session"]
 
 RUN: Final = "gpusize.run"
 """Label: the run's id."""
@@ -28,34 +27,6 @@ FOLDER: Final = "gpusize.folder"
 
 OPERATOR: Final = "gpusize.operator"
 """Label: the operator, or the server."""
-
-
-def _start_ticks(pid: int) -> int:
-    """When a process was started, in ticks since boot; 0 when it does not run.
-
-    Source: proc_pid_stat(5), field 22.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
-    except OSError:
-        return 0
-    # The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
-    fields = stat.rpartition(")")[2].split()
-    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
-
-
-def _owner() -> str:
-    """This process as the label names it."""
-    return f"{socket.gethostname()}/{os.getpid()}/{_start_ticks(os.getpid())}"
-
-
-def owner_lives(label: str) -> bool | None:
-    """Whether the process that the label names still runs; None for one of another host, which cannot be told."""
-    host, _, process = label.rpartition("/")[0].rpartition("/")
-    ticks = label.rpartition("/")[2]
-    if host != socket.gethostname() or not (process.isdigit() and ticks.isdigit()):
-        return None
-    return _start_ticks(int(process)) == int(ticks) != 0
 
 
 class Session:
@@ -110,7 +81,7 @@ class Session:
     def labels(self, operator: str | None = None) -> dict[str, str]:
         """Labels of what belongs to the run."""
         of_operator = {} if operator is None else {OPERATOR: operator}
-        return {RUN: self.run, OWNER: _owner(), FOLDER: str(self.workspace.path), **of_operator}
+        return {RUN: self.run, OWNER: owner_label(), FOLDER: str(self.workspace.path), **of_operator}
 
     def group(self) -> tuple[str | None, str | None]:
         """A parent cgroup for one more container: as the daemon takes it, and its path."""
