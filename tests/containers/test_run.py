@@ -13,14 +13,22 @@ import pytest
 
 from gpusize.errors import ConfigError, EnvironmentLacks, UsageError
 from gpusize.interrupt import StopSwitch
-from gpusize.pipeline import Cleaned, Input, Operator, Output, Pipeline, clean, read_pipeline
+from gpusize.pipeline import (
+    Cleaned,
+    Input,
+    Operator,
+    Output,
+    Pipeline,
+    clean,
+    read_pipeline,
+)
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.groups import run_groups
 from gpusize.pipeline.outcome import OperatorResult
 from gpusize.pipeline.plan import RunOptions
 from gpusize.pipeline.runner import Events, run_pipeline
 from tests.containers.conftest import Leftovers
-from tests.containers.engine import IMAGE
+from tests.containers.engine import IMAGE, import_image
 
 
 class Told(Events):
@@ -253,6 +261,34 @@ volumes: {{data: }}
     result = run_pipeline(read, payload, daemon=daemon)
     assert result.operators[1].executions[0].log_tail == "hello\nfrom here"
     assert leftovers() == []
+
+
+def test_entry_point_and_command_may_be_cleared(daemon: Daemon, work: Path, tmp_path: Path, docker_host: str) -> None:
+    changes = ['ENTRYPOINT ["echo", "from", "the image"]', 'CMD ["and", "its words"]']
+    image = import_image(daemon.client, f"{IMAGE}-words", changes=changes)
+    file = tmp_path / "compose.yaml"
+    file.write_text(
+        f"""\
+services:
+  plain: {{image: "{image}"}}
+  no_command: {{image: "{image}", command: []}}
+  no_entry_point: {{image: "{image}", entrypoint: [], command: [echo, mine]}}
+  nothing: {{image: "{image}", entrypoint: ""}}
+""",
+        "utf-8",
+    )
+    told = Told()
+    try:
+        result = run_pipeline(read_pipeline(file), force="cont", daemon=daemon, events=told)
+        environment = {**os.environ, "DOCKER_HOST": docker_host}
+        lines = [told.commands[name] for name in ("plain", "no_command", "no_entry_point")]
+        pasted = [subprocess.check_output(["bash", "-c", line], text=True, env=environment) for line in lines]
+    finally:
+        daemon.client.remove_image(image, force=True)
+    said = [each.executions[0].log_tail for each in result.operators]
+    assert said == ["from the image and its words", "from the image", "mine", ""]
+    assert [each.strip() for each in pasted] == said[:3]
+    assert "o command specified" in (result.operators[3].executions[0].error or "")
 
 
 def test_input_folders_that_are_none(daemon: Daemon, payload: Path, work: Path) -> None:

@@ -21,10 +21,8 @@ from gpusize.pipeline.images import PullState
 from gpusize.pipeline.outcome import OperatorResult, PipelineResult
 from gpusize.pipeline.owner import owner_label, owner_lives
 from gpusize.pipeline.plan import container_of
-from gpusize.pipeline.sizing import SizingOptions, failure_of, size
 from gpusize.pipeline.waiting import Call, Interrupted, wait_for
 from gpusize.pipeline.workspace import Workspace
-from tests.resources.made import workload
 from tests.samples.fake_nvml import Gpu, fake_nvml
 
 MOUNTED = """docker run --rm --mount type=bind,source=/a,target=/b,readonly \
@@ -37,6 +35,7 @@ OPTIONS = {
         Container("i:1", ("x",), ("python", "-u")),
         "docker run --rm --entrypoint python i:1 -u x",
     ),
+    "no entry point": (Container("i:1", ("x", "y"), ()), "docker run --rm --entrypoint '' i:1 x y"),
     "variables": (
         Container("i:1", environment={"A": "1", "B": "it's\n"}),
         "docker run --rm --env A=1 --env 'B=it'\"'\"'s\n' i:1",
@@ -70,18 +69,45 @@ def test_the_line_of_a_container(case: str) -> None:
     assert shlex.split(line)[:3] == ["docker", "run", "--rm"]
 
 
+@pytest.mark.parametrize(
+    "command, entrypoint, sent",
+    [
+        (None, None, (None, None)),
+        (("x",), None, (None, ["x"])),
+        # One empty word is how the API is told that there is to be none; the image's arguments go with it.
+        (None, (), ([""], [])),
+        (("x",), (), ([""], ["x"])),
+        ((), ("a", "b"), (["a"], ["b"])),
+    ],
+)
+def test_entry_points_as_the_daemon_takes_them(
+    command: tuple[str, ...] | None, entrypoint: tuple[str, ...] | None, sent: tuple[object, object]
+) -> None:
+    config = Container("i", command, entrypoint).config()
+    assert (config["Entrypoint"], config["Cmd"]) == sent
+
+
 @pytest.mark.parametrize("gpus, count, ids", [("all", -1, None), ("2", 2, None), ("device=0,2", 0, ["0", "2"])])
 def test_gpus_as_the_daemon_takes_them(gpus: str, count: int, ids: list[str] | None) -> None:
     [request] = Container("i", gpus=gpus).config()["HostConfig"]["DeviceRequests"]
     assert (request["Count"], request["DeviceIDs"], request["Capabilities"]) == (count, ids, [["gpu"]])
 
 
-def operator_container(tmp_path: Path, operator: Operator, options: RunOptions) -> Container:
+def operator_container(
+    tmp_path: Path, operator: Operator, options: RunOptions, limits: tuple[float | None, int | None] = (None, None)
+) -> Container:
     pipeline = Pipeline("p", (Operator("up", "i", outputs=(Output("/o"),)), operator), "clara")
     workspace = Workspace("run", parent=tmp_path)
     try:
         return container_of(
-            pipeline, operator, workspace, input_dir=tmp_path, options=options, network="own", addresses={"A": "x:1"}
+            pipeline,
+            operator,
+            workspace,
+            input_dir=tmp_path,
+            options=options,
+            network="own",
+            addresses={"A": "x:1"},
+            limits=limits,
         )
     finally:
         assert workspace.close(None) == []
@@ -109,6 +135,18 @@ def test_options_of_the_run_come_before_the_definition(tmp_path: Path) -> None:
     other = operator_container(tmp_path, operator, options)
     assert (other.user, other.shm_bytes, other.network, other.gpus) == ("5", 9, "host", None)
     assert not any(mount.read_only for mount in other.mounts)
+
+
+@pytest.mark.parametrize(
+    "limits, applied",
+    [((None, None), (2.0, 1 << 30)), ((0.5, None), (0.5, 1 << 30)), ((None, 5), (2.0, 5)), ((0.5, 5), (0.5, 5))],
+)
+def test_a_limit_that_is_tried_takes_no_other_away(
+    tmp_path: Path, limits: tuple[float | None, int | None], applied: tuple[float, int]
+) -> None:
+    operator = Operator("a", "i", limits=Requests(cpus=2.0, mem_bytes=1 << 30))
+    made = operator_container(tmp_path, operator, RunOptions(), limits)
+    assert (made.cpus, made.mem_bytes) == applied
 
 
 MOUNTS = """\
@@ -264,42 +302,6 @@ def test_exit_codes(results: list[OperatorResult], interrupted: bool, code: int)
     assert PipelineResult("r", pipeline, tuple(results), interrupted=interrupted).exit_code == code
 
 
-@pytest.mark.parametrize(
-    "execution, why",
-    [
-        (Execution("completed", exit_code=0), None),
-        (Execution("failed", exit_code=126), "exit code 126"),
-        (Execution("failed", exit_code=137, oom_killed=True), "killed for want of memory"),
-        (Execution("timed_out", error="it ran longer than 5 s"), "it ran longer than 5 s"),
-        (Execution("interrupted"), "interrupted"),
-    ],
-)
-def test_why_an_execution_counts_as_failed(execution: Execution, why: str | None) -> None:
-    assert failure_of(execution) == why
-
-
-def test_what_nothing_was_read_of_gets_no_recommendation() -> None:
-    def again(*_: object) -> Execution:
-        raise AssertionError("it must not be run again")
-
-    unread = Execution("completed", exit_code=0, unread="it ended before anything could be read of it")
-    sized = size([unread], SizingOptions(verify=True, cpu_curve=()), again)
-    assert sized.recommendation.refused == "it ended before anything could be read of it"
-    assert sized.verified is None
-
-
-@pytest.mark.parametrize(
-    "tried, verified, code",
-    [(Execution("failed", error="the daemon refuses"), False, 1), (Execution("lost"), False, 3)],
-)
-def test_limits_that_could_not_be_tried_are_not_seen_to_hold(tried: Execution, verified: bool, code: int) -> None:
-    free = Execution("completed", exit_code=0, readings=workload(lambda _: 1.0, 4.0))
-    sized = size([free], SizingOptions(verify=True), lambda *_: tried)
-    assert sized.verified is verified
-    result = OperatorResult(Operator("a", "i"), (free,), sized)
-    assert PipelineResult("r", Pipeline("p", (result.operator,), "own"), (result,)).exit_code == code
-
-
 def test_the_same_service_named_twice_is_one() -> None:
     first, second = (Service("trtis", "triton:1", connections=(("URI", 8000),), where=f"a.yaml:{n}") for n in (4, 9))
     assert first == second
@@ -310,17 +312,3 @@ def test_only_folders_of_this_user_are_cleaned(tmp_path: Path) -> None:
     mine.mkdir()
     link.symlink_to(mine)
     assert [_is_ours(each) for each in (mine, link, tmp_path / "gone")] == [True, False, False]
-
-
-def test_no_more_cores_are_tried_than_there_are() -> None:
-    free = Execution("completed", exit_code=0, readings=workload(lambda _: 2.0, 4.0, cpus=2))
-    tried = []
-
-    def again(limits: tuple[float | None, int | None] | None, _: int | None) -> Execution:
-        tried.append(limits)
-        return free
-
-    sized = size([free], SizingOptions(policy="vpa", verify=True), again)
-    assert (sized.recommendation.cpu_cores or 0) > 2
-    assert tried == [(2.0, sized.recommendation.mem_bytes)]
-    assert sized.verified

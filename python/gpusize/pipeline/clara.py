@@ -90,8 +90,9 @@ def _container(node: Node) -> tuple[str, tuple[str, ...] | None]:
     fields.only(("image", "tag", "command"))
     tag, command = fields.get("tag"), fields.get("command")
     image = fields.need("image").text()
-    words = None if command is None else tuple(item.text() for item in command.items())
-    return f"{image}:{'latest' if tag is None else tag.text()}", words
+    # Clara appends the words to those of docker run, where none means those of the image.
+    words = () if command is None else tuple(item.text() for item in command.items())
+    return f"{image}:{'latest' if tag is None else tag.text()}", words or None
 
 
 def _input(fields: Fields) -> Input:

@@ -31,8 +31,9 @@ class Container:
 
     Args:
         image: with tag or digest.
-        command: arguments of the entry point; None for the image's.
-        entrypoint: in place of the image's.
+        command: arguments of the entry point; None for the image's. Empty for none at all, which takes an entry point
+            beside it: for the daemon no arguments are those of the image.
+        entrypoint: in place of the image's, whose arguments it drops; None for the image's, empty for none.
         environment: variables.
         mounts: folders of this machine.
         user: user and group inside.
@@ -69,9 +70,11 @@ class Container:
 
     def _words(self) -> tuple[list[str] | None, list[str] | None]:
         """Entry point and arguments; words of the former after its first are put before the latter, as the CLI does."""
-        if not self.entrypoint:
-            return None, None if self.command is None else list(self.command)
-        return [self.entrypoint[0]], [*self.entrypoint[1:], *(self.command or ())]
+        command = None if self.command is None else list(self.command)
+        if self.entrypoint is None:
+            return None, command
+        # An empty word is how both the API and the CLI are told that there is to be none.
+        return [*self.entrypoint[:1]] or [""], [*self.entrypoint[1:], *(command or ())]
 
     def config(self) -> dict[str, Any]:
         """The body of the daemon's call that creates it."""
@@ -135,7 +138,7 @@ class Container:
         words += [word for pair in self.environment.items() for word in ("--env", "=".join(pair))]
         words += [word for mount in self.mounts for word in ("--mount", mount.option())]
         entrypoint, command = self._words()
-        words += ["--entrypoint", entrypoint[0]] if entrypoint else []
+        words += [] if entrypoint is None else ["--entrypoint", entrypoint[0]]
         return shlex.join([*words, self.image, *(command or ())])
 
 

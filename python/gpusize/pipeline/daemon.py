@@ -107,6 +107,17 @@ class Daemon:
                 return False
         return True
 
+    def entrypoint_of(self, image: str) -> tuple[str, ...]:
+        """The entry point of an image that is on this machine; empty where it has none.
+
+        Raises:
+            EnvironmentLacks: there is no such image, or the daemon does not answer.
+        """
+        client: Any = self.client
+        with talking(f"the image {image} cannot be looked at"):
+            told = client.inspect_image(image)
+        return tuple((told.get("Config") or {}).get("Entrypoint") or ())
+
     def create(self, container: Container) -> str:
         """Make a container, which does not run yet, and return its id.
 

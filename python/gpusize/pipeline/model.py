@@ -123,8 +123,8 @@ class Operator:
     Args:
         name: unique in the pipeline, whatever its case.
         image: with tag or digest.
-        command: arguments of the entry point; None for the image's own.
-        entrypoint: in place of the image's; None for the image's own.
+        command: arguments of the entry point; None for the image's own, empty for none.
+        entrypoint: in place of the image's, and of its arguments; None for the image's own, empty for none.
         variables: environment.
         inputs: folders that it reads.
         outputs: folders that it writes.

@@ -10,11 +10,12 @@ from typing import Final
 
 from gpusize.errors import ConfigError, UsageError
 from gpusize.pipeline.container import Container, Mount
+from gpusize.pipeline.copies import moved
 from gpusize.pipeline.model import INPUT_VOLUME, Operator, Pipeline
 from gpusize.pipeline.workspace import Workspace
 from gpusize.textio import shown
 
-__all__ = ["RunOptions", "check_binds", "container_of"]
+__all__ = ["RunOptions", "check_binds", "container_of", "input_folder", "shared_mounts"]
 
 _GPUS: Final = re.compile(r"[0-9]{1,4}|all|none|device=[^,\s]+(,[^,\s]+)*")
 
@@ -35,7 +36,8 @@ class RunOptions:
         start_timeout_s: longest time until a container runs.
         timeout_s: longest time that an operator may run; None for no limit.
         environment: variables of all operators; those of the definition win.
-        repeat: executions of each operator; the later ones read the same data and write to folders of their own.
+        repeat: executions of each operator; the later ones read the same data, and write to folders of their own and to
+            copies of what they share.
         work_dir: where data lies while it runs; the system's folder for temporary files by default.
         keep: a folder in which the operators' data stays.
     """
@@ -73,6 +75,24 @@ def check_binds(pipeline: Pipeline) -> None:
                 )
 
 
+def input_folder(pipeline: Pipeline, given: Path | str | None) -> Path | None:
+    """The folder that operators read which have no upstream.
+
+    Raises:
+        UsageError: there is no such folder, or none was named and one is needed.
+    """
+    if given is None:
+        if pipeline.reads_input:
+            who = next(operator.name for operator in pipeline.operators if operator.reads_input)
+            raise UsageError(f"{who} reads the input folder, and there is none", "input_dir", "name one")
+        return None
+    folder = Path(given)
+    if not folder.is_dir():
+        what = "this is a file, not a folder" if folder.exists() else "there is no such folder"
+        raise UsageError(what, str(folder), "name the folder with the pipeline's input")
+    return folder
+
+
 def container_of(
     pipeline: Pipeline,
     operator: Operator,
@@ -83,7 +103,8 @@ def container_of(
     network: str | None,
     addresses: Mapping[str, str],
     execution: int = 0,
-    limits: tuple[float | None, int | None] | None = None,
+    limits: tuple[float | None, int | None] = (None, None),
+    copies: Mapping[Path, Path] | None = None,
     cgroup_parent: str | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Container:
@@ -98,7 +119,8 @@ def container_of(
         network: the network of the run, for operators that name none.
         addresses: variables that tell the addresses of servers.
         execution: which one of this operator, from 0.
-        limits: cores and bytes, in place of the definition's.
+        limits: cores and bytes, each in place of the definition's; None for that.
+        copies: what stands for places that the operator shares with others.
         cgroup_parent: as the daemon takes it.
         labels: by which leftovers are found.
     """
@@ -108,13 +130,15 @@ def container_of(
         **addresses,
         **operator.variables,
     }
-    cpus, mem_bytes = limits or (operator.limits.cpus, operator.limits.mem_bytes)
+    shared = moved(shared_mounts(pipeline, operator, workspace, input_dir, options), copies or {})
+    written = (Mount(str(workspace.output(operator, each, execution)), each.path) for each in operator.outputs)
+    cpus, mem_bytes = limits
     return Container(
         image=operator.image,
         command=operator.command,
         entrypoint=operator.entrypoint,
         environment=variables,
-        mounts=tuple(_mounts(pipeline, operator, workspace, input_dir, execution, options)),
+        mounts=(*shared, *written),
         user=options.user or operator.user,
         workdir=operator.workdir,
         network=operator.network or options.network or network,
@@ -122,21 +146,17 @@ def container_of(
         shm_bytes=options.shm_bytes or operator.shm_bytes,
         tmpfs=operator.tmpfs,
         init=operator.init,
-        cpus=cpus,
-        mem_bytes=mem_bytes,
+        cpus=operator.limits.cpus if cpus is None else cpus,
+        mem_bytes=operator.limits.mem_bytes if mem_bytes is None else mem_bytes,
         cgroup_parent=cgroup_parent,
         labels=labels or {},
     )
 
 
-def _mounts(
-    pipeline: Pipeline,
-    operator: Operator,
-    workspace: Workspace,
-    input_dir: Path | None,
-    execution: int,
-    options: RunOptions,
+def shared_mounts(
+    pipeline: Pipeline, operator: Operator, workspace: Workspace, input_dir: Path | None, options: RunOptions
 ) -> list[Mount]:
+    """What an operator does not have for itself: its inputs, volumes, and folders of this machine."""
     payload = "" if input_dir is None else str(input_dir.resolve())
     mounts = [
         Mount(
@@ -146,7 +166,6 @@ def _mounts(
         )
         for each in operator.inputs
     ]
-    mounts += [Mount(str(workspace.output(operator, each, execution)), each.path) for each in operator.outputs]
     for bind in operator.binds:
         if not bind.volume:
             source = bind.source

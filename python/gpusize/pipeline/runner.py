@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from gpusize.errors import EnvironmentLacks, UsageError
+from gpusize.errors import EnvironmentLacks, StoreError
 from gpusize.interrupt import StopSwitch
+from gpusize.pipeline.copies import LITTLE, MOST, Copies
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.execute import execute
 from gpusize.pipeline.execution import Execution, MakeWatch
@@ -17,12 +19,13 @@ from gpusize.pipeline.images import get_images
 from gpusize.pipeline.model import Operator, Pipeline
 from gpusize.pipeline.order import in_order
 from gpusize.pipeline.outcome import OperatorResult, PipelineResult
-from gpusize.pipeline.plan import RunOptions, check_binds, container_of
+from gpusize.pipeline.plan import RunOptions, check_binds, container_of, input_folder, shared_mounts
 from gpusize.pipeline.servers import Servers
 from gpusize.pipeline.serving import ServerOptions
 from gpusize.pipeline.session import Session
-from gpusize.pipeline.sizing import SizingOptions, size
+from gpusize.pipeline.sizing import Limits, SizingOptions, size
 from gpusize.pipeline.waiting import Interrupted
+from gpusize.pipeline.workspace import check_kept
 
 __all__ = ["Events", "Force", "run_pipeline"]
 
@@ -81,12 +84,14 @@ class _Run:
         self._servers = Servers(session, pipeline, serving, options, watch, events.command, stop)
         self._results: list[OperatorResult] = []
         self._interrupted = False
+        self._notes: list[str] = [*pipeline.notes]
 
     def through(self, ordered: list[Operator], force: Force, sizing: SizingOptions | None) -> PipelineResult:
         """Run the operators in this order, and take everything away."""
-        notes: list[str] = [*self._pipeline.notes]
         if not self._session.has_groups:
-            notes.append("no cgroup of our own around the containers: what they do in their last moments may be missed")
+            self._notes.append(
+                "no cgroup of our own around the containers: what they do in their last moments may be missed"
+            )
         try:
             try:
                 self._servers.start()
@@ -107,7 +112,7 @@ class _Run:
             (*self._results, *rest),
             servers,
             interrupted=self._interrupted,
-            notes=(*notes, *(f"left behind: {each}" for each in left)),
+            notes=(*self._notes, *(f"left behind: {each}" for each in left)),
         )
 
     def _all(self, ordered: list[Operator], force: Force, sizing: SizingOptions | None) -> None:
@@ -125,55 +130,78 @@ class _Run:
 
     def _one(self, operator: Operator, sizing: SizingOptions | None) -> OperatorResult:
         """All executions of an operator; what it was measured by is kept also where the user ends it meanwhile."""
-        executions: list[Execution] = []
         count = itertools.count()
+        copies = self._copies(operator, sizing)
 
-        def again(limits: tuple[float | None, int | None] | None = None, interval_ns: int | None = None) -> Execution:
-            execution = self._execute(operator, next(count), limits, interval_ns)
+        def again(limits: Limits = (None, None), interval_ns: int | None = None) -> Execution:
+            execution = self._execute(operator, next(count), limits, interval_ns, copies)
             self._interrupted = self._interrupted or execution.outcome == "interrupted"
             return execution
 
-        while len(executions) < self._options.repeat and (not executions or executions[-1].ok):
-            executions.append(again())
-        if sizing is None:
-            return OperatorResult(operator, tuple(executions))
-        return OperatorResult(operator, tuple(executions), size(executions, sizing, again))
+        try:
+            executions, doubts = self._repeated(again)
+            if sizing is not None:
+                return OperatorResult(operator, executions, size(executions, sizing, again, doubts))
+            self._notes += [f"{operator.name}: {each}" for each in doubts]
+            return OperatorResult(operator, executions)
+        finally:
+            if copies is not None:
+                copies.close()
+
+    def _repeated(self, again: Callable[[], Execution]) -> tuple[tuple[Execution, ...], list[str]]:
+        """The executions that were asked for, and why there are fewer."""
+        executions = [again()]
+        while len(executions) < self._options.repeat and executions[-1].ok:
+            more = again()
+            if more.outcome == "not_run":
+                return tuple(executions), [f"{len(executions)} of {self._options.repeat} executions: {more.error}"]
+            executions.append(more)
+        return tuple(executions), []
+
+    def _copies(self, operator: Operator, sizing: SizingOptions | None) -> Copies | None:
+        """What further executions of an operator start from, where there may be any."""
+        if sizing is None and self._options.repeat == 1:
+            return None
+        workspace = self._session.workspace
+        asked = self._options.repeat > 1 or (sizing is not None and sizing.tries_limits)
+        try:
+            mounts = shared_mounts(self._pipeline, operator, workspace, self._input_dir, self._options)
+        except StoreError:
+            return None  # its first execution will meet the same, and tell it
+        return Copies(workspace, self._session.daemon, operator.name, mounts, MOST if asked else LITTLE)
 
     def _goes_on(self, result: OperatorResult, force: Force) -> bool:
         return force == "cont" or (force == "none" and self._events.go_on(result))
 
     def _execute(
-        self,
-        operator: Operator,
-        number: int,
-        limits: tuple[float | None, int | None] | None,
-        interval_ns: int | None,
+        self, operator: Operator, number: int, limits: Limits, interval_ns: int | None, copies: Copies | None
     ) -> Execution:
         if self._stop.asked:
             return Execution("interrupted", error="the user had ended the run")
+        if number and copies is not None and copies.refused is not None:
+            return Execution("not_run", error=copies.refused)
         try:
             addresses = self._servers.ready_for(operator)
-        except EnvironmentLacks as problem:
-            return Execution("failed", error=str(problem))
-        except Interrupted:
-            return Execution("interrupted", error="the user had ended the run")
-        group, group_path = self._session.group()
-        container = container_of(
-            self._pipeline,
-            operator,
-            self._session.workspace,
-            input_dir=self._input_dir,
-            options=self._options,
-            network=self._session.network,
-            addresses=addresses,
-            execution=number,
-            limits=limits,
-            cgroup_parent=group,
-            labels=self._session.labels(operator.name),
-        )
-        if number == 0:
-            self._events.command(operator.name, self._servers.pasted(container, operator).command_line())
-        try:
+            group, group_path = self._session.group()
+            container = container_of(
+                self._pipeline,
+                operator,
+                self._session.workspace,
+                input_dir=self._input_dir,
+                options=self._options,
+                network=self._session.network,
+                addresses=addresses,
+                execution=number,
+                limits=limits,
+                copies=copies.fresh(number) if number and copies is not None else {},
+                cgroup_parent=group,
+                labels=self._session.labels(operator.name),
+            )
+            if container.command == () and container.entrypoint is None:
+                # Without an entry point of its own it would get the image's arguments with the image's entry point.
+                container = replace(container, entrypoint=self._session.daemon.entrypoint_of(container.image))
+            if number == 0:
+                self._events.command(operator.name, self._servers.pasted(container, operator).command_line())
             return execute(
                 self._session.daemon,
                 container,
@@ -184,9 +212,16 @@ class _Run:
                 stop=self._stop,
                 began=self._events.began,
             )
-        except EnvironmentLacks as problem:
-            # What was measured until here is not given up for a container that cannot be made.
-            return Execution("failed", error=str(problem), command=container.command_line())
+        except Interrupted:
+            return Execution("interrupted", error="the user had ended the run")
+        except (EnvironmentLacks, StoreError) as problem:
+            # What was measured until here is not given up for a container, or a folder, that cannot be made.
+            return Execution("not_run" if number and isinstance(problem, StoreError) else "failed", error=str(problem))
+        finally:
+            if number:
+                # It was measured, and nobody reads what it wrote: the disk may be needed for the next one.
+                workspace = self._session.workspace
+                workspace.remove(workspace.again(operator.name, str(number)), self._session.daemon)
 
 
 def run_pipeline(
@@ -229,10 +264,10 @@ def run_pipeline(
 
     told, switch, chosen = events or Events(), stop or StopSwitch(), options or RunOptions()
     serving = servers or ServerOptions()
-    folder = _input_folder(pipeline, input_dir)
+    folder = input_folder(pipeline, input_dir)
     ordered = in_order(pipeline)
     check_binds(pipeline)
-    _check_kept(pipeline, chosen.keep)
+    check_kept(pipeline, chosen.keep)
     serving.check(pipeline, chosen)
     connected = daemon or Daemon.connect()
     started_ns = time.time_ns()
@@ -252,24 +287,3 @@ def run_pipeline(
     finally:
         if daemon is None:
             connected.close()
-
-
-def _check_kept(pipeline: Pipeline, keep: Path | None) -> None:
-    """Refuse a folder with data of an earlier run: operators would find it among their outputs."""
-    for operator in pipeline.operators:
-        folder = None if keep is None else keep / operator.name
-        if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError("there is data of an earlier run", str(folder), "choose another folder for --keep")
-
-
-def _input_folder(pipeline: Pipeline, given: Path | str | None) -> Path | None:
-    if given is None:
-        if pipeline.reads_input:
-            who = next(operator.name for operator in pipeline.operators if operator.reads_input)
-            raise UsageError(f"{who} reads the input folder, and there is none", "input_dir", "name one")
-        return None
-    folder = Path(given)
-    if not folder.is_dir():
-        what = "this is a file, not a folder" if folder.exists() else "there is no such folder"
-        raise UsageError(what, str(folder), "name the folder with the pipeline's input")
-    return folder

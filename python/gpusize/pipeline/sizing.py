@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpusize.resources.recommend import CpuCurve, Recommendation, Verdict
     from gpusize.resources.recommend import Execution as Measured
 
-__all__ = ["Again", "Sized", "SizingOptions", "Trial", "failure_of", "measured", "recommended", "size"]
+__all__ = ["Again", "Limits", "Sized", "SizingOptions", "Trial", "failure_of", "measured", "recommended", "size"]
 
 ENOUGH_READINGS: Final = 10
 """Fewer in an execution, and it is run once more with finer ones."""
@@ -26,9 +26,10 @@ MOST_TRIES: Final = 4
 """Recommendations that are tried under their own limits, until one holds."""
 
 Limits = tuple[float | None, int | None]
+"""Cores and bytes, each in place of the definition's; None for that."""
 
-Again = Callable[[Limits | None, int | None], Execution]
-"""Runs the operator once more: limits in cores and bytes in place of the definition's, and time between readings."""
+Again = Callable[[Limits, int | None], Execution]
+"""Runs the operator once more: under limits, and with a time between readings."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class SizingOptions:
     cpu_limit: bool = False
     verify: bool = False
     cpu_curve: tuple[float, ...] | None = None
+
+    @property
+    def tries_limits(self) -> bool:
+        """Whether operators are run again under limits."""
+        return self.verify or self.cpu_curve is not None
 
 
 @dataclass(frozen=True)
@@ -128,62 +134,82 @@ def recommended(
     return recommend(known, options.policy, whole_cores=options.whole_cores, cpu_limit=options.cpu_limit, curve=curve)
 
 
-def size(executions: Sequence[Execution], options: SizingOptions, again: Again) -> Sized:
+def size(executions: Sequence[Execution], options: SizingOptions, again: Again, doubts: Sequence[str] = ()) -> Sized:
     """Size an operator.
 
     Args:
         executions: those of the run; the first is the pipeline's own.
         options: how.
         again: runs it once more.
+        doubts: what weakens the recommendation whatever it will be.
     """
-    finer = _finer(executions, again)
+    finer, problem = _finer(executions, again)
+    told = [*doubts, *([] if problem is None else [problem])]
     every = [*executions, *finer]
     advice = recommended(every, options)
     trials: list[Trial] = []
     curve = None
     if advice.refused is None and options.cpu_curve is not None and advice.cpu_cores is not None:
-        trials, curve = _curve(every, options, advice, again)
+        trials, curve, untried = _curve(every, options, advice, again)
+        told += untried
         if curve is not None:
             advice = recommended(every, options, curve)
+    advice = replace(advice, doubts=(*advice.doubts, *told))
     if advice.refused is None and options.verify:
         advice, tried = _verify(every, advice, again)
         trials += tried
     return Sized(advice, tuple(finer), tuple(trials), curve)
 
 
-def _finer(executions: Sequence[Execution], again: Again) -> list[Execution]:
-    """One more execution where the first was over before there were enough readings of it."""
+def _finer(executions: Sequence[Execution], again: Again) -> tuple[list[Execution], str | None]:
+    """One more execution where the first was over before there were enough readings of it; why there is none."""
     first = executions[0]
     if not all(each.ok for each in executions) or first.readings is None or first.duration_s is None:
-        return []
+        return [], None
     interval_ns = max(FINEST_NS, round(first.duration_s * 1e9 / READINGS_WANTED))
     asked_ns = first.readings.facts.interval_ns or 0
     if len(first.readings) >= ENOUGH_READINGS or interval_ns >= asked_ns:
-        return []
-    more = again(None, interval_ns)
-    return [more] if more.ok else []
+        return [], None
+    more = again((None, None), interval_ns)
+    return ([more], None) if more.ok else ([], f"a run with finer readings {_ended(more)}")
+
+
+def _ended(execution: Execution) -> str:
+    """How an execution ended that did not go well, as the end of a sentence."""
+    if execution.outcome == "not_run":
+        return f"was not made: {execution.error}"
+    why = failure_of(execution) or "nothing was read of it"
+    return f"did not go well: {why}"
 
 
 def _curve(
     executions: Sequence[Execution], options: SizingOptions, advice: Recommendation, again: Again
-) -> tuple[list[Trial], CpuCurve | None]:
+) -> tuple[list[Trial], CpuCurve | None, list[str]]:
+    """Executions under lower CPU limits, what less CPU costs, and why some were not tried."""
     from gpusize.resources.recommend import CpuCurve, CurvePoint
     from gpusize.resources.recommend.cpu_curve import curve_limits
 
-    known = measured(executions)
+    known, base_cores = measured(executions), executions[0].limits[0]
     peaks = [window.peak_cores for each in known if each.usage.cpu for window in each.usage.cpu.windows]
     limits = curve_limits(advice.cpu_cores or 0.1, max(peaks, default=None), options.cpu_curve or ())
     points = [CurvePoint(None, each.duration_s) for each in executions if each.duration_s is not None]
-    trials = []
+    trials: list[Trial] = []
+    untried: list[str] = []
     for cores in limits:
+        if base_cores is not None and cores >= base_cores:
+            untried.append(f"{cores:g} cores were not tried: the definition limits it to {base_cores:g}")
+            continue
         execution = again((cores, None), None)
         trials.append(Trial("cpu_curve", execution))
         if execution.outcome in {"interrupted", "lost"}:
-            return trials, None
+            return trials, None, untried
+        if execution.readings is None:
+            untried.append(f"a run at {cores:g} cores {_ended(execution)}")
         for each in measured([execution]):
             share = 0.0 if each.usage.throttling is None else each.usage.throttling.share
             points.append(CurvePoint(cores, execution.duration_s or 0.0, share, each.failed))
-    return trials, CpuCurve(tuple(points)) if any(point.cores is None for point in points) else None
+    limited = any(point.cores is not None for point in points) and any(point.cores is None for point in points)
+    return trials, CpuCurve(tuple(points), base_cores) if limited else None, untried
 
 
 def _grantable(advice: Recommendation, known: Sequence[Measured]) -> float | None:
@@ -205,6 +231,7 @@ def _verify(
         rerun = measured([execution])
         if execution.outcome in {"interrupted", "lost"} or not rerun:
             trials.append(Trial("verify", execution))
+            advice = replace(advice, doubts=(*advice.doubts, f"a run under its own limits {_ended(execution)}"))
             break
         verdict = verdict_of(advice, rerun[0], unlimited, oom_killed=execution.oom_killed)
         trials.append(Trial("verify", execution, verdict))

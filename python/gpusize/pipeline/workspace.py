@@ -5,24 +5,30 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from gpusize.durable import lock_folder, storing, write_json
+from gpusize.errors import UsageError
 from gpusize.pipeline.container import Container, Mount
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.model import Operator, Output, Pipeline, same_name
 
-__all__ = ["FACTS", "PREFIX", "Workspace", "remove_folder"]
+__all__ = ["FACTS", "PREFIX", "VOLUMES", "Workspace", "check_kept", "remove_folder", "through_container"]
 
 FACTS: Final = "run.json"
 """In the folder: the run's id, and its images."""
 
 PREFIX: Final = "gpusize-pipeline-"
+VOLUMES: Final = "@volumes"
+"""Beside the operators' folders; no operator can have this name."""
+
 _ANYBODY: Final = 0o777
-_REMOVE_S: Final = 120
+_WORK_S: Final = 600
+"""Longest time for removing or copying through a container."""
 
 
 class Workspace:
@@ -43,7 +49,8 @@ class Workspace:
     def __init__(
         self, run: str, images: Sequence[str] = (), parent: Path | None = None, kept: Path | None = None
     ) -> None:
-        self._images = tuple(images)
+        self.images = tuple(images)
+        self._opened: dict[Path, int] = {}
         if kept is not None:
             with storing(kept):
                 kept.mkdir(parents=True, exist_ok=True)
@@ -51,33 +58,48 @@ class Workspace:
             # Docker needs the path as the kernel has it.
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
             self._lock = lock_folder(self.path)
-            write_json(self.path / FACTS, {"run": run, "images": list(self._images)})
+            write_json(self.path / FACTS, {"run": run, "images": list(self.images)})
             self._data = self.path / "data" if kept is None else kept.resolve()
             self._data.mkdir(exist_ok=True)
 
     def folder(self, operator: Operator, execution: int) -> Path:
         """What an operator wrote in one of its executions; the first is that which others read, and that is kept."""
-        return self.path / "again" / operator.name / str(execution) if execution else self._data / operator.name
+        return self.again(operator.name, str(execution)) if execution else self._data / operator.name
+
+    def again(self, operator: str, what: str) -> Path:
+        """A folder for one further execution of an operator: what it writes, and copies of what it shares."""
+        return self.path / "again" / operator / what
 
     def output(self, operator: Operator, output: Output, execution: int) -> Path:
         """The folder of one output, made empty for everybody to write to."""
         folder = self.folder(operator, execution)
         place = folder if output.name is None else folder / same_name(output.name)
-        return _open_to_all(place)
+        return self._open_to_all(place)
 
     def volume(self, name: str) -> Path:
         """The folder of a volume that operators share."""
-        return _open_to_all(self._data / "@volumes" / name)
+        return self._open_to_all(self._data / VOLUMES / name)
 
     def source(self, pipeline: Pipeline, upstream: str, name: str | None) -> Path:
         """The folder that an input of another operator reads: of one output, or all that it wrote."""
         operator = pipeline.operator(upstream)
         folder = self.folder(operator, 0)
         named = folder if name is None else folder / same_name(name)
-        return named if named.is_dir() else _open_to_all(named)
+        return named if named.is_dir() else self._open_to_all(named)
+
+    def _open_to_all(self, place: Path) -> Path:
+        with storing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            self._opened.setdefault(place, stat.S_IMODE(place.stat().st_mode))
+            place.chmod(_ANYBODY)
+        return place
+
+    def remove(self, place: Path, daemon: Daemon | None) -> None:
+        """Remove something of it before its end; what cannot be is tried again then."""
+        remove_folder(place, daemon, self.images)
 
     def close(self, daemon: Daemon | None) -> list[str]:
-        """Remove what is not to be kept.
+        """Remove what is not to be kept, and close to others what is.
 
         Args:
             daemon: by which files of other users are removed; None where it is gone.
@@ -85,16 +107,35 @@ class Workspace:
         Returns:
             Folders that are still there.
         """
-        left = remove_folder(self.path, daemon, self._images)
+        for place, mode in self._opened.items():
+            if not place.is_relative_to(self.path):
+                _close_to_others(place, mode)
+        left = remove_folder(self.path, daemon, self.images)
         os.close(self._lock)
         return left
 
 
-def _open_to_all(place: Path) -> Path:
-    with storing(place):
-        place.mkdir(parents=True, exist_ok=True)
-        place.chmod(_ANYBODY)
-    return place
+def check_kept(pipeline: Pipeline, keep: Path | None) -> None:
+    """Refuse a folder with data of an earlier run: operators would find it among their own.
+
+    Raises:
+        UsageError: there is some.
+    """
+    names = (*(each.name for each in pipeline.operators), VOLUMES)
+    for folder in () if keep is None else (keep / name for name in names):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError("there is data of an earlier run", str(folder), "choose another folder for --keep")
+
+
+def _close_to_others(place: Path, mode: int) -> None:
+    """Give a folder its mode back, unless the operator has given it another one, or made something else of it."""
+    with contextlib.suppress(OSError):
+        fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if stat.S_IMODE(os.fstat(fd).st_mode) == _ANYBODY:
+                os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
 
 
 def remove_folder(path: Path, daemon: Daemon | None, images: Iterable[str]) -> list[str]:
@@ -115,18 +156,22 @@ def remove_folder(path: Path, daemon: Daemon | None, images: Iterable[str]) -> l
 
 def _empty_through(daemon: Daemon, image: str, path: Path) -> None:
     inside = "/gpusize-remove"
-    container = Container(
-        image,
-        entrypoint=("rm",),
-        command=("-rf", "--", *(f"{inside}/{each.name}" for each in path.iterdir())),
-        mounts=(Mount(str(path), inside),),
-        user="0:0",
-        network="none",
-    )
+    words = ("rm", "-rf", "--", *(f"{inside}/{each.name}" for each in path.iterdir()))
+    through_container(daemon, image, words, (Mount(str(path), inside),))
+
+
+def through_container(daemon: Daemon, image: str, words: tuple[str, ...], mounts: tuple[Mount, ...]) -> bool:
+    """Run a program of an image as root in a container without a network, and remove that.
+
+    Returns:
+        Whether it went well.
+    """
+    container = Container(image, entrypoint=words[:1], command=words[1:], mounts=mounts, user="0:0", network="none")
     with contextlib.suppress(Exception):
         made = daemon.create(container)
         try:
             daemon.client.start(made)
-            daemon.client.wait(made, timeout=_REMOVE_S)
+            return bool(daemon.client.wait(made, timeout=_WORK_S)["StatusCode"] == 0)
         finally:
             daemon.remove_container(made)
+    return False

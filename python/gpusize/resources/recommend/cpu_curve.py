@@ -37,12 +37,14 @@ class CpuCurve:
 
     Args:
         points: one without a limit that went well, and others.
+        base_cores: the limit that a definition sets, under which those ran that count as without; None for none.
 
     Raises:
         UsageError: none without a limit.
     """
 
     points: tuple[CurvePoint, ...]
+    base_cores: float | None = None
 
     def __post_init__(self) -> None:
         if not any(point.cores is None and point.failed is None for point in self.points):
@@ -76,8 +78,8 @@ class CpuCurve:
         return best
 
     def costs(self) -> list[str]:
-        """A sentence for each limit: what it costs."""
-        made = []
+        """A sentence for each limit: what it costs; before them, of a limit under which the base ran."""
+        made = [] if self.base_cores is None else [f"held against {self.base_cores:g} cores, the definition's limit"]
         for point in self.limited:
             if point.failed is not None:
                 made.append(f"{point.cores:g} cores: {point.failed}")
