@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
@@ -11,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +25,7 @@ from gpusize.pipeline.session import OPERATOR, RUN
 from gpusize.resources.series import Readings
 from tests.containers.conftest import Leftovers, ours
 from tests.containers.engine import IMAGE
+from tests.containers.wire import Wire
 from tests.store.test_full_disk import run_on_tiny_disk
 
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
@@ -399,50 +398,3 @@ def test_a_daemon_that_dies_ends_the_run_with_what_was_measured(
 
     assert clean(daemon).left == []
     assert leftovers() == []
-
-
-class Wire:
-    """A socket that passes everything on to the daemon until it is cut."""
-
-    def __init__(self, address: str, folder: Path) -> None:
-        self._to = address.removeprefix("unix://")
-        self._place = Path("/tmp") / f"gpusize-wire-{os.getpid()}-{folder.name[-6:]}.sock"
-        self.address = f"unix://{self._place}"
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(self._place))
-        self._listening.listen(32)
-        self._ends: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                ours, _ = self._listening.accept()
-            except OSError:
-                return
-            theirs = socket.socket(socket.AF_UNIX)
-            theirs.connect(self._to)
-            self._ends += [ours, theirs]
-            for source, sink in ((ours, theirs), (theirs, ours)):
-                thread = threading.Thread(target=self._pass_on, args=(source, sink), daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    @staticmethod
-    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
-
-    def cut(self) -> None:
-        self._place.unlink(missing_ok=True)
-        for end in (self._listening, *self._ends):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        for thread in self._threads:
-            thread.join(5)

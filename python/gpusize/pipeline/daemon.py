@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Daemon", "daemon_words", "talking"]
 
 ANSWER_S: Final = 60
-"""Longest wait for an answer that does not depend on what a container does."""
+"""Longest wait for an answer, but for those to `Daemon.patient`."""
 
 _WORDS: Final = 300
 
@@ -51,11 +51,14 @@ class Daemon:
 
     Args:
         client: the Docker SDK's client; made from the environment by `connect`.
+        patient: one that waits for any answer as long as the connection stands, for calls that may take long: making,
+            starting and waiting for containers. Whoever makes them says for how long.
         facts: what the daemon says of itself.
     """
 
-    def __init__(self, client: docker.APIClient, facts: Mapping[str, Any]) -> None:
+    def __init__(self, client: docker.APIClient, patient: Any, facts: Mapping[str, Any]) -> None:
         self.client = client
+        self.patient = patient
         self.facts = facts
 
     @classmethod
@@ -72,14 +75,17 @@ class Daemon:
             knock(daemon_address())
             client = docker.APIClient(**kwargs_from_env(), version="auto", timeout=ANSWER_S)
             try:
-                return cls(client, client.info())
+                facts = client.info()
+                patient = docker.APIClient(**kwargs_from_env(), version=client.api_version, timeout=None)
+                return cls(client, patient, facts)
             except BaseException:
                 client.close()
                 raise
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Let the connections go."""
         self.client.close()
+        self.patient.close()
 
     @property
     def systemd(self) -> bool:

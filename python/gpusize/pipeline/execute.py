@@ -13,9 +13,10 @@ from typing import Any, Final
 from gpusize.errors import EnvironmentLacks
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline.container import Container
-from gpusize.pipeline.daemon import Daemon, daemon_words, talking
+from gpusize.pipeline.daemon import Daemon, talking
 from gpusize.pipeline.execution import Execution, Outcome, Watch, finished, timed
 from gpusize.pipeline.gpu_watch import ContainerGpus
+from gpusize.pipeline.life import Life
 from gpusize.pipeline.waiting import Call, Interrupted, wait_for
 
 __all__ = ["Running", "execute", "is_of"]
@@ -29,61 +30,46 @@ _PATIENCE_S: Final = 30.0
 """Beyond the time that stopping takes, until the daemon counts as dead."""
 
 
-class _Life:
-    """The start of a container and its end, waited for in another thread."""
-
-    def __init__(self, daemon: Daemon, container_id: str) -> None:
-        self.started = threading.Event()
-        self.refused: BaseException | None = None
-
-        def live() -> None:
-            import docker
-
-            try:
-                daemon.client.start(container_id)
-            except docker.errors.APIError as problem:
-                self.refused = problem
-            finally:
-                self.started.set()
-            if self.refused is None:
-                # Containers are not removed at their end, so one that has ended already answers at once.
-                daemon.client.wait(container_id, timeout=None)
-
-        self.call = Call(live)
-
-
 class Running:
     """A container from its making to its removal.
 
     Args:
         daemon: the daemon.
-        container: what to run; it is made at once.
+        container: what to run.
         watch: reads what it uses.
         parent: path of the cgroup around its own.
-
-    Raises:
-        EnvironmentLacks: the daemon refuses to make it, or does not answer.
     """
 
     def __init__(self, daemon: Daemon, container: Container, watch: Watch | None, parent: str | None) -> None:
         self._daemon = daemon
+        self._container = container
         self._watch = watch
         self._watching = False
         self._parent = parent
-        self.id = daemon.create(container)
         self._blank = Execution(
-            "failed",
-            container_id=self.id,
-            command=container.command_line(),
-            limits=(container.cpus, container.mem_bytes),
+            "failed", command=container.command_line(), limits=(container.cpus, container.mem_bytes)
         )
-        self._life: _Life | None = None
+        self._life: Life | None = None
         self.unread: str | None = None
-        self._has_gpus = container.gpus is not None
         self._gpus: ContainerGpus | None = None
 
-    def start(self, stop: StopSwitch, timeout_s: float) -> tuple[Outcome, str] | None:
-        """Start it, and what reads it.
+    @property
+    def id(self) -> str:
+        """As the daemon names it; once it has been made only."""
+        made = self._blank.container_id
+        if made is None:
+            raise RuntimeError("the container was not made")
+        return made
+
+    def start(
+        self, stop: StopSwitch, timeout_s: float, began: Callable[[str], None] = lambda _: None
+    ) -> tuple[Outcome, str] | None:
+        """Make it, start it, and what reads it.
+
+        Args:
+            stop: ends waiting.
+            timeout_s: longest time for both.
+            began: told its id when it has been made.
 
         Returns:
             How it has ended and why, or None when it runs.
@@ -91,15 +77,25 @@ class Running:
         Raises:
             EnvironmentLacks: the daemon is gone.
         """
-        self._blank = replace(self._blank, asked_ns=time.time_ns())
-        life = self._life = _Life(self._daemon, self.id)
+        until = time.monotonic() + timeout_s
+        life = self._life = Life(self._daemon, self._container)
         try:
-            if not wait_for(life.started, stop, timeout_s):
-                return "timed_out", f"it did not start within {timeout_s:g} s"
+            in_time = wait_for(life.made, stop, timeout_s)
+            if in_time and life.id is not None:
+                self._blank = replace(self._blank, container_id=life.id)
+                began(life.id)
+                self._blank = replace(self._blank, asked_ns=time.time_ns())
+                life.start()
+                in_time = wait_for(life.started, stop, max(0.0, until - time.monotonic()))
         except Interrupted:
             return "interrupted", "it was stopped before it ran"
+        if not in_time:
+            return "timed_out", f"it did not start within {timeout_s:g} s"
         if life.refused is not None:
-            return "failed", daemon_words(life.refused)
+            return "failed", life.refused
+        if life.id is None:
+            with talking("the container cannot be made"):
+                life.call.result()
         if self._watch is not None:
             self._begin_watch(self._watch)
         return None
@@ -124,7 +120,7 @@ class Running:
             self.unread, self._watching = None, True
             break
         # After the counters, whose begin is short: the driver takes its time to be asked.
-        if pid is not None and self._has_gpus:
+        if pid is not None and self._container.gpus is not None:
             self._gpus = ContainerGpus(pid)
 
     @property
@@ -158,6 +154,8 @@ class Running:
 
     def log_tail(self) -> str:
         """The last lines that it wrote; empty where they cannot be had, as with a log driver that keeps none."""
+        if self._blank.container_id is None:
+            return ""
         try:
             with talking("the log cannot be read"):
                 text = self._daemon.client.logs(self.id, tail=LOG_LINES).decode("utf-8", "replace")
@@ -171,6 +169,8 @@ class Running:
         Raises:
             EnvironmentLacks: the daemon is gone.
         """
+        if self._life is None or not self._life.started.is_set():
+            return  # there is nothing in it to be stopped; it is removed, also if it starts after all
         asked = stop.asked
         stopping = Call(lambda: self._daemon.client.stop(self.id, timeout=STOP_S))
         try:
@@ -192,6 +192,8 @@ class Running:
         Raises:
             EnvironmentLacks: the daemon is gone.
         """
+        if self._blank.container_id is None:
+            return replace(self._blank, outcome=outcome, error=error)
         if outcome == "completed" and self._life is not None:
             with talking("the container's end cannot be waited for"):
                 self._life.call.result()
@@ -212,8 +214,11 @@ class Running:
             used, samples = self._gpus.stop()
             done = replace(done, gpus=used, gpu_samples=samples, gpu_notes=tuple(self._gpus.notes))
             self._gpus = None
-        with contextlib.suppress(EnvironmentLacks):
-            self._daemon.remove_container(self.id)
+        if self._life is not None:
+            self._life.give_up(_PATIENCE_S)
+        if self._blank.container_id is not None:
+            with contextlib.suppress(EnvironmentLacks):
+                self._daemon.remove_container(self.id)
         return replace(done, unread=self.unread)
 
 
@@ -235,22 +240,18 @@ def execute(
         container: what to run.
         watch: reads what it uses.
         parent: path of the cgroup around its own.
-        start_timeout_s: longest time until it runs.
+        start_timeout_s: longest time until it runs, from when it is asked for.
         timeout_s: longest time that it may run; None for no limit.
         stop: asked once, the container is stopped; asked again, killed.
         began: told its id.
 
     Returns:
-        How it ended. Failures of the container are no exceptions, nor is a daemon that goes away meanwhile.
-
-    Raises:
-        EnvironmentLacks: the daemon refuses to make it, or does not answer.
+        How it ended. Failures of the container are no exceptions, nor is a daemon that refuses it or goes away.
     """
     running = Running(daemon, container, watch, parent)
     done: Execution | None = None
     try:
-        began(running.id)
-        outcome, error = running.start(stop, start_timeout_s) or running.wait(stop, timeout_s)
+        outcome, error = running.start(stop, start_timeout_s, began) or running.wait(stop, timeout_s)
         if outcome in {"timed_out", "interrupted"}:
             running.end(stop)
         done = running.finish(outcome, error)
