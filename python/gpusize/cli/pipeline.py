@@ -72,7 +72,7 @@ def run(
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> int:
     """Run each operator in its container, one at a time, measure it, and say what to request for it."""
-    from gpusize.report.pipeline_run import run_and_report
+    from gpusize.cli.pipeline_run import run_and_report
 
     given = dict(locals())
     given.pop("run_and_report", None)
