@@ -9,14 +9,25 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["fsync_path", "lock_folder", "store_error", "storing", "write_atomic", "write_json", "write_parquet"]
+    import polars as pl
+
+__all__ = [
+    "fsync_path",
+    "lock_folder",
+    "store_error",
+    "storing",
+    "write_atomic",
+    "write_frame",
+    "write_json",
+    "write_parquet",
+]
 
 _ADVICE: Final = {
     errno.ENOSPC: ("the disk is full", "free some space, or choose another folder"),
@@ -89,8 +100,23 @@ def write_parquet(file: Path, columns: Mapping[str, Sequence[object]], schema: M
     """Write columns as one Parquet file, atomically. ``schema`` maps names to Polars types."""
     import polars as pl
 
+    write_frame(file, pl.DataFrame(dict(columns), schema=dict(schema)), compression="lz4")
+
+
+def write_frame(
+    file: Path,
+    frame: pl.DataFrame,
+    *,
+    compression: Literal["lz4", "zstd"] = "zstd",
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a frame as one Parquet file, atomically.
+
+    Raises:
+        StoreError: it could not be written.
+    """
     buffer = io.BytesIO()
-    pl.DataFrame(dict(columns), schema=dict(schema)).write_parquet(buffer, compression="lz4")
+    frame.write_parquet(buffer, compression=compression, metadata=dict(metadata) if metadata else None)
     write_atomic(file, buffer.getvalue())
 
 

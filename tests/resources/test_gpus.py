@@ -58,6 +58,17 @@ def test_memory_of_the_sources_processes_and_of_no_others():
     assert (use.busy_mean, use.power_mean_w, use.sm_clock_mean_mhz, use.slowed) == (0.4, 250, 1410, 0)
 
 
+def test_a_short_peak_of_use_is_not_hidden_in_the_mean_of_its_reading():
+    gpu = Gpu(processes=[(10, GIB)], samples=[(1, 99)], util=10)
+    read = Read(gpu).at(0)
+    gpu.samples = [(1, 99), *((at, 10) for at in range(2, 7)), (7, 90)]
+    (use,) = read.at(1).at(2).uses()
+    # Before the first reading it was not the source's; the third has nothing new and is the driver's newest.
+    assert use.busy_max == pytest.approx(0.9)
+    assert use.busy_mean is not None
+    assert use.busy_mean < 0.25
+
+
 def test_energy_is_what_the_counter_rose_by():
     gpu = Gpu(processes=[(10, GIB)])
     read = Read(gpu).at(0)
@@ -113,22 +124,21 @@ def test_instances_of_a_split_gpu_are_gpus_of_their_own():
 def test_a_missing_driver_is_a_note():
     watch = GpuWatch(OURS.__contains__, nvml=fake_nvml(refuses=True))
     watch.start()
-    watch.ask()
     samples = watch.stop()
     assert samples.is_empty()
     assert watch.uses(samples, 0, S) == []
     assert watch.notes[0].startswith("no GPU is watched: the NVIDIA driver does not answer")
 
 
-def test_the_watch_reads_on_its_own_thread_and_at_once_when_asked():
+def test_the_watch_reads_on_its_own_thread_at_the_start_and_at_the_end():
     gpu = Gpu(processes=[(10, GIB)], accounted={10: 3 * GIB})
     nvml = fake_nvml(gpu)
     watch = GpuWatch(OURS.__contains__, 3600.0, nvml=nvml)
     watch.start()
-    gpu.processes = [(10, 2 * GIB)]
-    watch.ask()
+    gpu.processes, gpu.energy_mj = [(10, 2 * GIB)], 1_700_000
     samples = watch.stop()
-    (use,) = watch.uses(samples, 0, 1 << 62)
+    (use,) = watch.uses(samples, int(samples["t_ns"].min()), int(samples["t_ns"].max()))
+    assert use.energy_j == pytest.approx(700)
     assert (use.readings, use.mem_from, use.mem_peak_bytes) == (2, "accounting", 3 * GIB)
     assert watch.stop().height == samples.height
     assert nvml.calls == {"init": 1, "shutdown": 1}

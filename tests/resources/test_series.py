@@ -22,16 +22,13 @@ def test_the_schema_is_the_samplers():
     assert {"t_ns", "width_ns", "epoch", *COUNTERS, *GAUGES, *MARKS} == set(wide_schema())
 
 
-def test_batches_of_the_sampler_become_one_frame_in_the_order_of_time():
-    later = pl.DataFrame({"t_ns": [30, 40], "cpu_ns": [3, 4]})
-    earlier = pl.DataFrame({"t_ns": [10, 20], "pids": [1, 2], "width_ns": [5, 6]})
-    made = Readings.from_arrow("box", [later, earlier])
-    assert made.frame["t_ns"].to_list() == [10, 20, 30, 40]
-    assert made.frame["cpu_ns"].to_list() == [None, None, 3, 4]
-    assert made.frame["epoch"].to_list() == [0, 0, 0, 0]
-    assert made.frame.schema == wide_schema()
-    assert Readings.from_arrow("box", []).frame.equals(empty_frame())
-    assert [len(each) for each in made.array("cpu_ns")] == [2, 2]
+def test_columns_that_are_not_there_are_null_and_times_are_in_order():
+    made = Readings("box", wide_frame(pl.DataFrame({"t_ns": [30, 10], "cpu_ns": [3, None], "width_ns": [5, 6]})))
+    assert made.frame["t_ns"].to_list() == [10, 30]
+    assert made.frame["pids"].to_list() == [None, None]
+    assert made.frame["epoch"].to_list() == [0, 0]
+    assert made.frame.schema == wide_schema() == empty_frame().schema
+    assert [each.tolist() for each in made.array("cpu_ns")] == [[30], [3]]
 
 
 def test_parquet_and_back(tmp_path: Path):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpusize.resources.curve import span_of
 from gpusize.resources.facts import Limit
+from gpusize.resources.series import Readings
 from gpusize.resources.usage import usage_of, windowed_cores
 from tests.resources.made import MIB, MS, S, readings, workload
 
@@ -211,6 +212,14 @@ def test_memory_that_touched_a_limit_is_a_lower_bound(facts, column, why):
     assert why in usage_of(readings(columns, begun_ns=0, ended_ns=S, **facts)).memory.lower_bound
     free = {"t_ns": [0, S], "mem_bytes": [MIB, 64 * MIB], "mem_max_events": [0, 0]}
     assert usage_of(readings(free, limits=(Limit("a", 128 * MIB),))).memory.lower_bound is None
+
+
+@pytest.mark.parametrize("threads, told", [(99, False), (100, True)])
+def test_threads_that_came_to_their_limit_are_said(threads, told):
+    made = workload(lambda _: 1.0, 2.0, limits=(Limit("box", pids=100), Limit("", pids=5000)))
+    made = Readings(made.name, made.frame.with_columns(pids=threads), made.facts)
+    note = "it had all 100 threads that box allows: more may have been refused"
+    assert (note in usage_of(made).notes) is told
 
 
 def test_cpu_that_used_all_there_is_is_a_lower_bound():

@@ -18,6 +18,7 @@ def test_everything_that_a_gpu_tells():
     source.open()
     assert told(source) == {
         "nvml_gpu_utilization": 0.4,
+        "nvml_gpu_utilization_max": 0.4,
         "nvml_power_watts": 250,
         "nvml_energy_joules_total": 1000,
         "nvml_power_limit_watts": 400,
@@ -47,7 +48,9 @@ def test_utilisation_is_the_mean_of_the_drivers_samples_since_the_last_reading()
     # The first time the samples reach back to before the run.
     assert told(source)["nvml_gpu_utilization"] == 0.07
     gpu.samples = [(1, 90), (2, 90), (3, 20), (4, 60), (5, 4_000_000)]
-    assert told(source)["nvml_gpu_utilization"] == pytest.approx(0.4)
+    found = told(source)
+    assert found["nvml_gpu_utilization"] == pytest.approx(0.4)
+    assert found["nvml_gpu_utilization_max"] == 0.6
     assert told(source)["nvml_gpu_utilization"] == 0.07
 
 

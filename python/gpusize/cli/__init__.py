@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from gpusize.cli.shared import spoken
 from gpusize.errors import GpusizeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import NoReturn
 
 __all__ = ["invoke", "main"]
@@ -35,7 +37,8 @@ def invoke(argv: Sequence[str]) -> int:
     from gpusize.cli.app import app
 
     try:
-        code = app(args=list(argv), prog_name="gpusize", standalone_mode=False)
+        with _own_warnings():
+            code = app(args=list(argv), prog_name="gpusize", standalone_mode=False)
         sys.stdout.flush()
     except TyperException as error:
         text = error.format_message().rstrip(".")
@@ -56,6 +59,24 @@ def invoke(argv: Sequence[str]) -> int:
             raise
         return _fail(f"{type(error).__name__}: {error} (a bug in gpusize; --debug shows where)", BUG)
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _own_warnings() -> Iterator[None]:
+    """Warnings of ours as lines of ours; those of others as Python has them."""
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if category.__module__.startswith("gpusize."):
+            sys.stderr.write(f"gpusize: {message}\n")
+        else:
+            others(message, category, *where, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = others
 
 
 def _fail(text: str, code: int) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.errors import StoreError
 from gpusize.interrupt import StopSwitch, on_interrupt
 from gpusize.pipeline.asked import Asked
 from gpusize.pipeline.runner import Events
@@ -144,8 +145,11 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
         _to_stdout(f"{'' if quiet else chr(10)}{all_operators(result)}")
     if files is not None:
         files.finish(result, about)
-        for problem in [] if given["no_plots"] else files.draw(result):
-            events.note(problem)
+        if not given["no_plots"]:
+            try:
+                files.draw(result)
+            except StoreError as problem:
+                events.note(str(problem))
         if not silent:
             _to_stdout(f"\n{files.path}")
     return _concluded(result) or (_LACKS if events.problems else 0)

@@ -21,6 +21,7 @@ from gpusize.report.words import answer
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure
 
 __all__ = ["dumps", "estimate_document", "flat", "result_document", "strict", "write_outputs", "write_summary"]
 
@@ -164,6 +165,7 @@ def write_outputs(
     Raises:
         StoreError: a file cannot be written.
     """
+    from gpusize.report.drawing import drawing
     from gpusize.report.html import write_html
     from gpusize.report.plots import figures, save_figures
 
@@ -174,7 +176,11 @@ def write_outputs(
         document = estimate_document(estimates, truth, calc_output)
         write_atomic(out_dir / "estimate.json", dumps(document).encode())
         written.append(out_dir / "estimate.json")
-    made = figures(source, estimates) if plots else {}
-    written += save_figures(made, out_dir / "plots") if made else []
+    made: dict[str, Figure] = {}
+    if plots:
+        with drawing():
+            drawn = figures(source, estimates)
+            written += save_figures(drawn, out_dir / "plots") if drawn else []
+            made = drawn
     written.append(write_html(source, estimates, out_dir / "report.html", truth=truth, figures=made))
     return written

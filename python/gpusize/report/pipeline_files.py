@@ -4,9 +4,9 @@
 <operator>_final_result.csv     as CPOST has it, of the last run
 <run id>/
 pipeline.json                 everything but the readings
-readings/<operator>.<n>.parquet
+readings/<operator>.<n>.parquet  readings/<server>.server.<n>.parquet; <...>.gpus.parquet of those with GPUs
 requests.yaml kubernetes.yaml compose.yaml
-plots/<operator>.png plots/timeline.png
+plots/<operator>.png plots/<server>.server.<n>.png plots/timeline.png
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import contextlib
 import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.durable import storing, write_atomic
-from gpusize.errors import StoreError, UsageError
+from gpusize.durable import storing, write_atomic, write_frame
+from gpusize.errors import UsageError
+from gpusize.report.drawing import drawing
 from gpusize.report.export import dumps
 from gpusize.report.pipeline_text import advice_of
 from gpusize.report.requests import clara_requests, compose_deploy, kubernetes_resources
@@ -70,12 +70,7 @@ class PipelineFiles:
         from gpusize.interop.cpost_csv import SUFFIX, write_cpost_csv
 
         for name, execution in _named(result):
-            if execution.readings is not None:
-                execution.readings.write_parquet(self.path / name)
-            if execution.gpu_samples is not None:
-                buffer = BytesIO()
-                execution.gpu_samples.write_parquet(buffer)
-                write_atomic((self.path / name).with_suffix(".gpus.parquet"), buffer.getvalue())
+            self._write(name, execution)
         first = result.executions[0].readings if result.executions else None
         if first is None:
             return None
@@ -84,44 +79,43 @@ class PipelineFiles:
         except UsageError:  # it was over before the time of day was known
             return None
 
+    def _write(self, name: str, execution: Execution) -> None:
+        """What was read of one execution, and of its GPUs."""
+        if execution.readings is not None:
+            execution.readings.write_parquet(self.path / name)
+        if execution.gpu_samples is not None:
+            write_frame(self.path / _gpus_of(name), execution.gpu_samples)
+
     def forget(self) -> None:
         """Take the folder away again, if nothing has been written to it."""
         with contextlib.suppress(OSError):
             (self.path / _READINGS).rmdir()
             self.path.rmdir()
 
-    def draw(self, result: PipelineResult) -> list[str]:
-        """Draw each operator, and the pipeline over time.
+    def draw(self, result: PipelineResult) -> None:
+        """Draw each operator and server, and the pipeline over time.
 
-        Returns:
-            What could not be drawn, and why.
+        Raises:
+            StoreError: a file cannot be written.
         """
         from gpusize.report.pipeline_plot import draw_timeline
         from gpusize.report.usage_plot import draw_usage
         from gpusize.resources.usage import usage_of
 
         plots = self.path / "plots"
-        problems = []
-        try:
-            with storing(plots):
-                plots.mkdir(exist_ok=True)
-            for each in result.operators:
-                first = each.executions[0] if each.executions else None
-                if first is None or first.readings is None or not len(first.readings):
-                    continue
-                usage = usage_of(first.readings)
-                made = advice_of(each)
-                draw_usage(
-                    first.readings,
-                    usage,
-                    plots / f"{each.name}.png",
-                    made if made.refused is None else None,
-                    first.gpu_samples,
-                )
+        with storing(plots):
+            plots.mkdir(exist_ok=True)
+        shown = [(each.name, each.executions[0], advice_of(each)) for each in result.operators if each.executions]
+        every: list[tuple[str, Execution, Recommendation | None]] = [
+            *((name, first, made if made.refused is None else None) for name, first, made in shown),
+            *((Path(file).stem, server.execution, None) for file, server in _served(result)),
+        ]
+        for name, ran, made in every:
+            if ran.readings is not None and len(ran.readings):
+                with drawing():
+                    draw_usage(ran.readings, usage_of(ran.readings), plots / f"{name}.png", made, ran.gpu_samples)
+        with drawing():
             draw_timeline(result, plots / "timeline.png")
-        except StoreError as problem:
-            problems.append(str(problem))
-        return problems
 
     def finish(self, result: PipelineResult, about: dict[str, Any]) -> None:
         """Write all that is told of the whole run.
@@ -134,12 +128,16 @@ class PipelineFiles:
             StoreError: a file cannot be written.
         """
         for file, server in _served(result):
-            if server.execution.readings is not None:
-                server.execution.readings.write_parquet(self.path / file)
+            self._write(file, server.execution)
         document = pipeline_document(result, {"run": self.run, **about})
         write_atomic(self.path / DOCUMENT, dumps(document).encode())
         for name, text in _blocks(result).items():
             write_atomic(self.path / name, text.encode())
+
+
+def _gpus_of(name: str) -> str:
+    """The file of an execution's GPU samples, by that of its readings."""
+    return f"{name.removesuffix('.parquet')}.gpus.parquet"
 
 
 def _named(result: OperatorResult) -> list[tuple[str, Execution]]:
@@ -229,6 +227,7 @@ def _execution(execution: Execution, file: str) -> dict[str, Any]:
         "limits": {"cpus": execution.limits[0], "mem_bytes": execution.limits[1]},
         "log_tail": "" if execution.ok else execution.log_tail,
         "readings": None if readings is None else file,
+        "gpu_samples": None if execution.gpu_samples is None else _gpus_of(file),
         "unread": execution.unread,
         "usage": None if readings is None else usage_of(readings).to_dict(),
         "gpus": [asdict(each) for each in execution.gpus],

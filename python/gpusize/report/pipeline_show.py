@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpusize.pipeline.outcome import OperatorResult, PipelineResult
     from gpusize.pipeline.sizing import SizingOptions, Trial
     from gpusize.resources.recommend import Recommendation
+    from gpusize.resources.series import Readings
 
 __all__ = ["open_pipeline_run", "show_run"]
 
@@ -51,7 +52,7 @@ def show_run(
 
 
 def open_pipeline_run(folder: Path, again: SizingOptions | None = None) -> tuple[PipelineResult, dict[str, Any]]:
-    """A run and its document.
+    """A run and its document. Readings that are missing or broken are left out, with a note that names them.
 
     Args:
         folder: a metrics folder, of which the newest run is taken, or a run's own.
@@ -72,10 +73,11 @@ def open_pipeline_run(folder: Path, again: SizingOptions | None = None) -> tuple
         document: dict[str, Any] = json_lib.loads(file.read_text("utf-8"))
         check_schema(document["schema"], str(file), SCHEMA)
         pipeline = _pipeline(document)
+        stored = _Stored(file.parent)
         operators = tuple(
-            _operator(each, pipeline.operator(each["name"]), file.parent, again) for each in document["operators"]
+            _operator(each, pipeline.operator(each["name"]), stored, again) for each in document["operators"]
         )
-        servers = tuple(ServerResult(each["name"], _execution(each, file.parent)) for each in document["servers"])
+        servers = tuple(ServerResult(each["name"], _execution(each, stored)) for each in document["servers"])
         return PipelineResult(
             document["containers"],
             pipeline,
@@ -84,12 +86,32 @@ def open_pipeline_run(folder: Path, again: SizingOptions | None = None) -> tuple
             document["started_ns"],
             document["ended_ns"],
             document["interrupted"],
-            tuple(document["notes"]),
+            (*document["notes"], *stored.missing),
         ), document
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         if isinstance(problem, StoreError):
             raise
         raise StoreError(f"unreadable ({problem})", str(file), "the file is damaged") from None
+
+
+class _Stored:
+    """The readings of a run, of which some may be lost."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.missing: list[str] = []
+
+    def read(self, name: str | None) -> Readings | None:
+        """Readings by the name of their file; None where there are none, or none any more."""
+        from gpusize.resources.series import Readings
+
+        if name is None:
+            return None
+        try:
+            return Readings.read_parquet(self._folder / name)
+        except StoreError as problem:
+            self.missing.append(f"{name} is left out: {problem.what}")
+            return None
 
 
 def _pipeline(document: dict[str, Any]) -> Any:
@@ -103,35 +125,35 @@ def _pipeline(document: dict[str, Any]) -> Any:
     return Pipeline(told["name"], operators, told["form"], told["source"])
 
 
-def _operator(told: dict[str, Any], operator: Any, folder: Path, again: SizingOptions | None) -> OperatorResult:
+def _operator(told: dict[str, Any], operator: Any, stored: _Stored, again: SizingOptions | None) -> OperatorResult:
     from gpusize.pipeline.outcome import OperatorResult
     from gpusize.pipeline.sizing import Sized, recommended
 
-    executions = tuple(_execution(each, folder) for each in told["executions"])
+    executions = tuple(_execution(each, stored) for each in told["executions"])
     if not executions:
         return OperatorResult(operator)
-    finer = tuple(_execution(each, folder) for each in told["finer"])
+    finer = tuple(_execution(each, stored) for each in told["finer"])
     every = (*executions, *finer)
     advice = _recommendation(told["recommendation"]) if again is None else recommended(every, again)
-    trials = () if again is not None else tuple(_trial(each, folder) for each in told["trials"])
+    trials = () if again is not None else tuple(_trial(each, stored) for each in told["trials"])
     return OperatorResult(operator, executions, Sized(advice, finer, trials))
 
 
-def _trial(told: dict[str, Any], folder: Path) -> Trial:
+def _trial(told: dict[str, Any], stored: _Stored) -> Trial:
     from gpusize.pipeline.sizing import Trial
     from gpusize.resources.recommend import Verdict
 
     judged = told.get("verdict")
     verdict = None if judged is None else Verdict(**{**judged, "reasons": tuple(judged["reasons"])})
-    return Trial(told["kind"], _execution(told, folder), verdict)
+    return Trial(told["kind"], _execution(told, stored), verdict)
 
 
-def _execution(told: dict[str, Any], folder: Path) -> Execution:
+def _execution(told: dict[str, Any], stored: _Stored) -> Execution:
     from gpusize.pipeline.execution import Execution
     from gpusize.resources.gpu_use import GpuUse
-    from gpusize.resources.series import Readings
 
-    readings = None if told["readings"] is None else Readings.read_parquet(folder / told["readings"])
+    readings = stored.read(told["readings"])
+    lost = readings is None and told["readings"] is not None
     return Execution(
         outcome=told["outcome"],
         exit_code=told["exit_code"],
@@ -144,7 +166,7 @@ def _execution(told: dict[str, Any], folder: Path) -> Execution:
         log_tail=told["log_tail"],
         limits=(told["limits"]["cpus"], told["limits"]["mem_bytes"]),
         readings=readings,
-        unread=told["unread"],
+        unread="its readings are missing" if lost else told["unread"],
         gpus=tuple(GpuUse(**each) for each in told["gpus"]),
         gpu_notes=tuple(told["gpu_notes"]),
     )

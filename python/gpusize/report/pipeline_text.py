@@ -98,7 +98,13 @@ def _failure(name: str, execution: Execution) -> list[str]:
 def all_operators(result: PipelineResult) -> str:
     """What is printed at the end: the table of all operators, servers, advice in both units, what weakens it."""
     ran = [each for each in result.operators if each.executions]
-    lines = [pipeline_table([summary_of(each) for each in ran])] if ran else []
+    # Of what was not read a row would say 0 %.
+    seen = [each for each in ran if _readings(each) is not None]
+    lines = [pipeline_table([summary_of(each) for each in seen])] if seen else []
+    for each in ran:
+        if _readings(each) is None:
+            why = each.executions[0].unread or each.executions[0].error
+            lines.append(f"{clean(each.name)}: nothing was read of it{f': {clean(why)}' if why else ''}")
     rest = [each.name for each in result.operators if not each.executions]
     if rest:
         lines.append(f"Not run: {', '.join(map(clean, rest))}")
@@ -125,7 +131,18 @@ def _servers(result: PipelineResult) -> list[str]:
         parts += [] if cores is None else [f"{plain_number(cores)} cores on average"]
         parts += [] if peak is None else [f"at most {memory_text(peak)}"]
         lines.append(f"Server {clean(server.name)}: {', '.join(parts)}")
+        lines += _gpus(server.execution)
     return lines
+
+
+def _gpus(execution: Execution) -> list[str]:
+    from gpusize.report.usage_text import gpu_lines
+
+    return [*(f"  {name}: {text}" for name, text in gpu_lines(execution.gpus)), *map(_indented, execution.gpu_notes)]
+
+
+def _indented(text: str) -> str:
+    return f"  {clean(text)}"
 
 
 def _advice(result: OperatorResult) -> list[str]:
@@ -134,14 +151,15 @@ def _advice(result: OperatorResult) -> list[str]:
     times = [each.duration_s for each in result.executions if each.duration_s is not None]
     took = f" ({', '.join(duration(each) for each in times)})" if times else ""
     if made.refused is not None:
-        return [f"{name}{took}: nothing is recommended: {clean(made.refused)}"]
+        return [f"{name}{took}: nothing is recommended: {clean(made.refused)}", *_gpus(result.executions[0])]
     cores = "no CPU figure" if made.cpu_cores is None else f"{plain_number(made.cpu_cores)} cores"
     cores += "" if made.cpu_measured or made.cpu_cores is None else " (an estimate: less CPU was not tried)"
     memory = "no memory figure" if made.mem_bytes is None else memory_text(made.mem_bytes)
     gpus = f", {made.gpu_count} GPUs" if made.gpu_count else ""
     lines = [f"{name}{took}: {cores}, {memory}{gpus}; policy {made.policy}, confidence {made.confidence}"]
-    lines += [f"  {clean(each)}" for each in made.reasons]
+    lines += map(_indented, made.reasons)
     lines += [f"  but {clean(each)}" for each in made.doubts]
+    lines += _gpus(result.executions[0])
     if result.sized is not None:
         # Where they decided, they are among the reasons.
         if result.sized.curve is not None and not made.cpu_measured:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.durable import storing, write_atomic
+from gpusize.durable import storing, write_atomic, write_frame
 from gpusize.interop.cpost_csv import SUFFIX, write_cpost_csv
+from gpusize.report.drawing import drawing
 from gpusize.report.export import dumps
 from gpusize.report.requests import memory_text
 from gpusize.report.text import clean, duration, number, plain_number
@@ -125,17 +126,15 @@ def write_sampled(sampled: Sampled, folder: Path, *, plot: bool = True) -> list[
     written = [folder / "readings.parquet"]
     sampled.readings.write_parquet(written[0])
     if not sampled.gpu_samples.is_empty():
-        from io import BytesIO
-
-        buffer = BytesIO()
-        sampled.gpu_samples.write_parquet(buffer, compression="zstd")
         written.append(folder / "gpus.parquet")
-        write_atomic(written[-1], buffer.getvalue())
+        write_frame(written[-1], sampled.gpu_samples)
     written.append(folder / "sample.json")
     write_atomic(written[-1], dumps(sampled.document()).encode())
     if sampled.readings.facts.clock is not None:
         written.append(write_cpost_csv(sampled.readings, folder / f"sample{SUFFIX}"))
+    gpus = None if sampled.gpu_samples.is_empty() else sampled.gpu_samples
     if plot:
-        gpus = None if sampled.gpu_samples.is_empty() else sampled.gpu_samples
-        written.append(draw_usage(sampled.readings, sampled.usage, folder / "usage.png", sampled.recommendation, gpus))
+        with drawing():
+            picture = folder / "usage.png"
+            written.append(draw_usage(sampled.readings, sampled.usage, picture, sampled.recommendation, gpus))
     return written

@@ -11,6 +11,7 @@ from gpusize.report.text import DASH, clean, count, finite, number, plain_number
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure
 
     from gpusize.study.conduct import StudyResult
 
@@ -120,6 +121,7 @@ def write_study(folder: Path, out_dir: Path | None = None, *, plots: bool = True
         StoreError: there is no study, it cannot be read, or a file cannot be written.
     """
     from gpusize.durable import write_atomic
+    from gpusize.report.drawing import drawing
     from gpusize.report.export import write_summary
     from gpusize.report.html import render_study
     from gpusize.report.plots import save_figures
@@ -135,8 +137,12 @@ def write_study(folder: Path, out_dir: Path | None = None, *, plots: bool = True
     levels = study_levels(result, rows)
     # Not "study": that name belongs to the state of the study, which lies in the same folder.
     written = write_summary(study_frame(rows), out, "combinations")
-    made = study_figures(name, rows, levels) if plots else {}
-    written += save_figures(made, out / "plots") if made else []
+    made: dict[str, Figure] = {}
+    if plots:
+        with drawing():
+            drawn = study_figures(name, rows, levels)
+            written += save_figures(drawn, out / "plots") if drawn else []
+            made = drawn
     page = out / "report.html"
     write_atomic(page, render_study(name, rows, study_columns(rows, levels), made).encode())
     return [*written, page]

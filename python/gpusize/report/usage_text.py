@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpusize.resources.recommend.types import Recommendation
     from gpusize.resources.usage_types import CpuUsage, MemoryUsage, Usage
 
-__all__ = ["cores_text", "print_recommendation", "print_usage", "usage_lines"]
+__all__ = ["cores_text", "gpu_lines", "print_recommendation", "print_usage", "usage_lines"]
 
 _PRESSURE = {
     "cpu_some": "for a CPU",
@@ -56,7 +56,7 @@ def usage_lines(usage: Usage, gpus: Sequence[GpuUse] = ()) -> list[tuple[str, st
         *_memory_lines(usage.memory, usage.kind),
         *_pressure_lines(usage),
         *_io_lines(usage),
-        *_gpu_lines(gpus),
+        *gpu_lines(gpus),
     ]
 
 
@@ -124,13 +124,15 @@ def _io_lines(usage: Usage) -> Iterator[tuple[str, str]]:
         yield "threads", f"{count(usage.pids_peak)} at most"
 
 
-def _gpu_lines(gpus: Sequence[GpuUse]) -> Iterator[tuple[str, str]]:
+def gpu_lines(gpus: Sequence[GpuUse]) -> Iterator[tuple[str, str]]:
+    """For each GPU its name and what was used of it."""
     for gpu in gpus:
         parts = []
         if gpu.mem_peak_bytes is not None:
             parts.append(f"{memory_text(gpu.mem_peak_bytes)} held at most ({gpu.mem_from})")
         if gpu.busy_mean is not None:
-            parts.append(f"{percent(gpu.busy_mean)} busy")
+            most = "" if gpu.busy_max is None else f", at most {percent(gpu.busy_max)}"
+            parts.append(f"{percent(gpu.busy_mean)} busy{most}")
         if gpu.power_mean_w is not None:
             parts.append(f"{number(gpu.power_mean_w)} W")
         if gpu.others:

@@ -80,6 +80,11 @@ class Facts:
         known = [limit for limit in self.limits if limit.cpu_cores is not None]
         return min(known, key=lambda limit: limit.cpu_cores or 0.0, default=None)
 
+    def pids_limit(self) -> Limit | None:
+        """The smallest limit on threads and processes on the way to the root."""
+        known = [limit for limit in self.limits if limit.pids is not None]
+        return min(known, key=lambda limit: limit.pids or 0, default=None)
+
     def to_json(self) -> str:
         """As one JSON document, for the metadata of a file."""
         return json.dumps(dataclasses.asdict(self))

@@ -32,7 +32,8 @@ class GpuUse:
             not tell memory by process.
         mem_total_bytes: memory of the GPU.
         busy_mean: share of the time with a kernel running, of the whole GPU; None for MIG instances.
-        busy_max: the highest of the driver's samples.
+        busy_max: the largest of the driver's samples of that, each of a sixth of a second up to a second; it would be
+            lost in means of several, as `busy_mean` is one.
         power_mean_w: of the whole GPU.
         energy_j: what the whole GPU used meanwhile.
         sm_clock_mean_mhz: clock of its multiprocessors.
@@ -110,7 +111,9 @@ def _use(part: pl.DataFrame, gpu: str, span: tuple[int, int], mark: int | None, 
     if others is not None and not peak:
         # The driver tells processes, and none of ours was there.
         return None
-    busy, slowed = gauge("nvml_gpu_utilization"), gauge("nvml_throttled")
+    busy, busiest, slowed = (
+        gauge(metric) for metric in ("nvml_gpu_utilization", "nvml_gpu_utilization_max", "nvml_throttled")
+    )
     power, clock = gauge("nvml_power_watts"), gauge("nvml_sm_clock_mhz")
     energy = counter_increase(*series("nvml_energy_joules_total"), *span)
     return GpuUse(
@@ -120,7 +123,7 @@ def _use(part: pl.DataFrame, gpu: str, span: tuple[int, int], mark: int | None, 
         mem_from=whence,
         mem_total_bytes=None if total is None else round(total.high),
         busy_mean=None if busy is None else busy.mean,
-        busy_max=None if busy is None else busy.high,
+        busy_max=None if busiest is None else busiest.high,
         power_mean_w=None if power is None else power.mean,
         energy_j=None if energy is None else energy.increase,
         sm_clock_mean_mhz=None if clock is None else clock.mean,

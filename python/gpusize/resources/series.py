@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpusize.durable import write_atomic
+from gpusize.durable import write_frame
 from gpusize.errors import StoreError
-from gpusize.frames import ArrowStream, check_schema
+from gpusize.frames import check_schema
 from gpusize.resources.facts import Facts
 
 if TYPE_CHECKING:
@@ -107,15 +105,6 @@ class Readings:
     frame: pl.DataFrame
     facts: Facts = field(default_factory=Facts)
 
-    @classmethod
-    def from_arrow(cls, name: str, batches: Iterable[ArrowStream], facts: Facts | None = None) -> Readings:
-        """Readings as the sampler hands them over, in pieces."""
-        import polars as pl
-
-        frames = [wide_frame(pl.DataFrame(each)) for each in batches]
-        frame = pl.concat(frames).sort("t_ns", maintain_order=True) if frames else empty_frame()
-        return cls(name, frame, facts or Facts())
-
     def with_facts(self, **changed: object) -> Readings:
         """The same readings with other facts."""
         return replace(self, facts=replace(self.facts, **changed))  # type: ignore[arg-type]
@@ -154,9 +143,7 @@ class Readings:
             StoreError: it cannot be written.
         """
         metadata = {VERSION_KEY: str(READINGS_VERSION), NAME_KEY: self.name, FACTS_KEY: self.facts.to_json()}
-        buffer = io.BytesIO()
-        self.frame.write_parquet(buffer, compression="zstd", metadata=metadata)
-        write_atomic(file, buffer.getvalue())
+        write_frame(file, self.frame, metadata=metadata)
 
     @classmethod
     def read_parquet(cls, file: Path) -> Readings:

@@ -62,8 +62,8 @@ def usage_of(
         memory=memory,
         pressure=_pressure(readings, span),
         io=_io(readings, span),
-        pids_peak=_pids(readings, span),
-        notes=tuple(_notes(readings, int(inside))),
+        pids_peak=(pids := _pids(readings, span)),
+        notes=tuple(_notes(readings, int(inside), pids)),
     )
 
 
@@ -163,7 +163,7 @@ def _pids(readings: Readings, span: Span) -> int | None:
     return max((value for value in known if value is not None), default=None)
 
 
-def _notes(readings: Readings, inside: int) -> list[str]:
+def _notes(readings: Readings, inside: int, pids: int | None) -> list[str]:
     facts, notes = readings.facts, []
     if inside < 2:
         count = "no reading was" if not inside else "one reading was"
@@ -172,4 +172,7 @@ def _notes(readings: Readings, inside: int) -> list[str]:
         notes.append(f"{facts.missed} readings were missed")
     if facts.begun_ns is None:
         notes.append("it ran before the first reading: sums begin there")
+    limit = facts.pids_limit()
+    if limit is not None and limit.pids is not None and pids is not None and pids >= limit.pids:
+        notes.append(f"it had all {limit.pids} threads that {limit.path or '/'} allows: more may have been refused")
     return notes

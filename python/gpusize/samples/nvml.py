@@ -135,7 +135,7 @@ class LocalGpus:
     def _of_gpu(self, uuid: str, handle: Any) -> Iterator[tuple[str, float]]:
         nvml = self._nvml
         calls: tuple[tuple[str, Callable[[], Mapping[str, tuple[float, float]]]], ...] = (
-            ("utilisation", lambda: {"nvml_gpu_utilization": (self._utilisation(uuid, handle), 1.0)}),
+            ("utilisation", lambda: self._utilisation(uuid, handle)),
             ("power", lambda: {"nvml_power_watts": (nvml.nvmlDeviceGetPowerUsage(handle) / 1e3, _MOST_WATTS)}),
             (
                 "energy",
@@ -167,26 +167,34 @@ class LocalGpus:
                 else:
                     self._lacks.setdefault(what, set()).add(uuid)
 
-    def _utilisation(self, uuid: str, handle: Any) -> float:
-        """Share of time with a kernel running: the mean of the driver's samples since the last reading, if any."""
+    def _utilisation(self, uuid: str, handle: Any) -> dict[str, tuple[float, float]]:
+        """Share of time with a kernel running: mean and largest of the driver's samples since the last reading, if any.
+
+        Without any both are its newest one, which stands for the last sixth of a second up to the last second.
+        """
+        shares = self._shares(uuid, handle) or [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100]
+        return {
+            "nvml_gpu_utilization": (sum(shares) / len(shares), 1.0),
+            "nvml_gpu_utilization_max": (max(shares), 1.0),
+        }
+
+    def _shares(self, uuid: str, handle: Any) -> list[float]:
+        """What is new in the driver's buffer of samples; empty where it has none."""
         nvml = self._nvml
         try:
             kind, samples = nvml.nvmlDeviceGetSamples(
                 handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._newest_us.get(uuid, 0)
             )
         except nvml.NVMLError:
-            return float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
+            return []
         field = {nvml.NVML_VALUE_TYPE_DOUBLE: "dVal", nvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal"}.get(kind, "ullVal")
         first = uuid not in self._newest_us
         fresh = [sample for sample in samples if sample.timeStamp > self._newest_us.get(uuid, 0)]
         shares = [float(getattr(sample.sampleValue, field)) / 100 for sample in fresh]
-        good = [share for share in shares if 0 <= share <= 1]
         if fresh:
             self._newest_us[uuid] = max(int(sample.timeStamp) for sample in fresh)
-        if first or not good:
-            # The buffer reaches back to before the run.
-            return float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
-        return sum(good) / len(good)
+        # At first the buffer reaches back to before the run.
+        return [] if first else [share for share in shares if 0 <= share <= 1]
 
     def _memory(self, handle: Any) -> dict[str, tuple[float, float]]:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)

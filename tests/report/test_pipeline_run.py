@@ -1,0 +1,137 @@
+"""A run of a pipeline in files, pictures and words, and read back from its folder, whole or with parts lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from gpusize.pipeline import (
+    Execution,
+    Operator,
+    OperatorResult,
+    Pipeline,
+    PipelineResult,
+    ServerResult,
+    SizingOptions,
+)
+from gpusize.pipeline.gpu_watch import ContainerGpus
+from gpusize.pipeline.sizing import size
+from gpusize.report import style
+from gpusize.report.drawing import PlotsLeftOut
+from gpusize.report.pipeline_files import PipelineFiles
+from gpusize.report.pipeline_show import show_run
+from gpusize.report.pipeline_text import all_operators
+from tests.resources.made import MIB, S, workload
+from tests.samples.fake_nvml import Gpu, fake_nvml
+
+GIB = 1 << 30
+
+
+def ran(cores: float, held: int = 64 * MIB) -> Execution:
+    made = workload(lambda _: cores, 4.0, memory=lambda _: held, clock=(1000 * S, 5000 * S))
+    return Execution("completed", exit_code=0, asked_ns=5000 * S, started_ns=5000 * S, ended_ns=5004 * S, readings=made)
+
+
+def on_gpu(execution: Execution) -> Execution:
+    gpus = ContainerGpus(os.getpid(), nvml=fake_nvml(Gpu(processes=[(os.getpid(), 2 * GIB)], util=30)))
+    uses, samples = gpus.stop()
+    return replace(execution, gpus=uses, gpu_samples=samples)
+
+
+def operator(name: str, *executions: Execution) -> OperatorResult:
+    sized = size(executions, SizingOptions(), lambda *_: executions[0])
+    return OperatorResult(Operator(name, "i"), executions, sized)
+
+
+@pytest.fixture
+def result() -> PipelineResult:
+    """Two operators, of which one ran on a GPU, and a server that did."""
+    operators = (operator("first", on_gpu(ran(0.5))), operator("second", ran(1.0), ran(1.5)))
+    pipeline = Pipeline("p", tuple(each.operator for each in operators), "own")
+    server = ServerResult("triton", on_gpu(ran(2.0, 300 * MIB)))
+    return PipelineResult("r", pipeline, operators, (server,), 5000 * S, 5010 * S)
+
+
+@pytest.fixture
+def folder(result: PipelineResult, tmp_path: Path) -> Path:
+    """What the run leaves, without pictures."""
+    files = PipelineFiles(tmp_path / "metrics")
+    for each in result.operators:
+        files.operator(each)
+    files.finish(result, {})
+    return files.path
+
+
+def test_gpus_of_servers_are_kept_and_told_as_those_of_operators(result: PipelineResult, folder: Path) -> None:
+    document = json.loads((folder / "pipeline.json").read_text())
+    told = [document["operators"][0]["executions"][0], document["servers"][0]]
+    assert [each["gpu_samples"] for each in told] == [
+        "readings/first.0.gpus.parquet",
+        "readings/triton.server.0.gpus.parquet",
+    ]
+    assert [each["gpus"][0]["mem_peak_bytes"] for each in told] == [2 * GIB, 2 * GIB]
+    assert document["operators"][1]["executions"][0]["gpu_samples"] is None
+    for each in told:
+        assert "nvml_process_memory_bytes" in pl.read_parquet(folder / each["gpu_samples"])["metric"].to_list()
+    lines = all_operators(result).splitlines()
+    line = "  GPU NVIDIA H200: 2147 MB (2048 MiB) held at most (sampled), 30.0% busy, at most 30.0%, 250 W"
+    assert lines.count(line) == 2
+    assert lines[lines.index(line) - 1].startswith("Server triton: 4 s, 2 cores")
+
+
+def test_each_operator_and_each_server_has_a_picture(result: PipelineResult, tmp_path: Path) -> None:
+    files = PipelineFiles(tmp_path)
+    files.draw(result)
+    drawn = sorted(each.name for each in (files.path / "plots").iterdir())
+    assert drawn == ["first.png", "second.png", "timeline.png", "triton.server.0.png"]
+
+
+def test_without_pictures_all_else_is_there(
+    result: PipelineResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system", "/root/.cache/matplotlib/fontlist.json")
+
+    monkeypatch.setattr(style, "new_figure", broken)
+    files = PipelineFiles(tmp_path)
+    with pytest.warns(PlotsLeftOut, match="matplotlib failed .OSError: .*Read-only file system"):
+        files.draw(result)
+    assert list((files.path / "plots").iterdir()) == []
+
+
+def test_a_run_is_shown_as_it_was_printed(result: PipelineResult, folder: Path) -> None:
+    assert show_run(folder.parent) == f"{all_operators(result)}\n"
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_lost_readings_are_named_and_the_rest_is_shown(folder: Path, damage: str) -> None:
+    whole = show_run(folder)
+    for name in ("first.0", "second.1", "triton.server.0"):
+        file = folder / "readings" / f"{name}.parquet"
+        if damage == "missing":
+            file.unlink()
+        elif damage == "cut":
+            file.write_bytes(file.read_bytes()[:200])
+        else:
+            pl.DataFrame({"x": [1]}).write_parquet(file)
+    shown = show_run(folder)
+    assert "first: nothing was read of it: its readings are missing" in shown
+    assert "Server triton: nothing was read of it" in shown
+    notes = [line for line in shown.splitlines() if line.startswith("readings/")]
+    assert [line.partition(" ")[0] for line in notes] == [
+        f"readings/{name}.parquet" for name in ("first.0", "second.1", "triton.server.0")
+    ]
+    # What was recommended is stored beside them, and the other operator has its row.
+    kept = [line for line in whole.splitlines() if line.startswith(("first (", "second (")) or "| second" in line]
+    assert len(kept) == 3
+    assert all(line in shown.splitlines() for line in kept)
+    again = json.loads(show_run(folder, "cpost", json=True))
+    advice = [each["recommendation"] for each in again["operators"]]
+    assert (advice[0]["refused"], advice[1]["cpu_cores"]) == ("its readings are missing", 1)
+    assert len(again["notes"]) == 3
+    assert json.loads(show_run(folder, json=True)) == json.loads((folder / "pipeline.json").read_text())
