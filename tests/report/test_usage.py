@@ -5,16 +5,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpusize.errors import StoreError
+from gpusize.pipeline import Execution as Ran
+from gpusize.pipeline import Operator, OperatorResult, Pipeline, PipelineResult
+from gpusize.report.pipeline_plot import timeline_figure
 from gpusize.report.tables import make_console
+from gpusize.report.thinning import BUCKETS, envelope
 from gpusize.report.usage_plot import draw_usage, usage_figure
 from gpusize.report.usage_text import print_recommendation, print_usage, recommendation_sentence, usage_lines
 from gpusize.resources.facts import Limit
 from gpusize.resources.recommend import Execution, recommend
 from gpusize.resources.recommend.types import Recommendation
 from gpusize.resources.usage import usage_of
-from tests.resources.made import MIB, S, readings, workload
+from tests.resources.made import MIB, MS, S, readings, workload
 
 
 def spiky(**facts):
@@ -113,12 +119,40 @@ def test_the_picture_shows_peaks_limit_and_request():
     assert heights(cpu)[:2] == pytest.approx([2.0, 2.0])
 
 
-def test_a_spike_stays_in_the_picture_of_a_long_run():
-    long = workload(lambda _: 1.0, 3600, interval_s=0.2, memory=lambda t: (900 if 1800 <= t < 1800.3 else 80) * MIB)
-    figure = usage_figure(long, usage_of(long))
-    in_use = np.asarray(figure.axes[1].lines[0].get_ydata())
-    assert in_use.size <= 2 * 1500
-    assert in_use.max() == pytest.approx(900)
+def test_what_one_reading_of_a_million_saw_is_in_the_picture():
+    count, at = 1_000_000, 654_321
+    t_ns = 1000 * S + np.arange(count) * (20 * MS)
+    held, used_ns = np.full(count, 80 * MIB), np.full(count, 10 * MS)
+    held[at], held[at + 200_000], used_ns[at] = 900 * MIB, 3 * MIB, 40 * MS
+    columns = {"t_ns": t_ns, "cpu_ns": np.cumsum(used_ns), "mem_bytes": held}
+    long = readings(columns, begun_ns=1000 * S - 20 * MS, ended_ns=int(t_ns[-1]), clock=(0, 0))
+    usage = usage_of(long)
+    run = Ran("completed", started_ns=1000 * S, ended_ns=int(t_ns[-1]), readings=long)
+    ran = OperatorResult(Operator("a", "i"), (run,))
+    timeline = timeline_figure(PipelineResult("r", Pipeline("p", (ran.operator,), "own"), (ran,)))
+    single, (_, *both) = usage_figure(long, usage), timeline.axes
+    for cpu, memory in (single.axes, both):
+        in_use = np.asarray(memory.lines[0].get_ydata())
+        assert in_use.size <= 2 * BUCKETS + 2
+        assert (in_use.min(), in_use.max()) == pytest.approx((3, 900))
+        place = np.asarray(memory.lines[0].get_xdata())[np.argmax(in_use)]
+        assert place == pytest.approx(at * 0.02, abs=0.05)
+        cores = np.asarray(cpu.lines[0].get_ydata())
+        assert cores.size <= 2 * BUCKETS + 2
+        # 40 ms in one interval of 20 ms, 10 ms in the other four of a tenth of a second.
+        assert cores.max() == pytest.approx(0.8)
+    assert usage.cpu.window(0.1).peak_cores == pytest.approx(0.8)
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=400), st.integers(1, 50))
+def test_an_envelope_keeps_ends_and_extremes_in_order(values, buckets):
+    x, y = np.arange(len(values), dtype=float), np.array(values, float)
+    thin_x, thin_y = envelope(x, y, buckets)
+    assert thin_x.size == thin_y.size <= max(2 * buckets + 2, 1)
+    assert (np.diff(thin_x) > 0).all()
+    assert (thin_y == y[thin_x.astype(int)]).all()
+    assert (thin_x[0], thin_x[-1]) == (x[0], x[-1])
+    assert (thin_y.min(), thin_y.max()) == (y.min(), y.max())
 
 
 def test_what_cannot_be_given_back_follows_a_spike_between_readings_of_the_parts():

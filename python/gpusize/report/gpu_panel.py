@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpusize.report import style
 from gpusize.report.text import clean
+from gpusize.report.thinning import envelope
 from gpusize.resources.recommend.types import MIB
 from gpusize.samples.exposition import parse_labels
 
@@ -48,14 +49,15 @@ def draw_gpus(figure: Figure, axes: Axes, samples: pl.DataFrame, span: Span) -> 
             held = of_gpu.filter(pl.col("metric") == "nvml_memory_used_bytes")
         if not held.is_empty():
             gib = held["value"] / MIB / 1024
-            axes.plot(_seconds(held, span), gib.to_numpy(), color=color, zorder=3)
+            axes.plot(*envelope(_seconds(held, span), gib.to_numpy()), color=color, zorder=3)
             highest = max(highest, float(gib.to_numpy().max()))
             name = clean((parse_labels(label) or {}).get("gpu", label), 60)
             ends.append((float(gib[-1]), f"GPU {number}" if len(labels) > 1 else f"{name[:12]}", color))
         shares = of_gpu.filter(pl.col("metric") == "nvml_gpu_utilization")
         if not shares.is_empty():
             percent = (shares["value"] * 100).to_numpy()
-            busy.plot(_seconds(shares, span), percent, color=color, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=2)
+            thin = envelope(_seconds(shares, span), percent)
+            busy.plot(*thin, color=color, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=2)
     axes.set_ylim(0, highest * 1.2 or 1.0)
     axes.plot([], [], color=style.MUTED, linewidth=0.8, linestyle=(0, (1, 1.5)), label="busy, 100 % at the top")
     axes.legend(loc="upper left")

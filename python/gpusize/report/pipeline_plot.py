@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.durable import write_atomic
 from gpusize.report import style
 from gpusize.report.text import clean, duration
+from gpusize.report.thinning import envelope
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["draw_timeline", "timeline_figure"]
 
 WINDOW_S: Final = 0.1
-MOST_POINTS: Final = 1500
 NAME_CHARS: Final = 24
 _MIB: Final = 1 << 20
 
@@ -97,6 +97,8 @@ def _draw_bars(axes: Axes, bars: list[tuple[str, Execution, bool]], names: list[
 
 
 def _draw_use(cores: Axes, memory: Axes, bars: list[tuple[str, Execution, bool]], start_ns: int) -> None:
+    from gpusize.report.usage_plot import cores_over
+    from gpusize.resources.curve import curves
     from gpusize.resources.usage import windowed_cores
 
     for _, execution, server in bars:
@@ -105,14 +107,12 @@ def _draw_use(cores: Axes, memory: Axes, bars: list[tuple[str, Execution, bool]]
             continue
         ahead_ns = readings.facts.clock[1] - readings.facts.clock[0]
         color = style.AMBER if server else style.MID
-        begun_ns = execution.asked_ns or execution.started_ns or 0
-        used = windowed_cores(readings, WINDOW_S)
-        step = max(1, len(used) // MOST_POINTS)
-        at = [(begun_ns - start_ns) / 1e9 + (number + 0.5) * WINDOW_S for number in range(len(used))]
-        cores.plot(at[::step], used[::step], color=color, linewidth=1.2)
+        # Readings further apart tell nothing of such windows.
+        told = bool(windowed_cores(readings, WINDOW_S))
+        for curve in curves(readings, "cpu_ns") if told else ():
+            cores.plot(*envelope(*cores_over(curve, WINDOW_S, start_ns - ahead_ns)), color=color, linewidth=1.2)
         t_ns, held = readings.array("mem_bytes")
-        step = max(1, t_ns.size // MOST_POINTS)
-        memory.plot((t_ns[::step] + ahead_ns - start_ns) / 1e9, held[::step] / _MIB, color=color, linewidth=1.2)
+        memory.plot(*envelope((t_ns + ahead_ns - start_ns) / 1e9, held / _MIB), color=color, linewidth=1.2)
     cores.set_ylabel("cores (100 ms)")
     cores.set_ylim(bottom=0)
     memory.set_ylabel("memory (MiB)")

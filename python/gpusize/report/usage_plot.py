@@ -10,25 +10,26 @@ from gpusize.durable import write_atomic
 from gpusize.report import style
 from gpusize.report.requests import memory_text
 from gpusize.report.text import clean, duration, plain_number
-from gpusize.resources.curve import curves, span_of
+from gpusize.report.thinning import envelope
+from gpusize.resources.curve import curves, moving_rate, span_of
 from gpusize.resources.memory_use import hard_set, working_set
 from gpusize.resources.recommend.types import MIB
 from gpusize.resources.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
-    from gpusize.resources.curve import Span
+    from gpusize.resources.curve import Curve, Span
     from gpusize.resources.recommend.types import Recommendation
     from gpusize.resources.series import Readings
     from gpusize.resources.usage_types import Usage
 
-__all__ = ["draw_usage", "usage_figure"]
+__all__ = ["cores_over", "draw_usage", "usage_figure"]
 
-FINE: Final = 1500
-"""Points that a line of this width can show."""
 NEAR: Final = 3.0
 """A limit further above the data than this would flatten it: it is told in words instead."""
 
@@ -61,7 +62,7 @@ def usage_figure(
         readings: what was read.
         usage: the sums of it.
         made: what is recommended, drawn as a line.
-        gpus: samples as `gpusize.resources.gpus.GpuSamples.frame` has them.
+        gpus: samples as `gpusize.resources.gpus.GpuWatch.stop` gives them.
     """
     panels = 2 + (gpus is not None and not gpus.is_empty())
     with style.settings():
@@ -91,8 +92,6 @@ def _title(usage: Usage) -> str:
 
 
 def _cpu(figure: Figure, axes: Axes, readings: Readings, usage: Usage, made: Recommendation | None, span: Span) -> None:
-    import numpy as np
-
     axes.set_ylabel("cores")
     found = curves(readings, "cpu_ns")
     highest = 0.0
@@ -101,14 +100,9 @@ def _cpu(figure: Figure, axes: Axes, readings: Readings, usage: Usage, made: Rec
     for window_s, color in zip(shown, (style.LOW, style.HIGH), strict=False):
         value = 0.0
         for curve in found:
-            # A window's mean belongs to its middle; more points than pixels would only thicken the line.
-            length_ns = min(window_s * 1e9, float(curve.relative[-1]))
-            step = max(length_ns / 10, curve.relative[-1] / FINE)
-            starts = np.arange(0.0, curve.relative[-1] - length_ns + 1, step)
-            cores = (curve.at(starts + length_ns) - curve.at(starts)) / length_ns
-            times = (starts + length_ns / 2 + float(curve.t_ns[0] - span.start_ns)) / 1e9
+            times, cores = cores_over(curve, window_s, span.start_ns)
             width = 0.9 if window_s == LIMIT_WINDOW_S else 2.0
-            axes.plot(times, cores, color=color, linewidth=width, zorder=3)
+            axes.plot(*envelope(times, cores), color=color, linewidth=width, zorder=3)
             highest, value = max(highest, float(cores.max())), float(cores[-1])
         ends.append((value, f"over {duration(window_s)}", color))
     limit = readings.facts.cpu_limit()
@@ -116,6 +110,14 @@ def _cpu(figure: Figure, axes: Axes, readings: Readings, usage: Usage, made: Rec
     highest = _lines(axes, ends, lines, highest)
     axes.set_ylim(0, highest * 1.15 or 1.0)
     style.label_ends(figure, axes, ends)
+
+
+def cores_over(curve: Curve, window_s: float, start_ns: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times in s after ``start_ns`` and cores over windows around them. Shape (n,) each."""
+    starts, cores = moving_rate(curve, window_s)
+    # A window's mean belongs to its middle.
+    half_ns = min(window_s * 1e9, float(curve.relative[-1])) / 2
+    return (starts + half_ns + float(curve.t_ns[0] - start_ns)) / 1e9, cores
 
 
 def _memory(
@@ -144,12 +146,9 @@ def _memory(
         line = told.select("t", name).drop_nulls()
         if line.is_empty():
             continue
-        # Of many points the highest of each group is kept: a spike must not fall out of the picture.
-        group = max(1, line.height // FINE)
-        kept = line.with_row_index().group_by(pl.col("index") // group, maintain_order=True)
-        thin = kept.agg(pl.col("t", name).sort_by(name).last()).sort("t")
-        axes.plot(thin["t"].to_numpy(), thin[name].to_numpy(), color=color, linewidth=width, zorder=3)
-        highest = max(highest, float(thin[name].max() or 0.0))  # type: ignore[arg-type]
+        thin = envelope(line["t"].to_numpy(), line[name].to_numpy())
+        axes.plot(*thin, color=color, linewidth=width, zorder=3)
+        highest = max(highest, float(thin[1].max()))
         ends.append((float(line[name][-1]), name, color))
     memory = usage.memory
     lines = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpusize.resources.series import Readings
 
-__all__ = ["Curve", "Span", "curves", "increase", "peak_rate", "rates", "span_of"]
+__all__ = ["Curve", "Span", "curves", "increase", "moving_rate", "peak_rate", "rates", "span_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,24 @@ def rates(found: list[Curve], window_s: float, span: Span) -> NDArray[np.float64
     return np.concatenate(made) if made else np.zeros(0)
 
 
+def moving_rate(curve: Curve, window_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Growth per ns over windows of one length, of which each begins or ends at a point of the curve.
+
+    Between these the growth changes evenly, so that they hold its highest and its lowest.
+
+    Returns:
+        When each window begins, in ns after the curve's first, ascending; its rate. Of shape (n,), n at least 1: a
+        curve that is shorter than a window is one window.
+    """
+    import numpy as np
+
+    times = curve.relative
+    window_ns = min(window_s * 1e9, float(times[-1]))
+    starts = np.unique(np.concatenate([times, times - window_ns]))
+    starts = starts[(starts >= 0) & (starts + window_ns <= times[-1])]
+    return starts, (curve.at(starts + window_ns) - curve.at(starts)) / window_ns
+
+
 def peak_rate(found: list[Curve], window_s: float, span: Span) -> tuple[float, float, int] | None:
     """The highest growth per ns over any window of this length, wherever it begins.
 
@@ -150,16 +168,12 @@ def peak_rate(found: list[Curve], window_s: float, span: Span) -> tuple[float, f
 
     best: tuple[float, float, int] | None = None
     for curve in _resolved(found, window_s, span):
-        times = curve.relative
-        window_ns = min(window_s * 1e9, float(times[-1]))
-        # The counter is straight between readings, so a highest window begins or ends at one.
-        starts = np.concatenate([times, times - window_ns])
-        starts = starts[(starts >= 0) & (starts + window_ns <= times[-1])]
-        grown = curve.at(starts + window_ns) - curve.at(starts)
-        place = int(np.argmax(grown))
-        rate = float(grown[place]) / window_ns
+        starts, found_rates = moving_rate(curve, window_s)
+        place = int(np.argmax(found_rates))
+        rate = float(found_rates[place])
         if best is None or rate > best[0]:
-            best = rate, window_ns / 1e9, int(curve.t_ns[0]) + round(float(starts[place]))
+            over_s = min(window_s, float(curve.relative[-1]) / 1e9)
+            best = rate, over_s, int(curve.t_ns[0]) + round(float(starts[place]))
     return best
 
 
