@@ -219,6 +219,23 @@ def test_a_signal_is_the_commands_and_what_was_measured_is_kept(begin: Begin, tm
     assert told["usage"]["cpu"]["total_s"] > 0
 
 
+STAY = f"import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(0))\n{SAY}"
+DOUBT = "it was asked to end before it ended by itself: what it would have used later is not known"
+
+
+def test_what_was_ended_early_and_calls_that_well_is_doubted(begin: Begin, tmp_path: Path):
+    child = begin("--out", "s", "--", sys.executable, "-c", STAY)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 0, err
+    assert f"! {DOUBT}" in err
+    advice = json.loads((tmp_path / "s" / "sample.json").read_text())["recommendation"]
+    assert (advice["cut_short"], advice["confidence"], DOUBT in advice["doubts"]) == (True, "low", True)
+    assert advice["mem_bytes"] > 0
+
+
 def test_ctrl_c_is_the_end_of_looking_at_what_runs(begin: Begin, tmp_path: Path, sleeper):
     child = begin("--pid", str(sleeper.pid), "--json")
     # It is at work once its thread is there.
@@ -227,7 +244,11 @@ def test_ctrl_c_is_the_end_of_looking_at_what_runs(begin: Begin, tmp_path: Path,
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 0, err
-    assert json.loads(out)["interrupted"]
+    told = json.loads(out)
+    assert told["interrupted"]
+    # It was to be looked at until somebody had seen enough.
+    assert not told["recommendation"]["cut_short"]
+    assert DOUBT not in told["recommendation"]["doubts"]
     assert (only(tmp_path / "samples") / "readings.parquet").is_file()
     assert sleeper.poll() is None
 

@@ -90,8 +90,7 @@ class Sampled:
 
     def execution(self) -> Execution:
         """What a recommendation is made from."""
-        failed = f"exit code {self.exit_code}" if self.exit_code else None
-        return Execution(self.readings, usage_of(self.readings), failed, self.gpus)
+        return _execution(self.readings, self.gpus, self.exit_code, interrupted=self.interrupted)
 
     def document(self) -> dict[str, Any]:
         """As one JSON document."""
@@ -140,10 +139,7 @@ def sample_command(
     # The kernel's account has what ran after the last reading, and children that were waited for between two.
     total = max(command.cpu_ns or 0, int(readings.facts.totals.get("cpu_ns", 0)))
     readings = readings.with_facts(totals={**readings.facts.totals, "cpu_ns": total})
-    failed = None if code == 0 else f"exit code {code}"
-    return _sampled(
-        readings, gpus, gpu_samples, options, failed=failed, exit_code=code, interrupted=command.interrupted
-    )
+    return _sampled(readings, gpus, gpu_samples, options, exit_code=code, interrupted=command.interrupted)
 
 
 def sample_repeated(
@@ -247,18 +243,24 @@ def _sampled(
     gpu_samples: pl.DataFrame,
     options: SampleOptions,
     *,
-    failed: str | None = None,
     exit_code: int | None = None,
     interrupted: bool = False,
 ) -> Sampled:
     usage = usage_of(readings, windows_s=options.windows_s)
     uses = gpus.uses(gpu_samples, usage.start_ns, usage.start_ns + round(usage.duration_s * 1e9))
-    advice = recommend([Execution(readings, usage_of(readings), failed, uses)], options.policy)
+    advice = recommend([_execution(readings, uses, exit_code, interrupted=interrupted)], options.policy)
     notes = [*readings.facts.notes, *gpus.notes]
     pid = (readings.facts.raw.get("source") or {}).get("pid")
     if readings.facts.kind == "process" and pid is not None and in_tree_of(int(pid))(os.getpid()):
         notes.append("gpusize itself is among the processes that were sampled")
     return Sampled(readings, usage, advice, uses, gpu_samples, exit_code, interrupted, notes)
+
+
+def _execution(readings: Readings, gpus: list[GpuUse], exit_code: int | None, *, interrupted: bool) -> Execution:
+    failed = f"exit code {exit_code}" if exit_code else None
+    # What ran already is looked at until somebody has seen enough; only a command has an end of its own.
+    cut_short = interrupted and exit_code is not None
+    return Execution(readings, usage_of(readings), failed, gpus, cut_short=cut_short)
 
 
 def _command_name(pid: int) -> str:

@@ -101,6 +101,7 @@ def recommend(
         reasons=(*cpu_why, *mem_why, *_spread(cpu_interval, mem_interval)),
         doubts=doubts,
         confidence=_confidence(executions, [cpu_interval, mem_interval]),
+        cut_short=any(each.cut_short for each in executions),
         cpu_measured=by_curve,
         cpu_interval=cpu_interval,
         mem_interval=mem_interval,
@@ -155,6 +156,8 @@ def _spread(cpu: Interval | None, memory: Interval | None) -> list[str]:
 
 def _doubts(executions: Sequence[Execution], cores: float | None, size: int | None) -> list[str]:
     doubts = []
+    if any(each.cut_short for each in executions):
+        doubts.append("it was asked to end before it ended by itself: what it would have used later is not known")
     if len(executions) == 1:
         doubts.append("one execution says nothing of how the next one differs")
     fewest = min(each.usage.readings for each in executions)
@@ -176,7 +179,7 @@ def _doubts(executions: Sequence[Execution], cores: float | None, size: int | No
 def _confidence(executions: Sequence[Execution], intervals: Sequence[Interval | None]) -> str:
     thin = min(each.usage.readings for each in executions) < ENOUGH_READINGS
     held = any(
-        each.usage.memory.lower_bound or (each.usage.cpu is not None and each.usage.cpu.lower_bound)
+        each.cut_short or each.usage.memory.lower_bound or (each.usage.cpu is not None and each.usage.cpu.lower_bound)
         for each in executions
     )
     if len(executions) < SOME_RUNS or thin or held:

@@ -47,6 +47,7 @@ class Execution:
         gpus: what it used of each GPU.
         ran_s: how long it ran, where somebody knows better than the readings: those of a container begin when it was
             asked for.
+        cut_short: whether it ended because somebody asked it to, by Ctrl-C or a signal, and not by itself.
     """
 
     readings: Readings
@@ -54,6 +55,7 @@ class Execution:
     failed: str | None = None
     gpus: Sequence[GpuUse] = ()
     ran_s: float | None = None
+    cut_short: bool = False
 
     @classmethod
     def of(
@@ -110,6 +112,7 @@ class Recommendation:
         reasons: how the figures came about, a sentence each.
         doubts: what weakens them.
         confidence: ``low``, ``medium`` or ``high``.
+        cut_short: whether it rests on an execution that did not end by itself.
         cpu_measured: whether less CPU was tried; if not, the CPU request is an estimate.
         cpu_interval: range of the cores that each execution alone would have given.
         mem_interval: the same of memory, in bytes.
@@ -126,6 +129,7 @@ class Recommendation:
     reasons: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     confidence: str = "low"
+    cut_short: bool = False
     cpu_measured: bool = False
     cpu_interval: Interval | None = None
     mem_interval: Interval | None = None
