@@ -73,8 +73,8 @@ def _block(head: str, lines: list[str], made: Recommendation) -> str:
     if made.refused is not None or (made.cpu_cores is None and made.mem_bytes is None):
         why = made.refused or "neither CPU time nor memory was told"
         return f"# nothing is recommended: {' '.join(why.split())}\n"
-    why = ["  # it was asked to end before it ended by itself: it may want more"] if made.cut_short else []
-    return "\n".join([head, *why, *lines, ""])
+    doubts = ["  # it was asked to end before it ended by itself: it may want more"] if made.cut_short else []
+    return "\n".join([head, *doubts, *lines, ""])
 
 
 def _millicores(cores: float) -> str:
