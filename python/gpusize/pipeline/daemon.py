@@ -76,7 +76,8 @@ class Daemon:
             client = docker.APIClient(**kwargs_from_env(), version="auto", timeout=ANSWER_S)
             try:
                 facts = client.info()
-                patient = docker.APIClient(**kwargs_from_env(), version=client.api_version, timeout=None)
+                endless: Any = None
+                patient = docker.APIClient(**kwargs_from_env(), version=client.api_version, timeout=endless)
                 return cls(client, patient, facts)
             except BaseException:
                 client.close()
