@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gpusize
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.groups import run_groups
 from gpusize.pipeline.session import FOLDER, RUN
 from tests.containers.engine import IMAGE, daemon_address, import_image
+
+SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
 
 
 @pytest.fixture(scope="session")
@@ -97,3 +101,25 @@ def leftovers(daemon: Daemon, work: Path, started: set[int]) -> Leftovers:
         return left + [str(folder) for folder in work.iterdir()]
 
     return found
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, work: Path, docker_host: str) -> Run:
+    """Runs ``gpusize`` to its end in a folder of its own."""
+
+    def to_end(*argv: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gpusize", *map(str, argv)],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            env={**SOURCE, "TMPDIR": str(work), "DOCKER_HOST": docker_host, **(env or {})},
+            timeout=100,
+        )
+
+    return to_end

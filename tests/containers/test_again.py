@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpusize.errors import StoreError
 from gpusize.pipeline import Bind, Input, Operator, Output, SizingOptions, read_pipeline
-from gpusize.pipeline.copies import Most
+from gpusize.pipeline.container import Mount
+from gpusize.pipeline.copies import MOST, Copies, Most, moved
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.plan import RunOptions
 from gpusize.pipeline.runner import run_pipeline
+from gpusize.pipeline.workspace import Workspace
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE
 from tests.containers.test_run import Told, pipeline, shell
@@ -84,6 +89,34 @@ def test_what_cannot_be_copied_is_run_once_and_told(
     assert leftovers() == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("image, copied", [(IMAGE, True), ("nothing", False)])
+def test_files_of_other_users_are_copied_through_a_container(
+    daemon: Daemon, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, copied: bool
+) -> None:
+    """As somebody else than root: what belongs to others, only root in a container can make again."""
+    folder, file = tmp_path / "host", tmp_path / "file"
+    folder.mkdir()
+    for place in (folder / "theirs", file):
+        place.write_text("theirs\n", "utf-8")
+        place.chmod(0o600)
+        os.chown(place, 4711, 4712)
+    monkeypatch.setattr("gpusize.pipeline.copies.os.geteuid", lambda: 1000)
+    workspace = Workspace("run", [image], parent=work)
+    mounts = [Mount(str(folder), "/h"), Mount(str(file), "/f")]
+    copies = Copies(workspace, daemon, "a", mounts, MOST)
+    if not copied:
+        assert (copies.refused or "").endswith("only root can copy: no image of the pipeline has cp")
+    else:
+        first, second = (Path(each.source) for each in moved(mounts, copies.fresh(1)))
+        assert first.stat().st_uid == folder.stat().st_uid
+        for place in (first / "theirs", second):
+            told = place.stat()
+            assert (told.st_uid, told.st_gid, told.st_mode & 0o777) == (4711, 4712, 0o600)
+            assert place.read_text() == "theirs\n"
+    assert workspace.close(daemon) == []
+
+
 def test_inputs_that_may_be_written_to_are_copied_too(daemon: Daemon, payload: Path, work: Path) -> None:
     operator = shell("a", "echo x > /in/new; ls /in | wc -l; rm /in/new", inputs=(Input("/in"),))
     leaves = shell("b", "echo x >> /in/a.txt; wc -l < /in/a.txt", inputs=(Input("/in"),))
@@ -93,11 +126,42 @@ def test_inputs_that_may_be_written_to_are_copied_too(daemon: Daemon, payload: P
     assert (payload / "a.txt").read_text() == "hello\nx\n"
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a small disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_fills_up_fails_what_fills_it_and_nothing_before(
+    daemon: Daemon, work: Path, small_disk: Path, leftovers: Leftovers
+) -> None:
+    writes = "dd if=/dev/zero of=/out/x bs=1500k count=1"
+    first = shell("a", writes, outputs=(Output("/out"),))
+    second = shell("b", f"sleep 0.3; {writes}", inputs=(Input("/in", "a"),), outputs=(Output("/out"),))
+    options = RunOptions(repeat=4, work_dir=small_disk)
+    result = run_pipeline(pipeline(first, second), options=options, sizing=SizingOptions(), daemon=daemon)
+    # One more file of each size fits beside what is kept of the first execution, if none stays of the others.
+    assert [each.outcome for each in result.operators[0].executions] == ["completed"] * 4
+    # The second one's own takes that place: its next execution has none.
+    done, failed = result.operators[1].executions
+    assert (done.outcome, failed.outcome) == ("completed", "failed")
+    assert "No space left on device" in failed.log_tail
+    assert done.readings is not None
+    assert result.operators[0].sized is not None
+    assert result.operators[0].sized.recommendation.mem_bytes is not None
+    assert leftovers() == []
+    assert list(small_disk.iterdir()) == []
+
+
 def test_a_full_disk_in_a_further_execution_takes_nothing_away(
     daemon: Daemon, payload: Path, work: Path, monkeypatch: pytest.MonkeyPatch, leftovers: Leftovers
 ) -> None:
-    from gpusize.pipeline.workspace import Workspace
-
     honest = Workspace.output
 
     def full(self: Workspace, operator: Operator, output: Output, execution: int) -> Path:

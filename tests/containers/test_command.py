@@ -18,17 +18,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-import gpusize
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.groups import run_groups
 from gpusize.pipeline.session import OPERATOR, RUN
 from gpusize.resources.series import Readings
-from tests.containers.conftest import Leftovers, ours
+from tests.containers.conftest import SOURCE, Leftovers, Run, ours
 from tests.containers.engine import IMAGE
 from tests.containers.wire import Wire
 from tests.store.test_full_disk import run_on_tiny_disk
-
-SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
 
 THREE = f"""\
 pipeline: three
@@ -43,27 +40,6 @@ operators:
   quick: {{image: "{IMAGE}", command: ["true"]}}
   slow: {{image: "{IMAGE}", command: [sleep, "300"], init: true, after: quick}}
 """
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, work: Path, docker_host: str) -> Run:
-    """Runs ``gpusize`` to its end in a folder of its own."""
-
-    def to_end(*argv: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gpusize", *map(str, argv)],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            env={**SOURCE, "TMPDIR": str(work), "DOCKER_HOST": docker_host, **(env or {})},
-            timeout=100,
-        )
-
-    return to_end
 
 
 @pytest.fixture

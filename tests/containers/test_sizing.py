@@ -12,6 +12,7 @@ from gpusize.pipeline import (
     Operator,
     OperatorResult,
     Pipeline,
+    Requests,
     RunOptions,
     SizingOptions,
     run_pipeline,
@@ -115,6 +116,26 @@ def test_what_less_cpu_costs_is_measured(daemon: Daemon, work: Path) -> None:
     assert (result.sized.recommendation.cpu_cores or 0) > 0.3
 
 
+def test_less_cpu_is_tried_under_all_other_limits_and_what_is_refused_is_told(daemon: Daemon, work: Path) -> None:
+    operator = Operator("a", IMAGE, command=("sh", "-c", BURN), limits=Requests(mem_bytes=64 * MIB))
+    # No machine that this runs on has so many.
+    sizing = SizingOptions(cpu_curve=(2048.0, 0.4))
+    result = run_pipeline(Pipeline("p", (operator,), "own"), sizing=sizing, daemon=daemon)
+    sized = result.operators[0].sized
+    assert sized is not None
+    refused, tried = (trial.execution for trial in sized.trials)
+    assert (refused.outcome, refused.limits) == ("failed", (2048.0, 64 * MIB))
+    assert (tried.outcome, tried.limits) == ("completed", (0.4, 64 * MIB))
+    assert tried.readings is not None
+    assert usage_of(tried.readings).memory.limit_bytes == 64 * MIB
+    assert any(
+        each.startswith("a run at 2048 cores did not go well: the container cannot be made: ")
+        for each in sized.recommendation.doubts
+    )
+    assert sized.curve is not None
+    assert [point.cores for point in sized.curve.limited] == [0.4]
+
+
 @pytest.mark.parametrize("script", ["true", "sleep 0.05"])
 def test_what_lives_for_a_moment_has_a_result_from_counters(daemon: Daemon, work: Path, script: str) -> None:
     result = one(daemon, script, SizingOptions())
@@ -141,8 +162,6 @@ def test_nothing_is_recommended_for_what_failed(daemon: Daemon, work: Path) -> N
 
 
 def test_a_limit_of_the_definition_is_applied_and_an_overrun_is_told(daemon: Daemon, work: Path) -> None:
-    from gpusize.pipeline import Requests
-
     operator = Operator("a", IMAGE, command=("sh", "-c", SPIKE), limits=Requests(mem_bytes=64 * MIB))
     result = run_pipeline(Pipeline("p", (operator,), "own"), sizing=SizingOptions(), daemon=daemon)
     [execution] = result.operators[0].executions

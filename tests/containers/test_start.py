@@ -14,9 +14,8 @@ import pytest
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline import RunOptions, clean, run_pipeline
 from gpusize.pipeline.daemon import Daemon
-from tests.containers.conftest import Leftovers
+from tests.containers.conftest import SOURCE, Leftovers
 from tests.containers.engine import IMAGE
-from tests.containers.test_command import SOURCE
 from tests.containers.test_run import Told, pipeline, shell
 from tests.containers.wire import Wire
 
