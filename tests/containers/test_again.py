@@ -82,6 +82,8 @@ def test_what_cannot_be_copied_is_run_once_and_told(
     why = f"it writes to /h ({folder}), which holds over "
     assert any(each.startswith(f"1 of 3 executions: {why}") for each in first.sized.recommendation.doubts)
     assert first.sized.verified is False
+    [untried] = (trial.execution for trial in first.sized.trials)
+    assert (untried.outcome, untried.limits[1]) == ("not_run", first.sized.recommendation.mem_bytes)
     assert result.exit_code == 1
     # Without sizing there is no recommendation to doubt: it is a note.
     result = run_pipeline(pipeline(operator), options=options, daemon=daemon)

@@ -177,9 +177,9 @@ class _Run:
         self, operator: Operator, number: int, limits: Limits, interval_ns: int | None, copies: Copies | None
     ) -> Execution:
         if self._stop.asked:
-            return Execution("interrupted", error="the user had ended the run")
+            return Execution("interrupted", error="the user had ended the run", limits=limits)
         if number and copies is not None and copies.refused is not None:
-            return Execution("not_run", error=copies.refused)
+            return Execution("not_run", error=copies.refused, limits=limits)
         try:
             addresses = self._servers.ready_for(operator)
             group, group_path = self._session.group()
@@ -213,10 +213,11 @@ class _Run:
                 began=self._events.began,
             )
         except Interrupted:
-            return Execution("interrupted", error="the user had ended the run")
+            return Execution("interrupted", error="the user had ended the run", limits=limits)
         except (EnvironmentLacks, StoreError) as problem:
             # What was measured until here is not given up for a container, or a folder, that cannot be made.
-            return Execution("not_run" if number and isinstance(problem, StoreError) else "failed", error=str(problem))
+            untried = number and isinstance(problem, StoreError)
+            return Execution("not_run" if untried else "failed", error=str(problem), limits=limits)
         finally:
             if number:
                 # It was measured, and nobody reads what it wrote: the disk may be needed for the next one.
