@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
+
+from gpusize.proc_stat import start_ticks
 
 __all__ = ["own_process", "owner_label", "owner_lives", "process_lives"]
 
 
-def _start_ticks(pid: int) -> int:
-    """When a process was started, in ticks since boot; 0 when it does not run.
-
-    Source: proc_pid_stat(5), field 22.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
-    except OSError:
-        return 0
-    # The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
-    fields = stat.rpartition(")")[2].split()
-    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
-
-
 def own_process() -> tuple[int, int]:
     """This process: its number and, as numbers are used again, its start in ticks since boot."""
-    return os.getpid(), _start_ticks(os.getpid())
+    return os.getpid(), start_ticks(os.getpid())
 
 
 def process_lives(pid: int, ticks: int) -> bool:
     """Whether the process of this number that was started then still runs."""
-    return _start_ticks(pid) == ticks != 0
+    return start_ticks(pid) == ticks != 0
 
 
 def owner_label() -> str:

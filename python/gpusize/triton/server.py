@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gpusize.durable import write_json
 from gpusize.errors import EnvironmentLacks, UsageError
+from gpusize.proc_stat import start_ticks
 from gpusize.study import process
 
 __all__ = ["Ports", "serve", "stop"]
@@ -76,7 +77,7 @@ def serve(
     ]
     started = process.start(words, work / _LOG)
     try:
-        write_json(work / _PID_FILE, {"pid": started.pid, "started": _start_ticks(started.pid)})
+        write_json(work / _PID_FILE, {"pid": started.pid, "started": start_ticks(started.pid)})
         url = f"http://{where.host}:{where.http}"
         until = time.monotonic() + timeout_s
         while not _is_ready(f"{url}/v2/health/ready"):
@@ -137,18 +138,7 @@ def _running(work: Path) -> int | None:
         pid, started = int(known["pid"]), int(known["started"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return pid if started and _start_ticks(pid) == started else None
-
-
-def _start_ticks(pid: int) -> int:
-    """When a process was started, in ticks since boot; 0 when it does not run (any more)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
-    except OSError:
-        return 0
-    # The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
-    fields = stat.rpartition(")")[2].split()
-    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
+    return pid if started and start_ticks(pid) == started else None
 
 
 def _is_ready(url: str) -> bool:
