@@ -211,6 +211,20 @@ class ResourceSampler:
         ``drain`` still has what was not fetched.
         """
 
+def cgroup_mounts(root: str = "/") -> str:
+    """JSON: ``mode`` (``v1``, ``v2``, ``hybrid``) and ``mounts``, of each ``point``, ``group`` and ``controllers``.
+
+    ``group`` is the part of the hierarchy that is mounted there, ``controllers`` is null for v2. ``root`` is the
+    directory that stands for ``/``. Raises EnvironmentLacks where no cgroups are mounted.
+    """
+
+def cgroup_of(asked: int | str, root: str = "/") -> str:
+    """JSON: ``layout`` and ``limits`` of a cgroup, as in the facts of a sampler, and ``primary``.
+
+    ``asked`` is a process in it, or its path in the hierarchies or directory. ``primary`` is the controller that it
+    stands and falls with, null where none can be read. Raises EnvironmentLacks where there is no such process.
+    """
+
 def simulate(
     config: str,
     load: str,

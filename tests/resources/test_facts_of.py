@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpusize.errors import UsageError
-from gpusize.resources.facts import Limit
+from gpusize.resources.facts import Held, Limit
 from gpusize.resources.sampler import Source, check_interval, facts_of
 
 LIMITS = {
@@ -46,6 +46,15 @@ def test_of_a_container_that_goes_on():
     assert (facts.totals, facts.totals_from) == ({"cpu_ns": 9}, "last")
     assert facts.lacks == {"io_reads": "why"}
     assert facts.raw["source"]["last"] == {"cpu_ns": 9, "mem_bytes": 5}
+
+
+def test_limits_above_and_what_they_did():
+    above = {"controller": "unified", "group": "/pod", "above": True, "memory_high_bytes": 5, "cpu_cores": 2.0}
+    held = {"group": "/pod", "above": True, "kind": "cpu", "limit": 2.0, "from_ns": 3, "until_ns": 4, "times": 6}
+    facts = facts_of(told(limits={"ancestors": [above]}, held=[held]), "box", None, None)
+    assert facts.limits == (Limit("/pod", None, 2.0, mem_high_bytes=5, above=True),)
+    assert facts.held == (Held("/pod", "cpu", 2.0, 3, 4, 6),)
+    assert facts.high_limit() == facts.limits[0]
 
 
 def test_the_end_is_when_the_processes_were_gone_and_totals_are_the_parents():

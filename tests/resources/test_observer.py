@@ -14,7 +14,7 @@ import pytest
 from gpusize.engine import monotonic_ns
 from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.observe import Observer
-from gpusize.resources.facts import Limit
+from gpusize.resources.facts import Held, Limit
 from gpusize.resources.observer import METRICS, Beside, ResourceObserver, _alerts, level_row, long_samples
 from gpusize.resources.series import wide_schema
 from gpusize.resources.usage import usage_of
@@ -143,10 +143,12 @@ def test_values_are_in_the_units_of_their_names():
 
 def test_a_level_that_shows_a_limit_says_so():
     columns = {"t_ns": [0, S], "cpu_ns": [0, S], "cpu_periods": [0, 10], "cpu_throttled_periods": [0, 3]}
-    made = readings({**columns, "mem_bytes": [MIB, MIB]}, limits=(Limit("box", MIB),))
+    shared = (Held("/pod", "cpu", 2.0, 0, S, 4), Held("/pod", "cpu", 2.0, S, 2 * S, 9))
+    made = readings({**columns, "mem_bytes": [MIB, MIB]}, limits=(Limit("box", MIB),), held=shared)
     use = usage_of(made, start_ns=0, end_ns=S)
     assert _alerts(made, use, S) == [
         "made: its CPU limit throttled it in 30% of the periods",
+        "made: the CPU limit of /pod (2 cores), which it shares, throttled it in 4 periods",
         "made: memory in use, page cache included, reached the limit of box",
     ]
     free = workload(lambda _: 1.0, 2.0, ended_ns=None)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusize.resources.curve import span_of
-from gpusize.resources.facts import Limit
+from gpusize.resources.facts import Held, Limit
+from gpusize.resources.recommend import Execution, recommend
 from gpusize.resources.series import Readings
 from gpusize.resources.usage import usage_of, windowed_cores
 from tests.resources.made import MIB, MS, S, readings, workload
@@ -227,6 +228,93 @@ def test_cpu_that_used_all_there_is_is_a_lower_bound():
     limited = workload(lambda _: 1.5, 3.0, limits=(Limit("a", None, 1.5),))
     assert "CPU limit of a" in usage_of(limited).cpu.lower_bound
     assert usage_of(workload(lambda _: 1.5, 3.0)).cpu.lower_bound is None
+
+
+POD = "/kubepods/pod7"
+SLOWED = ", from where on it is slowed down"
+
+
+@pytest.mark.parametrize(
+    "held, which, why",
+    [
+        (
+            Held(POD, "memory", 640 * MIB, 0, S, 7),
+            "memory",
+            "memory of /kubepods/pod7, of which it is a part, reached its limit of 640 MiB 7 times",
+        ),
+        (
+            Held(POD, "memory", 640 * MIB, 0, S),
+            "memory",
+            "memory of /kubepods/pod7, of which it is a part, reached its limit of 640 MiB",
+        ),
+        (
+            Held(POD, "memory_high", 512 * MIB, 0, S, 2),
+            "memory",
+            f"memory of /kubepods/pod7, of which it is a part, was above memory.high (512 MiB) 2 times{SLOWED}",
+        ),
+        (
+            Held("/box", "memory_high", 0.5 * MIB, 0, S, 2, above=False),
+            "memory",
+            f"memory in use, page cache included, was above memory.high of /box (0.5 MiB) 2 times{SLOWED}",
+        ),
+        (
+            Held(POD, "cpu", 1.5, 0, S, 12),
+            "cpu",
+            "the CPU limit of /kubepods/pod7 (1.5 cores), which it shares, throttled it in 12 periods",
+        ),
+    ],
+)
+def test_a_limit_of_a_group_above_makes_a_lower_bound_that_names_it(held, which, why):
+    columns = {"t_ns": [0, S // 2, S], "cpu_ns": [0, S // 10, S // 5], "mem_bytes": [MIB, MIB, MIB]}
+    made = readings(columns, begun_ns=0, ended_ns=S, held=(held,))
+    use = usage_of(made)
+    bounds = {"memory": use.memory.lower_bound, "cpu": use.cpu.lower_bound}
+    assert bounds.pop(which) == why
+    assert list(bounds.values()) == [None]
+    advice = recommend([Execution.of(made)] * 3)
+    assert f"it may want more: {why}" in advice.doubts
+    assert advice.confidence == "low"
+    # Stored with the facts, and read back.
+    assert type(made.facts).from_json(made.facts.to_json(), "here") == made.facts
+
+
+def test_a_limit_that_was_met_before_or_after_is_not_of_the_part():
+    columns = {"t_ns": [0, S, 2 * S, 3 * S], "cpu_ns": [0, S, 2 * S, 3 * S], "mem_bytes": [MIB] * 4}
+    parts = (Held(POD, "memory", MIB, 0, S, 1), Held(POD, "memory", MIB, 2 * S, 3 * S, 4))
+    made = readings(columns, held=parts, cpus=9)
+    assert usage_of(made, start_ns=S, end_ns=2 * S).memory.lower_bound is None
+    assert usage_of(made, start_ns=2 * S).memory.lower_bound.endswith("limit of 1 MiB 4 times")
+    assert usage_of(made).memory.lower_bound.endswith("limit of 1 MiB 5 times")
+
+
+def test_its_own_limits_are_named_beside_those_above():
+    columns = {
+        "t_ns": [0, S],
+        "cpu_ns": [0, S // 2],
+        "cpu_periods": [0, 10],
+        "cpu_throttled_periods": [0, 5],
+        "mem_bytes": [MIB, MIB],
+        "mem_max_events": [0, 3],
+    }
+    limits = (Limit("/box", 64 * MIB, 0.5), Limit(POD, 32 * MIB, 0.25, above=True))
+    held = (Held(POD, "cpu", 0.25, 0, S, 1), Held(POD, "memory", 32 * MIB, 0, S, 1))
+    use = usage_of(readings(columns, limits=limits, held=held))
+    assert use.cpu.lower_bound == (
+        "a CPU limit throttled it in 50.0% of the periods (0.5 cores, the limit of /box); "
+        "the CPU limit of /kubepods/pod7 (0.25 cores), which it shares, throttled it in 1 periods"
+    )
+    assert use.memory.lower_bound == (
+        "memory in use, page cache included, reached its limit 3 times (64 MiB, the limit of /box); "
+        "memory of /kubepods/pod7, of which it is a part, reached its limit of 32 MiB 1 times"
+    )
+
+
+def test_memory_that_came_to_memory_high_is_a_lower_bound():
+    columns = {"t_ns": [0, S], "mem_bytes": [MIB, 64 * MIB]}
+    limited = readings(columns, limits=(Limit("/box", None, mem_high_bytes=64 * MIB),))
+    assert usage_of(limited).memory.lower_bound.endswith("reached memory.high of /box")
+    free = readings(columns, limits=(Limit("/box", None, mem_high_bytes=65 * MIB),))
+    assert usage_of(free).memory.lower_bound is None
 
 
 def test_cpu_of_a_busy_machine_is_a_lower_bound():

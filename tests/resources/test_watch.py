@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpusize.engine import monotonic_ns
 from gpusize.errors import EnvironmentLacks, UsageError
 from gpusize.resources.recommend import Execution, recommend
 from gpusize.resources.sampler import ResourceWatch, Sampling, Source
 from gpusize.resources.usage import usage_of
-from tests.resources.live_groups import Group, child, go, heard, made, share
+from tests.resources.live_groups import Group, child, go, heard, made, share, until
 from tests.resources.made import MIB
 
 BURN = "end = time.process_time() + 0.1\nwhile time.process_time() < end: pass\nsay('done')\nwait()\n"
@@ -80,6 +81,66 @@ def test_a_spike_that_is_over_is_in_the_kernels_peak_and_in_the_request(group: G
     assert use.memory.peak_bytes >= 200 * MIB
     assert use.memory.sampled_max_bytes < 100 * MIB
     assert recommend([Execution.of(readings)]).mem_bytes >= 300 * MIB
+
+
+def test_limits_of_the_group_above_make_lower_bounds(group: Group):
+    inner, beside = group.below("stage"), group.below("neighbour")
+    group.limit_memory(64 * MIB)
+    group.limit_cpu(0.2)
+    share(group)
+    inner.make()
+    beside.make()
+    with child(BURN, inner) as process, child("held = b'1' * (200 << 20)", beside) as greedy:
+        sampling = Sampling([Source(name="stage", pid=process.pid)], 0.005)
+        before = usage_of(sampling.look()["stage"])
+        go(process)
+        assert heard(process) == "done"
+        # It is killed at the limit that it shares with what is sampled.
+        go(greedy)
+        assert greedy.wait() == -9
+        readings = sampling.stop()["stage"]
+    assert before.memory.lower_bound is None
+    use, advice = usage_of(readings), recommend([Execution.of(readings)])
+    # Nothing of its own was met: its counters say nothing.
+    assert not use.memory.limit_events
+    assert use.throttling is None or use.throttling.throttled_periods == 0
+    memory = f"memory of {group.path}, of which it is a part, reached its limit of 64 MiB"
+    cpu = f"the CPU limit of {group.path} (0.2 cores), which it shares, throttled it in"
+    assert use.memory.lower_bound.startswith(memory)
+    assert use.cpu.lower_bound.startswith(cpu)
+    assert [each for each in advice.doubts if memory in each] != []
+    assert [each for each in advice.doubts if cpu in each] != []
+
+
+def test_figures_go_on_after_a_restart(group: Group):
+    inner = group.below("stage")
+    share(group)
+    inner.make()
+    with child(BURN, inner) as first:
+        sampling = Sampling([Source(name="stage", pid=first.pid)], 0.005)
+        go(first)
+        assert heard(first) == "done"
+        go(first)
+        first.wait()
+    until(sampling.ended)
+    inner.remove()
+    until(lambda: sampling.facts()["sources"]["stage"]["gone"])
+    inner.make()
+    until(lambda: sampling.facts()["sources"]["stage"]["restarts"] == 1)
+    with child(BURN.replace("0.1", "0.3"), inner) as second:
+        assert not sampling.ended()
+        begun_ns = monotonic_ns()
+        go(second)
+        assert heard(second) == "done"
+        sampling.mark("level")
+        readings = sampling.stop()["stage"]
+    assert readings.facts.ended_ns is None
+    whole, level = usage_of(readings), usage_of(readings, start_ns=begun_ns)
+    assert whole.restarts == 1
+    # 0.1 s before and 0.3 s after, each short by what a tick may hide and by what came before the first reading.
+    assert whole.cpu.total_s >= 0.38
+    assert level.cpu.total_s >= 0.28
+    assert level.cpu.window(0.1) is not None
 
 
 def test_a_watch_that_was_never_started_has_nothing_to_say():

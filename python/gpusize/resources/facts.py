@@ -10,7 +10,7 @@ from typing import Any
 
 from gpusize.errors import StoreError
 
-__all__ = ["Facts", "Limit"]
+__all__ = ["Facts", "Held", "Limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,39 @@ class Limit:
         mem_bytes: its memory limit; None for none.
         cpu_cores: its CPU quota over its period; None for none.
         pids: its limit on threads; None for none.
+        mem_high_bytes: memory from which on it is slowed down (``memory.high``); None for none.
+        above: whether it is above the cgroup that was sampled, and so shared with whatever else is in it.
     """
 
     path: str
     mem_bytes: int | None = None
     cpu_cores: float | None = None
     pids: int | None = None
+    mem_high_bytes: int | None = None
+    above: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A limit that was met between two readings, and that the source's own counters say nothing of.
+
+    Attributes:
+        path: the cgroup that has the limit.
+        kind: ``memory`` or ``cpu``, of a cgroup above; ``memory_high`` of one above or of the source's own.
+        limit: the limit, in bytes or cores.
+        from_ns: the reading before it was met first, on the engine's clock.
+        until_ns: the reading after it was met last.
+        times: charges that did not fit, or throttled periods; 0 where memory was at the limit and no more is known.
+        above: whether the cgroup is above the one that was sampled.
+    """
+
+    path: str
+    kind: str
+    limit: float
+    from_ns: int
+    until_ns: int
+    times: int = 0
+    above: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +72,7 @@ class Facts:
         missed: due readings that were not taken.
         own_cpu_ns: CPU time of the thread that read.
         limits: of the cgroup and of all its ancestors, the nearest first.
+        held: which limits above, and ``memory.high``, were met when.
         totals: final counters by column, read after the end; they count from `begun_ns`.
         totals_from: what `totals` were read from, ``parent`` or ``last``.
         lacks: signals that are not there, and why.
@@ -63,6 +91,7 @@ class Facts:
     missed: int = 0
     own_cpu_ns: int | None = None
     limits: tuple[Limit, ...] = ()
+    held: tuple[Held, ...] = ()
     totals: Mapping[str, int] = field(default_factory=dict)
     totals_from: str | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
@@ -74,6 +103,11 @@ class Facts:
         """The smallest memory limit on the way to the root."""
         known = [limit for limit in self.limits if limit.mem_bytes is not None]
         return min(known, key=lambda limit: limit.mem_bytes or 0, default=None)
+
+    def high_limit(self) -> Limit | None:
+        """The smallest ``memory.high`` on the way to the root."""
+        known = [limit for limit in self.limits if limit.mem_high_bytes is not None]
+        return min(known, key=lambda limit: limit.mem_high_bytes or 0, default=None)
 
     def cpu_limit(self) -> Limit | None:
         """The smallest CPU quota on the way to the root."""
@@ -100,6 +134,7 @@ class Facts:
             told = dict(json.loads(text))
             known = {name: told[name] for name in cls.__dataclass_fields__ if name in told}
             known["limits"] = tuple(Limit(**limit) for limit in known.get("limits", ()))
+            known["held"] = tuple(Held(**held) for held in known.get("held", ()))
             known["notes"] = tuple(known.get("notes", ()))
             if known.get("clock") is not None:
                 mono_ns, wall_ns = known["clock"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpusize.resources.bounds import MEMORY_KINDS, held_reasons, named, own_limit
 from gpusize.resources.curve import Span, curves, increase
 from gpusize.resources.usage_types import MemoryUsage
 from gpusize.samples.series import gauge_summary
@@ -11,6 +12,7 @@ from gpusize.samples.series import gauge_summary
 if TYPE_CHECKING:
     import polars as pl
 
+    from gpusize.resources.facts import Facts
     from gpusize.resources.series import Readings
 
 __all__ = ["hard_set", "memory_usage", "working_set"]
@@ -74,7 +76,7 @@ def memory_usage(readings: Readings, span: Span, *, cut: bool = False) -> Memory
         limit_path=None if limit is None else limit.path,
         limit_events=None if events is None else round(events),
         oom_kills=None if kills is None else round(kills),
-        lower_bound=_bound(readings, peak, events, kills),
+        lower_bound=_bound(readings, span, peak, events, kills),
     )
 
 
@@ -107,12 +109,24 @@ def _kernel_peak(readings: Readings, span: Span, *, cut: bool) -> int | None:
     return max(known, default=None)
 
 
-def _bound(readings: Readings, peak: int | None, events: float | None, kills: float | None) -> str | None:
-    limit = readings.facts.mem_limit()
+def _bound(readings: Readings, span: Span, peak: int | None, events: float | None, kills: float | None) -> str | None:
+    facts = readings.facts
+    held = held_reasons(facts, span, *MEMORY_KINDS)
+    reasons = [] if peak is None or held else _reached(facts, peak)
     if kills:
-        return f"{round(kills)} processes were killed for want of memory"
-    if events:
-        return f"memory in use, page cache included, reached its limit {round(events)} times"
-    if limit is None or not limit.mem_bytes or peak is None or peak < limit.mem_bytes - readings.facts.mem_error_bytes:
-        return None
-    return f"memory in use, page cache included, reached the limit of {limit.path or '/'}"
+        reasons = [f"{round(kills)} processes were killed for want of memory"]
+    elif events:
+        own = named(own_limit(facts, "mem_bytes"))
+        reasons = [f"memory in use, page cache included, reached its limit {round(events)} times{own}"]
+    return "; ".join([*reasons, *held]) or None
+
+
+def _reached(facts: Facts, peak: int) -> list[str]:
+    """Limits that the peak came to, where no counter says so."""
+    low = peak + facts.mem_error_bytes
+    limit, high = facts.mem_limit(), facts.high_limit()
+    if limit is not None and limit.mem_bytes and low >= limit.mem_bytes:
+        return [f"memory in use, page cache included, reached the limit of {limit.path or '/'}"]
+    if high is not None and high.mem_high_bytes and low >= high.mem_high_bytes:
+        return [f"memory in use, page cache included, reached memory.high of {high.path or '/'}"]
+    return []

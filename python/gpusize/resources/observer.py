@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.durable import storing, write_atomic
 from gpusize.errors import UsageError
+from gpusize.resources.bounds import held_reasons
+from gpusize.resources.curve import Span
 from gpusize.resources.sample import source_of
 from gpusize.resources.sampler import INTERVAL_S, Sampling, check_interval
 from gpusize.resources.series import COUNTERS
@@ -228,6 +230,8 @@ def _alerts(readings: Readings, usage: Usage, end_ns: int) -> list[str]:
         alerts.append(f"{usage.name}: it was started anew {usage.restarts} times")
     if usage.throttling is not None and usage.throttling.share >= THROTTLED:
         alerts.append(f"{usage.name}: its CPU limit throttled it in {usage.throttling.share:.0%} of the periods")
+    span = Span(usage.start_ns, usage.start_ns + round(usage.duration_s * 1e9))
+    alerts += [f"{usage.name}: {why}" for why in held_reasons(facts, span, "cpu")]
     if usage.memory.lower_bound is not None:
         alerts.append(f"{usage.name}: {usage.memory.lower_bound}")
     return alerts

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import core, monotonic_ns
 from gpusize.errors import UsageError
-from gpusize.resources.facts import Facts, Limit
+from gpusize.resources.facts import Facts, Held, Limit
 from gpusize.resources.series import COUNTERS, MARKS, Readings, empty_frame, wide_frame, with_room
 
 if TYPE_CHECKING:
@@ -166,7 +166,15 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
     # CPUs that its group may run on are all that there are for it.
     cpuset = ((source.get("limits") or {}).get("cpuset_cpus") or {}).get("value")
     limits = (
-        Limit(level["group"], level.get("memory_bytes"), level.get("cpu_cores"), level.get("pids")) for level in levels
+        Limit(
+            *(level["group"], level.get("memory_bytes"), level.get("cpu_cores"), level.get("pids")),
+            mem_high_bytes=level.get("memory_high_bytes"),
+            above=level.get("above", False),
+        )
+        for level in levels
+    )
+    held = (
+        Held(path=each["group"], **{k: v for k, v in each.items() if k != "group"}) for each in source.get("held", ())
     )
     return Facts(
         kind=source["kind"],
@@ -180,6 +188,7 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
         missed=told["missed_ticks"],
         own_cpu_ns=told["own_cpu_ns"],
         limits=tuple(limits),
+        held=tuple(held),
         totals={column: totals[column] for column in (*COUNTERS, *MARKS) if column in totals},
         totals_from=whence if last else None,
         lacks=source.get("missing") or {},

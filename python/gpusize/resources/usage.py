@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from gpusize.resources.bounds import held_reasons, named, own_limit
 from gpusize.resources.curve import Span, curves, increase, peak_rate, rates, span_of
 from gpusize.resources.memory_use import memory_usage
 from gpusize.resources.usage_types import CpuUsage, CpuWindow, IoUsage, Throttling, Usage
@@ -114,9 +115,12 @@ def _window(readings: Readings, found: list[Curve], window_s: float, span: Span)
 
 
 def _cpu_bound(readings: Readings, span: Span, windows: tuple[CpuWindow, ...]) -> str | None:
-    throttling = _throttling(readings, span)
+    throttling, held = _throttling(readings, span), held_reasons(readings.facts, span, "cpu")
     if throttling is not None and throttling.throttled_periods > 0:
-        return f"a CPU limit throttled it in {throttling.share:.1%} of the periods"
+        own = named(own_limit(readings.facts, "cpu_cores"))
+        held.insert(0, f"a CPU limit throttled it in {throttling.share:.1%} of the periods{own}")
+    if held:
+        return "; ".join(held)
     longest = max((window.peak_cores for window in windows[-1:]), default=0.0)
     limit = readings.facts.cpu_limit()
     if limit is not None and limit.cpu_cores is not None and longest >= FULL * limit.cpu_cores:

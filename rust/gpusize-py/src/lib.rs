@@ -30,7 +30,7 @@ mod _core {
     #[pymodule_export]
     use super::null_server::NullServer;
     #[pymodule_export]
-    use super::sample::ResourceSampler;
+    use super::sample::{ResourceSampler, cgroup_mounts, cgroup_of};
     #[pymodule_export]
     use super::schedule::{ScheduleBatches, ScheduleItems, schedule, schedule_count, think_ns};
     #[pymodule_export]

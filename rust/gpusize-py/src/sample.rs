@@ -1,6 +1,9 @@
-//! `gpusize._core.ResourceSampler`.
+//! `gpusize._core.ResourceSampler`, and what is asked of cgroups without sampling.
+
+use std::path::Path;
 
 use gpusize_core::sample;
+use gpusize_core::sample::groups::Asked;
 use pyo3::prelude::*;
 
 use crate::batches::RecordBatches;
@@ -41,4 +44,32 @@ impl ResourceSampler {
     fn stop(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.stop().to_string())
     }
+}
+
+/// JSON: the mounted cgroup hierarchies; `root` is the directory that stands for `/`.
+#[pyfunction]
+#[pyo3(signature = (root = "/"))]
+pub fn cgroup_mounts(py: Python<'_>, root: &str) -> PyResult<String> {
+    py.detach(|| sample::groups::mounts(Path::new(root))).map(|told| told.to_string()).map_err(raise)
+}
+
+/// JSON: the group of a process, or the one at a path.
+#[pyfunction]
+#[pyo3(signature = (asked, root = "/"))]
+pub fn cgroup_of(py: Python<'_>, asked: Named, root: &str) -> PyResult<String> {
+    let root = Path::new(root);
+    let found = py.detach(move || match asked {
+        Named::Pid(pid) => sample::groups::group(root, Asked::Pid(pid)),
+        Named::Path(path) => sample::groups::group(root, Asked::Path(&path)),
+    });
+    found.map(|told| told.to_string()).map_err(raise)
+}
+
+/// What a group is asked for by.
+#[derive(FromPyObject)]
+pub enum Named {
+    /// A process.
+    Pid(u32),
+    /// Its path in the hierarchies, or its directory.
+    Path(String),
 }

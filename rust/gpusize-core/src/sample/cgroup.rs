@@ -11,9 +11,9 @@ use super::bytes::value;
 use super::columns::Reading;
 use super::files::Tier;
 use super::group_files::GroupFiles;
+use super::held::Watched;
 use super::kept::is_gone;
 use super::layout::{Asked, Layout, discover};
-use super::limits::{self, Limits};
 use super::source::{End, Ends, Source, values};
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ pub struct Cgroup {
     pid: Option<u32>,
     layout: Layout,
     files: GroupFiles,
-    limits: Limits,
+    limits: Watched,
     ends: Ends,
     inode: u64,
     epoch: i32,
@@ -66,7 +66,7 @@ impl Cgroup {
             pid,
             layout,
             files: GroupFiles::default(),
-            limits: Limits::default(),
+            limits: Watched::default(),
             ends: pid.filter(|_| root == Path::new("/")).map_or_else(Ends::default, Ends::of_process),
             inode: 0,
             epoch: 0,
@@ -89,7 +89,7 @@ impl Cgroup {
     /// Open what stands at the group's path.
     fn begin(&mut self) {
         self.files = GroupFiles::open(&self.layout);
-        self.limits = limits::read(&self.layout.controllers);
+        self.limits.begin(&self.layout.controllers, now_ns());
         self.inode = self.layout.primary().and_then(|group| inode(&group.dir).ok()).unwrap_or(0);
         self.watch_events();
     }
@@ -109,6 +109,7 @@ impl Cgroup {
         self.gone_ns.get_or_insert_with(now_ns);
         self.ends.set_events(None);
         self.files.close();
+        self.limits.end(now_ns());
         if let Some(Parent { group: Ok(parent), .. }) = &mut self.parent {
             let mut totals = Reading::default();
             parent.read(Tier::Slow, &mut totals);
@@ -171,6 +172,8 @@ impl Source for Cgroup {
         }
         if self.files.are_gone() {
             self.end();
+        } else if tier == Tier::Slow {
+            self.limits.look(now_ns());
         }
     }
 
@@ -193,21 +196,16 @@ impl Source for Cgroup {
     }
 
     fn reset_peak(&mut self) -> bool {
+        self.limits.phase();
         self.files.reset_peak()
     }
 
     fn facts(&mut self) -> Value {
-        if self.gone_ns.is_none() && !self.files.is_empty() {
-            let limits = limits::read(&self.layout.controllers);
-            // A group that was removed meanwhile has none; those that it had are kept.
-            if self.layout.primary().is_some_and(|group| inode(&group.dir).is_ok_and(|now| now == self.inode)) {
-                self.limits = limits;
-            }
-        }
         json!({
             "kind": "cgroup", "pid": self.pid, "root": self.root, "restarts": self.epoch,
             "gone": self.gone_ns.is_some(), "gone_ns": self.gone_ns, "exited_ns": self.exited_ns,
-            "emptied_ns": self.emptied_ns, "layout": self.layout, "limits": self.limits,
+            "emptied_ns": self.emptied_ns, "layout": self.layout, "limits": self.limits.limits(),
+            "held": self.limits.held(),
             "signals": self.files.signals(), "missing": self.files.missing(),
             "peak_resettable": self.files.is_resettable(),
             "first_ns": self.first.t_ns, "first": values(&self.first),
@@ -233,7 +231,7 @@ impl Parent {
         };
         group.read(Tier::Slow, &mut Reading::default());
         json!({
-            "path": self.path, "why": null, "limits": group.limits, "gone": group.gone_ns.is_some(),
+            "path": self.path, "why": null, "limits": group.limits.limits(), "gone": group.gone_ns.is_some(),
             "first_ns": group.first.t_ns, "first": values(&group.first),
             "last_ns": group.last.t_ns, "last": values(&group.last),
         })

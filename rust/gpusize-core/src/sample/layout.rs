@@ -50,8 +50,8 @@ pub enum Asked<'a> {
     Path(&'a str),
 }
 
-/// Find the groups; `root` is the directory that stands for `/`.
-pub fn discover(root: &Path, asked: Asked<'_>) -> Result<Layout> {
+/// The hierarchies that this machine mounts, and what they are together: `v1`, `v2` or `hybrid`.
+pub fn mounted(root: &Path) -> Result<(Vec<Mount>, &'static str)> {
     let mountinfo = root.join("proc/self/mountinfo");
     let text = fs::read_to_string(&mountinfo).map_err(|error| {
         Error::environment(format!("cannot be read: {error}"), mountinfo.display().to_string(), "mount /proc")
@@ -68,6 +68,12 @@ pub fn discover(root: &Path, asked: Asked<'_>) -> Result<Layout> {
             return Err(Error::environment("no cgroup hierarchy is mounted", mountinfo.display().to_string(), todo));
         }
     };
+    Ok((mounts, mode))
+}
+
+/// Find the groups; `root` is the directory that stands for `/`.
+pub fn discover(root: &Path, asked: Asked<'_>) -> Result<Layout> {
+    let (mounts, mode) = mounted(root)?;
     let mut layout = Layout { mode, ..Layout::default() };
     let member = match asked {
         Asked::Pid(pid) => of_process(root, pid, &mut layout.notes)?,
@@ -77,8 +83,8 @@ pub fn discover(root: &Path, asked: Asked<'_>) -> Result<Layout> {
         let candidates = mounts.iter().filter(|mount| mount.has(name));
         layout.add(root, name, group_of(&member, Some(name)), candidates);
     }
-    if v2 {
-        let candidates = mounts.iter().filter(|mount| mount.v1.is_none());
+    let candidates = mounts.iter().filter(|mount| mount.v1.is_none());
+    if candidates.clone().next().is_some() {
         layout.add(root, V2, group_of(&member, None), candidates);
     }
     layout.drop_shared();

@@ -1,15 +1,13 @@
 //! The limits of a group: its own and those of every group above it, of which the smallest counts.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::bytes::{number, value};
 use super::layout::Group;
-
-/// What v1 says for "none": the largest counter of pages, in bytes.
-const NO_LIMIT_BYTES: i64 = 0x7fff_ffff_ffff_f000;
+use super::sys::page_bytes;
 
 /// The smallest limit of a kind, and the group that has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,20 +25,28 @@ pub struct Level {
     pub controller: &'static str,
     /// The group's path in its hierarchy.
     pub group: String,
+    /// Above the group that is watched, hence shared with whatever else is in it.
+    pub above: bool,
+    #[serde(skip)]
+    dir: PathBuf,
     /// `memory.max`.
     pub memory_bytes: Option<i64>,
     /// `memory.high`: above it, the group is slowed and reclaimed from.
     pub memory_high_bytes: Option<i64>,
     /// What the group used of its memory limit when this was read; with its neighbours below the same limit.
     pub memory_current_bytes: Option<i64>,
-    /// How often that limit was met.
+    /// How often that limit was met: of this group alone, not of those below.
     pub memory_max_events: Option<i64>,
+    /// How often `memory.high` was, likewise.
+    pub memory_high_events: Option<i64>,
     /// `memory.swap.max` of v2.
     pub swap_bytes: Option<i64>,
     /// Memory and swap together, v1.
     pub memory_and_swap_bytes: Option<i64>,
     /// Quota over period.
     pub cpu_cores: Option<f64>,
+    /// Periods in which that quota was used up.
+    pub cpu_throttled_periods: Option<i64>,
     /// CPUs that it may run on.
     pub cpuset_cpus: Option<i64>,
     /// `pids.max`.
@@ -75,7 +81,15 @@ pub fn read(groups: &[Group]) -> Limits {
         let mut dir = group.dir.as_path();
         let mut path = group.path.as_str();
         loop {
-            let level = level(group.controller, path, dir);
+            let name = if path.is_empty() { "/" } else { path };
+            let mut level = Level {
+                controller: group.controller,
+                group: name.to_owned(),
+                above: dir != group.dir,
+                dir: dir.to_owned(),
+                ..Level::default()
+            };
+            level.read();
             limits.take(&level);
             if level.limits_anything() {
                 limits.ancestors.push(level);
@@ -88,38 +102,9 @@ pub fn read(groups: &[Group]) -> Limits {
     limits
 }
 
-fn level(controller: &'static str, path: &str, dir: &Path) -> Level {
-    let text = |name: &str| fs::read(dir.join(name)).ok();
-    let amount = |name: &str| text(name).and_then(|text| number(&text)).filter(|bytes| *bytes < NO_LIMIT_BYTES);
-    let group = if path.is_empty() { "/" } else { path };
-    let mut level = Level { controller, group: group.to_owned(), ..Level::default() };
-    match controller {
-        "memory" => {
-            level.memory_bytes = amount("memory.limit_in_bytes");
-            level.memory_and_swap_bytes = amount("memory.memsw.limit_in_bytes");
-            level.memory_current_bytes = amount("memory.usage_in_bytes");
-            level.memory_max_events = amount("memory.failcnt");
-        }
-        "cpu" => {
-            let period = amount("cpu.cfs_period_us").filter(|period| *period > 0);
-            level.cpu_cores =
-                amount("cpu.cfs_quota_us").zip(period).map(|(quota, period)| quota as f64 / period as f64);
-        }
-        "pids" => level.pids = amount("pids.max"),
-        "cpuset" => level.cpuset_cpus = text("cpuset.effective_cpus").and_then(|text| cpus(&text)),
-        "unified" => {
-            level.memory_bytes = amount("memory.max");
-            level.memory_high_bytes = amount("memory.high");
-            level.memory_current_bytes = amount("memory.current");
-            level.memory_max_events = text("memory.events").and_then(|text| value(&text, b"max"));
-            level.swap_bytes = amount("memory.swap.max");
-            level.cpu_cores = text("cpu.max").and_then(|text| cores(&text));
-            level.cpuset_cpus = text("cpuset.cpus.effective").and_then(|text| cpus(&text));
-            level.pids = amount("pids.max");
-        }
-        _ => {}
-    }
-    level
+/// Whether v1 means a limit: for none it says the largest counter of pages, which is another number for larger pages.
+fn is_limit(bytes: i64, page_bytes: i64) -> bool {
+    bytes < i64::MAX / page_bytes * page_bytes
 }
 
 /// `cpu.max`: `150000 100000`, or `max 100000` for none.
@@ -141,6 +126,68 @@ fn cpus(text: &[u8]) -> Option<i64> {
 }
 
 impl Level {
+    fn read(&mut self) {
+        match self.controller {
+            "memory" => {
+                self.memory_bytes = self.amount("memory.limit_in_bytes");
+                self.memory_and_swap_bytes = self.amount("memory.memsw.limit_in_bytes");
+            }
+            "cpu" => {
+                let period = self.amount("cpu.cfs_period_us").filter(|period| *period > 0);
+                let quota = self.amount("cpu.cfs_quota_us");
+                self.cpu_cores = quota.zip(period).map(|(quota, period)| quota as f64 / period as f64);
+            }
+            "pids" => self.pids = self.amount("pids.max"),
+            "cpuset" => self.cpuset_cpus = self.text("cpuset.effective_cpus").and_then(|text| cpus(&text)),
+            "unified" => {
+                self.memory_bytes = self.amount("memory.max");
+                self.memory_high_bytes = self.amount("memory.high");
+                self.swap_bytes = self.amount("memory.swap.max");
+                self.cpu_cores = self.text("cpu.max").and_then(|text| cores(&text));
+                self.cpuset_cpus = self.text("cpuset.cpus.effective").and_then(|text| cpus(&text));
+                self.pids = self.amount("pids.max");
+            }
+            _ => {}
+        }
+        self.count();
+    }
+
+    /// Read how often the limits were met, which takes a file or two. The CPU counters of v2 are summed for whoever reads them,
+    /// over all groups below: they are left alone where there is no quota.
+    pub fn count(&mut self) {
+        let quota = self.cpu_cores.is_some();
+        match self.controller {
+            "memory" if self.memory_bytes.is_some() => {
+                self.memory_current_bytes = self.amount("memory.usage_in_bytes");
+                self.memory_max_events = self.amount("memory.failcnt");
+            }
+            "unified" if self.memory_bytes.is_some() || self.memory_high_bytes.is_some() => {
+                self.memory_current_bytes = self.amount("memory.current");
+                // Of this group only (5.2); the other file also counts the limits of neighbours below it.
+                let events = self.text("memory.events.local").or_else(|| self.text("memory.events"));
+                self.memory_max_events = events.as_deref().and_then(|text| value(text, b"max"));
+                self.memory_high_events = events.as_deref().and_then(|text| value(text, b"high"));
+            }
+            _ => {}
+        }
+        if quota {
+            self.cpu_throttled_periods = self.text("cpu.stat").and_then(|text| value(&text, b"nr_throttled"));
+        }
+    }
+
+    /// Whether it is the level that another was read of before.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.controller == other.controller && self.dir == other.dir
+    }
+
+    fn text(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.dir.join(name)).ok()
+    }
+
+    fn amount(&self, name: &str) -> Option<i64> {
+        self.text(name).and_then(|text| number(&text)).filter(|amount| is_limit(*amount, page_bytes()))
+    }
+
     fn limits_anything(&self) -> bool {
         let amounts =
             [self.memory_bytes, self.memory_high_bytes, self.swap_bytes, self.memory_and_swap_bytes, self.pids];
@@ -179,5 +226,14 @@ mod tests {
         assert_eq!(cores(b"max 100000\n"), None);
         assert_eq!(cpus(b"0-3,8\n"), Some(5));
         assert_eq!(cpus(b"\n"), None);
+    }
+
+    #[test]
+    fn no_limit_is_the_largest_multiple_of_a_page() {
+        for (none, page_bytes) in [(9_223_372_036_854_771_712, 4 << 10), (9_223_372_036_854_710_272, 64 << 10)] {
+            assert!(!is_limit(none, page_bytes), "{page_bytes}");
+            assert!(is_limit(none - page_bytes, page_bytes), "{page_bytes}");
+        }
+        assert!(!is_limit(i64::MAX, 4 << 10));
     }
 }

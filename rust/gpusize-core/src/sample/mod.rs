@@ -9,6 +9,8 @@ mod cgroup;
 pub mod columns;
 mod files;
 mod group_files;
+pub mod groups;
+mod held;
 mod host;
 mod kept;
 mod layout;

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const NS_PER_S: i64 = 1_000_000_000;
+/// Pages that each CPU may have charged ahead of what is used: the kernel's `MEMCG_CHARGE_BATCH`.
+const CHARGE_BATCH_PAGES: i64 = 64;
 
 /// Wakes a thread that waits in [`Epoll::wait_until`].
 #[derive(Debug)]
@@ -148,6 +150,11 @@ pub fn kernel_tick_ns() -> i64 {
 pub fn page_bytes() -> i64 {
     // SAFETY: sysconf takes an integer; the page size is known on every system.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
+}
+
+/// How far the kernel's counters of memory may be ahead of what is used: pages that each CPU has charged in advance.
+pub fn charge_error_bytes() -> i64 {
+    CHARGE_BATCH_PAGES * page_bytes() * online_cpus()
 }
 
 /// CPUs that are switched on.
