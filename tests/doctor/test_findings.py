@@ -17,6 +17,10 @@ from gpusize.samples.reading import SourceFailed
 from tests.doctor.machine import machine, named
 
 IDLE = CpuTimes(1000, 1000, 0)
+V1_MOUNTS = """\
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+33 31 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+"""
 
 
 def test_a_good_machine_has_nothing_to_be_done(tmp_path: Path) -> None:
@@ -101,12 +105,13 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
     system = machine(
         tmp_path,
         **{
-            "sys__fs__cgroup__cgroup.controllers": None,
+            "proc__self__mountinfo": V1_MOUNTS,
             "proc__self__cgroup": "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/x\n0::/\n",
-            "sys__fs__cgroup__cpu__cpu.cfs_quota_us": "200000\n",
-            "sys__fs__cgroup__cpu__cpu.cfs_period_us": "100000\n",
+            "sys__fs__cgroup__cpu,cpuacct__docker__abc__cpu.cfs_quota_us": "-1\n",
+            "sys__fs__cgroup__cpu,cpuacct__docker__cpu.cfs_quota_us": "200000\n",
+            "sys__fs__cgroup__cpu,cpuacct__docker__cpu.cfs_period_us": "100000\n",
             "sys__fs__cgroup__memory__docker__abc__memory.limit_in_bytes": "9223372036854771712\n",
-            "sys__fs__cgroup__memory__memory.limit_in_bytes": "4294967296\n",
+            "sys__fs__cgroup__memory__docker__memory.limit_in_bytes": "4294967296\n",
         },
     )
     findings = container_findings(system)
@@ -116,7 +121,8 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
 
 
 def test_both_versions_at_once(tmp_path: Path) -> None:
-    system = machine(tmp_path, **{"sys__fs__cgroup__cgroup.controllers": None, "sys__fs__cgroup__unified__x": ""})
+    unified = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+    system = machine(tmp_path, proc__self__mountinfo=V1_MOUNTS + unified)
     assert named(container_findings(system), "control groups").value == "hybrid"
 
 

@@ -160,9 +160,10 @@ MOUNTS = """\
 
 
 def test_mounts_of_cgroups(tmp_path: Path) -> None:
-    file = tmp_path / "mountinfo"
+    file = tmp_path / "proc/self/mountinfo"
+    file.parent.mkdir(parents=True)
     file.write_text(MOUNTS, "utf-8")
-    found = hierarchies(file)
+    found = hierarchies(str(tmp_path))
     assert [str(point) for point, _ in found] == [
         "/sys/fs/cgroup/cpu,cpuacct",
         "/sys/fs/cgroup/memory",
@@ -170,6 +171,8 @@ def test_mounts_of_cgroups(tmp_path: Path) -> None:
     ]
     assert {"cpu", "cpuacct"} <= (found[0][1] or set())
     assert found[2][1] is None
+    file.write_text("", "utf-8")
+    assert hierarchies(str(tmp_path)) == []
 
 
 def test_how_far_a_pull_is() -> None:

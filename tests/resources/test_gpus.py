@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -158,26 +159,62 @@ def test_descendants_are_of_a_tree_also_when_their_parents_have_ended(tmp_path: 
     assert in_tree_of(os.getppid())(os.getpid())
 
 
-def test_membership_in_a_cgroup(tmp_path: Path):
-    def groups(pid: int, *lines: str) -> None:
-        (tmp_path / str(pid)).mkdir(exist_ok=True)
-        (tmp_path / str(pid) / "cgroup").write_text("\n".join(lines) + "\n")
+MOUNTS = """\
+32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+33 31 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+"""
 
-    groups(10, "4:memory:/docker/abc", "1:name=systemd:/docker/abc", "0::/")
-    groups(11, "4:memory:/docker/abc/inner", "0::/")
-    groups(12, "4:memory:/docker/abcdef", "0::/")
-    groups(13, "4:memory:/", "0::/")
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Callable[..., Path]:
+    """Say which groups a process is in, which are made; gives the file that says so."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(MOUNTS)
+
+    def groups(pid: int, *lines: str) -> Path:
+        for line in lines:
+            _, name, path = line.split(":")
+            (tmp_path / f"sys/fs/cgroup/{name or 'unified'}{path}").mkdir(parents=True, exist_ok=True)
+        file = tmp_path / f"proc/{pid}/cgroup"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("\n".join(lines) + "\n")
+        return file
+
+    return groups
+
+
+def test_membership_in_a_cgroup(machine, tmp_path: Path):
+    machine(10, "4:memory:/docker/abc", "1:name=systemd:/docker/abc", "0::/")
+    inner = machine(11, "4:memory:/docker/abc/inner", "0::/")
+    machine(12, "4:memory:/docker/abcdef", "0::/")
+    machine(13, "4:memory:/", "0::/")
+    # Of the same name in another hierarchy: what systemd notes there is not what the kernel counts.
+    machine(14, "4:memory:/docker/other", "1:name=systemd:/docker/abc", "0::/docker/abc")
     member = in_cgroup_of(10, tmp_path)
-    assert [pid for pid in (10, 11, 12, 13, 99) if member(pid)] == [10, 11]
+    assert [pid for pid in (10, 11, 12, 13, 14, 99) if member(pid)] == [10, 11]
     # A process that has ended was of it.
-    (tmp_path / "11" / "cgroup").unlink()
+    inner.unlink()
     assert member(11)
 
 
-def test_a_group_is_named_by_its_path_or_its_directory(tmp_path: Path):
-    (tmp_path / "10").mkdir()
-    (tmp_path / "10" / "cgroup").write_text("4:memory:/docker/abc/inner\n0::/\n")
-    for named in ("/docker/abc", "docker/abc", "/sys/fs/cgroup/memory/docker/abc", "/sys/fs/cgroup/docker/abc/inner"):
+def test_a_process_below_its_container_stands_for_the_container(machine, tmp_path: Path):
+    box = f"/docker/{'0123456789abcdef' * 4}"
+    machine(10, f"4:memory:{box}/init.scope")
+    machine(11, f"4:memory:{box}/system.slice")
+    assert in_cgroup_of(10, tmp_path)(11)
+
+
+def test_of_what_is_gone_only_the_process_itself_is_known(machine, tmp_path: Path):
+    machine(11, "4:memory:/docker/abc")
+    assert [pid for pid in (10, 11) if in_cgroup_of(10, tmp_path)(pid)] == [10]
+    assert not in_group_at("/docker/nowhere", tmp_path)(11)
+
+
+def test_a_group_is_named_by_its_path_or_its_directory(machine, tmp_path: Path):
+    machine(10, "4:memory:/docker/abc/inner", "0::/")
+    machine(12, "4:memory:/docker/ab")
+    for named in ("/docker/abc", "docker/abc", "/sys/fs/cgroup/memory/docker/abc"):
         assert in_group_at(named, tmp_path)(10)
     assert not in_group_at("/docker/ab", tmp_path)(10)
     assert not in_group_at("/docker/abc", tmp_path)(99)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import resource
 from typing import Final
 
 from gpusize.doctor.finding import Finding, System
+from gpusize.engine import core
+from gpusize.errors import EnvironmentLacks
 from gpusize.limits import RESERVE, TIME_WAIT_S, local_ports
 from gpusize.report.text import count, number
 
@@ -15,8 +19,6 @@ __all__ = ["container_findings", "limit_findings"]
 MANY: Final = 10_000
 """Connections that a machine for load tests should be able to hold."""
 GIB: Final = 1 << 30
-_NO_LIMIT: Final = 1 << 60
-"""The first version of control groups writes no limit as the largest multiple of a page."""
 
 
 def limit_findings(system: System) -> list[Finding]:
@@ -66,61 +68,33 @@ def _listeners(system: System) -> Finding:
 
 def container_findings(system: System) -> list[Finding]:
     """Which control groups there are, and the CPU and memory that they leave to this process."""
-    unified = system.exists("sys/fs/cgroup/cgroup.controllers")
-    hybrid = system.exists("sys/fs/cgroup/unified")
-    mode = "v2" if unified else "hybrid" if hybrid else "v1" if system.exists("sys/fs/cgroup/cpu") else "none"
-    groups = _groups(system)
+    root = str(system.root)
+    try:
+        mode, own = json.loads(core().cgroup_mounts(root))["mode"], json.loads(core().cgroup_of(os.getpid(), root))
+    except EnvironmentLacks:
+        mode, own = "none", {"limits": {}}
+    limits = {name: limit["value"] for name in ("cpu_cores", "memory_bytes") if (limit := own["limits"].get(name))}
     return [
         Finding("container", "control groups", "ok", mode, "", {"mode": mode}),
-        _cpu_quota(system, groups, unified=unified),
-        _memory(system, groups, unified=unified),
+        _cpu_quota(limits.get("cpu_cores")),
+        _memory(system, limits.get("memory_bytes")),
     ]
 
 
-def _groups(system: System) -> dict[str, str]:
-    """The path of this process's group by controller; "" is that of version 2."""
-    found: dict[str, str] = {}
-    for line in system.text("proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        found |= dict.fromkeys(controllers.split(","), path.strip("/"))
-    return found
-
-
-def _up(path: str) -> list[str]:
-    """A group and those above it: the tightest of their limits holds. A container sees its own as the top."""
-    parts = path.split("/") if path else []
-    return ["/".join(parts[:n]) for n in range(len(parts), -1, -1)]
-
-
-def _cpu_quota(system: System, groups: dict[str, str], *, unified: bool) -> Finding:
-    quotas = []
-    for path in _up(groups.get("" if unified else "cpu", "")):
-        if unified:
-            limit, _, period = system.text(f"sys/fs/cgroup/{path}/cpu.max").partition(" ")
-        else:
-            base = f"sys/fs/cgroup/cpu/{path}/cpu.cfs"
-            limit, period = system.text(f"{base}_quota_us"), system.text(f"{base}_period_us")
-        if limit.isdigit() and period.isdigit() and int(period):
-            quotas.append(int(limit) / int(period))
-    cores = min(quotas, default=None)
+def _cpu_quota(cores: float | None) -> Finding:
     todo = "lift the CPU limit of the generator's container: at the limit the kernel stops it for the rest of 100 ms"
     if cores is None:
         return Finding("container", "CPU limit", "ok", "no limit", "", {"cores": None})
     return Finding("container", "CPU limit", "warn", f"{cores:.3g} cores", todo, {"cores": cores})
 
 
-def _memory(system: System, groups: dict[str, str], *, unified: bool) -> Finding:
-    base, name = ("sys/fs/cgroup", "memory.max") if unified else ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
-    paths = _up(groups.get("" if unified else "memory", ""))
-    limits = [limit for path in paths if (limit := system.number(f"{base}/{path}/{name}")) and limit < _NO_LIMIT]
+def _memory(system: System, limit: float | None) -> Finding:
     told = [line.split() for line in system.text("proc/meminfo").splitlines() if line.startswith("MemAvailable:")]
     available = int(told[0][1]) * 1024 if told else None
-    limit = min(limits, default=None)
     room = min((each for each in (limit, available) if each is not None), default=None)
     shown = "the system does not tell" if room is None else f"{room / GIB:.3g} GiB"
     shown += f", limit of the container {limit / GIB:.3g} GiB" if limit is not None else ", no limit of a container"
     little = room is not None and room < GIB
     todo = "give it 1 GiB or more: records are written as they come, results are made in memory"
-    facts = {"limit_bytes": limit, "available_bytes": available}
+    facts = {"limit_bytes": None if limit is None else int(limit), "available_bytes": available}
     return Finding("container", "memory", "warn" if little else "ok", shown, todo if little else "", facts)

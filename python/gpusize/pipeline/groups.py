@@ -6,12 +6,15 @@ Made only as root: without, the daemon would make the groups and we could not re
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpusize.engine import core
+from gpusize.errors import EnvironmentLacks
 from gpusize.pipeline.owner import own_process, process_lives
 
 __all__ = ["GroupName", "Groups", "hierarchies", "remove_groups", "run_groups", "run_slices", "stop_slices"]
@@ -53,23 +56,22 @@ class GroupName:
         return self.pid is not None and process_lives(self.pid, int(self.text.rpartition("_")[2]))
 
 
-def hierarchies(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[tuple[Path, frozenset[str] | None]]:
+def hierarchies(root: str = "/") -> list[tuple[Path, frozenset[str] | None]]:
     """Where cgroups are mounted: mount points, each with its controllers; None for version 2.
 
-    Source: proc(5), mountinfo; cgroups(7).
+    Args:
+        root: the directory that stands for ``/``, for tests.
     """
-    found: list[tuple[Path, frozenset[str] | None]] = []
-    for line in mountinfo.read_text("utf-8", errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        fields, about = before.split(), after.split()
-        if len(fields) < 5 or len(about) < 3 or fields[3] != "/":
-            continue
-        point = Path(fields[4].encode("latin-1", "replace").decode("unicode_escape"))
-        if about[0] == "cgroup2":
-            found.append((point, None))
-        elif about[0] == "cgroup":
-            found.append((point, frozenset(about[2].split(","))))
-    return found
+    try:
+        mounts = json.loads(core().cgroup_mounts(root))["mounts"]
+    except EnvironmentLacks:
+        return []
+    return [
+        (Path(mount["point"]), None if mount["controllers"] is None else frozenset(mount["controllers"]))
+        for mount in mounts
+        # A part of a hierarchy has no place for groups of ours.
+        if mount["group"] == "/"
+    ]
 
 
 class Groups:
@@ -102,15 +104,16 @@ class Groups:
 
     def _folders(self, number: int) -> tuple[str, str] | None:
         path = f"/{TOP}/{self._name.text}/{number}"
+        mounted = hierarchies()
+        self.possible = bool(mounted)
         try:
-            for point, controllers in hierarchies():
+            for point, controllers in mounted:
                 if controllers is None or controllers & _KEEPS_TOTALS:
                     Path(f"{point}{path}").mkdir(parents=True, exist_ok=True)
         except OSError:
             # A container of our own, or a mount that is read-only.
             self.possible = False
-            return None
-        return path, path
+        return (path, path) if self.possible else None
 
     def _slice(self, number: int) -> tuple[str, str] | None:
         name = f"{TOP}-{self._name.text}-{number}.slice"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any
+
+from gpusize.engine import core
+from gpusize.errors import EnvironmentLacks
+from gpusize.proc_stat import parent_of
 
 __all__ = ["Member", "in_cgroup_of", "in_group_at", "in_tree_of"]
-
-MOUNT: Final = "/sys/fs/cgroup/"
 
 Member = Callable[[int], bool]
 """Whether a process is of the source."""
@@ -23,7 +26,7 @@ def in_tree_of(root_pid: int, proc: Path = Path("/proc")) -> Member:
         at: int | None = pid
         while at is not None and at not in known and at > 1 and at not in seen:
             seen.append(at)
-            at = _parent(proc, at)
+            at = parent_of(at, proc)
         found = at is not None and known.get(at, False)
         if found:
             known.update(dict.fromkeys(seen, True))
@@ -32,49 +35,54 @@ def in_tree_of(root_pid: int, proc: Path = Path("/proc")) -> Member:
     return member
 
 
-def _parent(proc: Path, pid: int) -> int | None:
-    try:
-        # The command stands in brackets and may hold blanks and brackets itself.
-        return int((proc / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
+def in_cgroup_of(pid: int, root: Path = Path("/")) -> Member:
+    """Membership in the cgroup of a process, its container's where it is in one, or in one below it."""
+    return _in_group(pid, root, {pid: True})
 
 
-def in_cgroup_of(pid: int, proc: Path = Path("/proc")) -> Member:
-    """Membership in the cgroup of a process, or in one below it, in any hierarchy that has it in a group of its own."""
-    groups = _groups(proc, pid)
-    known: dict[int, bool] = {pid: True}
-
-    def member(other: int) -> bool:
-        if other not in known:
-            told = _groups(proc, other)
-            inside = any(theirs == ours or theirs.startswith(f"{ours}/") for ours in groups for theirs in told)
-            if told:
-                known[other] = inside
-            return inside
-        return known[other]
-
-    return member
-
-
-def in_group_at(path: str, proc: Path = Path("/proc")) -> Member:
+def in_group_at(path: str, root: Path = Path("/")) -> Member:
     """Membership in a cgroup that is named by its path in the hierarchies, or by its directory."""
-    # A directory of v2 stands right below the mount, one of v1 below its controller.
-    parts = path.removeprefix(MOUNT).split("/")
-    cuts = (0, 1) if path.startswith(MOUNT) else (0,)
-    named = {"/" + "/".join(parts[cut:]).strip("/") for cut in cuts}
+    return _in_group(path, root, {})
+
+
+def _in_group(asked: int | str, root: Path, known: dict[int, bool]) -> Member:
+    """Membership by the one hierarchy that the sampler watches the group in.
+
+    Others may have the process elsewhere: those that systemd keeps for itself, or that nobody made groups in.
+    """
+    where = _place(asked, root)
 
     def member(pid: int) -> bool:
-        told = _groups(proc, pid)
-        return any(theirs == group or theirs.startswith(f"{group}/") for group in named for theirs in told)
+        if pid not in known:
+            theirs = None if where is None else _path_of(pid, where[0], root)
+            if where is None or theirs is None:
+                return False
+            # Of another cgroup namespace: /../other.
+            above = where[1].rstrip("/")
+            known[pid] = not theirs.startswith("/..") and (theirs == where[1] or theirs.startswith(f"{above}/"))
+        return known[pid]
 
     return member
 
 
-def _groups(proc: Path, pid: int) -> set[str]:
+def _place(asked: int | str, root: Path) -> tuple[str, str] | None:
+    """The controller that the group stands and falls with, and its path in that hierarchy; None where it is gone."""
     try:
-        lines = (proc / str(pid) / "cgroup").read_text("utf-8", "replace").splitlines()
+        told: dict[str, Any] = json.loads(core().cgroup_of(asked, str(root)))
+    except EnvironmentLacks:
+        return None
+    paths = {each["controller"]: each["path"] for each in told["layout"]["controllers"]}
+    return (told["primary"], paths[told["primary"]]) if paths else None
+
+
+def _path_of(pid: int, controller: str, root: Path) -> str | None:
+    """The group of a process in the hierarchy of a controller; None when it is not there, or in none."""
+    try:
+        lines = (root / "proc" / str(pid) / "cgroup").read_text("utf-8", "replace").splitlines()
     except OSError:
-        return set()
-    paths = {line.split(":", 2)[2] for line in lines if line.count(":") >= 2}
-    return paths - {"/", ""}
+        return None
+    for number, _, rest in (line.partition(":") for line in lines):
+        names, _, path = rest.partition(":")
+        if (number == "0") if controller == "unified" else (controller in names.split(",")):
+            return path
+    return None
