@@ -417,6 +417,7 @@ def test_a_thousand_containers_leave_nothing(daemon: Daemon, work: Path, leftove
     for _ in range(20):
         assert run_pipeline(fifty).exit_code == 0
     after = held()
+    print(f"descriptors, threads, KiB resident: {before} before 1,000 containers, {after} after")
     assert after[0] <= before[0]
     assert after[1] <= before[1]
     assert after[2] <= before[2] + 16 * 1024
