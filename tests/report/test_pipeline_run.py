@@ -10,6 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from gpusize.errors import ConfigError
+from gpusize.interop.cpost_csv import write_cpost_csv
 from gpusize.pipeline import (
     Execution,
     Operator,
@@ -26,7 +28,7 @@ from gpusize.report.drawing import PlotsLeftOut
 from gpusize.report.pipeline_files import PipelineFiles
 from gpusize.report.pipeline_show import show_run
 from gpusize.report.pipeline_text import all_operators
-from tests.resources.made import MIB, S, workload
+from tests.resources.made import MIB, S, execution, workload
 from tests.samples.fake_nvml import Gpu, fake_nvml
 
 GIB = 1 << 30
@@ -135,3 +137,29 @@ def test_lost_readings_are_named_and_the_rest_is_shown(folder: Path, damage: str
     assert (advice[0]["refused"], advice[1]["cpu_cores"]) == ("its readings are missing", 1)
     assert len(again["notes"]) == 3
     assert json.loads(show_run(folder, json=True)) == json.loads((folder / "pipeline.json").read_text())
+
+
+def test_what_cpost_has_left_is_sized(tmp_path: Path) -> None:
+    for name, percent, mb in (("dicom-reader", 1097.941, 405.242), ("writer", 1017.747, 552.313)):
+        made = execution(percent, mb, clock=(1000 * S, 5000 * S))
+        write_cpost_csv(made.readings, tmp_path / f"{name}_final_result.csv")
+    shown = show_run(tmp_path).splitlines()
+    cells = [[cell.strip() for cell in line.split("|")][2:6] for line in shown]
+    assert [(each[2], each[3]) for each in cells if each and each[0] == "CPU"] == [
+        ("1097.941 %", "cpu: 11"),
+        ("1017.747 %", "cpu: 11"),
+    ]
+    assert [(each[2], each[3]) for each in cells if each and each[0] == "Memory"] == [
+        ("405.242 MB", "memory: 512"),
+        ("552.313 MB", "memory: 768"),
+    ]
+    assert shown[-1] == f"from CSV files of {tmp_path}, which do not tell whether an operator failed"
+    told = json.loads(show_run(tmp_path, "krr", json=True))["operators"]
+    assert [(each["name"], each["recommendation"]["mem_mib"]) for each in told] == [
+        ("dicom-reader", 445),
+        ("writer", 606),
+    ]
+    assert told[0]["executions"][0]["readings"] == "dicom-reader_final_result.csv"
+    (tmp_path / "broken_final_result.csv").write_text("timestamp,cpu_percent,memory\n1,2\n")
+    with pytest.raises(ConfigError, match=r"broken_final_result\.csv:2"):
+        show_run(tmp_path)

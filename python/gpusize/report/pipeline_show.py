@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.errors import StoreError
 from gpusize.frames import check_schema
+from gpusize.interop.cpost_csv import SUFFIX, read_cpost_csv
 from gpusize.report.export import dumps
 from gpusize.report.pipeline_files import DOCUMENT, SCHEMA, pipeline_document
 from gpusize.report.pipeline_text import all_operators
@@ -29,8 +30,8 @@ def show_run(
     """A run as it was printed, or as its document.
 
     Args:
-        folder: a metrics folder, of which the newest run is taken, or a run's own.
-        policy: another rule than the one that was stored.
+        folder: a metrics folder, of which the newest run is taken, or a run's own; or one with CSV files of CPOST.
+        policy: another rule than the one that was stored; of CSV files than CPOST's.
         whole_cores: of that rule: CPU in whole cores.
         cpu_limit: of that rule: a CPU limit, too.
         json: the document.
@@ -38,6 +39,7 @@ def show_run(
     Raises:
         UsageError: no such policy.
         StoreError: no run there, or one that cannot be read.
+        ConfigError: a line of a CSV file is none of CPOST's.
     """
     from gpusize.pipeline.sizing import SizingOptions
     from gpusize.resources.recommend import check_policy
@@ -48,24 +50,27 @@ def show_run(
     result, document = open_pipeline_run(folder, again)
     if not json:
         return f"{all_operators(result)}\n"
-    return dumps(pipeline_document(result, {"run": document["run"]}) if again else document)
+    return dumps(pipeline_document(result, {"run": document["run"]}) if again and document["run"] else document)
 
 
 def open_pipeline_run(folder: Path, again: SizingOptions | None = None) -> tuple[PipelineResult, dict[str, Any]]:
     """A run and its document. Readings that are missing or broken are left out, with a note that names them.
 
     Args:
-        folder: a metrics folder, of which the newest run is taken, or a run's own.
+        folder: a metrics folder, of which the newest run is taken, or a run's own; or one with CSV files of CPOST.
         again: size the operators anew in this way, from the stored readings.
 
     Raises:
         StoreError: no run there, or one that cannot be read.
+        ConfigError: a line of a CSV file is none of CPOST's.
     """
     from gpusize.pipeline.outcome import PipelineResult, ServerResult
 
     file = folder / DOCUMENT
     if not file.is_file():
         runs = sorted(folder.glob(f"*/{DOCUMENT}"))
+        if not runs and (files := sorted(folder.glob(f"*{SUFFIX}"))):
+            return _of_cpost(folder, files, again)
         if not runs:
             raise StoreError("there is no run of a pipeline", str(folder), "name the folder that --metrics-dir named")
         file = runs[-1]
@@ -92,6 +97,28 @@ def open_pipeline_run(folder: Path, again: SizingOptions | None = None) -> tuple
         if isinstance(problem, StoreError):
             raise
         raise StoreError(f"unreadable ({problem})", str(file), "the file is damaged") from None
+
+
+def _of_cpost(folder: Path, files: list[Path], again: SizingOptions | None) -> tuple[PipelineResult, dict[str, Any]]:
+    """What CPOST measured: it leaves a CSV file for each operator, and of its end nothing."""
+    from gpusize.pipeline.execution import Execution
+    from gpusize.pipeline.model import Operator, Pipeline
+    from gpusize.pipeline.outcome import OperatorResult, PipelineResult
+    from gpusize.pipeline.sizing import Sized, SizingOptions, recommended
+
+    options = again or SizingOptions("cpost")
+    results = []
+    for each in map(read_cpost_csv, files):
+        execution = Execution("completed", readings=each)
+        operator = Operator(each.name, "")
+        results.append(OperatorResult(operator, (execution,), Sized(recommended([execution], options))))
+    note = f"from CSV files of {folder}, which do not tell whether an operator failed"
+    pipeline = Pipeline(folder.name, tuple(each.operator for each in results), "clara", str(folder))
+    result = PipelineResult("", pipeline, tuple(results), notes=(note,))
+    document = pipeline_document(result, {"run": None})
+    for told, file in zip(document["operators"], files, strict=True):
+        told["executions"][0]["readings"] = file.name
+    return result, document
 
 
 class _Stored:
