@@ -8,7 +8,7 @@ import pytest
 from gpusize.errors import StoreError
 from gpusize.resources.facts import Facts, Limit
 from gpusize.resources.series import COUNTERS, GAUGES, MARKS, Readings, empty_frame, wide_frame, wide_schema
-from tests.resources.made import readings
+from tests.resources.made import MS, S, readings
 
 
 def test_the_schema_is_the_samplers():
@@ -29,6 +29,26 @@ def test_columns_that_are_not_there_are_null_and_times_are_in_order():
     assert made.frame["epoch"].to_list() == [0, 0]
     assert made.frame.schema == wide_schema() == empty_frame().schema
     assert [each.tolist() for each in made.array("cpu_ns")] == [[30], [3]]
+
+
+def test_what_a_part_needs_of_the_time_before_it():
+    times = [step * 20 * MS for step in range(1000)]
+    columns = {
+        "t_ns": times,
+        "mem_bytes": [1] * 1000,
+        # Not sure at every reading; read less often; gone after the first second.
+        "cpu_ns": [time if step % 4 == 0 else None for step, time in enumerate(times)],
+        "io_reads": [step if step % 25 == 0 else None for step in range(1000)],
+        "oom_events": [0 if step < 50 else None for step in range(1000)],
+    }
+    made = readings(columns, interval_ns=20 * MS)
+    assert made.since(times[511]).frame["t_ns"][0] == times[500]
+    assert made.since(times[526]).frame["t_ns"][0] == times[524]
+    assert len(made.since(0)) == 1000
+    assert made.since(times[-1] + S).frame["t_ns"][0] == times[975]
+    # Of what nothing counts for, the last reading before is enough.
+    assert readings({"t_ns": times[:5], "mem_bytes": [1] * 5}).since(times[3]).frame["t_ns"][0] == times[3]
+    assert len(readings({"t_ns": []}).since(5)) == 0
 
 
 def test_parquet_and_back(tmp_path: Path):

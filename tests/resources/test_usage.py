@@ -331,7 +331,46 @@ def test_columns_that_were_read_at_some_readings_only():
     assert use.throttling is None
 
 
+def test_a_process_tree_never_used_more_than_there_is():
+    # One core of two, and the second after 1.5 s brings what a child used of 150 ms that nobody had seen.
+    times = [1000 * S + step * 20 * MS for step in range(101)]
+    cpu = [step * 20 * MS + (150 * MS if step > 75 else 0) for step in range(101)]
+    made = readings({"t_ns": times, "cpu_ns": cpu}, begun_ns=times[0], ended_ns=times[-1], kind="process")
+    use = usage_of(made)
+    peak = use.cpu.window(0.1)
+    assert peak.peak_cores == pytest.approx(2.0)
+    # It is put back just before it was told: 150 ms of one core take as long as the other one is free.
+    assert 1.3 < peak.peak_at_s < 1.52
+    assert use.cpu.total_s == pytest.approx(2.15)
+    assert max(windowed_cores(made, 0.1)) <= 2.0 * (1 + 1e-9)
+    assert windowed_cores(made, 0.1)[:13] == pytest.approx([1.0] * 13)
+    # A group's counter is the kernel's own.
+    group = readings({"t_ns": times, "cpu_ns": cpu}, begun_ns=times[0], ended_ns=times[-1])
+    assert usage_of(group).cpu.window(0.1).peak_cores == pytest.approx(2.5)
+
+
+def test_what_the_kernel_adds_at_the_very_end_is_no_peak():
+    made = workload(lambda _: 1.0, 2.0, kind="process", cpus=2)
+    late = made.with_facts(totals={"cpu_ns": 2300 * MS}, ended_ns=int(made.frame["t_ns"][-1]) + MS)
+    use = usage_of(late)
+    assert use.cpu.total_s == pytest.approx(2.3)
+    assert use.cpu.window(0.1).peak_cores == pytest.approx(2.0)
+
+
 steps = st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**9)), min_size=2, max_size=40)
+
+
+@settings(deadline=None)
+@given(steps, st.integers(0, 2**62), st.sampled_from([0.001, 0.1, 1.0]), st.integers(1, 256))
+def test_a_trees_cpus_hold_all_windows_but_those_of_its_first_interval(made, begin, window_s, cpus):
+    times, cpu = [begin, begin + 40 * S], [0, 0]
+    for gap, grown in made:
+        times.append(times[-1] + gap)
+        cpu.append(cpu[-1] + grown)
+    box = readings({"t_ns": times, "cpu_ns": cpu}, begun_ns=times[0], ended_ns=times[-1], kind="process", cpus=cpus)
+    use = usage_of(box, windows_s=[window_s])
+    assert use.cpu.total_s == pytest.approx(cpu[-1] / 1e9)
+    assert all(window.peak_cores <= cpus * (1 + 1e-3) for window in use.cpu.windows)
 
 
 @settings(deadline=None)

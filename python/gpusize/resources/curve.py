@@ -104,8 +104,26 @@ def curves(readings: Readings, column: str) -> list[Curve]:
         kept = np.append(np.diff(t) > 0, True) if t.size else np.zeros(0, bool)
         t, v = t[kept], np.maximum.accumulate(v[kept])
         if t.size >= 2:
-            made.append(Curve(t.astype(np.int64), v.astype(np.float64)))
+            curve = Curve(t.astype(np.int64), v.astype(np.float64))
+            late = column == "cpu_ns" and facts.kind == "process" and facts.cpus
+            made.append(_possible(curve, late) if late else curve)
     return made
+
+
+def _possible(curve: Curve, cpus: int) -> Curve:
+    """A tree's CPU time where it can have been used: what was told late is put back, as little as must be.
+
+    Processes are read one after the other, and one that was born and waited for between two readings is told of by its
+    parent, so that a reading may bring more than all CPUs can have given since the one before. The least curve above
+    the readings that never rises faster than these is ``max over s >= t of v(s) - cpus (s - t)``. Sums stay.
+    """
+    import numpy as np
+
+    most = cpus * curve.relative
+    value = np.maximum.accumulate((curve.value - most)[::-1])[::-1] + most
+    # Before the first reading there is nowhere to put it. Rounding must not make it fall.
+    value[0] = curve.value[0]
+    return Curve(curve.t_ns, np.maximum.accumulate(np.maximum(value, curve.value)))
 
 
 def increase(found: list[Curve], span: Span) -> float | None:

@@ -145,7 +145,8 @@ class ResourceObserver:
 
         if self._sampling is None:
             return {}
-        if any(len(each) == 0 or int(each.frame["t_ns"][-1]) < end_ns for each in self._sampling.look().values()):
+        told = [each.array("cpu_ns")[0] for each in self._sampling.look().values()]
+        if any(times.size == 0 or times[-1] < end_ns for times in told):
             # Counters need a value after the end of the level.
             self._sampling.mark("level")
         rows, alerts, frames = [], [], []
@@ -153,7 +154,7 @@ class ResourceObserver:
             usage = usage_of(readings, start_ns=start_ns, end_ns=end_ns)
             rows.append(level_row(usage))
             alerts += _alerts(readings, usage, end_ns)
-            frames.append(long_samples(_around(readings, start_ns)))
+            frames.append(long_samples(readings.since(start_ns)))
         with storing(folder):
             (folder / "samples").mkdir(exist_ok=True)
         buffer = io.BytesIO()
@@ -167,12 +168,6 @@ class ResourceObserver:
             for readings in self._sampling.stop().values():
                 self.notes += [f"{readings.name}: {note}" for note in readings.facts.notes]
             self._sampling = None
-
-
-def _around(readings: Readings, start_ns: int) -> Readings:
-    """The readings of a level: from the last one before it, so that counters have a value at its start."""
-    times = readings.frame["t_ns"]
-    return replace(readings, frame=readings.frame.slice(max(0, int((times <= start_ns).sum()) - 1)))
 
 
 def long_samples(readings: Readings) -> pl.DataFrame:

@@ -119,12 +119,10 @@ class Sampling:
         return self._readings(self._final)
 
     def take(self, from_ns: int) -> dict[str, Readings]:
-        """What was read so far, and let go of readings before ``from_ns`` but for the last one of them."""
+        """What was read so far, and let go of readings before ``from_ns`` but for those that counters need there."""
         made = self.look()
         for name, readings in made.items():
-            times = readings.frame["t_ns"]
-            before = int((times <= from_ns).sum())
-            self._frames[name] = [readings.frame.slice(max(0, before - 1))]
+            self._frames[name] = [readings.since(from_ns).frame]
         return made
 
     def _drain(self) -> None:

@@ -52,6 +52,8 @@ GAUGES: Final = (
 MARKS: Final = ("mem_peak_bytes", "pids_peak")
 """Columns that hold the kernel's own high-water marks."""
 
+LONGEST_GAP_NS: Final = 5_000_000_000
+
 _ORDER: Final = (
     *("t_ns", "width_ns", "epoch"),
     *COUNTERS[:6],
@@ -129,6 +131,18 @@ class Readings:
         """``t_ns`` and the given columns at the readings that have them all. Each of shape (n,), int64."""
         known = self.frame.select("t_ns", *columns).drop_nulls()
         return [known[name].to_numpy() for name in known.columns]
+
+    def since(self, from_ns: int) -> Readings:
+        """Those after ``from_ns``, and as many before it as every counter takes that has a value there."""
+        # Not all are in every reading: some files are read less often, and what is not sure is left out. One that has
+        # not been told for so long is gone.
+        longest_ns = max(LONGEST_GAP_NS, 10 * (self.facts.interval_ns or 0))
+        times = self.frame["t_ns"]
+        before, old = int((times <= from_ns).sum()), int((times < from_ns - longest_ns).sum())
+        near = self.frame.slice(old, before - old)
+        told = [near[column].is_not_null().arg_true() for column in COUNTERS]
+        first = old + min((int(each[-1]) for each in told if len(each)), default=near.height - 1)
+        return replace(self, frame=self.frame.slice(max(0, first)))
 
     def epochs(self) -> list[Readings]:
         """The readings between two restarts, in order; at least one, perhaps without a row."""

@@ -4,6 +4,8 @@ mod sample_common;
 
 use std::fs;
 
+use arrow_array::Array;
+use gpusize_core::sample::{Plan, Sampler};
 use sample_common::{MEMORY_V1, PID, Tree, V2, column, mount_v1, mount_v2, stat};
 use serde_json::json;
 
@@ -93,4 +95,36 @@ fn a_number_that_was_given_out_again_is_another_process() {
     let cpu = column(&batch, "cpu_ns");
     assert!(cpu.is_sorted() && cpu.iter().all(|ns| *ns <= 155 * tick_ns), "{cpu:?}");
     assert_eq!(column(&batch, "mem_bytes")[0], 3 * 256 * 4096);
+}
+
+#[test]
+fn what_those_used_who_were_born_since_the_last_search_is_not_told_as_used_at_once() {
+    let tree = Tree::new();
+    // Of so many threads, one process after the other, children are looked for once in a while only.
+    let many = |pid, parent, ticks, children, start| {
+        stat(pid, parent, ticks, children, start).replace(" 20 0 1 0 ", " 20 0 40 0 ")
+    };
+    tree.file("/proc/loadavg", "0.1 0.1 0.1 1/80 10\n").file("/proc/10/stat", &many(10, 1, 100, 0, 500));
+    let source = json!({"kind": "process", "pid": 10, "name": "it"});
+    let rarely = 3_600_000_000_000_u64;
+    let plan = json!({
+        "root": tree.0, "interval_ns": 1_000_000, "medium_ns": rarely, "slow_ns": rarely, "sources": [source],
+    });
+    let sampler = Sampler::start(serde_json::from_value::<Plan>(plan).expect("a plan")).expect("a sampler");
+    let readings = || sampler.facts()["sources"]["it"]["readings"].as_u64().expect("a count");
+    while readings() < 5 {}
+    // A child lives and is waited for between two searches.
+    tree.file("/proc/loadavg", "0.1 0.1 0.1 1/80 11\n").file("/proc/10/stat", &many(10, 1, 100, 30, 500));
+    let seen = readings();
+    while readings() < seen + 50 {}
+    let last = sampler.stop()["sources"]["it"]["last"].clone();
+    let batch = sampler.drain().remove(0).1;
+    let cpu = batch.column_by_name("cpu_ns").expect("a column");
+    assert_eq!(column(&batch, "mem_bytes").len(), batch.num_rows());
+    assert!(cpu.null_count() >= 49, "not told while somebody may be missing, {} times", cpu.null_count());
+    let told = column(&batch, "cpu_ns");
+    assert!(told.len() >= 5, "told at every reading as long as nobody is born");
+    assert!(told[..told.len() - 1].iter().all(|ns| *ns == 1_000_000_000), "{told:?}");
+    assert_eq!((last["cpu_ns"].as_i64(), told.last()), (Some(1_300_000_000), Some(&1_300_000_000)));
+    assert!(!cpu.is_null(batch.num_rows() - 1), "the last reading is a whole one");
 }

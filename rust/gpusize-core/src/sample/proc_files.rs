@@ -87,6 +87,11 @@ pub fn all_parents(proc: &Path) -> Vec<(u32, u32)> {
     pids.filter_map(|pid| Some((pid, stat(&fs::read(proc.join(format!("{pid}/stat"))).ok()?)?.parent))).collect()
 }
 
+/// The number that was given to a process or thread last: `/proc/loadavg`.
+pub fn newest(text: &[u8]) -> Option<i64> {
+    text.trim_ascii_end().rsplit(|byte| *byte == b' ').next().and_then(number)
+}
+
 /// Open a file of a process.
 pub fn open(proc: &Path, pid: u32, name: &str) -> std::io::Result<File> {
     File::open(proc.join(pid.to_string()).join(name))
@@ -117,6 +122,9 @@ mod tests {
         assert!(kib(&status, b"VmHWM:").expect("a peak") >= kib(&status, b"RssAnon:").expect("anonymous memory"));
         assert!(io(&fs::read("/proc/self/io").expect("an io")).is_some());
         assert!(all_parents(proc).contains(&(pid, found.parent)));
+        let before = newest(&fs::read("/proc/loadavg").expect("loads")).expect("a number");
+        std::thread::spawn(|| ()).join().expect("a thread");
+        assert_ne!(newest(&fs::read("/proc/loadavg").expect("loads")), Some(before));
     }
 
     #[test]

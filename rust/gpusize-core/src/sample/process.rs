@@ -1,5 +1,6 @@
 //! A process and its descendants as a source, for machines without cgroups of one's own.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -30,6 +31,9 @@ pub struct Process {
     /// Parents before their children.
     members: Vec<Member>,
     seen: u64,
+    /// `/proc/loadavg`, and the number in it as the last search began.
+    births: Option<File>,
+    newest: Option<i64>,
     cpu: Account,
     user: Account,
     system: Account,
@@ -57,6 +61,8 @@ impl Process {
             live,
             members: Vec::new(),
             seen: 0,
+            births: File::open(root.join("proc/loadavg")).ok(),
+            newest: None,
             cpu: Account::default(),
             user: Account::default(),
             system: Account::default(),
@@ -95,7 +101,13 @@ impl Process {
         of_parent
     }
 
+    /// The number that was given out last: as long as it stays the same, no process was born.
+    fn newest(&mut self) -> Option<i64> {
+        self.buffer.read(self.births.as_ref()?).ok().and_then(proc_files::newest)
+    }
+
     fn search(&mut self) {
+        self.newest = self.newest();
         let listed = proc_files::has_children_files(&self.proc, self.members.first().map_or(self.pid, |m| m.pid));
         let parents = if listed { Vec::new() } else { proc_files::all_parents(&self.proc) };
         let mut at = 0;
@@ -118,7 +130,10 @@ impl Process {
     }
 
     /// Read every member's counters; those that are no longer there leave.
-    fn count(&mut self, reading: &mut Reading) {
+    ///
+    /// CPU time is told only where `searched`, or nobody was born since then: a search, or a parent's counters, would
+    /// bring the time of those born meanwhile all at once, as more than the CPUs can have given since the reading before.
+    fn count(&mut self, reading: &mut Reading, searched: bool) {
         let mut sums = [Found::default(); 3];
         let (mut pages, mut threads) = (0, 0);
         let mut members = std::mem::take(&mut self.members);
@@ -149,9 +164,12 @@ impl Process {
         self.members = members;
         // Both of a parent's counters of its children are cut to whole hundredths of a second.
         let error = 2 * USER_TICK_NS;
-        reading.set(Column::Cpu, self.cpu.add(sums[0], error));
-        reading.set(Column::CpuUser, self.user.add(sums[1], error));
-        reading.set(Column::CpuSystem, self.system.add(sums[2], error));
+        let cpu = [self.cpu.add(sums[0], error), self.user.add(sums[1], error), self.system.add(sums[2], error)];
+        if searched || self.newest().is_some_and(|newest| self.newest == Some(newest)) {
+            for (column, ns) in [Column::Cpu, Column::CpuUser, Column::CpuSystem].into_iter().zip(cpu) {
+                reading.set(column, ns);
+            }
+        }
         reading.set(Column::Mem, pages * page_bytes());
         reading.set(Column::Pids, threads);
     }
@@ -230,10 +248,11 @@ impl Source for Process {
         }
         let before = now_ns();
         let threads: i64 = self.members.iter().map(|member| member.stat.threads).sum();
-        if tier > Tier::Fast || threads <= FEW_THREADS {
+        let searched = tier > Tier::Fast || threads <= FEW_THREADS;
+        if searched {
             self.search();
         }
-        self.count(reading);
+        self.count(reading, searched);
         let after = now_ns();
         (reading.t_ns, reading.width_ns) = (before + (after - before) / 2, after - before);
         let mem_bytes = reading.get(Column::Mem).unwrap_or(0);
