@@ -11,7 +11,7 @@ use super::bytes::value;
 use super::columns::Reading;
 use super::files::Tier;
 use super::group_files::GroupFiles;
-use super::held::Watched;
+use super::held::WatchedLimits;
 use super::kept::is_gone;
 use super::layout::{Asked, Layout, discover};
 use super::source::{End, Ends, Source, values};
@@ -28,7 +28,7 @@ pub struct Cgroup {
     pid: Option<u32>,
     layout: Layout,
     files: GroupFiles,
-    limits: Watched,
+    limits: WatchedLimits,
     ends: Ends,
     inode: u64,
     epoch: i32,
@@ -66,7 +66,7 @@ impl Cgroup {
             pid,
             layout,
             files: GroupFiles::default(),
-            limits: Watched::default(),
+            limits: WatchedLimits::default(),
             ends: pid.filter(|_| root == Path::new("/")).map_or_else(Ends::default, Ends::of_process),
             inode: 0,
             epoch: 0,

@@ -45,7 +45,7 @@ pub struct Held {
 
 /// The limits of a group and of those above it, which are read rarely, and their counters, which are read with the slow files.
 #[derive(Debug, Default)]
-pub struct Watched {
+pub struct WatchedLimits {
     groups: Vec<Group>,
     limits: Limits,
     held: Vec<Held>,
@@ -56,7 +56,7 @@ pub struct Watched {
     apart: bool,
 }
 
-impl Watched {
+impl WatchedLimits {
     /// Watch these groups from now on; what was met before stays known.
     pub fn begin(&mut self, groups: &[Group], t_ns: i64) {
         self.groups = groups.to_vec();

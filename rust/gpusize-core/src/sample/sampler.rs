@@ -11,14 +11,11 @@ use super::columns::{Reading, Table};
 use super::files::Tier;
 use super::plan::Plan;
 use super::source::{Ends, Source};
-use super::sys::{Waker, kernel_tick_ns, no_slack, online_cpus, page_bytes};
+use super::sys::{Waker, charge_error_bytes, kernel_tick_ns, no_slack, online_cpus, page_bytes};
 use super::ticks::Ticks;
 use super::waiting::Watched;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::error::{Error, Result};
-
-/// Pages that each CPU may have charged ahead of what is used: the kernel's `MEMCG_CHARGE_BATCH`.
-const CHARGE_BATCH_PAGES: i64 = 64;
 
 /// Samples from its making until it is stopped or dropped.
 #[derive(Debug)]
@@ -223,7 +220,7 @@ impl State {
             "started_ns": self.started_ns, "stopped_ns": self.stopped_ns, "ticks": ticks.kept,
             "missed_ticks": ticks.missed, "late_mean_ns": ticks.late_mean_ns(), "late_max_ns": ticks.late_max_ns,
             "own_cpu_ns": self.own_cpu_ns, "kernel_tick_ns": kernel_tick_ns(), "page_bytes": page_bytes(),
-            "cpus": online_cpus(), "mem_error_bytes": CHARGE_BATCH_PAGES * page_bytes() * online_cpus(),
+            "cpus": online_cpus(), "mem_error_bytes": charge_error_bytes(),
             "marks": self.marks, "sources": sources,
         })
     }
