@@ -14,7 +14,7 @@ import pytest
 import gpusize
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.groups import run_groups
-from gpusize.pipeline.session import FOLDER, RUN
+from gpusize.pipeline.owner import FOLDER, RUN
 from tests.containers.engine import IMAGE, daemon_address, import_image
 
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}

@@ -20,7 +20,8 @@ import pytest
 
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.groups import run_groups
-from gpusize.pipeline.session import OPERATOR, RUN
+from gpusize.pipeline.owner import RUN
+from gpusize.pipeline.session import OPERATOR
 from gpusize.resources.series import Readings
 from tests.containers.conftest import SOURCE, Leftovers, Run, ours
 from tests.containers.engine import IMAGE

@@ -6,23 +6,26 @@ import os
 import shlex
 import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from gpusize.errors import EnvironmentLacks
 from gpusize.interrupt import StopSwitch
 from gpusize.pipeline import Execution, Input, Operator, Output, Pipeline, Requests, RunOptions, Service
 from gpusize.pipeline.cleaning import _is_locked, _is_ours, _running
 from gpusize.pipeline.container import Container, Mount
+from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.execute import is_of
 from gpusize.pipeline.execution import wall_ns
 from gpusize.pipeline.gpu_watch import ContainerGpus
 from gpusize.pipeline.groups import GroupName, hierarchies
 from gpusize.pipeline.images import PullState
 from gpusize.pipeline.outcome import OperatorResult, PipelineResult
-from gpusize.pipeline.owner import owner_label, owner_lives
+from gpusize.pipeline.owner import OWNER, RUN, owner_label, owner_lives
 from gpusize.pipeline.plan import container_of
 from gpusize.pipeline.waiting import Call, Interrupted, wait_for
-from gpusize.pipeline.workspace import Workspace
+from gpusize.pipeline.workspace import Workspace, through_container
 from tests.samples.fake_nvml import Gpu, fake_nvml
 
 MOUNTED = """docker run --rm --mount type=bind,source=/a,target=/b,readonly \
@@ -315,3 +318,16 @@ def test_only_folders_of_this_user_are_cleaned(tmp_path: Path) -> None:
     mine.mkdir()
     link.symlink_to(mine)
     assert [_is_ours(each) for each in (mine, link, tmp_path / "gone")] == [True, False, False]
+
+
+def test_a_container_that_works_on_files_is_found_by_its_labels(tmp_path: Path) -> None:
+    made: list[Container] = []
+
+    class Refusing:
+        def create(self, container: Container) -> str:
+            made.append(container)
+            raise EnvironmentLacks("no")
+
+    assert not through_container(cast("Daemon", Refusing()), "i", ("rm", "x"), (Mount(str(tmp_path), "/x"),))
+    assert made[0].labels[RUN] == f"files{os.getpid()}"
+    assert owner_lives(made[0].labels[OWNER]) is True

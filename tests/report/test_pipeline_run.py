@@ -110,6 +110,35 @@ def test_a_run_is_shown_as_it_was_printed(result: PipelineResult, folder: Path) 
     assert show_run(folder.parent) == f"{all_operators(result)}\n"
 
 
+def test_what_less_cpu_costs_is_shown_again_also_by_another_policy(tmp_path: Path) -> None:
+    files = PipelineFiles(tmp_path)
+    limited = {0.25: replace(ran(0.25), ended_ns=5008 * S), 0.5: ran(0.5)}
+
+    def again(limits: tuple[float | None, int | None], _: int | None) -> Execution:
+        return limited[limits[0] or 0.0]
+
+    sized = size([ran(0.5)], SizingOptions(cpu_curve=(0.5, 0.25)), again)
+    one = Operator("a", "i")
+    pipeline = Pipeline("p", (one,), "own")
+    result = PipelineResult("r", pipeline, (OperatorResult(one, (ran(0.5),), sized),), (), 5000 * S, 5010 * S)
+    files.operator(result.operators[0])
+    files.finish(result, {})
+    assert show_run(tmp_path) == f"{all_operators(result)}\n"
+    for policy in ("default", "krr"):
+        told = json.loads(show_run(tmp_path, policy, json=True))["operators"][0]
+        assert [(each["cores"], each["duration_s"]) for each in told["cpu_curve"]["points"]] == [
+            (None, 4.0),
+            (0.5, 4.0),
+            (0.25, 8.0),
+        ]
+        assert [each["kind"] for each in told["trials"]] == ["cpu_curve", "cpu_curve"]
+    # Half as much took twice as long, so the policy that asks what less costs does not recommend it.
+    told = json.loads(show_run(tmp_path, "default", json=True))["operators"][0]
+    assert told["recommendation"]["cpu_cores"] == 0.5
+    assert told["recommendation"]["cpu_measured"] is True
+    assert "0.25 cores: +100% time" in show_run(tmp_path, "krr")
+
+
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_lost_readings_are_named_and_the_rest_is_shown(folder: Path, damage: str) -> None:
     whole = show_run(folder)

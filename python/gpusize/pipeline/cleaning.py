@@ -16,8 +16,7 @@ from typing import Any
 from gpusize.errors import EnvironmentLacks
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.groups import GroupName, remove_groups, run_groups, run_slices, stop_slices
-from gpusize.pipeline.owner import owner_lives
-from gpusize.pipeline.session import FOLDER, OWNER, RUN
+from gpusize.pipeline.owner import FOLDER, OWNER, RUN, owner_lives
 from gpusize.pipeline.workspace import FACTS, PREFIX, remove_folder
 
 __all__ = ["Cleaned", "clean"]

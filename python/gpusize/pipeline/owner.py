@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Final
 
 from gpusize.proc_stat import start_ticks
 
-__all__ = ["own_process", "owner_label", "owner_lives", "process_lives"]
+__all__ = ["FOLDER", "OWNER", "RUN", "labels_of", "own_process", "owner_label", "owner_lives", "process_lives"]
+
+RUN: Final = "gpusize.run"
+"""Label: the run's id."""
+
+OWNER: Final = "gpusize.owner"
+"""Label: host, process id and start of the process that runs it."""
+
+FOLDER: Final = "gpusize.folder"
+"""Label: where the run's data lies."""
+
+
+def labels_of(run: str) -> dict[str, str]:
+    """Labels of what belongs to a run of this process: by them it is found when the process is gone."""
+    return {RUN: run, OWNER: owner_label()}
 
 
 def own_process() -> tuple[int, int]:

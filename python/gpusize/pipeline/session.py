@@ -11,19 +11,10 @@ from typing import Final
 from gpusize.errors import EnvironmentLacks
 from gpusize.pipeline.daemon import Daemon, talking
 from gpusize.pipeline.groups import Groups
-from gpusize.pipeline.owner import owner_label
+from gpusize.pipeline.owner import FOLDER, RUN, labels_of
 from gpusize.pipeline.workspace import Workspace
 
-__all__ = ["FOLDER", "OWNER", "RUN", "Session"]
-
-RUN: Final = "gpusize.run"
-"""Label: the run's id."""
-
-OWNER: Final = "gpusize.owner"
-"""Label: host, process id and start of the process that runs it."""
-
-FOLDER: Final = "gpusize.folder"
-"""Label: where the run's data lies."""
+__all__ = ["Session"]
 
 OPERATOR: Final = "gpusize.operator"
 """Label: the operator, or the server."""
@@ -81,7 +72,7 @@ class Session:
     def labels(self, operator: str | None = None) -> dict[str, str]:
         """Labels of what belongs to the run."""
         of_operator = {} if operator is None else {OPERATOR: operator}
-        return {RUN: self.run, OWNER: owner_label(), FOLDER: str(self.workspace.path), **of_operator}
+        return {**labels_of(self.run), FOLDER: str(self.workspace.path), **of_operator}
 
     def group(self) -> tuple[str | None, str | None]:
         """A parent cgroup for one more container: as the daemon takes it, and its path."""

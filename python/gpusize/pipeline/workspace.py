@@ -16,6 +16,7 @@ from gpusize.errors import UsageError
 from gpusize.pipeline.container import Container, Mount
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.model import Operator, Output, Pipeline, same_name
+from gpusize.pipeline.owner import labels_of
 
 __all__ = ["FACTS", "PREFIX", "VOLUMES", "Workspace", "check_kept", "remove_folder", "through_container"]
 
@@ -166,7 +167,9 @@ def through_container(daemon: Daemon, image: str, words: tuple[str, ...], mounts
     Returns:
         Whether it went well.
     """
-    container = Container(image, entrypoint=words[:1], command=words[1:], mounts=mounts, user="0:0", network="none")
+    # The folder's own run may be long over: what is found by these labels is of this process.
+    labels = labels_of(f"files{os.getpid()}")
+    container = Container(image, words[1:], words[:1], mounts=mounts, user="0:0", network="none", labels=labels)
     with contextlib.suppress(Exception):
         made = daemon.create(container)
         try:

@@ -207,6 +207,7 @@ def _operator(result: OperatorResult) -> dict[str, Any]:
         "executions": executions[:first],
         "finer": executions[first : first + more],
         "trials": verdicts,
+        "cpu_curve": None if result.sized is None or result.sized.curve is None else asdict(result.sized.curve),
     }
 
 

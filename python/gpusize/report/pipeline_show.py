@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpusize.pipeline.execution import Execution
     from gpusize.pipeline.outcome import OperatorResult, PipelineResult
     from gpusize.pipeline.sizing import SizingOptions, Trial
-    from gpusize.resources.recommend import Recommendation
+    from gpusize.resources.recommend import CpuCurve, Recommendation
     from gpusize.resources.series import Readings
 
 __all__ = ["open_pipeline_run", "show_run"]
@@ -161,9 +161,19 @@ def _operator(told: dict[str, Any], operator: Any, stored: _Stored, again: Sizin
         return OperatorResult(operator)
     finer = tuple(_execution(each, stored) for each in told["finer"])
     every = (*executions, *finer)
-    advice = _recommendation(told["recommendation"]) if again is None else recommended(every, again)
-    trials = () if again is not None else tuple(_trial(each, stored) for each in told["trials"])
-    return OperatorResult(operator, executions, Sized(advice, finer, trials))
+    curve = _curve(told.get("cpu_curve"))
+    advice = _recommendation(told["recommendation"]) if again is None else recommended(every, again, curve)
+    # What was verified is another recommendation; what less CPU costs is the same.
+    trials = tuple(_trial(each, stored) for each in told["trials"] if again is None or each["kind"] == "cpu_curve")
+    return OperatorResult(operator, executions, Sized(advice, finer, trials, curve))
+
+
+def _curve(told: dict[str, Any] | None) -> CpuCurve | None:
+    from gpusize.resources.recommend import CpuCurve, CurvePoint
+
+    if told is None:
+        return None
+    return CpuCurve(tuple(CurvePoint(**point) for point in told["points"]), told["base_cores"])
 
 
 def _trial(told: dict[str, Any], stored: _Stored) -> Trial:
