@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpusize.errors import EnvironmentLacks
 from gpusize.interrupt import StopSwitch
-from gpusize.pipeline import RunOptions, clean, run_pipeline
+from gpusize.pipeline import Pipeline, RunOptions, ServerOptions, Service, clean, run_pipeline
 from gpusize.pipeline.daemon import Daemon
 from tests.containers.conftest import SOURCE, Leftovers
 from tests.containers.engine import IMAGE
@@ -75,6 +76,28 @@ def test_the_user_may_end_it_while_it_is_made(wired: Wired, leftovers: Leftovers
     result = run_pipeline(pipeline(shell("a", "sleep 100")), events=told, stop=stop)
     assert [each.outcome for each in result.operators] == ["interrupted"]
     assert (result.interrupted, told.began_with) == (True, [])
+    assert leftovers() == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_server_may_be_ended_while_it_is_started(wired: Wired, leftovers: Leftovers, *, late: bool) -> None:
+    wire, stop = wired({START: 1.0}), StopSwitch()
+
+    def ask() -> None:
+        wire.held.wait(60)
+        stop.ask()
+
+    if not late:
+        threading.Thread(target=ask, daemon=True).start()
+    web = Service("web", IMAGE, ("sleep", "86400"), {}, (("WEB_URI", 8080),))
+    needing = Pipeline("p", (shell("a", "true", services=(web,)),), "own")
+    serving = ServerOptions(timeout_s=0.5)
+    if late:
+        with pytest.raises(EnvironmentLacks, match="the server web"):
+            run_pipeline(needing, servers=serving, options=RunOptions(start_timeout_s=0.5), stop=stop)
+    else:
+        result = run_pipeline(needing, servers=serving, stop=stop)
+        assert (result.interrupted, [each.execution.outcome for each in result.servers]) == (True, ["completed"])
     assert leftovers() == []
 
 

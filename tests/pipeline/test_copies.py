@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from gpusize.errors import StoreError, UsageError
+from gpusize.interrupt import StopSwitch
 from gpusize.pipeline import Operator, Output, Pipeline
 from gpusize.pipeline.container import Mount
 from gpusize.pipeline.copies import Copies, Most, moved
 from gpusize.pipeline.daemon import Daemon
+from gpusize.pipeline.waiting import Interrupted
 from gpusize.pipeline.workspace import Workspace, check_kept
 
 MOST = Most(1 << 20, 100)
@@ -134,4 +137,66 @@ def test_data_of_an_earlier_run_is_refused_also_in_volumes(tmp_path: Path, name:
     check_kept(pipeline, tmp_path)
     (tmp_path / name / "f").touch()
     with pytest.raises(UsageError, match="there is data of an earlier run"):
+        check_kept(pipeline, tmp_path)
+
+
+def test_copies_lie_beside_what_an_execution_writes(workspace: Workspace, shared: Path) -> None:
+    copies = Copies(workspace, NO_DAEMON, "a", [Mount(str(shared), "/w")], MOST)
+    [made] = copies.fresh(1).values()
+    output = workspace.output(Operator("a", "i"), Output("/o"), 1)
+    assert not made.is_relative_to(output)
+    assert list(output.iterdir()) == []
+    copies.drop(1)
+    assert not made.exists()
+
+
+def test_what_the_kernel_shows_as_files_is_not_copied(workspace: Workspace) -> None:
+    for place in ("/proc", "/proc/self", "/sys/kernel"):
+        copies = Copies(workspace, NO_DAEMON, "a", [Mount(place, "/host")], MOST)
+        assert (copies.refused, copies.fresh(1)) == (None, {})
+
+
+def test_a_copy_is_given_up_when_an_end_is_asked_for(
+    workspace: Workspace, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A cp that would never end.
+    slow = tmp_path / "bin" / "cp"
+    slow.parent.mkdir()
+    slow.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 86400\n", "utf-8")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    stop = StopSwitch()
+
+    def ask() -> None:
+        while not (tmp_path / "pid").is_file() or not (tmp_path / "pid").read_text("utf-8").strip():
+            pass
+        stop.ask()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    with pytest.raises(Interrupted):
+        Copies(workspace, NO_DAEMON, "a", [Mount(str(shared), "/w")], MOST, stop)
+    asking.join()
+    assert not Path("/proc", (tmp_path / "pid").read_text("utf-8").strip()).exists()
+
+
+def test_a_cp_that_says_nothing_is_told_by_its_code(
+    workspace: Workspace, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mute = tmp_path / "bin" / "cp"
+    mute.parent.mkdir()
+    mute.write_text("#!/bin/sh\nexit 3\n", "utf-8")
+    mute.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{mute.parent}:{os.environ['PATH']}")
+    refused = Copies(workspace, NO_DAEMON, "a", [Mount(str(shared), "/w")], MOST).refused
+    assert refused is not None
+    assert refused.endswith("cp ended with exit code 3")
+
+
+def test_folders_that_an_earlier_run_made_for_nothing_are_no_data(tmp_path: Path) -> None:
+    pipeline = Pipeline("p", (Operator("a", "i"),), "own")
+    (tmp_path / "a" / "out" / "below").mkdir(parents=True)
+    check_kept(pipeline, tmp_path)
+    (tmp_path / "a" / "out" / "below" / "f").touch()
+    with pytest.raises(UsageError, match="data of an earlier run"):
         check_kept(pipeline, tmp_path)

@@ -71,8 +71,8 @@ def test_what_less_cpu_costs_is_held_against_the_limit_of_the_definition() -> No
         return replace(base, limits=(limits[0], 1 << 30))
 
     timed = replace(base, started_ns=0, ended_ns=4 * 10**9)
-    sized = size([timed], SizingOptions(cpu_curve=(2.0, 1.0, 0.5)), again)
-    assert tried == [(0.5, None)]
+    sized = size([timed], SizingOptions(cpu_curve=(2.0, 1.0, 0.5, 0.25)), again)
+    assert tried == [(0.5, None), (0.25, None)]
     assert sized.curve is not None
     assert sized.curve.costs()[0] == "held against 1 cores, the definition's limit"
     assert "held against 1 cores, the definition's limit" in sized.recommendation.reasons
@@ -126,3 +126,17 @@ def test_verifying_what_cannot_be_run_again_has_not_held() -> None:
     sized = size([free], SizingOptions(verify=True), lambda *_: Execution("not_run", error="it writes to /d"), ["once"])
     assert sized.verified is False
     assert {"once", "a run under its own limits was not made: it writes to /d"} < set(sized.recommendation.doubts)
+
+
+def test_of_one_limit_alone_the_request_stays_an_estimate() -> None:
+    base = Execution("completed", exit_code=0, readings=workload(lambda _: 1.0, 4.0), started_ns=0, ended_ns=4 * 10**9)
+
+    def again(limits: tuple[float | None, int | None], _: int | None) -> Execution:
+        return replace(base, limits=(limits[0], None))
+
+    sized = size([base], SizingOptions(cpu_curve=(0.5,)), again)
+    assert sized.curve is not None
+    assert len(sized.curve.limited) == 1
+    made = sized.recommendation
+    assert (made.cpu_measured, made.cpu_cores) == (False, size([base], SizingOptions(), again).recommendation.cpu_cores)
+    assert "CPU is an estimate: what less would cost was tried at one limit only" in made.reasons

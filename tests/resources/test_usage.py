@@ -287,6 +287,13 @@ def test_a_limit_that_was_met_before_or_after_is_not_of_the_part():
     assert usage_of(made).memory.lower_bound.endswith("limit of 1 MiB 5 times")
 
 
+def test_a_shared_cpu_limit_that_was_met_in_less_than_a_hundredth_of_the_time_changes_little():
+    columns = {"t_ns": [0, 50 * S, 100 * S], "cpu_ns": [0, 5 * S, 10 * S], "mem_bytes": [MIB] * 3}
+    for periods, told in ((9, False), (10, True)):
+        use = usage_of(readings(columns, held=(Held(POD, "cpu", 1.5, 0, 100 * S, periods),)))
+        assert (use.cpu.lower_bound is not None) == told
+
+
 def test_its_own_limits_are_named_beside_those_above():
     columns = {
         "t_ns": [0, S],

@@ -112,6 +112,21 @@ def test_limits_of_the_group_above_make_lower_bounds(group: Group):
     assert [each for each in advice.doubts if cpu in each] != []
 
 
+def test_limits_of_the_group_that_a_process_is_in_make_lower_bounds(group: Group):
+    group.limit_cpu(0.2)
+    share(group)
+    inner = group.below("stage")
+    inner.make()
+    with child(BURN, inner) as process:
+        sampling = Sampling([Source(name="stage", kind="process", pid=process.pid)], 0.005)
+        go(process)
+        assert heard(process) == "done"
+        readings = sampling.stop()["stage"]
+    assert readings.facts.cpu_limit().cpu_cores == 0.2
+    cpu = f"the CPU limit of {group.path} (0.2 cores), which it shares, throttled it in"
+    assert usage_of(readings).cpu.lower_bound.startswith(cpu)
+
+
 def test_figures_go_on_after_a_restart(group: Group):
     inner = group.below("stage")
     share(group)

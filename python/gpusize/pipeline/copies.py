@@ -5,6 +5,7 @@ Without, a second execution would read what the first has written, and write a s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -16,8 +17,10 @@ from typing import Final
 
 from gpusize.durable import storing
 from gpusize.errors import StoreError
+from gpusize.interrupt import StopSwitch
 from gpusize.pipeline.container import Mount
 from gpusize.pipeline.daemon import Daemon
+from gpusize.pipeline.waiting import Call, Interrupted, wait_for
 from gpusize.pipeline.workspace import Workspace, through_container
 from gpusize.textio import shown
 
@@ -40,6 +43,8 @@ MOST: Final = Most(8 << 30, 200_000)
 LITTLE: Final = Most(64 << 20, 2_000)
 """Where there may be one more, with finer readings."""
 
+_COPYING_S: Final = 600.0
+
 _FREE_SHARE: Final = 0.25
 """Of the free space that one copy may take; there are two at a time, and what the operator writes."""
 
@@ -53,11 +58,22 @@ class Copies:
         operator: the operator's name.
         mounts: what it shares: its inputs and further mounts.
         most: up to how much is copied.
+        stop: asked, a copy that is being made is given up.
+
+    Raises:
+        Interrupted: it was asked.
     """
 
     def __init__(
-        self, workspace: Workspace, daemon: Daemon, operator: str, mounts: Sequence[Mount], most: Most
+        self,
+        workspace: Workspace,
+        daemon: Daemon,
+        operator: str,
+        mounts: Sequence[Mount],
+        most: Most,
+        stop: StopSwitch | None = None,
     ) -> None:
+        self._stop = stop or StopSwitch()
         self._workspace = workspace
         self._daemon = daemon
         self._before = workspace.again(operator, "before")
@@ -83,8 +99,9 @@ class Copies:
 
         Raises:
             StoreError: they cannot be made.
+            Interrupted: the user asked for an end.
         """
-        folder = self._workspace.again(self._operator, str(execution)) / "@shared"
+        folder = self._place(execution)
         made = {}
         for number, (root, _) in enumerate(self._roots):
             made[root] = folder / str(number)
@@ -92,6 +109,14 @@ class Copies:
             if why is not None:
                 raise StoreError(f"a copy of it cannot be made: {why}", str(root), None)
         return made
+
+    def _place(self, execution: int) -> Path:
+        """Beside what the execution writes: an output may be the whole folder of that."""
+        return self._workspace.again(self._operator, f"{execution}-shared")
+
+    def drop(self, execution: int) -> None:
+        """Remove those of one execution."""
+        self._workspace.remove(self._place(execution), self._daemon)
 
     def close(self) -> None:
         """Remove what they are made from."""
@@ -102,11 +127,25 @@ class Copies:
         with storing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             if os.geteuid() != 0 and any(told.st_uid != os.geteuid() for _, told in _every(source)):
-                return _copy_through(self._daemon, self._workspace.images, source, target)
-            # Owners, times, links, holes and special files: as the system's own program copies them.
-            words = ["cp", "-a", "--", str(source), str(target)]
-            done = subprocess.run(words, check=False, capture_output=True, text=True)
-        return None if done.returncode == 0 else shown(done.stderr.strip().rpartition("\n")[2], 200)
+                return _copy_through(self._daemon, self._workspace.images, source, target, self._stop)
+            return _copied(source, target, self._stop)
+
+
+def _copied(source: Path, target: Path, stop: StopSwitch) -> str | None:
+    """Owners, times, links, holes and special files: as the system's own program copies them."""
+    words = ["cp", "-a", "--", str(source), str(target)]
+    # Its own session: of Ctrl-C in a terminal, only we shall hear.
+    quiet, told = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=told, text=True, start_new_session=True) as process:
+        copying = Call(process.communicate)
+        try:
+            wait_for(copying.ended, stop)
+        except Interrupted:
+            process.kill()
+            copying.ended.wait()
+            raise
+        said = (copying.result()[1] or "").strip().rpartition("\n")[2]
+    return None if process.returncode == 0 else shown(said or f"cp ended with exit code {process.returncode}", 200)
 
 
 def moved(mounts: Sequence[Mount], copies: Mapping[Path, Path]) -> list[Mount]:
@@ -123,10 +162,15 @@ def moved(mounts: Sequence[Mount], copies: Mapping[Path, Path]) -> list[Mount]:
 def _roots(mounts: Sequence[Mount]) -> list[tuple[Path, str]]:
     """What has to be copied, none of it inside another, each with a place at which the container sees it.
 
-    That is what may be written to, and what is read and has such a place in it. Sockets and devices hold no data.
+    That is what may be written to, and what is read and has such a place in it. Sockets and devices hold no data, nor
+    does what the kernel shows as files.
     """
     places = [(Path(each.source).resolve(), each) for each in mounts]
-    written = [(path, each) for path, each in places if not each.read_only and (path.is_dir() or path.is_file())]
+    written = [
+        (path, each)
+        for path, each in places
+        if not each.read_only and (path.is_dir() or path.is_file()) and not _is_kernels(path)
+    ]
     around = [
         (path, each)
         for path, each in places
@@ -138,6 +182,13 @@ def _roots(mounts: Sequence[Mount]) -> list[tuple[Path, str]]:
         for path, target in every.items()
         if not any(other != path and path.is_relative_to(other) for other in every)
     ]
+
+
+def _is_kernels(path: Path) -> bool:
+    """Whether it is on a file system without a place for data, as /proc and /sys: reading all of it may never end."""
+    with contextlib.suppress(OSError):
+        return os.statvfs(path).f_blocks == 0
+    return False
 
 
 def _every(place: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -168,7 +219,10 @@ def _too_much(root: Path, own: Path, most: Most) -> str | None:
         return "in which the data of the run lies: name another place by --work-dir"
     size, files = 0, 0
     try:
-        for _, told in _every(root):
+        device = root.stat().st_dev
+        for path, told in _every(root):
+            if told.st_dev != device and stat.S_ISDIR(told.st_mode) and _is_kernels(path):
+                return f"in which the kernel shows files of its own ({shown(str(path), 100)}): mount less of it"
             # A file with several names is copied once, as it is kept; a sparse one without its holes.
             size += told.st_blocks * 512 // (told.st_nlink if stat.S_ISREG(told.st_mode) else 1)
             files += 1
@@ -183,7 +237,7 @@ def _too_much(root: Path, own: Path, most: Most) -> str | None:
     return None
 
 
-def _copy_through(daemon: Daemon, images: Sequence[str], source: Path, target: Path) -> str | None:
+def _copy_through(daemon: Daemon, images: Sequence[str], source: Path, target: Path, stop: StopSwitch) -> str | None:
     """Copy through a container whose image has cp: what this user may not own, root in it may."""
     inside, outside = "/gpusize-from", "/gpusize-to"
     folder = source.is_dir()
@@ -194,6 +248,6 @@ def _copy_through(daemon: Daemon, images: Sequence[str], source: Path, target: P
     words = ("-a", "--", f"{inside}/." if folder else inside, f"{outside}/" if folder else outside)
     mounts = (Mount(str(source), inside, read_only=True), Mount(str(target), outside))
     for image in dict.fromkeys(images):
-        if through_container(daemon, image, ("cp", *words), mounts):
+        if through_container(daemon, image, ("cp", *words), mounts, _COPYING_S, stop):
             return None
     return "in which files of other users are, which only root can copy: no image of the pipeline has cp"

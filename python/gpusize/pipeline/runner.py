@@ -168,7 +168,7 @@ class _Run:
             mounts = shared_mounts(self._pipeline, operator, workspace, self._input_dir, self._options)
         except StoreError:
             return None  # its first execution will meet the same, and tell it
-        return Copies(workspace, self._session.daemon, operator.name, mounts, MOST if asked else LITTLE)
+        return Copies(workspace, self._session.daemon, operator.name, mounts, MOST if asked else LITTLE, self._stop)
 
     def _goes_on(self, result: OperatorResult, force: Force) -> bool:
         return force == "cont" or (force == "none" and self._events.go_on(result))
@@ -223,6 +223,8 @@ class _Run:
                 # It was measured, and nobody reads what it wrote: the disk may be needed for the next one.
                 workspace = self._session.workspace
                 workspace.remove(workspace.again(operator.name, str(number)), self._session.daemon)
+                if copies is not None:
+                    copies.drop(number)
 
 
 def run_pipeline(

@@ -208,7 +208,8 @@ class Servers:
         try:
             if not by_itself:
                 running.end(self._stop)
-            done = running.finish("completed", None)
+            # One that was stopped while it was started may go on until it is removed: its end is not waited for.
+            done = running.finish("completed" if by_itself else "interrupted", None)
             # A server is ended by a signal, which is no failure of it.
             done = done if by_itself else replace(done, outcome="completed", error=None)
         except EnvironmentLacks as problem:

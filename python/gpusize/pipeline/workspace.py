@@ -13,10 +13,12 @@ from typing import Final
 
 from gpusize.durable import lock_folder, storing, write_json
 from gpusize.errors import UsageError
+from gpusize.interrupt import StopSwitch
 from gpusize.pipeline.container import Container, Mount
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.model import Operator, Output, Pipeline, same_name
 from gpusize.pipeline.owner import labels_of
+from gpusize.pipeline.waiting import Call, Interrupted, wait_for
 
 __all__ = ["FACTS", "PREFIX", "VOLUMES", "Workspace", "check_kept", "remove_folder", "through_container"]
 
@@ -28,7 +30,7 @@ VOLUMES: Final = "@volumes"
 """Beside the operators' folders; no operator can have this name."""
 
 _ANYBODY: Final = 0o777
-_WORK_S: Final = 600
+_REMOVING_S: Final = 120.0
 """Longest time for removing or copying through a container."""
 
 
@@ -124,8 +126,16 @@ def check_kept(pipeline: Pipeline, keep: Path | None) -> None:
     """
     names = (*(each.name for each in pipeline.operators), VOLUMES)
     for folder in () if keep is None else (keep / name for name in names):
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if _holds_data(folder):
             raise UsageError("there is data of an earlier run", str(folder), "choose another folder for --keep")
+
+
+def _holds_data(folder: Path) -> bool:
+    """Whether anything but folders is there, or cannot be looked at: those are made before an operator writes."""
+    if not folder.is_dir():
+        return folder.exists()
+    unknown: list[OSError] = []
+    return any(files for _, _, files in os.walk(folder, onerror=unknown.append)) or bool(unknown)
 
 
 def _close_to_others(place: Path, mode: int) -> None:
@@ -161,20 +171,46 @@ def _empty_through(daemon: Daemon, image: str, path: Path) -> None:
     through_container(daemon, image, words, (Mount(str(path), inside),))
 
 
-def through_container(daemon: Daemon, image: str, words: tuple[str, ...], mounts: tuple[Mount, ...]) -> bool:
+def through_container(
+    daemon: Daemon,
+    image: str,
+    words: tuple[str, ...],
+    mounts: tuple[Mount, ...],
+    timeout_s: float = _REMOVING_S,
+    stop: StopSwitch | None = None,
+) -> bool:
     """Run a program of an image as root in a container without a network, and remove that.
+
+    Args:
+        daemon: the daemon.
+        image: has the program.
+        words: the program and its arguments.
+        mounts: folders of this machine.
+        timeout_s: longest time that it may take.
+        stop: asked once more, the container is removed at once.
 
     Returns:
         Whether it went well.
+
+    Raises:
+        Interrupted: the user asked for an end.
     """
+    switch = stop or StopSwitch()
+    asked = switch.asked
     # The folder's own run may be long over: what is found by these labels is of this process.
     labels = labels_of(f"files{os.getpid()}")
     container = Container(image, words[1:], words[:1], mounts=mounts, user="0:0", network="none", labels=labels)
+    interrupted = False
     with contextlib.suppress(Exception):
         made = daemon.create(container)
         try:
             daemon.client.start(made)
-            return bool(daemon.client.wait(made, timeout=_WORK_S)["StatusCode"] == 0)
+            working = Call(lambda: daemon.patient.wait(made, timeout=None))
+            return wait_for(working.ended, switch, timeout_s, asked) and working.result()["StatusCode"] == 0
+        except Interrupted:
+            interrupted = True
         finally:
             daemon.remove_container(made)
+    if interrupted:
+        raise Interrupted
     return False

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MEMORY_KINDS", "held_reasons", "named", "own_limit"]
 
+THROTTLED: Final = 0.01
+"""Share of the periods from which on a shared CPU limit is told: below, it changes little."""
+PERIOD_NS: Final = 100_000_000
+"""The kernel's default, which Docker and Kubernetes leave as it is."""
 MEMORY_KINDS: Final = ("memory", "memory_high")
 
 
@@ -45,7 +49,9 @@ def held_reasons(facts: Facts, span: Span, *kinds: str) -> list[str]:
     for held in facts.held:
         if held.kind in kinds and held.from_ns < span.end_ns and held.until_ns > span.start_ns:
             found.setdefault((held.path, held.kind), []).append(held)
-    return [_sentence(parts[-1], sum(part.times for part in parts)) for parts in found.values()]
+    few = THROTTLED * (span.end_ns - span.start_ns) / PERIOD_NS
+    sums = [(parts[-1], sum(part.times for part in parts)) for parts in found.values()]
+    return [_sentence(held, times) for held, times in sums if held.kind != "cpu" or times >= few]
 
 
 def _sentence(held: Held, times: int) -> str:

@@ -128,3 +128,25 @@ fn what_those_used_who_were_born_since_the_last_search_is_not_told_as_used_at_on
     assert_eq!((last["cpu_ns"].as_i64(), told.last()), (Some(1_300_000_000), Some(&1_300_000_000)));
     assert!(!cpu.is_null(batch.num_rows() - 1), "the last reading is a whole one");
 }
+
+#[test]
+fn what_the_last_one_used_is_told_though_somebody_was_born_elsewhere() {
+    let tree = Tree::new();
+    let many = |ticks| stat(10, 1, ticks, 0, 500).replace(" 20 0 1 0 ", " 20 0 40 0 ");
+    tree.file("/proc/loadavg", "0.1 0.1 0.1 1/80 10\n").file("/proc/10/stat", &many(100));
+    let rarely = 3_600_000_000_000_u64;
+    let plan = json!({
+        "root": tree.0, "interval_ns": 1_000_000, "medium_ns": rarely, "slow_ns": rarely,
+        "sources": [{"kind": "process", "pid": 10, "name": "it"}],
+    });
+    let sampler = Sampler::start(serde_json::from_value::<Plan>(plan).expect("a plan")).expect("a sampler");
+    // A process of others is born; ours works on, and ends between two searches.
+    tree.file("/proc/loadavg.new", "0.1 0.1 0.1 1/80 11\n").file("/proc/stat.new", &many(170).replace(") S ", ") Z "));
+    let proc = tree.path("/proc");
+    std::fs::rename(proc.join("loadavg.new"), proc.join("loadavg")).expect("a rename");
+    std::fs::rename(proc.join("stat.new"), proc.join("10/stat.new")).expect("a rename");
+    std::fs::copy(proc.join("10/stat.new"), proc.join("10/stat")).expect("a copy");
+    while sampler.facts()["sources"]["it"]["gone"] == false {}
+    let last = sampler.stop()["sources"]["it"]["last"]["cpu_ns"].clone();
+    assert_eq!(last, 1_700_000_000);
+}

@@ -53,9 +53,13 @@ fn held(sampler: &Sampler) -> Vec<(Value, Value, Value, Value)> {
 
 /// One that reads only when it is told to.
 fn idle(tree: &Tree) -> Sampler {
+    idle_of(tree, "cgroup")
+}
+
+fn idle_of(tree: &Tree, kind: &str) -> Sampler {
     let plan = json!({
         "root": tree.0, "interval_ns": 3_600_000_000_000_i64, "medium_ns": 3_600_000_000_000_i64,
-        "slow_ns": 3_600_000_000_000_i64, "sources": [{"name": "it", "kind": "cgroup", "pid": PID}],
+        "slow_ns": 3_600_000_000_000_i64, "sources": [{"name": "it", "kind": kind, "pid": PID}],
     });
     Sampler::start(serde_json::from_value(plan).expect("a plan")).expect("a sampler")
 }
@@ -112,13 +116,43 @@ fn without_marks_a_limit_that_is_met_again_and_again_is_one_entry() {
 }
 
 #[test]
-fn memory_at_the_limit_of_a_group_above_is_told_without_events() {
+fn memory_at_the_limit_of_a_group_above_is_told_where_nothing_is_counted() {
     let tree = pod();
+    let counting = idle(&tree);
+    let dir = tree.path(&format!("/sys/fs/cgroup{POD}"));
+    for name in ["memory.events", "memory.events.local"] {
+        fs::rename(dir.join(name), dir.join(format!("{name}.away"))).expect("a rename");
+    }
     let sampler = idle(&tree);
+    fs::rename(dir.join("memory.events.local.away"), dir.join("memory.events.local")).expect("a rename");
+    tree.v2("", POD, &[("memory.current", &format!("{}\n", 640 * MIB))]);
+    counting.mark("full");
+    assert_eq!(held(&counting), [], "the kernel counted nothing");
+    fs::remove_file(dir.join("memory.events.local")).expect("removed");
     tree.v2("", POD, &[("memory.current", &format!("{}\n", 640 * MIB))]);
     sampler.mark("full");
     let held: Vec<_> = held(&sampler).iter().map(|one| (one.1.clone(), one.3.clone())).collect();
     assert_eq!(held, [(json!("memory"), json!(0)), (json!("memory_high"), json!(0))]);
+}
+
+#[test]
+fn a_process_is_held_by_the_limits_of_its_group_and_of_those_above() {
+    let tree = pod();
+    let process = format!("{PID} (p) S 1 1 1 0 -1 0 0 0 0 0 10 0 0 0 20 0 1 0 500 0 256\n");
+    tree.file(&format!("/proc/{PID}/stat"), &process);
+    let sampler = idle_of(&tree, "process");
+    let limits = sampler.facts()["sources"]["it"]["limits"].clone();
+    assert_eq!((&limits["cpu_cores"]["value"], &limits["cpu_cores"]["group"]), (&json!(1.5), &json!(POD)));
+    let shared = limits["ancestors"].as_array().expect("a list");
+    assert!(shared.len() >= 2 && shared.iter().all(|level| level["above"] == true), "{shared:?}");
+    tree.v2("", POD, &[("cpu.stat", &cpu_stat(43))]);
+    tree.v2("", &format!("{POD}/box"), &[("memory.events.local", &events(6, 3))]);
+    sampler.stop();
+    let expected = [
+        (json!(format!("{POD}/box")), json!("memory_high"), json!(1_048_576_000.0), json!(1)),
+        (json!(POD), json!("cpu"), json!(1.5), json!(3)),
+    ];
+    assert_eq!(held(&sampler), expected);
 }
 
 #[test]

@@ -71,8 +71,8 @@ def recommend(
         policy: one of `POLICIES`.
         whole_cores: round CPU up to whole cores.
         cpu_limit: recommend a CPU limit too: the highest 100 ms, rounded up.
-        curve: executions at lower CPU limits; the CPU request of the policy ``default`` is then the lowest that costs
-            little, and no estimate.
+        curve: executions at lower CPU limits; of two or more, the CPU request of the policy ``default`` is then the
+            lowest that costs little, and no estimate.
 
     Raises:
         UsageError: no execution, or no such policy.
@@ -85,14 +85,15 @@ def recommend(
         return Recommendation(policy=policy, refused=refused)
     (cores, cpu_why), (size, mem_why) = rule.cpu(executions), rule.memory(executions)
     more = rule.more(executions)
-    by_curve = policy == "default" and curve is not None and cores is not None
+    by_curve = policy == "default" and curve is not None and curve.tells and cores is not None
     if by_curve and curve is not None:
         cores, cpu_why = _by_curve(curve, cores or 0.0, executions, whole_cores=whole_cores)
     cpu_interval = _interval([rule.cpu([each])[0] for each in executions])
     mem_interval = _interval([rule.memory([each])[0] for each in executions])
     doubts = (*more.pop("doubts", ()), *_doubts(executions, cores, size))
     if cores is not None and not by_curve:
-        cpu_why = (*cpu_why, "CPU is an estimate: what less would cost was not measured")
+        tried = "was tried at one limit only" if curve is not None and not curve.tells else "was not measured"
+        cpu_why = (*cpu_why, f"CPU is an estimate: what less would cost {tried}")
     made = Recommendation(
         policy=policy,
         cpu_cores=cores,

@@ -64,6 +64,11 @@ class CpuCurve:
         """The points with a limit, the highest first."""
         return sorted((p for p in self.points if p.cores is not None), key=lambda p: p.cores or 0.0, reverse=True)
 
+    @property
+    def tells(self) -> bool:
+        """Whether two limits or more were tried: of one, nobody knows whether less would do, or a little more."""
+        return len({point.cores for point in self.limited}) > 1
+
     def slower(self, point: CurvePoint) -> float:
         """Share by which it took longer than without a limit; negative where it was faster."""
         return point.duration_s / self.free_s - 1 if self.free_s > 0 else 0.0

@@ -39,7 +39,7 @@ pub struct Held {
     pub from_ns: i64,
     /// The reading after it was met last.
     pub until_ns: i64,
-    /// How often: charges that did not fit, throttled periods. 0 where memory was at the limit and nothing more is known.
+    /// How often: charges that did not fit, throttled periods. 0 where memory was at the limit and the kernel counts nothing.
     pub times: i64,
 }
 
@@ -47,6 +47,8 @@ pub struct Held {
 #[derive(Debug, Default)]
 pub struct WatchedLimits {
     groups: Vec<Group>,
+    /// What is watched is but a part of its group.
+    part: bool,
     limits: Limits,
     held: Vec<Held>,
     counted_ns: i64,
@@ -57,10 +59,21 @@ pub struct WatchedLimits {
 }
 
 impl WatchedLimits {
+    /// Of something that shares its group with others, as processes may: all limits are above it.
+    pub fn of_a_part() -> Self {
+        Self { part: true, ..Self::default() }
+    }
+
+    fn read(&self) -> Limits {
+        let mut limits = limits::read(&self.groups);
+        limits.ancestors.iter_mut().for_each(|level| level.above |= self.part);
+        limits
+    }
+
     /// Watch these groups from now on; what was met before stays known.
     pub fn begin(&mut self, groups: &[Group], t_ns: i64) {
         self.groups = groups.to_vec();
-        self.limits = limits::read(groups);
+        self.limits = self.read();
         (self.counted_ns, self.gap_ns, self.due_ns) = (t_ns, FIRST_GAP_NS, t_ns + FIRST_GAP_NS);
         self.apart = true;
     }
@@ -69,7 +82,7 @@ impl WatchedLimits {
     pub fn look(&mut self, t_ns: i64) {
         let before = self.limits.ancestors.clone();
         if t_ns >= self.due_ns {
-            let limits = limits::read(&self.groups);
+            let limits = self.read();
             // A group that was removed meanwhile has none; those that it had are kept.
             if self.groups.iter().all(|group| group.dir.is_dir()) {
                 self.limits = limits;
@@ -126,21 +139,23 @@ impl WatchedLimits {
 fn met(old: &Level, new: &Level, from_ns: i64, until_ns: i64) -> [Option<Held>; 3] {
     let grown = |old: Option<i64>, new: Option<i64>| old.zip(new).map_or(0, |(old, new)| (new - old).max(0));
     let whole = |bytes: Option<i64>| bytes.map(|bytes| bytes as f64);
-    let is_full = |limit: Option<i64>| {
-        new.memory_current_bytes.zip(limit).is_some_and(|(used, limit)| used >= limit - charge_error_bytes())
+    // Where the kernel counts, a limit that held anything back was counted: use beside it is no sign.
+    let is_full = |limit: Option<i64>, counted: Option<i64>| {
+        let used = new.memory_current_bytes.filter(|_| counted.is_none());
+        used.zip(limit).is_some_and(|(used, limit)| used >= limit - charge_error_bytes())
     };
     [
         (
             Kind::Memory,
             whole(new.memory_bytes),
             grown(old.memory_max_events, new.memory_max_events),
-            is_full(new.memory_bytes),
+            is_full(new.memory_bytes, new.memory_max_events),
         ),
         (
             Kind::MemoryHigh,
             whole(new.memory_high_bytes),
             grown(old.memory_high_events, new.memory_high_events),
-            is_full(new.memory_high_bytes),
+            is_full(new.memory_high_bytes, new.memory_high_events),
         ),
         (Kind::Cpu, new.cpu_cores, grown(old.cpu_throttled_periods, new.cpu_throttled_periods), false),
     ]

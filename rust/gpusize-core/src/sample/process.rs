@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::account::{Account, Found};
 use super::columns::{Column, Reading};
 use super::files::{Tier, USER_TICK_NS};
+use super::held::WatchedLimits;
 use super::kept::Buffer;
+use super::layout::{Asked, discover};
 use super::member::{Member, children_of};
 use super::proc_files;
 use super::source::{End, Ends, Source, values};
@@ -42,6 +44,8 @@ pub struct Process {
     pss_every_ns: Option<i64>,
     pss_due_ns: i64,
     buffer: Buffer,
+    /// Of the cgroup that the process was in when it was asked for, which it may share.
+    limits: WatchedLimits,
     ends: Ends,
     exited_ns: Option<i64>,
     gone_ns: Option<i64>,
@@ -71,6 +75,7 @@ impl Process {
             pss_every_ns,
             pss_due_ns: i64::MIN,
             buffer: Buffer::default(),
+            limits: WatchedLimits::of_a_part(),
             ends: if live { Ends::of_process(pid) } else { Ends::default() },
             exited_ns: None,
             gone_ns: None,
@@ -83,6 +88,10 @@ impl Process {
             let what = format!("there is no process {pid} to be watched");
             let todo = "name a process that runs; it may have ended already";
             return Err(Error::environment(what, tree.proc.join(pid.to_string()).display().to_string(), todo));
+        }
+        // A machine without cgroups has no limits of any.
+        if let Ok(layout) = discover(root, Asked::Pid(pid)) {
+            tree.limits.begin(&layout.controllers, now_ns());
         }
         Ok(tree)
     }
@@ -165,7 +174,9 @@ impl Process {
         // Both of a parent's counters of its children are cut to whole hundredths of a second.
         let error = 2 * USER_TICK_NS;
         let cpu = [self.cpu.add(sums[0], error), self.user.add(sums[1], error), self.system.add(sums[2], error)];
-        if searched || self.newest().is_some_and(|newest| self.newest == Some(newest)) {
+        // After the last one there is no later reading to tell it.
+        let over = self.members.iter().all(|member| member.stat.ended);
+        if searched || over || self.newest().is_some_and(|newest| self.newest == Some(newest)) {
             for (column, ns) in [Column::Cpu, Column::CpuUser, Column::CpuSystem].into_iter().zip(cpu) {
                 reading.set(column, ns);
             }
@@ -273,10 +284,18 @@ impl Source for Process {
         if self.members.iter().all(|member| member.stat.ended) {
             self.gone_ns = Some(after);
         }
+        if tier == Tier::Slow || self.gone_ns.is_some() {
+            self.limits.look(after);
+        }
     }
 
     fn ends(&self) -> &Ends {
         &self.ends
+    }
+
+    fn reset_peak(&mut self) -> bool {
+        self.limits.phase();
+        false
     }
 
     fn ended(&mut self, end: End, t_ns: i64) {
@@ -290,7 +309,7 @@ impl Source for Process {
         json!({
             "kind": "process", "pid": self.pid, "restarts": 0, "gone": self.gone_ns.is_some(), "gone_ns": self.gone_ns,
             "exited_ns": self.exited_ns, "processes_seen": self.seen, "processes": self.members.len(),
-            "limits": {}, "missing": self.missing(),
+            "limits": self.limits.limits(), "held": self.limits.held(), "missing": self.missing(),
             "first_ns": self.first.t_ns, "first": values(&self.first),
             "last_ns": self.last.t_ns, "last": values(&self.last),
         })
