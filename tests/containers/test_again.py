@@ -60,7 +60,7 @@ def test_further_executions_find_what_the_first_found_and_write_to_copies(
     # What an execution wrote is gone before the next one begins.
     assert [sorted(each) for each in there[: len(every)]] == [
         ["before"],
-        *([str(number), "before"] for number in range(1, len(every))),
+        *([f"{number}-shared", "before"] for number in range(1, len(every))),
     ]
     assert leftovers() == []
 
