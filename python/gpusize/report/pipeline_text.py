@@ -153,7 +153,7 @@ def _advice(result: OperatorResult) -> list[str]:
     if made.refused is not None:
         return [f"{name}{took}: nothing is recommended: {clean(made.refused)}", *_gpus(result.executions[0])]
     cores = "no CPU figure" if made.cpu_cores is None else f"{plain_number(made.cpu_cores)} cores"
-    cores += "" if made.cpu_measured or made.cpu_cores is None else " (an estimate: less CPU was not tried)"
+    cores += "" if made.cpu_measured or made.cpu_cores is None else " (an estimate)"
     memory = "no memory figure" if made.mem_bytes is None else memory_text(made.mem_bytes)
     gpus = f", {made.gpu_count} GPUs" if made.gpu_count else ""
     lines = [f"{name}{took}: {cores}, {memory}{gpus}; policy {made.policy}, confidence {made.confidence}"]

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from gpusize.resources.curve import Span
     from gpusize.resources.facts import Facts, Held
 
-__all__ = ["MEMORY_KINDS", "held_reasons", "named", "own_limit"]
+__all__ = ["MEMORY_KINDS", "THROTTLED", "held_reasons", "named", "own_limit"]
 
 THROTTLED: Final = 0.01
-"""Share of the periods from which on a shared CPU limit is told: below, it changes little."""
+"""Share of the periods from which on throttling is told of a level, and of a shared limit: below, it changes little."""
 PERIOD_NS: Final = 100_000_000
 """The kernel's default, which Docker and Kubernetes leave as it is."""
 MEMORY_KINDS: Final = ("memory", "memory_high")

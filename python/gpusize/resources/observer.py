@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.durable import storing, write_atomic
+from gpusize.durable import storing, write_frame
 from gpusize.errors import UsageError
-from gpusize.resources.bounds import held_reasons
+from gpusize.resources.bounds import THROTTLED, held_reasons
 from gpusize.resources.curve import Span
 from gpusize.resources.sample import source_of
 from gpusize.resources.sampler import INTERVAL_S, Sampling, check_interval
@@ -28,9 +27,6 @@ __all__ = ["METRICS", "PART", "Beside", "ResourceObserver", "level_row", "long_s
 
 PART: Final = "part-resources-00000.parquet"
 """Beside the parts of the server's metrics, and read with them."""
-
-THROTTLED: Final = 0.01
-"""Share of throttled periods from which a level says so."""
 
 METRICS: Final[dict[str, str]] = {
     "cpu_ns": "container_cpu_usage_seconds_total",
@@ -157,9 +153,7 @@ class ResourceObserver:
             frames.append(long_samples(readings.since(start_ns)))
         with storing(folder):
             (folder / "samples").mkdir(exist_ok=True)
-        buffer = io.BytesIO()
-        pl.concat(frames).write_parquet(buffer, compression="zstd")
-        write_atomic(folder / "samples" / PART, buffer.getvalue())
+        write_frame(folder / "samples" / PART, pl.concat(frames))
         return {"resources": rows, "alerts": alerts}
 
     def stop(self) -> None:

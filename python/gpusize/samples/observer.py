@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.durable import storing, write_atomic
+from gpusize.durable import storing, write_frame
 from gpusize.engine import core, monotonic_ns
 from gpusize.errors import EnvironmentLacks, TargetError
 from gpusize.samples.buffer import empty_samples
@@ -204,9 +203,7 @@ def _write_samples(folder: Path, samples: pl.DataFrame) -> None:
     with storing(folder):
         folder.mkdir(exist_ok=True)
     for number, part in enumerate(samples.iter_slices(PART_ROWS)):
-        buffer = io.BytesIO()
-        part.write_parquet(buffer, compression="zstd")
-        write_atomic(folder / f"part-{number:05}.parquet", buffer.getvalue())
+        write_frame(folder / f"part-{number:05}.parquet", part)
 
 
 def _tokens_out(folder: Path) -> float | None:
