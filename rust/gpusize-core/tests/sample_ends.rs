@@ -9,6 +9,12 @@ use gpusize_core::sample::{Plan, Sampler};
 use sample_common::{MEMORY_V1, PID, Tree, V2, column, mount_v1, mount_v2, stat};
 use serde_json::json;
 
+/// A group that was made as `new` becomes `job`: a kernel's files are there with their directory, all at once.
+fn appears(tree: &Tree, mount: &str) {
+    let dir = tree.path("/sys/fs/cgroup").join(mount).join("new");
+    fs::rename(&dir, dir.with_file_name("job")).expect("a rename");
+}
+
 #[test]
 fn another_directory_at_the_path_is_a_restart() {
     let tree = Tree::new();
@@ -18,7 +24,8 @@ fn another_directory_at_the_path_is_a_restart() {
     while sampler.facts()["sources"]["it"]["gone"] == false {}
     let last = sampler.facts()["sources"]["it"]["last"].clone();
     assert_eq!(last["cpu_ns"], 5_000_000, "kept beyond the end");
-    tree.v2("", "job", V2).v2("", "job", &[("cpu.stat", "usage_usec 1\n"), ("cgroup.events", "populated 1\n")]);
+    tree.v2("", "new", V2).v2("", "new", &[("cpu.stat", "usage_usec 1\n"), ("cgroup.events", "populated 1\n")]);
+    appears(&tree, "");
     while sampler.facts()["sources"]["it"]["restarts"] == 0 {}
     let facts = sampler.stop()["sources"]["it"].clone();
     assert_eq!(
@@ -39,11 +46,9 @@ fn a_restart_waits_for_all_hierarchies() {
         fs::rename(&dir, dir.with_file_name("old")).expect("a rename");
     }
     while sampler.facts()["sources"]["it"]["gone"] == false {}
-    // Made under another name first: a runtime's files are there with their directory.
     tree.v1("memory", "new", &[("memory.usage_in_bytes", "7\n")]).v1("cpuacct", "new", &[("cpuacct.usage", "3\n")]);
     for mount in ["memory", "cpuacct"] {
-        let dir = tree.path(&format!("/sys/fs/cgroup/{mount}/new"));
-        fs::rename(&dir, dir.with_file_name("job")).expect("a rename");
+        appears(&tree, mount);
     }
     while sampler.facts()["sources"]["it"]["restarts"] == 0 {}
     let facts = sampler.stop()["sources"]["it"].clone();
@@ -85,8 +90,13 @@ fn a_number_that_was_given_out_again_is_another_process() {
     // 12 ends without being waited for, and its number goes to somebody else.
     tree.file("/proc/12/stat", &stat(12, 1, 7777, 0, 800));
     while sampler.facts()["sources"]["it"]["processes"] == 3 {}
-    // 11 ends and is waited for: its time moves into its parent's.
-    tree.file("/proc/10/stat", &stat(10, 1, 110, 40, 500)).file("/proc/11/stat", "");
+    // 11 ends and is waited for: the kernel marks it, moves its time into its parent's, and then only takes it off the list.
+    let readings = || sampler.facts()["sources"]["it"]["readings"].as_u64().expect("a count");
+    tree.file("/proc/11/stat", &stat(11, 10, 40, 0, 600).replace(") S ", ") X "));
+    tree.file("/proc/10/stat", &stat(10, 1, 110, 40, 500));
+    let seen = readings();
+    while readings() < seen + 20 {}
+    tree.file("/proc/11/stat", "");
     while sampler.facts()["sources"]["it"]["processes"] == 2 {}
     let facts = sampler.stop()["sources"]["it"].clone();
     let batch = sampler.drain().remove(0).1;
@@ -141,11 +151,8 @@ fn what_the_last_one_used_is_told_though_somebody_was_born_elsewhere() {
     });
     let sampler = Sampler::start(serde_json::from_value::<Plan>(plan).expect("a plan")).expect("a sampler");
     // A process of others is born; ours works on, and ends between two searches.
-    tree.file("/proc/loadavg.new", "0.1 0.1 0.1 1/80 11\n").file("/proc/stat.new", &many(170).replace(") S ", ") Z "));
-    let proc = tree.path("/proc");
-    std::fs::rename(proc.join("loadavg.new"), proc.join("loadavg")).expect("a rename");
-    std::fs::rename(proc.join("stat.new"), proc.join("10/stat.new")).expect("a rename");
-    std::fs::copy(proc.join("10/stat.new"), proc.join("10/stat")).expect("a copy");
+    tree.file("/proc/loadavg", "0.1 0.1 0.1 1/80 11\n");
+    tree.file("/proc/10/stat", &many(170).replace(") S ", ") Z "));
     while sampler.facts()["sources"]["it"]["gone"] == false {}
     let last = sampler.stop()["sources"]["it"]["last"]["cpu_ns"].clone();
     assert_eq!(last, 1_700_000_000);

@@ -22,11 +22,14 @@ pub struct Member {
 
 impl Member {
     /// Read it again; says whether it is still there, and not another one with its number.
+    ///
+    /// One that is being waited for counts as gone. The kernel marks it before it adds its time to the parent's, and parents
+    /// are read first: so no reading has both that time in the parent and the child that it came from.
     pub fn update(&mut self, proc: &Path, live: bool, buffer: &mut Buffer) -> bool {
         let opened = if self.file.is_none() { proc_files::open(proc, self.pid, "stat").ok() } else { None };
         let Some(file) = self.file.as_ref().or(opened.as_ref()) else { return false };
         let Some(stat) = buffer.read(file).ok().and_then(proc_files::stat) else { return false };
-        if stat.start != self.stat.start {
+        if stat.waited_for || stat.start != self.stat.start {
             return false;
         }
         self.stat = stat;

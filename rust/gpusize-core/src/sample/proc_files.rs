@@ -11,6 +11,8 @@ use super::files::USER_TICK_NS;
 pub struct Stat {
     /// It has ended and nobody waited for it yet.
     pub ended: bool,
+    /// Somebody is waiting for it just now: its time may be in its parent's counters already, though it is still listed.
+    pub waited_for: bool,
     /// Its parent.
     pub parent: u32,
     /// CPU time of its own, threads that have ended included.
@@ -44,6 +46,7 @@ pub fn stat(text: &[u8]) -> Option<Stat> {
     let pages = next(1)?;
     Some(Stat {
         ended: matches!(state, b"Z" | b"X"),
+        waited_for: state == b"X",
         parent,
         user_ns: user * USER_TICK_NS,
         system_ns: system * USER_TICK_NS,

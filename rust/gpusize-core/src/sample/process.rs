@@ -100,7 +100,7 @@ impl Process {
     fn join(&mut self, pid: u32, parent: Option<u32>) -> bool {
         let Ok(file) = proc_files::open(&self.proc, pid, "stat") else { return false };
         let Some(stat) = self.buffer.read(&file).ok().and_then(proc_files::stat) else { return false };
-        let of_parent = parent.is_none_or(|parent| stat.parent == parent);
+        let of_parent = !stat.waited_for && parent.is_none_or(|parent| stat.parent == parent);
         if of_parent && !self.members.iter().any(|member| member.pid == pid) {
             let file = (self.members.len() < MOST_OPEN).then_some(file);
             let own_ns = stat.user_ns + stat.system_ns;

@@ -1,7 +1,8 @@
 //! Trees of recorded files that stand for a machine: what kernels and container runtimes leave in `/proc` and `/sys/fs/cgroup`.
 #![allow(dead_code)] // each test file uses a part
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -76,11 +77,14 @@ impl Tree {
         tree
     }
 
-    /// Write a file and the directories above it.
+    /// Write a file and the directories above it. One that is there is never empty meanwhile, as a kernel's never is: a
+    /// sampler may read it at any moment, by a descriptor that it keeps.
     pub fn file(&self, path: &str, text: &str) -> &Self {
         let path = self.0.join(path.trim_start_matches('/'));
         fs::create_dir_all(path.parent().expect("a directory above")).expect("directories");
-        fs::write(path, text).expect("a file");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).expect("a file");
+        file.write_all_at(text.as_bytes(), 0).expect("a text");
+        file.set_len(text.len() as u64).expect("its length");
         self
     }
 
