@@ -57,7 +57,7 @@ $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/run
 
 .PHONY: test
 test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrows the latter)
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-fail-fast
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 .PHONY: test-slow
