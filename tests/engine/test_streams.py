@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.servers.drive import drive
-from tests.servers.scripted import Close, Request, Script, ScriptedServer, Send, Step, Wait, answer, chunked
+from tests.servers.scripted import Close, Read, Request, Script, ScriptedServer, Send, Step, answer, chunked
 
 Start = Callable[[Script], ScriptedServer]
 
@@ -78,16 +77,11 @@ def test_events_do_not_depend_on_the_cuts(
 
 
 def test_the_first_token_is_the_first_event_with_content(scripted_server: Start) -> None:
-    first, last = threading.Event(), threading.Event()
     role, token, end = stream(EVENTS[:1], done=False), stream(EVENTS[1:2], done=False), stream(EVENTS[2:])
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 
     def script(request: Request) -> Sequence[Step]:
-        for delay_s, event in ((0.1, first), (0.2, last)):
-            timer = threading.Timer(delay_s, event.set)
-            timer.daemon = True
-            timer.start()
-        return [Send(head + role), Wait(first), Send(token), Wait(last), Send(end), Close()]
+        return [Send(head + role), Read(), Send(token), Read(), Send(end), Close()]
 
     visit = drive(scripted_server(script).port, response=CHAT)
     assert visit.outcomes == ["ok"]

@@ -1,20 +1,24 @@
 """A server that says exactly the bytes it is told to, in exactly the pieces it is told to.
 
-A script is a function from a request to steps: ``Send`` bytes (in pieces if asked), ``Wait`` for the test, ``Reset`` or
-``Close`` the connection. Without one of the last two the connection stays open and the next request is answered.
+A script is a function from a request to steps: ``Send`` bytes (in pieces if asked), ``Wait`` for the test, wait until
+all was ``Read`` by the client, ``Reset`` or ``Close`` the connection. Without one of the last two the connection stays
+open and the next request is answered.
 """
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import struct
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
-__all__ = ["Close", "Request", "Reset", "Script", "ScriptedServer", "Send", "Step", "Wait", "answer", "chunked"]
+__all__ = ["Close", "Read", "Request", "Reset", "Script", "ScriptedServer", "Send", "Step", "Wait", "answer", "chunked"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,11 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Read:
+    """Say nothing until the client has read all that was sent: what comes after it comes in a read of its own."""
+
+
+@dataclass(frozen=True)
 class Reset:
     """Close by RST, as a process that was killed does."""
 
@@ -68,7 +77,7 @@ class Close:
     """Close in order, by FIN."""
 
 
-Step = Send | Wait | Reset | Close
+Step = Send | Wait | Read | Reset | Close
 Script = Callable[[Request], Sequence[Step]]
 
 
@@ -196,6 +205,10 @@ class ScriptedServer:
         if isinstance(step, Wait):
             (step.event or self._ended).wait()
             return True
+        if isinstance(step, Read):
+            while not _is_read(connection) and not self._ended.is_set():
+                time.sleep(0.001)
+            return True
         if isinstance(step, Reset):
             # Linger of zero: close() sends RST and drops what is unsent.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -205,3 +218,17 @@ class ScriptedServer:
         if not self._ended.is_set():
             with self._lock:
                 self.closed_by_peer.append(number)
+
+
+def _is_read(connection: socket.socket) -> bool:
+    """Whether the client, a process of this machine, has taken all that was sent out of its socket."""
+    # First that all has come there, by the acknowledgements: only then does an empty queue of the client say something.
+    unacknowledged = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+    if unacknowledged:
+        return False
+    ours, theirs = (f":{port:04X}" for port in (connection.getsockname()[1], connection.getpeername()[1]))
+    for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
+        _, local, remote, _, queues = line.split()[:5]
+        if local.endswith(theirs) and remote.endswith(ours):
+            return int(queues.partition(":")[2], 16) == 0
+    return True
