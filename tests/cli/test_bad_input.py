@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,12 @@ from tests.servers.tls import Certificates
 SWEEP = ("--prompt", "x", "--concurrencies", "1", "--passes", "1", "--no-stream")
 
 
-def free_port() -> int:
-    """A port of loopback on which nobody listens, and that the system gives to nobody else for now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port of loopback on which nobody listens: it is bound to the test's end, so that nobody else gets it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def test_unknown_host(gpusize: Gpusize) -> None:
@@ -31,8 +32,8 @@ def test_unknown_host(gpusize: Gpusize) -> None:
     assert not Path("runs").exists()
 
 
-def test_refused_connection(gpusize: Gpusize) -> None:
-    done = gpusize("run", "--url", f"http://127.0.0.1:{free_port()}/v1", *SWEEP)
+def test_refused_connection(gpusize: Gpusize, free_port: int) -> None:
+    done = gpusize("run", "--url", f"http://127.0.0.1:{free_port}/v1", *SWEEP)
     assert done.code == 3
     assert "cannot connect: Connection refused" in done.complaint
     assert not Path("runs").exists()

@@ -120,11 +120,11 @@ def test_several_addresses(nginx_server: Nginx, nginx_tls_server: Nginx, balance
 
 
 def test_an_address_that_is_down(nginx_server: Nginx) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        free = listener.getsockname()[1]
-    visit = drive(
-        nginx_server.port, count=10, path="/small.txt", replicas=[{"host": "127.0.0.1", "port": free, "tls": None}]
-    )
+    # Bound and not listening: nobody else can have the port meanwhile.
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        down = {"host": "127.0.0.1", "port": held.getsockname()[1], "tls": None}
+        visit = drive(nginx_server.port, count=10, path="/small.txt", replicas=[down])
     assert visit.outcomes == ["ok", "connect_error"] * 5
     assert visit.column("target") == [0, 1] * 5
 
@@ -143,17 +143,20 @@ def nghttpd(tmp_path: Path) -> Iterator[int]:
     if NGHTTPD is None:
         pytest.skip("nghttpd is not installed")
     (tmp_path / "small.txt").write_text("hello, world!", encoding="utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = int(listener.getsockname()[1])
-    command = [NGHTTPD, "--no-tls", "--address=127.0.0.1", f"--htdocs={tmp_path}", "--trailer=x-end: 1", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while process.poll() is None and not _listens(port):
-            os.sched_yield()
-        yield port
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
+    with socket.socket() as held:
+        # Bound for as long as the server runs, so that nobody else gets the port before it listens there.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = int(held.getsockname()[1])
+        command = [NGHTTPD, "--no-tls", "--address=127.0.0.1", f"--htdocs={tmp_path}", "--trailer=x-end: 1", str(port)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            while process.poll() is None and not _listens(port):
+                os.sched_yield()
+            yield port
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
 
 
 @pytest.mark.optional_in_ci
