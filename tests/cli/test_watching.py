@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from gpusize.request import RunRequest
 from gpusize.runner import run_info
 from gpusize.target import Target
 from tests.cli.conftest import Gpusize, chat
-from tests.servers.scripted import Request, Script, ScriptedServer, Step, Wait
+from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, Wait
 
 SWEEP = ("--prompt", "x", "--no-stream", "--metrics-url", "none", "--metrics-port", "0", "--no-plots")
 
@@ -72,15 +73,18 @@ def test_a_rule_about_failures_ends_the_run_and_keeps_its_level(
 def test_strict_tells_one_reason_a_line(
     gpusize: Gpusize, scripted_server: Callable[[Script], ScriptedServer], tmp_path: Path
 ) -> None:
-    """Two levels of which next to all requests wait for the one connection, which each holds until its time is over."""
+    """Two levels of which next to all requests wait for the one connection, which each holds for a while."""
+    numbers = itertools.count(1)
 
     def script(request: Request) -> Sequence[Step]:
-        return chat(request) if len(server.requests) <= 1 else [Wait()]
+        [whole] = chat(request)
+        # The request that tries the target is answered at once, the others in two pieces with a pause after each.
+        return [whole] if next(numbers) == 1 else [Send(whole.data, 1 + len(whole.data) // 2, 0.05)]
 
     server = scripted_server(script)
     where = ("--url", f"http://127.0.0.1:{server.port}/v1", "--model", "m", "--strict", "--quiet")
     load = ("--rates", "40,80", "--duration", "250ms", "--connections", "1", "--process", "constant")
-    done = gpusize("run", *where, *SWEEP, *load, "--timeout", "50ms", "--max-error-rate", "1")
+    done = gpusize("run", *where, *SWEEP, *load)
     assert done.code == 1
     first, *reasons = done.err.splitlines()
     assert first.startswith("gpusize: 2 of 2 levels cannot be believed as they stand: ")
