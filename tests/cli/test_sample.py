@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,7 +31,9 @@ def only(folder: Path) -> Path:
 
 
 def test_a_command_keeps_its_streams_and_its_status(gpusize: Gpusize, tmp_path: Path):
-    done = gpusize("sample", "--no-plots", "--", sys.executable, "-c", f"{HOLD}print('mine')\nraise SystemExit(3)")
+    # It stays long enough for readings in between, also where the sampler's thread has to stand still for a while.
+    stay = f"{HOLD}time.sleep(2)\nprint('mine')\nraise SystemExit(3)"
+    done = gpusize("sample", "--no-plots", "--", sys.executable, "-c", stay)
     assert (done.code, done.out) == (3, "mine\n")
     assert "Nothing is recommended: it failed: exit code 3" in done.err
     folder = only(tmp_path / "samples")
@@ -219,6 +223,19 @@ def test_a_signal_is_the_commands_and_what_was_measured_is_kept(begin: Begin, tm
     assert told["usage"]["cpu"]["total_s"] > 0
 
 
+def test_a_signal_that_comes_while_the_command_starts_is_the_commands_too(
+    gpusize: Gpusize, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def begun(*words, **how) -> subprocess.Popen:
+        child = subprocess.Popen(*words, **how)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return child
+
+    monkeypatch.setattr("gpusize.resources.command.subprocess", SimpleNamespace(Popen=begun))
+    assert gpusize("sample", "--no-plots", "--out", "s", "--", "sleep", "60").code == 143
+    assert json.loads((tmp_path / "s" / "sample.json").read_text())["interrupted"]
+
+
 STAY = f"import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(0))\n{SAY}"
 DOUBT = "it was asked to end before it ended by itself: what it would have used later is not known"
 
@@ -236,10 +253,19 @@ def test_what_was_ended_early_and_calls_that_well_is_doubted(begin: Begin, tmp_p
     assert advice["mem_bytes"] > 0
 
 
+def threads(pid: int) -> str:
+    """The names of a process's threads; one may end while they are read."""
+    names = []
+    for task in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with contextlib.suppress(OSError):
+            names.append(task.read_text())
+    return " ".join(names)
+
+
 def test_ctrl_c_is_the_end_of_looking_at_what_runs(begin: Begin, tmp_path: Path, sleeper):
     child = begin("--pid", str(sleeper.pid), "--json")
     # It is at work once its thread is there.
-    while not any("sampler" in task.read_text() for task in Path(f"/proc/{child.pid}/task").glob("*/comm")):
+    while "sampler" not in threads(child.pid):
         assert child.poll() is None
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)

@@ -31,7 +31,7 @@ def start_status(problem: OSError) -> int:
 
 
 class RunningCommand:
-    """A command that runs; a context, in which signals to this process are the command's.
+    """A command that runs; a context, to whose end signals to this process are the command's, from before its start.
 
     Ctrl-C on a terminal reaches the command without our help, and what it makes of it is its own affair; a second one
     has SIGTERM sent to it, a third one SIGKILL. SIGTERM to this process is handed on, and so is SIGINT that did not
@@ -56,20 +56,26 @@ class RunningCommand:
         import polars  # noqa: F401
 
         core()
-        self.begun_ns = monotonic_ns()
         self.interrupted = False
         self._asked = 0
         self._cpu_ns: int | None = None
-        self._child = subprocess.Popen(list(words), stdout=sys.stderr if to_stderr else None)
+        self._owed: list[int] = []
+        self._handlers: dict[int, object] = {}
+        self.pid = 0
+        # A signal that comes while it starts is the command's too, or it would be left behind without us.
+        self._take_signals()
+        self.begun_ns = monotonic_ns()
+        try:
+            self._child = subprocess.Popen(list(words), stdout=sys.stderr if to_stderr else None)
+        except BaseException:
+            self._give_signals_back()
+            raise
         self.pid = self._child.pid
         self._exit_fd = _pidfd(self.pid)
-        self._handlers: dict[int, object] = {}
+        while self._owed:
+            self._send(self._owed.pop(0))
 
     def __enter__(self) -> Self:
-        # Only a main thread may set handlers; in any other the command is alone with its signals.
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -79,11 +85,20 @@ class RunningCommand:
             # An error of ours: what we started does not stay behind.
             self._send(signal.SIGKILL)
             self.status()
-        for number, handler in self._handlers.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # type: ignore[arg-type]
+        self._give_signals_back()
         if self._exit_fd is not None:
             os.close(self._exit_fd)
             self._exit_fd = None
+
+    def _take_signals(self) -> None:
+        # Only a main thread may set handlers; in any other the command is alone with its signals.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._on_signal)
+
+    def _give_signals_back(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # type: ignore[arg-type]
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.interrupted = True
@@ -96,6 +111,9 @@ class RunningCommand:
             self._send(signal.SIGINT)
 
     def _send(self, number: int) -> None:
+        if not self.pid:
+            self._owed.append(number)
+            return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
