@@ -32,16 +32,18 @@ def released() -> Iterator[None]:
 
 
 class _Stopper:
-    """Asks for an end, so many times, as soon as a level has a number of requests in flight."""
+    """Asks for an end, so many times, as soon as a level has a number of requests in flight and a number done."""
 
-    def __init__(self, in_flight: int, asks: int = 1) -> None:
+    def __init__(self, in_flight: int, done: int = 0, asks: int = 1) -> None:
         self.switch = StopSwitch()
         self._in_flight = in_flight
+        self._done = done
         self._asks = asks
         self.asked = threading.Event()
 
     def __call__(self, event: Any) -> None:
-        if event.kind == "running" and event.progress["in_flight"] >= self._in_flight:
+        found = event.progress
+        if event.kind == "running" and found["in_flight"] >= self._in_flight and found["done"] >= self._done:
             for _ in range(self._asks - self.switch.asked):
                 self.switch.ask()
             self.asked.set()
@@ -72,8 +74,9 @@ def test_a_call_inside_shares_the_end_of_its_request(measure: Measure) -> None:
 
 
 def test_a_thread_that_runs_out_of_time_is_left_and_counted(measure: Measure, released: None) -> None:
-    target = WorkflowTarget(f"{PATH}:stuck", timeout_s=0.05)
-    load = Load(concurrencies=(1,), count=4, max_error_share=1.0)
+    # The bound is for those too that end, on a thread that has to be started first. Both that do not end wait at once.
+    target = WorkflowTarget(f"{PATH}:stuck", timeout_s=2.0)
+    load = Load(concurrencies=(2,), count=4, max_error_share=1.0)
     result = measure(target, ["first", "hang"], load)
     assert result.records.sort("seq")["outcome"].to_list() == ["ok", "timeout"] * 2
     assert result.levels[0].meta["generator"]["left_running"] == 2
@@ -103,7 +106,8 @@ def test_a_call_that_will_not_be_cancelled_does_not_hold_the_level(
 
 @pytest.mark.parametrize("asks", [1, 2])
 def test_ctrl_c_keeps_what_was_measured(measure: Measure, asks: int) -> None:
-    stopper = _Stopper(in_flight=8, asks=asks)
+    # The first row comes twice before all eight users have one that never ends.
+    stopper = _Stopper(in_flight=8, done=2, asks=asks)
     load = Load(concurrencies=(8, 16), duration_s=600.0, drain_s=0.1)
     rows = ["first", *["hang"] * 7]
     target = WorkflowTarget(f"{PATH}:first_then_for_ever")
@@ -113,8 +117,7 @@ def test_ctrl_c_keeps_what_was_measured(measure: Measure, asks: int) -> None:
     assert level.state == "cancelled"
     assert level.meta["stop_reason"] == "cancelled"
     outcomes = result.records["outcome"].to_list()
-    assert outcomes.count("cancelled") == 8
-    assert set(outcomes) <= {"ok", "cancelled"}
+    assert (outcomes.count("ok"), outcomes.count("cancelled"), len(outcomes)) == (2, 8, 10)
 
 
 def test_ctrl_c_lets_requests_end_while_it_drains(measure: Measure) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import sys
 import threading
@@ -180,15 +181,22 @@ def test_an_open_loop_is_due_by_its_schedule(measure: Measure) -> None:
 
 
 def test_an_open_loop_sheds_beyond_its_queue(measure: Measure) -> None:
+    all_due = threading.Event()
+
+    async def until_all_are_due(question: str) -> None:
+        if question != "first":
+            await asyncio.to_thread(all_due.wait)
+
+    def look(event: Any) -> None:
+        if event.progress["due"] == 10:
+            all_due.set()
+
     load = Load(rates=(500.0,), count=10, process="constant", connections=1, queue=2, max_error_share=1.0)
-    target = WorkflowTarget(f"{PATH}:first_then_for_ever", timeout_s=0.2)
-    result = measure(target, ["first", *["hang"] * 9], load)
+    result = measure(WorkflowTarget(until_all_are_due), ["first", *["wait"] * 9], load, progress=look)
     outcomes = result.records.sort("seq")["outcome"].to_list()
-    # Row 0 ends at once; of the others one is in flight and two wait, unless the machine stalled as they were due.
+    # Row 0 ends at once, one is in flight and two wait; or row 0 is the one, where a stall made the others due with it.
     assert outcomes[0] == "ok"
-    assert outcomes.count("shed") >= 6
-    assert outcomes.count("timeout") >= 2
-    assert len(outcomes) == 10
+    assert (outcomes.count("ok"), outcomes.count("shed")) in [(4, 6), (3, 7)]
     shed = result.records.filter(outcome="shed")
     assert shed["sent_ns"].null_count() == shed.height
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -229,12 +230,16 @@ def test_users_go_along_a_ramp(runs: Runs) -> None:
 
 def test_the_next_level_begins_where_the_duration_ends(tmp_path: Path) -> None:
     plan = open_plan(steady(200.0), stop={"duration_ns": 30 * MS})
+    queued = threading.Event()
     with WorkflowEngine(quick, Dataset.from_rows(["a"]), name="flow", timeout_s=20.0) as engine:
+        # The first level begins when the second waits behind it, however long the queueing takes.
+        engine._loop.call_soon_threadsafe(queued.wait)
         levels = []
         for visit in range(2):
             folder = tmp_path / f".{visit:04}.open" / "records"
             folder.mkdir(parents=True)
             levels.append(engine.queue({**plan, "visit": visit, "dir": str(folder)}))
+        queued.set()
         for level in levels:
             while not level.wait(0.05):
                 pass
