@@ -4,15 +4,16 @@
 mod engine_common;
 
 use std::collections::BTreeMap;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt64Type};
-use engine_common::{at_rate, column, finish, hello, open, plan, serve, target};
+use engine_common::{at_rate, column, finish, hello, nowhere, open, plan, serve, target};
 use gpusize_core::engine::{Level, Session};
 use gpusize_core::outcome::Outcome;
 use gpusize_core::schedule::Planned;
+use gpusize_core::spec::LevelPlan;
 use gpusize_core::stop::Reason;
 
 fn silent(_: usize, _: &mut TcpStream) -> bool {
@@ -26,6 +27,15 @@ fn until_due(level: &Level, due: u64) {
     }
 }
 
+/// Levels that are all there before the first of them begins: one that comes after the end of the last begins when it comes.
+fn in_a_row(session: &Session, plans: impl Iterator<Item = LevelPlan>) -> Vec<Level> {
+    let before = at_rate(1, "constant", r#","connections":8"#);
+    let before = session.level(plan(&before, r#"{"duration_ns":3600000000000}"#)).unwrap();
+    let levels = plans.map(|plan| session.level(plan).unwrap()).collect();
+    before.stop(0);
+    levels
+}
+
 #[test]
 fn stages_follow_each_other_on_the_nanosecond_and_lose_nothing() {
     const STAGE_NS: i64 = 50_000_000;
@@ -34,7 +44,7 @@ fn stages_follow_each_other_on_the_nanosecond_and_lose_nothing() {
         let session = open(port, workers);
         let load = at_rate(1000, "constant", r#","connections":8"#);
         let stop = format!(r#"{{"duration_ns":{STAGE_NS}}}"#);
-        let levels: Vec<Level> = (0..24).map(|_| session.level(plan(&load, &stop)).unwrap()).collect();
+        let levels = in_a_row(&session, (0..24).map(|_| plan(&load, &stop)));
         let mut next_ns = None;
         for level in &levels {
             let (outcome, rows) = finish(level);
@@ -62,15 +72,17 @@ fn kinds_of_load_hand_over_on_their_boundaries() {
     let rate = |r: u32| at_rate(r, "poisson", r#","connections":6"#);
     let loads = [closed(4), rate(800), closed(1), closed(5), rate(300), rate(900), closed(3)];
     let stop = format!(r#"{{"duration_ns":{STAGE_NS}}}"#);
-    let levels: Vec<Level> = loads.iter().map(|load| session.level(plan(load, &stop)).unwrap()).collect();
+    let levels = in_a_row(&session, loads.iter().map(|load| plan(load, &stop)));
     let mut next_ns = None;
     for (level, load) in levels.iter().zip(&loads) {
         let (outcome, rows) = finish(level);
         assert_eq!(outcome.start_ns, next_ns.unwrap_or(outcome.start_ns), "{load}");
         next_ns = Some(outcome.start_ns + STAGE_NS);
         assert_eq!(Some(outcome.close_ns), next_ns, "{load}");
-        assert_eq!(outcome.outcomes.keys().copied().collect::<Vec<_>>(), ["ok"], "{load}");
-        assert_eq!((outcome.due, outcome.rows), (outcome.outcomes["ok"], outcome.outcomes["ok"]));
+        // A closed loop whose thread was stopped through all of its time has sent nothing in it.
+        let ok = outcome.outcomes.get("ok").copied().unwrap_or(0);
+        assert_eq!((outcome.due, outcome.rows), (ok, ok), "{load}: {:?}", outcome.outcomes);
+        assert!(ok > 0 || load.contains("closed"), "{load}");
         let due = column::<Int64Type>(&rows, "due_ns");
         assert!(due.iter().all(|d| (outcome.start_ns..outcome.close_ns).contains(d)), "{load}");
     }
@@ -227,10 +239,11 @@ fn a_schedule_that_ends_early_leaves_the_rest_of_its_level_quiet() {
 
 #[test]
 fn a_target_that_refuses_is_not_hammered() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (port, _kept) = nowhere();
     let session = open(port, 1);
-    let load = at_rate(2000, "constant", r#","connections":4,"queue":100"#);
-    let level = session.level(plan(&load, r#"{"duration_ns":300000000}"#)).unwrap();
+    // Far longer than a thread is stopped on a busy machine, so that each slot tries again while the level is open.
+    let load = at_rate(300, "constant", r#","connections":4,"queue":100"#);
+    let level = session.level(plan(&load, r#"{"duration_ns":2000000000}"#)).unwrap();
     let (outcome, rows) = finish(&level);
     assert_eq!((outcome.due, outcome.rows), (600, 600));
     let outcomes = column::<UInt8Type>(&rows, "outcome");
@@ -238,13 +251,15 @@ fn a_target_that_refuses_is_not_hammered() {
     // Each of four slots tries after pauses of 10, 20, 40, 80, ... ms, half of that at least; what waits at the end is not tried.
     let refused = |k: &usize| outcomes[*k] == Outcome::ConnectError as u8;
     let tried = (0..end.len()).filter(refused).filter(|k| end[*k] < outcome.close_ns).count();
-    assert!((4..=4 * 8).contains(&tried), "{tried} of {:?}", outcome.outcomes);
+    assert!((4..=4 * 10).contains(&tried), "{tried} of {:?}", outcome.outcomes);
     let waited = |k: usize| refused(&k) && end[k] < outcome.close_ns && end[k] - fired[k] > 3_000_000;
     assert!((0..end.len()).any(waited), "requests wait while all slots rest");
     let session = open(port, 1);
-    let closed = session.level(plan(r#"{"closed":{"concurrency":3}}"#, r#"{"duration_ns":200000000}"#)).unwrap();
+    let closed = session.level(plan(r#"{"closed":{"concurrency":3}}"#, r#"{"count":15}"#)).unwrap();
     let (outcome, _) = finish(&closed);
-    assert!((3..=3 * 7).contains(&outcome.outcomes["connect_error"]), "{:?}", outcome.outcomes);
+    assert_eq!(outcome.outcomes, [("connect_error", 15)].into());
+    // One of three slots has tried five times at least, after half of 10, 20, 40 and 80 ms.
+    assert!(outcome.end_ns - outcome.start_ns >= 75_000_000, "{} ns", outcome.end_ns - outcome.start_ns);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use gpusize_core::engine::{Level, LevelOutcome, Session};
 use gpusize_core::spec::{LevelPlan, TargetSpec};
+use tokio::net::TcpSocket;
 
 pub const LONG: Duration = Duration::from_secs(60);
 
@@ -48,6 +49,13 @@ pub fn serve(answer: impl Fn(usize, &mut TcpStream) -> bool + Send + Sync + 'sta
 
 pub fn hello(_: usize, stream: &mut TcpStream) -> bool {
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").is_ok()
+}
+
+/// A port that nobody listens on, nor is given to anybody else while the socket is kept.
+pub fn nowhere() -> (u16, TcpSocket) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    (socket.local_addr().unwrap().port(), socket)
 }
 
 pub fn target(port: u16, more: &str) -> TargetSpec {
