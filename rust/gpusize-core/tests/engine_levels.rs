@@ -3,8 +3,11 @@
 
 mod engine_common;
 
+use std::collections::HashMap;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow_array::types::UInt64Type;
@@ -111,7 +114,7 @@ fn a_think_time_holds_up_neither_the_end_nor_the_next_level() {
     let late = closed(
         &session,
         &format!(r#""concurrency":4,"start":"staggered","stagger_ns":{hour}"#),
-        r#"{"duration_ns":20000000}"#,
+        r#"{"duration_ns":1000000000}"#,
     );
     let open = session.level(plan(&at_rate(1000, "constant", r#","connections":4"#), r#"{"count":20}"#)).unwrap();
     let again = closed(&session, r#""concurrency":3,"start":"staggered","stagger_ns":1000"#, r#"{"count":9}"#);
@@ -165,7 +168,7 @@ fn each_of_queued_draining_and_running_levels_can_be_stopped() {
     let (port, _) = serve(silent);
     let session = open(port, 2);
     let stagger = r#""concurrency":3,"start":"staggered","stagger_ns":1000"#;
-    let draining = closed(&session, stagger, r#"{"duration_ns":30000000}"#);
+    let draining = closed(&session, stagger, r#"{"duration_ns":1000000000}"#);
     let running = closed(&session, r#""concurrency":8,"start":"staggered","stagger_ns":1000"#, r#"{"count":1000}"#);
     let queued = closed(&session, stagger, r#"{"count":1000}"#);
     queued.stop(0);
@@ -183,25 +186,43 @@ fn each_of_queued_draining_and_running_levels_can_be_stopped() {
 
 #[test]
 fn a_reason_that_comes_after_the_end_changes_nothing() {
-    let (port, seen) = serve(|_, stream| {
-        std::thread::park_timeout(Duration::from_millis(5));
+    // Each worker has a connection, and so many answers on each are given.
+    let answers = Arc::new(AtomicUsize::new(10));
+    let asked = Arc::<Mutex<HashMap<SocketAddr, usize>>>::default();
+    let (given, counts) = (answers.clone(), asked.clone());
+    let (port, seen) = serve(move |_, stream| {
+        let number = {
+            let mut counts = counts.lock().unwrap();
+            let count = counts.entry(stream.peer_addr().unwrap()).or_default();
+            *count += 1;
+            *count
+        };
+        while given.load(Ordering::SeqCst) < number {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
         hello(0, stream)
     });
     let session = open(port, 2);
     let load = at_rate(20_000, "constant", r#","connections":2"#);
     let level = session.level(plan(&load, r#"{"count":100}"#)).unwrap();
-    while level.poll().state != "draining" {
+    while level.poll().due < 100 {
         std::thread::yield_now();
     }
-    // The workers have said that they are through some answers before.
-    let answered = level.poll().done;
-    while level.poll().done < answered + 6 {
+    // A worker that has read some answers after its last request was due has said that it is through.
+    answers.store(15, Ordering::SeqCst);
+    while asked.lock().unwrap().values().filter(|count| **count == 16).count() < 2 {
         std::thread::yield_now();
     }
+    assert_eq!(level.poll().state, "draining");
     level.stop_for(0, Reason::Saturation);
+    // What is asked for later is done later.
+    let other = closed(&session, r#""concurrency":1"#, r#"{"count":1}"#);
+    other.stop(0);
+    finish(&other);
+    answers.store(usize::MAX, Ordering::SeqCst);
     let (outcome, _) = finish(&level);
     assert_eq!((outcome.stop_reason, outcome.outcomes), ("count", [("ok", 100)].into()));
-    assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 100);
+    assert_eq!(seen.load(Ordering::SeqCst), 100);
 }
 
 #[test]
@@ -219,7 +240,7 @@ fn what_waits_for_a_connection_is_not_sent_after_a_stop() {
     level.stop(3_600_000_000_000);
     let (outcome, _) = finish(&level);
     assert_eq!(outcome.outcomes["cancelled"], outcome.due - outcome.sent);
-    assert_eq!(outcome.sent, seen.load(std::sync::atomic::Ordering::SeqCst) as u64);
+    assert_eq!(outcome.sent, seen.load(Ordering::SeqCst) as u64);
     assert!(outcome.sent * 5 < outcome.due, "{} of {}", outcome.sent, outcome.due);
 }
 
