@@ -35,13 +35,14 @@ fn by_connection(rows: &[RecordBatch]) -> Vec<Vec<i64>> {
 fn users_come_and_go_along_a_line() {
     const RAMP_NS: i64 = 140_000_000;
     let (port, _) = serve(hello);
+    // The last one comes, and the one that stays is seen, however long a thread is stopped on a busy machine.
+    let stop = r#"{"duration_ns":1200000000}"#;
     for workers in [1, 3] {
         let session = open(port, workers);
         let load = |from: u32, to: u32| {
-            let think = r#""think":{"fixed":1000000}"#;
+            let think = r#""think":{"fixed":2000000}"#;
             format!(r#"{{"closed":{{"concurrency":{to},"from":{from},"ramp_ns":{RAMP_NS},{think}}}}}"#)
         };
-        let stop = r#"{"duration_ns":200000000}"#;
         let (outcome, rows) = finish(&session.level(plan(&load(1, 8), stop)).unwrap());
         let first: Vec<i64> = by_connection(&rows).iter().map(|due| due[0] - outcome.start_ns).collect();
         assert_eq!(first, (0..8).map(|k| k * RAMP_NS / 7).collect::<Vec<_>>(), "each begins in its moment");
@@ -59,15 +60,22 @@ fn a_ramp_takes_running_users_over() {
     let (port, _) = serve(hello);
     let session = open(port, 1);
     let load = |more: &str| format!(r#"{{"closed":{{"start":"staggered","stagger_ns":0,{more}}}}}"#);
-    let stop = r#"{"duration_ns":100000000}"#;
-    let think = r#""think":{"fixed":500000}"#;
-    let levels = [r#""concurrency":2"#, r#""concurrency":6,"from":2,"ramp_ns":80000000"#, r#""concurrency":6"#]
-        .map(|more| session.level(plan(&load(&format!("{more},{think}")), stop)).unwrap());
+    let think = r#""think":{"fixed":2000000}"#;
+    // A step, and what follows the last one, are longer than a thread is stopped on a busy machine.
+    let levels = [
+        (r#""concurrency":2"#, 500_000_000_i64),
+        (r#""concurrency":6,"from":2,"ramp_ns":2400000000"#, 3_200_000_000),
+        (r#""concurrency":6"#, 100_000_000),
+    ]
+    .map(|(more, duration_ns)| {
+        let stop = format!(r#"{{"duration_ns":{duration_ns}}}"#);
+        session.level(plan(&load(&format!("{more},{think}")), &stop)).unwrap()
+    });
     let ends = levels.each_ref().map(finish);
     assert_eq!(ends.each_ref().map(|(outcome, _)| outcome.connects), [2, 4, 0]);
     let first: Vec<i64> = by_connection(&ends[1].1).iter().map(|due| due[0] - ends[1].0.start_ns).collect();
-    assert_eq!(first[2..], [20_000_000, 40_000_000, 60_000_000, 80_000_000]);
-    assert!(first[1] < 20_000_000, "those that ran go on: {first:?}");
+    assert_eq!(first[2..], [600_000_000, 1_200_000_000, 1_800_000_000, 2_400_000_000]);
+    assert!(first[1] < 600_000_000, "those that ran go on: {first:?}");
 }
 
 #[test]
