@@ -14,7 +14,7 @@ fn a_child_that_drops_its_parents_session_does_not_wait_for_threads_it_lacks() {
     assert!(child >= 0);
     if child == 0 {
         // SAFETY: plain system calls; an alarm ends a child that hangs, by a signal.
-        unsafe { libc::alarm(5) };
+        unsafe { libc::alarm(60) };
         session.close();
         unsafe { libc::_exit(7) };
     }
