@@ -95,7 +95,8 @@ fn the_metrics_follow() {
 
 #[test]
 fn a_removed_replica_finishes_what_it_has_and_is_gone_then() {
-    let output_tokens = Length::Fixed { tokens: 30 };
+    // Three seconds: the two meet, and are seen together, however long a thread is stopped on a busy machine.
+    let output_tokens = Length::Fixed { tokens: 300 };
     let server = start(ClusterConfig { gpus: 2, iteration_base_s: 0.01, output_tokens, ..quick() });
     thread::scope(|scope| {
         let calls: Vec<_> = (0..2).map(|_| scope.spawn(|| post(&server, "/generate", &json!({})).status)).collect();
@@ -108,17 +109,18 @@ fn a_removed_replica_finishes_what_it_has_and_is_gone_then() {
     });
     assert_eq!(count(&metrics(&server), "vllm:num_requests_running{"), 1);
     for _ in 0..3 {
-        assert_eq!(post(&server, "/generate", &json!({})).status, 200);
+        assert_eq!(post(&server, "/generate", &json!({"max_tokens": 1})).status, 200);
     }
     scale(&server, 2);
     let page = metrics(&server);
-    let served = |gpu: usize| {
+    let served = |gpu: usize, reason: &str| {
         let prefix = format!(
-            "vllm:request_success_total{{engine=\"{gpu}\",model_name=\"simulated\",finished_reason=\"stop\"}} "
+            "vllm:request_success_total{{engine=\"{gpu}\",model_name=\"simulated\",finished_reason=\"{reason}\"}} "
         );
         page.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
     };
-    assert_eq!((served(0), served(1)), (Some("4".to_owned()), Some("1".to_owned())));
+    assert_eq!(["stop", "length"].map(|reason| served(0, reason)), ["1", "3"].map(|n| Some(n.to_owned())));
+    assert_eq!(["stop", "length"].map(|reason| served(1, reason)), ["1", "0"].map(|n| Some(n.to_owned())));
 }
 
 #[test]
@@ -215,7 +217,8 @@ fn over_grpc_nothing_is_answered_in_a_stall_either() {
 
 #[test]
 fn a_stall_puts_off_what_the_gpus_do() {
-    let output_tokens = Length::Fixed { tokens: 20 };
+    // Long enough to be seen at work, however long a thread is stopped on a busy machine.
+    let output_tokens = Length::Fixed { tokens: 200 };
     let server = start(ClusterConfig { iteration_base_s: 0.01, output_tokens, ..quick() });
     thread::scope(|scope| {
         let began = Instant::now();
@@ -225,8 +228,8 @@ fn a_stall_puts_off_what_the_gpus_do() {
         }
         assert_eq!(post(&server, "/admin/stall", &json!({"duration_s": 0.5})).status, 200);
         assert_eq!(call.join().expect("a call"), 200);
-        // 0.2 s of work and the stall in the middle of it.
-        assert!(began.elapsed() >= Duration::from_millis(700));
+        // 2 s of work and the stall in the middle of it.
+        assert!(began.elapsed() >= Duration::from_millis(2500));
     });
 }
 

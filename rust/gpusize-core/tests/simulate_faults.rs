@@ -25,7 +25,7 @@ fn a_failing_server_says_so() {
 fn a_full_queue_refuses() {
     let output_tokens = Length::Fixed { tokens: 4 };
     let config =
-        ClusterConfig { gpus: 1, max_batch: 1, queue_limit: Some(1), iteration_base_s: 0.1, output_tokens, ..quick() };
+        ClusterConfig { gpus: 1, max_batch: 1, queue_limit: Some(1), iteration_base_s: 0.25, output_tokens, ..quick() };
     let server = start(config);
     let statuses: Vec<u16> = thread::scope(|scope| {
         let calls: Vec<_> = (0..6).map(|_| scope.spawn(|| post(&server, "/generate", &json!({})).status)).collect();

@@ -381,7 +381,7 @@ fn shapes_like_those_of_track_reconstruction() {
 
 #[test]
 fn queues_and_faults_refuse_as_triton_does() {
-    let model = TensorModel { base_s: 0.2, dynamic_batching: false, max_queue_size: Some(1), ..numpy_mlp() };
+    let model = TensorModel { base_s: 1.0, dynamic_batching: false, max_queue_size: Some(1), ..numpy_mlp() };
     let server = serving(model);
     let replies: Vec<(u16, String)> = thread::scope(|scope| {
         let calls: Vec<_> = (0..5)
