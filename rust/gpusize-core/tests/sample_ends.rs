@@ -40,17 +40,30 @@ fn a_restart_waits_for_all_hierarchies() {
     let mounts = format!("{}{}", mount_v1("memory"), mount_v1("cpuacct"));
     tree.machine(&mounts, "4:memory:/job\n2:cpuacct:/job\n").v1("memory", "job", MEMORY_V1);
     tree.v1("cpuacct", "job", &[("cpuacct.usage", "500\n")]);
-    let sampler = tree.sampler(json!({"kind": "cgroup", "pid": PID})).expect("a sampler");
+    // One that looks only when it is told to: it does not wait for ever, but for some looks.
+    let rarely = 3_600_000_000_000_u64;
+    let plan = json!({
+        "root": tree.0, "interval_ns": rarely, "medium_ns": rarely, "slow_ns": rarely,
+        "sources": [{"kind": "cgroup", "pid": PID, "name": "it"}],
+    });
+    let sampler = Sampler::start(serde_json::from_value::<Plan>(plan).expect("a plan")).expect("a sampler");
+    let look = || {
+        sampler.mark("a look");
+        let facts = sampler.facts()["sources"]["it"].clone();
+        (facts["gone"].clone(), facts["restarts"].clone())
+    };
     for mount in ["memory", "cpuacct"] {
         let dir = tree.path(&format!("/sys/fs/cgroup/{mount}/job"));
         fs::rename(&dir, dir.with_file_name("old")).expect("a rename");
     }
-    while sampler.facts()["sources"]["it"]["gone"] == false {}
+    assert_eq!(look(), (json!(true), json!(0)));
     tree.v1("memory", "new", &[("memory.usage_in_bytes", "7\n")]).v1("cpuacct", "new", &[("cpuacct.usage", "3\n")]);
-    for mount in ["memory", "cpuacct"] {
-        appears(&tree, mount);
+    appears(&tree, "memory");
+    for _ in 0..5 {
+        assert_eq!(look(), (json!(true), json!(0)), "the other is not there yet");
     }
-    while sampler.facts()["sources"]["it"]["restarts"] == 0 {}
+    appears(&tree, "cpuacct");
+    assert_eq!(look(), (json!(false), json!(1)));
     let facts = sampler.stop()["sources"]["it"].clone();
     assert_eq!(facts["last"], json!({"mem_bytes": 7, "cpu_ns": 3}), "of the new group only");
     assert_eq!(facts["first"]["cpu_ns"], 500);

@@ -165,3 +165,36 @@ fn met(old: &Level, new: &Level, from_ns: i64, until_ns: i64) -> [Option<Held>; 
         Some(Held { group: new.group.clone(), above: new.above, kind, limit, from_ns, until_ns, times })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn limits_are_read_again_when_that_is_due_or_a_phase_has_begun() {
+        let dir = std::env::temp_dir().join(format!("gpusize-held-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let write = |quota: u32| fs::write(dir.join("cpu.max"), format!("{quota} 100000\n")).expect("a file");
+        let group =
+            Group { controller: "unified", version: 2, path: "/job".to_owned(), dir: dir.clone(), top: dir.clone() };
+        let mut watched = WatchedLimits::default();
+        let cores = |watched: &WatchedLimits| watched.limits().cpu_cores.as_ref().map(|limit| limit.value);
+        write(150_000);
+        watched.begin(&[group], 7);
+        write(50_000);
+        watched.look(7 + FIRST_GAP_NS - 1);
+        assert_eq!(cores(&watched), Some(1.5));
+        watched.phase();
+        assert_eq!(cores(&watched), Some(1.5), "read at the next look");
+        watched.look(7 + FIRST_GAP_NS - 1);
+        assert_eq!(cores(&watched), Some(0.5));
+        // From there on after a gap, twice as long each time.
+        write(250_000);
+        watched.look(6 + 3 * FIRST_GAP_NS - 1);
+        assert_eq!(cores(&watched), Some(0.5));
+        watched.look(6 + 3 * FIRST_GAP_NS);
+        assert_eq!(cores(&watched), Some(2.5));
+        fs::remove_dir_all(dir).expect("removed");
+    }
+}
