@@ -117,7 +117,8 @@ mod tests {
             let driver = alarms.clone();
             tokio::task::spawn_local(async move { driver.drive().await });
             let order = Rc::new(RefCell::new(Vec::new()));
-            let base = now_ns() + 2_000_000;
+            // All are set by then, however long the thread is stopped meanwhile: who is late does not wait for an alarm.
+            let base = now_ns() + 1_000_000_000;
             let tasks: Vec<_> = [5, 1, 3, 2, 4]
                 .into_iter()
                 .map(|k| {
