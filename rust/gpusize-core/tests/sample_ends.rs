@@ -7,12 +7,28 @@ use std::fs;
 use arrow_array::Array;
 use gpusize_core::sample::{Plan, Sampler};
 use sample_common::{MEMORY_V1, PID, Tree, V2, column, mount_v1, mount_v2, stat};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A group that was made as `new` becomes `job`: a kernel's files are there with their directory, all at once.
 fn appears(tree: &Tree, mount: &str) {
     let dir = tree.path("/sys/fs/cgroup").join(mount).join("new");
     fs::rename(&dir, dir.with_file_name("job")).expect("a rename");
+}
+
+/// A sampler of one source named `it` that looks only when it is told to, by a mark.
+fn told(tree: &Tree, mut source: Value) -> Sampler {
+    source["name"] = json!("it");
+    let rarely = 3_600_000_000_000_u64;
+    let plan = json!({
+        "root": tree.0, "interval_ns": rarely, "medium_ns": rarely, "slow_ns": rarely, "sources": [source],
+    });
+    Sampler::start(serde_json::from_value::<Plan>(plan).expect("a plan")).expect("a sampler")
+}
+
+/// Let it look, and say what it knows then.
+fn look(sampler: &Sampler) -> Value {
+    sampler.mark("a look");
+    sampler.facts()["sources"]["it"].clone()
 }
 
 #[test]
@@ -40,30 +56,24 @@ fn a_restart_waits_for_all_hierarchies() {
     let mounts = format!("{}{}", mount_v1("memory"), mount_v1("cpuacct"));
     tree.machine(&mounts, "4:memory:/job\n2:cpuacct:/job\n").v1("memory", "job", MEMORY_V1);
     tree.v1("cpuacct", "job", &[("cpuacct.usage", "500\n")]);
-    // One that looks only when it is told to: it does not wait for ever, but for some looks.
-    let rarely = 3_600_000_000_000_u64;
-    let plan = json!({
-        "root": tree.0, "interval_ns": rarely, "medium_ns": rarely, "slow_ns": rarely,
-        "sources": [{"kind": "cgroup", "pid": PID, "name": "it"}],
-    });
-    let sampler = Sampler::start(serde_json::from_value::<Plan>(plan).expect("a plan")).expect("a sampler");
-    let look = || {
-        sampler.mark("a look");
-        let facts = sampler.facts()["sources"]["it"].clone();
+    // It does not wait for ever, but for some looks.
+    let sampler = told(&tree, json!({"kind": "cgroup", "pid": PID}));
+    let state = || {
+        let facts = look(&sampler);
         (facts["gone"].clone(), facts["restarts"].clone())
     };
     for mount in ["memory", "cpuacct"] {
         let dir = tree.path(&format!("/sys/fs/cgroup/{mount}/job"));
         fs::rename(&dir, dir.with_file_name("old")).expect("a rename");
     }
-    assert_eq!(look(), (json!(true), json!(0)));
+    assert_eq!(state(), (json!(true), json!(0)));
     tree.v1("memory", "new", &[("memory.usage_in_bytes", "7\n")]).v1("cpuacct", "new", &[("cpuacct.usage", "3\n")]);
     appears(&tree, "memory");
     for _ in 0..5 {
-        assert_eq!(look(), (json!(true), json!(0)), "the other is not there yet");
+        assert_eq!(state(), (json!(true), json!(0)), "the other is not there yet");
     }
     appears(&tree, "cpuacct");
-    assert_eq!(look(), (json!(false), json!(1)));
+    assert_eq!(state(), (json!(false), json!(1)));
     let facts = sampler.stop()["sources"]["it"].clone();
     assert_eq!(facts["last"], json!({"mem_bytes": 7, "cpu_ns": 3}), "of the new group only");
     assert_eq!(facts["first"]["cpu_ns"], 500);
@@ -97,20 +107,22 @@ fn a_number_that_was_given_out_again_is_another_process() {
         .file("/proc/11/stat", &stat(11, 10, 40, 0, 600))
         .file("/proc/12/stat", &stat(12, 11, 5, 0, 700))
         .file("/proc/99/stat", &stat(99, 1, 9000, 0, 1));
-    let sampler = tree.sampler(json!({"kind": "process", "pid": 10})).expect("a sampler");
+    // What the kernel does between two looks it does in far less time than passes between two of a sampler.
+    let sampler = told(&tree, json!({"kind": "process", "pid": 10}));
     let tick_ns = 10_000_000;
     assert_eq!(sampler.facts()["sources"]["it"]["last"]["cpu_ns"], 145 * tick_ns);
     // 12 ends without being waited for, and its number goes to somebody else.
     tree.file("/proc/12/stat", &stat(12, 1, 7777, 0, 800));
-    while sampler.facts()["sources"]["it"]["processes"] == 3 {}
+    assert_eq!(look(&sampler)["processes"], 2);
     // 11 ends and is waited for: the kernel marks it, moves its time into its parent's, and then only takes it off the list.
-    let readings = || sampler.facts()["sources"]["it"]["readings"].as_u64().expect("a count");
     tree.file("/proc/11/stat", &stat(11, 10, 40, 0, 600).replace(") S ", ") X "));
+    assert_eq!(look(&sampler)["last"]["cpu_ns"], 145 * tick_ns, "its parent does not have it yet");
     tree.file("/proc/10/stat", &stat(10, 1, 110, 40, 500));
-    let seen = readings();
-    while readings() < seen + 20 {}
+    for _ in 0..20 {
+        assert_eq!(look(&sampler)["last"]["cpu_ns"], 155 * tick_ns);
+    }
     tree.file("/proc/11/stat", "");
-    while sampler.facts()["sources"]["it"]["processes"] == 2 {}
+    assert_eq!(look(&sampler)["processes"], 1);
     let facts = sampler.stop()["sources"]["it"].clone();
     let batch = sampler.drain().remove(0).1;
     assert_eq!(facts["last"]["cpu_ns"], (110 + 40 + 5) * tick_ns);

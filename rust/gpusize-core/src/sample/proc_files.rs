@@ -138,8 +138,10 @@ mod tests {
         assert!(all_parents(proc).contains(&(child.id(), pid)));
         if has_children_files(proc, pid) {
             let mut found = Vec::new();
-            children(proc, pid, &mut found);
-            assert!(found.contains(&child.id()));
+            // The kernel breaks a list of threads off where one ends meanwhile, and other tests' threads do.
+            while !found.contains(&child.id()) {
+                children(proc, pid, &mut found);
+            }
         }
         child.kill().expect("kill");
         child.wait().expect("wait");
