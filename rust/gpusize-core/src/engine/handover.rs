@@ -50,6 +50,10 @@ impl Worker {
     /// The level's time begins; with none, this worker's slots rest.
     pub fn take_over(self: &Rc<Self>, mine: Option<Rc<WorkerLevel>>, order: u64, stagger_ns: i64, running: u32) {
         if order < self.taken_over.replace(order.max(self.taken_over.get())) {
+            // The thread was stopped until the next one had begun: of this one only its end is left, which a pacer sees to itself.
+            if let Some(mine) = mine.filter(|mine| matches!(mine.shared.plan.load, LoadSpec::Closed(_))) {
+                self.end_at_time(mine);
+            }
             return;
         }
         self.current.borrow_mut().clone_from(&mine);
