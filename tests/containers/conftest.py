@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -17,7 +18,19 @@ from gpusize.pipeline.groups import run_groups
 from gpusize.pipeline.owner import FOLDER, RUN
 from tests.containers.engine import IMAGE, daemon_address, import_image
 
+HERE = Path(__file__).parent
+LONGEST_S = 600.0
+"""Of a test here: each starts containers, some of them dozens, and a busy machine takes seconds for each."""
+
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever lies in this folder has that time, unless it says otherwise."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONGEST_S))
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +87,15 @@ def payload(tmp_path: Path) -> Path:
     return folder
 
 
+def is_read(pid: int) -> bool:
+    """Whether a process has begun to read something: a container runs a moment before that."""
+    names = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            names.append((task / "comm").read_text())
+    return "gpusize-sampler\n" in names
+
+
 Leftovers = Callable[[], list[str]]
 
 
@@ -119,7 +141,7 @@ def run(tmp_path: Path, work: Path, docker_host: str) -> Run:
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
             env={**SOURCE, "TMPDIR": str(work), "DOCKER_HOST": docker_host, **(env or {})},
-            timeout=100,
+            timeout=LONGEST_S,
         )
 
     return to_end

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+
+import docker
 
 from gpusize.pipeline import Events
 from gpusize.pipeline.daemon import Daemon
@@ -28,9 +31,11 @@ class DockerStats(Events):
         self.most.append(0)
 
         def follow() -> None:
-            for told in self._daemon.client.stats(container_id, decode=True, stream=True):
-                held = int(told.get("memory_stats", {}).get("usage", 0))
-                self.most[place] = max(self.most[place], held)
+            # It may be gone before it is asked for.
+            with contextlib.suppress(docker.errors.NotFound):
+                for told in self._daemon.client.stats(container_id, decode=True, stream=True):
+                    held = int(told.get("memory_stats", {}).get("usage", 0))
+                    self.most[place] = max(self.most[place], held)
 
         self._threads.append(threading.Thread(target=follow, daemon=True))
         self._threads[-1].start()

@@ -23,7 +23,7 @@ from gpusize.pipeline.groups import run_groups
 from gpusize.pipeline.owner import RUN
 from gpusize.pipeline.session import OPERATOR
 from gpusize.resources.series import Readings
-from tests.containers.conftest import SOURCE, Leftovers, Run, ours
+from tests.containers.conftest import SOURCE, Leftovers, Run, is_read, ours
 from tests.containers.engine import IMAGE
 from tests.containers.wire import Wire
 from tests.store.test_full_disk import run_on_tiny_disk
@@ -151,7 +151,7 @@ def runs(daemon: Daemon, work: Path, operator: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def slow(tmp_path: Path, work: Path, docker_host: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a long pipeline and returns once its second container runs."""
+    """Starts a long pipeline and returns once its second container runs and is read."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*more: str) -> subprocess.Popen[str]:
@@ -170,7 +170,7 @@ def slow(tmp_path: Path, work: Path, docker_host: str) -> Iterator[Callable[...,
         client = Daemon.connect()
         try:
             until = time.monotonic() + 60
-            while not runs(client, work, "slow"):
+            while not (runs(client, work, "slow") and is_read(process.pid)):
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < until
                 time.sleep(0.05)
@@ -354,11 +354,10 @@ def test_a_daemon_that_dies_ends_the_run_with_what_was_measured(
     )
     try:
         until = time.monotonic() + 60
-        while not runs(daemon, work, "slow"):
+        while not (runs(daemon, work, "slow") and is_read(process.pid)):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until
             time.sleep(0.05)
-        time.sleep(0.5)
         wire.cut()
         out, err = process.communicate(timeout=60)
     finally:

@@ -18,6 +18,8 @@ from gpusize.pipeline import (
     run_pipeline,
 )
 from gpusize.pipeline.daemon import Daemon
+from gpusize.pipeline.execution import MakeWatch
+from gpusize.resources.sampler import ResourceWatch
 from gpusize.resources.usage import usage_of
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE
@@ -36,12 +38,17 @@ def one(
     sizing: SizingOptions,
     options: RunOptions | None = None,
     events: Events | None = None,
+    watch: MakeWatch | None = None,
 ) -> OperatorResult:
     operator = Operator("a", IMAGE, command=("sh", "-c", script))
     result = run_pipeline(
-        Pipeline("p", (operator,), "own"), options=options, sizing=sizing, daemon=daemon, events=events
+        Pipeline("p", (operator,), "own"), options=options, sizing=sizing, daemon=daemon, events=events, watch=watch
     )
     return result.operators[0]
+
+
+def rarely(name: str, interval_ns: int | None = None) -> ResourceWatch:
+    return ResourceWatch(name, 10_000_000_000 if interval_ns is None else interval_ns)
 
 
 def test_a_spike_is_seen_in_every_run(daemon: Daemon, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,17 +61,20 @@ def test_a_spike_is_seen_in_every_run(daemon: Daemon, work: Path, capsys: pytest
         memory = usage_of(execution.readings).memory
         assert memory.peak_bytes is not None
         seen += 300 * MIB <= memory.peak_bytes <= 340 * MIB
-    by_stats = sum(each >= 300 * MIB for each in stats.most)
+    by_stats = sum(each >= 300 * MIB for each in stats.most[:20])
     with capsys.disabled():
         print(f"\na spike of 300 MiB: seen in {seen} of 20 runs; docker stats saw it in {by_stats}")
-    assert seen == len(result.executions) == len(stats.most) == 20
-    assert any(stats.most)
     assert result.sized is not None
+    assert seen == len(result.executions) == 20
+    # Where the first one's readings were few, it was run once more.
+    assert len(stats.most) == 20 + len(result.sized.executions)
+    assert any(stats.most)
     assert (result.sized.recommendation.mem_bytes or 0) >= 300 * MIB
 
 
 def test_a_recommendation_holds_when_it_is_tried(daemon: Daemon, work: Path, leftovers: Leftovers) -> None:
-    result = one(daemon, SPIKE, SizingOptions(verify=True))
+    # A core and more is not what may slow it: a busy machine would, and less than that would be held answerable for it.
+    result = one(daemon, SPIKE, SizingOptions(verify=True, whole_cores=True))
     assert result.sized is not None
     assert result.sized.verified is True
     last = result.sized.trials[-1].execution
@@ -106,10 +116,11 @@ def test_cpu_time_of_two_cores_is_told(daemon: Daemon, work: Path) -> None:
 
 
 def test_what_less_cpu_costs_is_measured(daemon: Daemon, work: Path) -> None:
-    result = one(daemon, BURN, SizingOptions(cpu_curve=(0.9, 0.3)))
+    # The lower one far below what a busy machine leaves to the run without a limit.
+    result = one(daemon, BURN, SizingOptions(cpu_curve=(0.9, 0.05)))
     assert result.sized is not None
     assert result.sized.curve is not None
-    assert [trial.execution.limits[0] for trial in result.sized.trials] == [0.9, 0.3]
+    assert [trial.execution.limits[0] for trial in result.sized.trials] == [0.9, 0.05]
     slowest = result.sized.curve.limited[-1]
     assert result.sized.curve.slower(slowest) > 0.5
     assert slowest.throttled_share > 0.3
@@ -139,7 +150,8 @@ def test_less_cpu_is_tried_under_all_other_limits_and_what_is_refused_is_told(da
 
 @pytest.mark.parametrize("script", ["true", "sleep 0.05"])
 def test_what_lives_for_a_moment_has_a_result_from_counters(daemon: Daemon, work: Path, script: str) -> None:
-    result = one(daemon, script, SizingOptions())
+    # Of few readings because they are rare, however long the machine takes for it.
+    result = one(daemon, script, SizingOptions(), watch=rarely)
     assert result.sized is not None
     advice = result.sized.recommendation
     assert advice.refused is None

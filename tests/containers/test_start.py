@@ -43,8 +43,8 @@ def test_a_container_has_all_the_time_to_start_that_it_was_given(
     wired: Wired, monkeypatch: pytest.MonkeyPatch, leftovers: Leftovers, slow: bytes
 ) -> None:
     """Longer than any other answer may take."""
-    monkeypatch.setattr("gpusize.pipeline.daemon.ANSWER_S", 4)
-    wired({slow: 5.0})
+    monkeypatch.setattr("gpusize.pipeline.daemon.ANSWER_S", 8)
+    wired({slow: 9.0})
     result = run_pipeline(pipeline(shell("a", "echo here")))
     [execution] = result.operators[0].executions
     assert (execution.outcome, execution.error, execution.log_tail) == ("completed", None, "here")
@@ -104,7 +104,8 @@ def test_a_server_may_be_ended_while_it_is_started(wired: Wired, leftovers: Left
 def test_a_daemon_that_dies_meanwhile_is_noticed(
     wired: Wired, daemon: Daemon, work: Path, tmp_path: Path, leftovers: Leftovers, slow: bytes
 ) -> None:
-    wire = wired({slow: 1.0})
+    # Until it is cut, so that the daemon never hears of it.
+    wire = wired({slow: 3600.0})
     file = tmp_path / "p.yaml"
     file.write_text(f'pipeline: p\noperators: {{a: {{image: "{IMAGE}", command: ["true"]}}}}\n', "utf-8")
     # No limit of time ends it.

@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,7 +23,7 @@ class Wire:
 
     def __init__(self, address: str, folder: Path, delay_s: Mapping[bytes, float] | None = None) -> None:
         self._delay_s = delay_s or {}
-        self.held = threading.Event()
+        self.held, self._over = threading.Event(), threading.Event()
         self._to = address.removeprefix("unix://")
         self._place = Path("/tmp") / f"gpusize-wire-{os.getpid()}-{folder.name[-6:]}.sock"
         self.address = f"unix://{self._place}"
@@ -55,13 +54,16 @@ class Wire:
                 for words, delay_s in self._delay_s.items():
                     if words in data:
                         self.held.set()
-                        time.sleep(delay_s)
+                        if self._over.wait(delay_s):
+                            return
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             return
 
     def cut(self) -> None:
+        """End all connections; what waits is not passed on any more."""
+        self._over.set()
         self._place.unlink(missing_ok=True)
         for end in (self._listening, *self._ends):
             with contextlib.suppress(OSError):

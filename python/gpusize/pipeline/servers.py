@@ -34,6 +34,8 @@ __all__ = ["Servers"]
 
 _POLL_S: Final = 0.2
 _ANSWER_S: Final = 5.0
+_HELD_S: Final = 1.0
+"""A connection that stays open for so long is one to the container; Docker's proxy may take its time to close one."""
 _OK: Final = 200
 _READY: Final = ("/v2/health/ready", "/api/health/ready")
 """Of servers of today, and of those that Clara's services run."""
@@ -249,8 +251,8 @@ def _is_ok(url: str) -> bool:
 
 def _listens(port: int) -> bool:
     """Whether something in the container takes a connection: Docker's proxy alone closes it without a byte."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
-        connection.settimeout(0.3)
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=_HELD_S) as connection:
+        connection.settimeout(_HELD_S)
         try:
             return bool(connection.recv(1))
         except TimeoutError:
