@@ -122,7 +122,7 @@ def test_histograms_are_cumulative_and_in_seconds() -> None:
 def test_the_page_is_served_until_closed() -> None:
     tally = RunTally(levels=7)
     page = MetricsPage(tally, 0)
-    answer = httpx.get(page.url, trust_env=False)
+    answer = httpx.get(page.url, trust_env=False, timeout=60)
     assert answer.headers["content-type"].startswith("text/plain")
     assert "gpusize_run_levels 7.0" in answer.text
     with pytest.raises(EnvironmentLacks, match="cannot listen on 127"):

@@ -14,7 +14,7 @@ import pytest
 from scripts.kernel import NEWER, USUAL, MissingError, kernel
 from tests.resources.guest import QEMU, console_of, initramfs, static_busybox
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
 
@@ -43,7 +43,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         pytest.skip(f"there is no kernel to boot: {error}")
     archive = tmp_path_factory.mktemp("guest") / "initramfs"
     archive.write_bytes(initramfs(_program(), busybox))
-    console = console_of(vmlinuz, archive, timeout_s=300)
+    console = console_of(vmlinuz, archive, timeout_s=900)
     lines = [line.partition("RESULT ")[2] for line in console.splitlines() if "RESULT " in line]
     assert len(lines) == 1, console[-3000:]
     result: dict[str, Any] = json.loads(lines[0])

@@ -49,7 +49,9 @@ def test_a_group_tells_what_its_process_used(group: Group) -> None:
         samples = sampler({"name": "it", "kind": "cgroup", "pid": process.pid})
         go(process)
         used_ns = int(heard(process))
-        at_top = json.loads(samples.facts())["sources"]["it"]
+        # It is held until it was read.
+        least = 64 * MIB - json.loads(samples.facts())["mem_error_bytes"]
+        until(lambda: (json.loads(samples.facts())["sources"]["it"]["last"]["mem_anon_bytes"] or 0) >= least)
         go(process)
         assert heard(process) == "free"
         facts = stopped(samples)
@@ -60,10 +62,10 @@ def test_a_group_tells_what_its_process_used(group: Group) -> None:
     frame = rows(samples)["it"]
     assert frame["mem_bytes"].max() >= 64 * MIB
     assert it["last"]["mem_peak_bytes"] >= frame["mem_bytes"].max() - facts["mem_error_bytes"]
-    assert at_top["last"]["mem_anon_bytes"] >= 64 * MIB - facts["mem_error_bytes"]
     assert frame["t_ns"].is_sorted()
     assert frame["cpu_ns"].is_sorted()
-    assert frame.height == it["readings"] > 25
+    # 0.6 s at least, by steps of 20 ms; those that the machine had no time for are counted.
+    assert frame.height == it["readings"] > 25 - facts["missed_ticks"]
     assert it["last"]["pids"] == 1
     assert facts["own_cpu_ns"] > 0
 
@@ -99,6 +101,8 @@ def test_a_group_that_is_made_anew_breaks_the_series(group: Group) -> None:
     with child(BURN.format(s=0.1) + "say('done')\nwait()", inner) as process:
         go(process)
         assert heard(process) == "done"
+        # Of what is gone nothing is known but what was read.
+        until(lambda: json.loads(samples.facts())["sources"]["it"]["last"]["cpu_ns"] > 50e6)
     inner.remove()
     until(lambda: json.loads(samples.facts())["sources"]["it"]["gone"])
     inner.make()
@@ -127,42 +131,54 @@ def test_processes_killed_for_memory_are_counted(group: Group) -> None:
     assert 60 * MIB < it["last"]["mem_peak_bytes"] <= 64 * MIB
 
 
-def test_a_tree_counts_each_process_once() -> None:
-    # A child that is waited for, a grandchild whose parent ends first, and a child that nobody waits for.
-    burn = BURN.format(s=0.15).replace("\n", "\\n")
+def test_a_tree_counts_each_process_once(tmp_path: Path) -> None:
+    # A child that is waited for, a grandchild whose parent ends first, and a child that nobody waits for. Each ends
+    # when there is a file for it: after it was seen, and the grandchild after all of its time was.
+    burn, leave = tmp_path / "burn.py", tmp_path / "leave.py"
+    hold = "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+    burn.write_text(f"import os, sys, time\n{BURN.format(s=0.15)}{hold}")
+    leave.write_text(f"import os, subprocess, sys, time\nsubprocess.Popen(sys.argv[2:])\n{hold}")
+    child_ends, parent_ends, orphan_ends, third_ends = (tmp_path / str(number) for number in range(4))
     code = f"""
 import subprocess
-burn = "import time\\n{burn}"
-run = [sys.executable, "-I", "-S", "-c"]
-subprocess.run([*run, burn])
-# Its parent lives for long enough to be seen.
-leave = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); time.sleep(0.3)"
-subprocess.run([*run, leave, *run, burn])
-subprocess.run([*run, burn])
+run = [sys.executable, "-I", "-S"]
+subprocess.run([*run, "{burn}", "{child_ends}"])
+subprocess.run([*run, "{leave}", "{parent_ends}", *run, "{burn}", "{orphan_ends}"])
+subprocess.run([*run, "{burn}", "{third_ends}"])
 say("done")
 wait()
 """
+
+    def tree_now() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(samples.facts())["sources"]["tree"]
+        return found
+
     with child(code) as process:
         samples = sampler({"name": "tree", "kind": "process", "pid": process.pid, "pss": True})
-        before_ns = json.loads(samples.facts())["sources"]["tree"]["first"]["cpu_ns"]
+        before_ns = tree_now()["first"]["cpu_ns"]
         go(process)
+        for seen, ends in ((2, child_ends), (4, parent_ends), (5, third_ends)):
+            until(lambda seen=seen: tree_now()["processes_seen"] >= seen)  # type: ignore[misc]
+            ends.touch()
         assert heard(process) == "done"
-        until(lambda: json.loads(samples.facts())["sources"]["tree"]["processes"] == 1)
+        until(lambda: tree_now()["last"]["cpu_ns"] - before_ns > 0.45e9)
+        orphan_ends.touch()
+        until(lambda: tree_now()["processes"] == 1)
         go(process)
         _, _, used = os.wait4(process.pid, 0)
         process.returncode = 0
-        until(lambda: json.loads(samples.facts())["sources"]["tree"]["gone"])
+        until(lambda: tree_now()["gone"])
     tree = stopped(samples)["sources"]["tree"]
     # Waited for: the child's and the third's. The orphan's 150 ms are in nobody's account but the sampler's.
     waited_ns = (used.ru_utime + used.ru_stime) * 1e9
     counted_ns = tree["last"]["cpu_ns"]
-    assert counted_ns - before_ns > 0.4e9
+    assert counted_ns - before_ns > 0.45e9
     assert counted_ns <= waited_ns + 0.15e9 + 0.2e9
     assert counted_ns >= waited_ns - 60e6
     frame = rows(samples)["tree"]
     assert frame["cpu_ns"].is_sorted()
     assert frame["pids"].max() >= 2
-    assert tree["processes_seen"] >= 4
+    assert tree["processes_seen"] == 5
     assert tree["last"]["mem_pss_bytes"] <= frame["mem_bytes"].max()
 
 
@@ -230,7 +246,8 @@ def test_samplers_leave_neither_descriptors_nor_threads(group: Group) -> None:
         if turn % 2:
             samples.stop()
         del samples
-    assert counts() == before
+    # A thread that was joined is in the list for a moment more; one that stays ends the test by its time limit.
+    until(lambda: all(now <= then for now, then in zip(counts(), before, strict=True)))
 
 
 def test_readings_at_a_millisecond_keep_their_schedule() -> None:

@@ -18,6 +18,7 @@ from gpusize.resources.command import RunningCommand, start_status
 from gpusize.resources.containers import check_pid, running_container
 from gpusize.resources.members import in_tree_of
 from gpusize.resources.sample import SampleOptions, sample_command, sample_running, source_of
+from tests.resources.live_groups import until
 from tests.resources.made import MIB
 
 BURN = "import time\nwhile time.process_time() < {cpu_s}: pass\n"
@@ -33,8 +34,10 @@ def test_a_command_is_sampled_from_its_start_to_its_end():
     made = sample_command(python(HOLD + BURN.format(cpu_s=0.6)), OPTIONS)
     assert made.exit_code == 0
     assert made.usage.cpu.total_s >= 0.6
-    # No single thread has more than one core; the clocks of processes have no steps.
-    assert made.usage.cpu.mean_cores <= made.usage.cpu.window(0.1).peak_cores <= 1.05
+    # No single thread has more than one core; the clocks of processes have no steps. But for how long a reading took,
+    # in which others may have had the CPU, one of them can be off.
+    off_s = made.readings.frame["width_ns"].max() / 1e9
+    assert made.usage.cpu.mean_cores <= made.usage.cpu.window(0.1).peak_cores <= 1.05 + off_s / 0.1
     assert made.usage.memory.peak_bytes >= 100 * MIB
     assert made.usage.cpu.total_s == pytest.approx(made.readings.facts.totals["cpu_ns"] / 1e9)
     assert made.recommendation.mem_bytes >= made.usage.memory.peak_bytes + 100 * MIB
@@ -96,10 +99,9 @@ def test_nothing_is_left_of_many_commands():
     before = held()
     for _ in range(20):
         sample_command(["true"], OPTIONS)
-    after = held()
-    # What earlier tests left to the garbage collector may be gone by now.
-    assert after[0] <= before[0]
-    assert after[1] <= before[1]
+    # What earlier tests left to the garbage collector may be gone by now, and a thread that was joined is in the list
+    # for a moment more; one that stays ends the test by its time limit.
+    until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 
 @pytest.fixture
