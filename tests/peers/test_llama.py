@@ -39,7 +39,9 @@ def text(kind: str, event: dict[str, Any]) -> str:
 def straightforward(server: LlamaServer, kind: str, prompt: str) -> list[str]:
     """The texts of all events of a stream, by a client of ten lines."""
     found = []
-    with httpx.stream("POST", f"{server.url}{KINDS[kind][0]}", json=body(kind, prompt, stream=True)) as answer:
+    with httpx.stream(
+        "POST", f"{server.url}{KINDS[kind][0]}", json=body(kind, prompt, stream=True), timeout=60
+    ) as answer:
         for line in answer.iter_lines():
             if line.startswith("data: {"):
                 found.append(text(kind, json.loads(line.removeprefix("data: "))))
@@ -125,7 +127,7 @@ def test_the_first_token_is_not_an_event_without_text(
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_answers_and_their_usage(kind: str, llama: LlamaServer, tapped: Tapped, sizing: Gpusize) -> None:
     path = KINDS[kind][0]
-    theirs = [httpx.post(f"{llama.url}{path}", json=body(kind, prompt)).json() for prompt in PROMPTS]
+    theirs = [httpx.post(f"{llama.url}{path}", json=body(kind, prompt), timeout=60).json() for prompt in PROMPTS]
     tap = tapped(llama.port)
     records = sized(sizing, tap.port, kind, "--no-stream").records
     tap.close()
@@ -142,8 +144,8 @@ def test_whole_answers_and_their_usage(kind: str, llama: LlamaServer, tapped: Ta
 def test_a_prompt_that_is_too_long(kind: str, llama: LlamaServer, sizing: Gpusize) -> None:
     path, api = KINDS[kind]
     prompt = "x " * 4000
-    whole = httpx.post(f"{llama.url}{path}", json=body(kind, prompt))
-    stream = httpx.post(f"{llama.url}{path}", json=body(kind, prompt, stream=True))
+    whole = httpx.post(f"{llama.url}{path}", json=body(kind, prompt), timeout=60)
+    stream = httpx.post(f"{llama.url}{path}", json=body(kind, prompt, stream=True), timeout=60)
     # Asked for a stream, this server says 200, then nothing at all, and the end: no error that a client could read.
     assert (whole.status_code, stream.status_code, stream.content) == (400, 200, b"")
     wanted = ("--url", llama.url, "--api", api, "--model", MODEL, "--prompt", prompt, "--concurrencies", "1")

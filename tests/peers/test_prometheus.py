@@ -91,7 +91,7 @@ def test_its_figures_are_those_of_the_page(cluster: SimulatedCluster, prometheus
     direct.boundary()
     body = {"messages": [{"role": "user", "content": "hi"}], "stream": False, "max_tokens": 50, "ignore_eos": True}
     for _ in range(4):
-        httpx.post(f"{cluster.url}/v1/chat/completions", json=body, trust_env=False).raise_for_status()
+        httpx.post(f"{cluster.url}/v1/chat/completions", json=body, trust_env=False, timeout=60).raise_for_status()
     wait_for(counter, child, lambda answer: stored(answer) == 200)
     direct.boundary()
     end_ns = core().monotonic_ns()

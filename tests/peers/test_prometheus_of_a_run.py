@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,10 +69,14 @@ def test_prometheus_scrapes_it(tally: RunTally, tmp_path: Path) -> None:
     command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address={listen}"]
     asked = f"http://{listen}/api/v1/query"
 
-    def value(query: str) -> float | None:
-        answer = httpx.get(asked, params={"query": query}, trust_env=False).json()
-        result = answer.get("data", {}).get("result") or []
-        return float(result[0]["value"][1]) if result else None
+    def value(query: str) -> float:
+        """What it has stored; nothing for a moment where a scrape took longer than it may, the test's own timeout
+        bounds that."""
+        while True:
+            answer = httpx.get(asked, params={"query": query}, trust_env=False, timeout=60).json()
+            if result := answer["data"]["result"]:
+                return float(result[0]["value"][1])
+            time.sleep(0.05)
 
     with child(command, tmp_path / "log") as prometheus:
         wait_for(f"http://{listen}/-/ready", prometheus, lambda answer: answer.status_code == 200)
@@ -91,7 +96,7 @@ def test_a_pushgateway_takes_it(tally: RunTally, tmp_path: Path) -> None:
         push = PushGateway(tally, f"http://{listen}", instance="a/b", note=notes.append)
         tally.finish()
         push.close()
-        page = httpx.get(f"http://{listen}/metrics", trust_env=False).text
+        page = httpx.get(f"http://{listen}/metrics", trust_env=False, timeout=60).text
     assert notes == []
     assert 'gpusize_run_finished{instance="a/b",job="gpusize"} 1' in page
     assert 'gpusize_run_ttft_seconds_bucket{instance="a/b",job="gpusize",le="0.1"} 98' in page

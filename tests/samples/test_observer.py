@@ -241,7 +241,7 @@ def test_the_simulated_cluster_is_sampled_by_its_usual_address(tmp_path: Path):
         pairs = [core().monotonic_ns()]
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": False, "max_tokens": 8}
         metrics.boundary()
-        answer = httpx.post(f"{cluster.url}/v1/chat/completions", json=body, trust_env=False)
+        answer = httpx.post(f"{cluster.url}/v1/chat/completions", json=body, trust_env=False, timeout=60)
         metrics.boundary()
         pairs.append(core().monotonic_ns())
         server = metrics.level(tmp_path, *pairs)["server"]

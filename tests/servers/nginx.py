@@ -87,7 +87,7 @@ class Nginx:
     def close(self) -> None:
         """End it and wait for its end."""
         self._process.terminate()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
 
     def __enter__(self) -> Self:
         return self
