@@ -68,7 +68,9 @@ def test_cpu_and_memory_are_those_of_the_child(told: dict[str, Any]) -> None:
     first = told["gone"]["sources"]["stage"]
     sampled_ns = first["last"]["cpu_ns"] - first["first"]["cpu_ns"]
     assert told["first_end"] == "exit status: 0"
-    assert sampled_ns == pytest.approx(told["used_ns"], rel=0.1)
+    # No less than it says itself, and no more than the kernel says of all its life: while the emulation is stopped its
+    # time goes on, also before and after what it told of.
+    assert 0.9 * told["used_ns"] <= sampled_ns <= told["waited_ns"] + 60e6
     assert told["emptied"]["sources"]["stage"]["last"]["mem_peak_bytes"] >= told["touched_bytes"]
     # Half a core for 0.6 s of CPU time: most periods end throttled, and the wait for CPU shows in the pressure.
     assert first["last"]["cpu_throttled_periods"] > 3
@@ -90,7 +92,8 @@ def test_the_end_is_caught_before_the_group_is_gone(told: dict[str, Any]) -> Non
     assert gone["gone_ns"] > emptied["emptied_ns"]
     assert gone["last"]["cpu_ns"] == emptied["last"]["cpu_ns"]
     parent = gone["parent"]
-    assert parent["last"]["cpu_ns"] - parent["first"]["cpu_ns"] == pytest.approx(told["used_ns"], rel=0.1)
+    in_parent_ns = parent["last"]["cpu_ns"] - parent["first"]["cpu_ns"]
+    assert 0.9 * told["used_ns"] <= in_parent_ns <= told["waited_ns"] + 60e6
     assert parent["last"]["mem_peak_bytes"] >= told["touched_bytes"]
 
 
@@ -103,7 +106,9 @@ def test_a_group_made_anew_has_an_epoch_of_its_own_and_its_kill_is_counted(told:
     assert stage["last"]["mem_max_events"] > 0
     # The parent has it too, and would even if the group were gone.
     assert stage["parent"]["last"]["oom_kill_events"] == 1
-    assert told["stage"]["cpu_ns"][-1] < told["used_ns"]
+    cpu_ns, epochs = told["stage"]["cpu_ns"], told["stage"]["epoch"]
+    begins = next(value for value, epoch in zip(cpu_ns, epochs, strict=True) if epoch == 1 and value is not None)
+    assert begins < told["used_ns"] / 2
 
 
 def test_limits_of_the_group_above_are_told_when_they_were_met(told: dict[str, Any]) -> None:
