@@ -14,7 +14,8 @@ from tests.servers.child import Child, ChildFailed
 __all__ = ["PyTriton"]
 
 PROGRAM = Path(__file__).with_name("programs") / "pytriton_server.py"
-TRIES = 3
+TRIES = 8
+"""Besides ports, PyTriton gives its processes one second to find each other, which a busy machine may not have."""
 
 
 def _free_ports(count: int) -> list[int]:
