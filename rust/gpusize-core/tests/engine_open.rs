@@ -89,6 +89,20 @@ fn kinds_of_load_hand_over_on_their_boundaries() {
 }
 
 #[test]
+fn closed_loops_that_are_over_before_their_worker_takes_them_over_end() {
+    let (port, _) = serve(hello);
+    let session = open(port, 1);
+    // Both begin in one turn of the worker, which hears the open one's timer before the other's alarm.
+    let rate = plan(&at_rate(300, "poisson", r#","connections":6"#), r#"{"duration_ns":30000000}"#);
+    let closed = plan(r#"{"closed":{"concurrency":2,"start":"staggered"}}"#, r#"{"duration_ns":1000}"#);
+    let levels = in_a_row(&session, [rate, closed].into_iter().cycle().take(11));
+    for level in levels.iter().skip(1).step_by(2) {
+        let (outcome, _) = finish(level);
+        assert_eq!((outcome.close_ns - outcome.start_ns, outcome.stop_reason), (1000, "duration"));
+    }
+}
+
+#[test]
 fn a_level_that_is_stopped_early_is_followed_at_once() {
     let (port, _) = serve(hello);
     let session = open(port, 2);
