@@ -22,6 +22,7 @@ __all__ = ["GroupName", "Groups", "hierarchies", "remove_groups", "run_groups", 
 TOP: Final = "gpusize"
 _KEEPS_TOTALS: Final = frozenset({"cpu", "cpuacct", "memory", "blkio", "pids"})
 _SYSTEMCTL_S: Final = 10.0
+_TRIES: Final = 20
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Groups:
         try:
             for point, controllers in mounted:
                 if controllers is None or controllers & _KEEPS_TOTALS:
-                    Path(f"{point}{path}").mkdir(parents=True, exist_ok=True)
+                    _make_folder(Path(f"{point}{path}"))
         except OSError:
             # A container of our own, or a mount that is read-only.
             self.possible = False
@@ -133,6 +134,18 @@ class Groups:
         if self._systemd:
             return stop_slices([*self._slices, *([f"{TOP}-{self._name.text}.slice"] if self._slices else [])])
         return remove_groups(self._name)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, of which another run that ends may remove an empty one meanwhile."""
+    for left in reversed(range(_TRIES)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError:
+            if not left:
+                raise
+        else:
+            return
 
 
 def run_groups() -> list[GroupName]:
