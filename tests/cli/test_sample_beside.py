@@ -26,8 +26,9 @@ LOAD = (
     "none",
     "--concurrencies",
     "1,2",
-    "--passes",
-    "30",
+    # Long enough for readings in each level, however late the sampler is.
+    "--duration",
+    "1s",
 )
 
 

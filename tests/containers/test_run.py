@@ -369,6 +369,9 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
         one, other = first[part], second[part]
         keys = sorted((one.keys() | other.keys()) - left_out)
         one["RestartPolicy"], other["RestartPolicy"] = None, None  # "" and "no" are the same there
+        for each in (one, other):
+            if each.get("Env"):
+                each["Env"] = sorted(each["Env"])  # the daemon gives it in any order
         differ = [key for key in keys if (one.get(key) or None) != (other.get(key) or None)]
         found += [f"{key}: {one.get(key)} / {other.get(key)}" for key in differ]
     return found
