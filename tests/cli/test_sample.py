@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ import gpusize as package
 from gpusize.interop.cpost_csv import read_cpost_csv
 from gpusize.resources.series import Readings
 from tests.cli.conftest import Gpusize
+from tests.proc import is_sampling
 from tests.resources.live_groups import Group, made
 from tests.store.test_full_disk import run_on_tiny_disk
 
@@ -253,19 +253,10 @@ def test_what_was_ended_early_and_calls_that_well_is_doubted(begin: Begin, tmp_p
     assert advice["mem_bytes"] > 0
 
 
-def threads(pid: int) -> str:
-    """The names of a process's threads; one may end while they are read."""
-    names = []
-    for task in Path(f"/proc/{pid}/task").glob("*/comm"):
-        with contextlib.suppress(OSError):
-            names.append(task.read_text())
-    return " ".join(names)
-
-
 def test_ctrl_c_is_the_end_of_looking_at_what_runs(begin: Begin, tmp_path: Path, sleeper):
     child = begin("--pid", str(sleeper.pid), "--json")
     # It is at work once its thread is there.
-    while "sampler" not in threads(child.pid):
+    while not is_sampling(child.pid):
         assert child.poll() is None
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -85,15 +84,6 @@ def payload(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "a.txt").write_text("hello\n", "utf-8")
     return folder
-
-
-def is_read(pid: int) -> bool:
-    """Whether a process has begun to read something: a container runs a moment before that."""
-    names = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            names.append((task / "comm").read_text())
-    return "gpusize-sampler\n" in names
 
 
 Leftovers = Callable[[], list[str]]

@@ -23,9 +23,10 @@ from gpusize.pipeline.groups import run_groups
 from gpusize.pipeline.owner import RUN
 from gpusize.pipeline.session import OPERATOR
 from gpusize.resources.series import Readings
-from tests.containers.conftest import SOURCE, Leftovers, Run, is_read, ours
+from tests.containers.conftest import SOURCE, Leftovers, Run, ours
 from tests.containers.engine import IMAGE
 from tests.containers.wire import Wire
+from tests.proc import is_sampling
 from tests.store.test_full_disk import run_on_tiny_disk
 
 THREE = f"""\
@@ -170,7 +171,7 @@ def slow(tmp_path: Path, work: Path, docker_host: str) -> Iterator[Callable[...,
         client = Daemon.connect()
         try:
             until = time.monotonic() + 60
-            while not (runs(client, work, "slow") and is_read(process.pid)):
+            while not (runs(client, work, "slow") and is_sampling(process.pid)):
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < until
                 time.sleep(0.05)
@@ -354,7 +355,7 @@ def test_a_daemon_that_dies_ends_the_run_with_what_was_measured(
     )
     try:
         until = time.monotonic() + 60
-        while not (runs(daemon, work, "slow") and is_read(process.pid)):
+        while not (runs(daemon, work, "slow") and is_sampling(process.pid)):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until
             time.sleep(0.05)

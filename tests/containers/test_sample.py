@@ -18,8 +18,8 @@ from gpusize import open_run
 from gpusize.pipeline.daemon import Daemon
 from gpusize.resources.sample import source_of
 from tests.cli.conftest import Done, chat, gpusize, scripted_server
-from tests.containers.conftest import is_read
 from tests.containers.engine import IMAGE
+from tests.proc import is_sampling
 from tests.servers.scripted import Script, ScriptedServer
 
 __all__ = ["gpusize", "scripted_server"]
@@ -75,7 +75,7 @@ def test_sampling_ends_with_the_container(gpusize: Gpusize, start: Start, daemon
     name = start("sleep 1000")
 
     def end() -> None:
-        while not is_read(os.getpid()):
+        while not is_sampling(os.getpid()):
             time.sleep(0.01)
         daemon.client.kill(name)
 

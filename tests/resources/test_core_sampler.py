@@ -13,6 +13,7 @@ import pytest
 
 from gpusize import _core
 from gpusize.errors import EnvironmentLacks, UsageError
+from tests.proc import held, is_back_at
 from tests.resources.live_groups import Group, child, go, heard, made, share, until
 
 MIB = 2**20
@@ -236,18 +237,15 @@ def test_samplers_leave_neither_descriptors_nor_threads(group: Group) -> None:
         {"name": "host", "kind": "host"},
     )
 
-    def counts() -> tuple[int, int]:
-        return len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc/self/task").iterdir()))
-
     sampler(*sources).stop()
-    before = counts()
+    before = held()
     for turn in range(200):
         samples = sampler(*sources)
         if turn % 2:
             samples.stop()
         del samples
-    # A thread that was joined is in the list for a moment more; one that stays ends the test by its time limit.
-    until(lambda: all(now <= then for now, then in zip(counts(), before, strict=True)))
+    # One that stays ends the test by its time limit.
+    until(lambda: is_back_at(before))
 
 
 def test_readings_at_a_millisecond_keep_their_schedule() -> None:

@@ -18,6 +18,7 @@ from gpusize.resources.command import RunningCommand, start_status
 from gpusize.resources.containers import check_pid, running_container
 from gpusize.resources.members import in_tree_of
 from gpusize.resources.sample import SampleOptions, sample_command, sample_running, source_of
+from tests.proc import held, is_back_at
 from tests.resources.live_groups import until
 from tests.resources.made import MIB
 
@@ -88,20 +89,13 @@ def test_an_error_of_ours_does_not_leave_the_command_behind():
     assert command.status() == 137
 
 
-def held() -> tuple[int, int]:
-    """Descriptors and threads of this process."""
-    fd, task = (len(list(Path(f"/proc/self/{kind}").iterdir())) for kind in ("fd", "task"))
-    return fd, task
-
-
 def test_nothing_is_left_of_many_commands():
     sample_command(["true"], OPTIONS)
     before = held()
     for _ in range(20):
         sample_command(["true"], OPTIONS)
-    # What earlier tests left to the garbage collector may be gone by now, and a thread that was joined is in the list
-    # for a moment more; one that stays ends the test by its time limit.
-    until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
+    # One that stays ends the test by its time limit.
+    until(lambda: is_back_at(before))
 
 
 @pytest.fixture
