@@ -57,12 +57,12 @@ $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/run
 
 .PHONY: test
 test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrows the latter)
-	cargo test --workspace --locked --no-fail-fast
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/python scripts/run_tests.py rust
+	$(BIN)/python scripts/run_tests.py python $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: setup $(STAMPS)/dev ## The tests that take minutes
-	$(BIN)/pytest -m slow --timeout 900 $(PYTEST_ARGS)
+	$(BIN)/python scripts/run_tests.py python -m slow --timeout 900 $(PYTEST_ARGS)
 
 .PHONY: peers
 peers: $(STAMPS)/venv ## Servers and clients of the field, each in an environment of its own (minutes once, then kept)
@@ -71,7 +71,7 @@ peers: $(STAMPS)/venv ## Servers and clients of the field, each in an environmen
 .PHONY: test-peers
 test-peers: setup $(STAMPS)/dev ## The tests that compare with them
 	$(BIN)/python scripts/peers.py || test "$${CI:-}" != true
-	$(BIN)/pytest -m peers --timeout 300 tests/peers $(PYTEST_ARGS)
+	$(BIN)/python scripts/run_tests.py python -m peers --timeout 300 tests/peers $(PYTEST_ARGS)
 
 FUZZ_SECONDS ?= 120
 .PHONY: fuzz

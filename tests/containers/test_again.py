@@ -92,7 +92,7 @@ def test_what_cannot_be_copied_is_run_once_and_told(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("image, copied", [(IMAGE, True), ("nothing", False)])
+@pytest.mark.parametrize("image, copied", [(IMAGE, True), ("nothing", False)], ids=["with", "without"])
 def test_files_of_other_users_are_copied_through_a_container(
     daemon: Daemon, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, copied: bool
 ) -> None:
