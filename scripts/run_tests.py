@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
         _say("now by itself, since it failed:", first.failed)
         second = run(first.failed)
     if second.status or not first.failed <= second.passed:
-        _say("failed again:", first.failed - second.passed)
+        _say("failed again:", second.failed or first.failed - second.passed)
         return second.status or first.status
     _say("passed by itself; why it failed before stands above, and wants mending:", first.failed)
     return 0
