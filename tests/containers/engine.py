@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import secrets
 import shutil
@@ -20,7 +21,7 @@ from typing import Any
 import docker
 import pytest
 
-__all__ = ["IMAGE", "busybox_tree", "daemon_address", "import_image"]
+__all__ = ["IMAGE", "START_S", "answers", "busybox_tree", "daemon_address", "end_daemon", "import_image"]
 
 # Of this test run alone: another one may use the same daemon, and removes its images at its end.
 IMAGE = f"gpusize-test/box-{secrets.token_hex(4)}:1"
@@ -45,7 +46,8 @@ APPLETS = (
 START_S = 60.0
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool:
+    """Whether a daemon answers there."""
     # The SDK lets the socket of a connection that fails leak, so it is tried first.
     with socket.socket(socket.AF_UNIX) as tried:
         try:
@@ -64,7 +66,7 @@ def _answers(address: str) -> bool:
 def daemon_address() -> Iterator[str]:
     """The address of a daemon: ``DOCKER_HOST``, the usual socket, or a daemon of ours in temporary folders."""
     for address in filter(None, (os.environ.get("DOCKER_HOST"), "unix:///var/run/docker.sock")):
-        if _answers(address):
+        if answers(address):
             yield address
             return
     program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -79,24 +81,28 @@ def daemon_address() -> Iterator[str]:
         process = subprocess.Popen([*words, "-H", address], stdout=log, stderr=log, start_new_session=True)
     try:
         until = time.monotonic() + START_S
-        while not _answers(address):
+        while not answers(address):
             if process.poll() is not None or time.monotonic() > until:
                 tail = (folder / "log").read_text("utf-8", "replace")[-1500:]
                 pytest.skip(f"dockerd does not start here: {tail}")
             time.sleep(0.1)
         yield address
     finally:
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        # What the daemon leaves mounted at its end: the name of the network namespace, and its own folder.
-        for line in reversed(Path("/proc/mounts").read_text("utf-8").splitlines()):
-            if line.split()[1].startswith(f"{folder}/"):
-                subprocess.run(["umount", line.split()[1]], check=False)
-        shutil.rmtree(folder, ignore_errors=True)
+        end_daemon(process, folder)
+
+
+def end_daemon(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """End a daemon of ours and remove its folder, with what it leaves mounted there."""
+    process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(30)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for line in reversed(Path("/proc/mounts").read_text("utf-8").splitlines()):
+        if line.split()[1].startswith(f"{folder}/"):
+            subprocess.run(["umount", line.split()[1]], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def busybox_tree(more: dict[str, bytes] | None = None) -> bytes:
@@ -125,5 +131,7 @@ def busybox_tree(more: dict[str, bytes] | None = None) -> bytes:
 def import_image(client: Any, name: str = IMAGE, tree: bytes | None = None, changes: list[str] | None = None) -> str:
     """Make an image out of a tree, without a registry."""
     repository, _, tag = name.rpartition(":")
-    client.import_image_from_data(tree or busybox_tree(), repository=repository, tag=tag, changes=changes)
+    said = client.import_image_from_data(tree or busybox_tree(), repository=repository, tag=tag, changes=changes)
+    # Podman forgets the tag.
+    client.tag(json.loads(said)["status"], repository, tag)
     return name

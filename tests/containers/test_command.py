@@ -300,7 +300,8 @@ def test_no_daemon(run: Run, three: Path, payload: Path, tmp_path: Path) -> None
     address = f"unix://{tmp_path}/none.sock"
     for words in (("run", three, payload), ("clean",)):
         code, line = refused(run("pipeline", *words, env={"DOCKER_HOST": address}))
-        assert (code, line) == (3, f"gpusize: {address}: there is no Docker daemon. Start it, or set DOCKER_HOST")
+        assert (code, "DOCKER_HOST" in line) == (3, True)
+        assert line.startswith(f"gpusize: {address}: there is no Docker daemon. ")
     code, line = refused(run("pipeline", "clean", env={"DOCKER_HOST": "tcp://127.0.0.1:1"}))
     assert (code, "tcp://127.0.0.1:1: the Docker daemon does not answer" in line) == (3, True)
 

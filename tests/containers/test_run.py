@@ -363,6 +363,7 @@ def test_images_that_cannot_be_pulled_are_all_named_before_anything_starts(
 def same(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     """Where the makings of two containers differ, but for what the daemon makes up and our bookkeeping."""
     bookkeeping = {"Hostname", "Labels", "AttachStdout", "AttachStderr", "AttachStdin", "OnBuild", "StdinOnce"}
+    bookkeeping.add("StopTimeout")  # stopping is asked for with a time
     host = {"AutoRemove", "ContainerIDFile", "CgroupParent", "ConsoleSize", "LogConfig"}
     found = []
     for part, left_out in (("Config", bookkeeping), ("HostConfig", host)):
@@ -387,7 +388,8 @@ def test_the_line_that_is_logged_gives_the_same_container(
             made.append(dict(daemon.client.inspect_container(container_id)))
 
     told = Looks()
-    odd = tmp_path / 'odd, "name" $HOME'
+    # Podman refuses a comma or a quote in the name of a folder that is to be mounted.
+    odd = tmp_path / ('odd, "name" $HOME' if daemon.cli == "docker" else "odd 'name' $HOME")
     odd.mkdir()
     (odd / "f").write_text("odd\n", "utf-8")
     operator = Operator(
@@ -408,14 +410,14 @@ def test_the_line_that_is_logged_gives_the_same_container(
     limited = Pipeline("p", (operator,), "own")
     result = run_pipeline(limited, odd, options=options, daemon=daemon, events=told)
     line = told.commands["a"]
-    assert line.startswith("docker run --rm ")
-    environment = {**os.environ, "DOCKER_HOST": docker_host}
+    assert line.startswith(f"{daemon.cli} run --rm ")
+    environment = {**os.environ, "DOCKER_HOST": docker_host, "CONTAINER_HOST": docker_host}
     pasted = subprocess.run(["bash", "-c", line], check=False, capture_output=True, text=True, env=environment)
     assert (pasted.returncode, pasted.stdout.strip("\n")) == (5, result.operators[0].executions[0].log_tail)
     # The same words make the same container.
     words = shlex.split(line)
     created = subprocess.run(
-        ["docker", "create", *words[3:]], check=True, capture_output=True, text=True, env=environment
+        [daemon.cli, "create", *words[3:]], check=True, capture_output=True, text=True, env=environment
     ).stdout.strip()
     try:
         differ = same(made[0], daemon.client.inspect_container(created))

@@ -68,6 +68,17 @@ def test_the_end_is_when_the_processes_were_gone_and_totals_are_the_parents():
     assert facts_of(told(exited_ns=700, last={}), "box", None, None).ended_ns is None
 
 
+def test_what_a_monitor_in_the_parent_used_is_taken_off():
+    monitors = {"conmon": {"cpu_ns": 3, "mem_peak_bytes": 30}, "conmon-2": {"cpu_ns": 2, "mem_peak_bytes": None}}
+    last = {"cpu_ns": 12, "mem_peak_bytes": 34, "io_reads": 1}
+    parent = {"path": "/run/a", "why": None, "last": last, "monitors": monitors}
+    source = told(gone=True, gone_ns=900, last={"cpu_ns": 6, "mem_peak_bytes": 20}, parent=parent, pid=5)
+    assert facts_of(source, "box", 1, None).totals == {"cpu_ns": 7, "mem_peak_bytes": 20, "io_reads": 1}
+    # Of one that had ended before, what was read is the parent's own.
+    source = told(gone=True, gone_ns=900, last=last, parent=parent, pid=None)
+    assert facts_of(source, "box", 1, None).totals == {"cpu_ns": 7, "mem_peak_bytes": 4, "io_reads": 1}
+
+
 def test_cpus_are_those_that_it_may_run_on():
     limits = {**LIMITS, "cpuset_cpus": {"value": 1.0, "group": "/docker/a"}}
     assert facts_of(told(limits=limits), "box", None, None).cpus == 1

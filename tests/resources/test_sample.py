@@ -238,6 +238,18 @@ def test_no_daemon(monkeypatch, tmp_path):
             running_container("box")
 
 
+def test_podmans_socket_is_named_where_nobody_else_listens(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "podman").mkdir()
+    with socket.socket(socket.AF_UNIX) as podman:
+        podman.bind(str(tmp_path / "podman" / "podman.sock"))
+        with pytest.raises(
+            EnvironmentLacks, match=r"Podman's socket is there: set DOCKER_HOST=unix:///.*/podman\.sock"
+        ):
+            running_container("box")
+
+
 def test_a_socket_that_may_not_be_used(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
     monkeypatch.setattr(socket.socket, "connect", refused)

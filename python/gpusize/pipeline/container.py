@@ -1,4 +1,4 @@
-"""One container as it is asked for: for the daemon's API and, the same, as a ``docker run`` line."""
+"""One container as it is asked for: for the daemon's API and, the same, as a ``docker run`` or ``podman run`` line."""
 
 from __future__ import annotations
 
@@ -114,12 +114,15 @@ class Container:
             "HostConfig": host,
         }
 
-    def command_line(self) -> str:
+    def command_line(self, cli: str = "docker") -> str:
         """A ``docker run`` line that makes the same container; labels and cgroup parent, our bookkeeping, are left out.
 
         It runs in the foreground and removes the container at its end.
+
+        Args:
+            cli: ``podman`` for a line that speaks to Podman, by the same options.
         """
-        words = ["docker", "run", "--rm"]
+        words = [cli, "run", "--rm"]
         for option, value in (
             ("--network", self.network),
             ("--user", self.user),

@@ -54,12 +54,14 @@ class Daemon:
         patient: one that waits for any answer as long as the connection stands, for calls that may take long: making,
             starting and waiting for containers. Whoever makes them says for how long.
         facts: what the daemon says of itself.
+        cli: the program on the command line that speaks to it.
     """
 
-    def __init__(self, client: docker.APIClient, patient: Any, facts: Mapping[str, Any]) -> None:
+    def __init__(self, client: docker.APIClient, patient: Any, facts: Mapping[str, Any], cli: str = "docker") -> None:
         self.client = client
         self.patient = patient
         self.facts = facts
+        self.cli = cli
 
     @classmethod
     def connect(cls) -> Daemon:
@@ -75,10 +77,13 @@ class Daemon:
             knock(daemon_address())
             client = docker.APIClient(**kwargs_from_env(), version="auto", timeout=ANSWER_S)
             try:
-                facts = client.info()
+                facts, version = client.info(), client.version()
+                parts = [str(part.get("Name", "")) for part in version.get("Components") or ()]
+                # Docker's own command line loses the exit code of a container that Podman runs.
+                cli = "podman" if any(part.startswith("Podman") for part in parts) else "docker"
                 endless: Any = None
                 patient = docker.APIClient(**kwargs_from_env(), version=client.api_version, timeout=endless)
-                return cls(client, patient, facts)
+                return cls(client, patient, facts, cli)
             except BaseException:
                 client.close()
                 raise

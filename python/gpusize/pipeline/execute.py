@@ -47,7 +47,7 @@ class Running:
         self._watching = False
         self._parent = parent
         self._blank = Execution(
-            "failed", command=container.command_line(), limits=(container.cpus, container.mem_bytes)
+            "failed", command=container.command_line(daemon.cli), limits=(container.cpus, container.mem_bytes)
         )
         self._life: Life | None = None
         self.unread: str | None = None

@@ -68,7 +68,7 @@ class Execution:
         started_ns: when it ran, by the daemon.
         ended_ns: likewise.
         log_tail: its last lines.
-        command: the ``docker run`` line.
+        command: the ``docker run`` (or ``podman run``) line.
         limits: cores and bytes that it was limited to; None each for no limit.
         readings: what was read of it; None where nothing could be.
         unread: why nothing could be.
@@ -135,8 +135,9 @@ def finished(execution: Execution, state: dict[str, Any], log: str) -> Execution
     return replace(
         execution,
         outcome=outcome,
-        # Of a container that never ran, the code is the runtime's own: 126 or 127 when its program cannot be run.
-        exit_code=code if not never or outcome == "failed" else None,
+        # Of a container that never ran, Docker tells the runtime's code, 126 or 127 when its program cannot be run;
+        # Podman tells 0, which is none.
+        exit_code=code if not never or (outcome == "failed" and code) else None,
         error=None if error is None else shown(error, 300),
         oom_killed=oom_killed,
         started_ns=None if never else wall_ns(str(state["StartedAt"])),

@@ -201,7 +201,8 @@ class _Run:
                 # Without an entry point of its own it would get the image's arguments with the image's entry point.
                 container = replace(container, entrypoint=self._session.daemon.entrypoint_of(container.image))
             if number == 0:
-                self._events.command(operator.name, self._servers.pasted(container, operator).command_line())
+                pasted = self._servers.pasted(container, operator)
+                self._events.command(operator.name, pasted.command_line(self._session.daemon.cli))
             return execute(
                 self._session.daemon,
                 container,

@@ -161,7 +161,7 @@ class Servers:
     def _begin(self, name: str, container: Container, service: Service | None) -> None:
         group, path = self._session.group()
         made = replace(container, cgroup_parent=group)
-        self._command(name, made.command_line())
+        self._command(name, made.command_line(self._session.daemon.cli))
         running = Running(self._session.daemon, made, self._watch(name), path)
         server = _Server(name, running, service, "", {})
         self._servers.append(server)

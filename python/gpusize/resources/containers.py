@@ -87,10 +87,19 @@ def daemon_problem(problem: BaseException, otherwise: str = "start it, or set DO
         todo = "run as root, or join the group that owns it (usually docker)"
         return EnvironmentLacks("no permission on the socket of the Docker daemon", where, todo)
     except (FileNotFoundError, ConnectionRefusedError):
-        return EnvironmentLacks("there is no Docker daemon", where, otherwise)
+        podman = _podman_sockets()
+        todo = f"Podman's socket is there: set DOCKER_HOST=unix://{podman[0]}" if podman else otherwise
+        return EnvironmentLacks("there is no Docker daemon", where, todo)
     except OSError as other:
         problem = other
     return EnvironmentLacks(f"the Docker daemon does not answer: {shown(str(problem), 160)}", where, otherwise)
+
+
+def _podman_sockets() -> list[str]:
+    """Where Podman's service listens by its own defaults, for root and for a user, and does so here."""
+    folders = filter(None, ("/run", os.environ.get("XDG_RUNTIME_DIR")))
+    sockets = [f"{folder}/podman/podman.sock" for folder in folders]
+    return [each for each in sockets if Path(each).is_socket() and each not in daemon_address()]
 
 
 @contextlib.contextmanager

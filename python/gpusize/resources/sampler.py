@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine import core, monotonic_ns
@@ -152,7 +152,7 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
     """What the sampler's facts mean for one source.
 
     The end is when its processes were gone; the group itself goes a little later. Totals are the parent's where one of
-    its own was given, else the last values that were read.
+    its own was given, less what a runtime's monitor in it used, else the last values that were read.
     """
     source = told["sources"][name]
     gone = source.get("gone") or source.get("emptied_ns") is not None or source["kind"] == "process"
@@ -160,6 +160,8 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
     parent = source.get("parent") or {}
     last, whence = (parent.get("last"), "parent") if parent.get("last") else (source.get("last"), "last")
     totals = {column: value for column, value in (last or {}).items() if value is not None}
+    if whence == "parent":
+        totals = _without_monitors(totals, parent, {} if source.get("pid") is None else source.get("last") or {})
     levels = (source.get("limits") or {}).get("ancestors") or []
     # CPUs that its group may run on are all that there are for it.
     cpuset = ((source.get("limits") or {}).get("cpuset_cpus") or {}).get("value")
@@ -194,6 +196,20 @@ def facts_of(told: Mapping[str, Any], name: str, begun_ns: int | None, clock: tu
         notes=tuple(_notes(told, source, parent)),
         raw={**{key: value for key, value in told.items() if key != "sources"}, "source": source},
     )
+
+
+def _without_monitors(
+    totals: dict[str, int], parent: Mapping[str, Any], own: Mapping[str, int | None]
+) -> dict[str, int]:
+    """Totals of a parent, less what the monitors in it used, which is not the container's; at least what it told.
+
+    High-water marks of two groups do not add up: what is left may be too little, by what the monitor had besides.
+    """
+    monitors = list((parent.get("monitors") or {}).values())
+    if not monitors:
+        return totals
+    used = {column: sum(each.get(column) or 0 for each in monitors) for column in totals}
+    return {column: max(value - used[column], own.get(column) or 0, 0) for column, value in totals.items()}
 
 
 def _notes(told: Mapping[str, Any], source: Mapping[str, Any], parent: Mapping[str, Any]) -> list[str]:
@@ -245,7 +261,14 @@ class ResourceWatch:
 
     def stop(self) -> Readings:
         """End, and everything that was read; safe to call twice, and without a start."""
-        return self._none() if self._sampling is None else with_room(self._sampling.stop()[self._name])
+        if self._sampling is None:
+            return self._none()
+        readings = self._sampling.stop()[self._name]
+        told = readings.facts.raw["source"]
+        if told.get("pid") is None and (told.get("parent") or {}).get("monitors"):
+            # It had ended before: what changed since then was the monitor's.
+            readings = replace(readings, frame=empty_frame())
+        return with_room(readings)
 
     def _none(self) -> Readings:
         return Readings(self._name, empty_frame())

@@ -80,6 +80,31 @@ fn a_restart_waits_for_all_hierarchies() {
 }
 
 #[test]
+fn a_monitor_beside_the_container_is_told_apart() {
+    let tree = Tree::new();
+    let mounts = format!("{}{}", mount_v1("memory"), mount_v1("cpuacct"));
+    tree.machine(&mounts, "4:memory:/run/job\n2:cpuacct:/run/job\n");
+    for (group, used) in [("run", "900\n"), ("run/job", "500\n")] {
+        tree.v1("memory", group, MEMORY_V1).v1("cpuacct", group, &[("cpuacct.usage", used)]);
+    }
+    let sampler = told(&tree, json!({"kind": "cgroup", "pid": PID, "parent": "/run"}));
+    assert_eq!(look(&sampler)["parent"]["monitors"], json!({}));
+    // It is made when it likes, and works on when the container has ended.
+    tree.v1("memory", "run/conmon", MEMORY_V1).v1("cpuacct", "run/conmon", &[("cpuacct.usage", "300\n")]);
+    tree.v1("memory", "run/other", MEMORY_V1);
+    assert_eq!(look(&sampler)["parent"]["monitors"]["conmon"]["cpu_ns"], 300);
+    for mount in ["memory", "cpuacct"] {
+        fs::remove_dir_all(tree.path("/sys/fs/cgroup").join(mount).join("run/job")).expect("a removal");
+    }
+    tree.v1("cpuacct", "run", &[("cpuacct.usage", "1100\n")]);
+    tree.v1("cpuacct", "run/conmon", &[("cpuacct.usage", "450\n")]);
+    let parent = sampler.stop()["sources"]["it"]["parent"].clone();
+    assert_eq!((&parent["last"]["cpu_ns"], &parent["monitors"]["conmon"]["cpu_ns"]), (&json!(1100), &json!(450)));
+    assert_eq!(parent["monitors"]["conmon"]["mem_peak_bytes"], 25000);
+    assert_eq!(parent["monitors"].as_object().map(serde_json::Map::len), Some(1), "nothing else is taken off");
+}
+
+#[test]
 fn a_mark_begins_a_new_high_water_mark_where_it_can_be_written() {
     let tree = Tree::new();
     tree.machine(&mount_v2("/sys/fs/cgroup"), "0::/job\n").v2("", "job", V2);

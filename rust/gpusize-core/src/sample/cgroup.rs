@@ -14,6 +14,7 @@ use super::group_files::GroupFiles;
 use super::held::WatchedLimits;
 use super::kept::is_gone;
 use super::layout::{Asked, Layout, discover};
+use super::parent::Parent;
 use super::source::{End, Ends, Source, values};
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
@@ -40,13 +41,6 @@ pub struct Cgroup {
     first: Reading,
     last: Reading,
     parent: Option<Parent>,
-}
-
-/// A group above, which keeps the totals of those that are gone.
-#[derive(Debug)]
-struct Parent {
-    path: String,
-    group: std::result::Result<Box<Cgroup>, String>,
 }
 
 impl Cgroup {
@@ -110,10 +104,39 @@ impl Cgroup {
         self.ends.set_events(None);
         self.files.close();
         self.limits.end(now_ns());
-        if let Some(Parent { group: Ok(parent), .. }) = &mut self.parent {
-            let mut totals = Reading::default();
-            parent.read(Tier::Slow, &mut totals);
+        if let Some(parent) = &mut self.parent {
+            parent.read();
         }
+    }
+
+    /// The directory that says whether it is there.
+    pub fn primary_dir(&self) -> Option<&Path> {
+        self.layout.primary().map(|group| group.dir.as_path())
+    }
+
+    /// Read everything, now.
+    pub fn read_all(&mut self) {
+        self.read(Tier::Slow, &mut Reading::default());
+    }
+
+    /// What was read first.
+    pub fn first(&self) -> &Reading {
+        &self.first
+    }
+
+    /// What was read last of each column.
+    pub fn last(&self) -> &Reading {
+        &self.last
+    }
+
+    /// Its limits and those above.
+    pub fn told_limits(&self) -> Value {
+        json!(self.limits.limits())
+    }
+
+    /// Whether it is not there any more.
+    pub fn is_gone(&self) -> bool {
+        self.gone_ns.is_some()
     }
 
     /// Whether another group stands at the path, the container was started again: says so.
@@ -211,29 +234,6 @@ impl Source for Cgroup {
             "first_ns": self.first.t_ns, "first": values(&self.first),
             "last_ns": self.last.t_ns, "last": values(&self.last),
             "parent": self.parent.as_mut().map(Parent::facts),
-        })
-    }
-}
-
-impl Parent {
-    fn open(root: &Path, path: &str) -> Self {
-        let group = Cgroup::open(root, Asked::Path(path), None).map(|mut group| {
-            group.read(Tier::Slow, &mut Reading::default());
-            Box::new(group)
-        });
-        Self { path: path.to_owned(), group: group.map_err(|error| error.to_string()) }
-    }
-
-    fn facts(&mut self) -> Value {
-        let group = match &mut self.group {
-            Ok(group) => group,
-            Err(why) => return json!({"path": self.path, "why": why}),
-        };
-        group.read(Tier::Slow, &mut Reading::default());
-        json!({
-            "path": self.path, "why": null, "limits": group.limits.limits(), "gone": group.gone_ns.is_some(),
-            "first_ns": group.first.t_ns, "first": values(&group.first),
-            "last_ns": group.last.t_ns, "last": values(&group.last),
         })
     }
 }

@@ -17,6 +17,7 @@ mod layout;
 mod limits;
 mod member;
 mod mounts;
+mod parent;
 pub mod plan;
 mod proc_files;
 mod process;
