@@ -64,6 +64,11 @@ test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrow
 test-slow: setup $(STAMPS)/dev ## The tests that take minutes
 	$(BIN)/python scripts/run_tests.py python -m slow --timeout 900 $(PYTEST_ARGS)
 
+.PHONY: test-machine
+test-machine: setup $(STAMPS)/dev ## The tests of containers on an emulated Debian with systemd and cgroup v2 (root; an hour)
+	$(BIN)/python -m scripts.machine docker
+	$(BIN)/python -m scripts.machine podman
+
 .PHONY: peers
 peers: $(STAMPS)/venv ## Servers and clients of the field, each in an environment of its own (minutes once, then kept)
 	$(BIN)/python scripts/peers.py $(PEERS)

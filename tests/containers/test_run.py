@@ -25,7 +25,7 @@ from gpusize.pipeline import (
     read_pipeline,
 )
 from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.groups import run_groups
+from gpusize.pipeline.groups import run_groups, run_slices
 from gpusize.pipeline.outcome import OperatorResult
 from gpusize.pipeline.plan import RunOptions
 from gpusize.pipeline.runner import Events, run_pipeline
@@ -330,7 +330,7 @@ def test_cleaning_leaves_a_run_alone_that_is_between_two_containers(
     class Cleans(Told):
         def ended(self, result: OperatorResult) -> None:
             cleanings.append(clean(daemon))
-            groups.extend(name.run for name in run_groups())
+            groups.extend(name.run for name in (*run_groups(), *run_slices()))
 
     options = RunOptions(network="bridge", work_dir=elsewhere)
     both = pipeline(shell("a", "true"), shell("b", "cat /proc/self/cgroup"))

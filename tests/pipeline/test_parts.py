@@ -69,6 +69,7 @@ OPTIONS = {
 def test_the_line_of_a_container(case: str) -> None:
     container, line = OPTIONS[case]
     assert container.command_line() == line
+    assert container.command_line("podman") == line.replace("docker", "podman", 1)
     assert shlex.split(line)[:3] == ["docker", "run", "--rm"]
 
 

@@ -13,8 +13,8 @@ PROGRAM = """#!/bin/sh
 echo "$*" >> "$(dirname "$0")/log"
 case "$*" in
 *list-units*)
-  echo "gpusize-ab12_7_9.slice loaded active active Slice"
-  echo "gpusize-ab12_7_9-1.slice loaded active active" ;;
+  echo "gpusize_ab12_7_9.slice loaded active active Slice"
+  echo "gpusize_ab12_7_9-1.slice loaded active active" ;;
 esac
 exit {code}
 """
@@ -40,8 +40,8 @@ def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
 def test_a_slice_is_started_for_each_container_and_stopped_at_the_end(systemctl: Stand) -> None:
     log = systemctl(0)
     groups = Groups("ab12", systemd=True)
-    top = f"gpusize-{GroupName.of('ab12').text}"
-    assert groups.make(1) == (f"{top}-1.slice", f"/gpusize.slice/{top}.slice/{top}-1.slice")
+    top = f"gpusize_{GroupName.of('ab12').text}"
+    assert groups.make(1) == (f"{top}-1.slice", f"/{top}.slice/{top}-1.slice")
     assert groups.make(2) is not None
     assert groups.remove() == []
     assert log.read_text().splitlines() == [
@@ -61,8 +61,8 @@ def test_without_systemd_there_is_no_group_and_nothing_to_remove(systemctl: Stan
 
 def test_slices_of_earlier_runs_are_found(systemctl: Stand) -> None:
     systemctl(0)
-    assert run_slices() == {GroupName("ab12_7_9"): ["gpusize-ab12_7_9.slice", "gpusize-ab12_7_9-1.slice"]}
-    assert stop_slices(["gpusize-ab12.slice"]) == []
+    assert run_slices() == {GroupName("ab12_7_9"): ["gpusize_ab12_7_9.slice", "gpusize_ab12_7_9-1.slice"]}
+    assert stop_slices(["gpusize_ab12.slice"]) == []
     systemctl(5)
     assert run_slices() == {}
-    assert stop_slices(["gpusize-ab12.slice"]) == ["gpusize-ab12.slice"]
+    assert stop_slices(["gpusize_ab12.slice"]) == ["gpusize_ab12.slice"]

@@ -23,6 +23,7 @@ Outcome = Literal["completed", "failed", "timed_out", "interrupted", "lost", "no
 ``lost`` where the daemon was gone before its end was known, ``not_run`` where the pipeline was ended before.
 """
 
+OOM_KILLED: Final = "it was killed for want of memory"
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 _NEVER_YEAR: Final = "0001-"
 
@@ -63,7 +64,8 @@ class Execution:
         exit_code: of its first process; None where that is not known.
         container_id: as the daemon names it.
         error: what went wrong, in words; None for nothing.
-        oom_killed: whether the kernel killed it, or something in it, for want of memory, as the daemon says.
+        oom_killed: whether the kernel killed it, or something in it, for want of memory, as the daemon says, or the
+            kernel has counted before a failure.
         asked_ns: when the daemon was asked to start it, since 1970, UTC.
         started_ns: when it ran, by the daemon.
         ended_ns: likewise.
@@ -112,8 +114,12 @@ def timed(execution: Execution, readings: Readings | None) -> Execution:
 
     These begin when the daemon was asked to start it, not when it then ran: the runtime's own work is in its group's
     counters, some 30 ms of CPU time, and over the few milliseconds of a short container would make that many cores.
+
+    Not every daemon sees that a process inside was killed for want of memory; the kernel has counted it.
     """
     known = None if readings is None else readings.at_wall(execution.asked_ns, execution.ended_ns)
+    if execution.outcome == "failed" and known is not None and known.facts.totals.get("oom_kill_events"):
+        execution = replace(execution, oom_killed=True, error=execution.error or OOM_KILLED)
     return replace(execution, readings=known)
 
 
@@ -131,7 +137,7 @@ def finished(execution: Execution, state: dict[str, Any], log: str) -> Execution
     oom_killed = bool(state.get("OOMKilled"))
     if outcome == "completed" and (code or state.get("Error")):
         outcome = "failed"
-        error = str(state.get("Error") or "") or ("it was killed for want of memory" if oom_killed else None)
+        error = str(state.get("Error") or "") or (OOM_KILLED if oom_killed else None)
     return replace(
         execution,
         outcome=outcome,

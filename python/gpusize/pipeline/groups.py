@@ -117,13 +117,15 @@ class Groups:
         return (path, path) if self.possible else None
 
     def _slice(self, number: int) -> tuple[str, str] | None:
-        name = f"{TOP}-{self._name.text}-{number}.slice"
+        # Each run's slice stands for itself: one around all could not be stopped without a run that just begins in it.
+        run = f"{TOP}_{self._name.text}"
+        name = f"{run}-{number}.slice"
         # Started by name: a slice that only its container needs would be gone with it, and the totals, too.
         if _systemctl("start", name) is None:
             self.possible = False
             return None
         self._slices.append(name)
-        return name, f"/{TOP}.slice/{TOP}-{self._name.text}.slice/{name}"
+        return name, f"/{run}.slice/{name}"
 
     def remove(self) -> list[str]:
         """Remove the groups of the run.
@@ -132,7 +134,7 @@ class Groups:
             Those that are still there, as something runs in them.
         """
         if self._systemd:
-            return stop_slices([*self._slices, *([f"{TOP}-{self._name.text}.slice"] if self._slices else [])])
+            return stop_slices([*self._slices, *([f"{TOP}_{self._name.text}.slice"] if self._slices else [])])
         return remove_groups(self._name)
 
 
@@ -179,11 +181,11 @@ def remove_groups(name: GroupName) -> list[str]:
 def run_slices() -> dict[GroupName, list[str]]:
     """Slices of runs, where systemd runs."""
     found: dict[GroupName, list[str]] = {}
-    for line in (_systemctl("list-units", "--plain", "--no-legend", "--all", f"{TOP}-*.slice") or "").splitlines():
+    for line in (_systemctl("list-units", "--plain", "--no-legend", "--all", f"{TOP}_*.slice") or "").splitlines():
         name = line.split()[0] if line.split() else ""
-        parts = name.removesuffix(".slice").split("-")
-        if len(parts) >= 2 and parts[0] == TOP:
-            found.setdefault(GroupName(parts[1]), []).append(name)
+        run = name.removesuffix(".slice").partition("-")[0]
+        if run.startswith(f"{TOP}_"):
+            found.setdefault(GroupName(run.removeprefix(f"{TOP}_")), []).append(name)
     return found
 
 

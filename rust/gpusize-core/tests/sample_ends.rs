@@ -102,6 +102,15 @@ fn a_monitor_beside_the_container_is_told_apart() {
     assert_eq!((&parent["last"]["cpu_ns"], &parent["monitors"]["conmon"]["cpu_ns"]), (&json!(1100), &json!(450)));
     assert_eq!(parent["monitors"]["conmon"]["mem_peak_bytes"], 25000);
     assert_eq!(parent["monitors"].as_object().map(serde_json::Map::len), Some(1), "nothing else is taken off");
+
+    // One whose group goes, too, leaves what was read while both were there.
+    let sampler = told(&tree, json!({"kind": "cgroup", "path": "/run", "parent": "/run"}));
+    for mount in ["memory", "cpuacct"] {
+        fs::remove_dir_all(tree.path("/sys/fs/cgroup").join(mount).join("run/conmon")).expect("a removal");
+    }
+    tree.v1("cpuacct", "run", &[("cpuacct.usage", "9000\n")]);
+    let parent = sampler.stop()["sources"]["it"]["parent"].clone();
+    assert_eq!((&parent["last"]["cpu_ns"], &parent["monitors"]["conmon"]["cpu_ns"]), (&json!(1100), &json!(450)));
 }
 
 #[test]

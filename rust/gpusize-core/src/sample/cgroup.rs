@@ -216,6 +216,10 @@ impl Source for Cgroup {
                 Err(_) => self.ends.set_events(None),
             }
         }
+        // As long as a monitor is there that is to be told apart from it.
+        if let Some(parent) = &mut self.parent {
+            parent.read();
+        }
     }
 
     fn reset_peak(&mut self) -> bool {

@@ -23,18 +23,29 @@ pub struct Parent {
     path: String,
     group: std::result::Result<Box<Cgroup>, String>,
     monitors: BTreeMap<String, Cgroup>,
+    last: Reading,
+    last_of_monitors: BTreeMap<String, Reading>,
 }
 
 impl Parent {
     /// Open the group at a path below the mounts of its hierarchies; one that cannot be read says so in its facts.
     pub fn open(root: &Path, path: &str) -> Self {
         let group = Cgroup::open(root, Asked::Path(path), None).map(Box::new).map_err(|error| error.to_string());
-        let mut parent = Self { root: root.to_owned(), path: path.to_owned(), group, monitors: BTreeMap::new() };
+        let mut parent = Self {
+            root: root.to_owned(),
+            path: path.to_owned(),
+            group,
+            monitors: BTreeMap::new(),
+            last: Reading::default(),
+            last_of_monitors: BTreeMap::new(),
+        };
         parent.read();
         parent
     }
 
     /// Read the group, and then what is to be taken off: the other way round its use in between would be the container's.
+    ///
+    /// Of a monitor whose group has gone nobody knows how much of the parent's was its own: what was read with it stays.
     pub fn read(&mut self) {
         let Ok(group) = &mut self.group else { return };
         group.read_all();
@@ -51,6 +62,11 @@ impl Parent {
         for monitor in self.monitors.values_mut() {
             monitor.read_all();
         }
+        if self.monitors.values().all(|monitor| !monitor.is_gone()) {
+            self.last = group.last().clone();
+            self.last_of_monitors =
+                self.monitors.iter().map(|(name, monitor)| (name.clone(), monitor.last().clone())).collect();
+        }
     }
 
     /// What was read first and last, of the group whole and of the monitors in it.
@@ -60,13 +76,12 @@ impl Parent {
             Ok(group) => group,
             Err(why) => return json!({"path": self.path, "why": why}),
         };
-        let told = |reading: &Reading| (reading.t_ns, values(reading));
-        let ((first_ns, first), (last_ns, last)) = (told(group.first()), told(group.last()));
         let monitors: BTreeMap<_, _> =
-            self.monitors.iter().map(|(name, monitor)| (name, values(monitor.last()))).collect();
+            self.last_of_monitors.iter().map(|(name, reading)| (name, values(reading))).collect();
         json!({
             "path": self.path, "why": null, "limits": group.told_limits(), "gone": group.is_gone(),
-            "first_ns": first_ns, "first": first, "last_ns": last_ns, "last": last, "monitors": monitors,
+            "first_ns": group.first().t_ns, "first": values(group.first()),
+            "last_ns": self.last.t_ns, "last": values(&self.last), "monitors": monitors,
         })
     }
 }
