@@ -21,7 +21,7 @@ from typing import Any
 import docker
 import pytest
 
-__all__ = ["IMAGE", "START_S", "answers", "busybox_tree", "daemon_address", "end_daemon", "import_image"]
+__all__ = ["IMAGE", "busybox_tree", "daemon_address", "import_image", "our_daemon"]
 
 # Of this test run alone: another one may use the same daemon, and removes its images at its end.
 IMAGE = f"gpusize-test/box-{secrets.token_hex(4)}:1"
@@ -46,8 +46,7 @@ APPLETS = (
 START_S = 60.0
 
 
-def answers(address: str) -> bool:
-    """Whether a daemon answers there."""
+def _answers(address: str) -> bool:
     # The SDK lets the socket of a connection that fails leak, so it is tried first.
     with socket.socket(socket.AF_UNIX) as tried:
         try:
@@ -66,7 +65,7 @@ def answers(address: str) -> bool:
 def daemon_address() -> Iterator[str]:
     """The address of a daemon: ``DOCKER_HOST``, the usual socket, or a daemon of ours in temporary folders."""
     for address in filter(None, (os.environ.get("DOCKER_HOST"), "unix:///var/run/docker.sock")):
-        if answers(address):
+        if _answers(address):
             yield address
             return
     program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -77,22 +76,28 @@ def daemon_address() -> Iterator[str]:
     address = f"unix://{folder}/d.sock"
     places = {"--data-root": "data", "--exec-root": "exec", "--pidfile": "pid"}
     words = [program, *(word for option, name in places.items() for word in (option, str(folder / name)))]
+    with our_daemon([*words, "-H", address], folder, address):
+        yield address
+
+
+@contextlib.contextmanager
+def our_daemon(words: list[str], folder: Path, address: str, **more: Any) -> Iterator[None]:
+    """A daemon that keeps everything in a folder, which is removed at its end with what is left mounted there."""
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*words, "-H", address], stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True, **more)
     try:
         until = time.monotonic() + START_S
-        while not answers(address):
+        while not _answers(address):
             if process.poll() is not None or time.monotonic() > until:
                 tail = (folder / "log").read_text("utf-8", "replace")[-1500:]
-                pytest.skip(f"dockerd does not start here: {tail}")
+                pytest.skip(f"{Path(words[0]).name} does not start here: {tail}")
             time.sleep(0.1)
-        yield address
+        yield
     finally:
-        end_daemon(process, folder)
+        _end(process, folder)
 
 
-def end_daemon(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """End a daemon of ours and remove its folder, with what it leaves mounted there."""
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
     process.send_signal(signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(30)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.containers.engine import START_S, answers, end_daemon
+from tests.containers.engine import our_daemon
 
 __all__ = ["podman_address"]
 
@@ -49,15 +47,5 @@ def podman_address() -> Iterator[str]:
     places = {"--root": "root", "--runroot": "run", "--tmpdir": "tmp"}
     words = [program, *(word for option, name in places.items() for word in (option, str(folder / name)))]
     service = [*words, "system", "service", "--time=0", address]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(service, stdout=log, stderr=log, env=environment, start_new_session=True)
-    try:
-        until = time.monotonic() + START_S
-        while not answers(address):
-            if process.poll() is not None or time.monotonic() > until:
-                tail = (folder / "log").read_text("utf-8", "replace")[-1500:]
-                pytest.skip(f"podman system service does not start here: {tail}")
-            time.sleep(0.1)
+    with our_daemon(service, folder, address, env=environment):
         yield address
-    finally:
-        end_daemon(process, folder)
