@@ -65,7 +65,7 @@ test-slow: setup $(STAMPS)/dev ## The tests that take minutes
 	$(BIN)/python scripts/run_tests.py python -m slow --timeout 900 $(PYTEST_ARGS)
 
 .PHONY: test-machine
-test-machine: setup $(STAMPS)/dev ## The tests of containers on an emulated Debian with systemd and cgroup v2 (root; an hour)
+test-machine: setup $(STAMPS)/dev ## The tests of containers on an emulated Debian with systemd and cgroup v2 (root; slow)
 	$(BIN)/python -m scripts.machine docker
 	$(BIN)/python -m scripts.machine podman
 

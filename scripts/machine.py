@@ -6,7 +6,7 @@
 Most servers are such machines; where this is built, and in CI, containers' groups are of version 1. Without arguments
 the tests of containers are run that need no more than the daemon. The system is made by debootstrap once and kept, and
 no run changes it. Needs root, debootstrap, mke2fs, qemu-system-x86_64 and Debian's packages; no KVM: the processor is
-emulated, twenty times slower, so nothing that is read there is a measurement.
+emulated and many times slower, so nothing that is read there is a measurement.
 """
 
 from __future__ import annotations
@@ -148,8 +148,9 @@ def main(argv: Sequence[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     lacks = [each for each in ("debootstrap", "mke2fs", "qemu-system-x86_64") if shutil.which(each) is None]
-    if lacks or os.geteuid() != 0:
-        print(f"machine.py: needs root and {', '.join(lacks or ['nothing else'])}", file=sys.stderr)
+    lacks += ["root"] if os.geteuid() != 0 else []
+    if lacks:
+        print(f"machine.py: needs {', '.join(lacks)}", file=sys.stderr)
         return 3
     return boot(argv[0], argv[1:] or TESTS)
 

@@ -77,16 +77,21 @@ def run_python(arguments: Sequence[str], cache: Path, only: frozenset[str] = fro
 def _shown(command: Sequence[str], *, kept: bool = True) -> tuple[int, str]:
     """Exit status of a command, and its output if that is to be kept, which is shown as it comes."""
     lines = []
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     out, err = (subprocess.PIPE, subprocess.STDOUT) if kept else (None, None)
     with subprocess.Popen(command, stdout=out, stderr=err, text=True, errors="replace") as child:
         # The tests have things to put away: a terminal sends Ctrl-C to them too, and the rest is handed on.
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-        for line in child.stdout or ():
-            sys.stdout.write(line)
-            sys.stdout.flush()
-            lines.append(line)
-        child.wait()
+        try:
+            for line in child.stdout or ():
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                lines.append(line)
+            child.wait()
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
     return (child.returncode if child.returncode >= 0 else 128 - child.returncode), "".join(lines)
 
 

@@ -363,7 +363,7 @@ def test_images_that_cannot_be_pulled_are_all_named_before_anything_starts(
 def same(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     """Where the makings of two containers differ, but for what the daemon makes up and our bookkeeping."""
     bookkeeping = {"Hostname", "Labels", "AttachStdout", "AttachStderr", "AttachStdin", "OnBuild", "StdinOnce"}
-    bookkeeping.add("StopTimeout")  # stopping is asked for with a time
+    bookkeeping |= {"StopTimeout"}  # of no use: each stop is asked for with a time
     host = {"AutoRemove", "ContainerIDFile", "CgroupParent", "ConsoleSize", "LogConfig"}
     found = []
     for part, left_out in (("Config", bookkeeping), ("HostConfig", host)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,9 @@ def rust_test(name: str, body: str = "") -> str:
 
 def test_what_passes_is_not_run_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "test_a.py").write_text("def test_fine(): ...")
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     assert run_tests.main(["python"]) == 0
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert "run again" not in capfd.readouterr().out
 
 
