@@ -103,7 +103,7 @@ def scan_calls(paths: Iterable[Path]) -> pl.LazyFrame | None:
     for part in parts:
         try:
             stated = pl.read_parquet_metadata(part).get(SCHEMA_KEY, "1")
-            known = pl.read_parquet_schema(part)
+            known = pl.scan_parquet(part, glob=False).collect_schema()
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = str(error).partition("\n")[0][:200]
             raise StoreError(f"unreadable part ({reason})", str(part), "leave it out or restore it") from None

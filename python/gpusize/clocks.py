@@ -68,7 +68,6 @@ class ClockLog:
         log = cls()
         if file.is_file():
             with storing(file):
-                log.pairs = [
-                    (int(mono), int(wall), int(width)) for mono, wall, width in pl.read_parquet(file).iter_rows()
-                ]
+                pairs = pl.read_parquet(file, glob=False)
+                log.pairs = [(int(mono), int(wall), int(width)) for mono, wall, width in pairs.iter_rows()]
         return log

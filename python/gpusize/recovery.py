@@ -93,7 +93,7 @@ def _sort_parts(folder: Path) -> tuple[list[Path], list[str]]:
         readable = False
         if part.suffix == ".parquet":
             with contextlib.suppress(pl.exceptions.PolarsError, OSError):
-                pl.scan_parquet(part).select(pl.len()).collect()
+                pl.scan_parquet(part, glob=False).select(pl.len()).collect()
                 readable = True
         if readable:
             whole.append(part)

@@ -63,7 +63,7 @@ def read_rows(folder: Path) -> pl.DataFrame | None:
     import polars as pl
 
     path = folder / _FILE
-    return pl.read_parquet(path) if path.exists() else None
+    return pl.read_parquet(path, glob=False) if path.exists() else None
 
 
 def read_ids(folder: Path) -> list[str] | None:

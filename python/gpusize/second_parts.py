@@ -71,4 +71,4 @@ def scan_histograms(level_dir: Path) -> pl.LazyFrame | None:
     if frame is not None:
         return frame
     whole = level_dir / "histograms.parquet"
-    return pl.scan_parquet(whole) if whole.is_file() else None
+    return pl.scan_parquet(whole, glob=False) if whole.is_file() else None

@@ -104,10 +104,10 @@ def _read(file: Path, *, needs_names: bool) -> pl.DataFrame:
     import polars as pl
 
     try:
-        header = pl.read_csv(file, n_rows=0, infer_schema=False).columns
+        header = pl.read_csv(file, n_rows=0, infer_schema=False, glob=False).columns
         # Identifiers of surfaces use all 64 bits: as floats they would become others.
         kinds = {name: pl.UInt64 if at == 0 or name in _POSITIONS else pl.Float64 for at, name in enumerate(header)}
-        frame = pl.read_csv(file, schema_overrides=kinds, null_values=[""])
+        frame = pl.read_csv(file, schema_overrides=kinds, null_values=[""], glob=False)
     except (pl.exceptions.PolarsError, OSError) as problem:
         what = f"this is not an event of cells: {shown(str(problem), 160)}"
         raise DatasetError(what, str(file), "its header is geometry_id,measurement_id,…") from None

@@ -180,7 +180,7 @@ def _late_s(records: Path) -> float | None:
 
     from gpusize.metrics import metric
 
-    return metric("pacer_late").quantiles(pl.scan_parquet(records), [0.99])[0]
+    return metric("pacer_late").quantiles(pl.scan_parquet(records, glob=False), [0.99])[0]
 
 
 def _closed(burst: Burst, workers: int, threads: int) -> Finding:
