@@ -141,7 +141,10 @@ def read_options(
 
     Raises:
         ConfigError: the file is broken, or holds what the command does not know.
+        UsageError: there is no run to be resumed; or the file is the sizing calculator's, which describes a workflow
+            that is not run from it, and nothing says what to measure instead.
     """
+    mine = {name: value for name, value in given.items() if value is not None}
     options: dict[str, Any] = {}
     notes: list[str] = []
     if resume is not None:
@@ -153,7 +156,11 @@ def read_options(
         config = load_config(file, RUN_OPTIONS)
         options |= config.options
         notes += config.notes
-    mine = {name: value for name, value in given.items() if value is not None}
+        if not config.names_target and not {*options, *mine} & {"url", "workflow", "command"}:
+            # The simulated cluster would be measured with the user's dataset, and look like their workflow.
+            what = "a sizing calculator's configuration gives a dataset, and nothing says what to measure"
+            todo = "serve it and add --url http://localhost:8000 --api nat, or name a function with --workflow"
+            raise UsageError(what, str(file), todo)
     options = over(over_levels(options, mine), {name: value for name, value in mine.items() if name in LOAD_OPTIONS})
     if any(name in mine for name in _ROWS):
         for name in (*_ROWS, "dataset_key", "dataset_format", "tokenizer", "shape", "batch"):

@@ -228,3 +228,26 @@ def test_help_and_version(gpusize: Gpusize) -> None:
     bare = gpusize()
     assert bare.code == 2
     assert "Usage: gpusize" in bare.out + bare.err
+
+
+CALCULATOR = """eval:
+  general:
+    dataset: {_type: json, file_path: questions.json}
+"""
+
+
+def test_the_sizing_calculators_file_without_a_target_is_refused_and_says_what_is_missing(
+    gpusize: Gpusize, url: str
+) -> None:
+    Path("questions.json").write_text('[{"id": 1, "question": "q"}]')
+    Path("calc.yml").write_text(CALCULATOR)
+    sweep = ("--concurrencies", "1", "--passes", "1", "--quiet", "--no-plots", "--metrics-url", "none")
+    done = gpusize("run", "--config", "calc.yml", *sweep)
+    assert done.code == 2
+    assert "nothing says what to measure" in done.complaint
+    assert "calc.yml" in done.complaint
+    assert "--url http://localhost:8000 --api nat" in done.complaint
+    assert "--workflow" in done.complaint
+    assert not Path("runs").exists()
+    measured = gpusize("run", "--config", "calc.yml", "--url", url, "--no-stream", *sweep)
+    assert measured.code == 0, measured.err

@@ -28,12 +28,14 @@ class Config:
         options: values by option name, with underscores; checked for their kind, not converted.
         notes: what the user should know, such as what was ignored.
         places: file, line and column of each option.
+        names_target: whether the file is of a kind that may name what is measured; the sizing calculator's does not.
     """
 
     source: str
     options: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     places: Mapping[str, str] = field(default_factory=dict)
+    names_target: bool = True
 
     def where(self, option: str) -> str:
         """File, line and column of an option; the file when it has no place of its own."""
@@ -65,7 +67,8 @@ def load_config(path: str | Path, known: Mapping[str, Kind]) -> Config:
     document = read_document(str(file), suffix)
     if is_calculator(document) and "eval" not in known:
         options, notes = calculator_options(document)
-        return Config(document.source, {name: value for name, value in options.items() if name in known}, notes)
+        mine = {name: value for name, value in options.items() if name in known}
+        return Config(document.source, mine, notes, names_target=False)
     if _is_run(document):
         return _from_run(document, known)
     return _from_options(document, known)
