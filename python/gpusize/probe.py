@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpusize.engine import AnyEngine, ProbeRecord
     from gpusize.target import Target
 
-__all__ = ["probe"]
+__all__ = ["probe", "refusal"]
 
 MESSAGE_CHARS: Final = 300
 
@@ -33,8 +33,13 @@ def probe(engine: AnyEngine, target: Target | WorkflowTarget) -> ProbeRecord:
     if isinstance(target, WorkflowTarget):
         what, todo = f"the first request ended as {record['outcome']}", "try it by itself"
         raise TargetError(what + _words(record, target.secret_words()), target.url, todo)
+    raise refusal(record, target)
+
+
+def refusal(record: ProbeRecord, target: Target) -> TargetError:
+    """The error for a first answer that is no success; with the server's own words, bounded and harmless."""
     what, todo = _complaint(record, target)
-    raise TargetError(what, target.url, todo)
+    return TargetError(what, target.url, todo)
 
 
 def _complaint(record: ProbeRecord, target: Target) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from gpusize.headers import without_secrets
 from gpusize.interrupt import StopSwitch, on_interrupt
 from gpusize.level_files import read_levels
 from gpusize.limits import allow_connections, allow_ports, source_notes
+from gpusize.locate import located
 from gpusize.plan.export import cost_note, keep_plan
 from gpusize.prepare import prepare
 from gpusize.probe import probe
@@ -72,7 +73,8 @@ def execute(
     """
     switch = stop or StopSwitch()
     allow_connections(request.most_connections)
-    notes = _early_notes(request)
+    request, found = located(request, engine)
+    notes = [*found, *_early_notes(request)]
     facts = request.facts()
     steps = request.steps()
     earlier = earlier_runs(request, facts) if request.append else []

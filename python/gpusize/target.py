@@ -29,7 +29,7 @@ class Target:
     """A server under test.
 
     Args:
-        url: ``http://`` or ``https://`` address; without a path (or with ``/v1``) the API's own path is added.
+    XX
             ``grpc://`` and ``grpcs://`` are the same with the KServe API over gRPC as default.
         api: name of the API (`gpusize.apis.api_names`); None: guessed from the path.
         model: name of the model to ask for; of several, a mix with weights, ``a=3,b=1``.
@@ -92,6 +92,9 @@ class Target:
     api_is_open: bool = field(default=False, init=False, compare=False)
     """Whether neither the user nor the address said which API it is, so that a dataset may decide."""
 
+    api_is_guessed: bool = field(default=False, init=False, compare=False)
+    """Whether the path alone decided on the API."""
+
     stream_models: tuple[str, ...] = field(default=(), init=False)
     """The models that the streams of a load ask for, those of ``model`` among them where a stream names none."""
 
@@ -104,8 +107,9 @@ class Target:
             raise UsageError(f'"{shown(self.method)}" is not a method that can be sent', "method", "use POST or GET")
         object.__setattr__(self, "method", method)
         name = self.api or guess_api(address.path, method)
-        unsaid = address.path.rstrip("/") in {"", "/v1"} or name == "generic"
+        unsaid = _is_base(address.path) or name == "generic"
         object.__setattr__(self, "api_is_open", self.api is None and unsaid)
+        object.__setattr__(self, "api_is_guessed", self.api is None)
         object.__setattr__(self, "api", name)
         object.__setattr__(self, "url", address.url(self._path(address, name)))
         object.__setattr__(self, "headers", checked_headers(self.headers, self.api_key_env))
@@ -116,17 +120,19 @@ class Target:
         address = parse_url(other)
         if address.tls != first.tls:
             raise UsageError("one replica is reached by TLS and another is not", f'URL "{shown(other)}"', "use one way")
-        if address.path.rstrip("/") not in {"", "/v1", first.path.rstrip("/"), self.address.path.rstrip("/")}:
+        known = {"", "/v1", first.path.rstrip("/"), self.address.path.rstrip("/")}
+        if address.path.rstrip("/") not in known:
             raise UsageError(
                 "replicas of one service have one path", f'URL "{shown(other)}"', "give the same path, or none"
             )
         return address.url(self.address.path)
 
     def _path(self, address: Address, name: str) -> str:
-        if address.path.rstrip("/") not in {"", "/v1"}:
+        if not _is_base(address.path):
             return address.path
+        before = address.path.rstrip("/").removesuffix("/v1")
         default = create_api(name, self.api_options()).default_path
-        return default if default.startswith("/v1/") or not address.path.rstrip("/") else address.path
+        return before + default if default.startswith("/v1/") or not address.path.rstrip("/") else address.path
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -184,7 +190,10 @@ class Target:
             return self
         if self.api == "generic":
             return replace(self, api=api)
-        bare = [parse_url(url).url("") for url in self.urls]
+        # Chat's own path was added, as nothing else was said: what stood before it is all that the user gave.
+        versioned = create_api(api, self.api_options()).default_path.startswith("/v1/")
+        base = self.address.path.removesuffix("/chat/completions") if versioned else ""
+        bare = [parse_url(url).url(base) for url in self.urls]
         return replace(self, url=bare[0], replicas=tuple(bare[1:]), api=api)
 
     def make_api(self) -> Api:
@@ -285,3 +294,8 @@ class Target:
         said = {"api": self.api, "model": self.model, "gpus": self.gpus}
         rest = "".join(f", {name}={value!r}" for name, value in said.items() if value is not None)
         return f"Target({self.url!r}{rest})"
+
+
+def _is_base(path: str) -> bool:
+    """Whether an API's own path is to be added to this one: there is none, or it ends with the version."""
+    return not path.rstrip("/") or path.rstrip("/").endswith("/v1")

@@ -88,6 +88,9 @@ def test_secrets_in_addresses_are_refused_and_not_shown(url):
     [
         ("http://h", None, "http://h/v1/chat/completions", "openai-chat"),
         ("http://h/v1/", None, "http://h/v1/chat/completions", "openai-chat"),
+        ("http://h/api/v1", None, "http://h/api/v1/chat/completions", "openai-chat"),
+        ("https://h/openai/v1/", "openai-embeddings", "https://h/openai/v1/embeddings", "openai-embeddings"),
+        ("http://h/api/v1", "nat", "http://h/api/v1", "nat"),
         ("http://h:80/", "openai-completions", "http://h/v1/completions", "openai-completions"),
         ("http://h", "generic", "http://h/", "generic"),
         ("http://h/v1", "generic", "http://h/v1", "generic"),
@@ -100,6 +103,12 @@ def test_paths_and_apis(url, api, full, resolved):
     target = Target(url, api=api)
     assert (target.url, target.api) == (full, resolved)
     assert Target(target.url, api=target.api) == target
+
+
+def test_a_dataset_that_names_its_api_keeps_the_path_of_the_gateway_before_it():
+    target = Target("http://h/api/v1", replicas=("http://i/api/v1",)).speaking("openai-embeddings")
+    assert target.urls == ("http://h/api/v1/embeddings", "http://i/api/v1/embeddings")
+    assert Target("http://h").speaking("openai-embeddings").url == "http://h/v1/embeddings"
 
 
 def test_the_engines_spec():

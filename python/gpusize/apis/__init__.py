@@ -114,7 +114,7 @@ def create_api(name: str, options: ApiOptions | None = None) -> Api:
 def guess_api(path: str, method: str = "POST") -> str:
     """The API that an address most likely speaks, by the end of its path; generic when nothing else fits.
 
-    An address without a path, or that ends in ``/v1``, means chat.
+    An address without a path, or whose path ends in ``/v1``, means chat.
     """
     plain = path.split("?", 1)[0].rstrip("/")
     if method not in {"POST", "PUT"}:
@@ -124,7 +124,7 @@ def guess_api(path: str, method: str = "POST") -> str:
             return name
     if _KSERVE_PATH.fullmatch(plain):
         return "kserve"
-    return "openai-chat" if plain in {"", "/v1"} else "generic"
+    return "openai-chat" if not plain or plain.endswith("/v1") else "generic"
 
 
 def encode_rows(api: Api, dataset: Dataset) -> list[list[bytes]]:
