@@ -13,6 +13,7 @@ from gpusize.estimate.twin.observed import Objective, Observed, observe
 from gpusize.estimate.twin.static import fit_static, surely_static
 from gpusize.slo import Slo
 from gpusize.truth import true_gpus
+from tests.estimate import worlds
 from tests.estimate.virtual import CLUSTER, level
 
 SLO = Slo.parse("p95 runtime <= 15s")
@@ -93,12 +94,12 @@ def test_equal_answers_that_join_one_by_one_are_not_taken_for_it():
 
 
 def test_equal_answers_could_run_side_by_side_as_well():
-    assert surely_static(visits(LOADS, **BATCHES))
+    assert surely_static(visits(LOADS, **BATCHES)) is not None
     equal = visits(LOADS, output_tokens={"fixed": {"tokens": 64}}, **BATCHES)
     assert fit_static(equal) is not None
-    assert not surely_static(equal)
-    assert not surely_static(visits(LOADS))
-    assert surely_static([replace(visit, tokens_out=np.full(visit.due_s.size, np.nan)) for visit in equal])
+    assert surely_static(equal) is None
+    assert surely_static(visits(LOADS)) is None
+    assert surely_static([replace(visit, tokens_out=np.full(visit.due_s.size, np.nan)) for visit in equal]) is not None
 
 
 def test_one_that_overtakes_is_no_member():
@@ -120,3 +121,20 @@ def test_the_count_is_the_true_one(router, users):
     assert found.gpus is not None
     assert abs(found.gpus - truth) <= max(1, 0.05 * truth)
     assert any("longest answer" in text for text in found.assumptions)
+
+
+def test_constant_times_that_grow_with_the_load_are_no_static_batches():
+    """A function that sleeps for 0.2 s and 25 ms per request in flight: ends coincide because the times are alike."""
+    slo = Slo.parse("p95 runtime <= 505ms")
+    levels = worlds.levels(worlds.Server(lambda at_work: 0.2 + 0.025 * at_work), (1, 2, 4, 8, 12, 16, 20, 24))
+    [hundred] = estimate(levels, Question(100, [slo]))
+    assert (hundred.method, hundred.gpus, hundred.details["model"]) == ("twin", 9, "measured")
+    [ten] = estimate(levels, Question(10, [slo]))
+    assert ten.gpus == 1
+
+
+def test_batches_of_requests_that_were_sent_apart_are_seen_without_tokens():
+    serial = worlds.Server(lambda members: 0.2 + 0.01 * members, slots=8, whole=True)
+    slo = Slo.parse("p95 runtime <= 700ms")
+    [found] = estimate(worlds.levels(serial, (1, 2, 4, 8, 12, 16, 20, 24), requests=400), Question(100, [slo]))
+    assert found.details["model"] == "static"

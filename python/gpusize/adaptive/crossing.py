@@ -82,7 +82,7 @@ def crossing(objectives: Sequence[Objective], visits: Sequence[Observed]) -> Cro
     binding = min(found, key=lambda each: math.inf if each.edge is None else each.edge)
     ends = [each.high for each in found if each.high is not None]
     low, high = min(each.low for each in found), min(ends, default=None)
-    return _wider(Crossing(binding.edge, low, high, binding.binding, surely_static(visits)))
+    return _wider(Crossing(binding.edge, low, high, binding.binding, surely_static(visits) is not None))
 
 
 def _wider(found: Crossing) -> Crossing:

@@ -13,7 +13,7 @@ from gpusize.estimate.twin.rates import rates_of
 from gpusize.estimate.twin.served import served_limit
 from gpusize.estimate.twin.sharing import limit_of, sizes_of
 from gpusize.estimate.twin.simulated import METRICS, Batching, Replica
-from gpusize.estimate.twin.static import fit_static
+from gpusize.estimate.twin.static import surely_static
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.batching import Service
@@ -36,8 +36,8 @@ def batching(
 
 
 def static(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
-    """The same where batches run to their end; None where none are seen to. See ``fit_static``."""
-    found = None if _known(curves) is None else fit_static(visits)
+    """The same where batches run to their end; None where something else explains it. See ``surely_static``."""
+    found = None if _known(curves) is None else surely_static(visits)
     return None if found is None else _served(found, visits, curves, joint=joint)
 
 

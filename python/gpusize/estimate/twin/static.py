@@ -9,6 +9,9 @@ longest answer of which has n tokens, takes
 and its first tokens come after b + p P + t0 + t1 k. Its members are seen in the records: they end in the same moment.
 It begins when the one before has ended and, unless it is full, its first member has waited for the delay d. The costs
 follow by non-negative least squares over all batches of all levels, d by trying.
+
+Requests that are alike and were sent together end together on any server. So ends alone show nothing: members must also
+get their first tokens together, and would have ended apart by themselves (``surely_static``).
 """
 
 from __future__ import annotations
@@ -47,7 +50,13 @@ CROWD: Final = 4
 COMPANY: Final = 1.5
 """Mean size of batches, with ``CROWD`` or more in flight, from which on batches are seen."""
 UNEQUAL: Final = 0.5
-"""Of batches with several members, those whose answers differ."""
+"""Of batches with several members, those whose answers have different numbers of tokens."""
+APART: Final = 0.05
+"""Share of its time by which a member would have ended before another one, from which on it is no chance."""
+COINCIDE: Final = 1 / 3
+"""Ends coincide where they are no further apart than this part of what they would have been."""
+SEEN: Final = 0.1
+"""Of batches with several members, those whose members would have ended apart."""
 OFTEN: Final = 3
 DELAYS: Final = 16
 FINER: Final = 3
@@ -81,20 +90,54 @@ def _fitted(known: Sequence[_Batches], most_s: float) -> Service | None:
     return Service(step_s, member_s, prompt_s, limit, None, noise, (base_s, chosen.delay_s))
 
 
-def surely_static(visits: Sequence[Observed]) -> bool:
-    """Whether nothing else explains the records: equal answers that run side by side end together as well.
+def surely_static(visits: Sequence[Observed]) -> Service | None:
+    """As ``fit_static``; None also where something else explains the records.
 
-    Sure are batches whose answers have different numbers of tokens and end together, or no known ones.
+    Requests alike that run side by side end together on any server. Members must have their first tokens together, and
+    end together though by themselves they would not: where tokens are known, their numbers differ; where they are not,
+    members were sent at different moments.
     """
     import numpy as np
 
     known = _seen(visits)
     if known is None:
-        return False
+        return None
+    told = any(np.isfinite(each.tokens_out).any() for each in visits)
     several = np.concatenate([each.size > 1 for each in known])
     unequal = np.concatenate([each.shortest < each.tokens for each in known])
-    told = any(np.isfinite(each.tokens_out).any() for each in visits)
-    return (not told or bool(unequal[several].mean() > UNEQUAL)) and _fitted(known, _short_s(visits)) is not None
+    if told and unequal[several].mean() <= UNEQUAL:
+        return None
+    if not _coincide(known, told=told) or not _begin_together(known, TOGETHER * _short_s(visits)):
+        return None
+    return _fitted(known, _short_s(visits))
+
+
+def _coincide(batches: Sequence[_Batches], *, told: bool) -> bool:
+    """Whether ends of members coincide that would be apart, had each been served by itself.
+
+    Shares of a batch's time: by tokens the shortest answer would have ended so much earlier; without tokens, who was
+    sent so much earlier.
+    """
+    import numpy as np
+
+    found, several = [], 0
+    for each in batches:
+        took_s = np.maximum(each.end - each.arrived, 1e-12)
+        own = 1 - each.shortest / each.tokens if told else (each.complete - each.arrived) / took_s
+        kept = (each.size > 1) & (own > APART)
+        several += int((each.size > 1).sum())
+        found.append((each.spread / took_s <= COINCIDE * own)[kept])
+    shown = np.concatenate(found)
+    return shown.size > SEEN * several and bool(shown.mean() > UNEQUAL)
+
+
+def _begin_together(batches: Sequence[_Batches], together_s: float) -> bool:
+    """Whether first tokens of members come together, as far as anybody saw them."""
+    import numpy as np
+
+    begun = np.concatenate([each.begun[each.size > 1] for each in batches])
+    begun = begun[np.isfinite(begun)]
+    return not begun.size or bool(np.median(begun) <= together_s)
 
 
 def _seen(visits: Sequence[Observed]) -> list[_Batches] | None:
@@ -131,6 +174,8 @@ class _Batches:
         before: end of the batch before.
         first: first tokens, NaN where nobody said.
         end: of all members.
+        spread: between the first end and the last one.
+        begun: between the first tokens of the first and of the last one, NaN where nobody said.
         left: members of later batches that were there as it ended at the latest.
     """
 
@@ -144,6 +189,8 @@ class _Batches:
     before: NDArray[np.float64]
     first: NDArray[np.float64]
     end: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    begun: NDArray[np.float64]
     left: NDArray[np.bool_]
 
     @classmethod
@@ -173,6 +220,7 @@ class _Batches:
         waiting = np.searchsorted(np.sort(sent), began - together_s) - np.cumsum(size)
         # Who joined after the last one that was written down is not known.
         whole = began <= sent.max()
+        firsts = visit.first_s[order]
         columns = (
             size,
             np.maximum(1.0, np.maximum.reduceat(tokens, begins)),
@@ -185,6 +233,8 @@ class _Batches:
             # Without a number of tokens a first one tells nothing of the others.
             np.maximum.reduceat(np.where(np.isfinite(visit.tokens_out), visit.first_s, np.nan)[order], begins),
             end,
+            end - np.minimum.reduceat(last, begins),
+            np.maximum.reduceat(firsts, begins) - np.minimum.reduceat(firsts, begins),
             waiting > 0,
         )
         return cls(*(each[whole] for each in columns)) if whole.sum() > 1 else None
