@@ -62,9 +62,7 @@ def _complaint(record: ProbeRecord, target: Target) -> tuple[str, str]:
             advice = "use https://" if "HTTPS port" in said else _advice(status, target)
             return f"the first request was answered with status {status}{said}", advice
         case "api_error":
-            mine = "success_if" in target.response
-            advice = "look at the answer, and at --response success_if" if mine else "see the server's documentation"
-            return f"the first request was answered with an error{said}", advice
+            return f"the first request was answered with an error{said}", _api_advice(said, target)
         case outcome:
             what = "ended too early" if outcome == "truncated" else "cannot be read"
             alone = "not an HTTP/1.1 response" in said
@@ -90,6 +88,15 @@ def _words(record: ProbeRecord, secrets: Sequence[str]) -> str:
     """What the server, or the system, said: one line, bounded, without control characters and secrets."""
     words = without_secrets(" ".join((record["message"] or "").split()), secrets)
     return f": {shown(words, MESSAGE_CHARS)}" if words else ""
+
+
+def _api_advice(said: str, target: Target) -> str:
+    """What to do about an answer whose status is a success and which is none."""
+    if "success_if" not in said:
+        return "see the server's documentation"
+    if "success_if" in target.response:
+        return "look at the answer, and at --response success_if"
+    return f"does it speak the {target.api} API? --success any counts answers whatever they hold"
 
 
 def _advice(status: int | None, target: Target) -> str:

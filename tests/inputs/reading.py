@@ -65,6 +65,6 @@ def read(spec: dict[str, Any], events: list[Any]) -> Reading:
         reading.error = next((error for error in errors if error is not None), reading.error)
         if isinstance(spec["end"], dict):
             reading.ended |= holds(event, spec["end"])
-        if spec.get("success_if") is not None:
-            reading.satisfied |= holds(event, spec["success_if"])
+        for sign in places(spec.get("success_if")):
+            reading.satisfied |= bool(reading.content or reading.reasoning) if sign == "content" else holds(event, sign)
     return reading

@@ -63,5 +63,11 @@ def test_a_success_rule_that_does_not_hold() -> None:
     assert "--response success_if" in told("api_error", 200, said, response={"success_if": {"at": "/status"}})
 
 
+def test_an_answer_of_another_service() -> None:
+    told_of = told("api_error", 200, "the answer lacks what makes it a success (success_if): content")
+    assert "openai-chat API? --success any" in told_of
+    assert "--success" not in told("api_error", 200, "out of memory")
+
+
 def test_a_workflow_without_a_stream() -> None:
     assert "--no-stream" in told("http_error", 404, "no", api="nat-chat")

@@ -135,7 +135,7 @@ class KserveBinary(Kserve):
     """
 
     name = "kserve"
-    spec = ResponseSpec(framing="whole", json="by_type")
+    spec = ResponseSpec(framing="whole", json="by_type", success_if={"at": "/outputs/0", "is": None})
 
     def __init__(self, options: ApiOptions, model: ModelMetadata | None = None, rows: Sequence[TensorRow] = ()) -> None:
         super().__init__(options, model, rows)
@@ -183,7 +183,7 @@ class KserveJson(Kserve):
     """HTTP with everything in JSON."""
 
     name = "kserve-json"
-    spec = ResponseSpec(framing="whole", success_if={"at": "/outputs", "is": None})
+    spec = ResponseSpec(framing="whole", success_if={"at": "/outputs/0", "is": None})
 
     def fields(self, row: Row) -> list[bytes]:
         """The body."""
@@ -224,7 +224,7 @@ class KserveGrpc(Kserve):
     name = "kserve-grpc"
     transport: ClassVar[str] = "grpc"
     """What the engine's TargetSpec has to say."""
-    spec = ResponseSpec(framing="kserve", error=None)
+    spec = ResponseSpec(framing="kserve", error=None, success_if="content")
     method: ClassVar[str] = "ModelInfer"
 
     def __init__(
@@ -290,7 +290,7 @@ class KserveGrpcStream(KserveGrpc):
 
     name = "kserve-grpc-stream"
     method = "ModelStreamInfer"
-    spec = ResponseSpec(framing="kserve_stream", error=None)
+    spec = ResponseSpec(framing="kserve_stream", error=None, success_if="content")
 
 
 KSERVE: Final[Mapping[str, type[Kserve]]] = {

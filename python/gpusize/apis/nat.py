@@ -44,7 +44,7 @@ class NatChat(OpenAiChat):
 
     name = "nat-chat"
     default_path = "/chat/stream"
-    spec = OpenAiChat.spec.changed({"end": None, "error": _ERRORS, "success_if": {"at": "/choices", "is": None}})
+    spec = OpenAiChat.spec.changed({"end": None, "error": _ERRORS, "success_if": {"at": "/choices/0", "is": None}})
 
     def __init__(self, options: ApiOptions) -> None:
         super().__init__(options)

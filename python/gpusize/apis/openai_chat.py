@@ -8,6 +8,7 @@ from typing import Any, Final
 from gpusize.apis._openai import USAGE, OpenAiApi, content_row
 from gpusize.apis.base import ResponseSpec, row_error
 from gpusize.apis.history import messages_by_turn
+from gpusize.apis.response import any_of
 from gpusize.dataset import Row
 
 __all__ = ["OpenAiChat"]
@@ -15,11 +16,15 @@ __all__ = ["OpenAiChat"]
 _PARTS: Final = ("content", "tool_calls/0/function/name", "tool_calls/0/function/arguments", "refusal")
 _THOUGHTS: Final = ("reasoning_content", "reasoning")
 
-# An event that only names the role has none of these, and so is not content.
+# An event that only names the role has none of these, and so is not content. An answer without any text still has a
+# role, a reason why it ended, or its usage.
 _RESPONSE: Final = ResponseSpec(
     content=tuple(f"/choices/0/{form}/{part}" for form in ("delta", "message") for part in _PARTS),
     reasoning=tuple(f"/choices/0/{form}/{part}" for form in ("delta", "message") for part in _THOUGHTS),
     end="[DONE]",
+    success_if=any_of(
+        "/choices/0/finish_reason", "/choices/0/delta/role", "/choices/0/message/role", USAGE["tokens_out"]
+    ),
     **USAGE,
 )
 

@@ -8,12 +8,17 @@ from typing import Any, Final
 from gpusize.apis._openai import USAGE, OpenAiApi, content_row
 from gpusize.apis.base import ResponseSpec, row_error
 from gpusize.apis.history import prompts_by_turn
+from gpusize.apis.response import any_of
 from gpusize.dataset import Row
 
 __all__ = ["OpenAiCompletions"]
 
 _RESPONSE: Final = ResponseSpec(
-    content=("/choices/0/text",), reasoning=("/choices/0/reasoning_content",), end="[DONE]", **USAGE
+    content=("/choices/0/text",),
+    reasoning=("/choices/0/reasoning_content",),
+    end="[DONE]",
+    success_if=any_of("/choices/0/finish_reason", USAGE["tokens_out"]),
+    **USAGE,
 )
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from gpusize.apis._openai import OpenAiApi, content_row
 from gpusize.apis.base import ApiOptions, ResponseSpec, row_error
+from gpusize.apis.response import any_of
 from gpusize.dataset import Row
 from gpusize.errors import UsageError
 
@@ -13,9 +14,10 @@ __all__ = ["OpenAiEmbeddings"]
 
 _RESPONSE: Final = ResponseSpec(
     framing="whole",
+    content=("/data/0/embedding",),  # a text where vectors were asked for in base64
     tokens_in="/usage/prompt_tokens",
     tokens_cached="/usage/prompt_tokens_details/cached_tokens",
-    success_if={"at": "/data/0/embedding", "is": None},
+    success_if=any_of("/data/0/embedding/0"),
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from gpusize.apis._openai import OpenAiApi, content_row
 from gpusize.apis.base import Place, ResponseSpec, row_error
 from gpusize.apis.history import messages_by_turn
+from gpusize.apis.response import any_of
 from gpusize.dataset import Row
 
 __all__ = ["OpenAiResponses"]
@@ -43,7 +44,7 @@ def _items(kinds: list[tuple[str, str]]) -> list[Place]:
     ]
 
 
-def _usage(name: str) -> tuple[Place, ...]:
+def _usage(name: str) -> tuple[str, ...]:
     return (f"/response/usage/{name}", f"/usage/{name}")
 
 
@@ -69,6 +70,10 @@ _RESPONSE: Final = ResponseSpec(
         _if("/status", type_at="/status", types=["failed", "cancelled"]),
     ),
     end={"at": "/type", "is": ["response.completed", "response.incomplete"]},
+    success_if=(
+        *any_of("/response/output/0", "/output/0", *_usage("output_tokens")),
+        *({"at": f"{where}/status", "is": ["completed", "incomplete"]} for where in ("/response", "")),
+    ),
 )
 
 

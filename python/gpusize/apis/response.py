@@ -2,7 +2,8 @@
 
 A **pointer** is a JSON pointer (RFC 6901). A **condition** is ``{"at": pointer, "is": [texts, numbers or booleans]}``:
 the value there is one of them; with ``is`` None it is present, not null and not false. A **place** is a pointer, or
-``{"at": pointer, "if": condition}``: it counts only in an event that satisfies the condition.
+``{"at": pointer, "if": condition}``: it counts only in an event that satisfies the condition. A **sign** is a
+condition, or ``"content"``: some content or reasoning, tensors too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final, Literal, get_args
 from gpusize.errors import UsageError
 from gpusize.textio import shown
 
-__all__ = ["Condition", "Framing", "JsonRule", "Place", "ResponseSpec"]
+__all__ = ["Condition", "Framing", "JsonRule", "Place", "ResponseSpec", "Sign", "any_of"]
 
 Framing = Literal["auto", "whole", "sse", "ndjson", "kserve", "kserve_stream"]
 """How an answer is cut into events; auto: by its content type. The last two: KServe messages over gRPC."""
@@ -28,6 +29,9 @@ Condition = Mapping[str, Any]
 
 Place = str | Mapping[str, Any]
 """A pointer, or ``{"at": pointer, "if": condition}``."""
+
+Sign = Literal["content"] | Condition
+"""What a success brings: content, or a document that satisfies a condition."""
 
 _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)+")
 _PLACES: Final = ("content", "reasoning", "tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning", "error")
@@ -55,7 +59,8 @@ class ResponseSpec:
         success: the statuses that are a success, first and last.
         json: which answers are read as JSON: ``always``, and another is an error, or ``by_type`` where the content type
             says so.
-        success_if: a condition that the answer, or some event of a stream, must satisfy; else it is an error.
+        success_if: a sign, or several of which the answer, or some event of a stream, must bring one; else it is an
+            error. None: any answer will do.
         calls: where the steps inside a workflow stand: ``field``, ``kind``, ``start``, ``end``, ``id``, ``name``,
             ``time_s``, ``tokens_in``, ``tokens_out``.
 
@@ -74,7 +79,7 @@ class ResponseSpec:
     end: str | Condition | None = None
     success: tuple[int, int] = (200, 299)
     json: JsonRule = "always"
-    success_if: Condition | None = None
+    success_if: Sign | Sequence[Sign] | None = None
     calls: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -86,7 +91,7 @@ class ResponseSpec:
             object.__setattr__(self, name, _places(getattr(self, name), f"response {name}"))
         object.__setattr__(self, "end", _end(self.end))
         if self.success_if is not None:
-            object.__setattr__(self, "success_if", _condition(self.success_if, "response success_if"))
+            object.__setattr__(self, "success_if", _signs(self.success_if))
         if self.calls is not None:
             object.__setattr__(self, "calls", _calls(self.calls))
         _check_statuses(self.success)
@@ -168,6 +173,20 @@ def _condition(value: Any, where: str) -> dict[str, Any]:
                 f"{shown(wanted)} are not values to compare with", where, "give texts, numbers or booleans"
             )
     return {"at": _pointer(value["at"], where), "is": wanted}
+
+
+def any_of(*pointers: str) -> tuple[Sign, ...]:
+    """Content, or something at one of ``pointers``: what tells an empty answer from one that is none."""
+    return ("content", *({"at": pointer, "is": None} for pointer in pointers))
+
+
+def _signs(value: Any) -> Any:
+    """One sign as it is, several as a list."""
+    if isinstance(value, list | tuple):
+        if not value:
+            raise UsageError("there is no sign of a success", "response success_if", 'give one, as "content"')
+        return [_signs(one) for one in value] if len(value) > 1 else _signs(value[0])
+    return value if value == "content" else _condition(value, "response success_if")
 
 
 def _end(value: Any) -> Any:

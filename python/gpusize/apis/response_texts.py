@@ -20,7 +20,8 @@ def response_from_texts(texts: Any) -> dict[str, Any]:
 
     ``content=/a,/b`` is a list of pointers, ``success=200-204`` a range of statuses, ``end=[DONE]`` a text,
     ``end=/type:response.completed`` and ``success_if=/status:ok`` conditions; several values of a condition are
-    separated by commas, without any the value has to be there. ``error=`` switches a field off.
+    separated by commas, without any the value has to be there. ``success_if=content`` wants some content.
+    ``error=`` switches a field off.
 
     Raises:
         UsageError: a text without ``=``, or one that cannot be meant.
@@ -50,6 +51,8 @@ def _value(name: str, text: str) -> Any:
         return _statuses(text)
     if name == "calls":
         raise UsageError("calls has several parts", "response", "write it as a table in a configuration file")
+    if name == "success_if" and text == "content":
+        return text
     if name == "success_if" or (name == "end" and text.startswith("/")):
         return _condition(text)
     return text

@@ -69,6 +69,7 @@ def command(
     body_template: target_options.BodyTemplate = None,
     content_type: target_options.ContentType = None,
     response: target_options.Responses = None,
+    success: target_options.Success = None,
     dataset: load_options.DatasetFile = None,
     dataset_key: Annotated[str | None, typer.Option(help="The field to send.", rich_help_panel=DATASET)] = None,
     dataset_format: load_options.DatasetFormat = None,

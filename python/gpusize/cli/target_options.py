@@ -31,6 +31,7 @@ __all__ = [
     "Responses",
     "StartDelay",
     "Streamed",
+    "Success",
     "Temperature",
     "Timeout",
     "Urls",
@@ -120,4 +121,8 @@ ContentType = Annotated[str | None, typer.Option(help="Of the body; application/
 Responses = Annotated[
     list[str] | None,
     typer.Option(help="How to read answers, as content=/text; repeatable.", rich_help_panel=REQUEST),
+]
+Success = Annotated[
+    str | None,
+    typer.Option(help="any: an answer need not hold what its API always has.", rich_help_panel=REQUEST),
 ]

@@ -53,6 +53,7 @@ _TARGET: Final[dict[str, Kind]] = {
     "body_template": "text",
     "content_type": "text",
     "response": "any",
+    "success": "text",
 }
 _DATASET: Final[dict[str, Kind]] = {
     "dataset": "text",
@@ -76,7 +77,7 @@ def target_from_options(options: Mapping[str, Any]) -> Target | None:
     """The target that options name; None when there is no ``url``.
 
     ``headers`` is a table, ``header`` a list of ``Name: value``; ``response`` is a table or a list of
-    ``field=pointer``.
+    ``field=pointer``; ``success`` is ``any`` where an answer need not hold what its API always has.
 
     Raises:
         UsageError: options that cannot be meant.
@@ -90,6 +91,8 @@ def target_from_options(options: Mapping[str, Any]) -> Target | None:
         given["extra_body"] = _table(given["extra_body"], "extra_body")
     if "response" in given:
         given["response"] = response_from_texts(given["response"])
+    if "success" in given:
+        given["response"] = _without_rule(given.pop("success"), given.get("response", {}))
     lines = _headers(given.pop("headers", {})) + _texts(given.pop("header", []))
     if lines:
         parsed = [parse_header(line) for line in lines]
@@ -98,6 +101,16 @@ def target_from_options(options: Mapping[str, Any]) -> Target | None:
             raise UsageError("a header is given twice", "header", "give each once")
         given["headers"] = dict(parsed)
     return Target(**given)
+
+
+def _without_rule(success: str, response: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a response without a rule of what a success holds."""
+    if success != "any":
+        todo = "give any, or statuses as --response success=200-204"
+        raise UsageError(f'"{shown(success)}" is no rule of success', "success", todo)
+    if "success_if" in response:
+        raise UsageError("any answer, and one with success_if, cannot both be wanted", "success", "leave one out")
+    return {**response, "success_if": None}
 
 
 def dataset_from_options(options: Mapping[str, Any]) -> Dataset | None:

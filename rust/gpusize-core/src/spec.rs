@@ -11,7 +11,8 @@ use crate::wire::trace;
 pub use load::{Arrivals, Closed, LoadSpec, Open, Overload, Phase, Process, Rate, Start, Stream, Think, Unit};
 pub use mix::{Mix, RequestSpec};
 pub use response::{
-    CallsSpec, Condition, ConditionalPlace, End, Framing, JsonRule, Literal, Place, Places, ResponseSpec,
+    CallsSpec, Condition, ConditionalPlace, ContentSign, End, Framing, JsonRule, Literal, Place, Places, ResponseSpec,
+    Sign, Signs,
 };
 
 /// Where requests go and how a response is read.

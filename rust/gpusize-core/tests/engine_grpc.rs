@@ -12,7 +12,7 @@ use bytes::Bytes;
 use engine_common::{column, finish, plan};
 use gpusize_core::engine::{LevelOutcome, Session, grpc_call};
 use gpusize_core::error::Error;
-use gpusize_core::spec::{Segment, TargetSpec};
+use gpusize_core::spec::{ContentSign, Segment, Sign, Signs, TargetSpec};
 use http::{HeaderMap, Response};
 use http2_common::{CERTIFICATE, Call, Rules, serve};
 
@@ -113,6 +113,25 @@ fn replies_are_counted_and_stamped_however_their_frames_are_cut() {
                 assert!(first.iter().zip(end).all(|(f, e)| *f <= e));
             }
         }
+    }
+}
+
+#[test]
+fn replies_without_outputs_are_no_success_where_content_is_wanted() {
+    let stream = |messages: &[Vec<u8>]| framed(&messages.iter().map(|m| field(2, m)).collect::<Vec<_>>());
+    for (framing, body, outcome) in [
+        ("kserve", framed(&[infer(true)]), "ok"),
+        ("kserve", framed(&[infer(false)]), "api_error"),
+        ("kserve_stream", stream(&[infer(false), infer(true)]), "ok"),
+        ("kserve_stream", stream(&[infer(false)]), "api_error"),
+        ("kserve_stream", vec![], "api_error"),
+    ] {
+        let server = serve(Rules::default(), move |call: Call| reply(call, body.clone(), 9, Some(("0", ""))));
+        let mut wanted = target(server.port, framing, "");
+        wanted.response.success_if = Signs(vec![Sign::Content(ContentSign::Content)]);
+        let (outcomes, message, _) = told(wanted);
+        assert_eq!(outcomes, [(outcome, 20)], "{framing}");
+        assert_eq!(message.contains("outputs"), outcome != "ok", "{message}");
     }
 }
 

@@ -142,7 +142,7 @@ fn what_a_success_has_to_say_is_asked_of_whole_answers_and_streams() {
     let spec = r#","response":{"json":"by_type","success_if":{"at":"/status","is":["ok"]}}"#;
     for (port, name, message) in [
         (whole(r#"{"status":"ok"}"#), "ok", ""),
-        (whole(r#"{"status":"failed","message":"no GPU"}"#), "api_error", "success_if: no GPU"),
+        (whole(r#"{"status":"failed","message":"no GPU"}"#), "api_error", "/status that is ok; it says: no GPU"),
         (whole("status: ok"), "api_error", "success_if"),
         (stream(events(&[r#"{"a":1}"#, r#"{"status":"ok"}"#, r#"{"status":"x"}"#]), 9), "ok", ""),
         (stream(events(&[r#"{"a":1}"#]), 9), "api_error", "success_if"),

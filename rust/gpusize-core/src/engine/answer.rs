@@ -95,7 +95,7 @@ impl Reader {
         self.reads_whole = success && framing == Framing::Whole && interpreter.reads_bodies(head.content);
         self.keep_bytes = match (success, self.reads_whole) {
             (false, _) => MAX_MESSAGE * 4,
-            (true, true) => MAX_WHOLE,
+            (true, true) => head.json_length.unwrap_or(MAX_WHOLE),
             (true, false) => 0,
         };
         self.framing = Some(framing);
@@ -128,6 +128,7 @@ impl Reader {
 
     /// A gRPC reply with content, which a read at `now` completed.
     pub fn reply(&mut self, now: i64, reading: &Reading, row: &mut Row) {
+        reading.interpreter.note_content(&mut self.content.answer);
         self.content.take(Found::Content, now, reading, row);
     }
 
@@ -241,6 +242,7 @@ pub fn verdict(reading: &Reading, reader: &mut Reader, has_body: bool, row: &mut
         return (Outcome::HttpError, Some(message));
     }
     if reader.is_stream() {
+        take_end(reader, reading, row);
         // A last line without its newline is still a line.
         if reader.framing == Some(Framing::Ndjson) && !reader.text.is_empty() {
             let rest = std::mem::take(&mut reader.text);
@@ -259,23 +261,47 @@ pub fn verdict(reading: &Reading, reader: &mut Reader, has_body: bool, row: &mut
     judge(interpreter, reader, has_body)
 }
 
+/// Servers leave out the empty line after the event that ends a stream, and end the body there.
+fn take_end(reader: &mut Reader, reading: &Reading, row: &mut Row) {
+    let Reader { events, content, .. } = reader;
+    if reader.framing == Some(Framing::Sse) && reading.interpreter.wants_end() && !content.answer.ended {
+        let now = row.end_ns;
+        events.finish(&mut |data| {
+            if reading.interpreter.is_end(data) {
+                content.event(data, now, reading, row);
+            }
+        });
+    }
+}
+
+/// The same for the end of a gRPC call that its status calls a success.
+pub fn verdict_of_call(reading: &Reading, reader: &Reader) -> (Outcome, Option<String>) {
+    match reading.interpreter.lacks(&reader.content.answer) {
+        Some(_) => (Outcome::ApiError, Some(lacking("outputs", None))),
+        None => (Outcome::Ok, None),
+    }
+}
+
+fn lacking(missing: &str, stated: Option<String>) -> String {
+    let said = stated.map_or_else(String::new, |message| format!("; it says: {message}"));
+    format!("the answer lacks what makes it a success (success_if): {missing}{said}")
+}
+
 /// Whether an answer with a successful status is a success.
 fn judge(interpreter: &Interpreter, reader: &mut Reader, has_body: bool) -> (Outcome, Option<String>) {
-    let answer = &mut reader.content.answer;
-    if let Some(message) = answer.error.take() {
+    if let Some(message) = reader.content.answer.error.take() {
         return (Outcome::ApiError, Some(message));
     }
+    let answer = &reader.content.answer;
     if answer.malformed {
         return (Outcome::ProtocolError, Some("the answer is not JSON".to_owned()));
     }
-    let (ended, lacks) = (answer.ended, interpreter.lacks(answer));
-    if reader.is_stream() && interpreter.wants_end() && !ended {
+    if reader.is_stream() && interpreter.wants_end() && !answer.ended {
         return (Outcome::Truncated, Some("the stream ended without its end marker".to_owned()));
     }
-    if lacks && has_body {
+    if has_body && let Some(missing) = interpreter.lacks(answer) {
         let stated = if reader.is_stream() { None } else { stated_message(&reader.text) };
-        let said = stated.map_or_else(String::new, |m| format!(": {m}"));
-        return (Outcome::ApiError, Some(format!("the answer does not satisfy success_if{said}")));
+        return (Outcome::ApiError, Some(lacking(missing, stated)));
     }
     (Outcome::Ok, None)
 }

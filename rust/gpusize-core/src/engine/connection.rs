@@ -196,7 +196,10 @@ impl Line {
         let verdict = match &mut self.replies {
             Some(replies) if reading.interpreter.success(row.status) => {
                 answer::counts(reading, &mut self.reader, row);
-                replies.verdict()
+                match replies.verdict() {
+                    (Outcome::Ok, _) => answer::verdict_of_call(reading, &self.reader),
+                    failed => failed,
+                }
             }
             _ => answer::verdict(reading, &mut self.reader, !self.head_request, row),
         };

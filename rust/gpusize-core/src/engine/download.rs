@@ -6,8 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use h2::RecvStream;
 use h2::client::ResponseFuture;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response};
+use http::Response;
 
 use super::answer::Reader;
 use super::failure::Failure;
@@ -165,8 +164,7 @@ impl<'a> Download<'a> {
         let (parts, stream) = answer.into_parts();
         let reading = &self.worker.context.reading;
         self.row.status = parts.status.as_u16();
-        self.reader
-            .begin(reading, &Head::new(self.row.status, parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes)));
+        self.reader.begin(reading, &Head::new(self.row.status, &parts.headers));
         if let Some(replies) = self.replies.as_deref_mut().filter(|_| reading.interpreter.success(self.row.status)) {
             replies.head(&parts.headers)?;
         }

@@ -1,5 +1,7 @@
 //! How an answer is read, as data.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// How an answer is cut into events.
@@ -55,6 +57,26 @@ pub struct Condition {
     pub is: Option<Vec<Literal>>,
 }
 
+impl fmt::Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(truth) => write!(f, "{truth}"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.at)?;
+        for (number, literal) in self.is.iter().flatten().enumerate() {
+            write!(f, "{}{literal}", if number == 0 { " that is " } else { " or " })?;
+        }
+        Ok(())
+    }
+}
+
 /// Where in a document something stands.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
@@ -107,6 +129,52 @@ impl From<Places> for Vec<Place> {
 impl From<&str> for Places {
     fn from(pointer: &str) -> Self {
         Self(vec![Place::Always(pointer.to_owned())])
+    }
+}
+
+/// What a successful answer has to bring.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Sign {
+    /// Some content, wherever it stands.
+    Content(ContentSign),
+    /// A document that satisfies this.
+    Document(Condition),
+}
+
+/// The word for content among signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentSign {
+    /// See `Sign::Content`.
+    Content,
+}
+
+/// Signs of which a successful answer brings at least one; without any, every answer will do. In JSON null, one, or a list.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(from = "Option<OneOrManySigns>", into = "Vec<Sign>")]
+pub struct Signs(pub Vec<Sign>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrManySigns {
+    One(Sign),
+    Many(Vec<Sign>),
+}
+
+impl From<Option<OneOrManySigns>> for Signs {
+    fn from(given: Option<OneOrManySigns>) -> Self {
+        Self(match given {
+            None => Vec::new(),
+            Some(OneOrManySigns::One(sign)) => vec![sign],
+            Some(OneOrManySigns::Many(signs)) => signs,
+        })
+    }
+}
+
+impl From<Signs> for Vec<Sign> {
+    fn from(signs: Signs) -> Self {
+        signs.0
     }
 }
 
@@ -170,8 +238,8 @@ pub struct ResponseSpec {
     pub end: Option<End>,
     /// Inclusive range of statuses that are a success.
     pub success: (u16, u16),
-    /// What a successful answer, or some event of it, has to say.
-    pub success_if: Option<Condition>,
+    /// What a successful answer, or some event of it, has to bring.
+    pub success_if: Signs,
     /// Which bodies are read as JSON.
     pub json: JsonRule,
     /// Intermediate steps.
@@ -191,7 +259,7 @@ impl Default for ResponseSpec {
             error: Places::default(),
             end: None,
             success: (200, 299),
-            success_if: None,
+            success_if: Signs::default(),
             json: JsonRule::Always,
             calls: None,
         }
@@ -201,6 +269,16 @@ impl Default for ResponseSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signs_are_nothing_one_or_several() {
+        let signs = |json: &str| serde_json::from_str::<ResponseSpec>(json).unwrap().success_if.0;
+        assert_eq!(signs("{}"), signs(r#"{"success_if":null}"#));
+        let found = Condition { at: "/choices/0".into(), is: None };
+        let both = [Sign::Content(ContentSign::Content), Sign::Document(found)];
+        assert_eq!(signs(r#"{"success_if":{"at":"/choices/0"}}"#), both[1..]);
+        assert_eq!(signs(r#"{"success_if":["content",{"at":"/choices/0","is":null}]}"#), both);
+    }
 
     #[test]
     fn places_are_nothing_one_or_several() {
@@ -218,8 +296,12 @@ mod tests {
         assert_eq!(spec.framing, Framing::KserveStream);
         let again: ResponseSpec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
         assert_eq!((again.content, again.success_if), (spec.content, spec.success_if));
-        for wrong in [r#"{"content":[{"at":"/x","when":1}]}"#, r#"{"end":{"is":["x"]}}"#, r#"{"calls":{"field":"x"}}"#]
-        {
+        for wrong in [
+            r#"{"content":[{"at":"/x","when":1}]}"#,
+            r#"{"end":{"is":["x"]}}"#,
+            r#"{"calls":{"field":"x"}}"#,
+            r#"{"success_if":"contents"}"#,
+        ] {
             assert!(serde_json::from_str::<ResponseSpec>(wrong).is_err(), "{wrong}");
         }
     }

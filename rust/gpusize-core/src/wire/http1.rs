@@ -1,7 +1,14 @@
 //! One HTTP/1.1 response, fed as its bytes arrive.
 
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName};
+
 use super::WireError;
 use super::body::Body;
+
+/// Where a server says how long the JSON before its tensors is.
+const JSON_LENGTH: &str = "inference-header-content-length";
+static JSON_LENGTH_FIELD: HeaderName = HeaderName::from_static(JSON_LENGTH);
 
 const MAX_HEADERS: usize = 100;
 /// Longer heads are not kept for comparison.
@@ -16,6 +23,8 @@ pub struct Head {
     pub keep_alive: bool,
     /// The content type, as far as it decides how the body is cut.
     pub content: Content,
+    /// Bytes of the JSON that stands before tensors in the body (KServe's binary extension).
+    pub json_length: Option<usize>,
     length: Length,
 }
 
@@ -172,8 +181,10 @@ impl Response {
 
 impl Head {
     /// A head that came in another form than HTTP/1.1's.
-    pub fn new(status: u16, content_type: Option<&[u8]>) -> Self {
-        Self { status, content: content_type.map(content).unwrap_or_default(), ..Self::default() }
+    pub fn new(status: u16, fields: &HeaderMap) -> Self {
+        let content = fields.get(CONTENT_TYPE).map(|value| content(value.as_bytes())).unwrap_or_default();
+        let json_length = fields.get(&JSON_LENGTH_FIELD).and_then(|value| value.to_str().ok()?.parse().ok());
+        Self { status, content, json_length, ..Self::default() }
     }
 
     fn read(&mut self, headers: &[httparse::Header<'_>]) -> Result<(), WireError> {
@@ -196,6 +207,8 @@ impl Head {
                 closes |= self.read_connection(value);
             } else if name.eq_ignore_ascii_case("content-type") {
                 self.content = content(value);
+            } else if name.eq_ignore_ascii_case(JSON_LENGTH) {
+                self.json_length = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
             }
         }
         // A chunked body of HTTP/1.0 passed something that did not understand it (RFC 9112, section 6.1).

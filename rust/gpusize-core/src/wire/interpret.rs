@@ -5,7 +5,7 @@ use sonic_rs::{JsonValueTrait, LazyValue};
 use super::http1::Content;
 use super::message::{bounded, message_of};
 use super::places::{Pointers, Test, Values};
-use crate::spec::{End, Framing, JsonRule, Place, Places, ResponseSpec};
+use crate::spec::{End, Framing, JsonRule, Place, Places, ResponseSpec, Sign, Signs};
 
 /// Longest text of contents that is kept of one answer.
 const MAX_TEXT: usize = 1 << 20;
@@ -36,13 +36,22 @@ enum Ends {
     Event(Test),
 }
 
+/// What a success has to bring: any of these.
+#[derive(Debug)]
+struct Needs {
+    content: bool,
+    tests: Vec<Test>,
+    /// In words.
+    said: String,
+}
+
 /// A `ResponseSpec`, compiled.
 #[derive(Debug)]
 pub struct Interpreter {
     pointers: Pointers,
     uses: Vec<Use>,
     ends: Ends,
-    success_if: Option<Test>,
+    needs: Needs,
     framing: Framing,
     success: std::ops::RangeInclusive<u16>,
     json: JsonRule,
@@ -73,7 +82,7 @@ pub struct Answer {
     pub tokens_reasoning: Option<u32>,
     /// Whether the end marker came.
     pub ended: bool,
-    /// Whether some document said what a success has to say.
+    /// Whether some document brought what a success has to bring.
     pub satisfied: bool,
     /// The error that the answer carries.
     pub error: Option<String>,
@@ -117,13 +126,13 @@ impl Interpreter {
             Some(End::Text(text)) => Ends::Text(text.clone().into_bytes()),
             Some(End::Event(condition)) => Ends::Event(Test::new(condition, &mut pointers)),
         };
-        let success_if = spec.success_if.as_ref().map(|condition| Test::new(condition, &mut pointers));
+        let needs = Needs::new(&spec.success_if, &mut pointers);
         pointers.seal();
         Self {
             pointers,
             uses,
             ends,
-            success_if,
+            needs,
             framing: spec.framing,
             success: spec.success.0..=spec.success.1,
             json: spec.json,
@@ -154,8 +163,8 @@ impl Interpreter {
 
     /// Whether a whole body of this type has to be kept to be read.
     pub fn reads_bodies(&self, content: Content) -> bool {
-        !self.pointers.is_empty()
-            && (self.json == JsonRule::Always || content == Content::Json || self.success_if.is_some())
+        let is_json = self.json == JsonRule::Always || content == Content::Json;
+        self.needs.something() || (is_json && !self.pointers.is_empty())
     }
 
     /// Whether a success without a JSON document breaks the protocol.
@@ -168,9 +177,23 @@ impl Interpreter {
         !matches!(self.ends, Ends::Never)
     }
 
-    /// Whether a success has to say something that `answer` has not said.
-    pub fn lacks(&self, answer: &Answer) -> bool {
-        self.success_if.is_some() && !answer.satisfied
+    /// What a success has to bring of which `answer` brought nothing, in words.
+    pub fn lacks(&self, answer: &Answer) -> Option<&str> {
+        (self.needs.something() && !answer.satisfied).then_some(&self.needs.said)
+    }
+
+    /// Content came that no document says: text, or a tensor.
+    pub fn note_content(&self, answer: &mut Answer) {
+        answer.satisfied |= self.needs.content;
+    }
+
+    /// Whether this is the event that ends a stream.
+    pub fn is_end(&self, data: &[u8]) -> bool {
+        match &self.ends {
+            Ends::Never => false,
+            Ends::Text(end) => end == data,
+            Ends::Event(test) => self.pointers.read(data).is_ok_and(|values| test.holds(&values)),
+        }
     }
 
     /// Read one event or one whole body into `answer`; says what it carries.
@@ -183,7 +206,11 @@ impl Interpreter {
         }
         let may_be_text = self.json == JsonRule::ByType && !data.trim_ascii_start().starts_with(b"{");
         if self.pointers.is_empty() || may_be_text {
-            return if data.is_empty() { Found::Nothing } else { Found::Content };
+            if data.is_empty() {
+                return Found::Nothing;
+            }
+            self.note_content(answer);
+            return Found::Content;
         }
         match self.pointers.read(data) {
             Ok(values) => self.take(&values, answer),
@@ -221,11 +248,42 @@ impl Interpreter {
         if let Ends::Event(test) = &self.ends {
             answer.ended |= test.holds(values);
         }
-        if let Some(test) = &self.success_if {
-            answer.satisfied |= test.holds(values);
-        }
         // Where nobody said what content is, every event is.
-        if self.uses.is_empty() { Found::Content } else { found }
+        if self.uses.is_empty() {
+            found = Found::Content;
+        }
+        if !answer.satisfied {
+            let has_content = self.needs.content && found != Found::Nothing;
+            answer.satisfied = has_content || self.needs.tests.iter().any(|test| test.holds(values));
+        }
+        found
+    }
+}
+
+impl Needs {
+    fn new(signs: &Signs, pointers: &mut Pointers) -> Self {
+        let mut needs = Self { content: false, tests: Vec::new(), said: String::new() };
+        for sign in &signs.0 {
+            let word = match sign {
+                Sign::Content(_) => {
+                    needs.content = true;
+                    "content".to_owned()
+                }
+                Sign::Document(condition) => {
+                    needs.tests.push(Test::new(condition, pointers));
+                    condition.to_string()
+                }
+            };
+            if !needs.said.is_empty() {
+                needs.said.push_str(", or ");
+            }
+            needs.said.push_str(&word);
+        }
+        needs
+    }
+
+    fn something(&self) -> bool {
+        self.content || !self.tests.is_empty()
     }
 }
 

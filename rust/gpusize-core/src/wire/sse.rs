@@ -87,6 +87,16 @@ impl Splitter {
         }
     }
 
+    /// The body has ended: `event` gets the data of an event that only lacks its empty line. The standard drops it.
+    pub fn finish(&mut self, event: &mut impl FnMut(&[u8])) {
+        // The first ends a line that has begun, and the second the event.
+        self.feed(b"\n\n", None, &mut |piece| {
+            if let Piece::Data(data) = piece {
+                event(data);
+            }
+        });
+    }
+
     fn take_line(&mut self, mut line: &[u8], other: Option<&[u8]>, event: &mut impl FnMut(Piece<'_>)) {
         if !std::mem::replace(&mut self.has_begun, true) {
             line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);

@@ -187,8 +187,36 @@ fn a_success_may_have_to_say_so() {
     let mut a = Answer::default();
     for text in [&br#"{"status":"no"}"#[..], b"status: ok", b"{}"] {
         i.read(text, &mut a);
-        assert!(i.lacks(&a));
+        assert_eq!(i.lacks(&a), Some("/status that is ok"));
     }
     assert_eq!(i.read(br#"{"status":"ok"}"#, &mut a), Found::Content);
-    assert!(!i.lacks(&a) && !chat().lacks(&Answer::default()));
+    assert_eq!((i.lacks(&a), chat().lacks(&Answer::default())), (None, None));
+}
+
+#[test]
+fn any_sign_of_a_success_will_do() {
+    let i = spec(
+        r#"{"content":"/text","success_if":["content",{"at":"/choices/0/finish_reason"},{"at":"/n","is":[1,2]}]}"#,
+    );
+    for (text, is_enough) in [
+        (r#"{"text":"a"}"#, true),
+        (r#"{"choices":[{"finish_reason":"stop"}]}"#, true),
+        (r#"{"n":2}"#, true),
+        (r#"{"text":"","choices":[{"finish_reason":null}],"n":3}"#, false),
+        (r#"{"choices":[]}"#, false),
+        ("null", false),
+        ("{}", false),
+    ] {
+        let mut a = Answer::default();
+        i.read(text.as_bytes(), &mut a);
+        assert_eq!((a.satisfied, a.malformed), (is_enough, false), "{text}");
+        assert_eq!(i.lacks(&a).is_none(), is_enough);
+    }
+    let said = "content, or /choices/0/finish_reason, or /n that is 1 or 2";
+    assert_eq!(i.lacks(&Answer::default()), Some(said));
+    let plain = spec(r#"{"json":"by_type","success_if":"content"}"#);
+    assert!(plain.reads_bodies(Content::Other));
+    let mut a = Answer::default();
+    plain.read(b"words", &mut a);
+    assert_eq!(plain.lacks(&a), None);
 }
