@@ -184,7 +184,7 @@ def assembled(
     if workflow is not None or options.get("url") is not None:
         _refuse_simulated(options)
     if workflow is not None:
-        yield _assemble(workflow, _dataset(options), options, command, resume, _Behind())
+        yield _assemble(workflow, _rows(options), options, command, resume, _Behind())
         return
     if options.get("url") is not None:
         with contextlib.ExitStack() as stack:
@@ -268,7 +268,7 @@ def _demo_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **options}
 
 
-def _rows(options: Mapping[str, Any], target: Target) -> Dataset:
+def _rows(options: Mapping[str, Any], target: Target | None = None) -> Dataset:
     """What is sent; where every stream of the load brings its own, the first of these."""
     own = own_datasets(load_from_options(options)) if dataset_from_options(options) is None else []
     return own[0] if own else _dataset(options, target)

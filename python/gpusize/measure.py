@@ -13,6 +13,7 @@ from gpusize.dataset import Dataset
 from gpusize.interrupt import StopSwitch
 from gpusize.kserve_run import is_kserve, prepare_kserve
 from gpusize.load import Load
+from gpusize.mixing import told_priorities
 from gpusize.request import RunRequest
 from gpusize.result import Result, as_slos
 from gpusize.runner import execute
@@ -83,7 +84,8 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
     what, rows, api = _as_target(target), dataset, None
     planned = load or Load()
     if isinstance(what, Target) and is_kserve(what.api) and not isinstance(rows, Dataset):
-        ready = prepare_kserve(what, [str(rows)], shapes=shapes, batch=batch, seed=planned.seed)
+        told = told_priorities(planned)
+        ready = prepare_kserve(what, [str(rows)], shapes=shapes, batch=batch, seed=planned.seed, priorities=told)
         what, rows, api = ready.target, ready.dataset, ready.api
     proxy = [what.proxy] if isinstance(what, WorkflowTarget) and what.proxy is not None else []
     chosen = rows if isinstance(rows, Dataset) else Dataset.read(rows)

@@ -30,6 +30,7 @@ __all__ = [
     "dealt",
     "own_datasets",
     "streamed",
+    "streamed_rows",
     "think_times_ns",
     "told_priorities",
     "with_priority_header",
@@ -138,27 +139,63 @@ def streamed(target: Target, dataset: Dataset | None, load: Load) -> tuple[Targe
     if several and not kserve and target.models:
         dataset = None if dataset is None else dealt(dataset, target.models)
         own = {key: dealt(each, target.models) for key, each in own.items()}
+    told = [_sent_priority(stream, load, kserve=kserve) for stream in load.streams]
+    rows, planned = _together(dataset, own, load, told, kserve=kserve)
+    return target if kserve or planned is load else _asking(target, load), rows, planned
+
+
+def streamed_rows(dataset: Dataset | None, load: Load) -> tuple[Dataset, Load]:
+    """As `streamed` for a workflow, which is told no model and no priority.
+
+    Raises:
+        UsageError: a stream has nothing to send, or says what only a server is told.
+        DatasetError: a stream's dataset cannot be read.
+    """
+    for stream in load.streams:
+        name = next((each for each in ("model", "server_priority") if getattr(stream, each) is not None), None)
+        if name is not None:
+            todo = f"leave {name} out; a field of the rows in the stream's own dataset can say it"
+            raise UsageError(f"a workflow is told no {name.replace('_', ' ')}", stream.label, todo)
+    return _together(dataset, _own(load), load, [None] * len(load.streams), kserve=False)
+
+
+def _together(
+    dataset: Dataset | None,
+    own: Mapping[tuple[str | None, ...], Dataset],
+    load: Load,
+    told: Sequence[int | None],
+    *,
+    kserve: bool,
+) -> tuple[Dataset, Load]:
+    """One dataset of what all streams send, and the load with the part of each; the load itself if all send the same.
+
+    Args:
+        dataset: what streams send that name no dataset of their own.
+        own: the others', as `_own` reads them.
+        load: with streams.
+        told: the priority that the server is told, of each stream.
+        kserve: rows are tensors.
+    """
     sets: list[Dataset] = [] if dataset is None else [dataset]
     numbers = {key: len(sets) + number for number, key in enumerate(own)}
     sets += own.values()
     groups = []
-    for stream in load.streams:
+    for stream, priority in zip(load.streams, told, strict=True):
         if stream.dataset is None and dataset is None:
             raise UsageError("it has nothing to send", stream.label, "give it a dataset, or the run one by --dataset")
         number = 0 if stream.dataset is None else numbers[_key(stream)]
-        groups.append(_Group(number, stream.model, _sent_priority(stream, load, kserve=kserve)))
+        groups.append(_Group(number, stream.model, priority))
     different = list(dict.fromkeys(groups))
     used = sets[different[0].dataset]
     if different == [_Group(different[0].dataset, None, None)]:
-        return target, used, load
+        return used, load
     blocks = [_rows_of(sets[group.dataset], group, load, kserve=kserve) for group in different]
     parts, first = {}, 0
     for group, block in zip(different, blocks, strict=True):
         parts[group] = (first, len(block))
         first += len(block)
     streams = [replace(stream, rows=parts[group]) for stream, group in zip(load.streams, groups, strict=True)]
-    asked = target if kserve else _asking(target, load)
-    return asked, _joined(dataset, sets, different, blocks), load.changed(streams=streams)
+    return _joined(dataset, sets, different, blocks), load.changed(streams=streams)
 
 
 def _rows_of(dataset: Dataset, group: _Group, load: Load, *, kserve: bool) -> list[Row]:

@@ -16,7 +16,7 @@ from gpusize.kserve_run import is_kserve
 from gpusize.limits import allowed_connections
 from gpusize.load import Load
 from gpusize.load._load import DEFAULT_CONCURRENCIES
-from gpusize.mixing import dealt, streamed
+from gpusize.mixing import dealt, streamed, streamed_rows
 from gpusize.monitor.options import WatchOptions
 from gpusize.prepare import model_names
 from gpusize.provenance import run_facts
@@ -92,8 +92,11 @@ class RunRequest:
         if any(each.rows for each in self.load.streams):
             # Put together already: this is a copy of a request.
             return
-        if self.load.streams and isinstance(target, Target):
-            target, dataset, load = streamed(target, self.dataset, self.load)
+        if self.load.streams:
+            if isinstance(target, Target):
+                target, dataset, load = streamed(target, self.dataset, self.load)
+            else:
+                dataset, load = streamed_rows(self.dataset, self.load)
             for name, value in (("target", target), ("dataset", dataset), ("load", load)):
                 object.__setattr__(self, name, value)
             return

@@ -11,7 +11,9 @@ from gpusize.kserve.client import KserveClient
 from gpusize.kserve.metadata import TensorSpec
 from gpusize.kserve_run import prepare_kserve
 from gpusize.load import Load, Stream
+from gpusize.measure import run
 from gpusize.mixing import streamed, told_priorities
+from gpusize.simulate import SimulatedCluster
 from gpusize.target import Target
 from tests.kserve.models import model
 
@@ -60,3 +62,13 @@ def test_a_stream_sends_the_rows_of_its_model():
     assert {row["model"] for row in rows.rows[count:]} == {"a"}
     with pytest.raises(UsageError, match='no tensors were made for model "c"'):
         streamed(ready.target, ready.dataset, Load(streams=[Stream(rate=1, model="c")], duration_s=1))
+
+
+def test_streams_from_python_are_answered_whatever_number_the_server_is_told(tmp_path):
+    streams = [Stream(rate=40, priority=5), Stream(rate=40), Stream(rate=40, server_priority=900)]
+    load = Load(streams=streams, duration_s=0.3)
+    with SimulatedCluster({"gpus": 1}) as cluster:
+        target = Target(cluster.url, api="kserve", model="double")
+        result = run(target, "random:2", load, shapes=["INPUT:4"], out=tmp_path)
+    [level] = result.levels
+    assert level.meta["outcomes"]["ok"] == level.meta["rows"] > 0

@@ -6,18 +6,26 @@ import asyncio
 import json
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+import gpusize
 from gpusize.dataset import Dataset
 from gpusize.engine import core
 from gpusize.errors import UsageError
 from gpusize.frames import OUTCOMES
+from gpusize.load import Stream
 from gpusize.workflow.engine import WorkflowEngine
 from gpusize.workflow.schedule import Conversations, Due, Thinks, arrivals
+from tests.servers.fixtures import scripted_server
+from tests.servers.scripted import Script, ScriptedServer, Send, answer
+from tests.workflow import flows
+
+__all__ = ["scripted_server"]
 
 MS = 1_000_000
 TALKS: list[dict[str, Any]] = [
@@ -26,6 +34,59 @@ TALKS: list[dict[str, Any]] = [
     {"prompt": "a1", "session": "a", "turn": 1, "delay_s": "0.003"},
     {"prompt": "c"},
 ]
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+def test_a_shuffled_closed_loop_sends_a_workflow_the_rows_that_it_sends_a_server(
+    tmp_path: Path, scripted_server: Callable[[Script], ScriptedServer], sessions: bool
+) -> None:
+    rows = [{"prompt": str(k), "session": str(k // 2)} for k in range(10)]
+    load = gpusize.Load(concurrencies=[1], count=24, order="shuffled", seed=11, sessions=sessions)
+    server = scripted_server(lambda _: [Send(answer(b'{"text":"hi"}', headers=["Content-Type: application/json"]))])
+
+    async def workflow(_prompt: str) -> str:
+        return "hi"
+
+    sent = []
+    for name, target in (("server", gpusize.Target(f"http://127.0.0.1:{server.port}/x")), ("workflow", workflow)):
+        result = gpusize.run(target, gpusize.Dataset.from_rows(rows), load, out=tmp_path / name)
+        parts = result.path / "levels" / "0000" / "records" / "part-*.parquet"
+        sent.append(pl.read_parquet(parts).sort("sent_ns")["row"].to_list())
+    assert sent[0] == sent[1]
+    assert sent[0] != sorted(sent[0])
+
+
+async def remember(prompt: str) -> None:
+    """Remembers what it was asked."""
+    flows.seen.append(prompt)
+
+
+def test_streams_of_a_workflow_send_their_own_datasets(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(f'{{"id": "{name} {k}", "prompt": "{name} {k}"}}\n' for k in range(3))
+        )
+    streams = [
+        Stream(name=name, rate=200, count=4, dataset=str(tmp_path / f"{name}.jsonl"), priority=number)
+        for number, name in enumerate(("one", "two"))
+    ]
+    load = gpusize.Load(streams=[*streams, Stream(name="plain", rate=200, count=2)], duration_s=5)
+    result = gpusize.run(
+        remember, gpusize.Dataset.from_rows([{"id": "plain", "prompt": "plain"}]), load, out=tmp_path / "runs"
+    )
+    rows = pl.read_parquet(result.path / "levels" / "0000" / "records" / "part-*.parquet").sort("stream", "seq")
+    # What the function was called with, beyond the probe, and what the records say of it.
+    asked = ["one 0", "one 1", "one 2", "one 0", "two 0", "two 1", "two 2", "two 0", "plain", "plain"]
+    assert sorted(flows.seen[1:]) == sorted(asked)
+    sent = pl.read_parquet(result.path / "dataset.parquet")
+    assert [sent["id"][row] for row in rows["row"]] == asked
+
+
+@pytest.mark.parametrize("told", [{"model": "m"}, {"server_priority": 3}])
+def test_what_a_stream_would_tell_a_server_is_refused_for_a_workflow(tmp_path: Path, told: dict[str, Any]) -> None:
+    load = gpusize.Load(streams=[Stream(name="chat", rate=5, **told)], duration_s=1)
+    with pytest.raises(UsageError, match=f'"chat": a workflow is told no {next(iter(told)).replace("_", " ")}'):
+        gpusize.run(remember, gpusize.Dataset.from_prompt("x"), load, out=tmp_path / "runs")
 
 
 def steady(rate: float, **more: Any) -> dict[str, Any]:

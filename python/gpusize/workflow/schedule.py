@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpusize.engine import core
@@ -56,7 +55,7 @@ class Due(NamedTuple):
 
 
 class RowOrder:
-    """The row of each request.
+    """The row of each request of a closed loop: what the engine sends under the same seed.
 
     Args:
         rows: how many there are.
@@ -66,21 +65,28 @@ class RowOrder:
 
     def __init__(self, rows: int, order: str, seed: int) -> None:
         self._rows = rows
-        self._shuffled = order == "shuffled"
-        self._seed = seed
-        self._round = -1
-        self._permutation: list[int] = []
+        self._shuffled = _shuffled(rows, seed) if order == "shuffled" else None
+        self._seq = -1
+        self._row = 0
 
     def row(self, seq: int) -> int:
         """The row that request ``seq`` sends; asked for in the order of ``seq``."""
-        round_, place = divmod(seq, self._rows)
-        if not self._shuffled:
-            return place
-        if round_ != self._round:
-            self._round = round_
-            self._permutation = list(range(self._rows))
-            random.Random(f"{self._seed}/rows/{round_}").shuffle(self._permutation)
-        return self._permutation[place]
+        if self._shuffled is None:
+            return seq % self._rows
+        while self._seq < seq:
+            self._seq, self._row = self._seq + 1, next(self._shuffled)
+        return self._row
+
+
+def _shuffled(rows: int, seed: int) -> Iterator[int]:
+    """The engine's own permutations: the rows of a stream depend on its number and not on when requests are due.
+
+    A closed loop draws as stream 0 does.
+    """
+    rate = {"phases": [{"from": 1.0, "to": 1.0}], "process": "constant"}
+    load = {"open": {"streams": [{"id": 0, "arrivals": {"rate": rate}}], "connections": 1, "queue": 1}}
+    plan = {"visit": 0, "seed": seed, "load": load, "stop": {"count": 1 << 62}, "order": "shuffled"}
+    return (Arrival._make(each).row for each in iter(core().schedule(json.dumps(plan), rows)))
 
 
 class Conversations:
