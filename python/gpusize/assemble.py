@@ -63,6 +63,9 @@ RUN_OPTIONS: Final[dict[str, Kind]] = {
     "prometheus": "text",
     "prometheus_match": "text",
     "prometheus_header": "texts",
+    "prometheus_token_env": "text",
+    "prometheus_cacert": "text",
+    "prometheus_insecure": "flag",
     "gpu_sample": "flag",
     "sample_container": "texts",
     "sample_pid": "texts",
@@ -82,7 +85,8 @@ RUN_OPTIONS: Final[dict[str, Kind]] = {
 """Every option of ``gpusize run`` that a file may hold, with the kind of its value."""
 
 _WATCHED: Final = (
-    "llm_proxy", "metrics_url", "metrics_keep", "prometheus", "prometheus_match", "prometheus_header", "gpu_sample",
+    "llm_proxy", "metrics_url", "metrics_keep", "prometheus", "prometheus_match", "prometheus_header",
+    "prometheus_token_env", "prometheus_cacert", "prometheus_insecure", "gpu_sample",
     "sample_container", "sample_pid", "sample_cgroup", "sample_interval",
 )  # fmt: skip
 _ROWS: Final = ("prompt", "dataset", "synthetic", "input")

@@ -11,6 +11,7 @@ from gpusize.errors import StoreError, UsageError
 from gpusize.level_files import read_levels
 from gpusize.result_tables import LevelTables
 from gpusize.slo import Slo
+from gpusize.sources import sources_of
 from gpusize.store import find_runs, read_run
 
 if TYPE_CHECKING:
@@ -142,6 +143,15 @@ class Result(LevelTables):
         from gpusize.summary import summarize
 
         return summarize(self.levels, self.slos)
+
+    @cached_property
+    def sources(self) -> list[dict[str, Any]]:
+        """What became of the sources of samples, by run: readings had and lost; see `gpusize.sources.sources_of`."""
+        found = []
+        for path in self.paths:
+            metas = [each.meta for each in self.levels if each.folder is not None and path in each.folder.parents]
+            found += [{"run": str(read_run(path).get("run")), **each} for each in sources_of(metas)]
+        return found
 
     @cached_property
     def search(self) -> Found | None:

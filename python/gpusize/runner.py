@@ -13,6 +13,7 @@ from gpusize.adaptive.terms import REQUESTS, ROUNDS
 from gpusize.checks import LATE_FLOOR_S
 from gpusize.clocks import ClockLog
 from gpusize.engine import Engine
+from gpusize.errors import StoreError
 from gpusize.headers import without_secrets
 from gpusize.interrupt import StopSwitch, on_interrupt
 from gpusize.level_files import read_levels
@@ -26,6 +27,7 @@ from gpusize.request import earlier_runs, must_agree
 from gpusize.result import Result
 from gpusize.row_facts import keep_rows
 from gpusize.simulate import LatenessWatch
+from gpusize.sources import sources_of
 from gpusize.store import RunStore
 from gpusize.sweep import Step, Sweep
 from gpusize.target import Target
@@ -113,9 +115,13 @@ def execute(
             sweep.run([step for step in steps if step.index not in done], _following(request, store.path))
             clocks.take()
             clocks.write(store.path / "clocks.parquet")
+            late = _keep_sources(store)
     result = Result([store.path, *earlier], slos=request.slos, users=request.users)
     result.cancelled = switch.asked > 0
-    result.notes = _tell_notes(request, note, told)
+    if note is not None:
+        for text in late:
+            note(text)
+    result.notes = _tell_notes(request, note, [*told, *late])
     if sweep.stopped is not None:
         # A search has no planned levels.
         missing = len({step.index for step in steps} - {level.meta.get("step") for level in read_levels(store.path)})
@@ -124,6 +130,17 @@ def execute(
         if note is not None:
             note(result.notes[-1])
     return result
+
+
+def _keep_sources(store: RunStore) -> list[str]:
+    """Into ``run.json`` what became of the sources of samples; a disk that is full by now costs that and no more."""
+    found = sources_of(level.meta for level in read_levels(store.path))
+    try:
+        if found:
+            store.add({"sources": found})
+    except StoreError as problem:
+        return [f"run.json does not say what the sources lost, the levels do: {problem}"]
+    return []
 
 
 def _following(request: RunRequest, path: Path) -> Callable[[], Step | None] | None:

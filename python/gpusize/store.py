@@ -2,7 +2,8 @@
 
 The layout is in ``docs/reference/run-folder.md``. The rules that this module keeps:
 
-- ``run.json`` is written once, before the first request; a reader never sees half of it.
+- ``run.json`` is written before the first request, and what is known only at the end is added then; a reader never
+  sees half of it.
 - A level is written under ``levels/.0003.open`` and becomes ``levels/0003`` by one rename, after everything in it
   has reached the disk. A run that dies keeps every finished level whole.
 - One writer at a time: ``.lock`` is held with ``flock`` until the writer closes the folder or dies.
@@ -202,6 +203,15 @@ class RunStore:
             lock_fd = lock_folder(path)
             (path / "levels").mkdir(exist_ok=True)
         return cls(path, run, lock_fd)
+
+    def add(self, facts: Mapping[str, Any]) -> None:
+        """Say more in ``run.json``, in one piece: what is known only when the run has ended.
+
+        Raises:
+            StoreError: it cannot be written; the file is then as it was.
+        """
+        self.run = {**self.run, **facts}
+        write_json(self.path / "run.json", self.run)
 
     def next_visit(self) -> int:
         """The smallest visit number that no level of this run has used."""

@@ -21,6 +21,7 @@ __all__ = ["Balance", "check_target", "checked_headers"]
 Balance = Literal["round_robin", "least_outstanding"]
 """Which replica gets the next request: each in turn, or the one with the fewest requests in flight."""
 
+_TLS_TODO: Final = "use https://; for a Prometheus server there are --prometheus-cacert and --prometheus-insecure"
 _WORDS: Final = (
     ("balance", get_args(Balance)),
     ("output_length", get_args(OutputLength)),
@@ -79,7 +80,7 @@ def _check_numbers(target: Target) -> None:
 def _check_tls(target: Target, *, tls: bool) -> None:
     if not tls and (target.insecure or target.cacert):
         raise UsageError(
-            "a certificate is not checked for http://", "insecure" if target.insecure else "cacert", "use https://"
+            "a certificate is not checked for http://", "insecure" if target.insecure else "cacert", _TLS_TODO
         )
     if target.insecure and target.cacert:
         raise UsageError("insecure and cacert contradict each other", "cacert", "give one of them")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpusize.errors import UsageError
 from gpusize.headers import parse_header
 from gpusize.samples import Forwards, is_kube, resolve_kube, server_metrics
+from gpusize.samples.trust import prometheus_trust
 from gpusize.target import Target
+from gpusize.target_checks import checked_headers
 from gpusize.units import as_duration_s
 
 if TYPE_CHECKING:
@@ -54,7 +57,8 @@ def observers_of(
 
     Args:
         options: ``metrics_url``, ``metrics_keep``, ``gpu_sample``, ``prometheus``, ``prometheus_match``,
-            ``prometheus_header``, ``sample_container``, ``sample_pid``, ``sample_cgroup`` and ``sample_interval``, as
+            ``prometheus_header``, ``prometheus_token_env``, ``prometheus_cacert``, ``prometheus_insecure``,
+            ``sample_container``, ``sample_pid``, ``sample_cgroup`` and ``sample_interval``, as
             the command line names them.
         target: what the load is sent to.
         cluster: the simulated cluster behind it.
@@ -74,12 +78,34 @@ def observers_of(
         gpu_sample=options.get("gpu_sample"),
         prometheus=options.get("prometheus"),
         prometheus_match=options.get("prometheus_match"),
-        prometheus_headers=dict(parse_header(line) for line in _texts(options.get("prometheus_header"))),
+        prometheus_headers=_prometheus_headers(options),
+        prometheus_verify=prometheus_trust(
+            options.get("prometheus_cacert"), insecure=bool(options.get("prometheus_insecure"))
+        ),
         statistics=[] if kserve is None else _statistics(kserve),
         verify=not target.insecure and (target.cacert or True) if isinstance(target, Target) else True,
     )
     all_ways = [*ways, *more]
     return [*([Forwards(all_ways)] if all_ways else []), metrics, *_resources(options)]
+
+
+def _prometheus_headers(options: Mapping[str, Any]) -> dict[str, str]:
+    """Its headers, the token among them.
+
+    Raises:
+        UsageError: a header that cannot be sent, or an option for a Prometheus that nobody has named.
+    """
+    of_it = ("header", "token_env", "cacert", "insecure", "match")
+    alone = next((name for name in of_it if options.get(f"prometheus_{name}")), None)
+    if alone is not None and options.get("prometheus") is None:
+        raise UsageError("it belongs to a Prometheus server", f"prometheus_{alone}", "name the server by --prometheus")
+    given = dict(parse_header(line) for line in _texts(options.get("prometheus_header")))
+    variable = options.get("prometheus_token_env")
+    try:
+        headers = checked_headers(given, variable)
+    except UsageError as problem:
+        raise UsageError(problem.what, f"prometheus {problem.where}", problem.todo) from None
+    return headers if variable is None else {**headers, "Authorization": f"Bearer env:{variable}"}
 
 
 def _resources(options: Mapping[str, Any]) -> list[Observer]:

@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gpusize.cli.pipeline import _with_force
 from gpusize.pipeline.daemon import Daemon
 from gpusize.pipeline.groups import run_groups
 from gpusize.pipeline.owner import RUN
@@ -277,6 +278,34 @@ def test_a_full_disk_is_named_and_the_tables_are_shown_all_the_same(
     assert "the disk is full. Free some space" in done.stderr
     assert "Operator last Summary" in done.stdout
     assert re.search(r"^\| last +\| CPU ", done.stdout, re.MULTILINE)
+
+
+def test_force_without_a_word_asks_and_says_why_it_stops_where_nobody_can_be_asked(
+    run: Run, three: Path, payload: Path
+) -> None:
+    done = run("pipeline", "run", "--force", three, payload, "--quiet", "--no-plots")
+    assert done.returncode == 1, done.stderr
+    first, last = done.stderr.splitlines()
+    assert first == (
+        "gpusize: operator failing failed: there is no terminal to ask on, so the run stops; --force cont goes on"
+    )
+    assert last.startswith("gpusize: 1 of ")
+
+
+@pytest.mark.parametrize(
+    "given,meant",
+    [
+        (["--force"], ["--force", "none"]),
+        (["--force", "cont", "a.yaml"], ["--force", "cont", "a.yaml"]),
+        (["--force", "--quiet"], ["--force", "none", "--quiet"]),
+        # A word that is neither is refused by its own name; a file behind it is the pipeline.
+        (["--force", "maybe"], ["--force", "maybe"]),
+        (["--force", "."], ["--force", "none", "."]),
+        (["--", "--force"], ["--", "--force"]),
+    ],
+)
+def test_what_force_takes(given: list[str], meant: list[str]) -> None:
+    assert _with_force(given) == meant
 
 
 def test_data_of_an_earlier_run_is_not_mixed_with_new(run: Run, three: Path, payload: Path, tmp_path: Path) -> None:

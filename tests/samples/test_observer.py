@@ -171,17 +171,32 @@ def test_restricted_statistics_are_one_note():
     assert metrics.notes == ["h: no statistics from the server, 403. They are restricted there"]
 
 
-def test_prometheus_that_fails_is_a_note_and_the_level_is_kept(tmp_path: Path):
+def test_prometheus_that_fails_later_is_an_alert_and_the_level_is_kept(tmp_path: Path):
+    answers = [httpx.Response(200, json={"status": "success", "data": {}})]
+
     def handle(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused")
+        if not answers:
+            raise httpx.ConnectError("refused")
+        return answers.pop()
 
     server = PrometheusServer("http://p:9090", transport=httpx.MockTransport(handle))
     metrics = ServerMetrics(prometheus=server)
     metrics.start()
     facts = metrics.level(tmp_path, 0, S)
     metrics.stop()
-    assert facts == {"server": [], "sampling": [], "alerts": []}
+    counts = {"readings": 0, "failures": 1, "missed": 0, "last_failure": "refused"}
+    assert facts["sampling"] == [{"source": server.name, "interval_s": None, "cpu_s": None, **counts}]
+    assert facts["alerts"] == ["prometheus http://p:9090: nothing could be had for this level: refused"]
     assert metrics.notes == ["prometheus http://p:9090: refused"]
+
+
+def test_prometheus_that_never_answered_ends_the_run_before_it_begins():
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    server = PrometheusServer("http://p:9090", transport=httpx.MockTransport(handle))
+    with pytest.raises(TargetError, match="prometheus http://p:9090: it does not answer: refused"):
+        ServerMetrics(prometheus=server).start()
 
 
 def test_what_prometheus_knows_is_stored_on_our_clock(tmp_path: Path):

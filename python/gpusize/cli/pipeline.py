@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gpusize.cli import pipeline_options as options
+from gpusize.cli.pipeline_options import FORCE
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -36,7 +39,27 @@ def group() -> None:
     """What each operator of a pipeline of containers needs."""
 
 
-@app.command("run", context_settings=_UNDERSCORES, epilog=EPILOG)
+class _Run(TyperCommand):
+    """Takes ``--force`` without a word, as CPOST's command line does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _with_force(args))
+
+
+def _with_force(args: Sequence[str]) -> list[str]:
+    """``--force`` alone is ``--force none``; a pipeline's file behind it is no word of it."""
+    end = args.index("--") if "--" in args else len(args)
+    made = []
+    for place, word in enumerate(args):
+        made.append(word)
+        if word == "--force" and place < end:
+            behind = args[place + 1] if place + 1 < len(args) else "--"
+            if behind.startswith("-") or (behind not in FORCE and Path(behind).exists()):
+                made.append("none")
+    return made
+
+
+@app.command("run", cls=_Run, context_settings=_UNDERSCORES, epilog=EPILOG)
 def run(
     definition: options.Definition,
     input_dir: options.InputDir = None,

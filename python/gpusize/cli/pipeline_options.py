@@ -12,6 +12,8 @@ CONTAINERS = "Containers"
 MODELS = "Models"
 OUTPUT = "Output"
 
+FORCE = ("none", "cont", "stop")
+
 Definition = Annotated[
     Path, typer.Argument(metavar="PIPELINE", help="Clara's pipeline, a Compose file, or the short form.")
 ]
@@ -26,7 +28,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.", rich_help_p
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.", rich_help_panel=OUTPUT)]
 NoPlots = Annotated[bool, typer.Option("--no-plots", help="No pictures.", rich_help_panel=OUTPUT)]
 Force = Annotated[
-    str, typer.Option(help="After a failure: none asks, cont goes on, stop stops.", rich_help_panel=CONTAINERS)
+    str,
+    typer.Option(
+        help="After a failure: none asks, cont goes on, stop stops; alone it is none.", rich_help_panel=CONTAINERS
+    ),
 ]
 Policy = Annotated[str, typer.Option(help="The rule: default, cpost, krr or vpa.", rich_help_panel=SIZING)]
 WholeCores = Annotated[bool, typer.Option("--whole-cores", help="CPU in whole cores.", rich_help_panel=SIZING)]

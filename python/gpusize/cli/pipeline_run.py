@@ -79,6 +79,9 @@ class _Shown(Events):
     def go_on(self, result: OperatorResult) -> bool:
         """Asks on the terminal; Ctrl-C and the end of the input mean no."""
         if sys.stdin is None or not sys.stdin.isatty():
+            # Said with --quiet as well: it is a reason, not progress.
+            why = "there is no terminal to ask on, so the run stops; --force cont goes on"
+            sys.stderr.write(f"gpusize: operator {clean(result.name)} failed: {why}\n")
             return False
         while True:
             sys.stderr.write(f"Operator {clean(result.name)} failed. Go on with the other operators? [y/n] ")

@@ -13,8 +13,11 @@ __all__ = [
     "MetricsPort",
     "MetricsUrl",
     "Prometheus",
+    "PrometheusCacert",
     "PrometheusHeader",
+    "PrometheusInsecure",
     "PrometheusMatch",
+    "PrometheusTokenEnv",
     "PushEvery",
     "PushGateway",
     "RecordEvents",
@@ -56,6 +59,16 @@ PrometheusMatch = Annotated[
 ]
 PrometheusHeader = Annotated[
     list[str] | None, typer.Option(help="'Name: value' for it; repeatable.", rich_help_panel=MEASURE)
+]
+PrometheusTokenEnv = Annotated[
+    str | None, typer.Option(help="Variable that holds the token for it.", rich_help_panel=MEASURE)
+]
+PrometheusCacert = Annotated[
+    str | None, typer.Option(help="PEM file of authorities to trust for it.", rich_help_panel=MEASURE)
+]
+PrometheusInsecure = Annotated[
+    bool | None,
+    typer.Option("--prometheus-insecure", help="Accept any certificate of it.", rich_help_panel=MEASURE),
 ]
 GpuSample = Annotated[
     bool | None,

@@ -14,6 +14,7 @@ import csv
 import hashlib
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,6 +32,11 @@ from gpusize.windows import LITTLE_TOLERANCE
 __all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "read_perf_analyzer"]
 
 RATE_COLUMN: Final = "Inferences/Second"
+_PRINTED: Final = re.compile(
+    r"^\*\*\* Measurement Settings \*\*\*|^Request (?:concurrency|Rate): |^Concurrency: .*throughput: ",
+    re.MULTILINE,
+)
+"""Lines of its text output, which has the same figures for people; a CSV has none of them."""
 US: Final = 1e-6
 KEPT_UP: Final = 0.95
 """Share of a rate below which it was not sent as asked for."""
@@ -90,6 +96,7 @@ def read_perf_analyzer(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"not UTF-8 at byte {error.start}", str(path), "is it perf_analyzer's CSV?") from None
+    _refuse_others(text, str(path))
     rows, warnings = parse_rows(csv.reader(io.StringIO(text, newline=""), strict=True), text, str(path))
     levels: dict[float, LevelData] = {}
     for row in sorted(rows, key=lambda r: (r.load, r.line)):
@@ -104,6 +111,16 @@ def read_perf_analyzer(
         warnings.append(f"{path}: {len(missing)} of {len(expected)} levels are missing, concurrency {which}: {why}")
     ordered = [replace(level, visit=k) for k, level in enumerate(levels.values())]
     return PerfAnalyzerImport(ordered, hashlib.sha256(content).hexdigest(), warnings)
+
+
+def _refuse_others(text: str, path: str) -> None:
+    """Tell what else perf_analyzer writes from its CSV: what it prints, and its JSON."""
+    todo = "run it again with -f FILE.csv, and import that file"
+    if _PRINTED.search(text):
+        raise ConfigError("this is what perf_analyzer prints, not its CSV", path, todo)
+    if text.lstrip().startswith("{"):
+        what = "this is JSON, as perf_analyzer's --profile-export-file writes it, not its CSV"
+        raise ConfigError(what, path, todo)
 
 
 def import_perf_analyzer(

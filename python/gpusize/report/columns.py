@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpusize.report.source import SloView
+from gpusize.report.source import ReportSource, SloView
 from gpusize.report.sweep import Sweep, is_usable
 from gpusize.report.text import clean, count, duration, finite, number, percent, plain_number, short_count, time_unit
+from gpusize.sources import lost_text
 
 __all__ = [
     "BAD",
@@ -18,6 +19,7 @@ __all__ = [
     "Column",
     "comes_in_parts",
     "level_column",
+    "lost_readings",
     "notes",
     "plain_column",
     "several_columns",
@@ -190,6 +192,13 @@ def _flags(rows: Sequence[Mapping[str, Any]]) -> Column:
         words += [flag for flag in row.get("flags") or () if flag not in words]
         cells.append(Cell(clean(", ".join(words), 160) if words else "–", BAD if words else FAINT))
     return Column("flags", "flags", "", tuple(cells), 2, left=True)
+
+
+def lost_readings(source: ReportSource) -> list[tuple[str, tuple[str, ...]]]:
+    """As `notes`, of the run as a whole: what was measured beside the load and could not always be had."""
+    told = [lost_text(each) for each in getattr(source, "sources", ())]
+    lost = tuple(clean(text) for text in told if text is not None)
+    return [("the whole run", lost)] if lost else []
 
 
 def notes(sweep: Sweep) -> list[tuple[str, tuple[str, ...]]]:

@@ -65,7 +65,8 @@ def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: 
     Keys: ``schema``, ``gpusize``, ``run``, ``path``, ``answer`` (a sentence or null), ``search`` (what a
     search found, else null), ``slos``, ``summary`` (one object
     per row), ``tables`` (those of ``Result.tables``, likewise, but for ``server``), ``estimates``, ``truth`` (of a
-    simulated cluster, else null), ``warnings``, ``alerts``.
+    simulated cluster, else null), ``warnings``, ``alerts``, ``sources`` (what was sampled beside the load: readings had
+    and lost).
     """
     views = [view_estimate(each) for each in estimates]
     best = headline(views)
@@ -89,6 +90,7 @@ def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: 
             for row in rows
             if row.get("alerts")
         ],
+        "sources": list(getattr(source, "sources", ())),
     }
     plain: dict[str, Any] = strict(document)
     return plain

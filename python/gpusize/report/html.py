@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.durable import storing, write_atomic
 from gpusize.report import words
-from gpusize.report.columns import Cell, Column, notes, summary_columns
+from gpusize.report.columns import Cell, Column, lost_readings, notes, summary_columns
 from gpusize.report.sections import sections
 from gpusize.report.source import ReportSource, Truth, each_slo, headline, view_estimate
 from gpusize.report.sweep import sweep_of
@@ -75,7 +75,7 @@ def render_html(
         search=_search(source),
         sections=[(each, _rows(each.columns)) for each in sections(source)],
         slos=[slo for _, slo in sweep.attainments()],
-        notes=notes(sweep),
+        notes=[*notes(sweep), *lost_readings(source)],
         itl=_itl_note(source),
         figures=shown,
         command=_command(source.meta),

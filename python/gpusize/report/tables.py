@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from gpusize.report.columns import BAD, FAINT, GOOD, Column, notes, summary_columns
+from gpusize.report.columns import BAD, FAINT, GOOD, Column, lost_readings, notes, summary_columns
 from gpusize.report.sections import sections
 from gpusize.report.source import EstimateView, ReportSource, Truth, each_slo, headline, view_estimate
 from gpusize.report.sweep import sweep_of
@@ -132,7 +132,7 @@ def print_summary(source: ReportSource, console: Console) -> None:
     for k, slo in sweep.attainments():
         which = f" {k + 1}" if len(sweep.slos) > 1 else ""
         console.print(Text(plain(console, f"SLO{which}: {slo.text}"), style="dim"))
-    for level, alerts in notes(sweep):
+    for level, alerts in [*notes(sweep), *lost_readings(source)]:
         for alert in alerts:
             line = Text(plain(console, f"! {level}: "), style="bold yellow")
             line.append(plain(console, alert), style="not bold")

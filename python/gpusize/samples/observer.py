@@ -74,6 +74,7 @@ class ServerMetrics:
         self._samplers: list[Sampler] = []
         self._failures: dict[str, int] = {}
         self._missed: dict[str, int] = {}
+        self._unread: list[str] = []
 
     def start(self) -> None:
         """Open every source and begin to read.
@@ -82,6 +83,7 @@ class ServerMetrics:
             TargetError: an address that the user named cannot be read.
             EnvironmentLacks: local GPUs were asked for, and there are none.
         """
+        self._check_prometheus()
         for planned in self._planned:
             try:
                 planned.source.open()
@@ -94,12 +96,18 @@ class ServerMetrics:
             sampler.start()
         for sampler in self._samplers:
             self._note(*sampler.source.notes())
-        if self._prometheus is not None:
-            self._pairs.append(core().clock_pair())
-            try:
-                self._prometheus.check()
-            except SourceFailed as problem:
-                self._note(f"{self._prometheus.name}: {problem}")
+
+    def _check_prometheus(self) -> None:
+        if self._prometheus is None:
+            return
+        self._pairs.append(core().clock_pair())
+        self._note(*self._prometheus.notes())
+        try:
+            self._prometheus.check()
+        except SourceFailed as problem:
+            # It was named, and a run without it would not be the one that was asked for.
+            todo = "correct --prometheus, its authority (--prometheus-cacert) or token (--prometheus-token-env)"
+            raise TargetError(f"it does not answer: {problem}", self._prometheus.name, todo) from None
 
     def _refused(self, planned: Planned, reason: str) -> None:
         if planned.asked is not None:
@@ -141,7 +149,10 @@ class ServerMetrics:
             rows = summarise(samples.lazy(), start_ns, end_ns, tokens_out=_tokens_out(folder))
         if value_of(rows, "gpu_utilization") is None:
             self._note(*_without_gpus(samples))
-        facts: dict[str, Any] = {"server": rows, "sampling": [sampler.facts() for sampler in self._samplers]}
+        sampling = [sampler.facts() for sampler in self._samplers]
+        if self._prometheus is not None:
+            sampling.append(self._prometheus.facts())
+        facts: dict[str, Any] = {"server": rows, "sampling": sampling}
         statistics = [each.source.name for each in self._samplers if isinstance(each.source, StatisticsSource)]
         if statistics:
             facts["models"] = model_stats(samples, statistics, start_ns, end_ns)
@@ -157,13 +168,14 @@ class ServerMetrics:
                 frames.append(self._prometheus.pull(start_ns, end_ns, self._wall_ns))
             except SourceFailed as problem:
                 self._note(f"{self._prometheus.name}: {problem}")
+                self._unread.append(f"{self._prometheus.name}: nothing could be had for this level: {problem}")
         return pl.concat(frames or [empty_samples()]).sort("t_ns", maintain_order=True)
 
     def _wall_ns(self, mono_ns: int) -> int:
         return wall_from_mono(self._pairs, mono_ns)
 
     def _alerts(self) -> list[str]:
-        alerts = []
+        alerts, self._unread = self._unread, []
         for sampler in self._samplers:
             name = sampler.source.name
             failed = sampler.failures - self._failures.get(name, 0)

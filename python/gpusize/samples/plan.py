@@ -13,6 +13,8 @@ from gpusize.samples.nvml import LocalGpus, local_gpus_wanted
 from gpusize.samples.observer import Planned, ServerMetrics
 from gpusize.samples.pull import PrometheusServer
 from gpusize.samples.scrape import MetricsPage, default_metrics_urls, keep_pattern, metrics_url
+from gpusize.samples.trust import Verify, with_systems
+from gpusize.urls import parse_url
 
 __all__ = ["NONE", "server_metrics"]
 
@@ -29,6 +31,7 @@ def server_metrics(
     prometheus: str | None = None,
     prometheus_match: str | None = None,
     prometheus_headers: Mapping[str, str] | None = None,
+    prometheus_verify: Verify = True,
     statistics: Sequence[tuple[str, CounterReader]] = (),
     verify: bool | str = True,
     interval_s: float = 1.0,
@@ -44,9 +47,11 @@ def server_metrics(
         prometheus: address of a Prometheus server to pull from.
         prometheus_match: further label matchers for it.
         prometheus_headers: request headers for it.
+        prometheus_verify: check its certificate; see `gpusize.samples.trust`. It has nothing to do with the target's.
         statistics: per server a name and what reads its statistics (`gpusize.kserve.stats.KserveStats`): read once
             here, before the request that precedes a sweep, and on a thread of its own from then on.
-        verify: check certificates; a text names a PEM file of authorities.
+        verify: check the target's certificate; a text names a PEM file of authorities, which are trusted beside the
+            system's for pages on other hosts.
         interval_s: time between two readings.
 
     Raises:
@@ -64,7 +69,7 @@ def server_metrics(
     server = None
     if prometheus is not None:
         server = PrometheusServer(
-            prometheus, keep=keep, match=prometheus_match, headers=prometheus_headers, verify=verify
+            prometheus, keep=keep, match=prometheus_match, headers=prometheus_headers, verify=prometheus_verify
         )
     return ServerMetrics(planned, prometheus=server, interval_s=interval_s), forwards
 
@@ -86,12 +91,14 @@ def _pages(
         return [], []
     planned: list[Planned] = []
     forwards: list[KubeForward] = []
+    hosts = {parse_url(str(each["url"])).host for each in targets if each.get("url")}
     for url in urls:
         local = url
         if is_kube(url):
             local, forward = resolve_kube(url)
             forwards.append(forward)
-        page = MetricsPage(local, keep=pattern, verify=verify)
+        own = parse_url(local).host in hosts
+        page = MetricsPage(local, keep=pattern, verify=verify if own else with_systems(verify))
         # The local end of a forward has another port each time; what it leads to says more.
         page.name = url if is_kube(url) else metrics_url(url)
         planned.append(Planned(page, "--metrics-url"))

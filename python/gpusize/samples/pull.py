@@ -19,6 +19,7 @@ from gpusize.samples.buffer import empty_samples
 from gpusize.samples.entities import PROMETHEUS
 from gpusize.samples.exposition import KNOWN_NAMES, MAX_SERIES, canonical_labels
 from gpusize.samples.reading import SourceFailed
+from gpusize.samples.trust import Verify, tls_context
 from gpusize.textio import shown
 from gpusize.urls import parse_url
 
@@ -64,7 +65,7 @@ class PrometheusServer:
         match: further label matchers, such as ``namespace="prod",pod=~"llm-.*"``: a server that watches a whole cluster
             knows of more than the one that is measured.
         headers: request headers; a value may refer to the environment or a file.
-        verify: as httpx takes it.
+        verify: check its certificate; see `gpusize.samples.trust`.
         transport: replaces the network, for tests.
 
     Raises:
@@ -78,7 +79,7 @@ class PrometheusServer:
         keep: str | None = None,
         match: str | None = None,
         headers: Mapping[str, str] | None = None,
-        verify: Any = True,
+        verify: Verify = True,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         address = parse_url(url)
@@ -94,6 +95,24 @@ class PrometheusServer:
         self._secrets = secret_words(self._headers)
         self._verify = verify
         self._transport = transport
+        self._pulls = 0
+        self._failures = 0
+        self._last_failure: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """How pulling went, as `Sampler.facts`: each level is one reading."""
+        counts = {"readings": self._pulls, "failures": self._failures, "missed": 0}
+        return {"source": self.name, "interval_s": None, **counts, "last_failure": self._last_failure, "cpu_s": None}
+
+    def notes(self) -> list[str]:
+        """What the user should know of the way to it."""
+        notes = []
+        address = parse_url(self.url)
+        if address.tls and self._verify is False:
+            notes.append(f"{self.name}: the server's certificate is not checked")
+        if self._secrets and not address.tls and not address.is_loopback:
+            notes.append(f"{self.name}: a secret travels unencrypted, the address is http://")
+        return notes
 
     def check(self) -> None:
         """Ask whether it answers.
@@ -118,6 +137,15 @@ class PrometheusServer:
         Raises:
             SourceFailed: it does not answer, refuses, or answers with something else.
         """
+        try:
+            frame = self._pulled(start_ns, end_ns, wall)
+        except SourceFailed as problem:
+            self._failures, self._last_failure = self._failures + 1, str(problem)
+            raise
+        self._pulls += 1
+        return frame
+
+    def _pulled(self, start_ns: int, end_ns: int, wall: Callable[[int], int]) -> pl.DataFrame:
         to_ns = wall(end_ns)
         range_s = math.ceil((end_ns - start_ns) / 1e9 + MARGIN_S)
         pattern = self._keep.replace("\\", "\\\\").replace('"', '\\"')
@@ -133,7 +161,7 @@ class PrometheusServer:
             headers = {name: resolve(name, value) for name, value in self._headers.items()}
             with (
                 httpx.Client(
-                    timeout=TIMEOUT_S, verify=self._verify, transport=self._transport, trust_env=False
+                    timeout=TIMEOUT_S, verify=tls_context(self._verify), transport=self._transport, trust_env=False
                 ) as client,
                 client.stream("POST", f"{self.url}{path}", data=dict(parameters), headers=headers) as answer,
             ):

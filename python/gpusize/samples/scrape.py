@@ -11,6 +11,7 @@ from gpusize.errors import UsageError
 from gpusize.headers import resolve, secret_words, without_secrets
 from gpusize.samples.exposition import KNOWN_NAMES, MAX_PAGE_BYTES, PageReader
 from gpusize.samples.reading import Reading, SourceFailed
+from gpusize.samples.trust import Verify, tls_context
 from gpusize.textio import shown
 from gpusize.urls import Address, parse_url
 
@@ -85,7 +86,7 @@ class MetricsPage:
         url: its address.
         keep: the names to keep; see `PageReader`.
         headers: further request headers; a value may refer to the environment or a file.
-        verify: check the certificate; a text names a PEM file of authorities.
+        verify: check the certificate; see `gpusize.samples.trust`.
         guessed: the address was guessed: `open` then refuses a page without a single known name.
         clock: the engine's clock.
         transport: replaces the network, for tests.
@@ -97,7 +98,7 @@ class MetricsPage:
         *,
         keep: re.Pattern[str] | None = None,
         headers: Mapping[str, str] | None = None,
-        verify: bool | str = True,
+        verify: Verify = True,
         guessed: bool = False,
         clock: Callable[[], int] = monotonic_ns,
         transport: httpx.BaseTransport | None = None,
@@ -171,7 +172,7 @@ class MetricsPage:
             # Metrics are read from the server itself, as the load is sent to it: never through a proxy.
             self._client = httpx.Client(
                 timeout=TIMEOUT_S,
-                verify=_tls(self._verify),
+                verify=tls_context(self._verify),
                 headers=headers,
                 transport=self._transport,
                 trust_env=False,
@@ -189,12 +190,3 @@ class MetricsPage:
         client, self._client = self._client, None
         if client is not None:
             client.close()
-
-
-def _tls(verify: bool | str) -> Any:  # noqa: FBT001 -- as httpx names it
-    """What httpx takes: a path is not among it any more."""
-    if isinstance(verify, bool):
-        return verify
-    import ssl
-
-    return ssl.create_default_context(cafile=verify)
