@@ -37,20 +37,33 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
     if result.cancelled:
         why = f"interrupted; what was measured is kept in {result.path}"
         return Verdict(INTERRUPTED, f"{why}, gpusize run --resume {result.path} goes on with it")
-    if result.search is not None and result.search.reason == "single":
-        return Verdict(NO, f"a single user misses {' and '.join(map(str, result.slos))} already")
+    failed = _failed(result)
     done = [row for row in result.summary.to_dicts() if row["state"] == "done"]
-    if not done:
-        return Verdict(NO, "no level was measured to its end")
-    if estimates and not estimates[0].answered:
-        return Verdict(NO, f"no estimate can be given: {estimates[0].reason}")
+    no = _nothing(result, estimates, failed, measured=bool(done))
+    if no:
+        return Verdict(NO, no)
     for k, slo in enumerate(result.slos):
         known = [row[f"slo_{k}_met"] for row in done if row[f"slo_{k}_met"] is not None]
         if known and not any(known):
             return Verdict(NO, f"no measured level meets {slo}")
+    if failed:
+        return Verdict(NO, f"{failed}. What is said rests on the levels before")
     if strict:
         return _strict(done, _not_run(result))
     return Verdict(0)
+
+
+def _nothing(result: Result, estimates: Sequence[Estimate], failed: str, *, measured: bool) -> str:
+    """Why there is no answer at all; empty where there is one, or none was asked for."""
+    if result.search is not None and result.search.reason == "single":
+        return f"a single user misses {' and '.join(map(str, result.slos))} already"
+    if failed and not (estimates and estimates[0].answered):
+        return failed
+    if not measured:
+        return "no level was measured to its end"
+    if estimates and not estimates[0].answered:
+        return f"no estimate can be given: {estimates[0].reason}"
+    return ""
 
 
 def _strict(rows: Sequence[Mapping[str, Any]], left: str) -> Verdict:
@@ -69,6 +82,14 @@ def _strict(rows: Sequence[Mapping[str, Any]], left: str) -> Verdict:
         if rows[k].get("delivered") is False
     ]
     return Verdict(NO, why + "".join(reasons[:MOST_REASONS]))
+
+
+def _failed(result: Result) -> str:
+    """That the target had failed when the run ended, and what to do; nothing of several runs."""
+    from gpusize.estimate.evidence import target_failed
+
+    text = "" if len(result.paths) > 1 else target_failed(result.levels)
+    return f"{text}. Start it again; gpusize run --resume {result.path} goes on{_not_run(result)}" if text else ""
 
 
 def _not_run(result: Result) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
+from gpusize.broken import Look, broke, causes, load_of
 from gpusize.durable import fsync_path, storing
 from gpusize.frames import OUTCOMES
 from gpusize.store import MEASURED, level_dirs, open_level_dirs, read_level
@@ -47,10 +48,15 @@ def recover(store: RunStore) -> list[Path]:
 def finished_steps(path: Path) -> set[int]:
     """The positions in ``run.json``'s ``levels`` that need no further visit.
 
-    A level that a failure voided is finished too: the failure is what was measured.
+    A level that a failure voided is finished too: the failure is what was measured. It is not where the target itself
+    had failed, whatever the load.
     """
-    levels = (read_level(entry) for entry in level_dirs(path))
-    return {int(level["step"]) for level in levels if level["state"] in ("done", "interrupted") and "step" in level}
+    levels = [level for entry in level_dirs(path) if "step" in (level := read_level(entry))]
+    ended = [level for level in levels if level["state"] in ("done", "interrupted")]
+    looked = [(level, load) for level in ended if (load := load_of(level["setting"])) is not None]
+    looks = [Look(load, broke(level["state"], level), brought=True) for level, load in looked]
+    dead = [level for (level, _), cause in zip(looked, causes(looks), strict=True) if cause == "failed"]
+    return {int(level["step"]) for level in ended if level not in dead}
 
 
 def _partial_level(path: Path) -> dict[str, Any]:

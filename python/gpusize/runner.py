@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.adaptive.terms import REQUESTS, ROUNDS
+from gpusize.alive import Alive
 from gpusize.checks import LATE_FLOOR_S
 from gpusize.clocks import ClockLog
 from gpusize.engine import Engine
@@ -100,6 +101,7 @@ def execute(
                 keep_plan(store.path, request.levels, len(request.dataset), request.dataset)
             clocks = ClockLog.resumed(store.path / "clocks.parquet")
             clocks.take()
+            alive = Alive.of(steps, read_levels(store.path))
             sweep = Sweep(
                 session,
                 store,
@@ -110,6 +112,7 @@ def execute(
                 progress,
                 _boundary(request),
                 watch,
+                alive.after if request.adaptive is None else None,
             )
             done = finished_steps(store.path)
             sweep.run([step for step in steps if step.index not in done], _following(request, store.path))
@@ -126,7 +129,8 @@ def execute(
         # A search has no planned levels.
         missing = len({step.index for step in steps} - {level.meta.get("step") for level in read_levels(store.path)})
         left = f"; {missing} of {len(steps)} levels {'was' if missing == 1 else 'were'} not run" if missing else ""
-        result.notes.append(f"the run was ended by a rule: {sweep.stopped.text}{left}")
+        who = "the run was ended" if alive.failed else "the run was ended by a rule"
+        result.notes.append(f"{who}: {sweep.stopped.text}{left}")
         if note is not None:
             note(result.notes[-1])
     return result
@@ -241,7 +245,7 @@ def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, Endin
             warmup_s=request.load.warmup_s,
             ending=ending,
         )
-        if step.search is not None and "grow" in (step.search["why"], step.search.get("of")):
+        if step.search is not None and {"grow", "check"} & {step.search["why"], step.search.get("of")}:
             # It was made short on purpose: it only finds the way.
             level["alerts"] = [text for text in level["alerts"] if not text.startswith(TOO_SHORT)]
         for observer in request.observers:

@@ -41,6 +41,7 @@ class Step:
         plan: the engine's LevelPlan, without ``visit``, ``dir`` and ``keep_bytes``.
         arrays: arrivals that are handed over beside the plan; see docs/reference/engine.md.
         search: why a search chose this level, as ``level.json`` keeps it; None in a sweep.
+        checks: the visit that broke, where the step is measured again to see whether the target still answers.
     """
 
     index: int
@@ -48,6 +49,7 @@ class Step:
     plan: Mapping[str, Any]
     arrays: Mapping[str, bytes] = field(default_factory=dict)
     search: Mapping[str, Any] | None = None
+    checks: int | None = None
 
     @property
     def follows_at_once(self) -> bool:
@@ -70,7 +72,8 @@ class ProgressEvent:
         level: the contents of ``level.json``; None with ``running``.
         step: the level's place among all of the run, also those that were done before it was resumed, from 0.
         before: with ``running``, the levels before it that are not committed yet: their last answers are to come.
-        search: why a search chose this level, as in ``level.json``; None in a sweep.
+        search: why a search chose this level, as in ``level.json``; None in a sweep, but for a level that is measured
+            again to see whether the target still answers.
     """
 
     kind: Literal["running", "level"]
@@ -102,6 +105,7 @@ class Sweep:
         progress: told how the run goes; runs on the thread that drives the sweep, ten times a second at most.
         boundary: told before the first level and after each one, when what is measured beside takes a reading.
         watch: looks at the running levels and says when to end the run.
+        after: told of each committed level; what it says is measured next, or ends the run.
     """
 
     engine: AnyEngine
@@ -113,6 +117,7 @@ class Sweep:
     progress: Callable[[ProgressEvent], None] | None = None
     boundary: Callable[[], None] | None = None
     watch: RunWatch | None = None
+    after: Callable[[Step, Mapping[str, Any]], Step | Stop | None] | None = None
     stopped: Stop | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
     _sending: set[int] = field(default_factory=set, init=False)
@@ -142,7 +147,7 @@ class Sweep:
                 ended = queued.popleft()
                 # The next level is running by now: this one is committed beside it.
                 self._fill(waiting, queued)
-                self._commit(ended)
+                self._go_on(ended, self._commit(ended), waiting, queued)
         except BaseException:
             # Nobody will look at these any more; what they have written stays in their open folders.
             for each in reversed(queued):
@@ -159,6 +164,19 @@ class Sweep:
             self._followed += 1
             waiting.append((self._followed, step))
         return bool(waiting) and not self._ends
+
+    def _go_on(
+        self, ended: _Queued, level: Mapping[str, Any] | None, waiting: deque[tuple[int, Step]], queued: deque[_Queued]
+    ) -> None:
+        """Do what a committed level calls for."""
+        if self.after is None or level is None or self._ends:
+            return
+        found = self.after(ended.step, level)
+        if isinstance(found, Step):
+            # Levels that are with the engine already come before it.
+            waiting.appendleft((ended.position, found))
+        else:
+            self._obey(found, queued)
 
     @property
     def _ends(self) -> bool:
@@ -237,7 +255,8 @@ class Sweep:
     ) -> ProgressEvent:
         step = queued.step
         place = (kind, queued.position, self._total)
-        return ProgressEvent(*place, step.setting, progress, level, step.index, search=step.search)
+        why = step.search if step.checks is None else {"why": "check"}
+        return ProgressEvent(*place, step.setting, progress, level, step.index, search=why)
 
     def _pass_stop_on(self, queued: Sequence[_Queued]) -> None:
         asked = min(self.switch.asked, 2)
@@ -250,7 +269,8 @@ class Sweep:
         for each in reversed(queued):
             each.level.stop(self.drain_ns if asked == 1 else 0)
 
-    def _commit(self, ended: _Queued) -> None:
+    def _commit(self, ended: _Queued) -> dict[str, Any] | None:
+        """Commit a level that has ended, and return its ``level.json``; None for one that the end left without any."""
         visit, step = ended.level.visit, ended.step
         outcome = ended.level.outcome()
         if self.watch is not None:
@@ -258,9 +278,11 @@ class Sweep:
         sending = visit in self._sending
         ending = ending_of(outcome, user=self.switch.asked > 0, rule=self.stopped, sending=sending)
         if self._ends and outcome["due"] == 0 and self.store.discard_if_empty(visit):
-            return
-        why = {} if step.search is None else {"search": dict(step.search)}
-        level = {"step": step.index, **why, **self.describe(step, outcome, self.store.open_path(visit), ending)}
+            return None
+        why: dict[str, Any] = {} if step.search is None else {"search": dict(step.search)}
+        why |= {} if step.checks is None else {"checks": step.checks}
+        found = self.describe(step, outcome, self.store.open_path(visit), ending)
+        level: dict[str, Any] = {"visit": visit, "step": step.index, **why, **found}
         lost = outcome["write_error"]
         try:
             self.store.commit_level(visit, level, outcome["histograms"])
@@ -271,6 +293,7 @@ class Sweep:
             raise self._stopped(f"the records could not be written: {lost}", None)
         if self.progress is not None:
             self.progress(self._event("level", ended, ended.level.poll(), level))
+        return level
 
     def _stopped(self, what: str, where: str | None) -> StoreError:
         todo = f"the levels before are kept; make room and go on with --resume {self.store.path}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpusize.engine import LevelOutcome
 
-__all__ = ["judge_level"]
+__all__ = ["failures_text", "judge_level"]
 
 MESSAGE_CHARS: Final = 160
 RULE_CHARS: Final = 400
@@ -75,14 +75,15 @@ def _touches(records: pl.LazyFrame, found: Sequence[Mapping[str, Any]]) -> bool:
     return bool(records.select(missed.any()).collect(engine="streaming").item())
 
 
-def _judged(outcome: LevelOutcome) -> int:
+def _judged(outcome: Mapping[str, Any]) -> int:
     """Requests that ended well or badly: of a sampled level more than have a row."""
-    return outcome["outcomes"].get("ok", 0) + _failed(outcome)
+    return int((outcome.get("outcomes") or {}).get("ok", 0)) + _failed(outcome)
 
 
-def _failed(outcome: LevelOutcome) -> int:
+def _failed(outcome: Mapping[str, Any]) -> int:
     """Those that failed; what was shed is counted and shown as that, and what was cancelled counts nowhere."""
-    return sum(count for name, count in outcome["outcomes"].items() if name not in _NO_FAILURE)
+    outcomes = outcome.get("outcomes") or {}
+    return sum(int(count) for name, count in outcomes.items() if name not in _NO_FAILURE)
 
 
 def _state(outcome: LevelOutcome, max_error_share: float | None, ending: Ending) -> str:
@@ -102,10 +103,19 @@ def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
     if outcome["write_error"] is not None:
         alerts.append(f"records were lost: {shown(outcome['write_error'], MESSAGE_CHARS)}")
     if state == "interrupted":
-        alerts.append(f"interrupted: {failed} of {_judged(outcome)} requests failed{_reasons(outcome)}")
+        alerts.append(f"interrupted: {failures_text(outcome)}")
     elif failed:
-        alerts.append(f"{failed} of {_judged(outcome)} requests failed{_reasons(outcome)}")
+        alerts.append(failures_text(outcome))
     return alerts
+
+
+def failures_text(meta: Mapping[str, Any]) -> str:
+    """How many requests of a level failed, and of what: ``3 of 40 requests failed (3 x timeout)``.
+
+    Args:
+        meta: an engine's outcome, or ``level.json``.
+    """
+    return f"{_failed(meta)} of {_judged(meta)} requests failed{_reasons(meta)}"
 
 
 def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[str]:
@@ -120,9 +130,9 @@ def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[st
     return [f"cut off while it drained: {who} ended {n:,} of its {outcome['due']:,} requests{where}"]
 
 
-def _reasons(outcome: LevelOutcome) -> str:
+def _reasons(outcome: Mapping[str, Any]) -> str:
     """The most frequent errors, in words; text from a server is bounded and made harmless."""
-    failures = [error for error in outcome["errors"] if error["outcome"] not in _NO_FAILURE]
+    failures = [error for error in outcome.get("errors") or [] if error["outcome"] not in _NO_FAILURE]
     errors = sorted(failures, key=lambda error: -error["count"])[:SHOWN_ERRORS]
     texts = []
     for error in errors:

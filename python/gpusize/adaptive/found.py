@@ -60,7 +60,7 @@ class Found:
     capacity: float | None
     low: float
     high: float | None
-    reason: Literal["precision", "budget", "limit", "single", "ended"]
+    reason: Literal["precision", "budget", "limit", "single", "failed", "ended"]
     slo: str | None
     wall: int | None
     levels: int
@@ -100,8 +100,9 @@ def found_of(
     if not measured:
         return None
     crossing, wall, decided = planner.crossing(visits), wall_of(visits), planner.next(visits)
-    at_wall = wall is not None and (crossing.edge is None or crossing.edge >= wall.users - 1)
     reason = decided.reason if isinstance(decided, Over) else "ended"
+    beyond = wall is not None and (crossing.edge is None or crossing.edge >= wall.users - 1)
+    at_wall = beyond and reason != "failed"
     capacity, low, high = _at_wall(wall) if wall is not None and at_wall else _ends(crossing, reason)
     return Found(
         capacity=capacity,
@@ -127,6 +128,9 @@ def _at_wall(wall: Wall) -> tuple[float, float, float]:
 def _ends(crossing: Crossing, reason: str) -> tuple[float | None, float, float | None]:
     if reason == "single":
         return 0.0, 0.0, 1.0
+    if reason == "failed":
+        # How much it would have carried nobody has seen to its end.
+        return None, crossing.low, None
     return crossing.edge, crossing.low, crossing.high
 
 

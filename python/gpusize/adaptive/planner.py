@@ -3,6 +3,7 @@
     grow    short levels, each 2.5 times as many users, until one surely misses an SLO or breaks the target
     looks   around the edge, in a fixed order: at it, below, above, at it, below, above, ...
     repeat  a level in which the generator was the limit, at most twice: what it showed is not the target's alone
+    check   a load that had held, once more after one under which the target broke: whether it still answers
 
 The looks come in stages whose ends are fixed before the first of them is taken: their number, and the part of the
 budget that is gone by then. Only at the end of a stage, which is a look at the edge, the interval is held against the
@@ -10,7 +11,8 @@ precision: a search that may stop at any moment stops when chance makes the inte
 Robbins 1965), one that may stop three times hardly does. docs/reference/search.md has the measured coverage.
 
 A level that was stopped for errors or timeouts is a wall: the edge lies below it, and if every other load keeps the
-SLOs, it is found by halving the distance.
+SLOs, it is found by halving the distance. Where the load that had held breaks as well the target itself has failed, and
+the search ends without a capacity.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.adaptive.crossing import Crossing, crossing, edge_of
 from gpusize.adaptive.terms import REQUESTS, ROUNDS, Adaptive
-from gpusize.adaptive.visits import REPEATS, standing
+from gpusize.adaptive.visits import REPEATS, looks_of, standing
 from gpusize.adaptive.wall import Wall, wall_of
+from gpusize.broken import check_load, has_failed
 from gpusize.estimate.twin.search import GROWTH, Budget, Look, Search
 
 if TYPE_CHECKING:
@@ -50,8 +53,8 @@ REPEAT_PART: Final = 0.5
 FEWEST: Final = 5
 """A level of fewer requests than its users and these says nothing."""
 
-Why = Literal["grow", "edge", "below", "above", "again", "repeat"]
-Reason = Literal["precision", "budget", "limit", "single"]
+Why = Literal["grow", "edge", "below", "above", "again", "repeat", "check"]
+Reason = Literal["precision", "budget", "limit", "single", "failed"]
 _ORDER: Final[tuple[Why, ...]] = ("edge", "below", "above")
 
 
@@ -61,8 +64,8 @@ class Chosen:
 
     Attributes:
         look: users, and requests with those of the warm-up.
-        why: ``grow``, a look at the ``edge``, ``below`` or ``above`` it, ``again``: where the target broke, or
-            ``repeat``, as the generator was the limit.
+        why: ``grow``, a look at the ``edge``, ``below`` or ``above`` it, ``again``: where the target broke,
+            ``repeat``, as the generator was the limit, or ``check``: whether the target still answers.
         low: most users so far that surely keep the SLOs, 0 where none do.
         high: fewest that surely miss one; None where none do.
         most_s: the level may last no longer, where the budget is a time.
@@ -89,7 +92,10 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The search is over: ``precision`` reached, ``budget`` spent, ``limit`` of users, or a ``single`` user misses."""
+    """The search is over.
+
+    ``precision`` reached, ``budget`` spent, ``limit`` of users, a ``single`` user misses, or the target has ``failed``.
+    """
 
     reason: Reason
 
@@ -109,10 +115,15 @@ class Planner:
     def next(self, visits: Sequence[Visit]) -> Chosen | Over:
         """The level that follows on these, in their order, or why none does."""
         money = _Money(self.terms, visits)
-        visits = standing(visits)
-        seen = [each.observed for each in visits if each.observed is not None and not each.failed]
-        wall = wall_of(visits)
         found = self.crossing(visits)
+        alive = self._alive(visits, found, money)
+        if alive is not None:
+            return alive
+        visits = standing(visits)
+        # A look at whether the target still answers is none at the edge.
+        held = [each for each in visits if each.observed is not None and not each.failed]
+        seen = [each.observed for each in held if each.observed is not None and each.why != "check"]
+        wall = wall_of(visits)
         repeat = self._repeated(found, money)
         if repeat is not None:
             return repeat
@@ -132,6 +143,19 @@ class Planner:
         if found.edge is None and not search.missed(seen, top):
             return self._never_missed(top, seen, found, money)
         return self._look(search, seen, found, money)
+
+    def _alive(self, visits: Sequence[Visit], found: Crossing, money: _Money) -> Chosen | Over | None:
+        """After the target broke: a load that had held once more, or the end; None where it still answers."""
+        _, looks = looks_of(visits)
+        if has_failed(looks):
+            return Over("failed")
+        users = check_load(looks)
+        if users is not None:
+            return self._chosen(_glance(int(users)), "check", found, money)
+        if not looks or not looks[-1].broke or looks[-1].brought or any(not each.broke for each in looks):
+            return None
+        # The first user's requests failed at once, so that nothing lower is there to be tried.
+        return Over("failed") if len(looks) > 1 else self._chosen(_glance(1), "again", found, money)
 
     def repeat(self, visit: Visit, visits: Sequence[Visit]) -> Chosen | None:
         """A visit once more, after these; None where too little is left for it."""

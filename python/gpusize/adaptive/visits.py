@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from gpusize.broken import Look, broke, brought, causes
 from gpusize.checks import unbelieved
 from gpusize.estimate.twin.observed import Observed, observe
 
@@ -13,15 +14,13 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.observed import Objective
     from gpusize.levels import LevelData
 
-__all__ = ["REPEATS", "Visit", "limited_loads", "of_part", "owed", "standing", "visits_of"]
+__all__ = ["REPEATS", "Visit", "limited_loads", "looks_of", "of_part", "owed", "standing", "visits_of"]
 
 FURTHER: Final = 2.0
 """Residences that a look lets pass beyond its warm-up: users who began evenly spread fall into step only by and by,
 and the first rounds miss less than the later ones."""
 KEPT: Final = 0.6
 FEWEST: Final = 20
-BROKE: Final = ("errors", "saturation")
-"""Stop reasons of a level that the target could not take, whoever ended it."""
 REPEATS: Final = 2
 """So often a load is measured again when the generator was the limit: on a machine that stays busy more is in vain."""
 
@@ -35,7 +34,8 @@ class Visit:
         number: of the level visit in its run.
         sent: requests that were due, warm-up included.
         length_s: from the first request to the last answer.
-        failed: whether it was stopped for errors, timeouts or overload: as many users miss every SLO.
+        failed: whether it was stopped for errors, timeouts or overload, or most of its requests failed.
+        brought: whether these failures are such as load brings.
         observed: what it showed; None where it says nothing, as one that the user ended.
         limited: whether the generator was the limit, by its own figures or because slots stood idle (Little's law): the
             times are not the target's alone.
@@ -49,6 +49,7 @@ class Visit:
     sent: int
     length_s: float
     failed: bool = False
+    brought: bool = False
     observed: Observed | None = None
     limited: bool = False
     why: str = ""
@@ -59,14 +60,14 @@ class Visit:
 def visits_of(levels: Sequence[LevelData], objectives: Sequence[Objective]) -> list[Visit]:
     """The closed loops among the levels, in their order.
 
-    A level that a failure voided is evidence that its load is too much. One that the user cut off, or that a crash
-    did, is none: it only cost something.
+    A level that failures voided is evidence that its load is too much, where they came with the load
+    (``gpusize.broken``). One that the user cut off, or that a crash did, is none: it only cost something.
     """
     return [_visit(level, objectives) for level in levels if level.concurrency and not level.imported]
 
 
 def _visit(level: LevelData, objectives: Sequence[Objective]) -> Visit:
-    failed = level.state == "interrupted" or (level.state == "done" and level.meta.get("stop_reason") in BROKE)
+    failed = broke(level.state, level.meta)
     seen = observe(level, objectives) if level.state == "done" and not failed else []
     start, end = level.meta.get("start_ns"), level.meta.get("end_ns")
     length_s = (int(end) - int(start)) / 1e9 if start is not None and end is not None else 0.0
@@ -77,6 +78,7 @@ def _visit(level: LevelData, objectives: Sequence[Objective]) -> Visit:
         sent=int(level.meta.get("due") or (seen[0].due_s.size if seen else 0)),
         length_s=length_s,
         failed=failed,
+        brought=failed and brought(level),
         observed=_later(seen[0]) if seen else None,
         limited=bool(seen) and unbelieved(level),
         why=str(search.get("of") or search.get("why") or ""),
@@ -89,10 +91,19 @@ def of_part(visits: Sequence[Visit], part: int | None = None) -> list[Visit]:
     """The visits that a search goes on from in one part of its run; None for the last that has measured something.
 
     Who resumes a search has most likely given the generator what it lacked: what it was the limit of before is as if
-    it had not been measured, at no cost.
+    it had not been measured, at no cost; and has started a target again that had failed.
     """
     now = max((each.part for each in visits if each.observed is not None), default=0) if part is None else part
-    return [each for each in visits if not each.limited or each.part >= now]
+    looked, looks = looks_of(visits)
+    why = {each.number: cause for each, cause in zip(looked, causes(looks), strict=True)}
+    void = [each for each in visits if each.limited or why.get(each.number) in ("failed", "unknown")]
+    return [each for each in visits if each not in void or each.part >= now]
+
+
+def looks_of(visits: Sequence[Visit]) -> tuple[list[Visit], list[Look]]:
+    """The visits that held or broke in the order of time, and each as a look."""
+    looked = sorted((each for each in visits if each.failed or each.observed), key=lambda each: each.number)
+    return looked, [Look(float(each.users), each.failed, each.brought) for each in looked]
 
 
 def owed(visits: Sequence[Visit], part: int) -> list[Visit]:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpusize.adaptive.visits import looks_of
+from gpusize.broken import causes
+
 if TYPE_CHECKING:
     from gpusize.adaptive.visits import Visit
 
@@ -32,16 +35,16 @@ class Wall:
 
 
 def wall_of(visits: Sequence[Visit]) -> Wall | None:
-    """The wall, None where nothing broke.
+    """The wall, None where nothing broke under its load.
 
     A single failure of a load that held at another time, or below a load that held, is not taken for one: it has to
-    come again.
+    come again. Nor are failures of a target that had itself failed (``gpusize.broken``).
     """
-    held = [each.users for each in visits if not each.failed and each.observed is not None]
-    broken = [each.users for each in visits if each.failed]
-    walls = [users for users in broken if broken.count(users) > 1 or not any(each >= users for each in held)]
-    if not walls:
+    looked, looks = looks_of(visits)
+    held = [each.users for each in looked if not each.failed]
+    broken = [each.users for each, cause in zip(looked, causes(looks), strict=True) if cause == "load"]
+    if not broken:
         return None
-    users = min(walls)
+    users = min(broken)
     kept = max((each for each in held if each < users), default=0)
     return Wall(users, broken.count(users), kept, held.count(kept), visits[-1].users)

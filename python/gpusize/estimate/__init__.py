@@ -20,6 +20,7 @@ from gpusize.estimate.chosen import comparable as of_one_count
 from gpusize.estimate.crossing import Crossing
 from gpusize.estimate.default import believed, default_answer, too_few
 from gpusize.estimate.doubts import Doubts, left_text
+from gpusize.estimate.evidence import evidence
 from gpusize.estimate.frame import levels_from_frames
 from gpusize.estimate.scaling import Scaling
 from gpusize.estimate.second import with_second_opinion
@@ -78,7 +79,8 @@ def estimate(
 
     if method not in (AUTO, ALL, *METHODS):
         raise UsageError(f"unknown method {method!r}", None, f"use one of {', '.join([AUTO, ALL, *METHODS])}")
-    asking = _Asking(pool(_with_gpus(levels, question), allow=allow), question)
+    found = evidence(_with_gpus(levels, question))
+    asking = _Asking(pool(found.kept, allow=allow), question)
     if method == AUTO:
         answers = [asking.default()]
     elif method == ALL:
@@ -87,7 +89,7 @@ def estimate(
         answers = with_second_opinion([first, *(asking.ask(name, asking.pooled) for name in others)])
     else:
         answers = [asking.ask(method, asking.pooled)]
-    told = [replace(each, changes=what_would_change(each, question)) for each in answers]
+    told = [found.tell(replace(each, changes=what_would_change(each, question))) for each in answers]
     return [with_tokens(with_reserve(each, question), question) for each in told]
 
 
@@ -115,10 +117,12 @@ def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collec
     """
     from gpusize.pooling import pool
 
-    chosen, warnings = every_count(pool(_with_gpus(levels, question), allow=allow), question)
+    found = evidence(_with_gpus(levels, question))
+    chosen, warnings = every_count(pool(found.kept, allow=allow), question)
+    warnings = [*found.said, *warnings]
     reason = cannot(chosen, question)
     if reason is not None:
-        return Comparable(chosen, tuple(dict.fromkeys(warnings)), reason)
+        return Comparable(chosen, tuple(dict.fromkeys(warnings)), found.failed or reason)
     doubts = Doubts()
     kept, left, said = believed(chosen, doubts)
     told = dict.fromkeys((*warnings, *said, *doubts.of(kept)))

@@ -22,6 +22,7 @@ _WHY: Final = {
     "above": "above the edge",
     "again": "once more",
     "repeat": "once more, as the generator was the limit",
+    "check": "once more, to see whether the target still answers",
 }
 _MOST_DIGITS: Final = 4
 _MOST_LOADS: Final = 12
@@ -66,6 +67,7 @@ def ended_text(found: Found) -> str:
         "budget": f"the budget is spent, short of the precision of {asked}{known}",
         "limit": f"no SLO was missed up to {found.most_users} users; --most-users allows more",
         "single": "a single user misses an SLO already: no smaller load is there to be tried",
+        "failed": "the target failed: it no longer answered under a load that it had carried before",
         "ended": f"it was cut short{known}",
     }[found.reason]
 

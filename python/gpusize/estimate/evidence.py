@@ -1,0 +1,125 @@
+"""Which levels say something of the load: of those that broke only the ones whose failures came with it.
+
+A server that died in the middle of a sweep answers no request at any load; taken for the edge of what it carries, that
+would become a number of GPUs. ``gpusize.broken`` tells the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpusize.broken import causes, failed_text, has_failed, look_of, since_held
+from gpusize.estimate.doubts import load_text, together
+from gpusize.verdict import failures_text
+
+if TYPE_CHECKING:
+    from gpusize.broken import Cause
+    from gpusize.estimate.types import Estimate
+    from gpusize.levels import LevelData
+
+__all__ = ["Evidence", "evidence", "target_failed"]
+
+REFUSAL: Final = "failed"
+"""``details["refusal"]`` of an answer that is missing because the target failed."""
+GONE: Final = "the target had failed, whatever the load"
+WHY: Final = {
+    "passing": "as many or more held at another time: the failures did not come with the load",
+    "unknown": "the errors came at once, as of a target that has failed, and no lower load was measured afterwards",
+}
+NOTHING: Final = "such failures say nothing of how much the target carries"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Levels that an estimate may rest on.
+
+    Attributes:
+        kept: without those whose failures did not come with their load.
+        said: what is said of each that is left out.
+        failed: why there may be no number: the target failed, or seems to have; empty where it did not.
+    """
+
+    kept: list[LevelData]
+    said: tuple[str, ...] = ()
+    failed: str = ""
+
+    def tell(self, answer: Estimate) -> Estimate:
+        """The answer with what is left out; where it has no number, the target's failure is the first reason."""
+        if not self.said:
+            return answer
+        found = replace(answer, warnings=tuple(dict.fromkeys((*self.said, *answer.warnings))))
+        if answer.answered or not self.failed:
+            return found
+        details = {**answer.details, "refusal": REFUSAL}
+        return replace(found, reason=f"{self.failed}. From the other levels: {answer.reason}", details=details)
+
+
+def evidence(levels: Iterable[LevelData]) -> Evidence:
+    """The levels that say something of the load, of one or several runs; each run is looked at by itself."""
+    given = list(levels)
+    runs = [_doubted(run) for run in _runs(given)]
+    doubted = [each for run in runs for each in run.doubted]
+    left = {id(level) for level, _ in doubted}
+    gone = [level for level, cause in doubted if cause == "failed"]
+    said = [f"left out, as {GONE}: {together(gone)}"] if gone else []
+    said += [
+        f"{load_text(level)} is left out: {failures_text(level.meta)}, and {WHY[cause]}"
+        for level, cause in doubted
+        if cause != "failed"
+    ]
+    kept = [level for level in given if id(level) not in left]
+    return Evidence(kept, tuple(dict.fromkeys(said)), next((run.reason for run in runs if run.reason), ""))
+
+
+def target_failed(levels: Sequence[LevelData]) -> str:
+    """That the target of a run failed and had not held again when the run ended; empty where it did not."""
+    return _doubted(levels).gone
+
+
+class _Run(NamedTuple):
+    """What of one run is no evidence.
+
+    Attributes:
+        doubted: levels whose failures did not come with their load, and why.
+        gone: that the target had failed when the run ended.
+        reason: why there may be no number.
+    """
+
+    doubted: list[tuple[LevelData, Cause]]
+    gone: str
+    reason: str
+
+
+def _doubted(run: Sequence[LevelData]) -> _Run:
+    seen = [(level, look) for level in run if (look := look_of(level)) is not None]
+    looks = [look for _, look in seen]
+    why = zip(seen, causes(looks), strict=True)
+    doubted: list[tuple[LevelData, Cause]] = [(lv, each) for (lv, _), each in why if each not in (None, "load")]
+    gone = [level for level, _ in seen[since_held(looks) :]] if has_failed(looks) else []
+    at_once = next((level for level, cause in doubted if cause == "unknown"), None)
+    if gone:
+        return _Run(doubted, _gone(gone), f"{_gone(gone)}: {NOTHING}")
+    if at_once is None:
+        return _Run(doubted, "", "")
+    what = f"at {load_text(at_once)} {failures_text(at_once.meta)}, and {WHY['unknown']}"
+    return _Run(doubted, "", f"{what}: {NOTHING}. Measure a lower load again to tell whether it still answers")
+
+
+def _runs(levels: Sequence[LevelData]) -> list[list[LevelData]]:
+    """The single visits by run, in the order in which they were measured."""
+    runs: dict[str, list[LevelData]] = {}
+    for level in levels:
+        runs.setdefault(level.run, []).append(level)
+    return [sorted(run, key=lambda level: level.visit) for run in runs.values()]
+
+
+def _gone(levels: Sequence[LevelData]) -> str:
+    """That a target has failed, from all levels since it last held: the first, and the lowest, which told."""
+    first, again = levels[0], min(levels, key=_load)
+    return failed_text(load_text(first), failures_text(first.meta), load_text(again), failures_text(again.meta))
+
+
+def _load(level: LevelData) -> float:
+    return level.concurrency or level.rate or 0.0

@@ -1,0 +1,78 @@
+"""Why levels broke, told from what came after them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpusize.broken import Look, broke, causes, check_load, has_failed
+
+HELD, FELL, BUSY = "held", "fell", "busy"
+
+
+def looks(*visits: tuple[int, str]) -> list[Look]:
+    return [Look(load, how != HELD, how == BUSY) for load, how in visits]
+
+
+@pytest.mark.parametrize(
+    "visits, expected",
+    [
+        # Nobody looked: the failures themselves have to say it.
+        ([(1, HELD), (2, HELD), (4, FELL)], ["unknown"]),
+        ([(1, HELD), (2, HELD), (4, BUSY)], ["load"]),
+        # A lower load held afterwards, however the failures looked.
+        ([(1, HELD), (2, HELD), (4, FELL), (2, HELD)], ["load"]),
+        # One that had held broke as well: then so did all until it held again.
+        ([(1, HELD), (2, HELD), (4, BUSY), (8, BUSY), (2, BUSY), (1, BUSY), (16, BUSY)], ["failed"] * 5),
+        ([(1, HELD), (4, FELL), (1, FELL), (4, HELD), (8, FELL), (4, HELD)], ["failed", "failed", "load"]),
+        # Near the edge a load may hold once and break once: the lowest tells.
+        ([(1, HELD), (8, HELD), (16, BUSY), (8, BUSY), (1, HELD)], ["load", "passing"]),
+        # As many held at another time: it has to come again.
+        ([(1, HELD), (4, FELL), (8, HELD)], ["passing"]),
+        ([(8, HELD), (4, FELL), (2, HELD), (4, FELL), (2, HELD)], ["load", "load"]),
+        # A load that never held tells nothing of a larger one, of which it is a harder case only for a dead target.
+        ([(8, BUSY), (4, BUSY), (2, HELD)], ["load", "load"]),
+        ([(1, FELL), (1, FELL)], ["unknown", "unknown"]),
+    ],
+)
+def test_failures_are_of_the_load_or_of_the_target(visits: list[tuple[int, str]], expected: list[str]) -> None:
+    assert [cause for cause in causes(looks(*visits)) if cause is not None] == expected
+
+
+@pytest.mark.parametrize(
+    "visits, load, failed",
+    [
+        ([(1, HELD), (2, HELD)], None, False),
+        ([(1, HELD), (2, HELD), (4, FELL)], 2, False),
+        ([(1, HELD), (2, HELD), (4, FELL), (8, FELL)], 2, False),
+        ([(1, HELD), (2, HELD), (4, FELL), (2, HELD)], None, False),
+        ([(1, HELD), (2, HELD), (4, FELL), (2, FELL)], 1, False),
+        ([(1, HELD), (2, HELD), (4, FELL), (2, FELL), (1, FELL)], None, True),
+        ([(1, HELD), (2, HELD), (4, FELL), (2, FELL), (1, HELD)], None, False),
+        ([(1, FELL)], None, False),
+        # At a load that had held itself, something lower tells.
+        ([(1, HELD), (4, HELD), (4, FELL)], 1, False),
+    ],
+)
+def test_the_load_to_look_at_is_the_largest_that_held_below(
+    visits: list[tuple[int, str]], load: float | None, failed: bool
+) -> None:
+    assert (check_load(looks(*visits)), has_failed(looks(*visits))) == (load, failed)
+
+
+@pytest.mark.parametrize(
+    "state, meta, expected",
+    [
+        ("interrupted", {}, True),
+        ("done", {"stop_reason": "count", "outcomes": {"ok": 99, "timeout": 1}}, False),
+        ("done", {"stop_reason": "saturation"}, True),
+        # However many failures the user allows, half of them is no measurement of times.
+        ("done", {"stop_reason": "count", "outcomes": {"ok": 5, "connect_error": 5}}, True),
+        # What was shed was never asked of the target.
+        ("done", {"stop_reason": "duration", "outcomes": {"ok": 5, "shed": 50}}, False),
+        ("cancelled", {"outcomes": {"connect_error": 5}}, False),
+    ],
+)
+def test_a_level_broke_when_it_was_stopped_or_mostly_failed(
+    state: str, meta: dict[str, object], expected: bool
+) -> None:
+    assert broke(state, meta) is expected
