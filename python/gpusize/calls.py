@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.durable import storing
 from gpusize.errors import StoreError
 from gpusize.frames import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, check_schema, outcome_dtype
+from gpusize.regular import part_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -124,7 +125,7 @@ def llm_calls(folder: Path) -> pl.LazyFrame | None:
     import polars as pl
 
     spans = folder / "spans"
-    frame = scan_calls(sorted(spans.glob("*.parquet"))) if spans.is_dir() else None
+    frame = scan_calls(part_files(spans, "*.parquet"))
     if frame is None:
         return None
     of_llm = frame.filter(pl.col("kind") == LLM)

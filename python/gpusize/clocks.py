@@ -63,11 +63,16 @@ class ClockLog:
         """A log that goes on where ``file`` ends; an empty one when there is no such file."""
         import polars as pl
 
-        from gpusize.durable import storing
+        from gpusize.errors import StoreError
+        from gpusize.frames import first_line
 
         log = cls()
-        if file.is_file():
-            with storing(file):
-                pairs = pl.read_parquet(file, glob=False)
-                log.pairs = [(int(mono), int(wall), int(width)) for mono, wall, width in pairs.iter_rows()]
+        if not file.is_file():
+            return log
+        try:
+            pairs = pl.read_parquet(file, glob=False)
+            log.pairs = [(int(mono), int(wall), int(width)) for mono, wall, width in pairs.iter_rows()]
+        except (OSError, ValueError, TypeError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            what = f"unreadable pairs of clocks ({first_line(error)})"
+            raise StoreError(what, str(file), "restore the file from a copy, or measure into a new folder") from None
         return log

@@ -22,6 +22,7 @@ __all__ = [
     "check_schema",
     "column",
     "empty",
+    "first_line",
     "from_arrow",
     "outcome_dtype",
     "quantiles",
@@ -186,7 +187,7 @@ def scan(paths: Iterable[Path]) -> pl.LazyFrame:
             columns = pl.scan_parquet(part, glob=False).collect_schema()
         except (OSError, pl.exceptions.PolarsError) as error:
             raise StoreError(
-                f"unreadable part ({_first_line(error)})", str(part), "leave it out or restore it"
+                f"unreadable part ({first_line(error)})", str(part), "leave it out or restore it"
             ) from None
         check_schema(stated, str(part), RECORDS_VERSION)
         _check_columns(columns, str(part))
@@ -246,5 +247,6 @@ def quantiles(frame: pl.LazyFrame, expr: pl.Expr, probs: Sequence[float]) -> lis
     return [float(q) for q in np.atleast_1d(np.quantile(values, list(probs), overwrite_input=True))]
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says first, at most 200 characters of it."""
     return str(error).partition("\n")[0][:200]

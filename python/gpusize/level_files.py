@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpusize.calls import llm_calls
 from gpusize.errors import StoreError
-from gpusize.frames import check_schema, scan
+from gpusize.frames import scan
+from gpusize.intact import check_level, has_checksums
 from gpusize.levels import LevelData
+from gpusize.regular import part_files
 from gpusize.row_facts import read_rows
 from gpusize.second_parts import scan_histograms, scan_seconds
+from gpusize.store import level_dirs, read_level, read_run
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["kept_rows", "read_json", "read_levels", "source_of"]
-
-
-def kept_rows(run_dir: Path) -> pl.DataFrame | None:
-    """What a run kept of its dataset's rows, as ``gpusize.row_facts.read_rows``.
-
-    Raises:
-        StoreError: the file is damaged.
-    """
-    import polars as pl
-
-    try:
-        return read_rows(run_dir)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = str(error).partition("\n")[0][:200]
-        raise StoreError(
-            f"unreadable rows of the dataset ({reason})", str(run_dir), "leave the run out or restore it"
-        ) from None
+__all__ = ["Verified", "read_levels", "source_of", "verify_run"]
 
 
 def source_of(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,72 +40,89 @@ def source_of(run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a run folder.
-
-    Raises:
-        StoreError: it is missing, unreadable or damaged.
-    """
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise StoreError("not found", str(path), "give the folder of a run, the one that holds run.json") from None
-    except OSError as error:
-        raise StoreError(f"unreadable ({error.strerror})", str(path), "check its permissions") from None
-    except ValueError as error:
-        raise StoreError(f"broken JSON ({error})", str(path), "the file is damaged; leave this run out") from None
-    if not isinstance(found, dict):
-        raise StoreError("not a JSON object", str(path), "the file is damaged; leave this run out")
-    return found
-
-
-def read_levels(run_dir: Path, *, warmup_s: float | None = None) -> list[LevelData]:
+def read_levels(
+    run_dir: Path, *, warmup_s: float | None = None, damaged: list[StoreError] | None = None
+) -> list[LevelData]:
     """The committed levels of a run folder, in the order of their visits.
 
     Args:
         run_dir: a run folder.
         warmup_s: judge the levels again with this warm-up instead of the stored intervals.
+        damaged: where levels that are damaged are left out, and why is added here; None raises instead.
 
     Raises:
         StoreError: it is no run folder, is damaged, or is of a newer version.
     """
-    run = read_json(run_dir / "run.json")
-    check_schema(run.get("schema", 1), str(run_dir / "run.json"))
-    folders = sorted(p for p in (run_dir / "levels").glob("[0-9]*") if p.is_dir())
-    rows = kept_rows(run_dir)
-    return [_read_level(folder, run_dir, run, rows, warmup_s) for folder in folders]
+    run = read_run(run_dir)
+    rows = read_rows(run_dir)
+    found = []
+    for folder in level_dirs(run_dir):
+        try:
+            found.append(_read_level(folder, run_dir, run, rows, warmup_s))
+        except StoreError as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
+    return found
+
+
+class Verified(NamedTuple):
+    """What the files of one level are worth.
+
+    Attributes:
+        name: the level's folder, as ``0003``.
+        problem: what is damaged; None where nothing is.
+        checksums: whether every file has one; older versions wrote none.
+    """
+
+    name: str
+    problem: StoreError | None
+    checksums: bool
+
+
+def verify_run(run_dir: Path) -> list[Verified]:
+    """Hold every file of a run against what was written, level by level.
+
+    Raises:
+        StoreError: it is no run folder, or what all levels share is damaged.
+    """
+    run = read_run(run_dir)
+    rows = read_rows(run_dir)
+    found = []
+    for folder in level_dirs(run_dir):
+        try:
+            level = _read_level(folder, run_dir, run, rows, None)
+            found.append(Verified(folder.name, None, has_checksums(level.meta)))
+        except StoreError as error:
+            found.append(Verified(folder.name, error, checksums=False))
+    return found
 
 
 def _read_level(
     folder: Path, run_dir: Path, run: Mapping[str, Any], rows: pl.DataFrame | None, warmup_s: float | None
 ) -> LevelData:
-    meta = read_json(folder / "level.json")
-    check_schema(meta.get("schema", 1), str(folder / "level.json"))
-    records = scan(sorted((folder / "records").glob("part-*.parquet")))
-    try:
-        level = LevelData(
-            visit=int(meta["visit"]),
-            setting=meta["setting"],
-            state=str(meta["state"]),
-            intervals=meta.get("intervals") or [],
-            gpus=sum(int(target.get("gpus") or 0) for target in run.get("targets") or []),
-            run=str(run.get("run", run_dir.name)),
-            meta=meta,
-            labels=run.get("labels") or {},
-            source=source_of(run),
-            records=records,
-            calls=llm_calls(folder),
-            histograms=scan_histograms(folder),
-            seconds=scan_seconds(folder),
-            percentiles=meta.get("percentiles") or {},
-            items=meta.get("items") or {},
-            rows=rows,
-            folder=folder,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(
-            f"a field is missing or wrong ({error})", str(folder / "level.json"), "is it damaged?"
-        ) from None
+    meta = read_level(folder)
+    check_level(folder, meta)
+    records = scan(part_files(folder / "records"))
+    level = LevelData(
+        visit=int(meta["visit"]),
+        setting=meta["setting"],
+        state=str(meta["state"]),
+        intervals=meta.get("intervals") or [],
+        gpus=sum(int(target.get("gpus") or 0) for target in run.get("targets") or []),
+        run=str(run.get("run", run_dir.name)),
+        meta=meta,
+        labels=run.get("labels") or {},
+        source=source_of(run),
+        records=records,
+        calls=llm_calls(folder),
+        histograms=scan_histograms(folder),
+        seconds=scan_seconds(folder),
+        percentiles=meta.get("percentiles") or {},
+        items=meta.get("items") or {},
+        rows=rows,
+        folder=folder,
+    )
     if level.imported or (level.intervals and warmup_s is None):
         return level
     from gpusize.windows import intervals

@@ -192,11 +192,12 @@ def all_calls(levels: Sequence[LevelData]) -> pl.LazyFrame:
 
     from gpusize.calls import scan_calls, span_dtypes
     from gpusize.frames import outcome_dtype
+    from gpusize.regular import part_files
 
     frames = []
     for level in levels:
         folder = level.folder / "spans" if level.folder is not None else None
-        found = scan_calls(sorted(folder.glob("*.parquet"))) if folder is not None and folder.is_dir() else None
+        found = None if folder is None else scan_calls(part_files(folder, "*.parquet"))
         if found is not None:
             frames.append(found.select(pl.lit(level.run).alias("run"), pl.all()))
     schema = {"run": pl.String(), **span_dtypes(), "outcome": outcome_dtype()}

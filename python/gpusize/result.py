@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusize.errors import StoreError, UsageError
+from gpusize.errors import SloError, StoreError, UsageError
 from gpusize.level_files import read_levels
 from gpusize.result_tables import LevelTables
 from gpusize.slo import Slo
@@ -28,12 +28,19 @@ if TYPE_CHECKING:
 __all__ = ["Result", "open_run"]
 
 
-def open_run(path: str | Path | Sequence[str | Path], *, labels: Mapping[str, str] | None = None) -> Result:
+def open_run(
+    path: str | Path | Sequence[str | Path],
+    *,
+    labels: Mapping[str, str] | None = None,
+    skip_damaged: bool = False,
+) -> Result:
     """Open what was measured earlier.
 
     Args:
         path: a run folder, a folder of runs, or several of them; a run that is named twice counts once.
         labels: keep only the runs that carry all of these.
+        skip_damaged: leave out levels, and of several runs those, whose files are damaged; ``damaged`` of the result
+            says which. By default a damaged file is an error.
 
     Raises:
         StoreError: there is no run at a path, or it cannot be read.
@@ -44,12 +51,26 @@ def open_run(path: str | Path | Sequence[str | Path], *, labels: Mapping[str, st
         raise UsageError("no run is named", None, "give a run folder, or a folder of runs")
     # Named as the user names them, and told apart by where they really are.
     found = list({run.resolve(): run for each in given for run in find_runs(Path(each))}.values())
+    damaged: list[StoreError] = []
+    if skip_damaged and len(found) > 1:
+        found = [run for run in found if _readable(run, damaged)]
     wanted = dict(labels or {})
     kept = [run for run in found if not wanted or _carries(run, wanted)]
+    if not kept and damaged:
+        raise damaged[0]
     if not kept:
         shown = ", ".join(f"{key}={value}" for key, value in wanted.items())
         raise UsageError(f"no run is labelled {shown}", ", ".join(map(str, given)), "see the labels in run.json")
-    return Result(kept)
+    return Result(kept, skip_damaged=skip_damaged, damaged=damaged)
+
+
+def _readable(run: Path, damaged: list[StoreError]) -> bool:
+    try:
+        read_run(run)
+    except StoreError as error:
+        damaged.append(error)
+        return False
+    return True
 
 
 def _carries(run: Path, wanted: Mapping[str, str]) -> bool:
@@ -79,6 +100,8 @@ class Result(LevelTables):
         slos: SLOs that the summary judges and ``estimate`` answers for; by default those of the first run.
         users: users that ``estimate`` answers for; by default those of the first run.
         rate: requests per second that it answers for instead.
+        skip_damaged: leave out levels whose files are damaged; by default they are errors.
+        damaged: what was left out before.
 
     Attributes:
         paths: the run folders.
@@ -93,6 +116,8 @@ class Result(LevelTables):
         slos: Sequence[Slo | str] | Slo | str | None = None,
         users: float | None = None,
         rate: float | None = None,
+        skip_damaged: bool = False,
+        damaged: Sequence[StoreError] = (),
     ) -> None:
         if not paths:
             raise UsageError("a result needs a run", None, "give at least one run folder")
@@ -102,6 +127,9 @@ class Result(LevelTables):
         self._slos = as_slos(slos) if slos is not None else None
         self._users = users
         self._rate = rate
+        self._skip_damaged = skip_damaged
+        self._damaged_runs = tuple(damaged)
+        self._damaged_levels: list[StoreError] = []
         self._answers: dict[tuple[str, str, frozenset[str]], list[Estimate]] = {}
 
     @property
@@ -117,7 +145,19 @@ class Result(LevelTables):
     @cached_property
     def slos(self) -> tuple[Slo, ...]:
         """The SLOs that are judged, in order."""
-        return self._slos if self._slos is not None else as_slos(self._option("slo", "slos"))
+        return self._slos if self._slos is not None else self._stored_slos()
+
+    def _stored_slos(self) -> tuple[Slo, ...]:
+        """The SLOs of the first run.
+
+        Raises:
+            StoreError: its ``run.json`` holds one that does not parse.
+        """
+        try:
+            return as_slos(self._option("slo", "slos"))
+        except SloError as error:
+            file = str(self.path / "run.json")
+            raise StoreError(f"options.slo: {error.what}", file, "restore it from a copy, or give --slo") from None
 
     @property
     def rate(self) -> float | None:
@@ -135,7 +175,19 @@ class Result(LevelTables):
     @cached_property
     def levels(self) -> tuple[LevelData, ...]:
         """Every level visit of every run, in the order of the runs and of their visits."""
-        return tuple(level for path in self.paths for level in read_levels(path))
+        left_out: list[StoreError] = []
+        damaged = left_out if self._skip_damaged else None
+        found = tuple(level for path in self.paths for level in read_levels(path, damaged=damaged))
+        if left_out and not found:
+            raise left_out[0]
+        self._damaged_levels = left_out
+        return found
+
+    @property
+    def damaged(self) -> list[str]:
+        """What was left out because its files are damaged, and why; empty unless that was asked for."""
+        _ = self.levels
+        return [str(error) for error in (*self._damaged_runs, *self._damaged_levels)]
 
     @cached_property
     def summary(self) -> pl.DataFrame:
@@ -162,9 +214,10 @@ class Result(LevelTables):
         from gpusize.adaptive.found import found_of
         from gpusize.adaptive.terms import Adaptive
 
-        levels = [level for level in read_levels(self.path) if level.meta.get("search")]
+        mine = [level for level in self.levels if level.folder is not None and self.path in level.folder.parents]
+        levels = [level for level in mine if level.meta.get("search")]
         apis = [str(target.get("api") or "") for target in self.meta.get("targets") or []]
-        return found_of(levels, as_slos(self._option("slo", "slos")), Adaptive.of(terms), apis)
+        return found_of(levels, self._stored_slos(), Adaptive.of(terms), apis)
 
     @cached_property
     def truth(self) -> Truth | None:
@@ -174,7 +227,12 @@ class Result(LevelTables):
         config = (self.meta.get("targets") or [{}])[0].get("simulated")
         if config is None or not self.can_estimate:
             return None
-        return truth_of(config, self.users or 1, self.slos, self.scan(), self._option("max_tokens"))
+        try:
+            return truth_of(config, self.users or 1, self.slos, self.scan(), self._option("max_tokens"))
+        except UsageError as error:
+            # The options of this run were checked before it; what does not fit now was changed later.
+            file, todo = str(self.path / "run.json"), "restore it from a copy, or leave this run out"
+            raise StoreError(f"targets[0].simulated: {error.where}: {error.what}", file, todo) from None
 
     def scan(self) -> pl.LazyFrame:
         """The records as a LazyFrame over the files, ``outcome`` as an enum; of several runs with a column ``run``."""
@@ -299,7 +357,9 @@ class Result(LevelTables):
         if users is not None and rate is not None:
             raise UsageError("users and a rate are two questions", None, "ask for one of them")
         kept_users, kept_rate = (self._users, self.rate) if users is None and rate is None else (users, rate)
-        return Result(self.paths, slos=self._slos if slos is None else slos, users=kept_users, rate=kept_rate)
+        kept = self._slos if slos is None else slos
+        left: dict[str, Any] = {"skip_damaged": self._skip_damaged, "damaged": self._damaged_runs}
+        return Result(self.paths, slos=kept, users=kept_users, rate=kept_rate, **left)
 
     @property
     def can_estimate(self) -> bool:

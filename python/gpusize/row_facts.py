@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.errors import StoreError
+from gpusize.frames import first_line
+from gpusize.regular import check_regular
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -16,6 +20,7 @@ _FILE: Final = "dataset.parquet"
 _COUNTS: Final = ("input_tokens", "output_tokens", "turn", "batch")
 """Whole numbers that a row may say of itself: lengths asked for, place in a conversation, samples in one request."""
 _TEXTS: Final = ("session", "model")
+_TODO: Final = "leave the run out or restore it"
 
 
 def keep_rows(folder: Path, ids: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -31,7 +36,7 @@ def keep_rows(folder: Path, ids: Sequence[str], rows: Sequence[Mapping[str, Any]
     """
     import polars as pl
 
-    from gpusize.durable import storing
+    from gpusize.durable import write_frame
 
     path = folder / _FILE
     if path.exists():
@@ -42,8 +47,7 @@ def keep_rows(folder: Path, ids: Sequence[str], rows: Sequence[Mapping[str, Any]
         values = [known(row.get(name)) for row in rows]
         if any(value is not None for value in values):
             columns.append(pl.Series(name, values, pl.Int64 if name in _COUNTS else pl.String))
-    with storing(path):
-        pl.DataFrame(columns).write_parquet(path)
+    write_frame(path, pl.DataFrame(columns))
 
 
 def _whole(value: Any) -> int | None:
@@ -59,11 +63,25 @@ def read_rows(folder: Path) -> pl.DataFrame | None:
 
     Columns: ``id``, and of ``input_tokens``, ``output_tokens``, ``turn``, ``batch``, ``session`` and ``model`` those
     that the rows had.
+
+    Raises:
+        StoreError: the file is damaged.
     """
     import polars as pl
 
     path = folder / _FILE
-    return pl.read_parquet(path, glob=False) if path.exists() else None
+    if not path.exists():
+        return None
+    check_regular(path)
+    try:
+        rows = pl.read_parquet(path, glob=False)
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise StoreError(f"unreadable rows of the dataset ({first_line(error)})", str(path), _TODO) from None
+    kinds = {"id": pl.String, **dict.fromkeys(_COUNTS, pl.Int64), **dict.fromkeys(_TEXTS, pl.String)}
+    wrong = [name for name, kind in kinds.items() if rows.schema.get(name, None if name == "id" else kind) != kind]
+    if wrong:
+        raise StoreError(f"the column {wrong[0]} is missing or of another kind", str(path), _TODO)
+    return rows
 
 
 def read_ids(folder: Path) -> list[str] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpusize.errors import StoreError
 from gpusize.frames import OUTCOMES
+from gpusize.regular import part_files
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,7 +24,7 @@ def _scan_folder(folder: Path) -> pl.LazyFrame | None:
     import polars as pl
     from polars import selectors
 
-    parts = sorted(folder.glob("part-*.parquet"))
+    parts = part_files(folder)
     frames = []
     for part in parts:
         try:

@@ -12,7 +12,6 @@ The layout is in ``docs/reference/run-folder.md``. The rules that this module ke
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
@@ -21,6 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from gpusize.durable import fsync_path, lock_folder, storing, write_atomic, write_json, write_parquet
 from gpusize.errors import StoreError
+from gpusize.intact import checksums
+from gpusize.regular import refuse_links
+from gpusize.run_schema import SCHEMA, read_checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,9 +44,6 @@ __all__ = [
 
 MEASURED: Final = ("records", "spans", "seconds", "histograms")
 """Folders of a level in which a run that died may have left parts."""
-
-SCHEMA: Final = 1
-"""Version of the run folder, ``run.json`` and ``level.json`` that this module writes; it reads this one and older."""
 
 
 def new_run_id(wall_ns: int | None = None) -> str:
@@ -88,10 +87,8 @@ def level_dirs(path: Path) -> list[Path]:
     if not levels.is_dir():
         return []
     with storing(levels):
-        return sorted(
-            (entry for entry in levels.iterdir() if entry.name.isdigit() and (entry / "level.json").is_file()),
-            key=lambda entry: int(entry.name),
-        )
+        found = [entry for entry in levels.iterdir() if entry.name.isascii() and entry.name.isdigit()]
+        return sorted((entry for entry in found if entry.is_dir()), key=lambda entry: int(entry.name))
 
 
 def open_level_dirs(path: Path) -> list[Path]:
@@ -107,43 +104,25 @@ def open_level_dirs(path: Path) -> list[Path]:
 def _open_visit(path: Path) -> int | None:
     name = path.name
     middle = name.removeprefix(".").removesuffix(".open")
-    return int(middle) if name == f".{middle}.open" and middle.isdigit() and path.is_dir() else None
+    numbered = name == f".{middle}.open" and middle.isascii() and middle.isdigit()
+    return int(middle) if numbered and path.is_dir() else None
 
 
 def read_run(path: Path) -> dict[str, Any]:
     """The contents of ``run.json``.
 
     Raises:
-        StoreError: not a run folder, unreadable, or written by a newer gpusize.
+        StoreError: not a run folder, unreadable, written by a newer gpusize, or a field is wrong.
     """
     file = path / "run.json"
     if not file.is_file():
         raise StoreError("no run.json in it: not a run folder", str(path), "name a run folder")
-    return _read_versioned(file)
+    return read_checked(file)
 
 
 def read_level(level_dir: Path) -> dict[str, Any]:
     """The contents of a level's ``level.json``; raises like ``read_run``."""
-    return _read_versioned(level_dir / "level.json")
-
-
-def _read_versioned(file: Path) -> dict[str, Any]:
-    with storing(file):
-        text = file.read_text(encoding="utf-8")
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise StoreError(f"not valid JSON: {error}", str(file)) from None
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if not isinstance(schema, int):
-        raise StoreError("not a file of a run folder: it names no schema version", str(file))
-    if schema > SCHEMA:
-        raise StoreError(
-            f"written with schema {schema} by a newer gpusize; this one reads up to {SCHEMA}",
-            str(file),
-            "update gpusize",
-        )
-    return dict(content)
+    return read_checked(level_dir / "level.json")
 
 
 class RunStore:
@@ -196,9 +175,11 @@ class RunStore:
         """Take an existing run folder for writing, to go on with it.
 
         Raises:
-            StoreError: not a run folder, a newer schema, no permission, or another process is writing to it.
+            StoreError: not a run folder, a newer schema, no permission, another process is writing to it, or a
+                symbolic link in it would lead the writing elsewhere.
         """
         run = read_run(path)
+        refuse_links(path)
         with storing(path):
             lock_fd = lock_folder(path)
             (path / "levels").mkdir(exist_ok=True)
@@ -238,7 +219,7 @@ class RunStore:
 
         Args:
             visit: the level.
-            level: contents of ``level.json``; ``schema`` and ``visit`` are added.
+            level: contents of ``level.json``; ``schema``, ``visit`` and ``checksums`` are added.
             histograms: per metric the ``(low_ns, high_ns, count)`` of its buckets, over the whole visit; written only
                 where the level's folder has none by the second.
 
@@ -248,7 +229,8 @@ class RunStore:
         path = self.open_path(visit)
         if any(histograms.values()) and not any(path.glob("histograms/part-*.parquet")):
             write_histograms(path / "histograms.parquet", histograms)
-        write_json(path / "level.json", {"schema": SCHEMA, "visit": visit, **level})
+        facts = {"schema": SCHEMA, "visit": visit, **level, "checksums": checksums(path)}
+        write_json(path / "level.json", facts)
         final = path.with_name(f"{visit:04d}")
         with storing(path):
             for folder, _, files in os.walk(path):

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +73,16 @@ def test_a_level_is_hidden_until_it_is_committed(store: RunStore) -> None:
     assert open_level_dirs(store.path) == [folder]
     assert read_level(folder)["state"] == "open"
 
-    final = store.commit_level(0, {"state": "done", "rows": 1}, {"runtime": [[1, 2, 3], [2, 4, 1]]})
+    level = {"setting": {"kind": "closed", "concurrency": 1}, "state": "done", "rows": 1}
+    final = store.commit_level(0, level, {"runtime": [[1, 2, 3], [2, 4, 1]]})
 
     assert final.name == "0000"
     assert level_dirs(store.path) == [final]
     assert open_level_dirs(store.path) == []
-    assert read_level(final) == {"schema": 1, "visit": 0, "state": "done", "rows": 1}
+    kept = read_level(final)
+    names = ("histograms.parquet", "records/part-00000.parquet")
+    assert kept.pop("checksums") == {name: sha256((final / name).read_bytes()).hexdigest() for name in names}
+    assert kept == {"schema": 1, "visit": 0, **level}
     assert (final / "records" / "part-00000.parquet").read_bytes() == b"x"
     histogram = pl.read_parquet(final / "histograms.parquet")
     assert histogram.rows() == [("runtime", 1, 2, 3), ("runtime", 2, 4, 1)]

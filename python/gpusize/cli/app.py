@@ -17,6 +17,7 @@ from gpusize.cli import (
     plan,
     report,
     run,
+    runs,
     sample,
     simulate,
     study,
@@ -76,3 +77,4 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(load.app, name="load")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(importing.app, name="import")
+app.add_typer(runs.app, name="runs")

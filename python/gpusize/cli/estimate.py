@@ -58,6 +58,7 @@ def command(
     spare: question.Spare = 0,
     label: question.Labels = None,
     allow: question.Allow = None,
+    skip_damaged: question.SkipDamaged = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a level is flagged.")] = False,
     json: question.Json = False,
     _debug: question.Debug = False,
@@ -65,13 +66,14 @@ def command(
     """Estimate the GPU count from earlier runs. No load is sent."""
     from gpusize.answer import judge
     from gpusize.assemble import labels_of
-    from gpusize.cli.shared import conclude, print_json, print_result
+    from gpusize.cli.shared import conclude, print_json, print_result, tell_damaged
     from gpusize.result import open_run
     from gpusize.units import parse_rate
 
     asked = question.fields(locals())
     per_s = None if rate is None else parse_rate(rate, "rate")
-    result = open_run(runs, labels=labels_of(label)).asking(users, slo or None, per_s)
+    result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged).asking(users, slo or None, per_s)
+    tell_damaged(result)
     estimates = result.estimates(
         method=method,
         host_gpus=host_gpus,

@@ -80,6 +80,7 @@ def command(
     max_replicas: over.MaxReplicas = None,
     label: question.Labels = None,
     allow: question.Allow = None,
+    skip_damaged: question.SkipDamaged = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it into a .png, .svg or .pdf.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for plan.json, .csv, .parquet and plots.")] = None,
     json: question.Json = False,
@@ -87,6 +88,7 @@ def command(
 ) -> int:
     """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
     from gpusize.assemble import labels_of
+    from gpusize.cli.shared import tell_damaged
     from gpusize.result import open_run
     from gpusize.whatif import what_if
 
@@ -94,7 +96,8 @@ def command(
         from gpusize.report.plan_plot import check_place
 
         check_place(plot)
-    result = open_run(runs, labels=labels_of(label))
+    result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
+    tell_damaged(result)
     asked = question.fields(locals())
     options = {name: value for name, value in locals().items() if name in over.OPTIONS}
     if arrivals is not None:

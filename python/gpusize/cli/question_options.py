@@ -19,6 +19,7 @@ __all__ = [
     "Process",
     "Router",
     "Runs",
+    "SkipDamaged",
     "Slos",
     "Spare",
     "Think",
@@ -57,6 +58,9 @@ Labels = Annotated[
 Allow = Annotated[
     list[str] | None,
     typer.Option(help="What may differ between runs: targets, models or dataset; repeatable.", rich_help_panel=RUNS),
+]
+SkipDamaged = Annotated[
+    bool, typer.Option("--skip-damaged", help="Leave out levels whose files are damaged.", rich_help_panel=RUNS)
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]

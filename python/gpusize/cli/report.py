@@ -22,6 +22,9 @@ def command(
     ] = None,
     slo: Annotated[list[str] | None, typer.Option(help="An SLO; repeatable; the run's own by default.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Only runs labelled KEY=VALUE; repeatable.")] = None,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Leave out levels whose files are damaged.")
+    ] = False,
     plots: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
@@ -30,11 +33,13 @@ def command(
     A study is shown as a whole; with --label, --users or --slo its runs are taken like others.
     """
     from gpusize.assemble import labels_of
+    from gpusize.cli.shared import tell_damaged
     from gpusize.report.study import is_study, write_study
     from gpusize.result import open_run
 
     if len(runs) == 1 and is_study(runs[0]) and not (label or slo or users):
         typer.echo(write_study(runs[0], out, plots=plots)[-1])
         return
-    result = open_run(runs, labels=labels_of(label)).asking(users, slo or None)
+    result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged).asking(users, slo or None)
+    tell_damaged(result)
     typer.echo(result.report(out, plots=plots))

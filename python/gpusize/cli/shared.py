@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpusize.estimate import Estimate
     from gpusize.result import Result
 
-__all__ = ["conclude", "note", "print_json", "print_result", "spoken"]
+__all__ = ["conclude", "note", "print_json", "print_result", "spoken", "tell_damaged"]
 
 MOST_CHARS: Final = 600
 """Of one line that is told."""
@@ -75,6 +75,12 @@ def print_result(
         console.print()
     for path in written:
         console.print(str(path), soft_wrap=True)
+
+
+def tell_damaged(result: Result) -> None:
+    """Name what was left out of earlier runs because it is damaged."""
+    for text in result.damaged:
+        note(f"left out: {text}")
 
 
 def conclude(verdict: Verdict) -> int:

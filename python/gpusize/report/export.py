@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.durable import storing, write_atomic
+from gpusize.regular import refuse_link
 from gpusize.report.source import EstimateView, ReportSource, Truth, headline, view_estimate
 from gpusize.report.sweep import sweep_of
 from gpusize.report.words import answer
@@ -171,6 +172,8 @@ def write_outputs(
     from gpusize.report.html import write_html
     from gpusize.report.plots import figures, save_figures
 
+    for name in ("tables", "plots"):
+        refuse_link(out_dir / name)
     written = write_summary(source.summary, out_dir)
     for name, frame in source.tables.items():
         written += write_summary(frame, out_dir / "tables", name)

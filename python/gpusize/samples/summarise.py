@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.regular import part_files
 from gpusize.samples.entities import Entity, Series, entities_of, known_series
 from gpusize.samples.meanings import MEANINGS, Meaning
 from gpusize.samples.series import Covered, Gauge, counter_increase, gauge_summary
@@ -86,7 +87,7 @@ def scan_samples(level_folder: Path) -> pl.LazyFrame:
 
     from gpusize.samples.buffer import sample_schema
 
-    parts = sorted((level_folder / "samples").glob("part-*.parquet"))
+    parts = part_files(level_folder / "samples")
     return pl.scan_parquet(parts, glob=False) if parts else pl.LazyFrame(schema=sample_schema())
 
 
