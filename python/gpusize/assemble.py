@@ -25,7 +25,7 @@ from gpusize.config import (
 from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
 from gpusize.kserve_run import is_kserve, prepare_kserve
-from gpusize.mixing import own_datasets, told_priorities
+from gpusize.mixing import told_priorities
 from gpusize.monitor.options import WatchOptions
 from gpusize.replicas import ReplicaSchedule, replica_steps
 from gpusize.request import RunRequest
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpusize.kserve_run import KserveRun
+    from gpusize.load import Load
     from gpusize.observe import Observer
     from gpusize.samples import KubeForward
     from gpusize.target import Target
@@ -131,7 +132,7 @@ class Assembled:
 
 
 def read_options(
-    file: Path | None, given: Mapping[str, Any], resume: Path | None = None
+    file: Path | None, given: Mapping[str, Any], resume: Path | None = None, *, sends: bool = True
 ) -> tuple[dict[str, Any], list[str]]:
     """Options of a file, with those given on the command line over them.
 
@@ -139,6 +140,7 @@ def read_options(
         file: TOML, YAML or JSON, or None.
         given: options of the command line; None stands for not given.
         resume: a run folder, whose options are those of the run to go on with.
+        sends: whether something is going to be measured, so that the options must say what.
 
     Returns:
         The options, and what the user should know about the file.
@@ -160,7 +162,7 @@ def read_options(
         config = load_config(file, RUN_OPTIONS)
         options |= config.options
         notes += config.notes
-        if not config.names_target and not {*options, *mine} & {"url", "workflow", "command"}:
+        if sends and not config.names_target and not {*options, *mine} & {"url", "workflow", "command"}:
             # The simulated cluster would be measured with the user's dataset, and look like their workflow.
             what = "a sizing calculator's configuration gives a dataset, and nothing says what to measure"
             todo = "serve it and add --url http://localhost:8000 --api nat, or name a function with --workflow"
@@ -188,7 +190,8 @@ def assembled(
     if workflow is not None or options.get("url") is not None:
         _refuse_simulated(options)
     if workflow is not None:
-        yield _assemble(workflow, _rows(options), options, command, resume, _Behind())
+        load = load_from_options(options)
+        yield _assemble(workflow, _rows(options, load), load, options, command, resume, _Behind())
         return
     if options.get("url") is not None:
         with contextlib.ExitStack() as stack:
@@ -196,7 +199,7 @@ def assembled(
         return
     chosen = _demo_options(options)
     # What cannot be meant is refused before the cluster is started.
-    load_from_options(chosen)
+    load = load_from_options(chosen)
     dataset = dataset_from_options(chosen) or demo.prompts()
     steps = replica_steps(options)
     with SimulatedCluster({**demo.CLUSTER, **_cluster_options(options, steps)}) as cluster:
@@ -204,7 +207,7 @@ def assembled(
         target = _target({**chosen, **served})
         scaling = [ReplicaSchedule(cluster, steps)] if len(steps) > 1 else []
         again = {name: options[name] for name in _SIMULATED if options.get(name) is not None}
-        yield _assemble(target, dataset, chosen, command, resume, _Behind(cluster, scaling=scaling, again=again))
+        yield _assemble(target, dataset, load, chosen, command, resume, _Behind(cluster, scaling=scaling, again=again))
 
 
 def _refuse_simulated(options: Mapping[str, Any]) -> None:
@@ -223,18 +226,18 @@ def _against_server(
     reached, ways = forwarded(named, stack)
     target = _target({**options, "url": reached})
     names = named if ways else ()
+    load = load_from_options(options)
     if not is_kserve(target.api):
         if options.get("input") is not None:
             raise UsageError(f"the {target.api} API takes no tensors", "input", "use --dataset, or --api kserve")
-        dataset = _rows(options, target)
+        dataset = _rows(options, load, target)
         behind = _Behind(ways=ways, names=names, proxy=proxy)
-        return _assemble(target.speaking(dataset.api), dataset, options, command, resume, behind)
+        return _assemble(target.speaking(dataset.api), dataset, load, options, command, resume, behind)
     inputs, shapes, batch = _texts(options.get("input")), _texts(options.get("shape")), options.get("batch") or 1
-    load = load_from_options(options)
     told = told_priorities(load)
     ready = prepare_kserve(target, inputs, shapes=shapes, batch=batch, seed=load.seed, priorities=told)
     behind = _Behind(kserve=ready, proxy=proxy, ways=ways, names=names, again=ready.options(inputs, shapes, batch))
-    return _assemble(ready.target, ready.dataset, options, command, resume, behind)
+    return _assemble(ready.target, ready.dataset, load, options, command, resume, behind)
 
 
 def _target(options: Mapping[str, Any]) -> Target:
@@ -272,14 +275,9 @@ def _demo_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **options}
 
 
-def _rows(options: Mapping[str, Any], target: Target | None = None) -> Dataset:
-    """What is sent; where every stream of the load brings its own, the first of these."""
-    own = own_datasets(load_from_options(options)) if dataset_from_options(options) is None else []
-    return own[0] if own else _dataset(options, target)
-
-
-def _dataset(options: Mapping[str, Any], target: Target | None = None) -> Dataset:
-    found = dataset_from_options(options)
+def _rows(options: Mapping[str, Any], load: Load, target: Target | None = None) -> Dataset:
+    """What is sent, read once; where every stream of the load brings its own, the first of these."""
+    found = dataset_from_options(options) or next(iter(load.own_datasets().values()), None)
     if found is not None:
         return found
     if target is not None and target.method in ("GET", "HEAD", "OPTIONS", "DELETE"):
@@ -290,6 +288,7 @@ def _dataset(options: Mapping[str, Any], target: Target | None = None) -> Datase
 def _assemble(
     target: Target | WorkflowTarget,
     dataset: Dataset,
+    load: Load,
     options: Mapping[str, Any],
     command: Sequence[str],
     resume: Path | None,
@@ -299,7 +298,7 @@ def _assemble(
     request = RunRequest(
         target=target,
         dataset=dataset,
-        load=load_from_options(options),
+        load=load,
         slos=as_slos(_texts(options.get("slo"))),
         users=options.get("users"),
         out=Path(options.get("out") or "runs"),

@@ -28,7 +28,6 @@ __all__ = [
     "SENT_PRIORITY",
     "SESSION_PART",
     "dealt",
-    "own_datasets",
     "streamed",
     "streamed_rows",
     "think_times_ns",
@@ -95,28 +94,6 @@ class _Group:
     priority: int | None
 
 
-def own_datasets(load: Load) -> list[Dataset]:
-    """The datasets that streams name, each once, in their order.
-
-    Raises:
-        DatasetError: one of them cannot be read.
-    """
-    return list(_own(load).values())
-
-
-def _own(load: Load) -> dict[tuple[str | None, ...], Dataset]:
-    found: dict[tuple[str | None, ...], Dataset] = {}
-    for stream in load.streams:
-        key = _key(stream)
-        if stream.dataset is not None and key not in found:
-            found[key] = Dataset.read(stream.dataset, stream.dataset_key, stream.dataset_format)
-    return found
-
-
-def _key(stream: Stream) -> tuple[str | None, ...]:
-    return (stream.dataset, stream.dataset_key, stream.dataset_format)
-
-
 def streamed(target: Target, dataset: Dataset | None, load: Load) -> tuple[Target, Dataset, Load]:
     """Target, rows and load of a run of several streams: each gets its part of the rows, with its model and priority.
 
@@ -132,7 +109,7 @@ def streamed(target: Target, dataset: Dataset | None, load: Load) -> tuple[Targe
         UsageError: a stream has nothing to send.
         DatasetError: a stream's dataset cannot be read.
     """
-    own = _own(load)
+    own = load.own_datasets()
     kserve = str(target.api).startswith("kserve")
     # As soon as there are several models, rows say theirs: those of streams that name none are dealt to the target's.
     several = len(target.models) > 1 or any(each.model for each in load.streams)
@@ -156,7 +133,7 @@ def streamed_rows(dataset: Dataset | None, load: Load) -> tuple[Dataset, Load]:
         if name is not None:
             todo = f"leave {name} out; a field of the rows in the stream's own dataset can say it"
             raise UsageError(f"a workflow is told no {name.replace('_', ' ')}", stream.label, todo)
-    return _together(dataset, _own(load), load, [None] * len(load.streams), kserve=False)
+    return _together(dataset, load.own_datasets(), load, [None] * len(load.streams), kserve=False)
 
 
 def _together(
@@ -171,7 +148,7 @@ def _together(
 
     Args:
         dataset: what streams send that name no dataset of their own.
-        own: the others', as `_own` reads them.
+        own: the others', as `Load.own_datasets` has them.
         load: with streams.
         told: the priority that the server is told, of each stream.
         kserve: rows are tensors.
@@ -183,7 +160,7 @@ def _together(
     for stream, priority in zip(load.streams, told, strict=True):
         if stream.dataset is None and dataset is None:
             raise UsageError("it has nothing to send", stream.label, "give it a dataset, or the run one by --dataset")
-        number = 0 if stream.dataset is None else numbers[_key(stream)]
+        number = 0 if stream.dataset is None else numbers[stream.own_rows]
         groups.append(_Group(number, stream.model, priority))
     different = list(dict.fromkeys(groups))
     used = sets[different[0].dataset]

@@ -254,3 +254,30 @@ def test_a_plan_for_several_models_names_the_rows_that_are_dealt_to_them(tmp_pat
     rows = [int(line["row"]) for line in csv.DictReader(plan.read_text("utf-8").splitlines())]
     # Two rows for three requests to each model in turn are a cycle of six.
     assert sorted(rows) == sorted([*range(6)] * 2)
+
+
+@pytest.mark.parametrize("config", ["prompt = 'x'", "synthetic = 'input=5 rows=2'\ntokenizer = 'estimate'"])
+def test_show_takes_the_configurations_that_run_takes(capsys, tmp_path, config):
+    (tmp_path / "three.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n{"prompt": "c"}\n')
+    (tmp_path / "c.toml").write_text(f"{config}\nurl = 'http://h/v1'\nconcurrencies = [2]\n")
+    # A dataset on the command line takes the place of what the file would send, as in a run.
+    given = ["--config", str(tmp_path / "c.toml"), "--dataset", str(tmp_path / "three.jsonl"), "--passes", "2"]
+    assert invoke(["load", "show", *given, "--json"]) == 0, capsys.readouterr().err
+    [level] = json.loads(capsys.readouterr().out)["levels"]
+    assert level["requests"] == 4
+
+
+def test_show_of_a_workflow_counts_the_rows_of_its_streams(capsys, tmp_path):
+    (tmp_path / "two.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    (tmp_path / "c.yaml").write_text(
+        "workflow: nowhere:answer\nload:\n  duration: 2s\n  process: constant\n"
+        f"  streams: [{{name: one, rate: 5, dataset: {tmp_path / 'two.jsonl'}}}]\n"
+    )
+    assert invoke(["load", "show", "--config", str(tmp_path / "c.yaml"), "--json"]) == 0, capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out)["requests"] == 10
+
+
+def test_show_does_not_draw_levels_where_run_would_search_for_them(capsys, tmp_path):
+    (tmp_path / "c.toml").write_text("prompt = 'x'\nurl = 'http://h/v1'\nslo = 'p95 runtime <= 1s'\n")
+    assert invoke(["load", "show", "--config", str(tmp_path / "c.toml")]) == 2
+    assert "a search has no load before it runs" in capsys.readouterr().err

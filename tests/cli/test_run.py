@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,15 @@ import pytest
 
 from tests.cli.conftest import Gpusize, chat
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, answer
+
+_opened: list[str] = []
+sys.addaudithook(lambda event, told: _opened.append(str(told[0])) if event == "open" else None)
+
+
+def opens(path: Path) -> int:
+    """How often this process has opened a file since `_opened` was emptied; the interpreter itself says so."""
+    return sum(Path(name).name == path.name for name in _opened)
+
 
 SWEEP = ("--metrics-url", "none", "--prompt", "x", "--no-stream", "--model", "m", "--gpus", "2", "--quiet")
 QUESTION = ("--users", "8", "--slo", "p95 runtime <= 60s")
@@ -232,3 +242,22 @@ def test_dataset_rows_are_sent_in_order_and_repeat(gpusize: Gpusize, url: str, c
     assert sent == ["q0", "q0", "q1", "q2", "q0", "q1"]
     records = pl.read_parquet(only_run() / "levels" / "0000" / "records" / "part-*.parquet").sort("seq")
     assert records["row"].to_list() == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("ways", ["dataset", "streams", "streams of one model each", "workflow"])
+def test_each_dataset_is_read_once(gpusize: Gpusize, url: str, ways: str) -> None:
+    files = [Path(f"{name}.jsonl") for name in ("one", "two")]
+    for file in files:
+        file.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    model = ", model: m" if "model" in ways else ""
+    streams = ", ".join(f"{{rate: 20, dataset: {file.absolute()}{model}}}" for file in files)
+    Path("load.yaml").write_text(f"duration: 300ms\nstreams: [{streams}]\n")
+    load = ("--load", "load.yaml")
+    if ways == "dataset":
+        files = files[:1]
+        load = ("--dataset", str(files[0]), "--concurrencies", "1,2", "--passes", "1")
+    target = ("--url", url, "--no-stream") if ways != "workflow" else ("--command", "true {prompt}")
+    _opened.clear()
+    done = gpusize("run", *target, *load, "--quiet", "--no-plots", "--metrics-url", "none")
+    assert done.code == 0, done.err
+    assert [opens(file) for file in files] == [1] * len(files)

@@ -121,25 +121,28 @@ def export(
 
 def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
     """The load that the options describe, and the rows that they name."""
-    from gpusize.adaptive.options import over_levels
-    from gpusize.assemble import RUN_OPTIONS
-    from gpusize.config import dataset_from_options, load_config, load_from_options, over
+    from gpusize.adaptive.options import wants_search
+    from gpusize.assemble import read_options
+    from gpusize.config import dataset_from_options, load_from_options
     from gpusize.errors import UsageError
     from gpusize.kserve_run import is_kserve
-    from gpusize.mixing import dealt, streamed
+    from gpusize.mixing import dealt, streamed, streamed_rows
     from gpusize.target import Target
 
     given.pop("_debug")
     config = given.pop("config")
     given |= {"load": given.pop("load_file"), "order": "shuffled" if given.pop("shuffle") else None}
-    stored = {} if config is None else load_config(config, RUN_OPTIONS).options
-    mine = {name: value for name, value in given.items() if value is not None}
-    options = over(over_levels(stored, mine), given)
-    if options.get("adaptive"):
+    # Nothing is sent: what the sizing calculator's file leaves open plays no part.
+    options, _ = read_options(config, given, sends=False)
+    if wants_search(options):
         what = "a search has no load before it runs: each level follows from those before it"
         raise UsageError(what, "adaptive", "name levels, as in --concurrencies 1,2,4, to see a load")
     load = load_from_options(options)
     rows = dataset_from_options(options)
+    if options.get("workflow") or options.get("command"):
+        if load.streams and (rows is not None or all(stream.dataset for stream in load.streams)):
+            rows, load = streamed_rows(rows, load)
+        return load, rows
     # The address plays no part: only rows and their numbers are wanted.
     target = Target("http://127.0.0.1/v1", model=options.get("model") or "any")
     if load.streams and (rows is not None or all(stream.dataset for stream in load.streams)):

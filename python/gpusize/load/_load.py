@@ -107,6 +107,7 @@ class Load:
     pin: Sequence[int] | str = ()
     source_addresses: Sequence[str] = ()
     _levels: dict[Any, list[Level]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _own: dict[tuple[str | None, ...], Dataset] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -259,6 +260,19 @@ class Load:
         found = [] if self.stored is None else self.stored.notes(None if dataset is None else dataset.sha256)
         traces = [self.trace, *(stream.trace for stream in self.streams)]
         return [*found, *(note for trace in traces if trace is not None for note in trace.notes)]
+
+    def own_datasets(self) -> dict[tuple[str | None, ...], Dataset]:
+        """The datasets that streams name, by `Stream.own_rows`, in their order; each is read once, when first asked.
+
+        Raises:
+            DatasetError: one of them cannot be read.
+        """
+        from gpusize.dataset import Dataset
+
+        for stream in self.streams:
+            if stream.dataset is not None and stream.own_rows not in self._own:
+                self._own[stream.own_rows] = Dataset.read(stream.dataset, stream.dataset_key, stream.dataset_format)
+        return dict(self._own)
 
     def options(self) -> dict[str, Any]:
         """The options that make this load again, as ``--config`` takes them; those that were not given are left out."""

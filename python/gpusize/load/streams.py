@@ -109,6 +109,11 @@ class Stream:
         return cast("ArrivalTrace | None", self.arrivals)
 
     @property
+    def own_rows(self) -> tuple[str | None, ...]:
+        """What its rows are read from: file, key and format; equal for streams that share them."""
+        return (self.dataset, self.dataset_key, self.dataset_format)
+
+    @property
     def label(self) -> str:
         """What error texts call it."""
         return f'stream "{self.name}"' if self.name else "stream"
