@@ -19,6 +19,7 @@ __all__ = [
     "parse_rates",
     "parse_sample",
     "seconds_to_ns",
+    "with_cores",
 ]
 
 _SECONDS: Final = {
@@ -124,6 +125,11 @@ def format_duration(seconds: float) -> str:
     if left:
         terms.append(f"{_plain(left)}s")
     return "".join(terms)
+
+
+def with_cores(figure: str) -> str:
+    """A printed number of cores with its unit: ``1 core``, ``0.5 cores``."""
+    return f"{figure} {'core' if figure == '1' else 'cores'}"
 
 
 def _plain(number: Decimal) -> str:

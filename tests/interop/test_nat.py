@@ -229,3 +229,13 @@ def test_a_mean_over_items(bound, met):
     first = read_nat(PRESENT).levels[0]
     assert first.met(Slo.parse(f"mean runtime <= {bound}")) is met
     assert first.met(Slo.parse("share ok >= 1%")) is None
+
+
+def test_advice_about_a_snipped_file_keeps_the_name_of_its_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = put(Path("jobs/job_1"), '{"calc_data": {"1": {"sizing_metrics": {}}}}')
+    with pytest.raises(ConfigError) as raised:
+        read_nat(folder)
+    assert "Jobs/" not in str(raised.value)
+    assert str(raised.value).count("jobs/job_1") >= 2
+    assert str(raised.value).endswith(". It needs workflow_runtime_p95 per concurrency")

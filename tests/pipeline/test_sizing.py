@@ -74,11 +74,11 @@ def test_what_less_cpu_costs_is_held_against_the_limit_of_the_definition() -> No
     sized = size([timed], SizingOptions(cpu_curve=(2.0, 1.0, 0.5, 0.25)), again)
     assert tried == [(0.5, None), (0.25, None)]
     assert sized.curve is not None
-    assert sized.curve.costs()[0] == "held against 1 cores, the definition's limit"
-    assert "held against 1 cores, the definition's limit" in sized.recommendation.reasons
+    assert sized.curve.costs()[0] == "held against 1 core, the definition's limit"
+    assert "held against 1 core, the definition's limit" in sized.recommendation.reasons
     assert [each for each in sized.recommendation.doubts if "not tried" in each] == [
-        "2 cores were not tried: the definition limits it to 1",
-        "1 cores were not tried: the definition limits it to 1",
+        "a limit of 2 cores was not tried: the definition's is 1",
+        "a limit of 1 core was not tried: the definition's is 1",
     ]
 
 

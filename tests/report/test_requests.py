@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 from ruamel.yaml import YAML
 
 from gpusize.report.requests import clara_requests, compose_deploy, kubernetes_resources, memory_text
+from gpusize.report.usage_text import recommendation_sentence
 from gpusize.resources.recommend.types import MB, MIB, Recommendation
 
 MADE = Recommendation(policy="default", cpu_cores=1.2, mem_bytes=512 * MIB)
@@ -72,3 +76,13 @@ def test_what_did_not_end_by_itself_is_said_where_it_is_pasted(block):
     assert "# it was asked to end before it ended by itself: it may want more" in block(cut)
     assert "#" not in block(made).replace("  # MB of 1,000,000 bytes", "")
     assert load(block(cut)) == load(block(made))
+
+
+def test_the_memory_of_the_sentence_is_that_of_the_lines_to_paste():
+    for size in (192 * MIB, 512 * MIB, 64 * MB, 12_345_678):
+        made = Recommendation(policy="default", cpu_cores=1.0, mem_bytes=size)
+        pasted = re.search(r"memory: (\d+)  # MB", clara_requests(made))
+        told = re.search(r"Request 1 core \(an estimate\), (\d+) MB \(", recommendation_sentence(made))
+        assert pasted is not None
+        assert told is not None
+        assert int(told[1]) == int(pasted[1]) == math.ceil(size / 1e6)

@@ -87,7 +87,7 @@ def test_a_recommendation_in_one_line_with_its_reasons():
     assert request in text
     assert "! one execution says nothing of how the next one differs" in text
     gpus = Recommendation(policy="cpost", cpu_cores=1.0, mem_bytes=MIB, gpu_count=2, cpu_measured=True)
-    assert recommendation_sentence(gpus).startswith("Request 1 core, 1.05 MB (1 MiB) of memory, 2 GPUs;")
+    assert recommendation_sentence(gpus).startswith("Request 1 core, 2 MB (1 MiB) of memory, 2 GPUs;")
     refused = Recommendation(policy="cpost", refused="it failed: exit code 126")
     assert recommendation_sentence(refused) == "Nothing is recommended: it failed: exit code 126"
 

@@ -109,7 +109,7 @@ def test_the_lowest_limit_that_costs_little_is_recommended():
     made = recommend([run(cores=6.0)], curve=curve)
     assert (made.cpu_cores, made.cpu_measured) == (2.0, True)
     assert "CPU: the lowest limit tried that costs little, +4% time" in made.reasons
-    assert "1 cores: +40% time, throttled in 80% of the periods" in made.reasons
+    assert "1 core: +40% time, throttled in 80% of the periods" in made.reasons
     # Other tools' rules stay what they are.
     assert recommend([run(cores=6.0)], "cpost", curve=curve).cpu_cores == 6
 

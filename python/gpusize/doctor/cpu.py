@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from gpusize.doctor.finding import Finding, System
 from gpusize.host import cpu_model
+from gpusize.units import with_cores
 
 __all__ = ["CpuTimes", "cpu_findings", "cpu_times"]
 
@@ -42,7 +43,7 @@ def cpu_findings(system: System, before: CpuTimes | None, after: CpuTimes | None
 def _cores(system: System) -> Finding:
     there, usable = os.cpu_count() or 1, len(os.sched_getaffinity(0))
     model = cpu_model(system.text("proc/cpuinfo"))
-    shown = f"{usable} of {there} cores" + (f", {model}" if model else "")
+    shown = f"{usable} of {with_cores(str(there))}" + (f", {model}" if model else "")
     alone = usable < 2
     todo = "give it a second core: with one, a target on this machine and the generator wait for each other"
     facts = {"cores": there, "usable_cores": usable, "model": model}

@@ -13,6 +13,7 @@ from gpusize.engine import core
 from gpusize.errors import EnvironmentLacks
 from gpusize.limits import RESERVE, TIME_WAIT_S, local_ports
 from gpusize.report.text import count, number
+from gpusize.units import with_cores
 
 __all__ = ["container_findings", "limit_findings"]
 
@@ -85,7 +86,7 @@ def _cpu_quota(cores: float | None) -> Finding:
     todo = "lift the CPU limit of the generator's container: at the limit the kernel stops it for the rest of 100 ms"
     if cores is None:
         return Finding("container", "CPU limit", "ok", "no limit", "", {"cores": None})
-    return Finding("container", "CPU limit", "warn", f"{cores:.3g} cores", todo, {"cores": cores})
+    return Finding("container", "CPU limit", "warn", with_cores(f"{cores:.3g}"), todo, {"cores": cores})
 
 
 def _memory(system: System, limit: float | None) -> Finding:

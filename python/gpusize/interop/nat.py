@@ -72,8 +72,8 @@ def read_nat(path: Path, *, gpus: int = 0) -> NatImport:
         for level in levels:
             found.setdefault(level.setting["concurrency"], level)
     if not found:
-        todo = warnings[0] if warnings else "it needs workflow_runtime_p95 per concurrency"
-        raise ConfigError("no level with a p95 in it", str(path), todo)
+        why = f": {warnings[0]}" if warnings else ""
+        raise ConfigError(f"no level with a p95 in it{why}", str(path), "it needs workflow_runtime_p95 per concurrency")
     return NatImport([found[c] for c in sorted(found)], read, warnings)
 
 

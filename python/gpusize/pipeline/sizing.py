@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.pipeline.execution import Execution
+from gpusize.units import with_cores
 
 if TYPE_CHECKING:
     from gpusize.resources.recommend import CpuCurve, Recommendation, Verdict
@@ -197,14 +198,14 @@ def _curve(
     untried: list[str] = []
     for cores in limits:
         if base_cores is not None and cores >= base_cores:
-            untried.append(f"{cores:g} cores were not tried: the definition limits it to {base_cores:g}")
+            untried.append(f"a limit of {with_cores(f'{cores:g}')} was not tried: the definition's is {base_cores:g}")
             continue
         execution = again((cores, None), None)
         trials.append(Trial("cpu_curve", execution))
         if execution.outcome in {"interrupted", "lost"}:
             return trials, None, untried
         if execution.readings is None:
-            untried.append(f"a run at {cores:g} cores {_ended(execution)}")
+            untried.append(f"a run at {with_cores(f'{cores:g}')} {_ended(execution)}")
         for each in measured([execution]):
             share = 0.0 if each.usage.throttling is None else each.usage.throttling.share
             points.append(CurvePoint(cores, execution.duration_s or 0.0, share, each.failed))

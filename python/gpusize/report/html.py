@@ -15,6 +15,7 @@ from gpusize.report.sections import sections
 from gpusize.report.source import ReportSource, Truth, each_slo, headline, view_estimate
 from gpusize.report.sweep import sweep_of
 from gpusize.report.text import clean, count, plain_number
+from gpusize.units import with_cores
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -230,7 +231,7 @@ def _host(host: Mapping[str, Any]) -> str:
     return _joined(
         host.get("hostname"),
         host.get("cpu"),
-        f"{host['cores']} cores" if host.get("cores") else None,
+        with_cores(str(host["cores"])) if host.get("cores") else None,
         f"{memory / 2**30:.0f} GiB" if isinstance(memory, (int, float)) else None,
         f"Linux {host['kernel']}" if host.get("kernel") else None,
         f"Python {host['python']}" if host.get("python") else None,

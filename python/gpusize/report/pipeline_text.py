@@ -13,8 +13,9 @@ from gpusize.report.cpost import (
     summarise,
     summarise_usage,
 )
-from gpusize.report.requests import clara_requests, memory_text
+from gpusize.report.requests import clara_requests, memory_text, request_text
 from gpusize.report.text import clean, duration, plain_number
+from gpusize.units import with_cores
 
 if TYPE_CHECKING:
     from gpusize.pipeline.execution import Execution
@@ -128,7 +129,7 @@ def _servers(result: PipelineResult) -> list[str]:
         cores = None if usage.cpu is None else usage.cpu.mean_cores
         peak = usage.memory.peak_bytes
         parts = [duration(usage.duration_s)]
-        parts += [] if cores is None else [f"{plain_number(cores)} cores on average"]
+        parts += [] if cores is None else [f"{with_cores(plain_number(cores))} on average"]
         parts += [] if peak is None else [f"at most {memory_text(peak)}"]
         lines.append(f"Server {clean(server.name)}: {', '.join(parts)}")
         lines += _gpus(server.execution)
@@ -152,9 +153,9 @@ def _advice(result: OperatorResult) -> list[str]:
     took = f" ({', '.join(duration(each) for each in times)})" if times else ""
     if made.refused is not None:
         return [f"{name}{took}: nothing is recommended: {clean(made.refused)}", *_gpus(result.executions[0])]
-    cores = "no CPU figure" if made.cpu_cores is None else f"{plain_number(made.cpu_cores)} cores"
+    cores = "no CPU figure" if made.cpu_cores is None else with_cores(plain_number(made.cpu_cores))
     cores += "" if made.cpu_measured or made.cpu_cores is None else " (an estimate)"
-    memory = "no memory figure" if made.mem_bytes is None else memory_text(made.mem_bytes)
+    memory = "no memory figure" if made.mem_bytes is None else request_text(made.mem_bytes)
     gpus = f", {made.gpu_count} GPUs" if made.gpu_count else ""
     lines = [f"{name}{took}: {cores}, {memory}{gpus}; policy {made.policy}, confidence {made.confidence}"]
     lines += map(_indented, made.reasons)
@@ -174,9 +175,8 @@ def _verdicts(result: OperatorResult) -> Sequence[str]:
         cores, mem_bytes = trial.execution.limits
         if trial.kind != "verify":
             continue
-        limits = ", ".join(
-            [*([] if cores is None else [f"{cores:g} cores"]), *([] if mem_bytes is None else [memory_text(mem_bytes)])]
-        )
+        told = [] if cores is None else [with_cores(f"{cores:g}")]
+        limits = ", ".join([*told, *([] if mem_bytes is None else [memory_text(mem_bytes)])])
         if trial.verdict is None:
             lines.append(f"under {limits}: {trial.execution.outcome.replace('_', ' ')}")
         else:

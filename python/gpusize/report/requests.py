@@ -10,12 +10,17 @@ from gpusize.resources.recommend.types import MB, MIB
 if TYPE_CHECKING:
     from gpusize.resources.recommend.types import Recommendation
 
-__all__ = ["clara_requests", "compose_deploy", "kubernetes_resources", "memory_text"]
+__all__ = ["clara_requests", "compose_deploy", "kubernetes_resources", "memory_text", "request_text"]
 
 
 def memory_text(size_bytes: int) -> str:
     """A size in both units, each named: ``537 MB (512 MiB)``."""
     return f"{_figure(size_bytes / MB)} MB ({_figure(size_bytes / MIB)} MiB)"
+
+
+def request_text(size_bytes: int) -> str:
+    """As `memory_text` for what is to be requested: MB rounded up, as ``memory:`` beside it has them."""
+    return f"{-(-size_bytes // MB)} MB ({_figure(size_bytes / MIB)} MiB)"
 
 
 def _figure(value: float) -> str:

@@ -16,6 +16,7 @@ from gpusize.report.requests import memory_text
 from gpusize.report.text import clean, duration, number, plain_number
 from gpusize.report.usage_plot import draw_usage
 from gpusize.report.usage_text import print_recommendation, print_usage
+from gpusize.units import with_cores
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +40,7 @@ def live_line(readings: Readings) -> str:
     if recent.height > 1:
         over_ns, used_ns = (int(recent[column][-1]) - int(recent[column][0]) for column in ("t_ns", "cpu_ns"))
         if over_ns > 0:
-            parts.append(f"{plain_number(used_ns / over_ns)} cores")
+            parts.append(with_cores(plain_number(used_ns / over_ns)))
     held = frame["mem_bytes"].drop_nulls()
     if len(held):
         marks = [int(each) for each in (held.max(), frame["mem_peak_bytes"].max()) if isinstance(each, int)]

@@ -15,6 +15,7 @@ from gpusize.resources.curve import curves, moving_rate, span_of
 from gpusize.resources.memory_use import hard_set, working_set
 from gpusize.resources.recommend.types import MIB
 from gpusize.resources.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S
+from gpusize.units import with_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +85,7 @@ def _title(usage: Usage) -> str:
     parts = []
     window = usage.cpu and (usage.cpu.window(LIMIT_WINDOW_S) or usage.cpu.window(REQUEST_WINDOW_S))
     if window:
-        parts.append(f"at most {plain_number(window.peak_cores)} cores over {duration(window.over_s)}")
+        parts.append(f"at most {with_cores(plain_number(window.peak_cores))} over {duration(window.over_s)}")
     if usage.memory.peak_bytes is not None:
         parts.append(f"{memory_text(usage.memory.peak_bytes)} of memory")
     text = " and ".join(parts) or "Nothing was told"

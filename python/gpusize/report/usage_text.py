@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpusize.report.requests import memory_text
+from gpusize.report.requests import memory_text, request_text
 from gpusize.report.tables import plain
 from gpusize.report.text import clean, count, duration, number, percent, plain_number
+from gpusize.units import with_cores
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ _PRESSURE = {
 
 def cores_text(cores: float | None) -> str:
     """Cores with their unit."""
-    return f"{plain_number(cores)} {'core' if cores == 1 else 'cores'}"
+    return with_cores(plain_number(cores))
 
 
 def print_usage(usage: Usage, console: Console, gpus: Sequence[GpuUse] = ()) -> None:
@@ -73,7 +74,8 @@ def _cpu_lines(cpu: CpuUsage | None) -> Iterator[tuple[str, str]]:
         error = "" if window.error_cores is None else f" ± {number(window.error_cores, 2)}"
         shares = ", ".join(f"p{p} {plain_number(value)}" for p, value in window.percentiles.items())
         over = f"over {duration(window.over_s)}"
-        yield over, f"peak {plain_number(window.peak_cores)}{error} cores at {duration(window.peak_at_s)}; {shares}"
+        peak = with_cores(plain_number(window.peak_cores) + error)
+        yield over, f"peak {peak} at {duration(window.peak_at_s)}; {shares}"
     if cpu.lower_bound is not None:
         yield "", f"at least: {clean(cpu.lower_bound)}"
 
@@ -170,9 +172,9 @@ def recommendation_sentence(made: Recommendation) -> str:
         kind = "" if made.cpu_measured else " (an estimate)"
         parts.append(f"{cores_text(made.cpu_cores)}{kind}")
     if made.mem_bytes is not None:
-        parts.append(f"{memory_text(made.mem_bytes)} of memory")
+        parts.append(f"{request_text(made.mem_bytes)} of memory")
     if made.gpu_count:
-        size = "" if made.gpu_mem_bytes is None else f" with {memory_text(made.gpu_mem_bytes)} each"
+        size = "" if made.gpu_mem_bytes is None else f" with {request_text(made.gpu_mem_bytes)} each"
         parts.append(f"{made.gpu_count} {'GPU' if made.gpu_count == 1 else 'GPUs'}{size}")
     if not parts:
         return "Nothing is recommended: neither CPU time nor memory was told"

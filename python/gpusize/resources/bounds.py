@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpusize.resources.facts import Limit
+from gpusize.units import with_cores
 
 if TYPE_CHECKING:
     from gpusize.resources.curve import Span
@@ -23,7 +24,7 @@ def named(limit: Limit | None) -> str:
     """A limit's size and group in brackets, after a blank; empty for none."""
     if limit is None:
         return ""
-    sizes = [f"{limit.cpu_cores:g} cores"] if limit.cpu_cores is not None else []
+    sizes = [with_cores(f"{limit.cpu_cores:g}")] if limit.cpu_cores is not None else []
     sizes += [_mebibytes(limit.mem_bytes)] if limit.mem_bytes is not None else []
     return f" ({', '.join(sizes)}, the limit of {limit.path or '/'})"
 
@@ -57,7 +58,8 @@ def held_reasons(facts: Facts, span: Span, *kinds: str) -> list[str]:
 def _sentence(held: Held, times: int) -> str:
     group = held.path or "/"
     if held.kind == "cpu":
-        return f"the CPU limit of {group} ({held.limit:g} cores), which it shares, throttled it in {times} periods"
+        size = with_cores(f"{held.limit:g}")
+        return f"the CPU limit of {group} ({size}), which it shares, throttled it in {times} periods"
     whose = f"memory of {group}, of which it is a part," if held.above else "memory in use, page cache included,"
     of = "" if held.above else f" of {group}"
     often = f" {times} times" if times else ""

@@ -10,6 +10,7 @@ from gpusize.resources.bounds import held_reasons, named, own_limit
 from gpusize.resources.curve import Span, curves, increase, peak_rate, rates, span_of
 from gpusize.resources.memory_use import memory_usage
 from gpusize.resources.usage_types import CpuUsage, CpuWindow, IoUsage, Throttling, Usage
+from gpusize.units import with_cores
 
 if TYPE_CHECKING:
     from gpusize.resources.curve import Curve
@@ -124,7 +125,7 @@ def _cpu_bound(readings: Readings, span: Span, windows: tuple[CpuWindow, ...]) -
     longest = max((window.peak_cores for window in windows[-1:]), default=0.0)
     limit = readings.facts.cpu_limit()
     if limit is not None and limit.cpu_cores is not None and longest >= FULL * limit.cpu_cores:
-        return f"it used all that the CPU limit of {limit.path or '/'} allows ({limit.cpu_cores:g} cores)"
+        return f"it used all that the CPU limit of {limit.path or '/'} allows ({with_cores(f'{limit.cpu_cores:g}')})"
     if readings.facts.cpus is not None and longest >= FULL * readings.facts.cpus:
         return f"it used all {readings.facts.cpus} CPUs that are there"
     waited = _pressure(readings, span).get("cpu_some", 0.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpusize.errors import UsageError
+from gpusize.units import with_cores
 
 __all__ = ["TOLERANCE", "CpuCurve", "CurvePoint", "curve_limits"]
 
@@ -84,13 +85,18 @@ class CpuCurve:
 
     def costs(self) -> list[str]:
         """A sentence for each limit: what it costs; before them, of a limit under which the base ran."""
-        made = [] if self.base_cores is None else [f"held against {self.base_cores:g} cores, the definition's limit"]
+        made = (
+            []
+            if self.base_cores is None
+            else [f"held against {with_cores(f'{self.base_cores:g}')}, the definition's limit"]
+        )
         for point in self.limited:
+            size = f"{point.cores:g}"
             if point.failed is not None:
-                made.append(f"{point.cores:g} cores: {point.failed}")
+                made.append(f"{with_cores(size)}: {point.failed}")
             else:
                 cost = f"{self.slower(point):+.0%} time, throttled in {point.throttled_share:.0%} of the periods"
-                made.append(f"{point.cores:g} cores: {cost}")
+                made.append(f"{with_cores(size)}: {cost}")
         return made
 
 
