@@ -11,7 +11,7 @@ from gpusize.errors import UsageError
 from gpusize.levels import LevelData
 from gpusize.textio import shown
 
-__all__ = ["pool"]
+__all__ = ["pool", "pooled_visits"]
 
 _MOST: Final = 8
 """Values of a setting that an error names."""
@@ -55,7 +55,7 @@ def pool(levels: Iterable[LevelData], *, allow: Collection[str] = ()) -> list[Le
     groups: dict[tuple[object, ...], list[LevelData]] = {}
     for level in given:
         groups.setdefault(_key(level), []).append(level)
-    return [_join(group) for group in groups.values()]
+    return [pooled_visits(group) for group in groups.values()]
 
 
 def _same(levels: Sequence[LevelData], name: str) -> None:
@@ -111,7 +111,8 @@ def _key(level: LevelData) -> tuple[object, ...]:
     return (s.get("kind"), level.concurrency, level.rate, json.dumps(load, sort_keys=True), level.gpus, level.state)
 
 
-def _join(group: Sequence[LevelData]) -> LevelData:
+def pooled_visits(group: Sequence[LevelData]) -> LevelData:
+    """One level of equal ones; the only one is itself."""
     import polars as pl
 
     if len(group) == 1:
@@ -125,4 +126,4 @@ def _join(group: Sequence[LevelData]) -> LevelData:
 
 def _measured(group: Sequence[LevelData]) -> LevelData:
     """Measured levels win over imported ones of the same setting."""
-    return _join([level for level in group if not level.imported])
+    return pooled_visits([level for level in group if not level.imported])

@@ -271,7 +271,7 @@ def test_a_row_that_contradicts_itself_is_no_capacity(tmp_path):
     (tmp_path / "x.csv").write_text(f"Concurrency,Inferences/Second,Avg latency\n{rows}10,806,19800\n")
     found = ask(read_perf_analyzer(tmp_path / "x.csv", gpus=1).levels, rate=60, slos=())
     assert found.capacity_rate == 31
-    assert any("contradict each other: concurrency 10 of 1 GPU" in text for text in found.warnings)
+    assert any("concurrency 10 is left out, as fewer or more requests" in text for text in found.warnings)
 
 
 def test_overload_is_never_a_capacity():

@@ -22,6 +22,7 @@ from gpusize.estimate.default import believed, default_answer, too_few
 from gpusize.estimate.doubts import Doubts, left_text
 from gpusize.estimate.evidence import evidence
 from gpusize.estimate.frame import levels_from_frames
+from gpusize.estimate.held import Held
 from gpusize.estimate.scaling import Scaling
 from gpusize.estimate.second import with_second_opinion
 from gpusize.estimate.slope import Slope
@@ -84,9 +85,9 @@ def estimate(
     if method == AUTO:
         answers = [asking.default()]
     elif method == ALL:
-        first = asking.default()
-        others = [name for name in _worth_asking(asking.pooled, question) if name != first.method]
-        answers = with_second_opinion([first, *(asking.ask(name, asking.pooled) for name in others)])
+        first, levels = asking.default(), asking.believed or asking.pooled
+        others = [name for name in _worth_asking(levels, question) if name != first.method]
+        answers = with_second_opinion([first, *(asking.ask(name, levels) for name in others)])
     else:
         answers = [asking.ask(method, asking.pooled)]
     told = [found.tell(replace(each, changes=what_would_change(each, question))) for each in answers]
@@ -117,13 +118,13 @@ def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collec
     """
     from gpusize.pooling import pool
 
-    found = evidence(_with_gpus(levels, question))
-    chosen, warnings = every_count(pool(found.kept, allow=allow), question)
-    warnings = [*found.said, *warnings]
+    found, doubts = evidence(_with_gpus(levels, question)), Doubts()
+    pooled, odd = doubts.trusted(pool(found.kept, allow=allow))
+    chosen, warnings = every_count(pooled, question)
+    warnings = [*found.said, *warnings, *odd]
     reason = cannot(chosen, question)
     if reason is not None:
         return Comparable(chosen, tuple(dict.fromkeys(warnings)), found.failed or reason)
-    doubts = Doubts()
     kept, left, said = believed(chosen, doubts)
     told = dict.fromkeys((*warnings, *said, *doubts.of(kept)))
     return Comparable(kept, tuple(told), too_few(chosen, question, doubts), left_text(left, doubts))
@@ -155,9 +156,12 @@ class _Asking:
     """One question to several methods; none is asked the same twice."""
 
     def __init__(self, pooled: Sequence[LevelData], question: Question) -> None:
-        self.pooled = pooled
-        self.question = question
         self._doubts = Doubts()
+        self.pooled, self._said = self._doubts.trusted(pooled)
+        self.question = question
+        self.believed = [level for level in self.pooled if self._doubts.unbelieved(level) is None]
+        """Those that stand in one table side by side: no method there rests on what another one leaves out."""
+        self._held = Held(self.pooled, self._doubts)
         self._told: dict[tuple[str, tuple[int, ...]], Estimate] = {}
 
     def default(self) -> Estimate:
@@ -174,13 +178,19 @@ class _Asking:
         question, one = self.question, method.needs_counts == "one"
         chosen, warnings = of_one_count(levels) if one else every_count(levels, question)
         reason = cannot(chosen, question)
+        warnings += self._said
+        if reason is None and not one:
+            # What is fitted must be true; figures that are only read off are shown with the doubt beside them.
+            chosen, left, said = believed(chosen, self._doubts)
+            warnings += said
+            reason = None if chosen else f"no level can be used; {left_text(left, self._doubts)}"
         if reason is None and one and question.rate is not None:
             reason = "it answers for users in flight; for a rate take the scaling method"
         if reason is not None:
             gpus = chosen[0].gpus if chosen else 0
             users, rate = question.users or None, question.rate
             return Estimate(method.name, gpus, users, reason=reason, warnings=tuple(warnings), rate=rate)
-        answer = method.answer(chosen, question)
+        answer = self._held.hold(method.answer(chosen, question), question)
         return replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *warnings, *self._doubts.of(chosen)))))
 
 

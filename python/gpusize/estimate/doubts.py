@@ -50,9 +50,31 @@ class Doubts:
     def unbelieved(self, level: LevelData) -> str | None:
         """Why a level says nothing of the target; None where it does.
 
-        What could not be checked is no reason, and of a pooled level one visit that can be believed is enough.
+        What could not be checked is no reason, and of a pooled level one visit that can be believed is enough: see
+        ``trusted``.
         """
         return self._level(level).unbelieved
+
+    def trusted(self, levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
+        """The levels without those repeats that say nothing of the target, and what is said of these.
+
+        A level all of whose visits are so stays: whether anything can be said without it is not judged here.
+        """
+        from gpusize.pooling import pooled_visits
+
+        kept, said = [], []
+        for pooled in levels:
+            level = pooled
+            good = [visit for visit in level.parts if self.unbelieved(visit) is None]
+            odd = len(level.parts) - len(good)
+            if good and odd:
+                why = next(why for each in level.parts if (why := self.unbelieved(each)) is not None)
+                repeats = "a repeat" if odd == 1 else f"{odd} repeats"
+                text = f"{repeats} of {load_text(pooled)} {'is' if odd == 1 else 'are'} left out, as {UNBELIEVED[why]}"
+                said.append(text)
+                level = pooled_visits(good)
+            kept.append(level)
+        return kept, said
 
     def _level(self, level: LevelData) -> _Seen:
         from gpusize.checks import check

@@ -62,15 +62,11 @@ class Scaling:
             None if slo is None else str(slo),
             rate=question.rate,
         )
-        odd = [lv for lv in levels if "little" in (lv.meta.get("flags") or ())]
-        found = capacities([lv for lv in levels if lv not in odd], slo, rate=question.rate is not None)
+        found = capacities(levels, slo, rate=question.rate is not None)
         per = question.gpus_per_replica
         whole = [c for c in found.capacities if c.gpus % per == 0]
         split = [gpus_text(c.gpus) for c in found.capacities if c.gpus % per]
         warnings = [f"left out, for lack of a capacity: {each}" for each in found.missing if whole]
-        if odd:
-            which = ", ".join(f"{lv.concurrency} of {gpus_text(lv.gpus)}" for lv in odd)
-            warnings.append(f"left out, as its figures contradict each other: concurrency {which}")
         if split:
             warnings.append(f"left out, as no whole number of replicas of {per}: {', '.join(split)}")
         gaps = [c for c in whole if c.gap is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from gpusize.errors import UsageError
 from gpusize.slo import Slo
@@ -17,6 +17,8 @@ __all__ = ["Estimate", "Method", "Question", "binding", "gpus_text", "whole_gpus
 
 FUZZ: Final = 1e-9
 """Relative rounding error of the arithmetic; 22.0000000000001 GPUs are 22."""
+
+_Number = TypeVar("_Number", int, float)
 
 SCALE_OUT: Final = "capacity grows in proportion to the number of GPUs"
 IN_FLIGHT: Final = (
@@ -235,21 +237,57 @@ def scaled(users: float, capacity: float, tested_gpus: int) -> float:
 
 
 def binding(answers: Sequence[Estimate]) -> Estimate:
-    """Join the answers of one method for several SLOs: all must hold, so the largest number decides.
+    """Join the answers of one method for several SLOs: all must hold, so the largest number of each field decides.
 
-    One SLO without an answer leaves the whole without one; its reason is named.
+    One SLO without an answer leaves the whole without one; its reason is named. A bound on what is needed at most is
+    known only where every SLO has one; below what one SLO needs at least nothing is enough, whatever the others say.
     """
     if len(answers) == 1:
         return answers[0]
-    missing = next((a for a in answers if not a.answered), None)
-    chosen = missing or max(answers, key=lambda a: (a.gpus or 0, a.gpus_raw or 0.0))
-    reason = None if missing is None else f"{missing.slo}: {missing.reason}"
-    warnings = tuple(dict.fromkeys(text for a in answers for text in a.warnings))
-    levels = tuple(sorted({level for a in answers for level in a.next_levels}))
-    counts = tuple(sorted({count for a in answers for count in a.next_counts}))
+    missing = [a for a in answers if not a.answered]
+    # Of those without a number the one that may need most.
+    chosen = max(missing, key=_needs) if missing else max(answers, key=lambda a: (a.gpus or 0, a.gpus_raw or 0.0))
+    capacities = [None if a.gpus is None else a.capacity_concurrency for a in answers]
+    rates = [None if a.gpus is None else a.capacity_rate for a in answers]
     return replace(
-        chosen, reason=reason, warnings=warnings, next_levels=levels, next_counts=counts, per_slo=tuple(answers)
+        chosen,
+        reason=_reasons(chosen, answers) if missing else None,
+        gpus_raw=_most([a.gpus_raw for a in answers]),
+        gpus_low=max((a.gpus_low for a in answers if a.gpus_low is not None), default=None),
+        gpus_high=_most([a.gpus_high for a in answers]),
+        capacity_concurrency=None if None in capacities else min(each for each in capacities if each is not None),
+        capacity_rate=None if None in rates else min(each for each in rates if each is not None),
+        outside_tested_range=any(a.outside_tested_range for a in answers),
+        assumptions=tuple(dict.fromkeys(text for a in answers for text in a.assumptions)),
+        warnings=_warnings(answers),
+        next_levels=tuple(sorted({level for a in answers for level in a.next_levels})),
+        next_counts=tuple(sorted({count for a in answers for count in a.next_counts})),
+        per_slo=tuple(answers),
     )
+
+
+def _needs(answer: Estimate) -> tuple[float, float]:
+    """How many GPUs an SLO may need by what is known; for ordering."""
+    return answer.gpus_low or 0.0, math.inf if answer.gpus_high is None else answer.gpus_high
+
+
+def _most(values: Sequence[_Number | None]) -> _Number | None:
+    """The largest; unknown where one is."""
+    known = [each for each in values if each is not None]
+    return max(known) if len(known) == len(values) else None
+
+
+def _reasons(chosen: Estimate, answers: Sequence[Estimate]) -> str:
+    """Why there is no number for all, and what single SLOs need by themselves."""
+    alone = [f"{a.slo} alone takes {gpus_text(a.gpus)}" for a in answers if a.gpus is not None]
+    return "; ".join([f"{chosen.slo}: {chosen.reason}", *alone])
+
+
+def _warnings(answers: Sequence[Estimate]) -> tuple[str, ...]:
+    """Each under the SLO that it is about, unless it is about all."""
+    common = set(answers[0].warnings).intersection(*(a.warnings for a in answers))
+    told = (text if text in common else f"{a.slo}: {text}" for a in answers for text in a.warnings)
+    return tuple(dict.fromkeys(told))
 
 
 def _plain(value: Any) -> Any:

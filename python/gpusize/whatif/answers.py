@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from gpusize.estimate import Comparable, Estimate, Question, comparable, estimate
 from gpusize.estimate.default import FINAL, unlike
+from gpusize.estimate.doubts import Doubts
+from gpusize.estimate.held import Held
 from gpusize.estimate.token_rate import mean_output_tokens, with_tokens
 from gpusize.estimate.twin.method import Fitted, Twin
 from gpusize.estimate.types import with_reserve
@@ -44,6 +46,7 @@ class Answers:
         closed = replace(question, users=question.users or 1, rate=None, token_rate=None) if question.slos else question
         self._levels, self._warnings, self._reason, self._left = comparable(self._given, closed, allow=allow)
         self._fits: dict[tuple[tuple[Slo, ...], bool], Fitted] = {}
+        self._held = Held(self._levels, Doubts())
 
     @property
     def most_users(self) -> int:
@@ -106,7 +109,7 @@ class Answers:
         if self._reason is not None:
             users = question.users or None
             return Estimate(Twin.name, question.gpus or 0, users, reason=self._reason, rate=question.rate)
-        answer = self._fitted(question).answer(question)
+        answer = self._held.hold(self._fitted(question).answer(question), question)
         if self._left and not answer.answered:
             answer = replace(answer, reason=f"{answer.reason}; {self._left}")
         answer = replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *self._warnings))))

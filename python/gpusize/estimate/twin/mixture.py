@@ -45,6 +45,10 @@ class Mixture:
         least = curve.at(low)
         if least.value < share:
             return 0.0 if least.value + SURE * least.error < share else replicas * float(low)
+        # Below the smallest load that is surely missed, and above the largest one before it that is kept.
+        at = {each.users: curve.at(each.users) for each in curve.levels}
+        high = next((n for n, found in at.items() if found.value + SURE * found.error < share), high)
+        low = max(n for n, found in at.items() if n < high and found.value >= share)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if curve.at(middle).value >= share else (low, middle)

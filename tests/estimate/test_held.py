@@ -1,0 +1,98 @@
+"""What the measured levels allow, and what becomes of an answer that they do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpusize.estimate import METHODS, Question, estimate
+from gpusize.estimate.doubts import Doubts
+from gpusize.estimate.held import Bracket, Held
+from gpusize.estimate.types import Estimate
+from gpusize.slo import Slo
+from tests.estimate import worlds
+
+SLO = Slo.parse("p95 runtime <= 505ms")
+LOADS = (1, 2, 4, 8, 12, 16, 20, 24)
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return worlds.levels(worlds.Server(lambda at_work: 0.2 + 0.025 * at_work), LOADS)
+
+
+@pytest.fixture
+def held(levels):
+    return Held(levels, Doubts())
+
+
+def said(gpus, low=None, high=None, *, at=None, users=100.0, method="twin"):
+    return Estimate(method, 1, users, str(SLO), gpus, gpus - 0.5, low, high, at)
+
+
+def test_the_levels_allow_what_they_show(held):
+    assert held.brackets(Question(100, [SLO]), [SLO]) == [Bracket(1, 12.0, 16.0)]
+
+
+def test_an_answer_that_the_levels_allow_stays(held):
+    fine = said(9, 8, 9, at=12.05)
+    assert held.hold(fine, Question(100, [SLO])) == fine
+
+
+def test_an_answer_far_from_what_was_measured_is_refused_with_the_reason(held):
+    many = held.hold(said(26, 17, 37), Question(100, [SLO]))
+    assert (many.gpus, many.gpus_low, many.gpus_high, many.details["refusal"]) == (None, None, None, "measured")
+    assert many.reason == (
+        "26 GPUs would be against what was measured, as 1 GPU surely keeps the SLO with 12 in flight: 9 GPUs or fewer"
+    )
+    assert many.details["refused"]["gpus"] == 26
+    few = held.hold(said(3, 2, 4), Question(100, [SLO]))
+    assert few.reason.endswith("1 GPU surely misses the SLO with 16 in flight: 7 GPUs or more")
+
+
+def test_an_answer_whose_interval_reaches_what_was_measured_is_moved_there(held):
+    found = held.hold(said(11, 8, 12), Question(100, [SLO]))
+    assert (found.gpus, found.gpus_raw) == (9, 9.0)
+    assert "by itself the method says 11 GPUs" in found.warnings[0]
+
+
+def test_a_capacity_lies_between_the_levels_around_it(held):
+    found = held.hold(said(9, 8, 9, at=16.4), Question(100, [SLO]))
+    assert found.capacity_concurrency == 15
+    assert held.hold(said(9, 8, 9, at=11.0), Question(100, [SLO])).capacity_concurrency == 12
+    # A line has no interval that could reach so far.
+    assert held.hold(said(9, at=16.4), Question(100, [SLO])).gpus is None
+
+
+def test_who_is_carried_by_the_tested_gpus_needs_no_more(held):
+    for users in (10, 12):
+        assert held.hold(said(2, 1, 3, at=13.0, users=users), Question(users, [SLO])).gpus == 1
+    assert held.hold(said(2, 1, 3, at=13.0, users=13), Question(13, [SLO])).gpus == 1
+    assert held.hold(said(2, 1, 3, at=13.0, users=14), Question(14, [SLO])).gpus == 2
+
+
+def test_users_who_pause_need_no_more_than_those_who_do_not(held):
+    pausing = Question(12, [SLO], think="fixed", think_s=5.0)
+    assert held.hold(said(2, 1, 3, users=12), pausing).gpus == 1
+    # That they are carried where others are not says nothing.
+    assert held.hold(said(1, 1, 3, users=20), replace(pausing, users=20)).gpus == 1
+
+
+def test_another_router_than_the_tests_may_need_more(held):
+    even = Question(100, [SLO])
+    assert held.hold(said(11, 8, 12), replace(even, router="random")).gpus == 11
+
+
+def test_a_level_that_contradicts_its_neighbours_allows_everything(levels):
+    odd = [
+        replace(lv, records=lv.records.with_columns(end_ns="due_ns")) if lv.concurrency == 20 else lv for lv in levels
+    ]
+    assert Held(odd, Doubts()).brackets(Question(100, [SLO]), [SLO]) == [Bracket(1, 12.0, 24.0)]
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("users", [1, 10, 12, 13, 100])
+def test_every_method_agrees_with_a_server_whose_times_rise_in_a_line(levels, method, users):
+    [found] = estimate(levels, Question(users, [SLO]), method)
+    assert found.gpus == -(-users // 12)

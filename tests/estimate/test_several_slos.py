@@ -1,0 +1,62 @@
+"""Answers for several SLOs: all must hold, so the largest of every field decides and the unknown beats the known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpusize.estimate import Question, estimate
+from gpusize.estimate.types import Estimate, binding
+from gpusize.report.source import view_estimate
+from gpusize.report.words import answer, interval_text
+from gpusize.slo import Slo
+from tests.estimate import worlds
+
+EASY = Estimate(
+    "crossing", 1, 100, "p95 runtime <= 9s", gpus_low=None, gpus_high=50, reason="the largest level keeps it"
+)
+HARD = Estimate("crossing", 1, 100, "p99 ttft <= 1s", 163, 162.4, 150, 170, 0.6, outside_tested_range=True)
+MILD = replace(
+    HARD, slo="p50 ttft <= 1s", gpus=40, gpus_raw=39.5, gpus_low=35, gpus_high=None, capacity_concurrency=2.5
+)
+
+
+def test_at_most_is_never_less_than_another_slo_needs():
+    for both in (binding([EASY, HARD]), binding([HARD, EASY])):
+        assert (both.gpus, both.gpus_raw, both.gpus_low, both.gpus_high) == (None, None, 150, 170)
+        assert both.capacity_concurrency is None
+        shown = view_estimate(both.to_json())
+        assert interval_text(shown) == "150 to 170 GPUs"
+        assert answer(shown).endswith("the largest level keeps it; p99 ttft <= 1s alone takes 163 GPUs")
+    assert both.to_json()["gpus_high"] == 170
+
+
+def test_the_unknown_beats_the_known():
+    both = binding([HARD, MILD])
+    assert (both.gpus, both.gpus_raw, both.gpus_low, both.gpus_high) == (163, 162.4, 150, None)
+    assert both.capacity_concurrency == 0.6
+    assert both.outside_tested_range
+    assert binding([MILD, replace(EASY, gpus_high=None)]).gpus_high is None
+
+
+def test_a_warning_stands_under_the_slo_that_it_is_about():
+    about_all, one = "requests failed at concurrency 8", "the line is short"
+    both = binding([replace(HARD, warnings=(about_all, one)), replace(MILD, warnings=(about_all,))])
+    assert both.warnings == (about_all, "p99 ttft <= 1s: the line is short")
+
+
+@pytest.mark.parametrize("method", ["crossing", "slope", "scaling"])
+def test_two_slos_need_what_the_harder_one_needs(method):
+    levels = worlds.levels(worlds.Server(lambda at_work: 0.2 + 0.025 * at_work), (1, 2, 4, 8, 12, 16, 20, 24))
+    easy, hard = Slo.parse("p95 runtime <= 2s"), Slo.parse("p95 runtime <= 505ms")
+    [alone] = estimate(levels, Question(100, [hard]), method)
+    [both] = estimate(levels, Question(100, [easy, hard]), method)
+    assert alone.gpus == 9
+    if method == "slope":
+        assert both.gpus == 9
+    else:
+        # Every load keeps the easier one: what it needs is bounded by far less than the harder one needs.
+        assert both.gpus is None
+        assert both.gpus_high is None or both.gpus_high >= 9
+        assert f"{hard} alone takes 9 GPUs" in both.reason
