@@ -169,7 +169,20 @@ def _early_notes(request: RunRequest) -> list[str]:
         places = [(each.host, each.port) for each in request.target.addresses]
         found += source_notes(places, request.load.source_addresses)
         found.append(allow_ports(request.most_connections, places, request.load.source_addresses))
+    found += _missing_notes(request)
     return [text for text in found if text is not None]
+
+
+def _missing_notes(request: RunRequest) -> list[str]:
+    """What an estimate will lack, said before minutes of load are sent for it."""
+    none = "no number of GPUs will be given"
+    if request.users is None:
+        return []
+    if not request.slos:
+        return [f"{none}: there is no SLO to size {request.users:g} users for; add one, as --slo 'p95 runtime <= 10s'"]
+    if not any(target.get("gpus") for target in request.target.public()):
+        return [f"{none}: nobody said how many GPUs stand behind the target; add --gpus, here or to gpusize estimate"]
+    return []
 
 
 def _search_note(request: RunRequest, terms: Adaptive) -> str:

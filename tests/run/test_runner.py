@@ -94,6 +94,26 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOT_READ", "s3cret")
 
 
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"slos": ()}, "there is no SLO to size 10 users for; add one"),
+        ({"target": Target("http://127.0.0.1:9/v1", model="m")}, "nobody said how many GPUs stand behind the target"),
+        ({}, None),
+        ({"slos": (), "users": None}, None),
+    ],
+)
+def test_what_a_number_of_gpus_will_lack_is_said_before_the_load(
+    request_: RunRequest, changes: dict[str, Any], said: str | None
+) -> None:
+    engine = Made()
+    told: list[tuple[str, int]] = []
+    go(replace(request_, **changes), engine, note=lambda text: told.append((text, len(engine.levels))))
+    lacks = [(text, sent) for text, sent in told if "no number of GPUs" in text]
+    assert [sent for _, sent in lacks] == ([] if said is None else [0]), "before the first level"
+    assert all(said is not None and said in text for text, _ in lacks)
+
+
 def test_a_run_leaves_a_folder_that_says_everything(request_: RunRequest) -> None:
     engine = Made()
     result = go(request_, engine)

@@ -55,6 +55,7 @@ class Found:
         limited: users of the loads that no level has shown without the generator being the limit; they count here
             where nothing better is known of them, and an estimate leaves them out.
         loads: how many loads were measured to their end.
+        length_s: seconds that the levels took together, from their first request to their last answer.
     """
 
     capacity: float | None
@@ -70,6 +71,7 @@ class Found:
     remarks: tuple[str, ...] = ()
     limited: tuple[int, ...] = ()
     loads: int = 0
+    length_s: float = 0.0
 
     @property
     def precision(self) -> float | None:
@@ -118,6 +120,7 @@ def found_of(
         remarks=(*contradictions(planner, visits, crossing), *((COMPANY,) if crossing.static else ())),
         limited=limited_loads(measured),
         loads=len({each.users for each in measured if each.observed is not None}),
+        length_s=sum(each.length_s for each in measured),
     )
 
 

@@ -223,7 +223,8 @@ class Planner:
         spent = sum(each.due_s.size for each in seen)
         least = max(LOOK_ROUNDS * max(edge, 1.0), LOOK_REQUESTS)
         found = [(looks, part * total) for looks, part in STAGES if part * total - spent >= looks * least]
-        return found or [(STAGES[0][0], total)]
+        # The last of those that there is room for has all that is left.
+        return [*found[:-1], (found[-1][0] if found else STAGES[0][0], total)]
 
     def _at_wall(self, wall: Wall, found: Crossing, money: _Money) -> Chosen | Over:
         """Halve the distance between the wall and what is kept, then see both once more."""

@@ -18,6 +18,7 @@ from gpusize.asked import think_s
 from gpusize.estimate.chosen import cannot, every_count
 from gpusize.estimate.doubts import UNBELIEVED, Doubts, advice, left_text, load_text, together
 from gpusize.estimate.types import Estimate, Question
+from gpusize.estimate.unmissed import unmissed
 
 if TYPE_CHECKING:
     from gpusize.levels import LevelData
@@ -64,10 +65,14 @@ def default_answer(
             return alone
         return _too_few(chosen, usable, left, question, doubts)
     answer = _asked(rest, usable, question, ask)
+    beyond = _beyond(left, usable, question) if answer.details.get("refusal") == "flat" else []
+    if answer.details.get("refusal") == "flat":
+        line = ask("slope", usable) if question.rate is None and not question.together else None
+        tested = [level for level in usable if level.gpus == answer.tested_gpus]
+        answer = unmissed(answer, tested, question, line, measure=not beyond)
     follow = answer.next_levels
     if not (answer.answered or follow or answer.next_counts):
         follow = _beside(usable, question)
-    beyond = _beyond(left, usable, question) if answer.details.get("refusal") == "flat" else []
     if beyond:
         why = UNBELIEVED[doubts.unbelieved(beyond[0]) or ""]
         todo = advice(beyond, doubts) or "measure that again"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.report.text import clean, count, finite, plain_number
+from gpusize.units import format_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +26,8 @@ _WHY: Final = {
     "check": "once more, to see whether the target still answers",
 }
 _MOST_DIGITS: Final = 4
+WHOLE: Final = 0.9
+"""Share of a budget from which it is said to be spent."""
 _MOST_LOADS: Final = 12
 """Loads that are named one by one."""
 
@@ -64,12 +67,25 @@ def ended_text(found: Found) -> str:
     known = "" if precision is None else f"; the capacity is known to within {_percent(precision)}"
     return {
         "precision": f"the precision of {asked} is reached{known}",
-        "budget": f"the budget is spent, short of the precision of {asked}{known}",
+        "budget": f"{_spent(found)}, short of the precision of {asked}{known}",
         "limit": f"no SLO was missed up to {found.most_users} users; --most-users allows more",
         "single": "a single user misses an SLO already: no smaller load is there to be tried",
         "failed": "the target failed: it no longer answered under a load that it had carried before",
         "ended": f"it was cut short{known}",
     }[found.reason]
+
+
+def _spent(found: Found) -> str:
+    """That the budget is spent, or why the search ended before all of it was."""
+    budget = found.terms.time_s if found.terms.time_s is not None else found.terms.requests
+    used = found.length_s if found.terms.time_s is not None else found.requests
+    if budget is None or used >= WHOLE * budget:
+        return "the budget is spent"
+    asked, gone = f"{found.terms.budget}", format_duration(round(used)) if found.terms.time_s else count(round(used))
+    why = "its looks were planned when the growth had shown the edge, and what is left has no room for more of them"
+    if found.capacity is None:
+        why = "half of it is for looks at the edge, and no load up to then showed one"
+    return f"{gone} of the budget of {asked} were used: {why}"
 
 
 def limited_text(found: Found, run: str = "RUN") -> str:

@@ -52,8 +52,8 @@ def flat(visits: Sequence[Observed], asked: Asked) -> Sized:
     if wanted <= top.users:
         return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
     reason = (
-        f"the SLOs are kept at every load that was measured, up to {top.users} in flight: the curve is flat, never "
-        "near the SLO, and says nothing about where it would be missed"
+        f"every load that was measured keeps the SLOs, up to {top.users} in flight, so nobody has seen where one is "
+        "missed"
     )
     return Sized(reason=reason, details={"refusal": "flat"})
 

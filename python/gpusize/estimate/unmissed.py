@@ -1,0 +1,88 @@
+"""What follows where no measured load misses an SLO: how times rise, what is enough at most, and where to look.
+
+Nobody has seen the edge, so there is no number. But as many users as were measured on the tested GPUs are carried by
+them, which bounds the count from above; and a straight line says where the edge may lie. The sizing calculator takes
+that line for the answer; here it is a guess, and says where to measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.slope import level_value
+from gpusize.estimate.types import Estimate, Question, gpus_text, scaled, whole_gpus
+from gpusize.units import format_duration
+
+if TYPE_CHECKING:
+    from gpusize.levels import LevelData
+    from gpusize.slo import Slo
+
+__all__ = ["unmissed"]
+
+RISES: Final = 0.1
+"""Change over all levels, relative to the first, from which times are said to rise."""
+FAR: Final = 4.0
+"""A line is followed up to so many times the largest load; beyond it the next step is that."""
+
+
+def unmissed(
+    answer: Estimate, levels: Sequence[LevelData], question: Question, line: Estimate | None, *, measure: bool = True
+) -> Estimate:
+    """A refusal of the twin, as no measured load misses an SLO, with what follows from the levels all the same.
+
+    Args:
+        answer: the refusal.
+        levels: those that it rests on, of one number of GPUs.
+        question: what is asked.
+        line: the slope method's answer from the same levels; None where it does not answer such questions.
+        measure: whether the reason names what to measure next.
+    """
+    done = sorted((lv for lv in levels if lv.concurrency and lv.state == "done"), key=lambda lv: lv.concurrency or 0)
+    if not done:
+        return answer
+    top = done[-1].concurrency or 1
+    texts = [answer.reason or "", _rise(done, question.slos)]
+    enough = None
+    if question.rate is None and question.router == "least_loaded":
+        raw = scaled(question.users, top, answer.tested_gpus)
+        enough = whole_gpus(raw, question.gpus_per_replica)
+        texts.append(
+            f"So at most {gpus_text(enough)} {'is' if enough == 1 else 'are'} needed; how few, nobody has seen"
+        )
+    at = None if line is None or not line.answered else line.capacity_concurrency
+    details = dict(answer.details)
+    if line is not None and at is not None and at > top:
+        details["extrapolated"] = {"method": line.method, "gpus": line.gpus, "capacity_concurrency": at}
+        texts.append(
+            f"A straight line through the levels, as the sizing calculator draws it, reaches the SLO at {at:.4g} in "
+            f"flight and would say {gpus_text(line.gpus or 0)}: an extrapolation, and no answer"
+        )
+    near = line is not None and at is not None and top < at <= FAR * top
+    follow = line.next_levels if near and line is not None and line.next_levels else answer.next_levels
+    if follow and measure:
+        texts.append(f"Measure {' and '.join(map(str, follow))} in flight")
+    return replace(answer, reason=". ".join(filter(None, texts)), gpus_high=enough, next_levels=follow, details=details)
+
+
+def _rise(levels: Sequence[LevelData], slos: Sequence[Slo]) -> str:
+    """How the times of the SLO that is nearest to being missed change over the levels; empty where none is a time."""
+    found = []
+    for slo in slos:
+        bound, first, last = slo.bound_s, level_value(levels[0], slo), level_value(levels[-1], slo)
+        if slo.kind != "share" and slo.op in ("<=", "<") and bound and first is not None and last is not None:
+            found.append((last / bound, slo, first, last))
+    if not found or len(levels) < 2:
+        return ""
+    _, slo, first, last = max(found, key=lambda each: each[0])
+    what = f"{'the mean' if slo.kind == 'mean' else f'p{slo.share * 100:g}'} of {slo.metric}"
+    ends = f"{_time(first)} at {levels[0].concurrency} to {_time(last)} at {levels[-1].concurrency}"
+    if abs(last - first) < RISES * first:
+        return f"Up to there {what} does not rise: {ends}"
+    way = "rises" if last > first else "falls"
+    return f"Up to there {what} {way} from {ends} in flight, where {_time(slo.bound_s or 0.0)} is asked for"
+
+
+def _time(seconds: float) -> str:
+    return format_duration(float(f"{seconds:.3g}"))

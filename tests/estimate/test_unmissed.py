@@ -1,0 +1,69 @@
+"""Where no measured load misses an SLO: what is true of the levels, and what follows from them."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from gpusize.estimate import Estimate, Question, estimate, levels_from_frames
+from gpusize.slo import Slo
+
+LOADS = (1, 2, 4, 8, 16)
+ROUNDS = 40
+
+
+def answer(base_s: float, per_user_s: float, slo: str = "p95 runtime <= 1s", users: float = 60) -> Estimate:
+    """The default's answer for a server whose requests take ``base_s + per_user_s * in flight``."""
+    rows, levels = [], []
+    for visit, c in enumerate(LOADS):
+        took = base_s + per_user_s * c
+        levels.append({"visit": visit, "concurrency": c, "gpus": 1})
+        for round_ in range(ROUNDS):
+            begin = round_ * took
+            rows += [
+                {"visit": visit, "due_s": begin + k * took / c, "end_s": begin + k * took / c + took} for k in range(c)
+            ]
+    made = levels_from_frames(pl.DataFrame(rows), pl.DataFrame(levels))
+    return estimate(made, Question(users, [Slo.parse(slo)]))[0]
+
+
+def test_a_curve_that_rises_fourfold_is_not_called_flat() -> None:
+    found = answer(0.2, 0.04)
+    assert found.gpus is None
+    reason = found.reason or ""
+    assert "flat" not in reason
+    assert "never near" not in reason
+    assert "every load that was measured keeps the SLOs, up to 16 in flight" in reason
+    assert "p95 of runtime rises from 240ms at 1 to 840ms at 16 in flight, where 1s is asked for" in reason
+
+
+def test_what_was_carried_bounds_the_count_from_above() -> None:
+    found = answer(0.2, 0.04)
+    # 16 users were carried by one GPU, so ceil(60 / 16) of them carry 60.
+    assert found.gpus_high == 4
+    assert "at most 4 GPUs are needed" in (found.reason or "")
+    assert answer(0.2, 0.04, users=17).gpus_high == 2
+
+
+def test_the_lines_number_is_shown_as_an_extrapolation() -> None:
+    found = answer(0.2, 0.04)
+    # By hand: 0.2 + 0.04 c = 1 at c = 20, and 60 users are 3 times that.
+    assert found.details["extrapolated"]["gpus"] == 3
+    assert found.details["extrapolated"]["capacity_concurrency"] == pytest.approx(20, rel=1e-3)
+    reason = found.reason or ""
+    assert "20 in flight and would say 3 GPUs: an extrapolation, and no answer" in reason
+    assert found.next_levels in {(20, 25), (19, 25)}
+    assert f"Measure {found.next_levels[0]} and {found.next_levels[1]} in flight" in reason
+
+
+def test_times_that_do_not_rise_are_called_so_and_no_line_is_drawn() -> None:
+    found = answer(0.2, 0.0)
+    assert found.gpus is None
+    assert "p95 of runtime does not rise: 200ms at 1 to 200ms at 16" in (found.reason or "")
+    assert "extrapolated" not in found.details
+    assert found.gpus_high == 4
+    assert found.next_levels == (32, 64)
+
+
+def test_as_many_users_as_were_carried_need_no_more_than_what_carried_them() -> None:
+    assert answer(0.2, 0.04, users=16).gpus == 1
