@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use gpusize_core::outcome::Outcome;
 use gpusize_core::record::columns::Common;
-use gpusize_core::record::counter::{Counter, Keeping, MOST_WAITING_BYTES, Told};
+use gpusize_core::record::counter::{Counter, Keeping, MOST_WAITING_BYTES};
 use gpusize_core::record::feed::Report;
 use gpusize_core::record::{Chunk, Due, Row};
 
@@ -61,13 +61,13 @@ fn held_after_millions(sample: u64) -> Vec<i64> {
     let dir = Some(root.join("records"));
     let counter =
         Counter::start(Keeping { dir, keep_bytes: 0, sample, most_waiting_bytes: MOST_WAITING_BYTES }).unwrap();
-    let (sender, feed) = (counter.sender(), counter.feed());
+    let (teller, feed) = (counter.teller(), counter.feed());
     let mut held = Vec::new();
     for number in 0..3_000_u64 {
-        sender.send(Told::Rows(second(number), 0)).unwrap();
+        teller.rows(second(number), 0);
         let events = vec![(number as u32, PER_SECOND, PER_SECOND)];
         let report = Report { members: 1, through: number as u32 + 1, events, ..Report::default() };
-        sender.send(Told::Report(report)).unwrap();
+        teller.report(report);
         if (number + 1) % 100 == 0 {
             while feed.seconds(number as u32).is_empty() || counter.waiting_bytes() > 0 {
                 std::thread::yield_now();

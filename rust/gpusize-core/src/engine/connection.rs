@@ -1,6 +1,8 @@
 //! A slot's connections, one for each address that it has used, and what all transports share: opening them, asking once
 //! more where nothing was lost, saying how an exchange ended.
 
+use std::sync::Arc;
+
 use super::answer::{self, Reader};
 use super::download::Download;
 use super::failure::{Failure, apart, guard};
@@ -66,15 +68,15 @@ impl Line {
 
     /// Open a connection ahead of the level's first request of this slot; false when there is none. The failure shows when
     /// the request tries again.
-    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, level: &LevelShared) -> bool {
+    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, level: &Arc<LevelShared>) -> bool {
         // Slots take their first requests in order.
         let first = slot.index * level.members + worker.index;
         let endpoint = first % self.places.len();
         if self.places[endpoint].conn.as_mut().is_none_or(Conn::is_stale) {
             let mut row = Row::due(Due::default());
-            slot.connecting.set(true);
+            *slot.connecting.borrow_mut() = Some(level.clone());
             let _ = self.connect(endpoint, worker, slot, &level.shares[worker.index], &mut row).await;
-            slot.connecting.set(false);
+            slot.connecting.take();
         }
         slot.deadline_ns.set(i64::MAX);
         slot.abort.set(None);

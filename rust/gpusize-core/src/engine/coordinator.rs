@@ -10,6 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::level::LevelShared;
 use super::messages::{Command, Event};
 use super::ramp;
+use super::watchdog::{Awaited, Patience, Watch};
 use crate::clock::now_ns;
 use crate::spec::{LoadSpec, Start};
 use crate::stop::Reason;
@@ -24,9 +25,19 @@ const AHEAD_NS: i64 = 100_000_000;
 struct Active {
     level: Arc<LevelShared>,
     closed: usize,
-    drained: usize,
+    /// Workers that have not drained it.
+    missing: Vec<usize>,
     /// All workers have been told to close it.
     told: bool,
+    watch: Watch,
+}
+
+/// A level whose connections are being opened.
+struct Opening {
+    level: Arc<LevelShared>,
+    /// Workers whose connections are not.
+    missing: Vec<usize>,
+    watch: Watch,
 }
 
 /// A level that has not been started, and since when.
@@ -39,19 +50,21 @@ struct Waiting {
 pub struct Coordinator {
     workers: Vec<UnboundedSender<Command>>,
     waiting: VecDeque<Waiting>,
-    preparing: Option<(Arc<LevelShared>, usize)>,
+    preparing: Option<Opening>,
     active: Vec<Active>,
     /// The level that was started last.
     last: Option<Arc<LevelShared>>,
     /// A worker died, so no level can be whole any more.
     dead: bool,
     residence_ns: i64,
+    patience: Patience,
 }
 
 impl Coordinator {
-    pub fn new(workers: Vec<UnboundedSender<Command>>) -> Self {
+    pub fn new(workers: Vec<UnboundedSender<Command>>, patience: Patience) -> Self {
         Self {
             workers,
+            patience,
             waiting: VecDeque::new(),
             preparing: None,
             active: Vec::new(),
@@ -70,18 +83,19 @@ impl Coordinator {
                 Ok(Some(Event::Queue(level))) if quits => end_unstarted(level, Reason::Stopped),
                 Ok(Some(Event::Queue(level))) => self.waiting.push_back(Waiting { level, since_ns: now_ns() }),
                 Ok(Some(Event::Stop { level, reason, cancel_ns })) => self.stop(&level, reason, cancel_ns),
-                Ok(Some(Event::Ready)) => self.ready(),
+                Ok(Some(Event::Ready { worker })) => self.ready(worker),
                 Ok(Some(Event::Closed { level, reason })) => self.closed(&level, reason),
-                Ok(Some(Event::Drained { level })) => self.drained(&level),
+                Ok(Some(Event::Drained { level, worker })) => self.drained(&level, worker),
                 Ok(Some(Event::Died)) => self.fail(),
                 Ok(Some(Event::Quit)) => {
                     quits = true;
                     self.stop_everything();
                 }
-                // A boundary is near.
+                // A boundary is near, or a level to be looked at.
                 Ok(None) => {}
                 Err(_) => break,
             }
+            self.watch();
             if quits && self.active.is_empty() && self.preparing.is_none() {
                 break;
             }
@@ -90,16 +104,37 @@ impl Coordinator {
         self.tell(|| Command::Quit);
     }
 
-    /// What is heard next, or none when it is time to hand a level over.
+    /// What is heard next, or none when it is time to hand a level over or to look at one.
     fn next(&self, events: &Receiver<Event>, quits: bool) -> Result<Option<Event>, RecvError> {
-        let Some(boundary_ns) = self.boundary_ns().filter(|_| !quits && self.may_follow()) else {
+        let boundary_ns = self.boundary_ns().filter(|_| !quits && self.may_follow()).map(|ns| ns - AHEAD_NS);
+        let Some(wake_ns) = boundary_ns.into_iter().chain(self.next_look_ns()).min() else {
             return events.recv().map(Some);
         };
-        let wait_ns = (boundary_ns - AHEAD_NS - now_ns()).max(0);
-        match events.recv_timeout(Duration::from_nanos(wait_ns as u64)) {
+        match events.recv_timeout(Duration::from_nanos((wake_ns - now_ns()).max(0) as u64)) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(RecvError),
+        }
+    }
+
+    /// When a level is to be looked at that is waited for: while it opens connections, and when all workers have closed it.
+    fn next_look_ns(&self) -> Option<i64> {
+        let opening = self.preparing.iter().map(|o| o.watch.next_look_ns());
+        self.active.iter().filter(|a| a.is_closed()).map(|a| a.watch.next_look_ns()).chain(opening).min()
+    }
+
+    /// End everything when a level has stood still for longer than any request may take: a request has been lost, and no
+    /// worker can be relied upon.
+    fn watch(&mut self) {
+        let mut stuck = false;
+        if let Some(Opening { level, missing, watch }) = &mut self.preparing {
+            stuck |= is_stuck(watch, level, Awaited::Connections, missing);
+        }
+        for Active { level, missing, watch, .. } in self.active.iter_mut().filter(|a| a.is_closed()) {
+            stuck |= is_stuck(watch, level, Awaited::Answers, missing);
+        }
+        if stuck {
+            self.fail();
         }
     }
 
@@ -117,7 +152,7 @@ impl Coordinator {
 
     /// Levels that still take requests.
     fn open(&self) -> impl Iterator<Item = &Arc<LevelShared>> {
-        self.active.iter().filter(|a| a.closed < a.level.members).map(|a| &a.level)
+        self.active.iter().filter(|a| !a.is_closed()).map(|a| &a.level)
     }
 
     fn tell(&self, command: impl Fn() -> Command) {
@@ -135,7 +170,8 @@ impl Coordinator {
         if self.active.is_empty() {
             let Some(Waiting { level, .. }) = self.waiting.pop_front() else { return false };
             self.last = None;
-            self.preparing = Some((level.clone(), 0));
+            let missing = (0..self.workers.len()).collect();
+            self.preparing = Some(Opening { level: level.clone(), missing, watch: Watch::new(self.patience) });
             self.tell(|| Command::Prepare(level.clone()));
             return true;
         }
@@ -160,13 +196,13 @@ impl Coordinator {
         self.waiting.front().filter(|first| first.since_ns <= last.close_ns()).map(|_| last.close_ns())
     }
 
-    fn ready(&mut self) {
-        let Some((level, ready)) = &mut self.preparing else { return };
-        *ready += 1;
-        if *ready < self.workers.len() {
+    fn ready(&mut self, worker: usize) {
+        let Some(opening) = &mut self.preparing else { return };
+        opening.missing.retain(|missing| *missing != worker);
+        if !opening.missing.is_empty() {
             return;
         }
-        let level = level.clone();
+        let level = opening.level.clone();
         self.preparing = None;
         if level.reason().is_some() {
             end(level);
@@ -186,7 +222,8 @@ impl Coordinator {
         };
         let running = last.map_or(0, |last| users_at(&last, start_ns));
         level.set_start(start_ns);
-        self.active.push(Active { level: level.clone(), closed: 0, drained: 0, told: false });
+        let (missing, watch) = ((0..level.members).collect(), Watch::new(self.patience));
+        self.active.push(Active { level: level.clone(), closed: 0, missing, told: false, watch });
         self.tell(|| Command::Start { level: level.clone(), start_ns, stagger_ns, running });
     }
 
@@ -205,10 +242,10 @@ impl Coordinator {
         }
     }
 
-    fn drained(&mut self, level: &Arc<LevelShared>) {
+    fn drained(&mut self, level: &Arc<LevelShared>, worker: usize) {
         let Some(at) = self.active.iter().position(|a| Arc::ptr_eq(&a.level, level)) else { return };
-        self.active[at].drained += 1;
-        if self.active[at].drained == level.members {
+        self.active[at].missing.retain(|missing| *missing != worker);
+        if self.active[at].missing.is_empty() {
             self.residence_ns = level.residence_ns().unwrap_or(self.residence_ns);
             end(self.active.remove(at).level);
         }
@@ -233,7 +270,7 @@ impl Coordinator {
             level.cancel_by(cancel_ns);
             self.tell(|| Command::Close { level: level.clone(), reason });
             self.tell(|| Command::CancelAt(level.clone()));
-        } else if self.preparing.as_ref().is_some_and(|(l, _)| Arc::ptr_eq(l, level)) {
+        } else if self.preparing.as_ref().is_some_and(|o| Arc::ptr_eq(&o.level, level)) {
             self.stop_preparing(level, reason);
         }
     }
@@ -248,7 +285,7 @@ impl Coordinator {
     fn fail(&mut self) {
         self.dead = true;
         let active = std::mem::take(&mut self.active).into_iter().map(|a| a.level);
-        let preparing = self.preparing.take().map(|(level, _)| level);
+        let preparing = self.preparing.take().map(|o| o.level);
         let waiting = std::mem::take(&mut self.waiting).into_iter().map(|w| w.level);
         for level in active.chain(preparing).chain(waiting) {
             level.close(Reason::Failed, now_ns());
@@ -263,7 +300,7 @@ impl Coordinator {
         for Waiting { level, .. } in std::mem::take(&mut self.waiting) {
             end_unstarted(level, Reason::Stopped);
         }
-        if let Some((level, _)) = &self.preparing {
+        if let Some(Opening { level, .. }) = &self.preparing {
             self.stop_preparing(level, Reason::Stopped);
         }
         for active in &self.active {
@@ -273,6 +310,21 @@ impl Coordinator {
             self.tell(|| Command::CancelAt(level.clone()));
         }
     }
+}
+
+impl Active {
+    /// Whether all workers have closed it.
+    fn is_closed(&self) -> bool {
+        self.closed >= self.level.members
+    }
+}
+
+fn is_stuck(watch: &mut Watch, level: &LevelShared, awaited: Awaited, missing: &[usize]) -> bool {
+    let is_stuck = watch.is_stuck(level, awaited, missing.len());
+    if is_stuck {
+        level.note_lost(watch.says(level, awaited, missing));
+    }
+    is_stuck
 }
 
 /// Users of a closed loop at an instant.
@@ -297,20 +349,4 @@ fn end(level: Arc<LevelShared>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc::channel;
-
-    #[test]
-    fn without_a_worker_no_level_is_waited_for() {
-        let plan = serde_json::from_str(r#"{"visit":0,"load":{"closed":{"concurrency":1}},"stop":{"count":1}}"#);
-        let level = Arc::new(LevelShared::new(plan.expect("a plan"), 1, 1).expect("a level"));
-        let (worker, _commands) = tokio::sync::mpsc::unbounded_channel();
-        let (events, inbox) = channel();
-        for event in [Event::Died, Event::Queue(level.clone()), Event::Quit] {
-            events.send(event).expect("the inbox is open");
-        }
-        Coordinator::new(vec![worker]).run(&inbox);
-        assert_eq!(level.reason(), Some(Reason::Failed));
-    }
-}
+mod tests;

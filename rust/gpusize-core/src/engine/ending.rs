@@ -17,7 +17,7 @@ use crate::record::Row;
 use crate::stop::Reason;
 
 impl Worker {
-    fn find(&self, level: &Arc<LevelShared>) -> Option<Rc<WorkerLevel>> {
+    pub fn find(&self, level: &Arc<LevelShared>) -> Option<Rc<WorkerLevel>> {
         self.levels.borrow().iter().find(|l| Arc::ptr_eq(&l.shared, level)).cloned()
     }
 

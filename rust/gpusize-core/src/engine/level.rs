@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::parts::{plain_pause_ns, unit};
 use super::tags::Tags;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
-use crate::record::counter::{Counter, Keeping, MOST_WAITING_BYTES, Told};
+use crate::record::counter::{Counter, Keeping, MOST_WAITING_BYTES, Teller};
 use crate::record::feed::Feed;
 use crate::record::writer::Written;
 use crate::schedule::{Planned, Rows, Sessions};
@@ -101,6 +100,8 @@ pub struct LevelShared {
     written: Mutex<Option<Written>>,
     finished: Condvar,
     recent: Mutex<VecDeque<Seen>>,
+    /// Why records are missing, besides what the writer says.
+    lost: Mutex<Option<String>>,
 }
 
 impl LevelShared {
@@ -141,6 +142,7 @@ impl LevelShared {
             written: Mutex::default(),
             finished: Condvar::new(),
             recent: Mutex::default(),
+            lost: Mutex::default(),
         })
     }
 
@@ -211,9 +213,9 @@ impl LevelShared {
         self.write_failed.load(Relaxed)
     }
 
-    /// Where workers send their rows.
-    pub fn sender(&self) -> Option<Sender<Told>> {
-        lock(&self.counter).as_ref().map(Counter::sender)
+    /// Where workers tell their rows.
+    pub fn teller(&self) -> Option<Teller> {
+        lock(&self.counter).as_ref().map(Counter::teller)
     }
 
     /// Sum of one count over the workers.
@@ -241,9 +243,15 @@ impl LevelShared {
     /// All requests have their record: end what keeps them and wake who waits.
     pub fn finish(&self) {
         let counter = lock(&self.counter).take();
-        let written = counter.map(Counter::finish).unwrap_or_default();
+        let mut written = counter.map(Counter::finish).unwrap_or_default();
+        written.error = written.error.or_else(|| lock(&self.lost).take());
         *lock(&self.written) = Some(written);
         self.finished.notify_all();
+    }
+
+    /// Records are missing, for this reason.
+    pub fn note_lost(&self, why: String) {
+        lock(&self.lost).get_or_insert(why);
     }
 
     pub fn is_finished(&self) -> bool {

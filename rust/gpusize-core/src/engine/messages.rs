@@ -14,11 +14,11 @@ pub enum Event {
     /// The user stops this level, or who watches it for the user; what is in flight at `cancel_ns` is cancelled.
     Stop { level: Arc<LevelShared>, reason: Reason, cancel_ns: i64 },
     /// A worker's connections are open.
-    Ready,
+    Ready { worker: usize },
     /// A worker sends no new request of the level.
     Closed { level: Arc<LevelShared>, reason: Reason },
     /// A worker has recorded all its requests of the level.
-    Drained { level: Arc<LevelShared> },
+    Drained { level: Arc<LevelShared>, worker: usize },
     /// A worker ended without being told to.
     Died,
     /// End the session.

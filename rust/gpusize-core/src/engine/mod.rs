@@ -24,6 +24,7 @@ mod io;
 mod job;
 mod level;
 mod links;
+mod mailbox;
 mod messages;
 mod open;
 mod parts;
@@ -41,6 +42,7 @@ mod tags;
 mod turns;
 mod unsent;
 mod waiting;
+mod watchdog;
 mod worker;
 mod worker_level;
 

@@ -16,6 +16,7 @@ use super::level::LevelShared;
 use super::messages::Event;
 use super::parts;
 use super::progress::LevelOutcome;
+use super::watchdog::Patience;
 use super::worker;
 use crate::error::{Error, Result};
 use crate::schedule::{Planned, Schedule};
@@ -80,7 +81,7 @@ impl Session {
             let work = Box::new(move || worker::run(index, context, events, receiver));
             threads.push(spawn(format!("gpusize-worker-{index}"), work)?);
         }
-        let coordinator = Coordinator::new(commands);
+        let coordinator = Coordinator::new(commands, Patience::of(&context.target));
         threads.push(spawn("gpusize-session".into(), Box::new(move || coordinator.run(&inbox)))?);
         Ok(Self { context, workers, events, threads, pid: std::process::id() })
     }

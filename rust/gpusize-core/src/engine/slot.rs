@@ -10,21 +10,13 @@ use super::backoff::Backoff;
 use super::connection::Line;
 use super::job::{Job, Talk};
 use super::level::LevelShared;
+use super::mailbox::{Mailbox, Work};
 use super::turns;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
-
-/// Something for a slot to do.
-#[derive(Debug)]
-pub enum Work {
-    /// Have a connection ready for this level.
-    Connect(Arc<LevelShared>),
-    /// Send this request.
-    Request(Rc<WorkerLevel>, Job),
-}
 
 /// Why a wait for the peer is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +34,7 @@ pub const CANCELLED: &str = "the level was stopped";
 #[derive(Debug)]
 pub struct Slot {
     pub index: usize,
-    assigned: RefCell<Option<Work>>,
+    pub mailbox: Mailbox,
     /// Earliest due time of the next request of a closed loop.
     pub ready_ns: Cell<i64>,
     /// When its user leaves the closed loop.
@@ -58,8 +50,8 @@ pub struct Slot {
     /// When the running wait is given up.
     pub deadline_ns: Cell<i64>,
     pub abort: Cell<Option<Abort>>,
-    /// A connection is being opened ahead of its first request.
-    pub connecting: Cell<bool>,
+    /// The level for which a connection is being opened ahead of its first request.
+    pub connecting: RefCell<Option<Arc<LevelShared>>>,
     /// The level of the running request.
     pub serving: RefCell<Option<Rc<WorkerLevel>>>,
     pub parked: Cell<bool>,
@@ -72,7 +64,7 @@ impl Slot {
     pub fn new(index: usize) -> Self {
         Self {
             index,
-            assigned: RefCell::default(),
+            mailbox: Mailbox::default(),
             ready_ns: Cell::new(0),
             leaves_ns: Cell::new(i64::MAX),
             talk: RefCell::default(),
@@ -81,7 +73,7 @@ impl Slot {
             lacks_target: Cell::new(false),
             deadline_ns: Cell::new(i64::MAX),
             abort: Cell::new(None),
-            connecting: Cell::new(false),
+            connecting: RefCell::default(),
             serving: RefCell::default(),
             parked: Cell::new(false),
             waker: RefCell::default(),
@@ -90,30 +82,34 @@ impl Slot {
         }
     }
 
-    /// Give it something to do.
-    pub fn assign(&self, work: Work) {
-        self.parked.set(false);
-        *self.assigned.borrow_mut() = Some(work);
-        self.wake();
+    /// Give it a request to send; says whose connect that displaced. A slot that has one gives it back.
+    pub fn send(&self, level: &Rc<WorkerLevel>, job: Job) -> Result<Option<Arc<LevelShared>>, Job> {
+        let result = self.mailbox.request(level, job);
+        self.called();
+        result
     }
 
-    /// Whether something waits to be taken up.
-    pub fn is_assigned(&self) -> bool {
-        self.assigned.borrow().is_some()
+    /// Have it open a connection; says for whom none is to be waited for.
+    #[must_use = "who waits for it has to be told"]
+    pub fn open(&self, level: &Arc<LevelShared>) -> Option<Arc<LevelShared>> {
+        let left = self.mailbox.connect(level);
+        self.called();
+        left
+    }
+
+    fn called(&self) {
+        self.parked.set(false);
+        self.wake();
     }
 
     /// Take back a request of `level` that the task has not begun.
     pub fn withdraw(&self, level: &Rc<WorkerLevel>) -> Option<Job> {
-        let is_ours = |work: &mut Work| matches!(work, Work::Request(theirs, _) if Rc::ptr_eq(theirs, level));
-        match self.assigned.borrow_mut().take_if(is_ours) {
-            Some(Work::Request(_, job)) => Some(job),
-            _ => None,
-        }
+        self.mailbox.take_of(level)
     }
 
     /// Whether it can take a request at once.
     pub fn is_idle(&self) -> bool {
-        self.free.get() && self.rests_until_ns.get() == 0 && !self.is_assigned()
+        self.free.get() && self.rests_until_ns.get() == 0 && self.mailbox.is_empty()
     }
 
     /// Let the task look again.
@@ -137,11 +133,14 @@ impl Slot {
         while let Some(work) = poll_fn(|cx| self.poll_work(&worker, &mut line, cx)).await {
             match work {
                 Work::Connect(level) => {
-                    let fails = worker.wants_connection(&level) && !line.prepare(&worker, &self, &level).await;
-                    self.lacks_target.set(fails);
-                    if !fails {
-                        backoff.succeeded();
-                        self.rests_until_ns.set(0);
+                    let mut fails = false;
+                    if worker.wants_connection(&level) {
+                        fails = !line.prepare(&worker, &self, &level).await;
+                        self.lacks_target.set(fails);
+                        if !fails {
+                            backoff.succeeded();
+                            self.rests_until_ns.set(0);
+                        }
                     }
                     worker.prepared(&level, fails);
                 }
@@ -188,10 +187,7 @@ impl Slot {
         if worker.quits() {
             return Poll::Ready(None);
         }
-        let work = match self.assigned.borrow_mut().take() {
-            None => self.look_for_work(worker, cx),
-            assigned => assigned,
-        };
+        let work = self.mailbox.take().or_else(|| self.look_for_work(worker, cx));
         self.free.set(work.is_none());
         if work.is_some() {
             self.parked.set(false);

@@ -1,6 +1,7 @@
 //! A worker: one OS thread with its own runtime, its slots, and its part of each level.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,9 +15,10 @@ use super::cores;
 use super::job::Job;
 use super::level::{LevelShared, bump};
 use super::links::Links;
+use super::mailbox::Work;
 use super::messages::{Command, DeathNote, Event};
 use super::preparing::Preparing;
-use super::slot::{Abort, Slot, Work};
+use super::slot::{Abort, Slot};
 use super::sources::Sources;
 use super::waiting::Waiting;
 use super::worker_level::WorkerLevel;
@@ -24,7 +26,6 @@ use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::pace::alarms::Alarms;
 use crate::record::Row;
-use crate::stop::Reason;
 
 /// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request.
 const SWEEP_NS: i64 = 10_000_000;
@@ -73,13 +74,28 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
     }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     LocalSet::new().block_on(&runtime, async move {
-        let Ok(alarms) = Alarms::new() else { return };
+        let Ok(worker) = Worker::new(index, context, events) else { return };
+        let driver = worker.clone();
+        spawn_local(async move {
+            let _note = driver.death_note();
+            driver.alarms.drive().await
+        });
+        let sweeper = worker.clone();
+        spawn_local(async move { sweeper.sweep_forever().await });
+        worker.serve(commands).await;
+        note.tear_up();
+    });
+}
+
+impl Worker {
+    /// A worker without tasks; needs a tokio runtime.
+    pub fn new(index: usize, context: Arc<Context>, events: Sender<Event>) -> io::Result<Rc<Self>> {
         let sources = Sources::new(&context.sources, index);
         let links = Links::new(context.target.streams, context.endpoints.len());
-        let worker = Rc::new(Worker {
+        Ok(Rc::new(Self {
             index,
             context,
-            alarms,
+            alarms: Alarms::new()?,
             events,
             slots: RefCell::default(),
             idle: RefCell::default(),
@@ -98,20 +114,9 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
             sweep_ns: Cell::new(0),
             links,
             quit: Cell::new(false),
-        });
-        let driver = worker.clone();
-        spawn_local(async move {
-            let _note = driver.death_note();
-            driver.alarms.drive().await
-        });
-        let sweeper = worker.clone();
-        spawn_local(async move { sweeper.sweep_forever().await });
-        worker.serve(commands).await;
-        note.tear_up();
-    });
-}
+        }))
+    }
 
-impl Worker {
     /// To be held by a task that must not end by itself.
     pub fn death_note(&self) -> DeathNote {
         DeathNote::new(self.events.clone())
@@ -149,9 +154,13 @@ impl Worker {
         slots[index].clone()
     }
 
-    /// Whether a connection for `level` is still of use.
-    pub fn wants_connection(&self, level: &LevelShared) -> bool {
-        !self.quit.get() && level.reason().is_none_or(|r| matches!(r, Reason::Count | Reason::Duration))
+    /// Whether a connection for `level` is still of use: not to one that is over on this worker, whatever its reason.
+    pub fn wants_connection(&self, level: &Arc<LevelShared>) -> bool {
+        !self.quit.get()
+            && match self.find(level) {
+                Some(mine) => !mine.is_closed(),
+                None => level.start_ns() == 0 && level.reason().is_none(),
+            }
     }
 
     /// The current closed loop, if slot `index` belongs to it and it takes requests.
@@ -173,14 +182,19 @@ impl Worker {
 
     /// Hand a due request to a free connection, or let it wait, or shed it.
     pub fn dispatch(self: &Rc<Self>, level: &Rc<WorkerLevel>, job: Job, slots: usize, room: u64) {
-        if let Some(slot) = self.pop_idle(slots) {
-            slot.assign(Work::Request(level.clone(), job));
-            return;
-        }
         let there = self.slots.borrow().len();
-        if there < slots {
-            self.slot(there).assign(Work::Request(level.clone(), job));
-        } else if level.share().waiting.load(Relaxed) < room {
+        let free = self.pop_idle(slots).or_else(|| (there < slots).then(|| self.slot(there)));
+        let sent = match free {
+            Some(slot) => slot.send(level, job),
+            None => Err(job),
+        };
+        let job = match sent {
+            Ok(None) => return,
+            // The request opens the connection that the slot was to open ahead.
+            Ok(Some(other)) => return self.prepared(&other, false),
+            Err(job) => job,
+        };
+        if level.share().waiting.load(Relaxed) < room {
             bump(&level.share().waiting, 1);
             self.waiting.borrow_mut().push(level.clone(), job);
         } else {

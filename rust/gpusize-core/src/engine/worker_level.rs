@@ -13,7 +13,7 @@ use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::pace::timer::busy_ns;
 use crate::record::columns::Common;
-use crate::record::counter::Told;
+use crate::record::counter::Teller;
 use crate::record::feed::{Begun, Report};
 use crate::record::{Chunk, Row};
 use crate::stop::Reason;
@@ -27,7 +27,7 @@ pub struct WorkerLevel {
     pub shared: Arc<LevelShared>,
     worker: usize,
     events: Sender<Event>,
-    told: RefCell<Option<Sender<Told>>>,
+    teller: RefCell<Option<Teller>>,
     chunk: RefCell<Chunk>,
     pub following: Following,
     /// Buckets of the gaps between the events of the answer that is being finished.
@@ -42,14 +42,14 @@ pub struct WorkerLevel {
 
 impl WorkerLevel {
     pub fn new(shared: Arc<LevelShared>, worker: usize, events: Sender<Event>) -> Self {
-        let told = shared.sender();
+        let teller = RefCell::new(shared.teller());
         Self {
             chunk: RefCell::new(Self::fresh_chunk(&shared, worker, FIRST_ROWS)),
             shared,
             worker,
             events,
             following: Following::default(),
-            told: RefCell::new(told),
+            teller,
             gaps: RefCell::default(),
             seconds: Seconds::default(),
             next_seq: Cell::new(worker as u64),
@@ -187,13 +187,8 @@ impl WorkerLevel {
         let rows =
             if chunk.is_full() { (chunk.len() * 2).min(Chunk::LARGEST_ROWS) } else { FIRST_ROWS.max(chunk.len()) };
         let full = std::mem::replace(chunk, Self::fresh_chunk(&self.shared, self.worker, rows));
-        self.tell(Told::Rows(Box::new(full), self.shared.start_ns()));
-    }
-
-    fn tell(&self, told: Told) {
-        if let Some(sender) = &*self.told.borrow() {
-            // A counter that died says so in the outcome.
-            let _ = sender.send(told);
+        if let Some(teller) = &*self.teller.borrow() {
+            teller.rows(Box::new(full), self.shared.start_ns());
         }
     }
 
@@ -221,22 +216,24 @@ impl WorkerLevel {
         }
         drop(chunk);
         let share = self.share();
-        self.tell(Told::Report(Report {
-            worker: self.worker,
-            members: self.shared.members,
-            through,
-            events,
-            cpu_ns: share.cpu_ns.load(Relaxed),
-            waiting: share.waiting.load(Relaxed),
-        }));
+        if let Some(teller) = &*self.teller.borrow() {
+            teller.report(Report {
+                worker: self.worker,
+                members: self.shared.members,
+                through,
+                events,
+                cpu_ns: share.cpu_ns.load(Relaxed),
+                waiting: share.waiting.load(Relaxed),
+            });
+        }
     }
 
     fn check_drained(&self) {
         if self.closed.get() && self.in_flight.get() == 0 && !self.drained.replace(true) {
             self.publish(now_ns());
             self.report(u32::MAX, self.seconds.rest(self.shared.start_ns()));
-            self.told.borrow_mut().take();
-            let _ = self.events.send(Event::Drained { level: self.shared.clone() });
+            self.teller.borrow_mut().take();
+            let _ = self.events.send(Event::Drained { level: self.shared.clone(), worker: self.worker });
         }
     }
 }

@@ -16,12 +16,12 @@ use super::parts::PART_AGE;
 use super::writer::{Writer, Written};
 use crate::clock;
 
-/// More than this does not wait for the disk: a disk that is slower than the load ends the level.
+/// More than this waits neither to be counted nor for the disk: a machine that is slower than the load ends the level.
 pub const MOST_WAITING_BYTES: u64 = 512 << 20;
 
 /// What a worker tells.
 #[derive(Debug)]
-pub enum Told {
+enum Told {
     /// Rows of a level that began at this time.
     Rows(Box<Chunk>, i64),
     /// A second is over.
@@ -39,14 +39,54 @@ pub struct Keeping {
     pub keep_bytes: u64,
     /// One of so many requests is kept as a row.
     pub sample: u64,
-    /// Rows may wait for the disk up to this size.
+    /// Rows may wait to be counted up to this size, and likewise for the disk.
     pub most_waiting_bytes: u64,
+}
+
+/// Where a worker tells. It never waits; beyond the bound it says that the level has failed, which ends it.
+#[derive(Clone, Debug)]
+pub struct Teller {
+    sender: Sender<Told>,
+    uncounted: Arc<Uncounted>,
+    failed: Arc<AtomicBool>,
+}
+
+/// Rows on their way to the counter.
+#[derive(Debug)]
+struct Uncounted {
+    bytes: AtomicU64,
+    most_bytes: u64,
+    /// The first size beyond the bound; 0 when there was none.
+    overrun_bytes: AtomicU64,
+}
+
+impl Teller {
+    /// Rows of a level that began at this time.
+    pub fn rows(&self, chunk: Box<Chunk>, start_ns: i64) {
+        let (uncounted, bytes) = (&self.uncounted, chunk.bytes());
+        let waiting = uncounted.bytes.fetch_add(bytes, Relaxed) + bytes;
+        if waiting > uncounted.most_bytes {
+            let _ = uncounted.overrun_bytes.compare_exchange(0, waiting, Relaxed, Relaxed);
+            self.failed.store(true, Relaxed);
+        }
+        self.send(Told::Rows(chunk, start_ns));
+    }
+
+    /// A second is over.
+    pub fn report(&self, report: Report) {
+        self.send(Told::Report(report));
+    }
+
+    fn send(&self, told: Told) {
+        // A counter that died says so in the outcome.
+        let _ = self.sender.send(told);
+    }
 }
 
 /// A running counter, with its writer.
 #[derive(Debug)]
 pub struct Counter {
-    sender: Sender<Told>,
+    teller: Teller,
     thread: JoinHandle<Written>,
     failed: Arc<AtomicBool>,
     feed: Arc<Feed>,
@@ -60,7 +100,14 @@ impl Counter {
         let (failed, feed) = (Arc::new(AtomicBool::new(false)), Arc::new(Feed::default()));
         let writer = Writer::start(keeping.dir.clone(), keeping.keep_bytes, failed.clone())?;
         let waiting = writer.waiting();
+        let uncounted = Arc::new(Uncounted {
+            bytes: AtomicU64::new(0),
+            most_bytes: keeping.most_waiting_bytes,
+            overrun_bytes: AtomicU64::new(0),
+        });
+        let teller = Teller { sender, uncounted: uncounted.clone(), failed: failed.clone() };
         let work = Work {
+            uncounted,
             accounts: Accounts::new(feed.clone(), keeping.dir.is_some()),
             keeping,
             writer,
@@ -71,7 +118,7 @@ impl Counter {
             rows: 0,
         };
         let thread = std::thread::Builder::new().name("gpusize-counter".into()).spawn(move || work.run(&receiver))?;
-        Ok(Self { sender, thread, failed, feed, waiting })
+        Ok(Self { teller, thread, failed, feed, waiting })
     }
 
     /// Set as soon as rows can no longer be kept on disk, or not fast enough.
@@ -90,19 +137,27 @@ impl Counter {
     }
 
     /// Where workers tell.
-    pub fn sender(&self) -> Sender<Told> {
-        self.sender.clone()
+    pub fn teller(&self) -> Teller {
+        self.teller.clone()
     }
 
     /// Close the last parts and wait for it; what is sent after this call is lost.
     pub fn finish(self) -> Written {
         // Not the end of the channel: a worker that died may hold its sender for ever. A thread that died answers below.
-        let _ = self.sender.send(Told::End);
+        self.teller.send(Told::End);
         self.thread.join().unwrap_or_else(|_| Written { error: Some("the counter died".into()), ..Written::default() })
     }
 }
 
+impl Uncounted {
+    fn overrun(&self) -> Option<String> {
+        let mib = Some(self.overrun_bytes.load(Relaxed)).filter(|bytes| *bytes > 0)? >> 20;
+        Some(format!("records came faster than this machine counts them: {mib} MiB were waiting"))
+    }
+}
+
 struct Work {
+    uncounted: Arc<Uncounted>,
     accounts: Accounts,
     keeping: Keeping,
     writer: Writer,
@@ -132,7 +187,7 @@ impl Work {
         let mut written = self.writer.finish();
         written.cpu_ns += cpu_ns;
         written.rows = self.rows;
-        if let Some(overrun) = self.overrun {
+        if let Some(overrun) = self.uncounted.overrun().or(self.overrun) {
             written.error.get_or_insert(overrun);
         }
         written
@@ -140,6 +195,7 @@ impl Work {
 
     fn take(&mut self, mut chunk: Box<Chunk>, start_ns: i64) {
         self.accounts.take(&chunk, start_ns);
+        self.uncounted.bytes.fetch_sub(chunk.bytes(), Relaxed);
         if self.keeping.sample > 1 {
             chunk.sample(self.keeping.sample);
         }
@@ -217,10 +273,10 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("gpusize-writer-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let counter = start(dir.clone(), 1 << 20);
-        let sender = counter.sender();
+        let teller = counter.teller();
         let batches = 10;
         for i in 0..batches {
-            sender.send(Told::Rows(chunk(i * 40_000, 40_000), 0)).unwrap();
+            teller.rows(chunk(i * 40_000, 40_000), 0);
         }
         let written = counter.finish();
         assert_eq!((written.parts.len(), &written.error), (2, &None));
@@ -239,8 +295,8 @@ mod tests {
     #[test]
     fn a_full_disk_is_reported_and_not_fatal() {
         let counter = start(PathBuf::from("/nonexistent/folder"), 1 << 30);
-        counter.sender().send(Told::Rows(chunk(0, 10), 0)).unwrap();
-        counter.sender().send(Told::Rows(chunk(10, 10), 0)).unwrap();
+        counter.teller().rows(chunk(0, 10), 0);
+        counter.teller().rows(chunk(10, 10), 0);
         let failed = counter.failed();
         let written = counter.finish();
         assert!(failed.load(Relaxed));
@@ -278,7 +334,7 @@ mod tests {
             Box::new(chunk)
         };
         for chunk in [chunk(0, 3), rows(None), chunk(3, 1), rows(Some([5, 9]))] {
-            counter.sender().send(Told::Rows(chunk, 0)).unwrap();
+            counter.teller().rows(chunk, 0);
         }
         let written = counter.finish();
         assert_eq!(written.error, None);
@@ -304,7 +360,7 @@ mod tests {
             Keeping { dir: Some(root.join("records")), keep_bytes: 1 << 20, sample: 10, most_waiting_bytes: 1 << 30 };
         let counter = start_with(keeping);
         for i in 0..5 {
-            counter.sender().send(Told::Rows(chunk(i * 1_000, 1_000), 0)).unwrap();
+            counter.teller().rows(chunk(i * 1_000, 1_000), 0);
         }
         let written = counter.finish();
         assert_eq!((written.rows, written.error), (500, None));
@@ -334,7 +390,7 @@ mod tests {
         let failed = counter.failed();
         let mut sent = 0;
         while !failed.load(Relaxed) {
-            counter.sender().send(Told::Rows(chunk(sent, 1_000), 0)).unwrap();
+            counter.teller().rows(chunk(sent, 1_000), 0);
             sent += 1_000;
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -347,5 +403,27 @@ mod tests {
         assert!(written.error.unwrap().contains("came faster than the disk"));
         assert!(reader.join().unwrap().starts_with(b"PAR1"));
         std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_counter_that_gets_no_time_ends_the_level_and_keeps_the_rows() {
+        let keeping = Keeping { dir: None, keep_bytes: 0, sample: 1, most_waiting_bytes: 1 << 20 };
+        let counter = start_with(keeping);
+        let (failed, feed, teller) = (counter.failed(), counter.feed(), counter.teller());
+        let starved = feed.held();
+        let most = (1 << 20) / (1_000 * Chunk::ROW_BYTES);
+        let mut sent = 0;
+        while !failed.load(Relaxed) {
+            assert!(sent <= 3 * most * 1_000, "{sent} rows wait, and nobody stops the load");
+            teller.rows(chunk(sent, 1_000), 0);
+            sent += 1_000;
+        }
+        assert!(sent > most * 1_000, "{sent} rows may wait");
+        // What was on its way when the level was told to end comes still.
+        teller.rows(chunk(sent, 500), 0);
+        drop(starved);
+        let written = counter.finish();
+        assert_eq!((written.rows, feed.totals().count()), (sent + 500, sent + 500), "all is counted and kept");
+        assert!(written.error.unwrap().contains("faster than this machine counts them: 1 MiB"));
     }
 }

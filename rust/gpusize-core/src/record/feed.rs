@@ -85,6 +85,12 @@ impl Feed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keep whoever counts waiting until what comes back is dropped.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> impl Drop + '_ {
+        self.state()
+    }
+
     /// These requests ended in this second; in the first one still open, when it is complete already.
     pub fn add<'a>(&self, second: u32, tallies: impl Iterator<Item = &'a Tally>) {
         let state = &mut *self.state();
