@@ -62,11 +62,11 @@ def test_the_page_says_what_was_found_and_how_to_repeat_it() -> None:
     said = " ".join(found.text.split())
     for part in (
         f"76 GPUs for 100 users at {SLO}",
-        "10.6 users on the 8 GPUs tested (inside the tested range)",
+        "10.6 requests in flight on the 8 GPUs tested (inside the tested range)",
         "True answer: 82 GPUs, by the simulated cluster's own model",
         "the estimate is 6 too few",
         "only 8 requests at level 1",
-        "Measure next: 10, 13 users",
+        "Measure next: 10, 13 in flight",
         "7.91",
         "99.0% ✓",
         "40.0% ✗",

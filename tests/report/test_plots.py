@@ -111,7 +111,7 @@ def test_fit_shows_line_capacity_and_r_squared() -> None:
     figure = figures(sweep(), [slope()])["fit"]
     (axes,) = figure.axes
     assert said(figure, "3.03 s + 0.657 s × concurrency, R² 0.995")
-    assert texts(figure)[0] == "By the straight line: 10.6 users on 8 GPUs"
+    assert texts(figure)[0] == "By the straight line: 10.6 in flight on 8 GPUs"
     mark = note(axes, "C* = 10.6")
     assert mark.xy == pytest.approx((10.616896, 10.0))
     assert axes.get_xscale() == "linear"
@@ -155,6 +155,9 @@ def test_attainment_shows_the_capacity_that_the_answer_rests_on() -> None:
     figure = figures(sweep(), [twin, slope(), crossing()])["attainment"]
     assert note(figure.axes[0], "8.8").xy == (8.8, 95)
     assert texts(figure)[0] == "Attainment crosses what is needed at 8.8 users"
+    # The curve that is drawn crosses there, too.
+    curves = [(each.get_xdata(), each.get_ydata()) for each in figure.axes[0].get_lines() if len(each.get_xdata()) > 20]
+    assert any(np.interp(8.8, xs, ys) == pytest.approx(95) for xs, ys in curves)
     beside = figures(sweep(), [slope(), crossing(), twin])["attainment"]
     assert note(beside.axes[0], "8.54").xy[1] == 95
 

@@ -24,6 +24,14 @@ def estimates(*given: Any, width: int = 80, truth: Truth | None = None) -> str:
     return raw.getvalue().decode()
 
 
+def test_people_who_pause_and_requests_in_flight_are_told_apart():
+    """1 GPU for 500 users above a capacity of 64.1: the one in people, the other in requests in flight."""
+    pausing = slope(gpus=1, users=500, capacity_concurrency=64.1, tested_gpus=1, think="exponential", think_s=30.0)
+    said = words(estimates(pausing, width=200))
+    assert "1 GPU for 500 users who pause 30 s on average" in said
+    assert "64.1 requests in flight on the 1 GPU tested" in said
+
+
 def words(text: str) -> str:
     """The text without frames and line breaks."""
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
@@ -122,13 +130,13 @@ def test_the_answer_comes_first_and_the_rest_explains_it() -> None:
     text = estimates(slope(), crossing(), truth=Truth(82, 9.75), width=100)
     assert text.splitlines()[1].strip("│ ") == f"76 GPUs for 100 users at {SLO}"
     said = words(text)
-    assert "10.6 users on the 8 GPUs tested (inside the tested range)" in said
+    assert "10.6 requests in flight on the 8 GPUs tested (inside the tested range)" in said
     assert "3.03 s + 0.657 s × concurrency, R² 0.995" in said
     assert "weakens it • only 8 requests at level 1" in said
-    assert "measure next 10, 13 users" in said
+    assert "measure next 10, 13 in flight" in said
     assert (
-        "82 GPUs, by the simulated cluster's own model (9.75 users on the GPUs tested); the estimate is 6 too few"
-        in said
+        "82 GPUs, by the simulated cluster's own model (9.75 requests in flight on the GPUs tested); "
+        "the estimate is 6 too few" in said
     )
     assert re.search(r"slope 76 75\.4 10\.6 crossing 94 50 to 100 GPUs 93\.7 8\.54", said)
 

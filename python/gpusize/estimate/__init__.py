@@ -90,7 +90,8 @@ def estimate(
         answers = with_second_opinion([first, *(asking.ask(name, levels) for name in others)])
     else:
         answers = [asking.ask(method, asking.pooled)]
-    told = [found.tell(replace(each, changes=what_would_change(each, question))) for each in answers]
+    asked = {"think": question.think, "think_s": question.think_s}
+    told = [found.tell(replace(each, changes=what_would_change(each, question), **asked)) for each in answers]
     return [with_tokens(with_reserve(each, question), question) for each in told]
 
 

@@ -52,7 +52,7 @@ def _interval(answer: Estimate) -> str:
     else:
         left = f"{low} to {gpus_text(high)} agree with what was measured"
     at = answer.capacity_concurrency
-    return f"more requests {'at the capacity' if at is None else f'at about {_about(at)} users'}: {left}"
+    return f"more requests {'at the capacity' if at is None else f'with about {_about(at)} in flight'}: {left}"
 
 
 def _counts(answer: Estimate) -> str:

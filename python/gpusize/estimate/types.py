@@ -133,6 +133,9 @@ class Estimate:
         next_counts: numbers of GPUs that are worth measuring.
         fallback: of the default: why this method answers and not the twin; None where it does.
         changes: what would change the number.
+        think: how the users pause who are asked for: ``none``, ``fixed`` or ``exponential``. ``users`` are people then,
+            of whom fewer are in flight; capacities are requests in flight always.
+        think_s: their mean pause.
     """
 
     method: str
@@ -156,6 +159,8 @@ class Estimate:
     next_counts: tuple[int, ...] = ()
     fallback: str | None = None
     changes: tuple[str, ...] = ()
+    think: str = "none"
+    think_s: float = 0.0
 
     @property
     def answered(self) -> bool:

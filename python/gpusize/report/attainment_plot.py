@@ -44,14 +44,15 @@ def attainment_figure(
         bars = _bars(sweep, k, found.get(slo.text))
         if not bars:
             continue
-        _attained(axes, bars, color)
+        capacity = capacities.get(slo.text)
+        through = None if capacity is None or slo.required is None else (capacity, slo.required)
+        _attained(axes, bars, color, through)
         ends.append((bars[-1].share * 100, percent(bars[-1].share), color))
         needed = f" ({plain_number(slo.required * 100, 6)}% needed)" if slo.required is not None else ""
         axes.plot([], [], color=color, marker="s", label=f"{slo.text}{needed}")
         if slo.required is not None:
             limit = style.LIMIT if len(judged) == 1 else color
             axes.axhline(slo.required * 100, color=limit, linestyle=(0, (5, 3)), linewidth=1.4, zorder=2)
-            capacity = capacities.get(slo.text)
             if capacity is not None:
                 _crossing(axes, capacity, slo.required * 100)
     draw_lost(axes, sweep, f"slo_{judged[0][0]}_attainment", TimeUnit("%", 100.0))
@@ -99,9 +100,15 @@ def _bars(sweep: Sweep, k: int, crossing: EstimateView | None) -> list[_Bar]:
     return sorted(made)
 
 
-def _attained(axes: Axes, bars: Sequence[_Bar], color: str) -> None:
-    """Points with their intervals, joined by lines that are straight in concurrency whatever the axis."""
+def _attained(axes: Axes, bars: Sequence[_Bar], color: str, through: tuple[float, float] | None = None) -> None:
+    """Points with their intervals, joined by lines that are straight in concurrency whatever the axis.
+
+    Between two levels the curve may fall anywhere: it goes through the capacity that the answer names, where the levels
+    around that allow it.
+    """
     ends = [(bar.x, bar.falling * 100) for bar in bars]
+    if through is not None:
+        ends = _with_capacity(ends, (through[0], through[1] * 100))
     xs, ys = [ends[0][0]], [ends[0][1]]
     for (x0, y0), (x1, y1) in pairwise(ends):
         for step in range(1, 25):
@@ -120,6 +127,15 @@ def _attained(axes: Axes, bars: Sequence[_Bar], color: str) -> None:
             zorder=4,
             clip_on=False,
         )
+
+
+def _with_capacity(ends: list[tuple[float, float]], capacity: tuple[float, float]) -> list[tuple[float, float]]:
+    """The corners of a falling curve with one more between its neighbours; as they are where it would not fall."""
+    before = [each for each in ends if each[0] < capacity[0]]
+    after = ends[len(before) :]
+    if not before or not after or not before[-1][1] >= capacity[1] >= after[0][1]:
+        return ends
+    return [*before, capacity, *after]
 
 
 def _wilson(share: float, n: float, z: float = 1.959964) -> tuple[float, float]:

@@ -63,7 +63,7 @@ def _fit_title(estimate: EstimateView) -> str:
         return "The line has no capacity at this SLO"
     where = ", outside the tested range" if estimate.outside_tested_range else ""
     gpus = "" if estimate.tested_gpus is None else f" on {_gpus(estimate.tested_gpus)}"
-    return f"By the straight line: {plain_number(estimate.capacity)} users{gpus}{where}"
+    return f"By the straight line: {plain_number(estimate.capacity)} in flight{gpus}{where}"
 
 
 def _gpus(n: float) -> str:

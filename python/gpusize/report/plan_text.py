@@ -149,7 +149,7 @@ def _money(amount: float | None) -> str:
 def _facts(plan: WhatIf) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if plan.capacity is not None and plan.tested_gpus:
-        unit = "users in flight" if plan.kind == "users" else "requests/s"
+        unit = "requests in flight" if plan.kind == "users" else "requests/s"
         tested = f"{plan.tested_gpus} GPU{'' if plan.tested_gpus == 1 else 's'} tested"
         facts.append(("capacity", f"{plain_number(plan.capacity)} {unit} on the {tested}{_simulated(plan)}"))
     answered = {row.method for row in plan.rows if row.gpus is not None}
@@ -159,7 +159,7 @@ def _facts(plan: WhatIf) -> list[tuple[str, str]]:
     facts += [("no answer", f"• {text}") for text in _reasons(plan)]
     levels = ", ".join(str(each) for each in plan.next_levels)
     counts = ", ".join(str(each) for each in plan.next_counts)
-    follow = [*([f"{levels} users"] if levels else []), *([f"{counts} GPUs"] if counts else [])]
+    follow = [*([f"{levels} in flight"] if levels else []), *([f"{counts} GPUs"] if counts else [])]
     return [*facts, *([("measure next", "; ".join(follow))] if follow else [])]
 
 

@@ -126,6 +126,8 @@ class EstimateView:
     next_counts: tuple[float, ...] = ()
     fallback: str = ""
     changes: tuple[str, ...] = ()
+    think: str = "none"
+    think_s: float = 0.0
 
     @property
     def answered(self) -> bool:
@@ -231,4 +233,6 @@ def view_estimate(estimate: Any) -> EstimateView:
         next_counts=tuple(float(each) for each in _get(estimate, "next_counts", default=())),
         fallback=clean(_get(estimate, "fallback", default="")),
         changes=_texts(_get(estimate, "changes")),
+        think=clean(_get(estimate, "think", default="none")),
+        think_s=finite(_get(estimate, "think_s")) or 0.0,
     )

@@ -231,7 +231,7 @@ def _methods(views: Sequence[EstimateView], console: Console) -> Group:
         "GPUs": [plain_number(each.gpus, 9) for each in parts],
         "interval": [interval_text(each) for each in parts],
         "unrounded": [number(each.gpus_raw) for each in parts],
-        "capacity (users)": [plain_number(each.capacity) for each in parts],
+        "capacity (in flight)": [plain_number(each.capacity) for each in parts],
         "capacity (requests/s)": [plain_number(each.capacity_rate) for each in parts],
     }
     if all(each.capacity_rate is None for each in parts):

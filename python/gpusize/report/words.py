@@ -44,7 +44,7 @@ def _rate(n: float, digits: int = 4) -> str:
 def answer(estimate: EstimateView) -> str:
     """The answer in one sentence; without one, that there is none, and why."""
     asked = _rate(estimate.rate, 9) if estimate.rate is not None else None
-    asked = _users(estimate.users, 9) if estimate.users is not None else asked
+    asked = f"{_users(estimate.users, 9)}{_pausing(estimate)}" if estimate.users is not None else asked
     tokens = estimate.details.get("token_rate")
     asked = asked if tokens is None else f"{plain_number(tokens, 6)} output tokens/s ({_rate(estimate.rate or 0)})"
     target = "" if asked is None else f" for {asked}"
@@ -56,18 +56,32 @@ def answer(estimate: EstimateView) -> str:
     return f"No GPU count{target}{slo}{why}"
 
 
+def _pausing(estimate: EstimateView) -> str:
+    """How users pause, who are then more than the requests in flight; nothing where they do not."""
+    if estimate.think == "none" or not estimate.think_s:
+        return ""
+    return f" who pause {plain_number(estimate.think_s)} s{' on average' if estimate.think == 'exponential' else ''}"
+
+
+def _in_flight(n: float, digits: int = 3) -> str:
+    return f"{plain_number(n, digits)} request{'' if n == 1 else 's'} in flight"
+
+
 def capacity_text(estimate: EstimateView) -> str:
-    """How much the tested GPUs carry, and whether that was measured or extrapolated."""
+    """How much the tested GPUs carry, and whether that was measured or extrapolated.
+
+    In requests in flight: users who pause are more than those.
+    """
     if estimate.capacity is None and estimate.capacity_rate is None:
         return ""
     on = "" if estimate.tested_gpus is None else f" on the {_gpus(estimate.tested_gpus)} tested"
     if estimate.capacity_rate is not None:
-        at = "" if estimate.capacity is None else f", at {_users(estimate.capacity)}"
+        at = "" if estimate.capacity is None else f", with {_in_flight(estimate.capacity)}"
         return f"{_rate(estimate.capacity_rate)}{on}{at}"
     if estimate.details.get("law") and estimate.capacity is not None:
-        return f"{_users(estimate.capacity)}{on}"
+        return f"{_in_flight(estimate.capacity)}{on}"
     where = "outside the tested range: an extrapolation" if estimate.outside_tested_range else "inside the tested range"
-    return f"{_users(estimate.capacity or 0)}{on} ({where})"
+    return f"{_in_flight(estimate.capacity or 0)}{on} ({where})"
 
 
 def interval_text(estimate: EstimateView) -> str:
@@ -134,7 +148,7 @@ def next_text(estimate: EstimateView) -> str:
     """The levels and the numbers of GPUs that would strengthen the answer most."""
     levels = ", ".join(plain_number(each, 6) for each in estimate.next_levels)
     counts = ", ".join(plain_number(each, 6) for each in estimate.next_counts)
-    return "; ".join([*([f"{levels} users"] if levels else []), *([f"{counts} GPUs"] if counts else [])])
+    return "; ".join([*([f"{levels} in flight"] if levels else []), *([f"{counts} GPUs"] if counts else [])])
 
 
 def truth_text(estimate: EstimateView, truth: Truth | None) -> str:
@@ -146,7 +160,7 @@ def truth_text(estimate: EstimateView, truth: Truth | None) -> str:
         return f"no number of GPUs is enough, {how}"
     text = f"{_gpus(truth.gpus)}, {how}"
     if truth.capacity_concurrency is not None:
-        text += f" ({_users(truth.capacity_concurrency)} on the GPUs tested)"
+        text += f" ({_in_flight(truth.capacity_concurrency)} on the GPUs tested)"
     if estimate.gpus is not None:
         # Headroom and spares are wanted, not needed.
         off = int(estimate.details.get("gpus_without_reserve") or estimate.gpus) - truth.gpus

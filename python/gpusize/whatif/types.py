@@ -154,8 +154,8 @@ class WhatIf:
 
     Attributes:
         rows: one per combination.
-        capacity: users in flight or requests/s that the tested GPUs carry, by the answer with fewest GPUs; None without
-            one, and where bounds are varied.
+        capacity: requests in flight or requests/s that the tested GPUs carry, by the answer with fewest GPUs; None
+            without one, and where bounds are varied.
         tested_gpus: GPUs that were measured.
         failed: replicas that fail; 0 where that was not asked.
         price: of a GPU-hour; None where it was not given.
