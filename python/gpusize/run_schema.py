@@ -144,6 +144,7 @@ _RUN: Final = fields(
         "levels": optional(items(_setting)),
         "adaptive": optional(mapping(anything)),
         "source": optional(mapping(anything)),
+        "lost_output": optional(mapping(text())),
     },
 )
 
@@ -163,6 +164,9 @@ _SERVER: Final = fields(
 )
 
 
+_SAMPLING: Final = fields(
+    {"source": text(), **dict.fromkeys(("readings", "failures", "missed"), whole(0))}, {"last_failure": _NAME}
+)
 _MODEL: Final = fields(
     {},
     {
@@ -210,7 +214,7 @@ _LEVEL: Final = fields(
         "spans": optional(whole(0)),
         "resources": optional(items(_resource)),
         "server": optional(items(_SERVER)),
-        "sampling": optional(anything),
+        "sampling": optional(items(_SAMPLING)),
         "models": optional(items(_MODEL)),
         "generator": optional(mapping(anything)),
         "cluster_lateness_p99_s": optional(number()),

@@ -205,8 +205,10 @@ def test_a_bug_is_one_line_unless_debugging(gpusize: Gpusize, monkeypatch: pytes
     done = gpusize("estimate", "x")
     assert done.code == 70
     assert done.complaint == "ZeroDivisionError: boom (a bug in gpusize; --debug shows where)"
-    with pytest.raises(ZeroDivisionError):
-        gpusize("estimate", "x", "--debug")
+    shown = gpusize("estimate", "x", "--debug")
+    assert shown.code == 70
+    assert shown.err.startswith("Traceback (most recent call last):")
+    assert shown.err.endswith(done.err)
 
 
 def test_ctrl_c_before_anything_was_measured(gpusize: Gpusize, monkeypatch: pytest.MonkeyPatch) -> None:

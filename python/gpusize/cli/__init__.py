@@ -8,6 +8,7 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gpusize.cli.outputs import outputs
 from gpusize.cli.shared import spoken
 from gpusize.errors import GpusizeError
 
@@ -19,7 +20,10 @@ __all__ = ["invoke", "main"]
 
 USAGE = 2
 INTERRUPTED = 130
+UNWRITTEN = 3
 BUG = 70
+MEASURING = ("run", "study", "sample", "pipeline")
+"""Commands whose exit code says what was measured, even where nobody could read it."""
 
 
 def main() -> NoReturn:
@@ -30,8 +34,20 @@ def main() -> NoReturn:
 def invoke(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every failure is one line on standard error.
 
-    With ``--debug`` exceptions go through, with their traceback.
+    With ``--debug`` the traceback of an error is shown besides; the exit codes are the same.
     """
+    _fill_standard_files()
+    with outputs() as (out, _):
+        code = _invoke(argv)
+        out.flush()
+        if out.lost is None or out.left:
+            return code
+        sys.stderr.write(f"gpusize: standard output cannot be written ({out.lost}): its text is lost\n")
+        # What measures keeps its figures in files; what else was asked for was that text.
+        return code or (0 if argv[:1] and argv[0] in MEASURING else UNWRITTEN)
+
+
+def _invoke(argv: Sequence[str]) -> int:
     from typer import Abort, TyperException
 
     from gpusize.cli.app import app
@@ -39,26 +55,45 @@ def invoke(argv: Sequence[str]) -> int:
     try:
         with _own_warnings():
             code = app(args=list(argv), prog_name="gpusize", standalone_mode=False)
-        sys.stdout.flush()
     except TyperException as error:
         text = error.format_message().rstrip(".")
         # Without any argument the help has been shown, and there is nothing to add.
         return _fail(f"{text}. Try --help.", USAGE) if text else USAGE
     except (KeyboardInterrupt, Abort):
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has had enough; a second complaint at interpreter exit would be noise.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except GpusizeError as error:
-        if "--debug" in argv:
-            raise
+        _trace(argv)
         return _fail(spoken(error, argv), error.exit_code)
-    except BaseException as error:  # the last line of defence; a panic of an extension is no Exception
-        if "--debug" in argv or isinstance(error, SystemExit):
-            raise
-        return _fail(f"{type(error).__name__}: {error} (a bug in gpusize; --debug shows where)", BUG)
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- the last line of defence; a panic is no Exception
+        _trace(argv)
+        return _fail(f"{type(error).__name__}: {_words(error)} (a bug in gpusize; --debug shows where)", BUG)
     return code if isinstance(code, int) else 0
+
+
+def _trace(argv: Sequence[str]) -> None:
+    """With ``--debug``, where the error comes from."""
+    if "--debug" in argv:
+        import traceback
+
+        sys.stderr.write(traceback.format_exc())
+
+
+def _words(error: BaseException) -> str:
+    """What an error says; one whose words fail has none."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 -- whatever it is, the error before it is the one to be told
+        return "it cannot be put into words"
+
+
+def _fill_standard_files() -> None:
+    """Give 0, 1 and 2 to the null device where they are closed: a file of a run could get their numbers."""
+    filled = os.open(os.devnull, os.O_RDWR)
+    while filled <= 2:
+        filled = os.open(os.devnull, os.O_RDWR)
+    os.close(filled)
 
 
 @contextmanager

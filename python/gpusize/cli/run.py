@@ -226,7 +226,7 @@ def command(
 def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int:
     from gpusize.answer import judge
     from gpusize.assemble import assembled, read_options
-    from gpusize.cli.shared import conclude, note, print_json, print_result
+    from gpusize.cli.shared import conclude, keep_lost, note, print_json, print_result
     from gpusize.report.live import LiveProgress
     from gpusize.runner import execute
 
@@ -253,4 +253,6 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
         # Ctrl-C once more than was needed: what it cuts off can be made again.
         note(f"interrupted; what was measured is kept in {result.path}, gpusize report makes the rest of it")
         return INTERRUPTED
-    return conclude(judge(result, estimates, strict=bool(options.get("strict"))))
+    code = conclude(judge(result, estimates, strict=bool(options.get("strict"))))
+    keep_lost(result.path)
+    return code

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gpusize.errors import GpusizeError
+
 if TYPE_CHECKING:
     from gpusize.answer import Verdict
-    from gpusize.errors import GpusizeError
     from gpusize.estimate import Estimate
     from gpusize.result import Result
 
-__all__ = ["conclude", "note", "print_json", "print_result", "spoken", "tell_damaged"]
+__all__ = ["conclude", "keep_lost", "note", "print_json", "print_result", "spoken", "tell_damaged"]
 
 MOST_CHARS: Final = 600
 """Of one line that is told."""
@@ -81,6 +83,17 @@ def tell_damaged(result: Result) -> None:
     """Name what was left out of earlier runs because it is damaged."""
     for text in result.damaged:
         note(f"left out: {text}")
+
+
+def keep_lost(run: Path) -> None:
+    """Say in ``run.json`` what could not be written to standard output or standard error; no more than a note."""
+    from gpusize.cli.outputs import lost_outputs
+    from gpusize.store import RunStore
+
+    lost = lost_outputs()
+    if lost:
+        with contextlib.suppress(GpusizeError), RunStore.reopen(run) as store:
+            store.add({"lost_output": lost})
 
 
 def conclude(verdict: Verdict) -> int:
