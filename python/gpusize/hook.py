@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from gpusize.engine import monotonic_ns
 from gpusize.errors import UsageError
+from gpusize.textio import well_formed
 
 __all__ = ["Call", "RequestCalls", "call", "llm_base_url", "outcome_of", "serving"]
 
@@ -33,11 +34,18 @@ def outcome_of(error: BaseException) -> str:
     """The outcome that an exception stands for; one that says nothing about the transport is an ``api_error``."""
     import ssl
 
+    try:
+        return _outcome_of(error, ssl.SSLError)
+    except Exception:  # noqa: BLE001 -- one whose class cannot even be asked for says nothing either
+        return "api_error"
+
+
+def _outcome_of(error: BaseException, of_tls: type[BaseException]) -> str:
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
         return "cancelled"
     if isinstance(error, TimeoutError):
         return "timeout"
-    if isinstance(error, ssl.SSLError):
+    if isinstance(error, of_tls):
         return "tls_error"
     if isinstance(error, ConnectionError):
         return "connect_error"
@@ -171,11 +179,13 @@ def call(kind: str = "llm", *, name: str = "") -> Call:
         name: which of the workflow's calls it is.
 
     Raises:
-        UsageError: an empty kind.
+        UsageError: an empty kind, or a kind or name that is no text.
     """
     if not kind:
         raise UsageError("a call without a kind", "call", "name it, as in call('llm')")
-    return Call(kind[:NAME_CHARS], name[:NAME_CHARS])
+    if not (isinstance(kind, str) and isinstance(name, str)):
+        raise UsageError("kind and name of a call are texts", "call", "write them as in call('tool', name='search')")
+    return Call(well_formed(kind)[:NAME_CHARS], well_formed(name)[:NAME_CHARS])
 
 
 def llm_base_url() -> str | None:

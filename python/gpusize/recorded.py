@@ -12,6 +12,7 @@ from gpusize.durable import storing
 from gpusize.errors import UsageError
 from gpusize.frames import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, record_dtypes
 from gpusize.hook import Call, RequestCalls, outcome_of, serving
+from gpusize.textio import said, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +45,8 @@ _REPORTED: Final = frozenset(
         "turn",
     )
 )
+_BITS: Final = {"bytes_in": 64, "bytes_out": 64, "session": 64, "status": 16, "turn": 16}
+"""Widths of the columns of what is reported; of the others 32."""
 _ZEROS: Final = (
     "stream",
     "attempt",
@@ -134,7 +137,7 @@ class RecordedRequest:
             self._ended = True
             self.values["end_ns"] = self._clock()
             if error is not None and self.outcome == "ok":
-                self._fail(outcome_of(error), f"{type(error).__name__}: {error}")
+                self._fail(outcome_of(error), said(error))
             self.values.update(_digest(self._gaps_ns))
         self._done(self)
 
@@ -169,11 +172,13 @@ class RecordedRequest:
         ``bytes_in``, ``bytes_out``, ``session``, ``turn``.
 
         Raises:
-            UsageError: a name that is not one of these.
+            UsageError: a name that is not one of these, or no whole number that its column holds.
         """
         for name, value in facts.items():
             if name not in _REPORTED:
                 raise UsageError(f"{name!r} cannot be reported", None, f"known are {', '.join(sorted(_REPORTED))}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << _BITS.get(name, 32):
+                raise UsageError(f"this {type(value).__name__} is no count", name, "give a whole number of 0 or more")
             self.values[name] = value
 
     def fail(self, outcome: str, message: str = "") -> None:
@@ -190,7 +195,7 @@ class RecordedRequest:
 
     def _fail(self, outcome: str, message: str) -> None:
         self.outcome = outcome
-        self.message = message[:MAX_ERROR_CHARS]
+        self.message = well_formed(message)[:MAX_ERROR_CHARS]
 
     @property
     def gaps_ns(self) -> list[int]:

@@ -14,7 +14,17 @@ from gpusize.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LineIndex", "decode", "is_file", "read_bytes", "read_text", "shown", "without_trailing_commas"]
+__all__ = [
+    "LineIndex",
+    "decode",
+    "is_file",
+    "read_bytes",
+    "read_text",
+    "said",
+    "shown",
+    "well_formed",
+    "without_trailing_commas",
+]
 
 _WIDE: Final = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -123,6 +133,23 @@ def without_trailing_commas(text: str) -> tuple[str, list[int]]:
     for offset in offsets:
         characters[offset] = " "
     return "".join(characters), offsets
+
+
+def well_formed(text: str) -> str:
+    """A text that can be written as UTF-8: lone halves of characters become question marks."""
+    return str.encode(text, "utf-8", "replace").decode("utf-8")
+
+
+def said(error: BaseException) -> str:
+    """Kind and text of an exception of other people's code, whose own methods may fail too."""
+    try:
+        kind = well_formed(type(error).__name__)
+    except BaseException:  # noqa: BLE001 -- a metaclass may do anything
+        kind = "an exception without a name"
+    try:
+        return f"{kind}: {well_formed(str(error))}"
+    except BaseException:  # noqa: BLE001 -- the exception before it is the one to be told
+        return f"{kind}: its text cannot be had, __str__ fails"
 
 
 def shown(value: Any, length: int = _SHOWN) -> str:

@@ -94,6 +94,86 @@ async def broken(question: str) -> None:
             raise errors[question]
 
 
+class Mute(Exception):
+    """An exception whose words fail."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+class Raw(BaseException):
+    """No Exception, and half a character in its text."""
+
+
+class Riddle(Exception):
+    """One whose class cannot be asked for."""
+
+    @property
+    def __class__(self):  # type: ignore[override]
+        raise RuntimeError("no class")
+
+
+class Sour:
+    """An answer whose methods fail."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("sour")
+
+    def __del__(self) -> None:
+        """Nothing: what would fail here is Python's to tell."""
+
+
+class Unmovable:
+    """An awaitable that fails when it is awaited."""
+
+    def __await__(self) -> Any:
+        raise KeyboardInterrupt
+
+
+class WordsOf(str):
+    """A text that will not be cut."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> str:
+        raise RuntimeError("uncut")
+
+    def __format__(self, _spec: str) -> str:
+        raise RuntimeError("unformatted")
+
+
+class Odd(Exception):
+    """Its text is no plain one."""
+
+    def __str__(self) -> str:
+        return WordsOf("odd")
+
+
+def misbehave(question: str) -> Any:
+    """What other people's code may do."""
+    import gpusize
+
+    if question == "calls":
+        with gpusize.call("llm", name=["a", "list"]):  # type: ignore[arg-type]
+            return None
+    if question == "half a name":
+        with gpusize.call("tool", name="\ud800"):
+            return None
+    if question in ("sour", "unmovable"):
+        return Sour() if question == "sour" else Unmovable()
+    if question != "fine":
+        raise {"mute": Mute, "raw": Raw, "riddle": Riddle, "odd": Odd}[question]("half \ud800 a character")
+    return None
+
+
+async def misbehave_later(question: str) -> Any:
+    """The same on the event loop."""
+    found = misbehave(question)
+    return await found if question == "unmovable" else found
+
+
 async def for_ever(_question: str) -> None:
     """Never ends."""
     with call("llm", name="endless"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.errors import EnvironmentLacks, UsageError
-from gpusize.textio import shown
+from gpusize.textio import said, shown
 
 if TYPE_CHECKING:
     from gpusize.recorded import RecordedRequest
@@ -55,7 +55,7 @@ def load_function(path: str) -> Callable[[Any], Any]:
 
 
 def _unloadable(path: str, error: BaseException) -> EnvironmentLacks:
-    what = f"the module cannot be imported: {type(error).__name__}: {shown(str(error), 300)}"
+    what = f"the module cannot be imported: {shown(said(error), 300)}"
     return EnvironmentLacks(what, f"workflow {path}", "try it with python -m")
 
 

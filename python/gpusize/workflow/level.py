@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from gpusize.engine import monotonic_ns
 from gpusize.errors import TargetError, UsageError
 from gpusize.recorded import PartWriter
+from gpusize.textio import said
 from gpusize.workflow.busy import Busy
 from gpusize.workflow.in_flight import InFlight
 from gpusize.workflow.loops import closed_loop, sleep_until
@@ -173,7 +174,7 @@ class WorkflowLevel:
             else:
                 await open_loop(self, load["open"], self._arrivals)
         except Exception as error:  # noqa: BLE001 - told with the level, which has to end
-            self._problem = f"{type(error).__name__}: {error}"
+            self._problem = said(error)
             self.close("failed")
         self._end_ns = monotonic_ns()
         for timer in self._timers:

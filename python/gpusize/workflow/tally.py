@@ -10,6 +10,7 @@ from gpusize.calls import LLM, write_spans
 from gpusize.errors import StoreError
 from gpusize.frames import OUTCOMES
 from gpusize.recorded import ErrorLog
+from gpusize.textio import said
 from gpusize.workflow.seconds import SecondLog
 
 if TYPE_CHECKING:
@@ -187,4 +188,4 @@ def written(writer: PartWriter, folder: Path, spans: list[dict[str, Any]]) -> tu
     except StoreError as error:
         return f"{error.what} ({error.where})", []
     except Exception as error:  # noqa: BLE001 - whatever kept the rows from the disk, the level has to end
-        return f"{type(error).__name__}: {error}", []
+        return said(error), []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpusize.engine import monotonic_ns
 from gpusize.hook import outcome_of, serving
 from gpusize.recorded import RecordedRequest
+from gpusize.textio import said
 from gpusize.workflow.command import CommandTemplate, run_command
 from gpusize.workflow.function import consume, consume_async, is_asynchronous
 from gpusize.workflow.threads import Threads
@@ -85,7 +86,7 @@ class Work:
 def _end(request: RecordedRequest, error: BaseException) -> None:
     if outcome_of(error) == "cancelled":
         # When the run cancels, the request has ended before. So the workflow did this itself, and has no answer.
-        request.fail("api_error", f"{type(error).__name__}: {error}")
+        request.fail("api_error", said(error))
     request.end(error)
 
 
