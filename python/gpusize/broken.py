@@ -42,7 +42,8 @@ STOPS: Final = ("errors", "saturation")
 MOST: Final = 0.5
 """Share of failed requests from which a level broke, however many were allowed."""
 FEW: Final = 0.01
-"""A level may have so many failures at its end before it is looked at whether the target died in it."""
+FEWEST: Final = 3
+"""So many failures, as a share and as a number, a level may have at its end before the target is said to have died."""
 NO_FAILURE: Final = ("ok", "cancelled")
 SLOW_OUTCOMES: Final = ("timeout", "shed")
 BUSY: Final = (429, 504, 529)
@@ -59,23 +60,30 @@ class Look(NamedTuple):
         load: requests in flight, or per second.
         broke: whether the target failed under it.
         brought: whether its failures are such as load brings.
+        fading: whether its last requests failed, be they as few as one: the target may have died by then.
     """
 
     load: float
     broke: bool
     brought: bool = False
+    fading: bool = False
 
 
 def causes(looks: Sequence[Look]) -> list[Cause | None]:
     """Why each of the visits broke, in the order in which they were measured; None for those that held.
 
-    A target that has failed has failed until it holds again.
+    A target that has failed has failed until it holds again. Above a load that broke it none needs a look of its own.
     """
     found: list[Cause | None] = []
     for number, each in enumerate(looks):
         gone = bool(found) and found[-1] == "failed"
         found.append("failed" if each.broke and gone else _cause(looks, number) if each.broke else None)
-    return found
+    for number in range(1, len(looks)):
+        if found[number] == "failed" and found[number - 1] is None and looks[number - 1].fading:
+            found[number - 1] = "failed"
+    wall = min((look.load for look, cause in zip(looks, found, strict=True) if cause == "load"), default=float("inf"))
+    beyond = [cause == "unknown" and look.load >= wall for look, cause in zip(looks, found, strict=True)]
+    return ["load" if each else cause for each, cause in zip(beyond, found, strict=True)]
 
 
 def _cause(looks: Sequence[Look], number: int) -> Cause:
@@ -109,11 +117,13 @@ def check_load(looks: Sequence[Look]) -> float | None:
     """The load at which to look whether the target still answers, after it broke.
 
     The largest that held, below all that broke since; if that has broken since, too, the lowest that held. None where
-    nothing broke since it last held, where it is known to have failed, and where nothing lower had held.
+    nothing broke since it last held, where it is known to have failed, where nothing lower had held, and above a load
+    that was seen to break it before.
     """
     since = since_held(looks)
+    known = [each.load for each, cause in zip(looks[:since], causes(looks[:since]), strict=True) if cause == "load"]
     broken, held = [each.load for each in looks[since:]], [each.load for each in looks[:since] if not each.broke]
-    if not broken or not held or has_failed(looks):
+    if not broken or not held or has_failed(looks) or min(broken) >= min(known, default=float("inf")):
         return None
     if min(broken) <= max(held):
         return min(held) if min(held) < max(broken) else None
@@ -142,8 +152,9 @@ def look_of(level: LevelData) -> Look | None:
     load = load_of(level.setting)
     if load is None or level.imported or level.state not in ("done", "interrupted"):
         return None
-    fell = broke(level.state, level.meta) or _died(level)
-    return Look(load, fell, fell and brought(level))
+    fading = _fading(level)
+    fell = broke(level.state, level.meta) or (fading and _many(level))
+    return Look(load, fell, fell and brought(level), fading)
 
 
 def load_of(setting: Mapping[str, Any]) -> float | None:
@@ -169,17 +180,22 @@ def _failed(outcomes: Mapping[str, Any]) -> tuple[int, int]:
     return ended - counted.get("ok", 0), ended
 
 
-def _died(level: LevelData) -> bool:
-    """Whether a level that may have many failures was answered up to a moment and not after it."""
+def _many(level: LevelData) -> bool:
+    """Whether so many requests failed that, where they are the last ones, the target died in the level."""
+    failed, ended = _failed(level.meta.get("outcomes") or {})
+    return failed >= FEWEST and failed > FEW * ended
+
+
+def _fading(level: LevelData) -> bool:
+    """Whether a level was answered up to a moment, and nothing that was due after it."""
     import polars as pl
 
-    failed, ended = _failed(level.meta.get("outcomes") or {})
-    if failed <= FEW * ended:
+    if not _failed(level.meta.get("outcomes") or {})[0]:
         return False
-    rows = level.records.filter(pl.col("outcome") != "cancelled").sort(pl.coalesce("end_ns", "due_ns"))
-    fine = rows.select(pl.col("outcome") == "ok").collect()["outcome"]
-    failures = int((~fine).sum())
-    return failures > FEW * len(fine) and not bool(fine.tail(failures).any())
+    outcome = pl.col("outcome").cast(pl.String)
+    rows = level.records.filter(~outcome.is_in(("cancelled", "shed")))
+    first = pl.col("due_ns").filter(outcome != "ok").min()
+    return bool(rows.select((outcome.filter(pl.col("due_ns") >= first) != "ok").all()).collect().item())
 
 
 def brought(level: LevelData) -> bool:

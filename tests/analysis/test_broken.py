@@ -32,10 +32,20 @@ def looks(*visits: tuple[int, str]) -> list[Look]:
         # A load that never held tells nothing of a larger one, of which it is a harder case only for a dead target.
         ([(8, BUSY), (4, BUSY), (2, HELD)], ["load", "load"]),
         ([(1, FELL), (1, FELL)], ["unknown", "unknown"]),
+        # Above a load that broke it nobody has to look again.
+        ([(1, HELD), (4, FELL), (1, HELD), (8, FELL)], ["load", "load"]),
     ],
 )
 def test_failures_are_of_the_load_or_of_the_target(visits: list[tuple[int, str]], expected: list[str]) -> None:
     assert [cause for cause in causes(looks(*visits)) if cause is not None] == expected
+
+
+def test_the_last_request_before_a_target_is_found_dead_died_with_it() -> None:
+    fading = Look(2, broke=False, fading=True)
+    dead = [Look(1, broke=False), fading, Look(4, broke=True), Look(1, broke=True)]
+    assert causes(dead) == [None, "failed", "failed", "failed"]
+    # One failure at the end of a level, and all well after it, is nothing.
+    assert causes([Look(1, broke=False), fading, Look(4, broke=False)]) == [None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -49,6 +59,7 @@ def test_failures_are_of_the_load_or_of_the_target(visits: list[tuple[int, str]]
         ([(1, HELD), (2, HELD), (4, FELL), (2, FELL), (1, FELL)], None, True),
         ([(1, HELD), (2, HELD), (4, FELL), (2, FELL), (1, HELD)], None, False),
         ([(1, FELL)], None, False),
+        ([(1, HELD), (4, FELL), (1, HELD), (8, FELL)], None, False),
         # At a load that had held itself, something lower tells.
         ([(1, HELD), (4, HELD), (4, FELL)], 1, False),
     ],
