@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.metrics import metric
+from gpusize.throughput import answered_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +26,8 @@ def breakdown(levels: Sequence[LevelData], by: Part) -> pl.DataFrame:
     """One row per level visit and replica or model, for levels with more than one of them.
 
     Columns: ``visit``, ``run``, ``concurrency``, ``rate``, ``index`` (the records' ``target`` or ``model``), ``name``
-    (address or model), ``n`` (requests due in the steady window), ``share`` of the level's, ``achieved_rate`` (ended
-    ok, per second), ``errors`` (neither ok nor cancelled), ``runtime_p50_s``, ``runtime_p95_s``, ``runtime_p99_s``,
+    (address or model), ``n`` (requests due in the steady window), ``share`` of the level's, ``achieved_rate`` (its
+    part of the level's), ``errors`` (not ok, not cancelled), ``runtime_p50_s``, ``runtime_p95_s``, ``runtime_p99_s``,
     ``service_p50_s``, ``service_p95_s``, ``ttft_p50_s``, ``ttft_p95_s``: exact, over requests that ended ok. Of a
     sampled level over its rows; ``n``, ``errors`` and the rate are then those of the rows times the sample.
 
@@ -83,9 +84,9 @@ def _rows(level: LevelData, by: Part) -> list[dict[str, Any]]:
         for prob in probs
     ]
     failed = ~pl.col("outcome").is_in(["ok", "cancelled"])
-    counts = [pl.len().alias("n"), ok.sum().alias("ok"), failed.sum().alias("errors")]
+    counts = [pl.len().alias("n"), failed.sum().alias("errors")]
     found = level.steady().group_by(by).agg(*counts, *times).sort(by).collect().to_dicts()
-    total, length_s = sum(part["n"] for part in found), level.window_s()
+    total, rates = sum(part["n"] for part in found), answered_by(level, by)
     return [
         {
             "visit": level.visit,
@@ -96,7 +97,7 @@ def _rows(level: LevelData, by: Part) -> list[dict[str, Any]]:
             "name": names[part[by]] if part[by] < len(names) else "",
             "n": level.sampled * part["n"],
             "share": part["n"] / total,
-            "achieved_rate": level.sampled * part["ok"] / length_s if length_s > 0 else None,
+            "achieved_rate": None if rates is None else rates.get(part[by], 0.0),
             "errors": level.sampled * part["errors"],
             **{column: part[column] for column in _time_columns()},
         }

@@ -1,8 +1,12 @@
 """What came out of a level while its load went on: requests and tokens answered per second.
 
-A closed loop is in balance: what is due in the window is answered in it. At a rate that is not so, for a target that
-cannot keep up answers later and later. There, answers count by when they came: in a window as long as that in which
-requests were due, begun as much later as the first answer took.
+Answers count by when they came, over the time in which they could: no window goes on after the load has ended, although
+the requests of a short level are all kept, those of its drain included.
+
+- Closed loop: from when all slots run this level's requests to the close. Where fewer answers came by then than there
+  are slots, as with one pass, from the start to the last answer.
+- Open loop: in a window as long as that in which requests were due, begun as much later as the first answer took. A
+  target that cannot keep up answers later and later: counted by due time it would look as fast as the load.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpusize.asked import is_ramp
 from gpusize.ending import WHOLE
 from gpusize.metrics import NS_PER_S
+from gpusize.windows import filled_ns
 
 if TYPE_CHECKING:
     import polars as pl
 
     from gpusize.levels import LevelData
 
-__all__ = ["Throughput", "answers", "throughput"]
+__all__ = ["Throughput", "answered_by", "answers", "throughput"]
 
 
 class Throughput(NamedTuple):
@@ -38,7 +44,10 @@ class Throughput(NamedTuple):
 
 
 class _Answers(NamedTuple):
+    """Answers of one visit in their window: all of them, and those that have a row."""
+
     answered: int
+    kept: int
     tokens_out: float
     tokens_in: float
     told: bool
@@ -57,7 +66,8 @@ def throughput(level: LevelData) -> Throughput:
         return Throughput(offered, None, None, None)
     told = any(each.told for each in found)
     achieved, tokens_out, tokens_in = (
-        sum(column) / length_s for column in zip(*(each[:3] for each in found), strict=True)
+        sum(column) / length_s
+        for column in zip(*((each.answered, each.tokens_out, each.tokens_in) for each in found), strict=True)
     )
     return Throughput(offered, achieved, tokens_out if told else None, tokens_in if told else None)
 
@@ -72,11 +82,30 @@ def answers(visit: LevelData) -> tuple[pl.LazyFrame, int, float]:
     return found.rows, found.answered, found.length_s
 
 
+def answered_by(level: LevelData, column: str) -> dict[int, float] | None:
+    """The achieved rate by the value of a column of the records; None where there is no time to speak of."""
+    import polars as pl
+
+    found = [_answers(visit) for visit in level.visits()]
+    length_s = sum(each.length_s for each in found)
+    if length_s <= 0:
+        return None
+    rates: dict[int, float] = {}
+    for each in found:
+        counted = each.rows.group_by(column).agg(pl.len()).collect(engine="streaming")
+        for value, rows in counted.iter_rows():
+            # Of a sampled level each row stands for as many answers as all others.
+            rates[value] = rates.get(value, 0.0) + rows * each.answered / each.kept / length_s
+    return rates
+
+
 def _due_window(visit: LevelData) -> tuple[int, int]:
     """The part of the steady window in which requests could be due: after the close there are none."""
     low, high = visit.window()
+    if visit.concurrency is not None:
+        return low, _busy_window(visit)[1]
     close = visit.meta.get("close_ns")
-    return low, high if close is None or visit.concurrency is not None else max(low, min(high, int(close)))
+    return low, high if close is None else max(low, min(high, int(close)))
 
 
 def _span_s(low: int, high: int) -> float:
@@ -86,13 +115,15 @@ def _span_s(low: int, high: int) -> float:
 def _answers(visit: LevelData) -> _Answers:
     import polars as pl
 
+    end = pl.col("end_ns")
     if visit.concurrency is not None:
-        low, high = visit.window()
-        frame = visit.ok()
+        low, high = _busy_window(visit)
+        # As a level by count closes, an answer has just come.
+        inside = (end > low) & (end <= high)
     else:
-        ok = visit.records.filter(pl.col("outcome") == "ok")
-        low, high = _answer_window(visit, ok)
-        frame = ok.filter((pl.col("end_ns") >= low) & (pl.col("end_ns") < high))
+        low, high = _answer_window(visit)
+        inside = (end >= low) & (end < high)
+    frame = _ok(visit).filter(inside)
     count, tokens_out, tokens_in, told = (
         frame.select(
             pl.len(),
@@ -103,11 +134,35 @@ def _answers(visit: LevelData) -> _Answers:
         .collect(engine="streaming")
         .row(0)
     )
-    found = _Answers(count, tokens_out, tokens_in, bool(told), _span_s(low, high), frame)
+    found = _Answers(count, count, tokens_out, tokens_in, bool(told), _span_s(low, high), frame)
     return found if visit.sampled == 1 else _of_all(found, visit, low, high)
 
 
-def _answer_window(visit: LevelData, ok: pl.LazyFrame) -> tuple[int, int]:
+def _ok(visit: LevelData) -> pl.LazyFrame:
+    import polars as pl
+
+    return visit.records.filter(pl.col("outcome") == "ok")
+
+
+def _busy_window(visit: LevelData) -> tuple[int, int]:
+    """Of a closed loop the part of the window in which all its slots were busy, as far as answers came in it."""
+    import polars as pl
+
+    low, high = visit.window()
+    slots, close = visit.concurrency or 1, visit.meta.get("close_ns")
+    begun = low
+    if not is_ramp(visit.setting) and visit.sampled == 1:
+        begun = max(low, filled_ns(visit.records, slots, int(visit.meta.get("start_ns") or low)))
+    closed = high if close is None else min(high, int(close))
+    end = pl.col("end_ns")
+    came = _ok(visit).select(((end > begun) & (end <= closed)).sum()).collect(engine="streaming").item()
+    if came * visit.sampled >= slots and closed > begun:
+        return begun, closed
+    last = visit.records.select(end.max()).collect(engine="streaming").item()
+    return low, high if last is None else max(low, min(high, int(last)))
+
+
+def _answer_window(visit: LevelData) -> tuple[int, int]:
     """The part of the window in which requests were due, later by the runtime of the first answer to one of them.
 
     A request takes its time, however light the load is: so shifted, as many answers come as requests were due where
@@ -118,7 +173,14 @@ def _answer_window(visit: LevelData, ok: pl.LazyFrame) -> tuple[int, int]:
 
     low, high = _due_window(visit)
     due, end = pl.col("due_ns"), pl.col("end_ns")
-    rows = ok.filter((due >= low) & (due < high)).select(due, end).sort("end_ns").head(1).collect(engine="streaming")
+    rows = (
+        _ok(visit)
+        .filter((due >= low) & (due < high))
+        .select(due, end)
+        .sort("end_ns")
+        .head(1)
+        .collect(engine="streaming")
+    )
     later = int(rows["end_ns"].item() - rows["due_ns"].item()) if rows.height else 0
     low, high, last = low + later, high + later, visit.meta.get("end_ns")
     if visit.meta.get("stop_reason") not in (None, *WHOLE) and last is not None:
@@ -130,13 +192,13 @@ def _of_all(rows: _Answers, visit: LevelData, low: int, high: int) -> _Answers:
     """Likewise of a level of which not every request has a row: by whole seconds, with the rows' mean of tokens."""
     import polars as pl
 
-    if visit.concurrency is not None or visit.seconds is None:
-        count, length_s = visit.outcomes().get("ok", 0), rows.length_s
+    start = int(visit.meta.get("start_ns") or 0)
+    first, last = math.ceil((low - start) / NS_PER_S), math.floor((high - start) / NS_PER_S)
+    if visit.seconds is None or last <= first:
+        count, length_s = visit.sampled * rows.answered, rows.length_s
     else:
-        start = int(visit.meta.get("start_ns") or 0)
-        first, last = math.ceil((low - start) / NS_PER_S), math.floor((high - start) / NS_PER_S)
         second = pl.col("second")
         inside = visit.seconds.filter((second >= first) & (second < last)).select(pl.col("ok").sum()).collect()
-        count, length_s = int(inside.item() or 0), float(max(0, last - first))
+        count, length_s = int(inside.item() or 0), float(last - first)
     each = count / rows.answered if rows.answered else 0.0
-    return _Answers(count, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, rows.rows)
+    return _Answers(count, rows.kept, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, rows.rows)

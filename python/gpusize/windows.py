@@ -27,7 +27,7 @@ from gpusize.metrics import NS_PER_S, metric
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Little", "Windows", "intervals", "littles_law"]
+__all__ = ["Little", "Windows", "filled_ns", "intervals", "littles_law"]
 
 RESIDENCE_QUANTILE: Final = 0.99
 MIN_REQUESTS: Final = 20
@@ -104,7 +104,7 @@ def intervals(
     if seconds is not None and sampled > 1:
         fill_ns = _fill_by_seconds(seconds, setting.get("concurrency"), span.start)
     else:
-        fill_ns = _fill_ns(records, setting.get("concurrency"), span.start)
+        fill_ns = filled_ns(records, setting.get("concurrency"), span.start)
     warm = fill_ns + residence_ns if asked is None else asked
     slots = setting.get("concurrency")
     rule = f"{residence_ns / NS_PER_S:.6g} s residence (p99)"
@@ -155,8 +155,8 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
     last = records.select(sent.max()).collect(engine="streaming").item()
     if last is None:
         return Little("not checkable", None, None, "nothing was sent")
-    filled_ns = window[0] if sampled > 1 else _fill_ns(records, slots, int(meta.get("start_ns") or window[0]))
-    start_ns = max(window[0], filled_ns)
+    full_ns = window[0] if sampled > 1 else filled_ns(records, slots, int(meta.get("start_ns") or window[0]))
+    start_ns = max(window[0], full_ns)
     end_ns = min(window[1], int(last))
     inside = pl.min_horizontal(end.fill_null(end_ns), pl.lit(end_ns)) - pl.max_horizontal(sent, pl.lit(start_ns))
     pause_ns = round(think[0] * NS_PER_S)
@@ -248,7 +248,7 @@ def _residence_ns(records: pl.LazyFrame) -> int:
     return 0 if any_ns is None else round(any_ns)
 
 
-def _fill_ns(records: pl.LazyFrame, slots: int | None, start_ns: int) -> int:
+def filled_ns(records: pl.LazyFrame, slots: int | None, start_ns: int) -> int:
     """When the level's own requests first occupied (nearly) all slots; ``start_ns`` for an open loop.
 
     Slots that the level before still holds are not ours yet, and a fast slot can send twice before a slow one sends at
@@ -277,7 +277,7 @@ def _fill_ns(records: pl.LazyFrame, slots: int | None, start_ns: int) -> int:
 
 
 def _fill_by_seconds(seconds: pl.LazyFrame, slots: int | None, start_ns: int) -> int:
-    """As ``_fill_ns``, by the first second at whose end (nearly) all slots were busy; the first one where none was."""
+    """As ``filled_ns``, by the first second at whose end (nearly) all slots were busy; the first one where none was."""
     import polars as pl
 
     if not slots:

@@ -74,20 +74,22 @@ def test_tokens_per_second():
         "tokens_out": [30, 30, 30, None],
     }
     found = row(level(1, columns, passes=4))
-    assert found["tokens_out_per_s"] == pytest.approx(90 / 4)
-    assert found["tokens_in_per_s"] == pytest.approx(40 / 4)
+    # Three answers came while there was something to answer; the last one came while the level drained.
+    assert found["tokens_out_per_s"] == pytest.approx(90 / 3)
+    assert found["tokens_in_per_s"] == pytest.approx(30 / 3)
     assert found["ttft_p50_s"] == 0.2
 
 
 def test_errors_are_counted_by_outcome_and_never_make_a_level_fast():
     due = [k * 10 * MS for k in range(100)]
-    outcomes = [3] * 5 + [1] * 2 + [8] * 3 + [0] * 90
+    outcomes = [0] * 100
+    outcomes[5::10] = [3] * 5 + [1] * 2 + [8] * 3
     end = [d + (MS if o else 100 * MS) for d, o in zip(due, outcomes, strict=True)]
     lv = level(10, {"due_ns": due, "fired_ns": due, "sent_ns": due, "end_ns": end, "outcome": outcomes}, passes=10)
     found = row(lv, slos=["p95 runtime <= 100ms", "share ok >= 90%"])
     assert (found["errors"], found["err_timeout"], found["err_http_error"], found["err_cancelled"]) == (7, 5, 2, 3)
     assert found["runtime_p50_s"] == 0.1
-    assert found["achieved_rate"] == pytest.approx(found["offered_rate"] * 0.9)
+    assert found["achieved_rate"] == pytest.approx(found["offered_rate"] * 0.9, rel=0.02)
     assert found["slo_0_attainment"] == pytest.approx(90 / 97)
     assert found["slo_0_over"] == 7
     assert (found["slo_0_met"], found["slo_1_met"]) == (False, True)

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpusize.breakdown import breakdown
 from gpusize.frames import OUTCOMES
+from gpusize.goodput import goodput
 from gpusize.level_files import read_levels
+from gpusize.slo import Slo
 from gpusize.throughput import throughput
 from tests.analysis.open_levels import START_NS, arrivals, columns, open_setting, run_of, sample_down, served
-from tests.analysis.synthetic import MS, closed, level
+from tests.analysis.synthetic import MS, SOURCE, closed, level, lognormal_ns
 
 SERVICE_S = 0.08
 SERVERS = 4
@@ -110,3 +113,63 @@ def test_of_a_sampled_level_seconds_tell_and_rows_say_the_tokens(tmp_path):
 def test_a_closed_loop_is_counted_by_what_was_due():
     lv = level(8, closed(8, lambda k: 50 * MS, duration_ns=4000 * MS), duration_s=4)
     assert throughput(lv).achieved == pytest.approx(160, rel=0.02)
+
+
+def ends_per_s(lv):
+    """By hand: answers over the time from when all slots ran to the close."""
+    rows = lv.records.collect()
+    sent, ends = np.sort(rows["sent_ns"].to_numpy()), np.sort(rows["end_ns"].to_numpy())
+    full = next(at for at in sent if (sent <= at).sum() - (ends <= at).sum() >= 0.95 * lv.concurrency)
+    low, high = max(lv.window()[0], full), min(lv.window()[1], lv.meta["close_ns"])
+    ok = rows.filter(rows["outcome"] == "ok")["end_ns"].to_numpy()
+    return ((ok > low) & (ok <= high)).sum() / (high - low) * 1e9
+
+
+@pytest.mark.parametrize("seconds", [2, 4, 20, 60])
+def test_a_level_whose_drain_is_kept_is_as_fast_as_a_long_one(seconds):
+    """Sixteen slots with answers of 345 ms on average make 46.3 a second, however short the level is."""
+    mean_s, count = 0.345, 16
+    service = lognormal_ns(3, mean_s * 1e9 / np.exp(0.5 * 0.5**2), 0.5)
+    lv = level(count, closed(count, service, duration_ns=seconds * 1000 * MS), duration_s=seconds)
+    kept = [each["name"] for each in lv.intervals]
+    assert ("drain" in kept) is (seconds > 2), "short levels keep their drain"
+    found = throughput(lv)
+    assert found.achieved == pytest.approx(ends_per_s(lv))
+    assert found.achieved == pytest.approx(count / mean_s, rel=0.12 if seconds < 5 else 0.05)
+    assert found.offered == pytest.approx(count / mean_s, rel=0.3 if seconds < 5 else 0.05)
+
+
+@pytest.mark.parametrize("passes", [2, 3, 10])
+def test_a_level_by_passes_is_not_slowed_by_its_last_requests(passes):
+    """The last of them runs alone: what was answered while all slots were busy is the target's rate."""
+    service = lognormal_ns(5, 80 * MS, 0.4)
+    lv = level(32, closed(32, service, count=32 * passes), passes=passes)
+    found = throughput(lv)
+    assert found.achieved == pytest.approx(ends_per_s(lv))
+    assert found.achieved == pytest.approx(32 / (0.08 * np.exp(0.08)), rel=0.2 if passes == 2 else 0.12)
+
+
+def test_of_a_single_pass_all_answers_count_to_the_last():
+    lv = level(4, closed(4, lambda k: (50 + 10 * k) * MS, count=4), passes=1)
+    assert throughput(lv).achieved == pytest.approx(4 / 0.08)
+    assert throughput(lv).offered == pytest.approx(4 / 0.08)
+
+
+def test_goodput_and_tokens_are_of_the_same_answers():
+    columns_ = closed(16, lognormal_ns(3, 0.3e9, 0.5), duration_ns=2000 * MS)
+    size = len(columns_["due_ns"])
+    lv = level(16, {**columns_, "tokens_out": [20] * size, "tokens_in": [7] * size}, duration_s=2)
+    found = throughput(lv)
+    assert found.tokens_out == pytest.approx(20 * found.achieved)
+    assert found.tokens_in == pytest.approx(7 * found.achieved)
+    all_good, some_good = (goodput(lv, [Slo.parse(text)])[0] for text in ("p95 runtime <= 1h", "p95 runtime <= 300ms"))
+    assert all_good == pytest.approx(found.achieved)
+    assert 0.3 * found.achieved < some_good < 0.8 * found.achieved
+
+
+def test_the_rates_of_replicas_add_up_to_that_of_the_level():
+    columns_ = closed(16, lognormal_ns(3, 0.3e9, 0.5), duration_ns=2000 * MS)
+    target = [k % 3 for k in range(len(columns_["due_ns"]))]
+    source = {**SOURCE, "targets": [{"url": f"http://127.0.0.{k}/"} for k in range(3)]}
+    lv = level(16, {**columns_, "target": target}, duration_s=2, source=source)
+    assert breakdown([lv], "target")["achieved_rate"].sum() == pytest.approx(throughput(lv).achieved)

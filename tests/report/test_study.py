@@ -92,7 +92,7 @@ def test_the_table_has_a_row_for_every_combination(study: Make) -> None:
     assert frame["state"].to_list() == ["done"] * 6 + ["failed"]
     best = frame.row(4, named=True)
     assert best["peak_rate"] == pytest.approx(40, rel=0.1)
-    assert (best["at"], best["runtime_p95_s"]) == (16, pytest.approx(0.4))
+    assert (best["at"], best["runtime_p95_s"]) == (4, pytest.approx(0.1)), "the smallest of those that are as fast"
     assert frame.row(6, named=True)["peak_rate"] is None
     assert not (place / "plots").exists()
 
@@ -116,7 +116,7 @@ def test_a_number_is_the_axis_and_the_other_settings_are_lines(study: Make) -> N
     lines = [points(line) for line in rate.axes[0].lines if len(points(line)) == 3 and line.get_linestyle() == "-"]
     assert [[x for x, _ in line] for line in lines] == [[1, 2, 4], [1, 2, 4]]
     assert said(rate, "mode a")
-    assert said(rate, "Most at instances 4: 41.9 requests/s")
+    assert said(rate, "Most at instances 4: 40 requests/s")
     assert len(p95.axes) == 2
     ends = [points(line)[-1][1] for line in p95.axes[1].lines if line.get_linestyle() == "-"]
     assert ends == pytest.approx([0.15, 0.15, 0.6])
