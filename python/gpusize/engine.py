@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import warnings
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, Self, TypedDict, cast
 
 from gpusize.errors import EnvironmentLacks
 
@@ -115,6 +115,8 @@ class LevelOutcome(TypedDict):
     reconnects: int
     cpu_ns: int
     workers: int
+    stalled_ns: NotRequired[int]
+    longest_stall_ns: NotRequired[int]
     residence_ns: int | None
     parts: list[str]
     write_error: str | None

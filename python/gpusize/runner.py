@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.adaptive.terms import REQUESTS, ROUNDS
 from gpusize.alive import Alive
-from gpusize.checks import LATE_FLOOR_S
 from gpusize.clocks import ClockLog
 from gpusize.engine import Engine
 from gpusize.errors import StoreError
+from gpusize.generator import LATE_FLOOR_S
 from gpusize.headers import without_secrets
 from gpusize.interrupt import StopSwitch, on_interrupt
 from gpusize.level_files import read_levels

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.asked import ramp_text
-from gpusize.checks import CPU_LIMIT, LATE_SHARE, Checks, check
+from gpusize.checks import Checks, check
 from gpusize.counted import COUNTED, histogram_count, histogram_quantiles
 from gpusize.detect import plateau
 from gpusize.frames import EVENTS, OUTCOMES, quantiles
+from gpusize.generator import CPU_LIMIT, LATE_SHARE, stalled_s
 from gpusize.goodput import goodput
 from gpusize.metrics import NS_PER_S, metric
 from gpusize.server_figures import server_figures
@@ -78,6 +79,7 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
         **_rates(level, outcomes),
         **dict(zip(("goodput", "goodput_sent"), goodput(level, slos), strict=True)),
         "generator_cpu": checks.cpu,
+        "stalled_s": stalled_s(level.visits()[0]),
         "little_n": checks.little.in_flight,
         "little_ratio": checks.little.ratio,
         "little": checks.little.status,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.errors import UsageError
 from gpusize.headers import parse_header
+from gpusize.machine import MachineObserver
 from gpusize.samples import Forwards, is_kube, resolve_kube, server_metrics
 from gpusize.samples.trust import prometheus_trust
 from gpusize.target import Target
@@ -53,7 +54,7 @@ def observers_of(
     kserve: KserveRun | None = None,
     ways: Sequence[KubeForward] = (),
 ) -> list[Observer]:
-    """What watches a run: ways into a cluster first, then the server's metrics, statistics and this machine's GPUs.
+    """What watches a run: ways into a cluster first, then the server's metrics, statistics, this machine and its GPUs.
 
     Args:
         options: ``metrics_url``, ``metrics_keep``, ``gpu_sample``, ``prometheus``, ``prometheus_match``,
@@ -86,7 +87,7 @@ def observers_of(
         verify=not target.insecure and (target.cacert or True) if isinstance(target, Target) else True,
     )
     all_ways = [*ways, *more]
-    return [*([Forwards(all_ways)] if all_ways else []), metrics, *_resources(options)]
+    return [*([Forwards(all_ways)] if all_ways else []), metrics, MachineObserver(), *_resources(options)]
 
 
 def _prometheus_headers(options: Mapping[str, Any]) -> dict[str, str]:

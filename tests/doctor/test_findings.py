@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpusize.doctor.clock import Wakes, clock_findings, timer_finding, wake_up
-from gpusize.doctor.cpu import CpuTimes, cpu_findings, cpu_times
+from gpusize.doctor.cpu import cpu_findings
 from gpusize.doctor.examine import examine
 from gpusize.doctor.finding import System
 from gpusize.doctor.limits import container_findings, limit_findings
 from gpusize.doctor.software import software_findings
+from gpusize.machine import CpuTimes, cpu_times
 from gpusize.samples.reading import SourceFailed
 from tests.doctor.machine import machine, named
 
@@ -44,7 +45,7 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     assert named(findings, "memory").value == "the system does not tell, no limit of a container"
     assert named(findings, "control groups").value == "none"
     assert "others" not in [finding.name for finding in findings]
-    assert cpu_times(system) is None
+    assert cpu_times("") is None
 
 
 def test_busy_and_robbed_cores(tmp_path: Path) -> None:
@@ -54,9 +55,9 @@ def test_busy_and_robbed_cores(tmp_path: Path) -> None:
     assert "dedicated" in named(findings, "steal").todo
 
 
-def test_the_first_line_of_proc_stat(tmp_path: Path) -> None:
-    system = machine(tmp_path, proc__stat="cpu  10 20 30 400 50 6 7 8 1000 1000\ncpu0 1 2 3 4 5 6 7 8 9 10\n")
-    assert cpu_times(system) == CpuTimes(531, 450, 8), "guests are in user and nice already"
+def test_the_first_line_of_proc_stat() -> None:
+    stat = "cpu  10 20 30 400 50 6 7 8 1000 1000\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+    assert cpu_times(stat) == CpuTimes(531, 450, 8), "guests are in user and nice already"
 
 
 def test_a_governor_that_saves_power(tmp_path: Path) -> None:

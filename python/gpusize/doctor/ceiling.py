@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpusize.checks import CPU_LIMIT
 from gpusize.doctor.finding import Finding
 from gpusize.doctor.null import NullServer
 from gpusize.errors import EnvironmentLacks, GpusizeError, TargetError
+from gpusize.generator import CPU_LIMIT
 from gpusize.report.text import count, duration, number
 
 if TYPE_CHECKING:

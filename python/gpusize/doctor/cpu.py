@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpusize.doctor.finding import Finding, System
 from gpusize.host import cpu_model
+from gpusize.machine import CpuTimes
 from gpusize.units import with_cores
 
-__all__ = ["CpuTimes", "cpu_findings", "cpu_times"]
+__all__ = ["cpu_findings"]
 
 BUSY: Final = 0.2
 """Share of the cores that others may use before they show in the lateness."""
 STOLEN: Final = 0.01
 _PERFORMANCE: Final = ("performance", "schedutil")
-
-
-class CpuTimes(NamedTuple):
-    """CPU time of the machine since it started, in the kernel's ticks."""
-
-    total: int
-    idle: int
-    stolen: int
-
-
-def cpu_times(system: System) -> CpuTimes | None:
-    """The first line of ``/proc/stat``; None where there is none."""
-    words = system.text("proc/stat").partition("\n")[0].split()
-    if len(words) < 9 or words[0] != "cpu":
-        return None
-    # Guests' time, after these eight, is in user and nice already.
-    ticks = [int(word) for word in words[1:9]]
-    return CpuTimes(sum(ticks), ticks[3] + ticks[4], ticks[7])
 
 
 def cpu_findings(system: System, before: CpuTimes | None, after: CpuTimes | None) -> list[Finding]:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from gpusize.doctor.ceiling import ceiling_findings
 from gpusize.doctor.clock import clock_findings, timer_finding, wake_up
-from gpusize.doctor.cpu import cpu_findings, cpu_times
+from gpusize.doctor.cpu import cpu_findings
 from gpusize.doctor.finding import Finding, System
 from gpusize.doctor.limits import container_findings, limit_findings
 from gpusize.doctor.software import software_findings
 from gpusize.engine import core
 from gpusize.limits import allow_most_files
+from gpusize.machine import cpu_times
 from gpusize.workers import usable_cores
 
 __all__ = ["examine"]
@@ -32,12 +33,12 @@ def examine(
     if any(finding.prevents for finding in software):
         return software
     note("looking at clock, timers and limits")
-    times, pair = cpu_times(machine), core().clock_pair()
+    times, pair = cpu_times(machine.text("proc/stat")), core().clock_pair()
     wakes = wake_up()
     found = [
         *clock_findings(machine, pair, core().clock_pair()),
         timer_finding(wakes, machine.number("proc/self/timerslack_ns")),
-        *cpu_findings(machine, times, cpu_times(machine)),
+        *cpu_findings(machine, times, cpu_times(machine.text("proc/stat"))),
         *limit_findings(machine),
         *container_findings(machine),
         *software,

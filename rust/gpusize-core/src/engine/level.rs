@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::errors::Errors;
 use super::parts::{plain_pause_ns, unit};
+use super::stalls::Stalls;
 use super::tags::Tags;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
@@ -41,6 +42,7 @@ pub struct Share {
     pub waiting: AtomicU64,
     /// Connections that are open now.
     pub connections: AtomicU64,
+    pub stalls: Stalls,
 }
 
 /// Add to a count that only this thread writes.

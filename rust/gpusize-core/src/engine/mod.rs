@@ -37,6 +37,7 @@ mod seconds;
 mod session;
 mod slot;
 mod sources;
+mod stalls;
 mod stream;
 mod tags;
 mod turns;

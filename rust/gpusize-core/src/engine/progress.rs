@@ -94,6 +94,10 @@ pub struct LevelOutcome {
     pub cpu_ns: i64,
     /// Number of workers.
     pub workers: usize,
+    /// How long the workers that took part stood still, on average.
+    pub stalled_ns: i64,
+    /// The longest that one of them did.
+    pub longest_stall_ns: i64,
     /// Mean time from write to end of the requests that ended ok.
     pub residence_ns: Option<i64>,
     /// File names of the Parquet parts.
@@ -192,6 +196,8 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         reconnects: level.sum(|s| &s.reconnects),
         cpu_ns: level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum::<i64>() + written.cpu_ns,
         workers: level.shares.len(),
+        stalled_ns: level.shares.iter().map(|s| s.stalls.sum_ns()).sum::<i64>() / level.members.max(1) as i64,
+        longest_stall_ns: level.shares.iter().map(|s| s.stalls.longest_ns()).max().unwrap_or(0),
         residence_ns: level.residence_ns(),
         parts: written.parts.clone(),
         spans: written.spans,

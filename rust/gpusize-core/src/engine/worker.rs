@@ -20,6 +20,7 @@ use super::messages::{Command, DeathNote, Event};
 use super::preparing::Preparing;
 use super::slot::{Abort, Slot};
 use super::sources::Sources;
+use super::stalls;
 use super::waiting::Waiting;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
@@ -82,6 +83,12 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
         });
         let sweeper = worker.clone();
         spawn_local(async move { sweeper.sweep_forever().await });
+        let watcher = worker.clone();
+        spawn_local(async move {
+            let note = watcher.death_note();
+            stalls::watch(&watcher).await;
+            note.tear_up();
+        });
         worker.serve(commands).await;
         note.tear_up();
     });
