@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "ANSWERED",
     "EVENTS",
     "OUTCOMES",
     "RECORDS_VERSION",
@@ -55,6 +56,8 @@ OUTCOMES: Final = (
     "shed",
 )
 """Names of the outcome codes, in the order of the codes."""
+ANSWERED: Final = ("ok", "http_error", "api_error", "protocol_error", "truncated")
+"""Outcomes of requests that the target has dealt with; what was shed, timed out or cut off it has not."""
 
 _TYPES: Final = {
     "visit": "UInt32",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.asked import is_ramp
 from gpusize.detect import Drift, Growth, Steadiness, drift, growing, steady_from
-from gpusize.frames import OUTCOMES
+from gpusize.frames import ANSWERED, OUTCOMES
 from gpusize.metrics import NS_PER_S
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["drift_of", "growth_of", "steadiness_of"]
 
-ANSWERED: Final = ("ok", "http_error", "api_error", "protocol_error", "truncated")
-"""Outcomes of requests that the target has dealt with; what was shed, timed out or cut off it has not."""
 STEPS: Final = (20, 3600)
 """Fewest and most steps that a window is looked at in; of whole seconds where that is between."""
 

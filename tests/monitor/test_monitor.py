@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from gpusize.frames import OUTCOMES
+from gpusize.level_files import read_levels
+from gpusize.level_series import growth_of
 from gpusize.monitor import Monitor, Stop, parse_rules
 from gpusize.monitor.monitor import Second
+from tests.analysis.open_levels import open_setting, run_of
 from tests.monitor.seconds import second
 
 
@@ -104,6 +110,17 @@ def test_saturation_is_found_and_a_busy_target_is_not() -> None:
     assert (stop.reason, stop.second) == ("saturation", 29)
     assert "100/s were offered, 50/s were answered" in stop.text
     assert watch("saturation", rows=[second(n, ok=100, in_flight=500) for n in range(300)]) is None
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES[1:])
+def test_a_run_is_ended_as_saturated_by_what_its_stored_levels_are_called_that_by(tmp_path: Path, outcome: str) -> None:
+    """Half of the requests end in another way than ok: whether those count as answered is one rule."""
+    rows = [second(n, ok=50, due=100, in_flight=10, **{outcome: 50}) for n in range(60)]
+    due = np.arange(6000) / 100
+    codes = np.where(np.arange(6000) % 2, OUTCOMES.index(outcome), 0).tolist()
+    place = run_of(tmp_path / "r", due, due + 0.1, open_setting(100.0, 60, "constant"), 60, outcome=codes)
+    [stored] = read_levels(place)
+    assert (watch("saturation", rows=rows) is not None) is (growth_of(stored).status == "growing")
 
 
 def test_the_detector_gets_the_time_that_the_rule_names() -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpusize.frames import ANSWERED
+
 __all__ = ["growing"]
 
 
@@ -13,8 +15,8 @@ def growing(seconds: Sequence[Mapping[str, Any]]) -> str | None:
     """Whether requests come faster than they are answered, in words with numbers; None when not, or not known.
 
     Args:
-        seconds: rows of ``Level.seconds``, without a gap. An answer is a request that ended ``ok``, as one that failed
-            or was shed has not been served.
+        seconds: rows of ``Level.seconds``, without a gap. What counts as answered is what the check of a stored level
+            takes for it, ``gpusize.frames.ANSWERED``.
     """
     import numpy as np
 
@@ -22,7 +24,7 @@ def growing(seconds: Sequence[Mapping[str, Any]]) -> str | None:
 
     found = detect.growing(
         np.array([second["due"] for second in seconds], dtype=float),
-        np.array([second["outcomes"].get("ok", 0) for second in seconds], dtype=float),
+        np.array([sum(second["outcomes"].get(name, 0) for name in ANSWERED) for second in seconds], dtype=float),
         np.array([second["in_flight"] for second in seconds], dtype=float),
         runtime_s=np.array([_median_s(second["times"].get("runtime") or ()) for second in seconds]),
     )

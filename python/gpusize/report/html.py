@@ -13,7 +13,7 @@ from gpusize.report import words
 from gpusize.report.columns import Cell, Column, lost_readings, notes, summary_columns
 from gpusize.report.sections import sections
 from gpusize.report.source import ReportSource, Truth, each_slo, headline, view_estimate
-from gpusize.report.sweep import sweep_of
+from gpusize.report.sweep import judged_slos, sweeps_of
 from gpusize.report.text import clean, count, plain_number
 from gpusize.units import with_cores
 
@@ -55,33 +55,39 @@ def render_html(
 
     env = _environment()
     env.globals.update({name: getattr(words, name) for name in words.__all__}, plain_number=plain_number)
-    sweep = sweep_of(source)
-    columns = summary_columns(sweep)
+    sweeps = sweeps_of(source)
+    tables = [(each.loop if len(sweeps) > 1 else "", summary_columns(each)) for each in sweeps]
     views = [view_estimate(each) for each in estimates]
     best = headline(views)
     shown = [
-        (name, Markup(inline_svg(name, figure)), CAPTIONS.get(name, ""))  # noqa: S704 (matplotlib escapes the text in it)
+        (name, Markup(inline_svg(name, figure)), caption(name))  # noqa: S704 (matplotlib escapes the text in it)
         for name, figure in (figures or {}).items()
     ]
     return env.get_template("page.html.j2").render(
         title=f"gpusize: {words.answer(best)}" if best else "gpusize: what was measured",
-        about=sweep.about,
+        about=sweeps[0].about,
         best=best,
         truth=truth,
         views=views,
         parts=each_slo(views),
         warnings=_warnings(source.meta, best.warnings if best else ()),
-        columns=columns,
-        rows=_rows(columns),
+        tables=[(loop, columns, _rows(columns)) for loop, columns in tables],
         search=_search(source),
         sections=[(each, _rows(each.columns)) for each in sections(source)],
-        slos=[slo for _, slo in sweep.attainments()],
-        notes=[*notes(sweep), *lost_readings(source)],
+        slos=[slo for _, slo in judged_slos(sweeps)],
+        notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
         itl=_itl_note(source),
         figures=shown,
         command=_command(source.meta),
         facts=_facts(source),
     )
+
+
+def caption(name: str) -> str:
+    """What is written below a figure; of the smaller sweep's the same as of the larger one's."""
+    for loop in ("open", "closed"):
+        name = name.removesuffix(f"-{loop}")
+    return CAPTIONS.get(name, "")
 
 
 def _search(source: ReportSource) -> list[tuple[str, str]]:

@@ -27,7 +27,8 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
 
     Names: ``runtime`` (percentiles against concurrency or rate), ``fit`` (the slope method's line), ``throughput``,
     ``attainment`` (share of requests within each SLO, with the capacity), ``replicas`` (rate of each), ``server`` (what
-    servers and GPUs said), ``over_time`` (the first run from its start to its end).
+    servers and GPUs said), ``over_time`` (the first run from its start to its end). Of pooled runs of both loops the
+    smaller sweep's have its loop in their names, as ``runtime-open``.
 
     Args:
         source: a result, or anything with the properties of ``ReportSource``.
@@ -38,9 +39,9 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
     from gpusize.report.fit_plot import fit_figure
     from gpusize.report.over_time import over_time_figure
     from gpusize.report.server_plots import replicas_figure, server_figure
-    from gpusize.report.sweep import sweep_of
+    from gpusize.report.sweep import sweeps_of
 
-    sweep = sweep_of(source)
+    sweep, *others = sweeps_of(source)
     views = [view_estimate(each) for each in estimates]
     slopes = [each for each in views if each.method == "slope"]
     # The line of the SLO that decides; of the first that has one, when that SLO is not of the kind that lines fit.
@@ -60,6 +61,13 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
             "server": server_figure(sweep),
             "over_time": over_time,
         }
+        for other in others:
+            drawn = {
+                "runtime": level_plots.runtime_figure(other),
+                "attainment": attainment_figure(other, (), None),
+                "throughput": level_plots.throughput_figure(other),
+            }
+            made |= {f"{name}-{other.short}": figure for name, figure in drawn.items()}
     return {name: figure for name, figure in made.items() if figure is not None}
 
 

@@ -18,7 +18,7 @@ from gpusize.report.delivery_section import delivery_section
 from gpusize.report.resources_section import resources_section
 from gpusize.report.section import Section, section, text_column
 from gpusize.report.source import ReportSource
-from gpusize.report.sweep import Sweep, sweep_of
+from gpusize.report.sweep import Sweep, sweeps_of
 from gpusize.report.text import DASH, count, finite, number, percent, plain_number, short_count
 from gpusize.server_figures import SERVER_COLUMNS
 
@@ -28,8 +28,18 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def sections(source: ReportSource) -> list[Section]:
-    """The tables that the result has something to show in, in reading order."""
-    sweep = sweep_of(source)
+    """The tables that the result has something to show in, in reading order; of two sweeps those of both."""
+    sweeps = sweeps_of(source)
+    if len(sweeps) == 1:
+        return _sections(source, sweeps[0])
+    return [
+        replace(each, key=f"{each.key}-{sweep.short}", title=f"{each.title} ({sweep.loop})")
+        for sweep in sweeps
+        for each in _sections(source, sweep)
+    ]
+
+
+def _sections(source: ReportSource, sweep: Sweep) -> list[Section]:
     made = [
         delivery_section(sweep, _of(source, sweep, "delivery")),
         _gpus(sweep),

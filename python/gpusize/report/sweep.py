@@ -9,7 +9,7 @@ from typing import Any
 from gpusize.report.source import ReportSource, SloView, view_slo
 from gpusize.report.text import clean, finite, plain_number
 
-__all__ = ["Sweep", "sweep_of"]
+__all__ = ["Sweep", "judged_slos", "sweep_of", "sweeps_of"]
 
 Row = Mapping[str, Any]
 Points = list[tuple[float, float]]
@@ -26,6 +26,16 @@ class Sweep:
     open_loop: bool
     slos: tuple[SloView, ...]
     about: str
+
+    @property
+    def loop(self) -> str:
+        """What tells it from the other sweep of a result: ``open loop`` or ``closed loop``."""
+        return f"{self.short} loop"
+
+    @property
+    def short(self) -> str:
+        """The same for names of files: ``open`` or ``closed``."""
+        return "open" if self.open_loop else "closed"
 
     @property
     def x_label(self) -> str:
@@ -88,13 +98,28 @@ def is_usable(row: Row) -> bool:
     return bool(row.get("state", "done") == "done")
 
 
+def sweeps_of(source: ReportSource) -> tuple[Sweep, ...]:
+    """The sweeps behind a result: one, or of pooled runs of both loops two, the one with more levels first.
+
+    An x axis holds one kind of load: concurrencies or rates.
+    """
+    rows = source.summary.to_dicts()
+    kinds = [tuple(row for row in rows if (row.get("kind") == "open") == kind) for kind in (False, True)]
+    made = [Sweep(each, bool(kind), _slos(source, each), about(source.meta)) for kind, each in enumerate(kinds) if each]
+    return tuple(sorted(made, key=lambda sweep: -len(sweep.rows))) or (
+        Sweep((), open_loop=False, slos=_slos(source, ()), about=about(source.meta)),
+    )
+
+
 def sweep_of(source: ReportSource) -> Sweep:
-    """The sweep behind a result."""
-    rows = tuple(source.summary.to_dicts())
-    open_loop = any(row.get("kind") == "open" for row in rows)
-    # A pooled summary may hold both kinds; an x axis holds one.
-    rows = tuple(row for row in rows if (row.get("kind") == "open") == open_loop)
-    return Sweep(rows, open_loop, _slos(source, rows), about(source.meta))
+    """The (larger) sweep behind a result."""
+    return sweeps_of(source)[0]
+
+
+def judged_slos(sweeps: Sequence[Sweep]) -> list[tuple[int, SloView]]:
+    """The SLOs that any of the sweeps is judged by, with the ``k`` of their columns."""
+    found = {k: slo for sweep in sweeps for k, slo in sweep.attainments()}
+    return sorted(found.items(), key=lambda each: each[0])
 
 
 def _slos(source: ReportSource, rows: Sequence[Row]) -> tuple[SloView, ...]:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from gpusize.report.columns import BAD, FAINT, GOOD, Column, lost_readings, notes, summary_columns
 from gpusize.report.sections import sections
 from gpusize.report.source import EstimateView, ReportSource, Truth, each_slo, headline, view_estimate
-from gpusize.report.sweep import sweep_of
+from gpusize.report.sweep import judged_slos, sweep_of, sweeps_of
 from gpusize.report.text import number, plain_number
 from gpusize.report.words import (
     answer,
@@ -70,7 +70,7 @@ def make_console(file: IO[str] | None = None, *, width: int | None = None) -> Co
 
 
 def summary_table(source: ReportSource, console: Console) -> Table:
-    """The summary as a table that fits the console's width, with what was left out as its caption."""
+    """The summary's (larger) sweep as a table that fits the console's width, with what was left out as its caption."""
     return fitted_table(summary_columns(sweep_of(source)), console)
 
 
@@ -125,14 +125,17 @@ def print_summary(source: ReportSource, console: Console) -> None:
     """Print the summary table, the SLOs that its marks stand for, and the alerts of its levels."""
     from rich.text import Text
 
-    sweep = sweep_of(source)
-    if sweep.about:
-        console.print(Text(plain(console, sweep.about), style="dim"))
-    console.print(summary_table(source, console))
-    for k, slo in sweep.attainments():
-        which = f" {k + 1}" if len(sweep.slos) > 1 else ""
+    sweeps = sweeps_of(source)
+    if sweeps[0].about:
+        console.print(Text(plain(console, sweeps[0].about), style="dim"))
+    for sweep in sweeps:
+        if len(sweeps) > 1:
+            console.print(Text(f"{sweep.loop}:", style="bold"))
+        console.print(fitted_table(summary_columns(sweep), console))
+    for k, slo in judged_slos(sweeps):
+        which = f" {k + 1}" if len(sweeps[0].slos) > 1 else ""
         console.print(Text(plain(console, f"SLO{which}: {slo.text}"), style="dim"))
-    for level, alerts in [*notes(sweep), *lost_readings(source)]:
+    for level, alerts in [*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)]:
         for alert in alerts:
             line = Text(plain(console, f"! {level}: "), style="bold yellow")
             line.append(plain(console, alert), style="not bold")
