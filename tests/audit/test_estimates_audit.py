@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 
 import polars as pl
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from gpusize.levels import LevelData
 from gpusize.slo import Slo
 from tests.estimate import worlds
 
-CASES = int(os.environ.get("AUDIT_CASES", "120"))
+CASES = int(os.environ.get("AUDIT_CASES", "80"))
 """Random worlds in all; the same ones each time."""
 ASKED = (AUTO, *METHODS)
 SURE = 150
@@ -108,6 +109,8 @@ def test_no_answer_is_against_a_measured_level(world, method, share):
     assert kept <= (found.capacity_concurrency or kept) < missed or found.capacity_concurrency == kept
     if found.capacity_concurrency is not None and users <= found.capacity_concurrency:
         assert found.gpus <= n
+    if found.capacity_concurrency is not None:
+        assert found.gpus_raw * found.capacity_concurrency == pytest.approx(users * n, rel=0.02)
     assert (found.gpus_low or 0) <= found.gpus <= (found.gpus_high or math.inf)
 
 

@@ -60,6 +60,9 @@ def test_an_answer_whose_interval_reaches_what_was_measured_is_moved_there(held)
 def test_a_capacity_lies_between_the_levels_around_it(held):
     found = held.hold(said(9, 8, 9, at=16.4), Question(100, [SLO]))
     assert found.capacity_concurrency == 15
+    # The unrounded count stays what the capacity says.
+    apart = replace(said(9, 5, 9, at=16.4), gpus_raw=100 / 16.4)
+    assert held.hold(apart, Question(100, [SLO])).gpus_raw == pytest.approx(100 / 15)
     assert held.hold(said(9, 8, 9, at=11.0), Question(100, [SLO])).capacity_concurrency == 12
     # A line has no interval that could reach so far.
     assert held.hold(said(9, at=16.4), Question(100, [SLO])).gpus is None
@@ -96,3 +99,14 @@ def test_a_level_that_contradicts_its_neighbours_allows_everything(levels):
 def test_every_method_agrees_with_a_server_whose_times_rise_in_a_line(levels, method, users):
     [found] = estimate(levels, Question(users, [SLO]), method)
     assert found.gpus == -(-users // 12)
+
+
+def test_the_capacity_is_the_one_that_the_count_rests_on():
+    """The capacity said 82.7 users, the unrounded count 114: one is read off the measured curve, one is simulated."""
+    server = worlds.Server(lambda at_work: 0.13 + 0.004 * at_work, slots=26, noise=0.1)
+    ladder = (5, 20, 40, 60, 80, 100)
+    slo = Slo.parse("p95 runtime <= 800ms")
+    levels = worlds.levels(server, ladder, requests=600, seed=99)
+    [found] = estimate(levels, Question(100, [slo]), "twin")
+    assert found.capacity_concurrency * found.gpus_raw == pytest.approx(100, rel=1e-6)
+    assert found.capacity_concurrency == pytest.approx(83, rel=0.03)

@@ -136,12 +136,18 @@ class Held:
             return answer
         found = self.brackets(question, slos)
         several = len({lv.gpus for lv in self._levels}) > 1
-        answer = _moved(answer, _allowed(found, question, several=several))
-        if answer.gpus is None or question.rate is not None:
-            return answer
+        moved = _moved(answer, _allowed(found, question, several=several))
+        if moved.gpus is None or question.rate is not None:
+            return moved
         # A capacity is in requests in flight, whatever the pauses of those who are asked for.
         without = found if not question.think_s else self.brackets(replace(question, think="none", think_s=0.0), slos)
-        return _enough(_capacity(answer, without), question)
+        held = _enough(_capacity(moved, without), question)
+        at, raw = answer.capacity_concurrency, answer.gpus_raw
+        same = at and raw and math.isclose(raw * at, question.users * answer.tested_gpus, rel_tol=1e-6)
+        if held.gpus is None or not same or not held.capacity_concurrency:
+            return held
+        # One number for one thing: the unrounded count still is what the capacity says.
+        return replace(held, gpus_raw=question.users * held.tested_gpus / held.capacity_concurrency)
 
 
 def _surely(level: LevelData, slo: Slo) -> str | None:
