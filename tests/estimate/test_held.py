@@ -9,6 +9,7 @@ import pytest
 from gpusize.estimate import METHODS, Question, estimate
 from gpusize.estimate.doubts import Doubts
 from gpusize.estimate.held import Bracket, Held
+from gpusize.estimate.twin.sized import Sized, consistent
 from gpusize.estimate.types import Estimate
 from gpusize.slo import Slo
 from tests.estimate import worlds
@@ -110,3 +111,18 @@ def test_the_capacity_is_the_one_that_the_count_rests_on():
     [found] = estimate(levels, Question(100, [slo]), "twin")
     assert found.capacity_concurrency * found.gpus_raw == pytest.approx(100, rel=1e-6)
     assert found.capacity_concurrency == pytest.approx(83, rel=0.03)
+
+
+def test_a_model_that_contradicts_what_it_was_fitted_to_gives_no_number():
+    found = Sized(26, 24.7, 17, 37, 16.5, 36.9, 12.05, model="static")
+    odd = consistent(found, 100)
+    assert (odd.replicas, odd.details["refusal"]) == (None, "measured")
+    assert odd.reason == (
+        "the static model says that 4.049 in flight are carried where the measured levels cross at 12.05, further "
+        "apart than its interval allows"
+    )
+    fine = consistent(replace(found, replicas=9, raw=8.4, raw_low=8.0, raw_high=9.1), 100)
+    assert fine.capacity == pytest.approx(100 / 8.4)
+    assert (
+        consistent(replace(found, replicas=1, raw=1 / 64, raw_low=0.0, raw_high=1.0, capacity=500.0), 1).raw == 1 / 500
+    )

@@ -156,7 +156,8 @@ def test_attainment_shows_the_capacity_that_the_answer_rests_on() -> None:
     assert note(figure.axes[0], "8.8").xy == (8.8, 95)
     assert texts(figure)[0] == "Attainment crosses what is needed at 8.8 users"
     # The curve that is drawn crosses there, too.
-    curves = [(each.get_xdata(), each.get_ydata()) for each in figure.axes[0].get_lines() if len(each.get_xdata()) > 20]
+    drawn = [(np.asarray(each.get_xdata()), np.asarray(each.get_ydata())) for each in figure.axes[0].get_lines()]
+    curves = [(xs, ys) for xs, ys in drawn if xs.size > 20]
     assert any(np.interp(8.8, xs, ys) == pytest.approx(95) for xs, ys in curves)
     beside = figures(sweep(), [slope(), crossing(), twin])["attainment"]
     assert note(beside.axes[0], "8.54").xy[1] == 95

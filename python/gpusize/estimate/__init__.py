@@ -90,9 +90,14 @@ def estimate(
         answers = with_second_opinion([first, *(asking.ask(name, levels) for name in others)])
     else:
         answers = [asking.ask(method, asking.pooled)]
-    asked = {"think": question.think, "think_s": question.think_s}
-    told = [found.tell(replace(each, changes=what_would_change(each, question), **asked)) for each in answers]
+    told = [found.tell(_told(each, question)) for each in answers]
     return [with_tokens(with_reserve(each, question), question) for each in told]
+
+
+def _told(answer: Estimate, question: Question) -> Estimate:
+    """The answer with what would change it, and how those pause who are asked for."""
+    changes = what_would_change(answer, question)
+    return replace(answer, changes=changes, think=question.think, think_s=question.think_s)
 
 
 class Comparable(NamedTuple):

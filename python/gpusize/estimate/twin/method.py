@@ -10,7 +10,6 @@ docs/reference/twin.md has the formulas.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
@@ -31,8 +30,6 @@ LINEAR_ASSUMED: Final = (
     "replicas do not slow each other down: one count was measured, which cannot show it; measure two or more together"
 )
 SAME: Final = "all replicas are like the measured one, and requests like the measured ones"
-FAR: Final = 50.0
-"""Loads that are so many times smaller than the measured capacity tell nothing of it."""
 LEVELS: Final = 2
 """Fewer loads tell nothing of how times grow."""
 MODELS: Final = {
@@ -209,7 +206,12 @@ def _asked(question: Question) -> Asked:
 def _answered(
     base: Estimate, found: Sized, visits: Sequence[Observed], objectives: Sequence[Objective], question: Question
 ) -> Estimate:
+    from gpusize.estimate.twin.sized import consistent
+
     tested = min(visit.gpus for visit in visits)
+    several = any(visit.gpus > tested for visit in visits)
+    if _asked(question).even and not several:
+        found = consistent(found, question.users)
     told = details(found, visits, objectives)
     if found.replicas is None or found.raw is None:
         return refused(replace(base, reason=found.reason, details=told), visits)
@@ -223,16 +225,6 @@ def _answered(
             return None
         return count * tested if whole else whole_gpus(raw * tested, per)
 
-    several = any(visit.gpus > tested for visit in visits)
-    carried = found.capacity
-    if carried is not None and not several and _asked(question).even:
-        if not (found.raw_low or 0) <= question.users / carried <= (found.raw_high or math.inf):
-            return refused(replace(base, reason=_contradicts(found, question, carried), details=told), visits)
-        if question.users * FAR > carried:
-            carried = question.users / found.raw
-        else:
-            # So far below the capacity nothing is simulated that tells it.
-            found = replace(found, raw=question.users / carried)
     doubts = [*base.warnings, *warnings(found, visits, question)]
     if not whole:
         doubts.append(f"{tested} GPUs were measured as one; parts of them are taken in proportion")
@@ -240,12 +232,12 @@ def _answered(
         base,
         slo=str(question.slos[found.binding]) if len(objectives) == len(question.slos) else base.slo,
         gpus=gpus(found.replicas, found.raw),
-        gpus_raw=(found.raw or 0.0) * tested,
+        gpus_raw=found.raw * tested,
         gpus_low=gpus(found.low, low),
         gpus_high=gpus(found.high, high),
-        capacity_concurrency=carried,
+        capacity_concurrency=found.capacity,
         capacity_rate=question.rate / found.raw if question.rate is not None else None,
-        outside_tested_range=carried is not None and carried > max(v.users for v in visits),
+        outside_tested_range=found.capacity is not None and found.capacity > max(v.users for v in visits),
         assumptions=tuple(
             text for text in (SAME, MODELS[found.model], "" if several else LINEAR_ASSUMED, loop(question)) if text
         ),
@@ -259,13 +251,4 @@ def _answered(
                 None if high is None else high * tested,
             ]
         },
-    )
-
-
-def _contradicts(found: Sized, question: Question, edge: float) -> str:
-    """Why a model is not believed that needs more or fewer replicas than the measured curve does."""
-    raw = found.raw or math.nan
-    return (
-        f"the {found.model} model says that {question.users / raw:.4g} in flight are carried where the measured levels "
-        f"cross at {edge:.4g}, further apart than its interval allows"
     )

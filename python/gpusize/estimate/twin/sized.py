@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.curve import Curve
     from gpusize.estimate.twin.observed import Observed
 
-__all__ = ["Sized", "flat", "missed", "never", "unfit"]
+__all__ = ["Sized", "consistent", "flat", "missed", "never", "unfit"]
 
 SPREAD: Final = 2.0
 """Requests of an open loop may be that many times their mean in flight."""
+
+FAR: Final = 50.0
+"""Loads that are so many times smaller than the measured capacity tell nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,28 @@ class Sized:
     model: str = ""
     reason: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
+
+
+def consistent(found: Sized, users: float) -> Sized:
+    """An answer whose capacity is what its unrounded count says; none where that is not what was measured.
+
+    Args:
+        found: an answer for users in flight, all replicas with the same number of them, none slower than when alone.
+        users: as asked.
+    """
+    edge, raw = found.capacity, found.raw
+    if edge is None or raw is None:
+        return found
+    if not (found.raw_low or 0.0) <= users / edge <= (found.raw_high or math.inf):
+        reason = (
+            f"the {found.model} model says that {users / raw:.4g} in flight are carried where the measured levels "
+            f"cross at {edge:.4g}, further apart than its interval allows"
+        )
+        return Sized(reason=reason, model=found.model, details={**found.details, "refusal": "measured"})
+    if users * FAR <= edge:
+        # So far below the capacity nothing is simulated that tells it.
+        return replace(found, raw=users / edge)
+    return replace(found, capacity=users / raw)
 
 
 def unfit(chosen: Candidate) -> Sized:
