@@ -46,8 +46,8 @@ class _Bench:
         """One level: a closed loop of so many users until so many requests were sent, or too many have failed."""
         rows, broke = self._loop(users, requests, burst=passes)
         number = len(self.levels)
-        row = {"visit": number, "concurrency": users, "gpus": 1, "passes": passes}
-        row["state"] = "interrupted" if broke else "done"
+        state = "interrupted" if broke else "done"
+        row = {"visit": number, "concurrency": users, "gpus": 1, "passes": passes, "state": state}
         status = pl.Series([each["status"] for each in rows], dtype=pl.UInt16)
         frame = pl.DataFrame([{**each, "visit": number} for each in rows]).drop("status")
         [made] = levels_from_frames(frame, pl.DataFrame([row]))

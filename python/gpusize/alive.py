@@ -66,7 +66,7 @@ class Alive:
         if not fell:
             self._steps[load], self._first = step, None
             return None
-        told = (_named(step.setting), failures_text(level))
+        told = (_named(step.setting), failures_text(level, brief=True))
         if self._first is not None and has_failed(self._looks):
             self.failed = failed_text(*self._first, *told)
             return Stop("errors", 0, self.failed)

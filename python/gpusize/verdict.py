@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["failures_text", "judge_level"]
 
 MESSAGE_CHARS: Final = 160
+BRIEF_CHARS: Final = 60
 RULE_CHARS: Final = 400
 SHOWN_ERRORS: Final = 3
 
@@ -109,13 +110,15 @@ def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
     return alerts
 
 
-def failures_text(meta: Mapping[str, Any]) -> str:
+def failures_text(meta: Mapping[str, Any], *, brief: bool = False) -> str:
     """How many requests of a level failed, and of what: ``3 of 40 requests failed (3 x timeout)``.
 
     Args:
         meta: an engine's outcome, or ``level.json``.
+        brief: name the most frequent error only, in few words.
     """
-    return f"{_failed(meta)} of {_judged(meta)} requests failed{_reasons(meta)}"
+    reasons = _reasons(meta, 1, BRIEF_CHARS) if brief else _reasons(meta)
+    return f"{_failed(meta)} of {_judged(meta)} requests failed{reasons}"
 
 
 def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[str]:
@@ -130,13 +133,13 @@ def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[st
     return [f"cut off while it drained: {who} ended {n:,} of its {outcome['due']:,} requests{where}"]
 
 
-def _reasons(outcome: Mapping[str, Any]) -> str:
+def _reasons(outcome: Mapping[str, Any], most: int = SHOWN_ERRORS, chars: int = MESSAGE_CHARS) -> str:
     """The most frequent errors, in words; text from a server is bounded and made harmless."""
     failures = [error for error in outcome.get("errors") or [] if error["outcome"] not in _NO_FAILURE]
-    errors = sorted(failures, key=lambda error: -error["count"])[:SHOWN_ERRORS]
+    errors = sorted(failures, key=lambda error: -error["count"])[:most]
     texts = []
     for error in errors:
         status = f" {error['status']}" if error["status"] else ""
-        message = f": {shown(error['message'], MESSAGE_CHARS)}" if error["message"] else ""
+        message = f": {shown(error['message'], chars)}" if error["message"] else ""
         texts.append(f"{error['count']} x {error['outcome']}{status}{message}")
     return f" ({'; '.join(texts)})" if texts else ""

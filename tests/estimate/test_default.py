@@ -143,7 +143,7 @@ def test_an_interrupted_level_can_show_the_edge_that_the_twin_did_not_see(levels
     stopped = replace(levels[-1], state="interrupted", meta={**levels[-1].meta, "state": "interrupted"})
     found = ask([levels[0], levels[1], stopped])
     assert found.method == "crossing"
-    assert "nobody has seen where one is missed" in found.fallback
+    assert "no load that was measured misses an SLO" in found.fallback
     assert found.answered
     assert "interrupted" in " ".join(found.warnings)
 

@@ -33,8 +33,8 @@ def test_a_curve_that_rises_fourfold_is_not_called_flat() -> None:
     reason = found.reason or ""
     assert "flat" not in reason
     assert "never near" not in reason
-    assert "every load that was measured keeps the SLOs, up to 16 in flight" in reason
-    assert "p95 of runtime rises from 240ms at 1 to 840ms at 16 in flight, where 1s is asked for" in reason
+    assert "no load that was measured misses an SLO, up to 16 in flight" in reason
+    assert "p95 of runtime rises from 240ms at 1 to 840ms at 16, where 1s is asked for" in reason
 
 
 def test_what_was_carried_bounds_the_count_from_above() -> None:
@@ -51,7 +51,7 @@ def test_the_lines_number_is_shown_as_an_extrapolation() -> None:
     assert found.details["extrapolated"]["gpus"] == 3
     assert found.details["extrapolated"]["capacity_concurrency"] == pytest.approx(20, rel=1e-3)
     reason = found.reason or ""
-    assert "20 in flight and would say 3 GPUs: an extrapolation, and no answer" in reason
+    assert "would say 3 GPUs, as it meets the SLO at 20 in flight: an extrapolation" in found.warnings[0]
     assert found.next_levels in {(20, 25), (19, 25)}
     assert f"Measure {found.next_levels[0]} and {found.next_levels[1]} in flight" in reason
 
@@ -59,7 +59,7 @@ def test_the_lines_number_is_shown_as_an_extrapolation() -> None:
 def test_times_that_do_not_rise_are_called_so_and_no_line_is_drawn() -> None:
     found = answer(0.2, 0.0)
     assert found.gpus is None
-    assert "p95 of runtime does not rise: 200ms at 1 to 200ms at 16" in (found.reason or "")
+    assert "p95 of runtime does not rise up to there: 200ms at 1 to 200ms at 16" in (found.reason or "")
     assert "extrapolated" not in found.details
     assert found.gpus_high == 4
     assert found.next_levels == (32, 64)

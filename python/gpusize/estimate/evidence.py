@@ -52,8 +52,9 @@ class Evidence:
         found = replace(answer, warnings=tuple(dict.fromkeys((*self.said, *answer.warnings))))
         if answer.answered or not self.failed:
             return found
+        rest = (*self.said, f"the other levels give no number either: {answer.reason}", *answer.warnings)
         details = {**answer.details, "refusal": REFUSAL}
-        return replace(found, reason=f"{self.failed}. From the other levels: {answer.reason}", details=details)
+        return replace(found, reason=self.failed, warnings=tuple(dict.fromkeys(rest)), details=details)
 
 
 def evidence(levels: Iterable[LevelData]) -> Evidence:
@@ -65,7 +66,7 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
     gone = [level for level, cause in doubted if cause == "failed"]
     said = [f"left out, as {GONE}: {together(gone)}"] if gone else []
     said += [
-        f"{load_text(level)} is left out: {failures_text(level.meta)}, and {WHY[cause]}"
+        f"{load_text(level)} is left out: {failures_text(level.meta, brief=True)}, and {WHY[cause]}"
         for level, cause in doubted
         if cause != "failed"
     ]
@@ -103,7 +104,7 @@ def _doubted(run: Sequence[LevelData]) -> _Run:
         return _Run(doubted, _gone(gone), f"{_gone(gone)}: {NOTHING}")
     if at_once is None:
         return _Run(doubted, "", "")
-    what = f"at {load_text(at_once)} {failures_text(at_once.meta)}, and {WHY['unknown']}"
+    what = f"at {load_text(at_once)} {failures_text(at_once.meta, brief=True)}, and {WHY['unknown']}"
     return _Run(doubted, "", f"{what}: {NOTHING}. Measure a lower load again to tell whether it still answers")
 
 
@@ -118,7 +119,9 @@ def _runs(levels: Sequence[LevelData]) -> list[list[LevelData]]:
 def _gone(levels: Sequence[LevelData]) -> str:
     """That a target has failed, from all levels since it last held: the first, and the lowest, which told."""
     first, again = levels[0], min(levels, key=_load)
-    return failed_text(load_text(first), failures_text(first.meta), load_text(again), failures_text(again.meta))
+    return failed_text(
+        load_text(first), failures_text(first.meta, brief=True), load_text(again), failures_text(again.meta, brief=True)
+    )
 
 
 def _load(level: LevelData) -> float:

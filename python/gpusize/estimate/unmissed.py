@@ -43,27 +43,33 @@ def unmissed(
     if not done:
         return answer
     top = done[-1].concurrency or 1
-    texts = [answer.reason or "", _rise(done, question.slos)]
+    rise = _rise(done, question.slos)
+    texts = [f"{answer.reason}{'; ' if rise else ''}{rise}"]
     enough = None
     if question.rate is None and question.router == "least_loaded":
         raw = scaled(question.users, top, answer.tested_gpus)
         enough = whole_gpus(raw, question.gpus_per_replica)
-        texts.append(
-            f"So at most {gpus_text(enough)} {'is' if enough == 1 else 'are'} needed; how few, nobody has seen"
-        )
+        texts.append(f"So at most {gpus_text(enough)} {'is' if enough == 1 else 'are'} needed; how few nobody has seen")
+    details, warnings = dict(answer.details), answer.warnings
     at = None if line is None or not line.answered else line.capacity_concurrency
-    details = dict(answer.details)
+    follow = answer.next_levels
     if line is not None and at is not None and at > top:
         details["extrapolated"] = {"method": line.method, "gpus": line.gpus, "capacity_concurrency": at}
-        texts.append(
-            f"A straight line through the levels, as the sizing calculator draws it, reaches the SLO at {at:.4g} in "
-            f"flight and would say {gpus_text(line.gpus or 0)}: an extrapolation, and no answer"
+        said = (
+            f"{gpus_text(line.gpus or 0)}, as it meets the SLO at {at:.4g} in flight: an extrapolation, and no answer"
         )
-    near = line is not None and at is not None and top < at <= FAR * top
-    follow = line.next_levels if near and line is not None and line.next_levels else answer.next_levels
+        warnings = (f"a straight line through the levels, the sizing calculator's way, would say {said}", *warnings)
+        follow = line.next_levels if at <= FAR * top and line.next_levels else follow
     if follow and measure:
         texts.append(f"Measure {' and '.join(map(str, follow))} in flight")
-    return replace(answer, reason=". ".join(filter(None, texts)), gpus_high=enough, next_levels=follow, details=details)
+    return replace(
+        answer,
+        reason=". ".join(texts),
+        gpus_high=enough,
+        next_levels=follow,
+        details=details,
+        warnings=warnings,
+    )
 
 
 def _rise(levels: Sequence[LevelData], slos: Sequence[Slo]) -> str:
@@ -79,9 +85,9 @@ def _rise(levels: Sequence[LevelData], slos: Sequence[Slo]) -> str:
     what = f"{'the mean' if slo.kind == 'mean' else f'p{slo.share * 100:g}'} of {slo.metric}"
     ends = f"{_time(first)} at {levels[0].concurrency} to {_time(last)} at {levels[-1].concurrency}"
     if abs(last - first) < RISES * first:
-        return f"Up to there {what} does not rise: {ends}"
+        return f"{what} does not rise up to there: {ends}"
     way = "rises" if last > first else "falls"
-    return f"Up to there {what} {way} from {ends} in flight, where {_time(slo.bound_s or 0.0)} is asked for"
+    return f"{what} {way} from {ends}, where {_time(slo.bound_s or 0.0)} is asked for"
 
 
 def _time(seconds: float) -> str:

@@ -77,10 +77,7 @@ def flat(visits: Sequence[Observed], asked: Asked) -> Sized:
     wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s
     if wanted <= top.users:
         return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
-    reason = (
-        f"every load that was measured keeps the SLOs, up to {top.users} in flight, so nobody has seen where one is "
-        "missed"
-    )
+    reason = f"no load that was measured misses an SLO, up to {top.users} in flight"
     return Sized(reason=reason, details={"refusal": "flat"})
 
 
