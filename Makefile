@@ -78,6 +78,12 @@ test-peers: setup $(STAMPS)/dev ## The tests that compare with them
 	$(BIN)/python scripts/peers.py || test "$${CI:-}" != true
 	$(BIN)/python scripts/run_tests.py python -m peers --timeout 300 tests/peers $(PYTEST_ARGS)
 
+AUDIT_CASES ?= 1000
+.PHONY: audit
+audit: setup $(STAMPS)/dev ## Figures against the raw requests of 1,000 random levels, estimates against the levels of 300 servers
+	AUDIT_CASES=$$(($(AUDIT_CASES) * 3 / 10)) $(BIN)/pytest -q tests/audit/test_estimates_audit.py & other=$$!; \
+		AUDIT_CASES=$(AUDIT_CASES) $(BIN)/pytest -q tests/audit/test_summary_audit.py; wait $$other
+
 FUZZ_SECONDS ?= 120
 .PHONY: fuzz
 fuzz: ## Fuzz the readers of answers, each for FUZZ_SECONDS (120); what is learnt is kept in rust/fuzz/corpus

@@ -129,9 +129,11 @@ def histogram_quantiles(
 
 
 def histogram_count(level: LevelData, name: str) -> int | None:
-    """How many requests due in the steady window have a metric; None without a histogram."""
+    """How many requests due in the steady window have a metric; None where no histograms were kept."""
     found = _buckets(level, name, steady=True, stream=None)
-    return None if found is None else int(found.count.sum())
+    if found is None:
+        return None if all(visit.histograms is None for visit in level.visits()) else 0
+    return int(found.count.sum())
 
 
 def histogram_mean(level: LevelData, name: str) -> float | None:

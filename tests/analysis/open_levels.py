@@ -163,7 +163,7 @@ def sample_down(folder: Path, every: int) -> None:
     file = folder / "level.json"
     meta = json.loads(file.read_text())
     start = meta["start_ns"]
-    for name, frame_ in (("seconds", _seconds(rows, start)), ("histograms", _histograms(rows, start))):
+    for name, frame_ in (("seconds", frame_seconds(rows, start)), ("histograms", frame_histograms(rows, start))):
         (folder / name).mkdir()
         # Two parts that add up, as the engine drains them every few seconds.
         frame_[: frame_.height // 2].write_parquet(folder / name / "part-00000.parquet")
@@ -177,7 +177,8 @@ def _second(column: str, start: int) -> pl.Expr:
     return ((pl.col(column) - start) // 1_000_000_000).cast(pl.UInt32).alias("second")
 
 
-def _seconds(rows: pl.DataFrame, start: int) -> pl.DataFrame:
+def frame_seconds(rows: pl.DataFrame, start: int) -> pl.DataFrame:
+    """The table of seconds that the engine would have written of all rows."""
     code = pl.col("outcome")
     frames = []
     for name, at in (("due", "due_ns"), ("sent", "sent_ns"), ("done", "end_ns")):
@@ -192,7 +193,8 @@ def _seconds(rows: pl.DataFrame, start: int) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal").fill_null(0).sort("second", "stream")
 
 
-def _histograms(rows: pl.DataFrame, start: int) -> pl.DataFrame:
+def frame_histograms(rows: pl.DataFrame, start: int) -> pl.DataFrame:
+    """The table of histograms, likewise."""
     ok = pl.col("outcome") == 0
     sent = pl.col("sent_ns").is_not_null()
     metrics = {
