@@ -23,6 +23,7 @@ from gpusize.report.tables import print_sections, print_summary
 from gpusize.report.timeline import timeline
 from gpusize.result import Result
 from gpusize.samples.buffer import sample_schema
+from gpusize.study.table import best_level
 from tests.analysis.open_levels import (
     START_NS,
     arrivals,
@@ -33,6 +34,7 @@ from tests.analysis.open_levels import (
     write_level,
     write_run,
 )
+from tests.analysis.synthetic import MS, closed
 from tests.report.folders import level_columns, run_folder
 from tests.report.results import console, sweep
 from tests.report.test_plots import points, said, texts
@@ -192,7 +194,26 @@ def test_closed_loops_show_the_users_that_were_asked_for(tmp_path: Path) -> None
     achieved = drawn(rates, MID)
     assert np.median(achieved[(achieved[:, 0] > 0.5) & (achieved[:, 0] < 4.5), 1]) == pytest.approx(40, rel=0.1)
     assert flight.get_ylim()[1] >= 8
-    assert texts(figure)[0] == "Most was answered with 8 in flight: 80.0 requests/s"
+    assert texts(figure)[0] == "Most was answered with 8 in flight: 80 requests/s"
+
+
+def test_the_most_that_was_answered_is_one_number_wherever_it_is_said(tmp_path: Path) -> None:
+    """Two passes over two levels; of each the rates differ a little."""
+    runs = []
+    for k, service_ms in enumerate((100, 104)):
+        levels = {}
+        for users in (2, 8):
+            columns_ = closed(users, lambda _: service_ms * MS, duration_ns=5000 * MS)  # noqa: B023 -- called at once
+            levels[users] = columns_
+        runs.append(run_folder(tmp_path / f"r{k}", levels))
+    result = Result(runs)
+    most = result.summary.filter(pl.col("concurrency") == 8)["achieved_rate"].to_list()
+    assert len(set(most)) == 2
+    said = f"{sum(most) / 2:.3g} requests/s"
+    made = figures(result)
+    assert said in texts(made["throughput"])[0]
+    assert said in texts(made["over_time"])[0]
+    assert f"{best_level(result.summary.to_dicts())['peak_rate']:.3g} requests/s" == said
 
 
 def test_it_is_among_the_figures_and_in_the_folder(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def _throughput_title(sweep: Sweep, column: str) -> str:
     what = "requests/s" if column == "achieved_rate" else "tokens/s"
     if len(line) < 2:
         return f"Throughput: {number(line[-1][1])} {what}"
-    best_x, best = max(line, key=lambda point: point[1])
+    best_x, best = sweep.best(column) or line[-1]
     # 95 % of the best is where more load stops paying; a plateau's own noise decides the exact maximum.
     knee = next(x for x, y in line if y >= 0.95 * best)
     if knee < line[-1][0] and sweep.open_loop:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.report import style
 from gpusize.report.over_time_finding import finding, time_scale
 from gpusize.report.source import ReportSource, SloView
-from gpusize.report.sweep import sweep_of
+from gpusize.report.sweep import Sweep, sweeps_of
 from gpusize.report.text import plain_number, time_unit
 from gpusize.report.timeline import Timeline, timeline
 
@@ -60,15 +60,17 @@ def over_time_figure(source: ReportSource) -> Figure | None:
     made = timeline([level for level in levels if level.run == first], rows)
     if made is None:
         return None
-    sweep = sweep_of(source)
+    sweeps = sweeps_of(source)
+    rates = any(span.open_loop for span in made.spans)
+    sweep = next((each for each in sweeps if each.open_loop == rates), sweeps[0])
     slo = next((each for each in sweep.slos if each.metric == "runtime" and each.bound_s), None)
     with style.settings():
-        return _draw(made, sweep.about, slo)
+        return _draw(made, sweep, slo)
 
 
-def _draw(made: Timeline, about: str, slo: SloView | None) -> Figure:
+def _draw(made: Timeline, sweep: Sweep, slo: SloView | None) -> Figure:
     panels = 3 + bool(made.replicas)
-    figure, axes = style.new_figure(finding(made), about, panels, height_in=1.75 + _PANEL_IN * panels)
+    figure, axes = style.new_figure(finding(made, sweep), sweep.about, panels, height_in=1.75 + _PANEL_IN * panels)
     scale, unit = time_scale(made.length_s)
     for each in axes:
         each.set_xlim(0, _shown_s(made) * scale)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.report.text import number, plain_number
 
 if TYPE_CHECKING:
+    from gpusize.report.sweep import Sweep
     from gpusize.report.timeline import Timeline
 
 __all__ = ["finding", "time_scale"]
@@ -28,12 +29,15 @@ def time_scale(length_s: float) -> tuple[float, str]:
     return (1 / 60, "min") if length_s <= 3 * 3600 else (1 / 3600, "h")
 
 
-def finding(made: Timeline) -> str:
-    """The finding: whether the target kept up, and from where on it did not."""
+def finding(made: Timeline, sweep: Sweep) -> str:
+    """The finding: whether the target kept up, and from where on it did not; of a closed loop the best level's rate."""
     spans = [span for span in made.spans if span.open_loop and span.offered_per_s > 0]
     if not spans:
-        best = max(made.spans, key=lambda span: span.achieved_per_s)
-        return f"Most was answered with {best.name} in flight: {number(best.achieved_per_s)} requests/s"
+        best = None if sweep.open_loop else sweep.best("achieved_rate")
+        if best is not None:
+            return f"Most was answered with {plain_number(best[0])} in flight: {plain_number(best[1])} requests/s"
+        most_of = max(made.spans, key=lambda span: span.achieved_per_s)
+        return f"Most was answered with {most_of.name} in flight: {plain_number(most_of.achieved_per_s)} requests/s"
     behind = _behind(made)
     if behind is None:
         most = max(span.offered_per_s for span in spans)

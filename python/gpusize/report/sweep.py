@@ -86,6 +86,10 @@ class Sweep:
             sums.setdefault(x, []).append(y)
         return [(x, sum(ys) / len(ys)) for x, ys in sorted(sums.items())]
 
+    def best(self, column: str) -> tuple[float, float] | None:
+        """(x, mean over repeats) of the level with the most, wherever it is named: one number for one thing."""
+        return max(self.line(column), key=lambda point: point[1], default=None)
+
     def attainments(self) -> Iterator[tuple[int, SloView]]:
         """The SLOs that the summary judges, with the ``k`` of their columns."""
         for k, slo in enumerate(self.slos):

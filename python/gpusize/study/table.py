@@ -8,9 +8,11 @@ from gpusize.errors import GpusizeError
 from gpusize.study.conduct import StudyResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.console import Console
 
-__all__ = ["print_study", "study_rows"]
+__all__ = ["best_level", "print_study", "study_rows"]
 
 _FIGURES: Final = (
     ("peak_rate", "peak rate", "requests/s"),
@@ -50,16 +52,26 @@ def _figures(result: StudyResult, name: str) -> dict[str, Any]:
     done = [row for row in summary.iter_rows(named=True) if row["achieved_rate"] is not None]
     if not done:
         return nothing
-    best = max(done, key=lambda row: row["achieved_rate"])
-    at = best["concurrency"] if best["concurrency"] is not None else best["rate"]
     return {
-        "peak_rate": best["achieved_rate"],
-        "at": at,
-        "runtime_p50_s": best["runtime_p50_s"],
-        "runtime_p95_s": best["runtime_p95_s"],
+        **best_level(done),
         "levels": summary.height,
         "alerts": sum(len(row["alerts"] or ()) for row in done),
     }
+
+
+def best_level(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The level with the most requests per second, of repeats their mean, as the run's own report says it."""
+    levels: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in done:
+        levels.setdefault(row["concurrency"] if row["concurrency"] is not None else row["rate"], []).append(row)
+
+    def mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+        known = [row[name] for row in rows if row[name] is not None]
+        return sum(known) / len(known) if known else None
+
+    at, rows = max(levels.items(), key=lambda level: mean(level[1], "achieved_rate") or 0.0)
+    times = {name: mean(rows, name) for name in ("runtime_p50_s", "runtime_p95_s")}
+    return {"peak_rate": mean(rows, "achieved_rate"), "at": at, **times}
 
 
 def print_study(result: StudyResult, console: Console) -> None:
