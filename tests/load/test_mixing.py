@@ -8,7 +8,7 @@ from gpusize.apis import render
 from gpusize.dataset import Dataset
 from gpusize.errors import UsageError
 from gpusize.load import Load, Stream
-from gpusize.mixing import own_datasets, streamed, think_times_ns, told_priorities, with_priority_header
+from gpusize.mixing import streamed, think_times_ns, told_priorities, with_priority_header
 from gpusize.prepare import prepare
 from gpusize.target import Target
 
@@ -83,7 +83,7 @@ def test_datasets_of_their_own(tmp_path):
     (tmp_path / "two.csv").write_text("prompt,extra\nz,1\n", "utf-8")
     one, two = str(tmp_path / "one.jsonl"), str(tmp_path / "two.csv")
     load = load_of(Stream(rate=1, dataset=one), Stream(rate=1, dataset=two), Stream(rate=1))
-    assert [len(each) for each in own_datasets(load)] == [2, 1]
+    assert [len(each) for each in list(load.own_datasets().values())] == [2, 1]
     asked, rows, planned = streamed(target(), BASE, load)
     assert [stream.rows for stream in planned.streams] == [(0, 2), (2, 1), (3, 3)]
     assert [body["messages"][0]["content"] for body in bodies(asked, rows)] == ["x", "y", "z", "a", "b", "c"]
