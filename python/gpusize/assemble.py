@@ -27,6 +27,7 @@ from gpusize.errors import UsageError
 from gpusize.kserve_run import is_kserve, prepare_kserve
 from gpusize.mixing import told_priorities
 from gpusize.monitor.options import WatchOptions
+from gpusize.numeric import check_limits
 from gpusize.replicas import ReplicaSchedule, replica_steps
 from gpusize.request import RunRequest
 from gpusize.result import as_slos
@@ -171,7 +172,15 @@ def read_options(
     if any(name in mine for name in _ROWS):
         for name in (*_ROWS, "dataset_key", "dataset_format", "tokenizer", "shape", "batch"):
             options.pop(name, None)
-    return {**options, **mine}, notes
+    found = {**options, **mine}
+    check_limits(_in_seconds(found))
+    return found, notes
+
+
+def _in_seconds(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, times as seconds."""
+    times = [name for name, kind in RUN_OPTIONS.items() if kind == "duration" and options.get(name) is not None]
+    return {**options, **{name: as_duration_s(options[name], name) for name in times}}
 
 
 @contextlib.contextmanager

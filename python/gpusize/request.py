@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -18,6 +17,7 @@ from gpusize.load import Load
 from gpusize.load._load import DEFAULT_CONCURRENCIES
 from gpusize.mixing import dealt, streamed, streamed_rows
 from gpusize.monitor.options import WatchOptions
+from gpusize.numeric import within
 from gpusize.prepare import model_names
 from gpusize.provenance import run_facts
 from gpusize.simulate import SimulatedCluster
@@ -79,8 +79,8 @@ class RunRequest:
     adaptive: Adaptive | None = None
 
     def __post_init__(self) -> None:
-        if self.users is not None and not (math.isfinite(self.users) and self.users > 0):
-            raise UsageError(f"{self.users:g} users cannot be meant", "users", "give more than 0")
+        if self.users is not None:
+            within("users", self.users)
         if self.append and self.resume is not None:
             raise UsageError("append and resume are both given", "resume", "a resumed run goes on in its own folder")
         if self.adaptive is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from gpusize.apis import History
 from gpusize.apis.base import OutputLength
 from gpusize.errors import UsageError
 from gpusize.headers import check_name, check_value
+from gpusize.numeric import within
 from gpusize.textio import is_file, shown
 
 if TYPE_CHECKING:
@@ -64,17 +64,24 @@ def check_target(target: Target, *, tls: bool) -> None:
 def _check_numbers(target: Target) -> None:
     for name in ("gpus", "max_tokens", "streams"):
         value = getattr(target, name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UsageError(f"{name} is {value!r}", name, "give a whole number of 1 or more")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UsageError(f"{shown(repr(value))} is not a whole number", name, "give a whole number of 1 or more")
+        if value is not None:
+            within(name, value)
     if target.streams > 1 and not (target.http2 or str(target.api).startswith("kserve-grpc")):
         raise UsageError("HTTP/1.1 carries one request at a time", "streams", "give --http2 as well, or 1")
     for name in ("timeout_s", "connect_timeout_s"):
         value = getattr(target, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-            raise UsageError(f"{name} is {value!r}", name, "give seconds, more than 0")
+        within(name.removesuffix("_s"), _number(value, name), name)
     drawn = target.temperature
-    if drawn is not None and not (math.isfinite(drawn) and drawn >= 0):
-        raise UsageError(f"a temperature of {drawn} cannot be meant", "temperature", "give 0 or more")
+    if drawn is not None:
+        within("temperature", _number(drawn, "temperature"))
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{shown(repr(value))} is not a number", name, "give a number")
+    return value
 
 
 def _check_tls(target: Target, *, tls: bool) -> None:

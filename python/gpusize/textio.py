@@ -5,7 +5,9 @@ from __future__ import annotations
 import bisect
 import codecs
 import json
+import os
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +20,7 @@ __all__ = [
     "LineIndex",
     "decode",
     "is_file",
+    "is_folder",
     "read_bytes",
     "read_text",
     "said",
@@ -62,14 +65,22 @@ def is_file(path: str | Path) -> bool:
         return False
 
 
+def is_folder(path: str | Path) -> bool:
+    """As `is_file`, for a folder."""
+    try:
+        return Path(path).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def read_bytes(path: str | Path, *, error: Callable[[str, str | None, str | None], UsageError] = UsageError) -> bytes:
     """All of a file.
 
     Raises:
-        UsageError: missing, a folder, or not readable; as the class ``error``.
+        UsageError: missing, a folder, a device or a pipe, or not readable; as the class ``error``.
     """
     try:
-        return Path(path).read_bytes()
+        data, kind = _regular(path)
     except FileNotFoundError:
         raise error("there is no such file", str(path), "check the path") from None
     except IsADirectoryError:
@@ -79,6 +90,25 @@ def read_bytes(path: str | Path, *, error: Callable[[str, str | None, str | None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise error(f"this file cannot be read: {reason}", shown(str(path), 200), None) from None
+    if data is None:
+        raise error(f"this is a {kind}, which may never end", str(path), "write it into a file first")
+    return data
+
+
+def _regular(path: str | Path) -> tuple[bytes | None, str]:
+    """A regular file's bytes; None and what it is where it is a device, a pipe or a socket."""
+    # Without O_NONBLOCK opening a pipe waits for its writer.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError
+        if not stat.S_ISREG(mode):
+            return None, "pipe" if stat.S_ISFIFO(mode) else "device"
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(), "file"
+    finally:
+        os.close(fd)
 
 
 def read_text(path: str | Path, *, error: Callable[[str, str | None, str | None], UsageError] = UsageError) -> str:

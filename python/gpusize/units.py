@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from gpusize.errors import UsageError
+from gpusize.numeric import figure
 
 __all__ = [
     "as_duration_s",
@@ -98,7 +99,9 @@ def as_duration_s(value: object, where: str | None = None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _not_a_duration(str(value), where)
     if not 0 <= value <= _MAX_S:
-        raise UsageError(f"a duration of {value} s cannot be meant", where, "give 0 or more, up to a hundred years")
+        raise UsageError(
+            f"a duration of {figure(value)} s cannot be meant", where, "give 0 or more, up to a hundred years"
+        )
     return float(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.cli.outputs import outputs
 from gpusize.cli.shared import spoken
-from gpusize.errors import GpusizeError
+from gpusize.errors import GpusizeError, UsageError
+from gpusize.textio import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +26,7 @@ UNWRITTEN = 3
 BUG = 70
 MEASURING = ("run", "study", "sample", "pipeline")
 """Commands whose exit code says what was measured, even where nobody could read it."""
+NAME_CHARS = 80
 
 
 def main() -> NoReturn:
@@ -53,6 +56,7 @@ def _invoke(argv: Sequence[str]) -> int:
     from gpusize.cli.app import app
 
     try:
+        _refuse_bytes(argv)
         with _own_warnings():
             code = app(args=list(argv), prog_name="gpusize", standalone_mode=False)
     except TyperException as error:
@@ -68,6 +72,8 @@ def _invoke(argv: Sequence[str]) -> int:
         raise
     except BaseException as error:  # noqa: BLE001 -- the last line of defence; a panic is no Exception
         _trace(argv)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return _fail(f"{shown(str(error.filename), NAME_CHARS)}: the name is too long for the file system", USAGE)
         return _fail(f"{type(error).__name__}: {_words(error)} (a bug in gpusize; --debug shows where)", BUG)
     return code if isinstance(code, int) else 0
 
@@ -94,6 +100,19 @@ def _fill_standard_files() -> None:
     while filled <= 2:
         filled = os.open(os.devnull, os.O_RDWR)
     os.close(filled)
+
+
+def _refuse_bytes(argv: Sequence[str]) -> None:
+    """Refuse arguments that are no text: no file that a run keeps could hold them.
+
+    Raises:
+        UsageError: one that is not UTF-8.
+    """
+    for number, word in enumerate(argv, 1):
+        if any("\udc80" <= character <= "\udcff" for character in word):
+            text = word.encode(errors="backslashreplace").decode()
+            what = f'argument {number}, "{shown(text, NAME_CHARS)}", is not UTF-8'
+            raise UsageError(what, None, "write it in UTF-8; a file with such a name has to be renamed")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from gpusize.config._calculator import calculator_options, is_calculator
 from gpusize.config._kinds import Kind, complaint
 from gpusize.document import Document, read_document
 from gpusize.errors import ConfigError
-from gpusize.textio import shown
+from gpusize.textio import is_file, is_folder, shown
 
 __all__ = ["Config", "load_config"]
 
@@ -57,10 +57,10 @@ def load_config(path: str | Path, known: Mapping[str, Kind]) -> Config:
             with line and column.
     """
     file = Path(path)
-    if file.is_dir() and (file / "run.json").is_file():
+    if is_file(file / "run.json"):
         file /= "run.json"
     suffix = file.suffix.lower()
-    if suffix not in _SUFFIXES and not file.is_dir():
+    if suffix not in _SUFFIXES and not is_folder(file):
         raise ConfigError(
             f'the format cannot be told from the suffix "{shown(suffix)}"', str(path), "name it .toml, .yaml or .json"
         )

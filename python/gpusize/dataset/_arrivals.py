@@ -22,6 +22,9 @@ TIME_COLUMNS: Final = ("arrival_s", "due_s", "time_s", "timestamp")
 """Columns that hold the time of a row, the first that there is: seconds, or a date and time."""
 
 
+_MOST_S: Final = 10 * 366 * 86400
+
+
 @dataclass(frozen=True)
 class ArrivalTimes:
     """Times of arrivals.
@@ -79,9 +82,20 @@ def read_arrivals(path: str | Path, fmt: str | None = None) -> ArrivalTimes:
         notes.append(f"{source}: requests are put in order of time")
     sha256 = hashlib.sha256(data).hexdigest()
     lengths = None if tokens is None else ([tokens[place][0] for place in order], [tokens[place][1] for place in order])
-    return ArrivalTimes(
-        [round(float(t - ordered[0]), 9) for t in ordered], None, sha256, kind or container, tuple(notes), lengths
-    )
+    return ArrivalTimes(_from_first(ordered, source), None, sha256, kind or container, tuple(notes), lengths)
+
+
+def _from_first(ordered: Sequence[Decimal], source: str) -> list[float]:
+    """Seconds since the first arrival.
+
+    Raises:
+        DatasetError: the last one is later than a run can last.
+    """
+    lasts_s = float(ordered[-1] - ordered[0])
+    if lasts_s > _MOST_S:
+        what = f"the last arrival is {lasts_s:g} s after the first, more than ten years"
+        raise DatasetError(what, source, "give times in seconds; are they in milliseconds or nanoseconds?")
+    return [round(float(time - ordered[0]), 9) for time in ordered]
 
 
 def _tokens_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]] | None:
@@ -111,7 +125,7 @@ def arrivals_of_rows(dataset: Dataset) -> ArrivalTimes:
             raise UsageError(f"row {number} has no time of arrival", dataset.where(number), todo)
         pairs.append((time_of(row, dataset.where(number)), number))
     pairs.sort()
-    times = [round(float(time - pairs[0][0]), 9) for time, _ in pairs]
+    times = _from_first([time for time, _ in pairs], dataset.source)
     return ArrivalTimes(times, [row for _, row in pairs], dataset.sha256, dataset.fmt or "rows")
 
 
@@ -137,7 +151,7 @@ def time_of(row: Mapping[str, Any], where: str) -> Decimal:
     value = row[name]
     try:
         number = None if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return stamp_s(value, where)
     if number is None or not 0 <= number < 1e15:
         raise DatasetError(f'"{name}" is {shown(value)}, not a time', where, "write seconds, 0 or more")

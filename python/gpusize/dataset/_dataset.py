@@ -16,6 +16,7 @@ from gpusize.dataset._parsed import Parsed, as_row
 from gpusize.dataset._synthetic import Synthetic, synthetic_rows
 from gpusize.dataset._tokens import ESTIMATE, counter_of
 from gpusize.errors import DatasetError
+from gpusize.numeric import FIELDS, figure
 from gpusize.textio import read_bytes, shown
 
 __all__ = ["Dataset", "Row"]
@@ -198,9 +199,24 @@ class Dataset:
                 f"{source}: {len(renamed)} rows share an id with an earlier row; "
                 f'row {first} ("{shown(wanted[first])}") is named "{shown(ids[first])}"'
             )
-        return cls(
+        made = cls(
             tuple(parsed.rows), chosen, tuple(ids), source, sha256, fmt, id_key, tuple(notes), tuple(parsed.lines)
         )
+        made._check_fields()
+        return made
+
+    def _check_fields(self) -> None:
+        """Refuse counts that no record can hold.
+
+        Raises:
+            DatasetError: such a row.
+        """
+        for name, most in FIELDS.items():
+            for index, row in enumerate(self.rows):
+                value = row.get(name)
+                if isinstance(value, int) and abs(value) > most:
+                    what = f'row {index}: "{name}" is {figure(value)}'
+                    raise DatasetError(what, self.where(index), f"give at most {most}")
 
     def __len__(self) -> int:
         return len(self.rows)

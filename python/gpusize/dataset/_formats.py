@@ -15,7 +15,7 @@ from gpusize.dataset._parsed import Parsed
 from gpusize.dataset._tokens import Counter, counter_of
 from gpusize.dataset._traces import TRACES, from_trace, looks_like_trace
 from gpusize.errors import DatasetError
-from gpusize.textio import decode, shown
+from gpusize.textio import decode, is_folder, shown
 
 __all__ = ["FORMATS", "KEYS", "Found", "check_format", "contained", "rows_of"]
 
@@ -147,7 +147,7 @@ def check_format(source: str, fmt: str | None) -> None:
     suffix = Path(source).suffix.lower()
     if suffix in _SUFFIXES:
         return
-    if Path(source).is_dir():
+    if is_folder(source):
         raise DatasetError("this is a folder, not a file", source, "name a file in it")
     raise DatasetError(
         f'the format cannot be told from the suffix "{shown(suffix)}"',

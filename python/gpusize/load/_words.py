@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from gpusize.errors import UsageError
 from gpusize.headers import check_name
 from gpusize.load._checks import as_number, as_whole
 from gpusize.load.stages import PROCESSES
+from gpusize.numeric import within
 
 if TYPE_CHECKING:
     from gpusize.load._load import Load
@@ -19,8 +20,6 @@ Order = Literal["file", "shuffled"]
 
 Overload = Literal["queue", "shed", "grow"]
 """What happens to a request of an open loop that finds no free connection when it is due."""
-
-_MAX_SHAPE: Final = 1e6
 
 
 def check_words(load: Load) -> None:
@@ -52,8 +51,7 @@ def check_words(load: Load) -> None:
     if load.burstiness is None:
         return
     object.__setattr__(load, "burstiness", as_number(load.burstiness, "burstiness"))
-    if not 0 < load.burstiness <= _MAX_SHAPE:
-        raise UsageError(f"a burstiness of {load.burstiness:g} cannot be meant", "burstiness", "give more than 0")
+    within("burstiness", load.burstiness)
     named = [load.process, *(stage.process for stage in load.steps), *(each.process for each in load.streams)]
     named += [stage.process for each in load.streams for stage in each.steps]
     if "gamma" not in named:

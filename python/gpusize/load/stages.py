@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 from gpusize.errors import UsageError
 from gpusize.load._checks import MAX_CONCURRENCY, as_number, as_rate, as_seconds, as_whole
+from gpusize.numeric import within
 from gpusize.units import format_duration, seconds_to_ns
 
 __all__ = ["PROCESSES", "Bursts", "Process", "Stage", "format_rate", "plain_number", "rate_phases"]
@@ -86,8 +87,8 @@ class Stage:
         object.__setattr__(self, "duration_s", as_seconds(self.duration_s, "duration", positive=True))
         if self.process is not None and self.process not in PROCESSES:
             raise UsageError(f'"{self.process}" is not an arrival process', "stages", f"use {' or '.join(PROCESSES)}")
-        if self.shape is not None and not 0 < as_number(self.shape, "burstiness") <= 1e6:
-            raise UsageError(f"a burstiness of {self.shape:g} cannot be meant", "stages", "give more than 0")
+        if self.shape is not None:
+            within("burstiness", as_number(self.shape, "burstiness"), "stages")
         if self.shape is not None and self.process != "gamma":
             raise UsageError("a burstiness belongs to gamma arrivals", "stages", "write gamma(0.5)")
         if self.bursts is not None and self.is_ramp:

@@ -11,6 +11,7 @@ from gpusize.load._checks import as_number, as_rate, as_seconds, as_whole
 from gpusize.load.grammar import parse_stages
 from gpusize.load.stages import PROCESSES, Stage, format_rate
 from gpusize.load.trace import DATASET, ArrivalTrace
+from gpusize.numeric import within
 from gpusize.units import format_duration
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class Stream:
     def _check_process(self) -> None:
         if self.process is not None and self.process not in PROCESSES:
             raise UsageError(f'"{self.process}" is not an arrival process', self.label, f"use {' or '.join(PROCESSES)}")
-        if self.burstiness is not None and not 0 < as_number(self.burstiness, "burstiness") <= 1e6:
-            raise UsageError(f"a burstiness of {self.burstiness:g} cannot be meant", self.label, "give more than 0")
+        if self.burstiness is not None:
+            within("burstiness", as_number(self.burstiness, "burstiness"), self.label)
 
     @property
     def steps(self) -> tuple[Stage, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.dataset._arrivals import ArrivalTimes, arrivals_of_rows, read_arrivals
 from gpusize.errors import DatasetError, UsageError
 from gpusize.load._checks import as_number, as_seconds
+from gpusize.numeric import within
 from gpusize.plan.explicit import Explicit
 from gpusize.units import format_duration
 
@@ -55,11 +56,9 @@ class ArrivalTrace:
     _times: ArrivalTimes | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        for name, most in (("speed", 1e9), ("rate_scale", 1e6)):
-            value = as_number(getattr(self, name), name)
-            object.__setattr__(self, name, value)
-            if not 0 < value <= most:
-                raise UsageError(f"{value:g} times cannot be meant", name, f"give more than 0, up to {most:g}")
+        for name in ("speed", "rate_scale"):
+            object.__setattr__(self, name, as_number(getattr(self, name), name))
+            within(name, getattr(self, name))
         object.__setattr__(self, "source", str(self.source))
         object.__setattr__(self, "from_s", as_seconds(self.from_s, "arrivals_from", positive=False))
         if self.until_s is not None:
