@@ -71,7 +71,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was said of a case, and whether it is right; ``wanted`` says what would be."""
+    """What was said of a case, and whether it is right; ``wanted`` says what would be.
+
+    ``exact`` is whether a number is the very count of the closed form; None where there is none, or none was given.
+    """
 
     case: int
     kind: str
@@ -81,6 +84,7 @@ class Verdict:
     wanted: str
     low: int | None
     high: int | None
+    exact: bool | None = None
 
 
 def draw(number: int, seed: int = SEED) -> Case:
@@ -166,7 +170,9 @@ def judge(case: Case, seed: int = SEED) -> Verdict:
     held = [level.concurrency or 0 for level in levels if level.state == "done"]
     right, wanted = _right(case, found, max(held, default=0))
     said = f"{found.gpus} GPUs" if found.answered else f"none: {found.reason}"
-    return Verdict(case.name, case.kind, case.way, right, said, wanted, found.gpus_low, found.gpus_high)
+    numbered = found.answered and case.capacity >= 1 and math.isfinite(case.capacity) and not case.dies
+    exact = found.gpus == math.ceil(case.users / case.capacity) if numbered else None
+    return Verdict(case.name, case.kind, case.way, right, said, wanted, found.gpus_low, found.gpus_high, exact)
 
 
 def _right(case: Case, found: Estimate, top: int) -> tuple[bool, str]:
@@ -236,16 +242,20 @@ def _tell(report: Report, verdicts: Sequence[Verdict]) -> None:
             rows["all", way].append(each)
     ways = ("search", "sweep", "passes", "all")
     kinds = [*dict.fromkeys(each.kind for each in verdicts), "all"]
-    cells = [[kind, *(_share(rows.get((kind, way), [])) for way in ways)] for kind in kinds]
+    cells = [[kind, *(_share([v.right for v in rows.get((kind, way), [])]) for way in ways)] for kind in kinds]
+    exact = {kind: [v.exact for v in rows[kind, "all"] if v.exact is not None] for kind in kinds}
+    cells = [[*row, _share(exact[row[0]])] for row in cells]
     wrong = [each for each in verdicts if not each.right]
     note = "".join(
         f"- {each.case}, {each.kind}, {each.way}: {each.said}; right: {each.wanted}\n" for each in wrong[:SHOWN]
     )
-    report.table("First users' systems: right numbers and right refusals", ["server", *ways], cells, note)
+    report.table(
+        "First users' systems: right numbers and right refusals", ["server", *ways, "the very count"], cells, note
+    )
 
 
-def _share(verdicts: Sequence[Verdict]) -> str:
-    return f"{sum(each.right for each in verdicts)} of {len(verdicts)}" if verdicts else "-"
+def _share(hits: Sequence[bool]) -> str:
+    return f"{sum(hits)} of {len(hits)}" if hits else "-"
 
 
 if __name__ == "__main__":
