@@ -24,9 +24,12 @@ SERVER_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "server_gpu_utilization": ("share", "mean over time and GPUs; 1 when all were busy all the time"),
         "server_gpu_utilization_max": ("share", "of the busiest GPU, mean over time"),
         "server_gpu_power_w": ("W", "of all GPUs together, mean over time"),
+        "server_gpu_power_limit_w": ("W", "what all GPUs together may draw"),
+        "server_gpu_power_share": ("share", "drawn over the limit, of the GPUs that tell both: means over time, added"),
         "server_gpu_memory_used_bytes": ("bytes", "of all GPUs together, the most at one time"),
         "server_gpu_memory_share": ("share", "used over total, of the GPUs that tell both: means over time, added"),
         "server_energy_per_output_token_j": ("J/token", "of all GPUs, per generated token"),
+        "server_cpu_utilization": ("share", "of the servers' cores, mean over time and servers"),
         "server_kv_cache_use": ("share", "mean over time and replicas"),
         "server_kv_cache_use_max": ("share", "mean over replicas, the most at one time"),
         "server_running": ("requests", "worked on, of all replicas together, mean over time"),
@@ -46,6 +49,8 @@ SERVER_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 _DIRECT: Final = {
     "server_gpu_utilization": ("gpu_utilization", "mean"),
     "server_gpu_power_w": ("gpu_power", "mean"),
+    "server_gpu_power_limit_w": ("gpu_power_limit", "mean"),
+    "server_cpu_utilization": ("cpu_utilization", "mean"),
     "server_gpu_memory_used_bytes": ("gpu_memory_used", "max"),
     "server_energy_per_output_token_j": ("energy_per_output_token", "mean"),
     "server_kv_cache_use": ("kv_cache_use", "mean"),
@@ -76,7 +81,8 @@ def server_figures(level: LevelData) -> dict[str, Any]:
     found |= {
         "server_gpus": len(busy) or None,
         "server_gpu_utilization_max": max(busy, default=None),
-        "server_gpu_memory_share": _memory_share(rows),
+        "server_gpu_memory_share": _share_of(rows, "gpu_memory_used", "gpu_memory_total"),
+        "server_gpu_power_share": _share_of(rows, "gpu_power", "gpu_power_limit"),
         "server_compute_s": _compute_s(rows),
         "residence_s": None if residence_ns is None else residence_ns / NS_PER_S,
     }
@@ -92,9 +98,9 @@ def _single(rows: Rows, metric: str) -> dict[tuple[Any, Any], Mapping[str, Any]]
     }
 
 
-def _memory_share(rows: Rows) -> float | None:
-    """Each GPU's use is set against its own memory: GPUs of one server need not be alike, or all tell both."""
-    used, total = _single(rows, "gpu_memory_used"), _single(rows, "gpu_memory_total")
+def _share_of(rows: Rows, what: str, most: str) -> float | None:
+    """Each GPU's use is set against what it has: GPUs of one server need not be alike, or all tell both."""
+    used, total = _single(rows, what), _single(rows, most)
     both = [key for key in used if key in total]
     whole = sum(total[key]["mean"] for key in both)
     return sum(used[key]["mean"] for key in both) / whole if whole > 0 else None

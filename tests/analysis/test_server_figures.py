@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from gpusize.report.plots import figures
+from gpusize.report.sections import sections
 from gpusize.result import Result
 from gpusize.server_figures import SERVER_COLUMNS
 from tests.report.folders import gpus, level_columns, run_folder, server_row
+from tests.report.test_plots import texts
 
 
 def summary(place, facts):
@@ -25,6 +29,25 @@ def test_shares_of_several_gpus_stay_shares_and_power_adds_up(tmp_path):
     assert found["server_gpu_memory_used_bytes"] == 110 * 2**30
     assert found["server_gpu_memory_share"] == pytest.approx(110 / 260)
     assert found["residence_s"] == pytest.approx(0.1)
+
+
+def test_power_stands_beside_its_limit_and_the_servers_cpu_beside_its_gpus(tmp_path):
+    """Of the third GPU nobody tells the limit: its power is in the sum, and in no share."""
+    limits = [server_row("gpu_power_limit", "W", f'gpu="{k}"', mean=watts) for k, watts in enumerate((700, 300))]
+    rows = [*gpus([0.9, 0.5, 0.5], [350, 240, 200], [], []), server_row("gpu_power_limit", "W", mean=1000), *limits]
+    rows.append(server_row("cpu_utilization", "share", mean=0.83))
+    result = Result([run_folder(tmp_path / "r", {c: level_columns(c) for c in (1, 4)}, facts={4: {"server": rows}})])
+    found = result.summary.filter(pl.col("concurrency") == 4).row(0, named=True)
+    assert (found["server_gpu_power_w"], found["server_gpu_power_limit_w"]) == (790, 1000)
+    assert found["server_gpu_power_share"] == pytest.approx((350 + 240) / (700 + 300))
+    assert found["server_cpu_utilization"] == 0.83
+    cells = {f"{each.title} {each.unit}": each.cells[-1].text for part in sections(result) for each in part.columns}
+    assert cells["limit W, all"] == "1,000"
+    assert cells["power of limit"] == "59.0%"
+    assert cells["CPU busy"] == "83.0%"
+    drawn = figures(result)["server"]
+    assert {"power, all GPUs (W)", "server CPU busy (%)"} <= {axes.get_ylabel() for axes in drawn.axes}
+    assert {"power", "limit"} <= set(texts(drawn))
 
 
 def test_memory_is_shared_out_over_the_gpus_that_tell_both(tmp_path):

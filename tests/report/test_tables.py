@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from gpusize.report.html import render_html
 from gpusize.report.source import Truth
 from gpusize.report.tables import make_console, print_estimates, print_summary
-from tests.report.results import SLO, Source, console, crossing, frame, interrupted, row, slope, sweep
+from tests.report.results import LEVELS, P95_S, SLO, Source, console, crossing, frame, interrupted, row, slope, sweep
 
 
 def summary(source: Source, width: int, encoding: str = "utf-8") -> str:
@@ -213,3 +214,29 @@ def test_an_answer_in_one_piece_has_no_time_to_its_first_part() -> None:
     assert "TTFT" not in summary(Source(frame(rows)), 160)
     rows[1]["ttft_p50_s"] = 0.7
     assert "TTFT" in summary(Source(frame(rows)), 160)
+
+
+def test_each_level_has_the_calculators_figure_of_its_own() -> None:
+    """100 users within 10 s on 8 GPUs, from each level that keeps it alone; a level that misses it has none."""
+    source = sweep(interrupted())
+    assert "by level" not in summary(source, 200)
+    source.users = 100.0  # type: ignore[attr-defined]
+    text = summary(source, 200)
+    at = text.splitlines()[2].index("by level")
+    found = {line.split()[0]: line[at : at + 8].strip() for line in text.splitlines()[4:11]}
+    wanted = {c: f"{100 / c * p95 / 10 * 8:.3g}" for c, p95 in zip(LEVELS, P95_S, strict=True) if p95 <= 10}
+    assert found == {str(c): wanted.get(c, "\u2013") for c in (*LEVELS, 64)}
+    page = render_html(source)
+    assert all(f">{each}<" in page for each in wanted.values())
+    assert "GPUs by level: users over the level" in page
+
+
+def test_of_several_slos_the_most_gpus_stand_at_a_level() -> None:
+    rows = [row(4, 5.0, slo_1="p50 ttft <= 1s", slo_1_attainment=1.0, slo_1_met=True)]
+    source = Source(frame(rows), slos=(SLO, "p50 ttft <= 1s"))
+    source.users = 100.0  # type: ignore[attr-defined]
+    # By the runtime 100 / 4 x 5 / 10 x 8 = 100, by the first token 100 / 4 x 0.4 / 1 x 8 = 80.
+    assert summary(source, 200).splitlines()[3].split()[-1] == "100"
+    source = Source(frame([{**rows[0], "ttft_p50_s": None}]), slos=source.slos)
+    source.users = 100.0  # type: ignore[attr-defined]
+    assert "by level" not in summary(source, 200), "unknown beats known"

@@ -77,11 +77,36 @@ def summary_columns(sweep: Sweep) -> list[Column]:
     made.append(_errors(rows))
     judged = list(sweep.attainments())
     made += [_attainment(rows, k, slo, f"SLO {k + 1}" if len(judged) > 1 else "SLO") for k, slo in judged]
+    made.append(_rough_gpus(sweep))
     made.append(_flags(rows))
     return [column for column in made if column.rank <= 1 or any(cell.text != "–" for cell in column.cells)]
 
 
 _QUANTILES: Final = ("p50", "p95", "p99")
+
+ROUGH: Final = "rough_gpus"
+
+
+def _rough_gpus(sweep: Sweep) -> Column:
+    """GPUs by each level alone, as the sizing calculator has them: of several SLOs the most; none where one misses."""
+    cells = (Cell(number(None if sweep.open_loop else _rough(sweep, row))) for row in sweep.rows)
+    return Column(ROUGH, "GPUs", "by level", tuple(cells), 9)
+
+
+def _rough(sweep: Sweep, row: Mapping[str, Any]) -> float | None:
+    from gpusize.estimate.fit import rough_gpus
+
+    users, gpus, level = sweep.users, finite(row.get("gpus")), finite(row.get("concurrency"))
+    if not users or not gpus or not level or not is_usable(row):
+        return None
+    found = []
+    for slo in sweep.slos:
+        which = "mean" if slo.kind == "mean" else f"p{slo.percentile:g}" if slo.percentile is not None else ""
+        measured_s = finite(row.get(f"{slo.metric}_{which}_s"))
+        if slo.bound_s is None or "<" not in slo.text or measured_s is None or measured_s > slo.bound_s:
+            return None
+        found.append(rough_gpus(int(level), measured_s, slo.bound_s, users, int(gpus)))
+    return max(found, default=None)
 
 
 def comes_in_parts(rows: Sequence[Mapping[str, Any]]) -> bool:

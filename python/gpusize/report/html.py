@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.durable import storing, write_atomic
 from gpusize.report import words
-from gpusize.report.columns import Cell, Column, lost_readings, notes, summary_columns
+from gpusize.report.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns
 from gpusize.report.sections import sections
 from gpusize.report.source import ReportSource, Truth, each_slo, headline, view_estimate
 from gpusize.report.sweep import judged_slos, sweeps_of
@@ -77,6 +77,7 @@ def render_html(
         slos=[slo for _, slo in judged_slos(sweeps)],
         notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
         itl=_itl_note(source),
+        rough=any(column.key == ROUGH for _, columns in tables for column in columns),
         figures=shown,
         command=_command(source.meta),
         facts=_facts(source),

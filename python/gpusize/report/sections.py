@@ -84,6 +84,8 @@ def _gpus(sweep: Sweep) -> Section | None:
         plain_column(rows, "server_gpu_utilization", "busy", "mean", 1, percent),
         *busiest,
         plain_column(rows, "server_gpu_power_w", "power", "W, all" if several else "W", 2, number),
+        plain_column(rows, "server_gpu_power_limit_w", "limit", "W, all" if several else "W", 6, number),
+        plain_column(rows, "server_gpu_power_share", "power", "of limit", 4, percent),
         plain_column(rows, "server_energy_per_output_token_j", "energy", "J/token", 3, number),
         plain_column(rows, "server_gpu_memory_used_bytes", "memory", "GiB, all" if several else "GiB", 5, _gib),
         plain_column(rows, "server_gpu_memory_share", "memory", "used", 4, percent),
@@ -95,11 +97,12 @@ def _gpus(sweep: Sweep) -> Section | None:
 def _server(sweep: Sweep) -> Section | None:
     """What servers say of requests, beside what our side saw of them."""
     rows = sweep.rows
-    own = ("kv_cache_use", "running", "waiting", "batch_size", "queue_s", "compute_s", "request_s")
+    own = ("cpu_utilization", "kv_cache_use", "running", "waiting", "batch_size", "queue_s", "compute_s", "request_s")
     if not _told(rows, [f"server_{name}" for name in own]):
         return None
     seconds = ["server_queue_s", "server_compute_s", "server_request_s", "residence_s"]
     columns = [
+        plain_column(rows, "server_cpu_utilization", "CPU", "busy", 3, percent),
         plain_column(rows, "server_kv_cache_use", "KV cache", "mean", 2, percent),
         plain_column(rows, "server_kv_cache_use_max", "KV cache", "most", 4, percent),
         plain_column(rows, "server_running", "running", "req", 3, number),

@@ -38,7 +38,7 @@ class _Panel:
 
 
 def server_figure(sweep: Sweep) -> Figure | None:
-    """GPU utilization, power, KV cache, queue and times in the server against the levels; None where none is known.
+    """GPU and CPU utilization, power, KV cache, queue and times in the server against the levels; None without any.
 
     Utilization is a mean over GPUs, power their sum; shares have an axis of 0 to 100 %.
     """
@@ -70,10 +70,12 @@ def _panels(sweep: Sweep) -> list[_Panel]:
     times = {"server_queue_s": "queue", "server_compute_s": "compute", "residence_s": "service"}
     told = [y for column in ("server_queue_s", "server_compute_s") for _, y in sweep.line(column)]
     unit = time_unit([max(told, default=0.0)])
+    power = {"server_gpu_power_w": "power", "server_gpu_power_limit_w": "limit"}
     requests = {"server_waiting": "waiting", "server_running": "running"}
     made = [
         _Panel("GPU busy (%)", busy, _PERCENT, 103.0),
-        _Panel("power, all GPUs (W)" if several else "power (W)", {"server_gpu_power_w": "power"}, _PLAIN),
+        _Panel("power, all GPUs (W)" if several else "power (W)", power, _PLAIN),
+        _Panel("server CPU busy (%)", {"server_cpu_utilization": "CPU"}, _PERCENT, 103.0),
         _Panel("KV cache used (%)", {"server_kv_cache_use": "KV cache"}, _PERCENT, 103.0),
         _Panel("requests in the server", requests, _PLAIN),
     ]
