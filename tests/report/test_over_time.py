@@ -135,6 +135,19 @@ def test_without_a_replica_more_the_title_says_when(tmp_path: Path) -> None:
     assert [float(each) for each in finding.groups()] == pytest.approx([66, 90, 100, 120], rel=0.1)
 
 
+def test_requests_that_are_only_in_flight_are_not_called_unanswered(tmp_path: Path) -> None:
+    """A stair of rates on a server that takes 3 s for each request, however many there are."""
+    place = write_run(tmp_path / "r")
+    for k, rate in enumerate((30, 60, 90)):
+        due = arrivals("constant", rate, 10)
+        setting = open_setting(float(rate), 10, "constant", stage=k, at_s=10.0 * k)
+        start_ns = START_NS + k * 10 * 10**9
+        write_level(place, k, columns(due, due + 3.0, start_ns=start_ns), setting, 10, start_ns=start_ns)
+    figure = plot_over_time(place)
+    assert figure is not None
+    assert texts(figure)[0] == "All that was offered was answered, up to 90.0 requests/s"
+
+
 def test_lines_end_with_the_load_and_names_stand_beside_their_ends(tmp_path: Path) -> None:
     figure = plot_over_time(staged(tmp_path / "r"), tmp_path / "over.png")
     assert figure is not None

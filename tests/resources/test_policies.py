@@ -259,6 +259,21 @@ def test_nothing_above_the_machines_cpus_is_recommended():
     assert "it may want more: it used all 2 CPUs that are there" in made.doubts
 
 
+def test_what_held_several_executions_back_is_said_once_with_the_most():
+    """Each of them waited for a CPU, for another share of its time."""
+    waits = (0.31, 0.47, 0.38)
+    found = []
+    for share in waits:
+        columns = {"t_ns": [0, S // 2, S], "cpu_ns": [0, S // 10, S // 5], "mem_bytes": [MIB] * 3}
+        waited = {"cpu_some_ns": [0, round(share * S / 2), round(share * S)]}
+        found.append(Execution.of(readings({**columns, **waited}, begun_ns=0, ended_ns=S)))
+    [said] = [doubt for doubt in recommend(found).doubts if "waited for a CPU" in doubt]
+    assert said.startswith("it may want more: it waited for a CPU for 47% of the time")
+    assert said.endswith("(the most of several executions)")
+    [alone] = [doubt for doubt in recommend(found[:1]).doubts if "waited for a CPU" in doubt]
+    assert alone.endswith("or it has many threads")
+
+
 def test_a_limit_on_the_way_is_a_doubt():
     held = workload(lambda _: 1.0, 2.0, limits=(Limit("box", 64 * MIB),), memory=lambda _: 64 * MIB)
     doubts = recommend([Execution.of(held)]).doubts

@@ -18,6 +18,8 @@ _PILE: Final = 0.1
 """Share of the most requests in flight from which they were piling up."""
 _CAUGHT_UP: Final = 0.15
 """Share of the most requests in flight at which the pile is gone: the load of the time is still there."""
+_SHORT: Final = 0.1
+"""Quantile of the runtimes that stands for one without waiting."""
 _BINS: Final = 4
 """Bins that a stretch needs, to be none of chance."""
 
@@ -83,6 +85,19 @@ def _behind(made: Timeline) -> tuple[float, float, float, float] | None:
     if peak - first + 1 < _BINS:
         return None
     offered, achieved = (float(each[first : peak + 1].mean()) for each in (made.offered, made.achieved))
-    if achieved >= _KEPT_UP * offered:
+    if achieved >= _KEPT_UP * offered or _only_in_flight(made, first, peak):
         return None
     return first * made.width_s, (peak + 1) * made.width_s, offered, achieved
+
+
+def _only_in_flight(made: Timeline, first: int, peak: int) -> bool:
+    """Whether what was not answered yet is what any server has in flight at that rate: rate times runtime (Little)."""
+    import numpy as np
+
+    medians = made.percentiles.get("p50", np.full(made.offered.size, np.nan))[first:]
+    known = medians[np.isfinite(medians)]
+    if not known.size:
+        return False
+    rate = float(made.offered[max(first, peak - _BINS) : peak + 1].max())
+    waiting = float(made.in_flight[peak]) - rate * float(np.quantile(known, _SHORT))
+    return waiting <= (1 - _KEPT_UP) * float(made.offered[first : peak + 1].sum()) * made.width_s

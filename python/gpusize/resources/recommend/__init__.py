@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Final
@@ -43,6 +44,9 @@ SOME_RUNS: Final = 3
 MANY_RUNS: Final = 10
 CALM: Final = 0.2
 """Spread over executions up to which ten of them make a recommendation one of high confidence."""
+
+_SIZE: Final = re.compile(r"\d+(?:\.\d+)?(?=%| periods| times)")
+"""What differs between executions of which the same is said."""
 
 
 def check_policy(name: str) -> str:
@@ -169,12 +173,24 @@ def _doubts(executions: Sequence[Execution], cores: float | None, size: int | No
         bounds += [each.usage.memory.lower_bound for each in executions]
     if cores is not None:
         bounds += [each.usage.cpu.lower_bound for each in executions if each.usage.cpu is not None]
-    doubts += [f"it may want more: {bound}" for bound in dict.fromkeys(bounds) if bound is not None]
+    doubts += [f"it may want more: {bound}" for bound in _once([bound for bound in bounds if bound is not None])]
     if cores is None:
         doubts.append("CPU time was not told")
     if size is None:
         doubts.append("memory was not told")
     return doubts
+
+
+def _once(texts: Sequence[str]) -> list[str]:
+    """Each reason once, the one with the most of several that differ in a share or a count."""
+    alike: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        alike.setdefault(_SIZE.sub("#", text), []).append(text)
+    worst = [max(found, key=lambda text: [float(size) for size in _SIZE.findall(text)]) for found in alike.values()]
+    several = [len(found) > 1 for found in alike.values()]
+    return [
+        f"{text} (the most of several executions)" if more else text for text, more in zip(worst, several, strict=True)
+    ]
 
 
 def _confidence(executions: Sequence[Execution], intervals: Sequence[Interval | None]) -> str:
