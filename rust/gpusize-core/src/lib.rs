@@ -14,4 +14,6 @@ pub mod schedule;
 pub mod simulate;
 pub mod spec;
 pub mod stop;
+#[cfg(test)]
+mod test_folder;
 pub mod wire;

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)] // a failed helper is a failed test
 
 mod engine_common;
+#[path = "../src/test_folder.rs"]
+mod test_folder;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -66,7 +68,7 @@ fn the_seconds_of_a_level_add_up_to_its_outcome() {
         }
         hello(n, stream)
     });
-    let dir = std::env::temp_dir().join(format!("gpusize-seconds-{}", std::process::id()));
+    let dir = test_folder::fresh("seconds");
     std::fs::create_dir_all(dir.join("records")).unwrap();
     let session = open(port, 2);
     let mut asked = plan(&at_rate(400, "poisson", r#","connections":4"#), r#"{"count":900}"#);

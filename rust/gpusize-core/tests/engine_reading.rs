@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)] // a failed helper is a failed test
 
 mod engine_common;
+#[path = "../src/test_folder.rs"]
+mod test_folder;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -180,7 +182,7 @@ fn intermediate_steps_become_calls() {
     };
     let response = r#","response":{"content":["/value"],"calls":{"field":"intermediate_data","kind":"/payload/event_type",
         "start":"LLM_START","end":"LLM_END","id":"/payload/UUID","name":"/payload/name","time_s":"/payload/event_timestamp"}}"#;
-    let root = std::env::temp_dir().join(format!("gpusize-calls-{}", std::process::id()));
+    let root = test_folder::fresh("calls");
     std::fs::create_dir_all(root.join("records")).unwrap();
     for (step, as_text) in [(1, false), (50, false), (1, true), (50, true)] {
         let session = Session::open(target(stream(lines(as_text), step), response), vec![], vec![vec![]], 1).unwrap();

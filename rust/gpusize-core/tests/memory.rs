@@ -1,6 +1,9 @@
 //! What is kept of three million requests takes no more memory than what is kept of one million.
 #![allow(unsafe_code, clippy::unwrap_used)] // the allocator that counts; a failed helper is a failed test
 
+#[path = "../src/test_folder.rs"]
+mod test_folder;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
@@ -56,7 +59,7 @@ fn second(number: u64) -> Box<Chunk> {
 
 /// Bytes held after each million of requests.
 fn held_after_millions(sample: u64) -> Vec<i64> {
-    let root = std::env::temp_dir().join(format!("gpusize-memory-{sample}-{}", std::process::id()));
+    let root = test_folder::fresh("memory");
     std::fs::create_dir_all(root.join("records")).unwrap();
     let dir = Some(root.join("records"));
     let counter =

@@ -173,8 +173,7 @@ mod tests {
 
     #[test]
     fn limits_are_read_again_when_that_is_due_or_a_phase_has_begun() {
-        let dir = std::env::temp_dir().join(format!("gpusize-held-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a directory");
+        let dir = crate::test_folder::fresh("held");
         let write = |quota: u32| fs::write(dir.join("cpu.max"), format!("{quota} 100000\n")).expect("a file");
         let group =
             Group { controller: "unified", version: 2, path: "/job".to_owned(), dir: dir.clone(), top: dir.clone() };

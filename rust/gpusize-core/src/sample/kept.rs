@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn long_texts_are_read_whole_again_and_again() {
-        let path = std::env::temp_dir().join(format!("gpusize-kept-{}", std::process::id()));
+        let dir = crate::test_folder::fresh("kept");
+        let path = dir.join("file");
         let long = "x".repeat(FIRST_BYTES * 3);
         std::fs::write(&path, &long).expect("a file");
         let (file, writable) = open(&path).expect("open");
@@ -88,6 +89,7 @@ mod tests {
         assert_eq!(buffer.read_all(&file).expect("read"), b"5\n");
         std::fs::remove_file(&path).expect("remove");
         assert!(is_gone(&open(&path).expect_err("removed")));
+        std::fs::remove_dir(dir).expect("remove");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Trees of recorded files that stand for a machine: what kernels and container runtimes leave in `/proc` and `/sys/fs/cgroup`.
 #![allow(dead_code)] // each test file uses a part
 
+#[path = "../../src/test_folder.rs"]
+mod test_folder;
+
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -57,8 +59,6 @@ pub const V2: &[(&str, &str)] = &[
     ("io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"),
 ];
 
-static TREES: AtomicU32 = AtomicU32::new(0);
-
 /// A directory that stands for `/`.
 pub struct Tree(pub PathBuf);
 
@@ -71,10 +71,7 @@ impl Drop for Tree {
 impl Tree {
     /// An empty one.
     pub fn new() -> Self {
-        let name = format!("gpusize-tree-{}-{}", std::process::id(), TREES.fetch_add(1, Ordering::Relaxed));
-        let tree = Self(std::env::temp_dir().join(name));
-        fs::create_dir_all(&tree.0).expect("a directory");
-        tree
+        Self(test_folder::fresh("tree"))
     }
 
     /// Write a file and the directories above it. One that is there is never empty meanwhile, as a kernel's never is: a
