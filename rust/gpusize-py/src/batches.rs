@@ -2,7 +2,7 @@
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
-use arrow_schema::SchemaRef;
+use arrow_schema::{ArrowError, SchemaRef};
 use gpusize_core::record::columns::{Chunk, Common, Due, Row};
 use gpusize_core::record::schema::schema;
 use gpusize_core::record::spans;
@@ -34,7 +34,7 @@ impl RecordBatches {
     }
 
     /// Made-up records in chunks of the engine's size.
-    pub fn synthetic(rows: u64) -> Self {
+    pub fn synthetic(rows: u64) -> Result<Self, ArrowError> {
         const CHUNK: u64 = Chunk::LARGEST_ROWS as u64;
         let chunk = |from: u64| {
             let n = CHUNK.min(rows - from);
@@ -51,7 +51,7 @@ impl RecordBatches {
             }
             chunk.into_batch()
         };
-        Self::records((0..rows).step_by(CHUNK as usize).map(chunk).collect())
+        Ok(Self::records((0..rows).step_by(CHUNK as usize).map(chunk).collect::<Result<_, _>>()?))
     }
 }
 

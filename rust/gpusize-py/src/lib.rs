@@ -57,8 +57,9 @@ mod _core {
 
     /// Records of a made-up level, for benchmarks of the hand-over.
     #[pyfunction]
-    fn synthetic_rows(py: Python<'_>, rows: u64) -> batches::RecordBatches {
-        py.detach(|| batches::RecordBatches::synthetic(rows))
+    fn synthetic_rows(py: Python<'_>, rows: u64) -> PyResult<batches::RecordBatches> {
+        let made = py.detach(|| batches::RecordBatches::synthetic(rows));
+        made.map_err(|e| pyo3::exceptions::PyRuntimeError::new_err(e.to_string()))
     }
 }
 

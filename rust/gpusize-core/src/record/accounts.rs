@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
 
 use super::columns::{Chunk, Counted};
 use super::feed::Feed;
@@ -170,12 +171,12 @@ impl Accounts {
     }
 
     /// Hand on what was counted since the last time: the counts, and the buckets of the times.
-    pub fn hand_on(&mut self) -> Option<(RecordBatch, RecordBatch)> {
+    pub fn hand_on(&mut self) -> Result<Option<(RecordBatch, RecordBatch)>, ArrowError> {
         if self.events.is_empty() {
-            return None;
+            return Ok(None);
         }
         let (events, due) = (std::mem::take(&mut self.events), std::mem::take(&mut self.due));
-        Some((tables::seconds(&events), tables::histograms(&due)))
+        Ok(Some((tables::seconds(&events)?, tables::histograms(&due)?)))
     }
 
     /// Bytes on the heap, about.

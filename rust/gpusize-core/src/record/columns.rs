@@ -2,6 +2,7 @@
 
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::ArrowError;
 
 use super::arrays::{filled, full, gaps};
 use super::lists::Lists;
@@ -274,8 +275,9 @@ impl Chunk {
         }
     }
 
-    /// The chunk as an Arrow batch; columns change owner, they are not copied.
-    pub fn into_batch(self) -> RecordBatch {
+    /// The chunk as an Arrow batch; columns change owner, they are not copied. Columns that do not fit one another are an
+    /// error, never rows that are missing.
+    pub fn into_batch(self) -> Result<RecordBatch, ArrowError> {
         let n = self.len();
         let same = |value: u16| filled::<UInt16Type>(n, value);
         let [due, fired, sent, first_byte, end] = self.times;
@@ -328,8 +330,16 @@ impl Chunk {
             schema()
         };
         let options = RecordBatchOptions::new().with_row_count(Some(n));
-        RecordBatch::try_new_with_options(fields.clone(), columns, &options)
-            .unwrap_or_else(|_| RecordBatch::new_empty(fields))
+        RecordBatch::try_new_with_options(fields, columns, &options)
+    }
+
+    /// One whose columns do not fit one another, as only a fault of ours could make it.
+    #[cfg(test)]
+    pub fn torn() -> Self {
+        let mut chunk = Self::new(Common::default(), 2);
+        chunk.push(&Row::due(Due::default()));
+        chunk.seq.push(1);
+        chunk
     }
 }
 
@@ -354,7 +364,7 @@ mod tests {
         row.tokens_out = Some(0);
         chunk.push(&row);
         chunk.push(&Row::due(Due { seq: 7, row: 2, due_ns: 100, fired_ns: 101, stream: 0 }));
-        let batch = chunk.into_batch();
+        let batch = chunk.into_batch().unwrap();
         assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
         assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[5, 6, 7]);
@@ -372,6 +382,11 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_cannot_become_a_batch_are_an_error() {
+        assert!(Chunk::torn().into_batch().unwrap_err().to_string().contains("row count"));
+    }
+
+    #[test]
     fn a_sample_keeps_whole_rows() {
         let mut chunk = Chunk::new(Common::default(), 8).with_events();
         for seq in 0..8 {
@@ -386,7 +401,7 @@ mod tests {
         assert_eq!(chunk.counted().gap_counts, [0, 1, 2, 0, 1, 2, 0, 1]);
         assert_eq!((chunk.counted().gap_places.len(), chunk.counted().stream), (7, &[0, 0, 0, 1][..]));
         chunk.sample(3);
-        let batch = chunk.into_batch();
+        let batch = chunk.into_batch().unwrap();
         let column = |name: &str| batch.column_by_name(name).unwrap();
         assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[0, 3, 6]);
         assert_eq!(column("row").as_primitive::<UInt32Type>().values(), &[0, 3, 6]);
@@ -410,7 +425,7 @@ mod tests {
         chunk.push(&row);
         chunk.push(&Row { events: 1, ..Row::due(Due { seq: 2, ..Due::default() }) });
         assert!(!chunk.is_plain() && chunk.bytes() == 3 * Chunk::ROW_BYTES + 2 * 8);
-        let batch = chunk.into_batch();
+        let batch = chunk.into_batch().unwrap();
         assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema_with_events().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
         assert_eq!(column("stream").as_primitive::<UInt16Type>().values(), &[0, 9, 0]);

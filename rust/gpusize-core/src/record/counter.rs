@@ -214,8 +214,14 @@ impl Work {
 
     fn hand_on(&mut self) {
         self.handed_on = Instant::now();
-        if let Some((seconds, histograms)) = self.accounts.hand_on() {
-            self.writer.tables(seconds, histograms);
+        match self.accounts.hand_on() {
+            Ok(Some((seconds, histograms))) => self.writer.tables(seconds, histograms),
+            Ok(None) => {}
+            // Counts that are lost are no level's counts: it ends, and says why.
+            Err(e) => {
+                self.overrun.get_or_insert_with(|| format!("the counts by the second cannot be kept: {e}"));
+                self.failed.store(true, Relaxed);
+            }
         }
     }
 }
@@ -227,6 +233,7 @@ mod tests {
     use crate::record::columns::{Common, Due, Row};
     use crate::record::schema::PLAIN_COLUMNS;
     use crate::record::spans::{Domain, Span};
+    use crate::test_folder::fresh;
     use arrow_array::RecordBatch;
     use arrow_array::cast::AsArray;
     use arrow_array::types::UInt64Type;
@@ -250,7 +257,7 @@ mod tests {
     }
 
     fn folder(name: &str) -> PathBuf {
-        let root = std::env::temp_dir().join(format!("gpusize-{name}-{}", std::process::id()));
+        let root = fresh(name);
         std::fs::create_dir_all(root.join("records")).unwrap();
         root
     }
@@ -270,8 +277,7 @@ mod tests {
 
     #[test]
     fn every_row_comes_back_and_parts_are_bounded() {
-        let dir = std::env::temp_dir().join(format!("gpusize-writer-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = fresh("writer");
         let counter = start(dir.clone(), 1 << 20);
         let teller = counter.teller();
         let batches = 10;
@@ -304,10 +310,26 @@ mod tests {
         assert_eq!(written.kept.unwrap().len(), 2, "nothing measured is lost");
     }
     #[test]
+    fn rows_that_cannot_be_kept_are_an_error_and_not_an_empty_part() {
+        let root = folder("torn");
+        for dir in [None, Some(root.join("records"))] {
+            let on_disk = dir.is_some();
+            let counter =
+                start_with(Keeping { dir, keep_bytes: 1 << 20, sample: 1, most_waiting_bytes: MOST_WAITING_BYTES });
+            counter.teller().rows(chunk(0, 10), 0);
+            counter.teller().rows(Box::new(Chunk::torn()), 0);
+            let failed = counter.failed();
+            let written = counter.finish();
+            assert!(written.error.unwrap().contains("row count") && failed.load(Relaxed), "on disk: {on_disk}");
+            assert!(written.kept.is_none() && written.parts.is_empty(), "a part would be taken for the whole");
+        }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
     fn streams_event_times_and_calls_come_back() {
-        let root = std::env::temp_dir().join(format!("gpusize-writer-streams-{}", std::process::id()));
+        let root = folder("writer-streams");
         let dir = root.join("records");
-        std::fs::create_dir_all(&dir).unwrap();
         let span = Span {
             kind: "llm".into(),
             name: "m".into(),

@@ -23,10 +23,13 @@ const BLOCK: usize = 1 << HALF_BITS;
 #[derive(Clone, Debug, Default)]
 pub struct Times(Option<Box<Counts>>);
 
+/// As wide as the total: a long level may put more requests into one bucket than 32 bits can count.
+type Block = [u64; BLOCK];
+
 #[derive(Clone, Debug)]
 struct Counts {
     total: u64,
-    blocks: [Option<Box<[u32; BLOCK]>>; BLOCKS],
+    blocks: [Option<Box<Block>>; BLOCKS],
 }
 
 /// One bucket: `(low_ns, high_ns, count)`, bounds inclusive.
@@ -113,7 +116,7 @@ impl Times {
                         (mine @ None, theirs) => mine.clone_from(theirs),
                         (Some(mine), Some(theirs)) => {
                             for (sum, count) in mine.iter_mut().zip(theirs.iter()) {
-                                *sum = sum.saturating_add(*count);
+                                *sum += count;
                             }
                         }
                     }
@@ -129,7 +132,7 @@ impl Times {
 
     /// Bytes on the heap.
     pub fn bytes(&self) -> usize {
-        let blocks = |counts: &Counts| counts.blocks.iter().flatten().count() * size_of::<[u32; BLOCK]>();
+        let blocks = |counts: &Counts| counts.blocks.iter().flatten().count() * size_of::<Block>();
         self.0.as_ref().map_or(0, |counts| size_of::<Counts>() + blocks(counts))
     }
 
@@ -139,7 +142,7 @@ impl Times {
     }
 
     /// Number and count of each bucket that is not empty, in order.
-    pub fn places(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
+    pub fn places(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         let blocks = self.0.iter().flat_map(|counts| counts.blocks.iter().enumerate());
         let filled = blocks.filter_map(|(at, block)| block.as_ref().map(|block| (at << HALF_BITS, block)));
         filled.flat_map(|(first, block)| {
@@ -150,7 +153,7 @@ impl Times {
 
     /// The non-empty buckets in order.
     pub fn buckets(&self) -> Vec<Bucket> {
-        self.places().map(|(place, count)| bucket_at(place, count.into())).collect()
+        self.places().map(|(place, count)| bucket_at(place, count)).collect()
     }
 }
 
@@ -161,7 +164,7 @@ impl Default for Counts {
 }
 
 #[cold]
-fn empty_block() -> Box<[u32; BLOCK]> {
+fn empty_block() -> Box<Block> {
     Box::new([0; BLOCK])
 }
 
@@ -170,8 +173,7 @@ impl Counts {
     fn add(&mut self, place: u16) {
         let at = usize::from(place);
         let block = self.blocks[(at >> HALF_BITS).min(BLOCKS - 1)].get_or_insert_with(empty_block);
-        let count = &mut block[at & (BLOCK - 1)];
-        *count = count.saturating_add(1);
+        block[at & (BLOCK - 1)] += 1;
     }
 
     fn quantile_ns(&self, q: f64) -> Option<i64> {
@@ -179,13 +181,13 @@ impl Counts {
         let mut seen = 0;
         for (at, block) in self.blocks.iter().enumerate() {
             let Some(block) = block else { continue };
-            let sum: u64 = block.iter().copied().map(u64::from).sum();
+            let sum: u64 = block.iter().sum();
             if seen + sum < wanted {
                 seen += sum;
                 continue;
             }
             let inside = block.iter().position(|count| {
-                seen += u64::from(*count);
+                seen += *count;
                 seen >= wanted
             })?;
             let (low, high) = bounds((at << HALF_BITS) + inside);
@@ -216,6 +218,22 @@ mod tests {
         assert_eq!(a.count(), 10_000);
         let p50 = all.quantiles_ns([0.5])[0].unwrap() as f64;
         assert!((p50 / (4_999.5_f64.powi(2) * 1_000.0) - 1.0).abs() < 0.005, "{p50}");
+    }
+
+    #[test]
+    fn more_requests_than_32_bits_can_count_stay_exact_and_add_up() {
+        let (mut many, mut quick) = (Times::default(), Times::default());
+        many.record(5_000_000);
+        quick.record(1_000);
+        for _ in 0..33 {
+            many.merge(&many.clone());
+        }
+        many.merge(&quick);
+        many.record(5_000_000);
+        let counts: Vec<u64> = many.buckets().iter().map(|b| b.2).collect();
+        assert_eq!((counts, many.count()), (vec![1, (1 << 33) + 1], (1 << 33) + 2));
+        let [least, median] = many.quantiles_ns([0.0, 0.5]).map(|q| q.unwrap() as f64);
+        assert!((least / 1e3 - 1.0).abs() < 0.3 && (median / 5e6 - 1.0).abs() < 0.008, "{least} {median}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub fn pack(tally: &Tally, bytes: &mut Vec<u8>) {
         let mut last = 0;
         for (place, count) in times.places() {
             put(bytes, u64::from(place - last));
-            put(bytes, u64::from(count));
+            put(bytes, count);
             last = place;
         }
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::columns::{Common, Row};
 use super::sparse::keep;
@@ -109,8 +109,8 @@ impl SpanChunk {
         keep(&mut self.keys, &marks);
     }
 
-    /// As an Arrow batch.
-    pub fn into_batch(self) -> RecordBatch {
+    /// As an Arrow batch; columns that do not fit one another are an error, never rows that are missing.
+    pub fn into_batch(self) -> Result<RecordBatch, ArrowError> {
         let Self { common, keys, spans } = self;
         let times = |of: fn(&Span) -> Option<i64>| -> ArrayRef {
             Arc::new(spans.iter().map(of).collect::<PrimitiveArray<Int64Type>>())
@@ -140,7 +140,7 @@ impl SpanChunk {
             codes(|s| s.outcome as u8),
             codes(|s| s.domain as u8),
         ];
-        RecordBatch::try_new(schema(), columns).unwrap_or_else(|_| RecordBatch::new_empty(schema()))
+        RecordBatch::try_new(schema(), columns)
     }
 }
 
@@ -150,6 +150,13 @@ mod tests {
     use crate::record::Due;
     use arrow_array::Array;
     use arrow_array::cast::AsArray;
+
+    #[test]
+    fn calls_that_cannot_become_a_batch_are_an_error() {
+        let mut chunk = SpanChunk::new(Common::default());
+        chunk.keys.push((0, 1, 0, 0));
+        assert!(chunk.into_batch().unwrap_err().to_string().contains("length"));
+    }
 
     #[test]
     fn calls_carry_the_key_of_their_request() {
@@ -167,7 +174,7 @@ mod tests {
         let mut chunk = SpanChunk::new(Common { visit: 4, worker: 1 });
         let row = Row { attempt: 1, ..Row::due(Due { seq: 9, stream: 2, ..Due::default() }) };
         chunk.push(&row, vec![span.clone(), Span { end_ns: Some(8), outcome: Outcome::Ok, ..span }]);
-        let batch = chunk.into_batch();
+        let batch = chunk.into_batch().unwrap();
         assert_eq!((batch.num_rows(), batch.num_columns()), (2, schema().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();
         assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[9, 9]);

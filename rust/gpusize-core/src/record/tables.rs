@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_array::types::{Int64Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::accounts::{Events, Key};
 use super::arrays::full;
@@ -34,7 +34,7 @@ static HISTOGRAMS: LazyLock<SchemaRef> = LazyLock::new(|| {
 });
 
 /// Counts by the second of the event; those of due requests by the second in which they were due.
-pub fn seconds(events: &BTreeMap<Key, Events>) -> RecordBatch {
+pub fn seconds(events: &BTreeMap<Key, Events>) -> Result<RecordBatch, ArrowError> {
     let counts = |of: &dyn Fn(&Events) -> u64| full::<UInt64Type>(events.values().map(of).collect());
     let mut columns: Vec<ArrayRef> = vec![
         full::<UInt32Type>(events.keys().map(|key| key.0).collect()),
@@ -45,18 +45,18 @@ pub fn seconds(events: &BTreeMap<Key, Events>) -> RecordBatch {
     ];
     columns.extend(Outcome::ALL.into_iter().map(|o| counts(&|e| e.ended[o as usize])));
     columns.extend(Outcome::ALL.into_iter().map(|o| counts(&|e| e.of_due[o as usize])));
-    batch(&SECONDS, columns)
+    RecordBatch::try_new(SECONDS.clone(), columns)
 }
 
 /// The buckets of each time, by the second in which the requests were due.
-pub fn histograms(due: &BTreeMap<Key, Tally>) -> RecordBatch {
+pub fn histograms(due: &BTreeMap<Key, Tally>) -> Result<RecordBatch, ArrowError> {
     let mut names = Vec::new();
     let (mut seconds, mut streams) = (Vec::new(), Vec::new());
     let (mut lows, mut highs, mut counts) = (Vec::new(), Vec::new(), Vec::new());
     for (metric, name) in METRICS.into_iter().enumerate() {
         for (key, tally) in due {
             for (place, count) in tally.times[metric].places() {
-                let bucket = bucket_at(place, count.into());
+                let bucket = bucket_at(place, count);
                 names.push(name);
                 seconds.push(key.0);
                 streams.push(key.1);
@@ -74,9 +74,5 @@ pub fn histograms(due: &BTreeMap<Key, Tally>) -> RecordBatch {
         full::<Int64Type>(highs),
         full::<UInt64Type>(counts),
     ];
-    batch(&HISTOGRAMS, columns)
-}
-
-fn batch(schema: &SchemaRef, columns: Vec<ArrayRef>) -> RecordBatch {
-    RecordBatch::try_new(schema.clone(), columns).unwrap_or_else(|_| RecordBatch::new_empty(schema.clone()))
+    RecordBatch::try_new(HISTOGRAMS.clone(), columns)
 }

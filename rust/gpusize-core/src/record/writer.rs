@@ -167,7 +167,10 @@ impl Work {
     fn take_rows(&mut self, chunk: Chunk) {
         let plain = chunk.is_plain();
         self.kept_bytes += chunk.bytes() + BATCH_BYTES;
-        let batch = chunk.into_batch();
+        let batch = match chunk.into_batch() {
+            Ok(batch) => batch,
+            Err(e) => return self.lose(io::Error::other(e)),
+        };
         // What no row has would still cost every row its place in every column. A part that has begun keeps its columns.
         let has_all = |tables: &[Parts; 4]| tables[Table::Rows as usize].has(batch.schema_ref());
         if plain && !self.tables.as_ref().is_some_and(has_all) {
@@ -193,7 +196,10 @@ impl Work {
             return;
         }
         self.written.spans += spans.len() as u64;
-        let batch = spans.into_batch();
+        let batch = match spans.into_batch() {
+            Ok(batch) => batch,
+            Err(e) => return self.lose(io::Error::other(e)),
+        };
         self.write(Table::Spans, &batch);
         if self.written.kept.is_some() {
             self.kept_bytes += batch.get_array_memory_size() as u64;
@@ -216,6 +222,13 @@ impl Work {
                 self.written.error.get_or_insert_with(|| e.to_string());
             }
         }
+    }
+
+    /// Rows that are nowhere: what is in memory is not the whole any more.
+    fn lose(&mut self, e: io::Error) {
+        self.written.kept = None;
+        self.written.kept_spans = Vec::new();
+        self.note(Err(e));
     }
 
     /// After a failure nothing more is written; what was closed stays.

@@ -69,7 +69,7 @@ fn requests_count_where_they_were_due_sent_and_ended() {
         ]),
         START,
     );
-    let (seconds, histograms) = accounts.hand_on().unwrap();
+    let (seconds, histograms) = accounts.hand_on().unwrap().unwrap();
     let want = [
         line(&[("due", 2), ("sent", 2), ("done", 1), ("ok", 1), ("due_ok", 1), ("due_timeout", 1)]),
         line(&[("stream", 3), ("due", 1), ("due_ok", 1)]),
@@ -88,7 +88,7 @@ fn requests_count_where_they_were_due_sent_and_ended() {
     assert!((runtimes[0] - S / 4).abs() < S / 400 && (runtimes[1] - 2 * S).abs() < S / 50, "{runtimes:?}");
     let lateness = (0..histograms.num_rows()).filter(|i| text(*i) == "lateness").count();
     assert_eq!(lateness, 2, "one bucket in each of two streams: a timeout was sent, too");
-    assert!(accounts.hand_on().is_none());
+    assert!(accounts.hand_on().unwrap().is_none());
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn what_is_handed_on_in_pieces_adds_up() {
     let mut buckets = 0;
     for part in rows.chunks(777) {
         accounts.take(&chunk(part), START);
-        let (seconds, histograms) = accounts.hand_on().unwrap();
+        let (seconds, histograms) = accounts.hand_on().unwrap().unwrap();
         for found in lines(&seconds) {
             let of = |name: &str| found.get(name).copied().unwrap_or(0);
             let sum = sums.entry((of("second") as u32, of("stream") as u16)).or_default();
@@ -148,7 +148,7 @@ fn gaps_belong_to_their_requests() {
     rows.push(&request(2, 0, 4 * S, 10));
     rows.push_gaps(&[7]);
     accounts.take(&rows, START);
-    let (_, histograms) = accounts.hand_on().unwrap();
+    let (_, histograms) = accounts.hand_on().unwrap().unwrap();
     let metric = histograms.column(0).as_string::<i32>();
     let second = histograms.column(1).as_primitive::<UInt32Type>();
     let count = histograms.column(5).as_primitive::<UInt64Type>();
@@ -173,7 +173,7 @@ fn memory_does_not_grow_with_the_seconds() {
         for row in &rows {
             accounts.take(&chunk(std::slice::from_ref(row)), START);
             if accounts.is_full() {
-                accounts.hand_on();
+                accounts.hand_on().unwrap();
             }
         }
         let through = second as u32;
