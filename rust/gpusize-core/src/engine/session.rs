@@ -19,6 +19,7 @@ use super::progress::LevelOutcome;
 use super::watchdog::Patience;
 use super::worker;
 use crate::error::{Error, Result};
+use crate::owner::Owner;
 use crate::schedule::{Planned, Schedule};
 use crate::spec::{LevelPlan, LoadSpec, Mix, Order, Segment, StopSpec, TargetSpec, Think, Unit};
 
@@ -29,8 +30,7 @@ pub struct Session {
     workers: usize,
     events: Sender<Event>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads do not survive a fork: a child has none to end.
-    pid: u32,
+    owner: Owner,
 }
 
 /// What one request before the levels brought.
@@ -83,7 +83,7 @@ impl Session {
         }
         let coordinator = Coordinator::new(commands, Patience::of(&context.target));
         threads.push(spawn("gpusize-session".into(), Box::new(move || coordinator.run(&inbox)))?);
-        Ok(Self { context, workers, events, threads, pid: std::process::id() })
+        Ok(Self { context, workers, events, threads, owner: Owner::here() })
     }
 
     /// Queue a level; it starts when the one before has closed.
@@ -162,7 +162,7 @@ impl Session {
 
     /// Stop what runs and end all threads.
     pub fn close(&mut self) {
-        if self.pid != std::process::id() {
+        if !self.owner.is_here() {
             std::mem::forget(std::mem::take(&mut self.threads));
             return;
         }

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::task::{LocalSet, spawn_local};
 
 use self::requests::RequestCounter;
+use crate::owner::Owner;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nok\n";
 const BACKLOG: i32 = 4096;
@@ -35,6 +36,7 @@ pub struct NullServer {
     /// Requests taken, by thread.
     answered: Vec<Arc<AtomicU64>>,
     stop: watch::Sender<bool>,
+    owner: Owner,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -48,7 +50,8 @@ impl NullServer {
             listeners.push(listen(local_addr)?);
         }
         let (stop, stopped) = watch::channel(false);
-        let mut server = Self { local_addr, answered: Vec::new(), stop, threads: Mutex::new(Vec::new()) };
+        let (owner, threads) = (Owner::here(), Mutex::new(Vec::new()));
+        let mut server = Self { local_addr, answered: Vec::new(), stop, owner, threads };
         for listener in listeners {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let listener = {
@@ -74,8 +77,12 @@ impl NullServer {
         self.answered.iter().map(|each| each.load(Ordering::Relaxed)).sum()
     }
 
-    /// Close every connection and end the threads. A second call does nothing.
+    /// Close every connection and end the threads. A second call does nothing, nor does one in a forked child.
     pub fn stop(&self) {
+        if !self.owner.is_here() {
+            std::mem::forget(std::mem::take(&mut *self.threads()));
+            return;
+        }
         // Threads that have ended hear nothing, and that is fine.
         let _ = self.stop.send(true);
         for thread in self.threads().drain(..) {

@@ -16,11 +16,13 @@ use super::ticks::Ticks;
 use super::waiting::Watched;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::error::{Error, Result};
+use crate::owner::Owner;
 
 /// Samples from its making until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
+    owner: Owner,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -138,7 +140,7 @@ impl Sampler {
         let of_thread = shared.clone();
         let builder = std::thread::Builder::new().name("gpusize-sampler".to_owned()).stack_size(256 * 1024);
         let thread = builder.spawn(move || of_thread.run(watched)).map_err(lacks)?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared, owner: Owner::here(), thread: Mutex::new(Some(thread)) })
     }
 
     /// What was sampled since the last call, by source.
@@ -173,8 +175,16 @@ impl Sampler {
         self.shared.state().facts(&self.shared.plan)
     }
 
-    /// End: the thread is gone when this returns, after a last reading of everything. Safe to call twice.
+    /// End: the thread is gone when this returns, after a last reading of everything. Safe to call twice. In a forked child,
+    /// which has no such thread, nothing is done and nothing is known.
     pub fn stop(&self) -> Value {
+        if !self.owner.is_here() {
+            // Neither its waker, which is the parent's, nor locks that the thread may have held when the child was made.
+            if let Ok(mut thread) = self.thread.try_lock() {
+                std::mem::forget(thread.take());
+            }
+            return json!({});
+        }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.waker.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

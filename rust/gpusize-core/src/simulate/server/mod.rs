@@ -41,6 +41,7 @@ use tokio::task::LocalSet;
 use self::connection::{Connection, Fate};
 use self::state::Shared;
 use super::{ClusterConfig, SimError};
+use crate::owner::Owner;
 
 /// Connections that may wait to be accepted; a burst of a level's start must fit.
 const BACKLOG: i32 = 4096;
@@ -53,6 +54,7 @@ pub struct SimServer {
     local_addr: SocketAddr,
     grpc_addr: SocketAddr,
     commands: mpsc::UnboundedSender<Command>,
+    owner: Owner,
     state: Mutex<State>,
 }
 
@@ -88,7 +90,10 @@ impl SimServer {
             LocalSet::new().block_on(&runtime, serve(config, listeners, inbox, ready))
         })?;
         match started.recv() {
-            Ok(()) => Ok(Self { local_addr, grpc_addr, commands, state: Mutex::new(State::Running(thread)) }),
+            Ok(()) => {
+                let (owner, state) = (Owner::here(), Mutex::new(State::Running(thread)));
+                Ok(Self { local_addr, grpc_addr, commands, owner, state })
+            }
             Err(std_mpsc::RecvError) => Err(match join(thread) {
                 Err(source) => SimError::Server { source },
                 Ok(_) => SimError::Server { source: io::Error::other("ended before it began") },
@@ -108,6 +113,7 @@ impl SimServer {
 
     /// Statistics as JSON: those of now, or the last ones of a stopped server.
     pub fn stats_json(&self) -> Result<String, SimError> {
+        self.check_owner()?;
         let (reply, stats) = std_mpsc::channel();
         if self.commands.send(Command::Stats(reply)).is_ok()
             && let Ok(stats) = stats.recv()
@@ -117,8 +123,19 @@ impl SimServer {
         self.stop()
     }
 
+    /// In a forked child there is no server: its thread is the parent's.
+    fn check_owner(&self) -> Result<(), SimError> {
+        if self.owner.is_here() {
+            return Ok(());
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::forget(std::mem::replace(&mut *state, State::Stopped(String::new())));
+        Err(SimError::Server { source: io::Error::other("it belongs to the process that this one was forked from") })
+    }
+
     /// Close every connection and end the thread; the last statistics. A second call gives the same.
     pub fn stop(&self) -> Result<String, SimError> {
+        self.check_owner()?;
         // A server that has ended already hears nothing, and that is fine.
         let _ = self.commands.send(Command::Stop);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
