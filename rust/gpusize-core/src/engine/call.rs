@@ -43,7 +43,7 @@ pub fn grpc_call(target: &TargetSpec, method: &str, message: &[u8], timeout: Dur
         .enable_all()
         .build()
         .map_err(|e| Error::environment(e.to_string(), "sockets", "raise the limit of open files"))?;
-    let body = [&grpc::prefix(message.len()), message].concat().into();
+    let body = [&grpc::prefix(message.len())?, message].concat().into();
     match runtime.block_on(async { tokio::time::timeout(timeout, call(&target, endpoint, body)).await }) {
         Ok(Ok(reply)) => Ok(reply),
         Ok(Err(failure)) => Err(Error::target(failure.message, place, todo)),

@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderName};
 
+use crate::error::{Error, Result};
+
 /// Bytes before each message: a flag and a length.
 pub const PREFIX: usize = 5;
 
@@ -29,10 +31,14 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// What stands before a message of this length, not compressed.
-pub fn prefix(length: usize) -> [u8; PREFIX] {
-    let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
-    [0, a, b, c, d]
+/// What stands before a message of this length, not compressed; the length has 32 bits.
+pub fn prefix(length: usize) -> Result<[u8; PREFIX]> {
+    let Ok(length) = u32::try_from(length) else {
+        let what = format!("a message of {length} bytes, and gRPC has none beyond 4 GiB");
+        return Err(Error::usage(what, "the request's body", "send less in one request, or use HTTP"));
+    };
+    let [a, b, c, d] = length.to_be_bytes();
+    Ok([0, a, b, c, d])
 }
 
 /// Cuts a body into messages, however its bytes arrive.
@@ -67,8 +73,8 @@ impl Deframer {
     pub fn feed<E: From<String>>(
         &mut self,
         mut input: &[u8],
-        message: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+        message: &mut impl FnMut(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         while !input.is_empty() {
             if self.have < PREFIX {
                 let n = input.len().min(PREFIX - self.have);
@@ -103,7 +109,7 @@ impl Deframer {
         Ok(())
     }
 
-    fn length(&self) -> Result<usize, String> {
+    fn length(&self) -> std::result::Result<usize, String> {
         let [flag, length @ ..] = self.prefix;
         let length = u32::from_be_bytes(length);
         match flag {
@@ -154,7 +160,7 @@ fn unescape(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn cut(wire: &[u8], step: usize) -> Result<(Vec<Vec<u8>>, bool), String> {
+    fn cut(wire: &[u8], step: usize) -> std::result::Result<(Vec<Vec<u8>>, bool), String> {
         let mut deframer = Deframer::new(100);
         let mut out = Vec::new();
         for piece in wire.chunks(step) {
@@ -169,7 +175,7 @@ mod tests {
     #[test]
     fn messages_are_the_same_whole_and_in_any_pieces() {
         let messages = [&b"one"[..], b"", b"three", b"", b""];
-        let wire: Vec<u8> = messages.iter().flat_map(|m| [&prefix(m.len())[..], m].concat()).collect();
+        let wire: Vec<u8> = messages.iter().flat_map(|m| [&prefix(m.len()).unwrap()[..], m].concat()).collect();
         for step in 1..=wire.len() {
             let (out, whole) = cut(&wire, step).unwrap();
             assert!(out == messages && whole, "step {step}: {out:?}");

@@ -22,6 +22,9 @@ const KEEP: usize = 256 << 20;
 /// A body from this size on is not copied to be sent: its pieces go to the socket from where they lie.
 const COPIED: usize = 32 << 10;
 
+/// Digits of the largest whole number.
+const LONGEST_NUMBER: usize = 20;
+
 /// All requests of a session.
 #[derive(Debug)]
 pub struct Requests {
@@ -114,6 +117,17 @@ impl Requests {
                     return Err(Error::usage("a request cannot repeat its own answer", "segments.capture", todo));
                 }
             }
+        }
+        self.check_messages()
+    }
+
+    /// No message is longer than gRPC can say.
+    fn check_messages(&self) -> Result<()> {
+        let (none, of_kind) = (Buffers::default(), |row| &self.kinds[self.kind_of(row)]);
+        let is_number = |s: &&Segment| matches!(s, Segment::Counter { .. } | Segment::Random { .. });
+        for row in (0..self.rows.len()).filter(|row| matches!(of_kind(*row).around, Around::Length)) {
+            let numbers = of_kind(row).segments.iter().filter(is_number).count();
+            grpc::prefix(self.length(row, &none) + numbers * LONGEST_NUMBER)?;
         }
         Ok(())
     }
@@ -272,7 +286,8 @@ impl Requests {
                 out.extend_from_slice(b"\r\n");
             }
             Around::Nothing => {}
-            Around::Length => out.extend_from_slice(&grpc::prefix(length)),
+            // Beyond what a prefix can say no request was accepted.
+            Around::Length => out.extend(grpc::prefix(length).into_iter().flatten()),
         }
     }
 

@@ -179,3 +179,19 @@ fn a_mix_has_paths_headers_and_bodies_of_its_own() {
         assert!(Requests::new(&target("POST"), vec![], rows.clone(), Some(&wrong)).is_err(), "{wrong:?}");
     }
 }
+
+#[test]
+fn a_grpc_message_that_its_prefix_cannot_say_is_refused_before_the_load() {
+    let target: TargetSpec =
+        serde_json::from_str(r#"{"host":"::1","port":80,"path":"/p","transport":"grpc"}"#).unwrap();
+    // 4 GiB of one MiB: nothing is rendered to find that out.
+    let with = |last: Vec<u8>, more: Vec<Segment>| {
+        let segments = std::iter::repeat_n(Segment::Field(0), 4095).chain([Segment::Field(1)]).chain(more).collect();
+        Requests::new(&target, segments, vec![vec![vec![b'x'; 1 << 20], last]], None)
+    };
+    assert!(with(vec![b'x'; (1 << 20) - 1], vec![]).is_ok(), "as much as 32 bits can say");
+    for (last, more) in [(1 << 20, vec![]), ((1 << 20) - 1, vec![Segment::Counter { start: 0 }])] {
+        let Err(Error::Usage { what, .. }) = with(vec![b'x'; last], more) else { panic!("accepted") };
+        assert!(what.contains("4 GiB"), "{what}");
+    }
+}
