@@ -109,6 +109,7 @@ class LevelOutcome(TypedDict):
     end_ns: int
     due: int
     sent: int
+    asked_again: int
     outcomes: dict[str, int]
     rows: int
     connects: int

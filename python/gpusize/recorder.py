@@ -118,6 +118,7 @@ class RecordedLevel:
             "rows": rows,
             "connects": 0,
             "reconnects": 0,
+            "asked_again": 0,
             "cpu_ns": None,
             "workers": 1,
             "residence_ns": self._service_ns // rows if rows else None,

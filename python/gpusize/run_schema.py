@@ -203,7 +203,7 @@ _LEVEL: Final = fields(
         "alerts": items(text()),
         "flags": optional(items(text())),
         **dict.fromkeys(("start_ns", "close_ns", "end_ns", "residence_ns"), _NS),
-        **dict.fromkeys(("due", "sent", "rows", "connects", "reconnects", "cpu_ns"), optional(whole(0))),
+        **dict.fromkeys(("due", "sent", "asked_again", "rows", "connects", "reconnects", "cpu_ns"), optional(whole(0))),
         **dict.fromkeys(("stalled_ns", "longest_stall_ns"), optional(whole(0))),
         "machine": optional(mapping(whole(0))),
         "sampled": optional(whole(1)),

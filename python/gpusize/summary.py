@@ -1,9 +1,10 @@
 """The summary: one row per visit of a level.
 
-Everything counts requests due in the steady window, except ``total_runtime_s``, the verdict on delivery and what
-servers say, which are of the whole visit, as is ``itl_*`` where nothing but one histogram tells it. Percentiles are of
-requests that ended ok and only describe; an SLO is judged by its attainment. Of a sampled level counts are of all
-requests, percentiles of all to the width of a bucket, and tokens and goodput of the rows, times the sample.
+Everything counts requests due in the steady window, except ``total_runtime_s``, ``asked_again``, the verdict on
+delivery and what servers say, which are of the whole visit, as is ``itl_*`` where nothing but one histogram tells it.
+Percentiles are of requests that ended ok and only describe; an SLO is judged by its attainment. Of a sampled level
+counts are of all requests, percentiles of all to the width of a bucket, and tokens and goodput of the rows, times the
+sample.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
         "errors": sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled")),
         **{f"err_{name}": outcomes.get(name, 0) for name in seen},
         **_unsent(level, outcomes),
+        "asked_again": _asked_again(level),
         **_delivery(checks),
         "sampled": level.sampled,
         **_times(level),
@@ -117,6 +119,12 @@ def _unsent(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, int | No
         return {"shed": shed, "unsent": None if sent is None else max(0, sum(outcomes.values()) - sent - shed)}
     never = level.steady().select((pl.col("sent_ns").is_null() & (pl.col("outcome") != "shed")).sum())
     return {"shed": shed, "unsent": int(never.collect(engine="streaming").item())}
+
+
+def _asked_again(level: LevelData) -> int | None:
+    """Requests that a server may have counted twice, of the whole visit; None where nobody counted them."""
+    counts = [visit.meta.get("asked_again") for visit in level.visits()]
+    return None if None in counts else sum(counts)
 
 
 def _mark_plateaus(rows: Sequence[dict[str, Any]]) -> None:

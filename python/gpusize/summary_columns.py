@@ -30,6 +30,7 @@ SUMMARY_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "goodput_sent": ("requests/s", "the same, timed from when they were sent"),
         "shed": ("requests", "due in the window and never sent, as too many waited already"),
         "unsent": ("requests", "due in the window and never sent for another reason"),
+        "asked_again": ("requests", "sent twice, as the server did nothing about the first; of the whole visit"),
         "delivered": ("", "whether the load was what was asked for; null where not judged"),
         "delivery": ("", "the same in words, with reasons"),
         "saturated": ("", "whether the target answers less than is offered, or no more than at a lower level"),
@@ -77,7 +78,7 @@ def summary_schema(seen: Sequence[str], slos: int, *, calls: bool, server: bool)
     import polars as pl
 
     texts = dict.fromkeys(("run", "kind", "state", "little", "itl_source", "delivery", "drift", "ramp"), pl.String)
-    whole = ("visit", "concurrency", "n", "errors", "gpus", "shed", "unsent", "sampled")
+    whole = ("visit", "concurrency", "n", "errors", "gpus", "shed", "unsent", "asked_again", "sampled")
     counts = dict.fromkeys(whole, pl.Int64) | dict.fromkeys(("delivered", "saturated", "steady"), pl.Boolean)
     lists = {"flags": pl.List(pl.String), "alerts": pl.List(pl.String)}
     schema: dict[str, Any] = {}

@@ -139,6 +139,14 @@ def test_rows_keep_the_order_of_the_levels_and_no_level_gives_no_row():
     assert summarize([]).height == 0
 
 
+def test_requests_that_were_asked_again_are_told_of_the_whole_visit():
+    once, again = with_meta(steady(), asked_again=3), with_meta(steady(visit=1), asked_again=4)
+    assert row(once)["asked_again"] == 3
+    assert row(*pool([once, again]))["asked_again"] == 7
+    # Runs from before there was such a count.
+    assert row(*pool([once, steady(visit=1)]))["asked_again"] is None
+
+
 def test_a_pooled_level_is_one_row_of_all_requests():
     once = steady()
     found = row(*pool([once, steady(visit=1)]))

@@ -54,6 +54,13 @@ def test_eighty_columns_keep_what_matters_and_name_the_rest() -> None:
     assert "not shown for lack of width: ITL p50, TTFT p50" in words(text)
 
 
+def test_requests_that_were_asked_again_have_a_column_where_there_were_any() -> None:
+    assert "asked" not in summary(sweep(row(8, 6.0, asked_again=0)), 160)
+    text = summary(sweep(row(8, 6.0), row(16, 9.0, asked_again=211)), 200)
+    assert "asked again" in text
+    assert "211" in text
+
+
 def test_flags_go_over_several_lines_before_a_figure_leaves() -> None:
     flags = ["connection-limited", "generator-limited", "not-delivered", "saturated"]
     text = summary(sweep(row(64, 60.0, flags=flags, slo_0_attainment=0.0, slo_0_met=False)), 100)

@@ -28,6 +28,7 @@ def outcome(visit: int, **changed: Any) -> dict[str, Any]:
         "rows": 4,
         "connects": 1,
         "reconnects": 0,
+        "asked_again": 0,
         "cpu_ns": 5 * MS,
         "workers": 1,
         "residence_ns": 10 * MS,

@@ -165,11 +165,11 @@ def _errors(rows: Sequence[Mapping[str, Any]]) -> Column:
 
 
 def _unsent(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Requests that were due and not sent, where there were any: offered are those that were sent, and these."""
+    """Requests that were due and not sent, and those that were sent twice, where there were any."""
     made = []
-    for key, title in (("shed", "shed"), ("unsent", "unsent")):
+    for key, title, tone in (("shed", "shed", BAD), ("unsent", "unsent", BAD), ("asked_again", "asked again", "")):
         if any(finite(row.get(key)) for row in rows):
-            cells = tuple(Cell(short_count(row.get(key)), BAD if finite(row.get(key)) else "") for row in rows)
+            cells = tuple(Cell(short_count(row.get(key)), tone if finite(row.get(key)) else "") for row in rows)
             made.append(Column(key, title, "req", cells, 2))
     return made
 

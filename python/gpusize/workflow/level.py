@@ -299,6 +299,7 @@ class WorkflowLevel:
             **self.tally.outcome(),
             "connects": 0,
             "reconnects": 0,
+            "asked_again": 0,
             "cpu_ns": cpu_ns,
             "workers": 1,
             "residence_ns": self.tally.residence_ns,

@@ -1,11 +1,13 @@
 //! A slot's connections, one for each address that it has used, and what all transports share: opening them, asking once
 //! more where nothing was lost, saying how an exchange ended.
 
+use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::answer::{self, Reader};
 use super::download::Download;
-use super::failure::{Failure, apart, guard};
+use super::failure::{Failure, apart, ended, guard};
 use super::http1;
 use super::http2;
 use super::job::Job;
@@ -13,6 +15,7 @@ use super::level::{LevelShared, Share, bump};
 use super::place::{Carrier, Conn, Counted, Place, open};
 use super::rpc::Replies;
 use super::slot::Slot;
+use super::unsent::Unsent;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
@@ -100,7 +103,7 @@ impl Line {
         &mut self,
         worker: &Worker,
         slot: &Slot,
-        level: &WorkerLevel,
+        level: &Rc<WorkerLevel>,
         job: &mut Job,
         row: &mut Row,
     ) -> Option<String> {
@@ -115,6 +118,7 @@ impl Line {
         if self.keeps_answers {
             self.lend(job);
         }
+        let (mut asked_again, mut opened_again) = (false, false);
         let result = loop {
             self.reader.reset();
             let opened = if self.lacks_connection(endpoint, row) {
@@ -127,19 +131,25 @@ impl Line {
                 (Ok(()), Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. })) => {
                     let (requests, plan) = (&worker.context.requests, &level.shared.plan);
                     let message = requests.message(endpoint, row.row as usize, row.seq, plan, &mut self.request);
-                    stamp_sent(worker, slot, row, *number);
-                    note_sent(level, row);
-                    self.http1.run(stream, reusable, message, slot, &mut self.reader, worker, row).await
+                    let sent_ns = begins(worker, slot, row, *number);
+                    match Unsent::begin(stream, message) {
+                        Unsent { error: Some(e), .. } => Err(never_left(&e)),
+                        unsent => {
+                            note_sent(level, row, sent_ns);
+                            self.http1.run(stream, reusable, unsent, slot, &mut self.reader, worker, row).await
+                        }
+                    }
                 }
                 (Ok(()), _) => apart(self.over_http2(endpoint, worker, slot, level, row)).await,
             };
             match result {
-                Err(f) if row.attempt == 0 && self.may_ask_again(&f, row) => {
+                // Nothing of it was sent: another connection takes it, and nobody was asked twice.
+                Err(f) if f.unsent && !std::mem::replace(&mut opened_again, true) => self.places[endpoint].hang_up(),
+                Err(f) if self.may_ask_again(&f, row) && !std::mem::replace(&mut asked_again, true) => {
                     if !f.keeps_connection {
                         self.places[endpoint].hang_up();
                     }
-                    row.attempt = 1;
-                    row.bytes_out = 0;
+                    (row.bytes_out, row.connect_ns, row.tls_ns) = (0, NO_TIME, NO_TIME);
                 }
                 other => break other,
             }
@@ -211,15 +221,16 @@ impl Line {
         verdict
     }
 
-    /// Whether the server did nothing about a request: it said so, or it closed a connection that lay idle at the moment
-    /// we used it. A close that comes later than that is the server's answer to the request.
+    /// Whether the server did nothing about a request: it said so, or a connection that had lain idle ended by itself at
+    /// the moment we used it. An end that comes later than that is the server's answer to the request, and so is a reset of
+    /// its stream for any other reason.
     fn may_ask_again(&self, failure: &Failure, row: &Row) -> bool {
+        // An answer that has begun is one, whatever ends it.
+        if row.sent_ns == NO_TIME || row.first_byte_ns != NO_TIME || row.bytes_in > 0 {
+            return false;
+        }
         let reused = self.places[usize::from(row.target)].conn.as_ref().is_some_and(|c| c.used);
-        let crossed = failure.outcome == Outcome::Truncated
-            && reused
-            && row.first_byte_ns == NO_TIME
-            && now_ns() - row.sent_ns < CROSSING_NS;
-        failure.refused || crossed
+        failure.refused || failure.ended && reused && now_ns() - row.sent_ns < CROSSING_NS
     }
 
     /// Whether a connection has to be opened first; one that cannot carry the request is given up.
@@ -237,44 +248,34 @@ impl Line {
         endpoint: usize,
         worker: &Worker,
         slot: &Slot,
-        level: &WorkerLevel,
+        level: &Rc<WorkerLevel>,
         row: &mut Row,
     ) -> Result<(), Failure> {
         let seed = level.shared.plan.seed;
         let body = worker.context.requests.body(row.row as usize, row.seq, seed, &mut self.request);
         let kind = worker.context.requests.kind_of(row.row as usize);
-        let mut tried = false;
-        loop {
-            let Self { places, reader, replies, .. } = self;
-            let Place { conn: Some(Conn { carrier: Carrier::Http2(channel), number, .. }), heads, .. } =
-                &mut places[endpoint]
-            else {
-                return Err(no_connection());
-            };
-            if worker.context.target.trace {
-                heads[kind].trace(level.shared.plan.visit, row.stream, row.seq);
-            }
-            let head = heads[kind].of(body.len());
-            stamp_sent(worker, slot, row, *number);
-            match channel.begin(head, body.clone()) {
-                Ok(response) => {
-                    note_sent(level, row);
-                    row.bytes_out = body.len() as u64;
-                    if let Some(replies) = replies {
-                        replies.reset();
-                    }
-                    let download = Download::new(response, worker, reader, replies.as_mut(), row);
-                    return channel.finish(download, slot, &worker.context).await;
-                }
-                // The connection was told to take no more, or has ended: nothing was sent.
-                Err(_) if !std::mem::replace(&mut tried, true) => {
-                    row.sent_ns = NO_TIME;
-                    places[endpoint].hang_up();
-                    self.connect(endpoint, worker, slot, level.share(), row).await?;
-                }
-                Err(e) => return Err(http2::failure(&e, &worker.context.target)),
-            }
+        let Self { places, reader, replies, .. } = self;
+        let Place { conn: Some(Conn { carrier: Carrier::Http2(channel), number, .. }), heads, .. } =
+            &mut places[endpoint]
+        else {
+            return Err(Failure::new(Outcome::ConnectError, "no connection"));
+        };
+        if worker.context.target.trace {
+            heads[kind].trace(level.shared.plan.visit, row.stream, row.seq);
         }
+        let head = heads[kind].of(body.len());
+        begins(worker, slot, row, *number);
+        let length = body.len();
+        // The connection was told to take no more, or has ended: nothing was sent.
+        let unsent = |e| Failure { unsent: true, ..http2::failure(&e, &worker.context.target) };
+        let (response, leaving) = channel.begin(head, body, level, row).map_err(unsent)?;
+        if let Some(replies) = replies {
+            replies.reset();
+        }
+        let download = Download::new(response, worker, reader, replies.as_mut(), row);
+        let result = channel.finish(download, &leaving, length, slot, &worker.context).await;
+        leaving.note(row);
+        result
     }
 
     async fn connect(
@@ -307,20 +308,25 @@ impl Line {
     }
 }
 
-/// A request goes out now.
-fn stamp_sent(worker: &Worker, slot: &Slot, row: &mut Row, number: u32) {
+/// A request is handed to its connection now, which is the time that this says.
+fn begins(worker: &Worker, slot: &Slot, row: &mut Row, number: u32) -> i64 {
     row.conn = number;
-    row.sent_ns = now_ns();
-    slot.deadline_ns.set(row.sent_ns.saturating_add(worker.context.target.timeout_ns));
+    let now = now_ns();
+    slot.deadline_ns.set(now.saturating_add(worker.context.target.timeout_ns));
+    now
 }
 
-/// It counts as sent once, however often it is asked again.
-fn note_sent(level: &WorkerLevel, row: &Row) {
-    if row.attempt == 0 {
-        level.sent(row.sent_ns);
+/// A request's first byte has left. It counts as sent once; the second time it was asked again.
+fn note_sent(level: &WorkerLevel, row: &mut Row, sent_ns: i64) {
+    if row.sent_ns == NO_TIME {
+        level.sent(sent_ns);
+    } else {
+        level.asked_again();
+        row.attempt = 1;
     }
+    row.sent_ns = sent_ns;
 }
 
-fn no_connection() -> Failure {
-    Failure::new(Outcome::ConnectError, "no connection")
+fn never_left(e: &io::Error) -> Failure {
+    Failure { unsent: true, ..ended(format!("the connection broke before anything was sent: {e}")) }
 }

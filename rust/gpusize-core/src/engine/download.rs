@@ -9,7 +9,7 @@ use h2::client::ResponseFuture;
 use http::Response;
 
 use super::answer::Reader;
-use super::failure::Failure;
+use super::failure::{self, Failure};
 use super::http2::{self, Channel};
 use super::io::Speaks;
 use super::rpc::Replies;
@@ -51,7 +51,7 @@ impl Broken {
             _ if speaks == Speaks::Http1 => {
                 Failure::new(Outcome::ProtocolError, "the server answered in HTTP/1.1, not HTTP/2")
             }
-            Self::Ended => Failure::new(Outcome::Truncated, "the server closed the connection"),
+            Self::Ended => failure::ended("the server closed the connection"),
             Self::Http2(e) => http2::failure(&e, target),
         }
     }

@@ -15,13 +15,18 @@ pub struct Failure {
     pub message: String,
     /// The server said that it did nothing about the request: it may be asked again.
     pub refused: bool,
+    /// The connection had ended, or was told to take no more, before anything of the request had left.
+    pub unsent: bool,
+    /// The connection ended by itself, without a word about the request.
+    pub ended: bool,
     /// The connection may carry other requests.
     pub keeps_connection: bool,
 }
 
 impl Failure {
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into(), refused: false, keeps_connection: false }
+        let message = message.into();
+        Self { outcome, message, refused: false, unsent: false, ended: false, keeps_connection: false }
     }
 
     pub fn given_up(abort: Abort, late: &dyn Fn() -> String) -> Self {
@@ -32,10 +37,16 @@ impl Failure {
     }
 }
 
+/// The connection ended, or broke, by itself.
+pub fn ended(message: impl Into<String>) -> Failure {
+    Failure { ended: true, ..Failure::new(Outcome::Truncated, message) }
+}
+
 impl From<WireError> for Failure {
     fn from(e: WireError) -> Self {
-        let outcome = if matches!(e, WireError::Truncated(_)) { Outcome::Truncated } else { Outcome::ProtocolError };
-        Self::new(outcome, e.to_string())
+        let ended = matches!(e, WireError::Truncated(_));
+        let outcome = if ended { Outcome::Truncated } else { Outcome::ProtocolError };
+        Self { ended, ..Self::new(outcome, e.to_string()) }
     }
 }
 

@@ -7,17 +7,15 @@ use std::task::Poll;
 use tokio::io::ReadBuf;
 
 use super::answer::{Reader, Reading};
-use super::failure::Failure;
+use super::failure::{self, Failure};
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
 use super::unsent::Unsent;
 use super::worker::Worker;
 use crate::clock::now_ns;
-use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::wire::WireError;
 use crate::wire::http1::Response;
-use crate::wire::request::Message;
 
 /// Room for one read; larger answers take several.
 const READ_BYTES: usize = 16_384;
@@ -59,7 +57,7 @@ impl Exchange {
         }
     }
 
-    /// Send `message` and read the answer; `reusable` says afterwards whether the stream may carry another request.
+    /// Send the rest of a message and read the answer; `reusable` says afterwards whether the stream may carry another request.
     ///
     /// One future and one wait: each further one that awaits another costs every request.
     #[allow(clippy::too_many_arguments)] // the parts of a line, borrowed apart, and what the stamps need
@@ -67,7 +65,7 @@ impl Exchange {
         &mut self,
         stream: &mut Stream,
         reusable: &mut bool,
-        message: Message<'_>,
+        mut unsent: Unsent<'_>,
         slot: &Slot,
         reader: &mut Reader,
         worker: &Worker,
@@ -76,8 +74,7 @@ impl Exchange {
         self.response.reset();
         self.filled = 0;
         self.low_water = 1;
-        row.bytes_out = message.len() as u64;
-        let mut unsent = Unsent::begin(stream, message);
+        row.bytes_out = unsent.length as u64;
         // Nearly every request fits the socket's buffer.
         let sends = unsent.flushes;
         let read = loop {
@@ -109,10 +106,8 @@ impl Exchange {
         match (read, unsent.error) {
             (Ok(()), _) => Ok(()),
             (Err(Broken::Aborted(a)), _) => Err(Failure::given_up(a, &|| worker.context.late())),
-            (Err(_), Some(e)) => {
-                Err(Failure::new(Outcome::Truncated, format!("the connection broke while sending: {e}")))
-            }
-            (Err(Broken::Io(e)), None) => Err(Failure::new(Outcome::Truncated, format!("the connection broke: {e}"))),
+            (Err(_), Some(e)) => Err(failure::ended(format!("the connection broke while sending: {e}"))),
+            (Err(Broken::Io(e)), None) => Err(failure::ended(format!("the connection broke: {e}"))),
             (Err(Broken::Wire(e)), None) => Err(e.into()),
         }
     }

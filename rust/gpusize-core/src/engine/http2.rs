@@ -12,14 +12,17 @@ use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use http::Request;
 
 use super::context::Context as Shared;
+use super::departures::{Departures, Leaving};
 use super::download::{Broken, Download};
-use super::failure::{Failure, guard, plain};
+use super::failure::{self, Failure, guard, plain};
 use super::io::{Io, Speaks};
 use super::links::{Member, Open};
 use super::place::Counted;
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
+use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
+use crate::record::Row;
 use crate::spec::TargetSpec;
 
 /// What a server may send on one stream, and on all of one connection, before we have read it.
@@ -34,6 +37,8 @@ pub struct Seen {
     pub speaks: Cell<Speaks>,
     /// How often something has come.
     pub reads: Cell<u64>,
+    /// What has left.
+    pub departures: Departures,
 }
 
 /// A slot's access to a connection.
@@ -162,27 +167,73 @@ impl Channel {
     }
 
     /// Hand over one request; nothing has been sent when that fails.
-    pub fn begin(&mut self, head: Request<()>, body: Bytes) -> Result<ResponseFuture, h2::Error> {
-        begin(&mut self.send, head, body)
+    pub fn begin(
+        &mut self,
+        head: Request<()>,
+        body: Bytes,
+        level: &Rc<WorkerLevel>,
+        row: &Row,
+    ) -> Result<(ResponseFuture, Leaving), h2::Error> {
+        let response = begin(&mut self.send, head, body)?;
+        let stream = response.stream_id().as_u32();
+        Ok((response, Leaving::new(self.seen.clone(), stream, level, row)))
     }
 
-    /// Read the answer.
-    pub async fn finish(&mut self, mut download: Download<'_>, slot: &Slot, context: &Shared) -> Result<(), Failure> {
+    /// Read the answer to a request with a body of `length` bytes.
+    pub async fn finish(
+        &mut self,
+        mut download: Download<'_>,
+        leaving: &Leaving,
+        length: usize,
+        slot: &Slot,
+        context: &Shared,
+    ) -> Result<(), Failure> {
         let reads = self.seen.reads.get();
         let _under_way = match &self.driving {
             Driving::Own(_) => None,
             Driving::Shared(member) => Some(member.begin()),
         };
         match guard(slot, poll_fn(|cx| download.poll(self, cx))).await {
-            Ok(result) => result.map_err(|e| e.failure(self.seen.speaks.get(), &context.target)),
+            Ok(result) => result.map_err(|e| {
+                let failure = e.failure(self.seen.speaks.get(), &context.target);
+                let ended = failure.ended && !self.was_told_to_go();
+                let unsent = leaving.is_held() && !failure.keeps_connection;
+                Failure { ended, unsent, ..failure }
+            }),
             Err(abort) => {
+                let held_up = self.held_up(leaving, length);
                 // Dropping a stream that is under way tells the server so.
                 drop(download);
                 self.flush();
-                let mut failure = Failure::given_up(abort, &|| context.late());
-                failure.keeps_connection = abort == Abort::Cancelled || self.seen.reads.get() > reads;
+                let mut failure = Failure::given_up(abort, &|| context.late() + &held_up);
+                // What is held must not leave later, when its record says that it never did.
+                let answers = abort == Abort::Cancelled || self.seen.reads.get() > reads;
+                failure.keeps_connection = answers && !leaving.is_held();
                 Err(failure)
             }
+        }
+    }
+
+    /// Whether the server has said GOAWAY. It may then have looked at every request that it did not name as left out.
+    fn was_told_to_go(&mut self) -> bool {
+        let ready = self.send.poll_ready(&mut Context::from_waker(Waker::noop()));
+        matches!(ready, Poll::Ready(Err(e)) if e.is_go_away() && e.is_remote())
+    }
+
+    /// What a request that is given up has waited for, where that was not the answer.
+    fn held_up(&self, leaving: &Leaving, length: usize) -> String {
+        let blocked = self.seen.departures.blocked.get();
+        match leaving.body() {
+            _ if leaving.is_held() && blocked => ": it was not sent, the server reads nothing".to_owned(),
+            _ if leaving.is_held() => {
+                let most = self.send.current_max_send_streams();
+                format!(": it was not sent, the server allows {most} requests at a time on a connection")
+            }
+            sent if sent < length as u64 => {
+                let why = if blocked { "the server reads no more" } else { "the server's window is full" };
+                format!(": {sent} of the {length} bytes of its body were sent, {why}")
+            }
+            _ => String::new(),
         }
     }
 }
@@ -207,7 +258,7 @@ pub fn failure(e: &h2::Error, target: &TargetSpec) -> Failure {
             Failure { keeps_connection: true, ..of(Outcome::ProtocolError, message) }
         }
         () if e.is_go_away() => of(Outcome::ProtocolError, format!("the server breaks HTTP/2: {reason:?}")),
-        () if e.is_io() => of(Outcome::Truncated, format!("the connection broke: {e}")),
+        () if e.is_io() => failure::ended(plain(&format!("the connection broke: {e}"))),
         () => of(Outcome::ProtocolError, format!("the request cannot be sent: {e}")),
     }
 }

@@ -43,6 +43,18 @@ impl Io {
             None => poll(&mut self.stream, cx),
         }
     }
+
+    /// What of `parts` the socket has taken, offered to it at `now`.
+    fn note_written(&self, written: &Poll<io::Result<usize>>, parts: &[IoSlice<'_>], now: i64) {
+        let departures = &self.seen.departures;
+        departures.blocked.set(written.is_pending());
+        let Poll::Ready(Ok(mut left)) = *written else { return };
+        for part in parts {
+            let n = left.min(part.len());
+            departures.took(&part[..n], now);
+            left -= n;
+        }
+    }
 }
 
 impl AsyncRead for Io {
@@ -63,7 +75,10 @@ impl AsyncRead for Io {
 
 impl AsyncWrite for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.with(cx, |stream, cx| stream.poll_write(cx, bytes))
+        let now = self.seen.departures.moment();
+        let written = self.with(cx, |stream, cx| stream.poll_write(cx, bytes));
+        self.note_written(&written, &[IoSlice::new(bytes)], now);
+        written
     }
 
     fn poll_write_vectored(
@@ -71,7 +86,10 @@ impl AsyncWrite for Io {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.with(cx, |stream, cx| stream.poll_write_vectored(cx, parts))
+        let now = self.seen.departures.moment();
+        let written = self.with(cx, |stream, cx| stream.poll_write_vectored(cx, parts));
+        self.note_written(&written, parts, now);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -31,6 +31,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Share {
     pub due: AtomicU64,
     pub sent: AtomicU64,
+    /// Requests that were sent a second time, because the server had done nothing about the first.
+    pub asked_again: AtomicU64,
     pub outcomes: [AtomicU64; Outcome::ALL.len()],
     pub connects: AtomicU64,
     pub reconnects: AtomicU64,

@@ -11,6 +11,7 @@ mod connection;
 mod context;
 mod coordinator;
 mod cores;
+mod departures;
 mod download;
 mod ending;
 mod errors;

@@ -80,6 +80,8 @@ pub struct LevelOutcome {
     pub due: u64,
     /// Requests whose first byte was written.
     pub sent: u64,
+    /// Of these, sent a second time: the server had done nothing about them.
+    pub asked_again: u64,
     /// Records by outcome.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Records that are kept.
@@ -189,6 +191,7 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         end_ns: level.shares.iter().map(|s| s.last_end_ns.load(Relaxed)).max().unwrap_or(0).max(level.close_ns()),
         due: level.sum(|s| &s.due),
         sent: level.sum(|s| &s.sent),
+        asked_again: level.sum(|s| &s.asked_again),
         rows: written.rows,
         sampled: level.plan.sample.max(1),
         outcomes,

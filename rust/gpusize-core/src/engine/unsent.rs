@@ -16,15 +16,18 @@ pub struct Unsent<'a> {
     done: usize,
     /// There is something to do.
     pub flushes: bool,
+    /// Bytes of the whole message.
+    pub length: usize,
     /// Why the rest cannot be sent.
     pub error: Option<io::Error>,
 }
 
 impl<'a> Unsent<'a> {
-    /// Write what the socket takes at once.
+    /// Write what the socket takes at once; with an error it has taken nothing.
     pub fn begin(stream: &Stream, message: Message<'a>) -> Self {
+        let length = message.len();
         let Message { bytes, rest } = message;
-        let mut unsent = Self { bytes, rest, done: 0, flushes: false, error: None };
+        let mut unsent = Self { bytes, rest, done: 0, flushes: false, length, error: None };
         let first = if unsent.rest.is_empty() {
             stream.try_write(bytes)
         } else {
@@ -78,5 +81,33 @@ impl<'a> Unsent<'a> {
             self.flushes = false;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn nothing_of_a_request_leaves_on_a_connection_that_was_reset() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let tcp = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let peer = socket2::Socket::from(listener.accept().unwrap().0);
+            peer.set_linger(Some(Duration::ZERO)).unwrap();
+            drop(peer);
+            // The reset has come, and is told once: by this read. What comes then is a broken pipe.
+            tcp.readable().await.unwrap();
+            assert!(tcp.try_read(&mut [0; 1]).is_err());
+            let stream = Stream::Plain(tcp);
+            let whole = [&b"head"[..], b"body"].concat();
+            for (bytes, rest) in [(&whole[..], vec![]), (&whole[..4], vec![IoSlice::new(&whole[4..])])] {
+                let unsent = Unsent::begin(&stream, Message { bytes, rest });
+                assert!(unsent.error.is_some());
+                assert_eq!((unsent.left(), unsent.length, unsent.flushes), (8, 8, false));
+            }
+        });
     }
 }

@@ -130,6 +130,11 @@ impl WorkerLevel {
         self.seconds.sent(sent_ns, self.shared.start_ns());
     }
 
+    /// A request's first byte is written again, on another stream or connection.
+    pub fn asked_again(&self) {
+        bump(&self.share().asked_again, 1);
+    }
+
     /// No new request on this worker.
     pub fn close(&self, reason: Reason, ns: i64) {
         if !self.closed.replace(true) {
