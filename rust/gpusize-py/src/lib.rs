@@ -17,7 +17,7 @@ mod wait;
 /// The compiled half of gpusize.
 #[pymodule]
 mod _core {
-    use super::{Python, batches, clock, pyfunction};
+    use super::{PyResult, Python, batches, clock, pyfunction};
 
     #[pymodule_export]
     use super::batches::RecordBatches;
