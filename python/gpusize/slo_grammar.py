@@ -17,7 +17,7 @@ Kind = Literal["percentile", "mean", "share"]
 Op = Literal["<=", "<", ">=", ">"]
 
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<op><=|>=|<|>)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<percent>%)|(?P<word>[^\W\d][\w./]*)|(?P<end>$))"
+    r"\s*(?:(?P<op><=|>=|<|>)|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|(?P<percent>%)|(?P<word>[^\W\d][\w./]*)|(?P<end>$))"
 )
 _UNITS: Final[dict[str, dict[str, Decimal]]] = {
     "s": {
@@ -32,6 +32,8 @@ _UNITS: Final[dict[str, dict[str, Decimal]]] = {
     "tokens/s": {"tokens/s": Decimal(1), "tok/s": Decimal(1)},
     "bytes": {"B": Decimal(1), "KiB": Decimal(1024), "MiB": Decimal(1024**2)},
 }
+_MOST_DIGITS: Final = 40
+_MOST_EXPONENT: Final = 100
 _ORIGINS: Final = {
     ("runtime", "due"): "runtime",
     ("runtime", "sent"): "service",
@@ -111,7 +113,7 @@ class SloParser:
             raise self.fail("an SLO starts with a word", self.examples)
         if self.token in ("mean", "share"):
             return ("mean" if self.next() == "mean" else "share"), 1.0
-        percentile = re.fullmatch(r"[pP](\d+(?:\.\d+)?)", self.token)
+        percentile = re.fullmatch(r"[pP]([0-9]{1,9}(?:\.[0-9]{1,30})?)", self.token)
         if percentile is None:
             return "percentile", 1.0
         value = Decimal(percentile[1])
@@ -152,10 +154,11 @@ class SloParser:
     def _number(self) -> Decimal:
         if self.kind != "number":
             raise self.fail("a number is missing", "put the bound here, as in 10s")
-        value = Decimal(self.token)
-        if not math.isfinite(float(value)):
-            raise self.fail("the number is too large", "put the bound here, as in 10s")
-        return value
+        mantissa, _, exponent = self.token.lower().partition("e")
+        # Exact arithmetic takes time and room by the number of digits that a number stands for.
+        if len(mantissa) > _MOST_DIGITS or len(exponent) > 4 or abs(int(exponent or 0)) > _MOST_EXPONENT:
+            raise self.fail("the number is too large or has too many digits", "put the bound here, as in 10s")
+        return Decimal(self.token)
 
     def _quantity(self, unit: str) -> float:
         known = _UNITS[unit]

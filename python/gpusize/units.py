@@ -39,6 +39,7 @@ _TERM: Final = re.compile(rf"({_NUMBER})\s*([a-zA-Zµμ]+)\s*")
 _BARE: Final = re.compile(_NUMBER)
 _RATE: Final = re.compile(rf"({_NUMBER})\s*(?:/\s*([a-z]+))?")
 _MAX_LEVELS: Final = 10_000
+_MOST_DIGITS: Final = 30
 _MAX_S: Final = Decimal(100 * 366 * 86400)
 """A hundred years: longer times overflow 64 bit nanoseconds soon after, and nobody means them."""
 
@@ -173,7 +174,7 @@ def parse_sample(value: object) -> int:
     if match is not None and int(match[1]) > 0:
         return int(match[1])
     # As the decimal that was written: 0.01 is exactly one of a hundred.
-    share = Decimal(text) if _BARE.fullmatch(text) else Decimal(0)
+    share = Decimal(text) if _BARE.fullmatch(text) and len(text) <= _MOST_DIGITS else Decimal(0)
     each = int((1 / share).to_integral_value()) if 0 < share <= 1 else int(share)
     if 0 < share <= 1 and share * each == 1:
         return each

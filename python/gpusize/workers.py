@@ -5,16 +5,19 @@ from __future__ import annotations
 import ipaddress
 import math
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.errors import UsageError
+from gpusize.textio import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = ["chosen_workers", "is_local", "parse_cores", "peak_rate", "usable_cores"]
 
+_CORE: Final = re.compile(r"[0-9]{1,6}")
 RATE_PER_WORKER: Final = 20_000.0
 """Requests per second that one thread sends with most of its core to spare: 8 to 10 us of CPU time each."""
 SLOTS_PER_WORKER: Final = 256
@@ -84,8 +87,8 @@ def parse_cores(text: str) -> tuple[int, ...]:
     cores: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
-            raise UsageError(f'"{text}" is no list of cores', "pin", "write it as 0,2-4")
+        if not _CORE.fullmatch(low) or (dash and not _CORE.fullmatch(high)):
+            raise UsageError(f'"{shown(text)}" is no list of cores', "pin", "write it as 0,2-4")
         cores += range(int(low), int(high or low) + 1)
     allowed = os.sched_getaffinity(0)
     if wrong := [core for core in cores if core not in allowed]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -97,7 +98,7 @@ def _budget(value: int | str | None) -> int | str | None:
         return None
     text = str(value).strip().replace("_", "").replace(",", "")
     todo = "give a number of requests, such as 4000, or a time, such as 10m"
-    if text.isdecimal():
+    if re.fullmatch(r"[0-9]{1,18}", text):
         if int(text) < LEAST_REQUESTS:
             raise UsageError(f"{text} requests find no edge", "budget", f"give at least {LEAST_REQUESTS}")
         return int(text)

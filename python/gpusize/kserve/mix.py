@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,7 +28,7 @@ def parse_models(text: str) -> dict[str, int]:
         name, equals, share = (part.strip() for part in each.rpartition("="))
         if not equals:
             name, share = share, "1"
-        if not name or not share.isdecimal() or int(share) < 1:
+        if not name or not re.fullmatch(r"[0-9]{1,9}", share) or int(share) < 1:
             raise UsageError(f'"{shown(each)}" is no model with its weight', "model", "write it as a=3,b=1")
         if name in weights:
             raise UsageError(f'"{shown(name)}" is named twice', "model", "name each model once")

@@ -11,6 +11,7 @@ those of SLOs (`gpusize.slo`); ``gpusize.monitor.monitor`` says when a rule has 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -32,6 +33,7 @@ SATURATION_S: Final = 30
 """Time over which saturation is looked for when the rule does not say."""
 _ERRORS: Final = ("errors", "error")
 _SHARES: Final = (*_ERRORS, *(name for name in OUTCOMES if name not in ("ok", "cancelled")))
+_PERCENTILE: Final = re.compile(r"[pP][0-9]{1,9}(?:\.[0-9]{1,30})?")
 _EXAMPLES: Final = "write it as in: p99 ttft > 2s for 30s; errors > 5% for 10s; saturation"
 
 
@@ -155,7 +157,7 @@ class _RuleParser(SloParser):
             self._above()
             bound = self._share_bound()
             return Rule(self.text, "share", name, bound, 0, self._for())
-        if not self.token[1:2].isdigit():
+        if not _PERCENTILE.fullmatch(self.token):
             known = "begin with pNN and a metric, errors, an outcome, or saturation"
             raise self.fail(f"{self.token} is nothing that a stop rule watches", known)
         percentile = self.token

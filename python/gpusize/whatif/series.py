@@ -40,6 +40,10 @@ class Bound:
     factor: float | None = None
 
 
+MOST_TIMES: Final = 1e6
+"""Of a bound: nobody asks for a million times as long."""
+
+
 def parse_users(text: str, where: str = "users") -> list[float]:
     """Whole numbers of users, ascending and each once.
 
@@ -75,7 +79,7 @@ def parse_bounds(text: str, where: str = "slo_bounds") -> list[Bound]:
 
     def factor(item: str) -> float:
         match = _FACTOR.fullmatch(item)
-        if match is None or not float(match[1]) > 0:
+        if match is None or not 0 < float(match[1]) <= MOST_TIMES:
             raise UsageError(f'"{item}" is no multiple of a bound', None, "write 0.5x,1x,2x")
         return float(match[1])
 
@@ -106,8 +110,8 @@ def _items(text: str, one: Callable[[str], float], where: str, example: str) -> 
             found += _values(part.strip(), one)
         except UsageError as problem:
             raise UsageError(problem.what, at, problem.todo or f"write {example}") from None
-    if len(found) > MOST:
-        raise UsageError(f"the list has {len(found)} values", where, f"give at most {MOST}")
+        if len(found) > MOST:
+            raise UsageError(f"the list has more than {MOST} values", at, "take fewer, or a shorter range")
     return found
 
 
