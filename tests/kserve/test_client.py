@@ -174,3 +174,20 @@ def test_instances_are_counted_over_groups_and_gpus():
     named = {**METADATA, "name": "numpy_mlp"}
     model = parse_metadata(named, config, "here")
     assert (model.instances, model.inputs[0].optional) == (7, True)
+
+
+@pytest.mark.parametrize(
+    "shape", [[-2], [2**31], ["9" * 5000], [1e400], [1.5], [True], [[4]], "4", 4, [1] * 65, {"a": 1}, [None]]
+)
+def test_shapes_that_no_tensor_has_are_the_servers_mistake(shape):
+    said = {**METADATA, "inputs": [{"name": "IN", "datatype": "FP32", "shape": shape}]}
+    with pytest.raises(TargetError, match="the model's metadata cannot be read: ValueError: "):
+        parse_metadata(said, None, "here")
+
+
+@pytest.mark.parametrize(
+    "config", [{"max_batch_size": -3}, {"max_batch_size": 1e400}, {"instance_group": [{"count": -1}]}]
+)
+def test_batches_and_instances_that_no_model_has_are_the_servers_mistake(config):
+    with pytest.raises(TargetError, match="the model's metadata cannot be read"):
+        parse_metadata(METADATA, config, "here")

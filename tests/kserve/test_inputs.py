@@ -3,6 +3,7 @@
 import base64
 import json
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -404,7 +405,7 @@ def test_random_inputs_need_shapes():
     with pytest.raises(UsageError, match="--shape IN:N"):
         read_inputs(["random"], VARYING)
     assert rows_of(read_inputs(["random:1"], VARYING, shapes={"IN": (5,)}))[0].tensors[0].shape == (5,)
-    with pytest.raises(UsageError, match="makes no rows"):
+    with pytest.raises(UsageError, match="is no number of rows"):
         read_inputs(["random:0"], FIXED)
 
 
@@ -414,3 +415,30 @@ def test_inputs_that_are_none(tmp_path):
     for name, what in (("x.csv", "cannot be told"), ("no.json", "no such file"), ("random:x", "cannot be told")):
         with pytest.raises(DatasetError, match=what):
             read_inputs([str(tmp_path / name) if "." in name else name], FIXED)
+
+
+@pytest.mark.parametrize(
+    "shape,rows",
+    [((10**9,), ""), ((2**31 - 1, 2**31 - 1), ""), ((1000, 1000, 1000), ":3"), ((10**6,), ":10000")],
+)
+@pytest.mark.parametrize("kind", ["random", "zero"])
+@pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
+def test_made_up_values_of_absurd_sizes_are_refused_before_memory_is_taken(shape, rows, kind, datatype):
+    wanted = model(TensorSpec("IN", datatype, shape))
+    tracemalloc.start()
+    with pytest.raises(UsageError, match=r"made-up values would take [\d,.]+ GiB of memory: IN \["):
+        read_inputs([f"{kind}{rows}"], wanted)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 20
+
+
+@pytest.mark.parametrize("name", ["random:" + "9" * 5000, "random:0", "zero:99999999"])
+def test_numbers_of_rows_that_cannot_be_meant(name):
+    with pytest.raises(UsageError, match="is no number of rows"):
+        read_inputs([name], FIXED)
+
+
+def test_sizes_of_shapes_that_cannot_be_meant():
+    with pytest.raises(UsageError, match="is no shape of a tensor"):
+        parse_shapes(["IN:" + "9" * 5000])

@@ -18,6 +18,7 @@ __all__ = ["Entry", "Shapes", "entry_from_json", "join", "parse_shapes", "tensor
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes that the user gives for inputs whose dimensions vary, without that of the batch."""
 
+_MOST_DIGITS: Final = 10
 _FORMS: Final = 'write a list, {"content": […], "shape": […]} or {"b64": "…"}'
 
 
@@ -52,6 +53,8 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(f'"{shown(text)}" is not a shape', "shape", "write it as NAME:3,224,224")
         if name in shapes:
             raise UsageError(f'the shape of "{shown(name)}" is given twice', "shape", "give it once")
+        if any(len(one) > _MOST_DIGITS for one in sizes):
+            raise UsageError(f'"{shown(text)}" is no shape of a tensor', "shape", "give sizes below 1e10")
         shapes[name] = tuple(int(one) for one in sizes)
     return shapes
 

@@ -23,6 +23,7 @@ __all__ = ["TENSORS", "dataset_of_rows", "read_inputs"]
 TENSORS: Final = "tensors"
 """The key of a row that holds its `TensorRow`."""
 
+_MOST_DIGITS: Final = 7
 _MADE: Final = ("random", "zero")
 _MOST_TURN: Final = 65_534
 _FORMS: Final = 'name a .json, .npy or .npz file, a folder of tensors, "random" or "random:ROWS"'
@@ -141,8 +142,8 @@ def _read(
 ) -> tuple[list[Entry], list[str]]:
     kind, _, count = name.partition(":")
     if kind in _MADE and not is_file(name) and (not count or count.isdecimal()):
-        if count and int(count) < 1:
-            raise UsageError(f'"{shown(name)}" makes no rows', "input", "give 1 or more")
+        if count and (len(count) > _MOST_DIGITS or int(count) < 1):
+            raise UsageError(f'"{shown(name)}" is no number of rows', "input", "give 1 to 9999999")
         return make_entries(kind, model, shapes, seed, int(count) if count else None), []
     if Path(name).is_dir():
         return read_folder(name, model, shapes), []

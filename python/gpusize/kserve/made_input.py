@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from gpusize.errors import UsageError
@@ -19,6 +20,9 @@ __all__ = ["make_entries"]
 
 _MOST_ROWS: Final = 64
 _MOST_BYTES: Final = 64 << 20
+_MOST_ENTRY: Final = 1 << 30
+"""Of one entry while it is made, 8 bytes an element: a volume of 512 x 512 x 512 is as large."""
+_MOST_TOTAL: Final = 4 << 30
 _TEXT_BYTES: Final = 32
 _INTEGERS_BELOW: Final = 100
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -38,20 +42,37 @@ def make_entries(kind: str, model: ModelMetadata, shapes: Shapes, seed: int, row
         rows: how many; None: 64, or fewer so that they stay below 64 MiB; one of zeros.
 
     Raises:
-        UsageError: an input whose dimensions vary has no shape.
+        UsageError: an input whose dimensions vary has no shape, or values that nobody has memory for.
     """
     import numpy as np
 
     sizes = {spec.name: _made_shape(spec, model, shapes) for spec in model.inputs}
     generator = np.random.default_rng(seed)
+    each = sum(math.prod(sizes[spec.name]) * (8 if spec.datatype != "BYTES" else 36) for spec in model.inputs)
+    _check_size(each, rows or 1, model, sizes)
     if rows is None:
-        each = sum(math.prod(sizes[spec.name]) * (8 if spec.datatype != "BYTES" else 36) for spec in model.inputs)
         rows = 1 if kind == "zero" else max(1, min(_MOST_ROWS, _MOST_BYTES // max(each, 1)))
     where = f"--input {kind}"
     return [
         entry([_made(kind, spec, sizes[spec.name], model, generator, where) for spec in model.inputs], model, where)
         for _ in range(rows)
     ]
+
+
+def _check_size(each: int, rows: int, model: ModelMetadata, sizes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse what would fill the memory: the sizes are a server's word, or a slip of the user's.
+
+    Raises:
+        UsageError: one entry, or all rows together, are larger than anybody sends.
+    """
+    for name, many, most, todo in (
+        ("one entry", 1, _MOST_ENTRY, "give smaller ones with --shape, or data of your own as a file"),
+        (f"{rows} rows", rows, _MOST_TOTAL, "ask for fewer rows, as random:16"),
+    ):
+        if each * many > most:
+            shapes = ", ".join(f"{shown(spec.name)} {list(sizes[spec.name])}" for spec in model.inputs[:4])
+            what = f"{name} of made-up values would take {each * many / 2**30:,.1f} GiB of memory: {shapes}"
+            raise UsageError(what, "input", todo)
 
 
 def _made_shape(spec: TensorSpec, model: ModelMetadata, shapes: Shapes) -> tuple[int, ...]:

@@ -14,6 +14,9 @@ __all__ = ["ModelMetadata", "TensorSpec", "parse_metadata"]
 
 _MOST_TENSORS: Final = 1024
 _MOST_CHARS: Final = 1024
+_MOST_DIMENSIONS: Final = 64
+_MOST_SIZE: Final = 2**31 - 1
+_DIGITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def parse_metadata(
             platform=_text(metadata.get("platform") or ""),
         )
         return model if config is None else _with_config(model, config)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
         raise TargetError(
             f"the model's metadata cannot be read: {shown(f'{type(problem).__name__}: {problem}', 200)}",
             where,
@@ -135,10 +138,35 @@ def _tensors(listed: Sequence[Any]) -> tuple[TensorSpec, ...]:
         datatype = _text(one["datatype"])
         if datatype not in DATATYPES:
             raise ValueError(f'"{shown(datatype)}" is no datatype')
-        specs.append(TensorSpec(_text(one["name"]), datatype, tuple(int(size) for size in one.get("shape") or ())))
+        specs.append(TensorSpec(_text(one["name"]), datatype, _shape(one.get("shape") or ())))
     if len({spec.name for spec in specs}) < len(specs):
         raise ValueError("two tensors have the same name")
     return tuple(specs)
+
+
+def _shape(listed: Any) -> tuple[int, ...]:
+    """Dimensions: -1, or a size that some tensor can have."""
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) > _MOST_DIMENSIONS:
+        raise ValueError(f"{shown(listed)} is not a shape")
+    sizes = tuple(_whole(size) for size in listed)
+    if any(not -1 <= size <= _MOST_SIZE for size in sizes):
+        raise ValueError(f"{shown(listed)} is not a shape")
+    return sizes
+
+
+def _whole(value: Any) -> int:
+    """A whole number, which may be a text, as in JSON made from a protobuf message."""
+    if isinstance(value, bool) or not isinstance(value, int | str) or (isinstance(value, str) and len(value) > _DIGITS):
+        raise ValueError(f"{shown(value)} is not a whole number")
+    return int(value)
+
+
+def _within(value: Any, most: int) -> int:
+    """A whole number from 0 to ``most``."""
+    number = _whole(value)
+    if not 0 <= number <= most:
+        raise ValueError(f"{shown(value)} is not a whole number from 0 to {most}")
+    return number
 
 
 def _with_config(model: ModelMetadata, config: Mapping[str, Any]) -> ModelMetadata:
@@ -149,7 +177,7 @@ def _with_config(model: ModelMetadata, config: Mapping[str, Any]) -> ModelMetada
         model,
         inputs=tuple(replace(spec, optional=spec.name in optional) for spec in model.inputs),
         # A field that is 0 may be missing where JSON was made from a protobuf message.
-        max_batch_size=int(most or 0),
+        max_batch_size=_within(most or 0, _MOST_SIZE),
         decoupled=bool((config.get("model_transaction_policy") or {}).get("decoupled")),
         instances=sum(_instances(group) for group in groups) if groups else None,
     )
@@ -157,4 +185,4 @@ def _with_config(model: ModelMetadata, config: Mapping[str, Any]) -> ModelMetada
 
 def _instances(group: Mapping[str, Any]) -> int:
     """Instances of a group: its count on each of its GPUs."""
-    return int(group.get("count") or 1) * max(1, len(group.get("gpus") or ()))
+    return _within(group.get("count") or 1, _MOST_SIZE) * max(1, len(group.get("gpus") or ()))
