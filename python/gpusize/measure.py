@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.adaptive.terms import Adaptive, cannot_search
 from gpusize.dataset import Dataset
@@ -19,6 +19,7 @@ from gpusize.result import Result, as_slos
 from gpusize.runner import execute
 from gpusize.simulate import SimulatedCluster
 from gpusize.target import Target
+from gpusize.typed import MAPPING, NUMBER, PATH, SEQUENCE, Kind, check_kinds, or_none
 from gpusize.workflow.target import WorkflowTarget
 
 if TYPE_CHECKING:
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
     from gpusize.sweep import ProgressEvent
 
 __all__ = ["AnyTarget", "arun", "run"]
+
+_KINDS: Final[dict[str, Kind]] = {
+    "target": ((Target, WorkflowTarget, SimulatedCluster, Callable, str), "an address, a target or a function"),
+    "dataset": ((Dataset, *PATH[0]), "a dataset or a path"),
+    "load": or_none(((Load,), "a gpusize.Load")),
+    "users": or_none(NUMBER),
+    "out": PATH,
+    "labels": or_none(MAPPING),
+    "resume": or_none(PATH),
+    "observers": SEQUENCE,
+    "shapes": SEQUENCE,
+    "adaptive": or_none(((Adaptive, bool), "True, False or a gpusize.Adaptive")),
+}
 
 AnyTarget = Target | WorkflowTarget | SimulatedCluster | Callable[[Any], Any] | str
 """What a load can be sent to: a server, a workflow or a command, a function, or an address."""
@@ -80,6 +94,7 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         TargetError: the target cannot be reached, or refuses the first request; nothing is written then.
         StoreError: the run folder cannot be written. Levels committed before that are kept.
     """
+    check_kinds(locals(), _KINDS)
     cluster = target if isinstance(target, SimulatedCluster) else None
     what, rows, api = _as_target(target), dataset, None
     planned = load or Load()

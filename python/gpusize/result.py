@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ from gpusize.result_tables import LevelTables
 from gpusize.slo import Slo
 from gpusize.sources import sources_of
 from gpusize.store import find_runs, read_run
+from gpusize.typed import PATH, SEQUENCE, check_kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     import polars as pl
     from matplotlib.figure import Figure
@@ -46,7 +48,10 @@ def open_run(
         StoreError: there is no run at a path, or it cannot be read.
         UsageError: no run carries the labels.
     """
+    check_kinds({"path": path}, {"path": ((*PATH[0], Sequence), "a folder, or a list of them")})
     given = [path] if isinstance(path, str | Path) else list(path)
+    for each in given:
+        check_kinds({"path": each}, {"path": PATH})
     if not given:
         raise UsageError("no run is named", None, "give a run folder, or a folder of runs")
     # Named as the user names them, and told apart by where they really are.
@@ -87,6 +92,9 @@ def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:
     if slos is None:
         return ()
     given = [slos] if isinstance(slos, Slo | str) else slos
+    check_kinds({"slos": given}, {"slos": SEQUENCE})
+    for each in given:
+        check_kinds({"slo": each}, {"slo": ((Slo, str), "an SLO, as 'p95 runtime <= 10s'")})
     return tuple(Slo.parse(each) if isinstance(each, str) else each for each in given)
 
 

@@ -11,7 +11,7 @@ from gpusize.apis import Api, ApiOptions, create_api, guess_api
 from gpusize.errors import UsageError
 from gpusize.headers import is_secret, resolve, secret_words
 from gpusize.kserve.mix import parse_models
-from gpusize.target_checks import Balance, check_target, checked_headers
+from gpusize.target_checks import Balance, check_kinds_of, check_target, checked_headers
 from gpusize.target_facts import options_of, public_of
 from gpusize.textio import shown
 from gpusize.units import seconds_to_ns
@@ -99,6 +99,7 @@ class Target:
     """The models that the streams of a load ask for, those of ``model`` among them where a stream names none."""
 
     def __post_init__(self) -> None:
+        check_kinds_of(self)
         if self.url.startswith(("grpc://", "grpcs://")):
             object.__setattr__(self, "api", self.api or "kserve-grpc")
         address = parse_url(self.url)

@@ -10,18 +10,27 @@ from gpusize.errors import UsageError
 from gpusize.headers import check_name, check_value
 from gpusize.numeric import within
 from gpusize.textio import is_file, shown
+from gpusize.typed import FLAG, MAPPING, SEQUENCE, TEXT, Kind, check_kinds, or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpusize.target import Target
 
-__all__ = ["Balance", "check_target", "checked_headers"]
+__all__ = ["Balance", "check_kinds_of", "check_target", "checked_headers"]
 
 Balance = Literal["round_robin", "least_outstanding"]
 """Which replica gets the next request: each in turn, or the one with the fewest requests in flight."""
 
 _TLS_TODO: Final = "use https://; for a Prometheus server there are --prometheus-cacert and --prometheus-insecure"
+_KINDS: Final[dict[str, Kind]] = {
+    **dict.fromkeys(("url", "method", "content_type", "balance", "output_length", "history"), TEXT),
+    **dict.fromkeys(("api", "model", "api_key_env", "cacert", "body_template"), or_none(TEXT)),
+    **dict.fromkeys(("headers", "extra_body", "response"), MAPPING),
+    **dict.fromkeys(("insecure", "stream", "http2", "record_events"), FLAG),
+    "replicas": SEQUENCE,
+    "streams": ((int,), "a whole number"),
+}
 _WORDS: Final = (
     ("balance", get_args(Balance)),
     ("output_length", get_args(OutputLength)),
@@ -45,6 +54,17 @@ def checked_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict
     if api_key_env and any(name.lower() == "authorization" for name in seen):
         raise UsageError("an API key and an Authorization header are both given", "header", "give one of them")
     return seen
+
+
+def check_kinds_of(target: Target) -> None:
+    """Refuse arguments of other kinds, before any of them is used.
+
+    Raises:
+        UsageError: with the argument's name.
+    """
+    check_kinds(target, _KINDS)
+    if isinstance(target.replicas, str) or not all(isinstance(url, str) for url in target.replicas):
+        raise UsageError("replicas are addresses", "replicas", "give a list of texts")
 
 
 def check_target(target: Target, *, tls: bool) -> None:

@@ -18,6 +18,7 @@ from gpusize.dataset._tokens import ESTIMATE, counter_of
 from gpusize.errors import DatasetError
 from gpusize.numeric import FIELDS, figure
 from gpusize.textio import read_bytes, shown
+from gpusize.typed import ITERABLE, PATH, TEXT, check_kinds
 
 __all__ = ["Dataset", "Row"]
 
@@ -118,6 +119,7 @@ class Dataset:
             DatasetError: not a file, not in this format (with line and column), no rows, or rows without the key.
             EnvironmentLacks: a tokenizer without the package that reads it.
         """
+        check_kinds({"path": path}, {"path": PATH})
         source = str(path)
         check_format(source, fmt)
         data = read_bytes(path, error=DatasetError)
@@ -155,6 +157,7 @@ class Dataset:
         Raises:
             DatasetError: the text is empty.
         """
+        check_kinds({"prompt": text}, {"prompt": TEXT})
         if not text:
             raise DatasetError("the prompt is empty", None, "give some text to send")
         return replace(cls.from_rows([{"prompt": text}], key="prompt", source="prompt"), prompt=text)
@@ -173,6 +176,7 @@ class Dataset:
         Raises:
             DatasetError: no rows, a row of another type, values that JSON cannot hold, or rows without the key.
         """
+        check_kinds({"rows": rows}, {"rows": ITERABLE})
         made = [
             as_row(dict(row) if isinstance(row, Mapping) else row, source, number) for number, row in enumerate(rows)
         ]

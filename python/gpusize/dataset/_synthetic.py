@@ -16,6 +16,7 @@ from gpusize.dataset._tokens import CHARACTERS_PER_TOKEN, Counter
 from gpusize.dataset._words import WIDTH, Filler, check_size
 from gpusize.errors import UsageError
 from gpusize.textio import shown
+from gpusize.typed import check_kinds
 
 __all__ = ["Synthetic", "synthetic_rows"]
 
@@ -68,6 +69,7 @@ class Synthetic:
         Raises:
             UsageError: a name or a value that cannot be meant, with its column in a text.
         """
+        check_kinds({"synthetic": value}, {"synthetic": ((str, Mapping), "a text or a dictionary")})
         pairs = _pairs(value) if isinstance(value, str) else {str(key): (item, None) for key, item in value.items()}
         given: dict[str, Any] = {}
         for name, (item, column) in pairs.items():

@@ -30,11 +30,14 @@ def as_sequence(values: Any, name: str) -> Sequence[Any]:
     """The values as a tuple.
 
     Raises:
-        UsageError: a text.
+        UsageError: a text, or no sequence.
     """
     if isinstance(values, str | bytes):
         raise UsageError(f"{name} are given as text", name, f"give numbers; gpusize.units.parse_{name} reads text")
-    return tuple(values)
+    try:
+        return tuple(values)
+    except TypeError:
+        raise UsageError(f"{name} is of type {type(values).__name__}", name, "give a list") from None
 
 
 def as_addresses(values: Sequence[str]) -> tuple[str, ...]:

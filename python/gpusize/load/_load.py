@@ -17,6 +17,7 @@ from gpusize.load.streams import Stream
 from gpusize.load.think import Think
 from gpusize.load.trace import ArrivalTrace
 from gpusize.plan.replay import Plan
+from gpusize.typed import PATH, SEQUENCE, TEXT, Kind, check_kinds, or_none
 from gpusize.workers import parse_cores
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ ALLOWED_ERROR_SHARE: Final = 0.01
 """Share of failed requests that a level by count or duration may have when nothing is said; with passes it is 0."""
 
 _WAYS: Final = ("concurrencies", "rates", "stages", "streams", "arrivals", "plan")
+_KINDS: Final[dict[str, Kind]] = {
+    "arrivals": or_none(((ArrivalTrace, *PATH[0]), "a trace or a path")),
+    "plan": or_none(((Plan, *PATH[0]), "a plan or a path")),
+    "think": or_none(((Think, str), "a text such as exp(2s)")),
+    "priority_header": or_none(TEXT),
+    "pin": SEQUENCE,
+    "process": TEXT,
+    "order": TEXT,
+    "overload": TEXT,
+}
 _KEPT: Final = {"seed": 0, "connections": 1, "queue": 0, "sample_records": 1}
 
 
@@ -111,6 +122,7 @@ class Load:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        check_kinds(self, _KINDS)
         if isinstance(self.stages, str):
             put(self, "stages", parse_stages(self.stages))
         if isinstance(self.arrivals, str | Path):
@@ -119,6 +131,12 @@ class Load:
             put(self, "plan", Plan.read(self.plan))
         put(self, "stages", as_sequence(self.stages, "stages"))
         put(self, "streams", as_sequence(self.streams, "streams"))
+        for name, kind in (("stages", Stage), ("streams", Stream)):
+            other = next((each for each in getattr(self, name) if not isinstance(each, kind)), None)
+            if other is not None:
+                raise UsageError(
+                    f"one is of type {type(other).__name__}", name, f"give gpusize.{kind.__name__} objects"
+                )
         self._check_way()
         self._check_think()
         check_ends(self)

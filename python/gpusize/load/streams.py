@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.errors import UsageError
 from gpusize.load._checks import as_number, as_rate, as_seconds, as_whole
@@ -12,12 +12,22 @@ from gpusize.load.grammar import parse_stages
 from gpusize.load.stages import PROCESSES, Stage, format_rate
 from gpusize.load.trace import DATASET, ArrivalTrace
 from gpusize.numeric import within
+from gpusize.typed import PATH, SEQUENCE, TEXT, Kind, check_kinds, or_none
 from gpusize.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Stream"]
+
+
+_KINDS: Final[dict[str, Kind]] = {
+    "name": TEXT,
+    "stages": SEQUENCE,
+    "arrivals": or_none(((ArrivalTrace, str), "a trace or a path")),
+    "dataset": or_none(PATH),
+    **dict.fromkeys(("process", "dataset_key", "dataset_format", "model"), or_none(TEXT)),
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        check_kinds(self, _KINDS)
         put(self, "start_s", as_seconds(self.start_s, "start", positive=False))
         put(self, "stages", parse_stages(self.stages) if isinstance(self.stages, str) else tuple(self.stages))
         if isinstance(self.arrivals, str):

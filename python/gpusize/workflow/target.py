@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.errors import UsageError
 from gpusize.headers import is_secret
+from gpusize.typed import TEXT, check_kinds, or_none
 from gpusize.units import as_duration_s, format_duration
 from gpusize.workflow.command import CommandTemplate
 from gpusize.workflow.engine import WorkflowEngine
@@ -60,6 +61,8 @@ class WorkflowTarget:
             raise UsageError(
                 "a workflow is a function or a command", "workflow", "give one of --workflow and --command"
             )
+        kinds = {"command": or_none(TEXT), "model": or_none(TEXT), "llm_proxy": or_none(TEXT)}
+        check_kinds(self, {"workflow": or_none(((str, Callable), "a function")), **kinds})
         gpus: Any = self.gpus
         if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1):
             raise UsageError(f"gpus is {self.gpus!r}", "gpus", "give a whole number of 1 or more")
