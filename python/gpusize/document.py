@@ -130,9 +130,28 @@ def _toml_places(text: str) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
                 long_string = "" if long_string else quote
 
 
+class _Twice(Exception):
+    """A key is there twice; JSON's readers take the last one, and which was meant nobody knows."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(next(name for number, name in enumerate(names) if name in names[:number]))
+    return made
+
+
 def _json(text: str, source: str) -> Document:
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_once)
+    except _Twice as problem:
+        name = problem.args[0]
+        found = list(re.finditer(rf"{re.escape(json.dumps(name))}\s*:", text))
+        # Where other objects have the name as well, which of them it is cannot be told from the name.
+        place = LineIndex(text).place(found[1].start()) if len(found) == 2 else None
+        where = f"{source}:{place[0]}:{place[1]}" if place else source
+        raise ConfigError(f'the key "{shown(name)}" is there twice in one object', where, "give it once") from None
     except json.JSONDecodeError as problem:
         where = f"{source}:{problem.lineno}:{problem.colno}"
         raise ConfigError(f"broken JSON: {problem.msg}", where, "correct it there") from None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.errors import UsageError
 from gpusize.textio import read_text, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 __all__ = [
     "HIDDEN",
@@ -20,6 +21,7 @@ __all__ = [
     "parse_header",
     "public_value",
     "resolve",
+    "secret_member",
     "secret_words",
     "without_secrets",
 ]
@@ -34,8 +36,30 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REFERENCE: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9-]* +)?(?P<kind>env|file):(?P<name>.+)")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET: Final = re.compile(r"auth|token|secret|passw|key|cookie|credential|session|signature", re.IGNORECASE)
+_SECRET_MEMBER: Final = re.compile(
+    r"key|token|(?:.*[-_.])?(?:api[-_]?key|access[-_]?(?:key|token)|auth[-_]?token|secret(?:[-_]?key)?|password|passwd|"
+    r"authorization|credentials?|bearer|private[-_]?key)",
+    re.IGNORECASE,
+)
 _ENGINE: Final = frozenset({"host", "content-length", "connection", "transfer-encoding"})
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def secret_member(body: Any, above: str = "") -> str | None:
+    """The first member of a JSON value, at any depth, that by its name and form holds a secret; None for none.
+
+    ``max_tokens`` and ``prompt_cache_key`` are none: names that end in ``key`` or ``token`` alone say too little.
+    """
+    if isinstance(body, Mapping):
+        for name, value in body.items():
+            if isinstance(value, str) and len(value) >= _LEAST_SECRET and _SECRET_MEMBER.fullmatch(str(name)):
+                return f"{above}/{name}"
+            found = secret_member(value, f"{above}/{name}")
+            if found is not None:
+                return found
+    if isinstance(body, list | tuple):
+        return next((found for each in body if (found := secret_member(each, above)) is not None), None)
+    return None
 
 
 def is_secret(name: str) -> bool:

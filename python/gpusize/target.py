@@ -11,6 +11,7 @@ from gpusize.apis import Api, ApiOptions, create_api, guess_api
 from gpusize.errors import UsageError
 from gpusize.headers import is_secret, resolve, secret_words
 from gpusize.kserve.mix import parse_models
+from gpusize.proxies import proxy_note
 from gpusize.target_checks import Balance, check_kinds_of, check_target, checked_headers
 from gpusize.target_facts import options_of, public_of
 from gpusize.textio import shown
@@ -267,6 +268,7 @@ class Target:
             notes.append(f"{address.host}: the server's certificate is not checked")
         if self.has_key and not address.tls and not address.is_loopback:
             notes.append(f"{address.host}: a secret travels unencrypted, the address is http://")
+        notes += [note for note in [proxy_note(address)] if note is not None]
         twice = list(dict.fromkeys(url for url in self.urls if self.urls.count(url) > 1))
         return [*notes, *(f"{url} is named more than once: it gets a share of the load for each" for url in twice)]
 

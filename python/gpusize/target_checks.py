@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from gpusize.apis import History
 from gpusize.apis.base import OutputLength
 from gpusize.errors import UsageError
-from gpusize.headers import check_name, check_value
+from gpusize.headers import check_name, check_value, secret_member
 from gpusize.numeric import within
 from gpusize.textio import is_file, shown
 from gpusize.typed import FLAG, MAPPING, SEQUENCE, TEXT, Kind, check_kinds, or_none
@@ -74,6 +74,12 @@ def check_target(target: Target, *, tls: bool) -> None:
         UsageError: with the option's name.
     """
     _check_numbers(target)
+    secret = secret_member(target.extra_body)
+    if secret is not None:
+        todo = (
+            'send it as a header: --header "Authorization: Bearer env:VARIABLE"; or keep the body in a --body-template'
+        )
+        raise UsageError(f"{shown(secret)} holds a secret, which would be stored with the run", "extra_body", todo)
     for name, known in _WORDS:
         value = getattr(target, name)
         if value not in known:

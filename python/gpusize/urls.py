@@ -17,7 +17,12 @@ _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PORTS: Final = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 8001}
 _TLS: Final = {"https", "grpcs"}
-_SECRET: Final = re.compile(r"(?:.*[-_.])?(?:key|token|secret|password|passwd|sig|signature|apikey)", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"(?:.*[-_.])?(?:key|token|secret|password|passwd|pwd|passphrase|sig|signature|apikey|code|auth|authorization|"
+    r"credentials?|bearer|jwt)",
+    re.IGNORECASE,
+)
+"""Names of fields of a query that hold secrets; ``code`` is that of Azure's functions."""
 _SAFE: Final = "/:@!$&'()*+,;=-._~%?"
 
 

@@ -70,6 +70,20 @@ def checked_gateway(url: str) -> str:
     return url
 
 
+def _direct(
+    url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes
+) -> Callable[[], None]:
+    """As prometheus_client's own way to push, but never through a proxy of the environment."""
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    def push() -> None:
+        request = Request(url, data=data, headers=dict(headers), method=method)  # noqa: S310 -- the address was checked
+        with build_opener(ProxyHandler({})).open(request, timeout=timeout):
+            pass
+
+    return push
+
+
 class PushGateway:
     """Pushes the run's metrics every so often, on a thread of its own, and once more when closed.
 
@@ -117,7 +131,7 @@ class PushGateway:
         from prometheus_client import push_to_gateway
 
         try:
-            push_to_gateway(self._url, self._job, self._registry, self._group, timeout=PUSH_TIMEOUT_S)
+            push_to_gateway(self._url, self._job, self._registry, self._group, timeout=PUSH_TIMEOUT_S, handler=_direct)
         except Exception as error:  # noqa: BLE001 - whatever a network does: it is told once, and the run goes on
             if not self._failed and self._note is not None:
                 reason = getattr(error, "reason", None)

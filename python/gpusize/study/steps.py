@@ -108,6 +108,6 @@ def _answers(url: str) -> bool:
     import httpx
 
     try:
-        return httpx.get(url, timeout=_ANSWER_S).status_code == _OK
+        return httpx.get(url, timeout=_ANSWER_S, trust_env=False).status_code == _OK
     except httpx.HTTPError:
         return False
