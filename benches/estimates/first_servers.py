@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Answer", "Constant", "Dying", "Limited", "Linear", "RateLimited", "Server", "Single"]
+__all__ = ["ENDS", "Answer", "Constant", "Dying", "Limited", "Linear", "RateLimited", "Server", "Single"]
 
 FAST_S: Final = 0.001
 """An error that costs the server nothing."""
@@ -148,13 +148,21 @@ class RateLimited:
         return Answer(_about(self.time_s, chance))
 
 
+ENDS: Final = {
+    "500": Answer(FAST_S, "http_error", 500),
+    "refused": Answer(FAST_S, "connect_error", None),
+    "silent": Answer(10.0, "timeout", None),
+}
+"""How a dead server shows: an error page, nobody at the port, or a process that hangs until the client gives up."""
+
+
 @dataclass
 class Dying:
-    """A server that answers so many requests and then none any more: with 500, or with nobody at the port."""
+    """A server that answers so many requests and then none any more, in one of ``ENDS``."""
 
     server: Server
     requests: int
-    refuses: bool = False
+    end: str = "500"
     seen: int = field(default=0)
 
     @property
@@ -168,4 +176,4 @@ class Dying:
         self.seen += 1
         if self.seen <= self.requests:
             return self.server.begin(now_s, in_hand, chance)
-        return Answer(FAST_S, "connect_error", None) if self.refuses else Answer(FAST_S, "http_error", 500)
+        return ENDS[self.end]

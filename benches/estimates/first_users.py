@@ -21,7 +21,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from benches.estimates.first_drive import LADDER, search, sweep
-from benches.estimates.first_servers import Constant, Dying, Limited, Linear, RateLimited, Server, Single
+from benches.estimates.first_servers import ENDS, Constant, Dying, Limited, Linear, RateLimited, Server, Single
 from benches.lib.bars import Bar, exit_code
 from benches.lib.host import ROOT, facts
 from benches.lib.results import Report
@@ -144,7 +144,7 @@ def _dies(number: int, way: str, chance: random.Random) -> Case:
     time_s = chance.uniform(0.05, 0.5)
     # Before it dies it has carried two loads and missed at none; a sweep goes to 32 with some 40 requests each.
     requests = chance.randint(3, 40 if way == "passes" else 90)
-    make = partial(Dying, Constant(time_s), requests, chance.random() < 0.5)
+    make = partial(Dying, Constant(time_s), requests, chance.choice(tuple(ENDS)))
     return Case(number, "dies", make, 4 * time_s, 100, way, math.inf, dies=True)
 
 

@@ -60,7 +60,8 @@ class Look(NamedTuple):
         load: requests in flight, or per second.
         broke: whether the target failed under it.
         brought: whether its failures are such as load brings.
-        fading: whether its last requests failed, be they as few as one: the target may have died by then.
+        fading: whether it was answered up to a moment and not after it, be it for a single request: the target may
+            have died by then.
     """
 
     load: float
@@ -88,8 +89,12 @@ def causes(looks: Sequence[Look]) -> list[Cause | None]:
 
 def _cause(looks: Sequence[Look], number: int) -> Cause:
     mine = looks[number]
-    after = _told(looks, number)
+    after, later = _told(looks, number), looks[number + 1 :]
     if after is not None and after.broke:
+        return "failed"
+    lowest = min(each.load for each in looks)
+    if mine.fading and all(each.broke for each in later) and any(each.load <= lowest for each in later):
+        # It was answered up to a moment, and then never again, not even at the lowest load that was tried.
         return "failed"
     once = sum(each.broke and each.load == mine.load for each in looks) == 1
     if once and any(each.load >= mine.load for each in looks if not each.broke):
@@ -152,9 +157,9 @@ def look_of(level: LevelData) -> Look | None:
     load = load_of(level.setting)
     if load is None or level.imported or level.state not in ("done", "interrupted"):
         return None
-    fading = _fading(level)
-    fell = broke(level.state, level.meta) or (fading and _many(level))
-    return Look(load, fell, fell and brought(level), fading)
+    fades = fading(level)
+    fell = broke(level.state, level.meta) or (fades and _many(level))
+    return Look(load, fell, fell and brought(level), fades)
 
 
 def load_of(setting: Mapping[str, Any]) -> float | None:
@@ -186,11 +191,12 @@ def _many(level: LevelData) -> bool:
     return failed >= FEWEST and failed > FEW * ended
 
 
-def _fading(level: LevelData) -> bool:
+def fading(level: LevelData) -> bool:
     """Whether a level was answered up to a moment, and nothing that was due after it."""
     import polars as pl
 
-    if not _failed(level.meta.get("outcomes") or {})[0]:
+    failed, ended = _failed(level.meta.get("outcomes") or {})
+    if not failed or failed == ended:
         return False
     outcome = pl.col("outcome").cast(pl.String)
     rows = level.records.filter(~outcome.is_in(("cancelled", "shed")))
@@ -201,10 +207,13 @@ def _fading(level: LevelData) -> bool:
 def brought(level: LevelData) -> bool:
     """Whether most of a level's failures are such as load brings: timeouts, refusals of a limiter, late errors.
 
-    So is a level that was stopped without any failure: for a queue that grew.
+    So is a level that was stopped without any failure: for a queue that grew. One request at a time piles nothing up: a
+    target that answers it up to a moment, and then none, has not met its load.
     """
     import polars as pl
 
+    if level.concurrency == 1 and fading(level):
+        return False
     took = pl.col("end_ns") - pl.col("sent_ns")
     outcome = pl.col("outcome").cast(pl.String)
     usual = level.records.filter(outcome == "ok").select(took.median()).collect().item()

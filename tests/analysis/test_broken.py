@@ -44,6 +44,8 @@ def test_the_last_request_before_a_target_is_found_dead_died_with_it() -> None:
     fading = Look(2, broke=False, fading=True)
     dead = [Look(1, broke=False), fading, Look(4, broke=True), Look(1, broke=True)]
     assert causes(dead) == [None, "failed", "failed", "failed"]
+    # It never held for a whole level, but did until a moment, and then not even once more at the lowest load.
+    assert causes([Look(1, broke=True, fading=True), Look(1, broke=True, brought=True)])[0] == "failed"
     # One failure at the end of a level, and all well after it, is nothing.
     assert causes([Look(1, broke=False), fading, Look(4, broke=False)]) == [None, None, None]
 

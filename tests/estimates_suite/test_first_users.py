@@ -79,7 +79,7 @@ def test_a_server_that_dies_answers_nobody_again() -> None:
     slo = Slo.parse("p95 runtime <= 1s")
     for levels in (
         sweep(Dying(Constant(0.1), 60), 1),
-        search(Dying(Constant(0.1), 60, refuses=True), 1, slo, Adaptive(budget=2000)),
+        search(Dying(Constant(0.1), 60, end="silent"), 1, slo, Adaptive(budget=2000)),
     ):
         assert "ok" not in levels[-1].outcomes()
         assert levels[-1].concurrency == 1, "the lowest load was looked at before it was given up"

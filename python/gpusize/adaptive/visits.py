@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.broken import Look, broke, brought, causes
+from gpusize.broken import Look, broke, brought, causes, fading
 from gpusize.checks import unbelieved
 from gpusize.estimate.twin.observed import Observed, observe
 
@@ -36,6 +36,7 @@ class Visit:
         length_s: from the first request to the last answer.
         failed: whether it was stopped for errors, timeouts or overload, or most of its requests failed.
         brought: whether these failures are such as load brings.
+        fading: whether it was answered up to a moment, and not after it.
         observed: what it showed; None where it says nothing, as one that the user ended.
         limited: whether the generator was the limit, by its own figures or because slots stood idle (Little's law): the
             times are not the target's alone.
@@ -50,6 +51,7 @@ class Visit:
     length_s: float
     failed: bool = False
     brought: bool = False
+    fading: bool = False
     observed: Observed | None = None
     limited: bool = False
     why: str = ""
@@ -79,6 +81,7 @@ def _visit(level: LevelData, objectives: Sequence[Objective]) -> Visit:
         length_s=length_s,
         failed=failed,
         brought=failed and brought(level),
+        fading=fading(level),
         observed=_later(seen[0]) if seen else None,
         limited=bool(seen) and unbelieved(level),
         why=str(search.get("of") or search.get("why") or ""),
@@ -103,7 +106,7 @@ def of_part(visits: Sequence[Visit], part: int | None = None) -> list[Visit]:
 def looks_of(visits: Sequence[Visit]) -> tuple[list[Visit], list[Look]]:
     """The visits that held or broke in the order of time, and each as a look."""
     looked = sorted((each for each in visits if each.failed or each.observed), key=lambda each: each.number)
-    return looked, [Look(float(each.users), each.failed, each.brought) for each in looked]
+    return looked, [Look(float(each.users), each.failed, each.brought, each.fading) for each in looked]
 
 
 def owed(visits: Sequence[Visit], part: int) -> list[Visit]:
