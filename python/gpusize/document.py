@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpusize.document_limits import check_size, check_values, check_yaml
 from gpusize.errors import ConfigError
 from gpusize.textio import LineIndex, read_text, shown
 
@@ -55,11 +56,11 @@ def read_document(path: str, suffix: str) -> Document:
         ConfigError: unreadable, broken (with line and column), or not a table of options.
     """
     text = read_text(path, error=ConfigError)
-    if suffix == ".toml":
-        return _toml(text, path)
-    if suffix == ".json":
-        return _json(text, path)
-    return _yaml(text, path)
+    check_size(text, path)
+    read = {".toml": _toml, ".json": _json}.get(suffix, _yaml)
+    document = read(text, path)
+    check_values(document.values, document.places, path)
+    return document
 
 
 def scalar_texts(text: str) -> dict[KeyPath, str]:
@@ -102,6 +103,11 @@ def _toml(text: str, source: str) -> Document:
         raise ConfigError(f"broken TOML: {what}", f"{source}:{line}:{column}", "correct it there") from None
     except RecursionError:
         raise ConfigError("broken TOML: nested too deeply", source, None) from None
+    except ValueError:
+        # Python puts a bound on the digits of a number, and TOML's own is 64 bits.
+        digits = re.search(r"[0-9_]{4000,}", text)
+        line, column = LineIndex(text).place(digits.start() if digits else 0)
+        raise ConfigError("this number has too many digits", f"{source}:{line}:{column}", "correct it there") from None
     places: dict[KeyPath, tuple[int, int]] = {}
     for path, place in _toml_places(text):
         places.setdefault(path, place)
@@ -178,6 +184,7 @@ def _yaml(text: str, source: str) -> Document:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    check_yaml(text, source)
     try:
         values = YAML(typ="rt").load(text)
     except MarkedYAMLError as problem:
@@ -228,4 +235,5 @@ def _unwrapped(value: Any) -> Any:
     for plain in (int, float, str):
         if isinstance(value, plain):
             return plain(value)
-    return value
+    # A scalar with a tag of its own (``!!str 2``) is its text.
+    return value.value if type(value).__name__ == "TaggedScalar" else value

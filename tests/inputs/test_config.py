@@ -133,7 +133,7 @@ def test_an_empty_file_says_nothing(tmp_path, name, text):
         ("c.yaml", "seed: 1\nseed: 2\n", "c.yaml:2:1", "broken YAML: found duplicate key", "there"),
         ("c.yaml", "a: b: c\n", "c.yaml:1:5", "broken YAML", "there"),
         ("c.yaml", "- url\n", "c.yaml", "this is not a table of options", "option: value"),
-        ("c.yaml", "a: !!python/object:os.system x\n", "c.yaml:1:1", 'there is no option "a"', "known"),
+        ("c.yaml", "a: !!python/object:os.system x\n", "c.yaml:1:4", "the tag tag:yaml.org", "write"),
         ("c.yaml", "max-tokens: 1\nmax_tokens: 2\n", "c.yaml:2:1", "given twice", "once"),
         ("c.yaml", "concurrencies: [1, x]\n", "c.yaml:1:1", "not a list of whole numbers", "x"),
         ("c.yaml", "concurrencies: 1,0\n", "c.yaml:1:1", 'not a list of whole numbers: "0" holds a 0', "1,0"),
