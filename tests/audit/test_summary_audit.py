@@ -27,7 +27,7 @@ from gpusize.report.tables import print_summary
 from gpusize.slo import Slo
 from gpusize.summary import summarize
 from tests.audit.by_hand import Asked, Hand, quantile, requests_of, span_s
-from tests.audit.worlds import Made, World, make, worlds
+from tests.audit.worlds import CLOSED, OPEN, Made, World, make, worlds
 from tests.report.results import Source, console
 
 CASES = int(os.environ.get("AUDIT_CASES", "60"))
@@ -73,10 +73,41 @@ def same(found: Any, wanted: Any, what: str) -> None:
 NOTHING_SENT = World(1, None, "passes", 1, 0.18, 0.9, 1.0, 0.01, 0.0, 0, True, True, 3, 255510336)
 
 
-@settings(max_examples=CASES, derandomize=True)
-@given(worlds(), slos())
+SHARE = settings(max_examples=max(1, CASES // 4), derandomize=True)
+
+
+@SHARE
+@given(worlds(CLOSED, st.just(1)), slos())
+def test_every_figure_of_a_closed_loop_follows_from_the_raw_requests(world: World, asked: list[Asked]) -> None:
+    audit(world, asked)
+
+
+@SHARE
+@given(worlds(OPEN, st.just(1)), slos())
+def test_every_figure_of_an_open_loop_follows_from_the_raw_requests(world: World, asked: list[Asked]) -> None:
+    audit(world, asked)
+
+
+# Two tokens a second and a bit.
+SLOW_TOKENS = World(1, None, "duration", 1, 0.47788364595793337, 0.9, 0.0, 0.01, 0.0, 10_000, False, True, 2, 2)
+
+
+@SHARE
+@given(worlds(CLOSED, st.integers(2, 5)), slos())
 @example(NOTHING_SENT, [])
-def test_every_figure_follows_from_the_raw_requests(world: World, asked: list[Asked]) -> None:
+@example(SLOW_TOKENS, [])
+def test_a_sampled_closed_loop_says_what_all_of_its_requests_do(world: World, asked: list[Asked]) -> None:
+    audit(world, asked)
+
+
+@SHARE
+@given(worlds(OPEN, st.integers(2, 5)), slos())
+def test_a_sampled_open_loop_says_what_all_of_its_requests_do(world: World, asked: list[Asked]) -> None:
+    audit(world, asked)
+
+
+def audit(world: World, asked: list[Asked]) -> None:
+    """One level against its requests."""
     made = make(world)
     frame = summarize([made.level], [Slo.parse(each.text) for each in asked])
     [row] = frame.to_dicts()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -58,12 +58,16 @@ class World:
     seed: int
 
 
-def worlds() -> st.SearchStrategy[World]:
-    """Any of them."""
+OPEN: Final = st.floats(5, 80)
+CLOSED: Final[st.SearchStrategy[None]] = st.none()
+
+
+def worlds(rate: st.SearchStrategy[float | None], sampled: st.SearchStrategy[int]) -> st.SearchStrategy[World]:
+    """Any of one loop, sampled or whole."""
     return st.builds(
         World,
         slots=st.integers(1, 12),
-        rate=st.one_of(st.none(), st.floats(5, 80)),
+        rate=rate,
         stop=st.sampled_from(["passes", "count", "duration"]),
         size=st.integers(1, 14),
         service_s=st.floats(0.02, 0.6),
@@ -74,7 +78,7 @@ def worlds() -> st.SearchStrategy[World]:
         queue=st.sampled_from([0, 5, 10_000]),
         cut=st.booleans(),
         tokens=st.booleans(),
-        sampled=st.sampled_from([1, 1, 1, 3]),
+        sampled=sampled,
         seed=st.integers(0, 2**32),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpusize.estimate import Question, estimate
+from gpusize.estimate.doubts import UNBELIEVED
 from gpusize.slo import Slo
 from tests.analysis.synthetic import percentile_level
 from tests.estimate.virtual import level
@@ -56,6 +57,18 @@ def test_a_flagged_level_is_left_out_by_the_default(levels, flag):
     assert any("is left out, as" in text for text in found.warnings)
     without = ask(levels[:-1])
     assert (found.gpus, found.gpus_raw) == (without.gpus, without.gpus_raw)
+
+
+@pytest.mark.parametrize("flag", ["little", "generator-limited"])
+def test_side_by_side_no_method_rests_on_a_level_that_another_leaves_out(levels, flag):
+    """One rule for all, and it is told which level that was."""
+    asked = Question(100, [SLO])
+    odd = flagged(levels[-1], flag)
+    answers = estimate([*levels[:-1], odd], asked, "all")
+    without = estimate(levels[:-1], asked, "all")
+    assert [(each.method, each.gpus_raw) for each in answers] == [(each.method, each.gpus_raw) for each in without]
+    told = [text for text in answers[0].warnings if "is left out, as" in text]
+    assert told == [f"concurrency {odd.concurrency} is left out, as {UNBELIEVED[flag]}"]
 
 
 @pytest.mark.parametrize(

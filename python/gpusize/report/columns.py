@@ -73,7 +73,7 @@ def summary_columns(sweep: Sweep) -> list[Column]:
         )
         made.append(time_column(rows, f"{metric}_p95_s", title, "p95", rank, [f"{metric}_{q}_s" for q in _QUANTILES]))
     made.append(_goodput(rows))
-    made.append(plain_column(rows, "tokens_out_per_s", "output", "tok/s", 8, short_count))
+    made.append(plain_column(rows, "tokens_out_per_s", "output", "tok/s", 8, _token_rate))
     made.append(_errors(rows))
     judged = list(sweep.attainments())
     made += [_attainment(rows, k, slo, f"SLO {k + 1}" if len(judged) > 1 else "SLO") for k, slo in judged]
@@ -85,6 +85,15 @@ def summary_columns(sweep: Sweep) -> list[Column]:
 _QUANTILES: Final = ("p50", "p95", "p99")
 
 ROUGH: Final = "rough_gpus"
+
+
+def _token_rate(value: object) -> str:
+    """Tokens per second: a slow answer's 2.4 is not 2."""
+    rate = finite(value)
+    return number(value) if rate is not None and rate < _SLOW else short_count(value)
+
+
+_SLOW: Final = 100.0
 
 
 def _rough_gpus(sweep: Sweep) -> Column:
