@@ -26,7 +26,7 @@ REFUSAL: Final = "failed"
 GONE: Final = "the target had failed, whatever the load"
 WHY: Final = {
     "passing": "as many or more held at another time: the failures did not come with the load",
-    "unknown": "the errors came at once, as of a target that has failed, and no lower load was measured afterwards",
+    "unknown": "they came at once, as of a target that has failed, and no lower load has held since",
 }
 NOTHING: Final = "such failures say nothing of how much the target carries"
 
@@ -75,8 +75,12 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
 
 
 def target_failed(levels: Sequence[LevelData]) -> str:
-    """That the target of a run failed and had not held again when the run ended; empty where it did not."""
-    return _doubted(levels).gone
+    """That the target of a run failed and had not held again when the run ended; empty where it did not.
+
+    Where it never held at all: that its errors came at once, as of one that has failed.
+    """
+    found, held = _doubted(levels), any(level.state == "done" for level in levels)
+    return found.gone or ("" if held else found.reason)
 
 
 class _Run(NamedTuple):
@@ -105,7 +109,8 @@ def _doubted(run: Sequence[LevelData]) -> _Run:
     if at_once is None:
         return _Run(doubted, "", "")
     what = f"at {load_text(at_once)} {failures_text(at_once.meta, brief=True)}, and {WHY['unknown']}"
-    return _Run(doubted, "", f"{what}: {NOTHING}. Measure a lower load again to tell whether it still answers")
+    todo = "" if _load(at_once) <= 1 else ". Measure a lower load again to tell whether it still answers"
+    return _Run(doubted, "", f"{what}: {NOTHING}{todo}")
 
 
 def _runs(levels: Sequence[LevelData]) -> list[list[LevelData]]:
