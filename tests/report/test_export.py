@@ -121,3 +121,15 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
         write_outputs(sweep(), [], tmp_path / "file" / "out")
+
+
+def test_labels_of_a_server_cannot_steer_a_terminal_from_a_csv_file(tmp_path):
+    label = 'gpu="\x1b[2J\x1b]0;owned\x07\u202e\x9b31m"'
+    frame = pl.DataFrame({"metric": ["a", "b"], "labels": [label, "gpu=é"], "alerts": [["x\x1bc", "y"], []]})
+    files = write_summary(frame, tmp_path, "server")
+    for file in files[1:]:
+        text = file.read_text("utf-8")
+        assert not [c for c in text if not c.isprintable() and c != "\n"], file
+    rows = pl.read_csv(tmp_path / "server.csv")
+    assert rows["labels"].to_list() == ['gpu="\\x1b[2J\\x1b]0;owned\\x07\\u202e\\x9b31m"', "gpu=é"]
+    assert pl.read_parquet(tmp_path / "server.parquet")["labels"].to_list() == frame["labels"].to_list()

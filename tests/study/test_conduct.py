@@ -1,12 +1,15 @@
 """What a study starts and ends, whatever goes wrong in between."""
 
+import contextlib
 import itertools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -141,6 +144,37 @@ def test_a_server_that_is_kept_running(study, measure):
     assert alive == [True]
     assert result.exit_code == 0
     assert children() - before == set()
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_study_that_is_killed_leaves_no_server(study, tmp_path, deaf):
+    """SIGKILL lets nobody tidy up, and a server that ignores SIGTERM ends too."""
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if deaf else ""
+    name = "import os, signal; open('pid.new', 'w').write(str(os.getpid())); os.rename('pid.new', 'pid')"
+    made = study(
+        serve=f'{{python}} -c "{ignore and "import signal; "}{ignore}{name}; signal.pause()"',
+        ready='{python} -c "raise SystemExit(1)"',
+    )
+    script = textwrap.dedent("""
+        import sys
+        import gpusize.study.process as process
+        from gpusize.study import read_study, run_study
+        process._GRACE_S = 0.5
+        run_study(read_study(sys.argv[1]))
+    """)
+    with subprocess.Popen([sys.executable, "-c", script, made.source], cwd=tmp_path) as killed:
+        while not Path("pid").exists():
+            assert killed.poll() is None
+            time.sleep(0.01)
+        server = os.pidfd_open(int(Path("pid").read_text()))
+        try:
+            killed.kill()
+            ended, _, _ = select.select([server], [], [], 60)
+            assert ended == [server]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(server, signal.SIGKILL)
+            os.close(server)
 
 
 def children() -> set[str]:

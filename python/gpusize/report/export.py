@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from io import BytesIO
@@ -30,6 +31,8 @@ DOCUMENT_SCHEMA: Final = 1
 """Version of the documents' shape; fields are added, never repurposed."""
 
 LIST_SEPARATOR: Final = " | "
+STEERING: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+"""Characters that a terminal obeys instead of showing them: escapes, other controls, marks of direction."""
 
 
 def strict(value: Any) -> Any:
@@ -53,11 +56,22 @@ def dumps(document: Any) -> str:
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with its list columns joined to texts, for formats that have no lists."""
+    """The frame with its list columns joined to texts, for formats that have no lists, and its texts made harmless.
+
+    Texts of servers reach a terminal when somebody looks at a file: what would steer it is written as an escape.
+    """
     import polars as pl
+    from polars import selectors
 
     lists = [name for name, kind in frame.schema.items() if kind == pl.List]
-    return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(LIST_SEPARATOR) for name in lists)
+    joined = frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(LIST_SEPARATOR) for name in lists)
+    odd = selectors.string()
+    escaped = odd.map_elements(_escaped, return_dtype=pl.String)
+    return joined.with_columns(pl.when(odd.str.contains(STEERING)).then(escaped).otherwise(odd).name.keep())
+
+
+def _escaped(text: str) -> str:
+    return re.sub(STEERING, lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: Truth | None = None) -> dict[str, Any]:

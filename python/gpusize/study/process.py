@@ -9,12 +9,13 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpusize.errors import EnvironmentLacks, MeasuredNo
+from gpusize.study.guardian import Guardian
 from gpusize.textio import shown
 
-__all__ = ["TookTooLong", "log_tail", "run_command", "start", "stop"]
+__all__ = ["Started", "TookTooLong", "log_tail", "run_command", "start", "stop"]
 
 _GRACE_S: Final = 10.0
 _STEP_S: Final = 0.1
@@ -26,8 +27,20 @@ class TookTooLong(MeasuredNo):
     """A command was ended because its time was over."""
 
 
-def start(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a command; what it prints goes to the end of ``log``.
+class Started(NamedTuple):
+    """A command that runs, and who ends it when this process is killed.
+
+    Attributes:
+        process: the leader of the command's process group.
+        guardian: to be dismissed when the group has been ended.
+    """
+
+    process: subprocess.Popen[bytes]
+    guardian: Guardian
+
+
+def start(words: Sequence[str], log: Path) -> Started:
+    """Start a command; what it prints goes to the end of ``log``. It is ended when this process dies, however that is.
 
     Raises:
         EnvironmentLacks: there is no such program, or it may not be run.
@@ -35,7 +48,7 @@ def start(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as sink:
         try:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 list(words), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
             )
         except (OSError, ValueError) as problem:
@@ -43,10 +56,20 @@ def start(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
             raise EnvironmentLacks(
                 f"{shown(words[0])} cannot be started: {reason}", None, "check its name and path"
             ) from None
+    try:
+        return Started(process, Guardian(process.pid, _GRACE_S))
+    except BaseException:
+        _end(process, _GRACE_S)
+        raise
 
 
-def stop(process: subprocess.Popen[bytes], grace_s: float = _GRACE_S) -> None:
+def stop(started: Started, grace_s: float = _GRACE_S) -> None:
     """End a command and whatever it has started: SIGTERM, and after ``grace_s`` SIGKILL."""
+    _end(started.process, grace_s)
+    started.guardian.dismiss()
+
+
+def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
     _signal(process, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(grace_s)
@@ -84,22 +107,27 @@ def run_command(
         EnvironmentLacks: it cannot be started.
         TookTooLong: it took too long.
     """
-    process = start(words, log)
+    started = start(words, log)
     until = time.monotonic() + timeout_s
     try:
         while True:
             try:
-                return process.wait(min(_STEP_S, max(until - time.monotonic(), 0.001)))
+                status = started.process.wait(min(_STEP_S, max(until - time.monotonic(), 0.001)))
             except subprocess.TimeoutExpired:
                 if time.monotonic() >= until:
                     raise TookTooLong(
                         f"{step} took longer than {timeout_s:g} s", shown(" ".join(words), 200), f"see {log}"
                     ) from None
+            else:
+                break
             if check is not None:
                 check()
     except BaseException:
-        stop(process)
+        stop(started)
         raise
+    # What it has left running in its group, it left on purpose.
+    started.guardian.dismiss()
+    return status
 
 
 def log_tail(log: Path) -> str:

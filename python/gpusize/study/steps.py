@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from typing import Final
 
 from gpusize.errors import GpusizeError, MeasuredNo
 from gpusize.study.plan import Plan
-from gpusize.study.process import TookTooLong, log_tail, run_command, start, stop
+from gpusize.study.process import Started, TookTooLong, log_tail, run_command, start, stop
 from gpusize.study.spec import Study
 from gpusize.textio import shown
 
@@ -30,7 +29,7 @@ class Surroundings:
     def __init__(self, study: Study, plan: Plan) -> None:
         self._timeouts_s = study.timeouts_s
         self._plan = plan
-        self._serving: subprocess.Popen[bytes] | None = None
+        self._serving: Started | None = None
 
     def set_up(self) -> None:
         """Run the setup commands, start the server and wait until it is ready.
@@ -54,10 +53,9 @@ class Surroundings:
         Raises:
             MeasuredNo: it has ended.
         """
-        if self._serving is not None and self._serving.poll() is not None:
-            raise MeasuredNo(
-                f"the server ended with status {self._serving.returncode}", None, self._last_words("serve")
-            )
+        status = None if self._serving is None else self._serving.process.poll()
+        if status is not None:
+            raise MeasuredNo(f"the server ended with status {status}", None, self._last_words("serve"))
 
     def tear_down(self) -> str | None:
         """Run all teardown commands, whatever becomes of each, and end the server; what went wrong, or None."""
