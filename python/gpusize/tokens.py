@@ -40,7 +40,10 @@ class TokenCounts(NamedTuple):
 
     @property
     def events_off(self) -> float | None:
-        """How far events are from the usage, as a share of it; the token that ends an answer may have no event."""
+        """How far events are from the usage, as a share of it; the token that ends an answer may have no event.
+
+        None where the usage is 0: every count is infinitely far from it.
+        """
         if self.events_mean is None or not self.usage_mean:
             return None
         missing = self.usage_mean - self.events_mean
@@ -56,13 +59,18 @@ class TokenCounts(NamedTuple):
 
     @property
     def flagged(self) -> bool:
-        """Whether a count differs from the usage by more than ``TOLERANCE``."""
-        return any(off is not None and abs(off) > TOLERANCE for off in (self.events_off, self.dataset_off))
+        """Whether a count differs from the usage by more than ``TOLERANCE``, or there is one of nothing."""
+        return self._differs(self.events_mean, self.events_off) or self._differs(self.dataset_mean, self.dataset_off)
 
     @property
     def events_flagged(self) -> bool:
         """Whether events and usage do: then times between events are not times between tokens."""
-        return self.events_off is not None and abs(self.events_off) > TOLERANCE
+        return self._differs(self.events_mean, self.events_off)
+
+    def _differs(self, mean: float | None, off: float | None) -> bool:
+        if self.usage_mean == 0:  # no share of it says how far a count is from it
+            return bool(mean)
+        return off is not None and abs(off) > TOLERANCE
 
     def __str__(self) -> str:
         named = (

@@ -305,7 +305,7 @@ def level_with_tokens(place, events, usage, rows=()):
 
 
 @pytest.mark.parametrize(
-    "events, usage, flagged", [(100, 101, False), (100, 103, False), (100, 105, True), (103, 100, True)]
+    "events, usage, flagged", [(100, 101, False), (100, 103, False), (100, 105, True), (103, 100, True), (20, 0, True)]
 )
 def test_events_and_usage_may_differ_by_the_token_that_ends_an_answer(tmp_path, events, usage, flagged):
     result = level_with_tokens(tmp_path / "r", events, usage)
