@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -231,6 +232,25 @@ def test_a_slow_answer_is_stamped_at_its_first_and_last_byte(scripted_server: St
     # The last byte is held back until the others were read: the gap may be short, but never nothing.
     assert visit.column("first_byte_ns")[0] < visit.column("end_ns")[0]
     assert_times_in_order(visit)
+
+
+@pytest.mark.parametrize("behind", [b"", b"HTTP/1.1 200"])
+def test_an_answer_that_is_announced_begins_with_itself(scripted_server: Start, behind: bytes) -> None:
+    hint = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    began_ns: list[int] = []
+
+    def said(_request: Request) -> Iterator[Step]:
+        yield Send(hint)
+        yield Read()
+        began_ns.append(time.monotonic_ns())
+        yield from ([Send(hint + behind), Read()] if behind else [])
+        yield Send(answer().removeprefix(behind))
+
+    visit = drive(scripted_server(said).port)
+    [first_ns], [end_ns] = visit.column("first_byte_ns"), visit.column("end_ns")
+    assert visit.outcomes == ["ok"]
+    assert began_ns[0] < first_ns <= end_ns
+    assert (first_ns < end_ns) is bool(behind)
 
 
 def test_stray_bytes_are_not_the_next_answer(scripted_server: Start) -> None:

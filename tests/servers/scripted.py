@@ -78,7 +78,7 @@ class Close:
 
 
 Step = Send | Wait | Read | Reset | Close
-Script = Callable[[Request], Sequence[Step]]
+Script = Callable[[Request], Iterable[Step]]
 
 
 def answer(body: bytes = b"ok", *, status: str = "200 OK", headers: Sequence[str] = (), length: bool = True) -> bytes:

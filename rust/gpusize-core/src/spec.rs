@@ -46,6 +46,10 @@ pub struct TargetSpec {
     /// A longer response body is a protocol error.
     #[serde(default = "max_body")]
     pub max_body_bytes: u64,
+    /// Answers that are held until they are read may take so much memory in all of the process; one for which there is no
+    /// room is a protocol error.
+    #[serde(default = "max_held")]
+    pub max_held_bytes: u64,
     /// How to read an answer.
     #[serde(default)]
     pub response: ResponseSpec,
@@ -268,6 +272,9 @@ fn max_header() -> usize {
 }
 fn max_body() -> u64 {
     1 << 30
+}
+fn max_held() -> u64 {
+    2 << 30
 }
 fn one() -> u32 {
     1

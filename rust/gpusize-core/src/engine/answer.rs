@@ -1,8 +1,10 @@
 //! The body of an answer as it arrives: cut into events, stamped, interpreted.
 
+mod verdict;
+
+use super::held::{FREE, Held, empty};
 use crate::clock;
 use crate::error::Error;
-use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
 use crate::record::gaps::GapBuffer;
@@ -10,11 +12,13 @@ use crate::spec::{Framing, TargetSpec};
 use crate::wire::calls::{CallReader, Calls};
 use crate::wire::http1::Head;
 use crate::wire::interpret::{Answer, Found, Interpreter};
-use crate::wire::message::{MAX_MESSAGE, message_of, stated_message};
+use crate::wire::message::MAX_MESSAGE;
 use crate::wire::sse::{Piece, Splitter};
 
-/// Longest whole body that is kept to be read; what is beyond it cannot carry `usage` that we would see.
-const MAX_WHOLE: usize = 64 << 20;
+pub use verdict::{verdict, verdict_of_call};
+
+/// Longest line of a stream of lines.
+const MAX_LINE: usize = 64 << 20;
 
 /// Times of more events than this are not kept of one request.
 const MAX_TIMES: usize = 1 << 20;
@@ -25,6 +29,8 @@ pub struct Reading {
     pub interpreter: Interpreter,
     calls: Option<CallReader>,
     keeps_times: bool,
+    max_body_bytes: usize,
+    max_held_bytes: u64,
 }
 
 impl Reading {
@@ -33,7 +39,18 @@ impl Reading {
             interpreter: Interpreter::new(&target.response),
             calls: target.response.calls.as_ref().map(CallReader::new),
             keeps_times: target.record_events,
+            max_body_bytes: usize::try_from(target.max_body_bytes).unwrap_or(usize::MAX),
+            max_held_bytes: target.max_held_bytes,
         }
+    }
+
+    /// What is said of an answer for which there was no memory.
+    #[cold]
+    pub fn no_room(&self) -> String {
+        format!(
+            "no memory for the answer: all answers under way may hold {} bytes (max_held_bytes)",
+            self.max_held_bytes
+        )
     }
 
     /// Keep the text of contents, for requests that repeat it.
@@ -57,6 +74,9 @@ pub struct Reader {
     keep_bytes: usize,
     reads_whole: bool,
     text: Vec<u8>,
+    /// What the answer takes of the process's budget, and whether there was no more.
+    held: Held,
+    is_full: bool,
     events: Splitter,
     content: Content,
 }
@@ -71,15 +91,41 @@ struct Content {
 }
 
 impl Reader {
-    /// Forget the last answer.
+    /// Forget the last answer, and give back what is more than a usual one needs.
     pub fn reset(&mut self) {
         if self.framing.take().is_some() {
-            self.text.clear();
+            empty(&mut self.text);
+            if self.events.held() > FREE {
+                self.events = Splitter::default();
+            }
             self.events.reset();
             self.content.answer = Answer::default();
             self.content.gaps.reset();
             self.content.times.clear();
+            self.content.times.shrink_to(FREE / size_of::<i64>());
+            self.held.release();
+            self.is_full = false;
         }
+    }
+
+    /// Whether the answer is read at its end, and not as it comes.
+    pub fn is_whole(&self) -> bool {
+        self.framing.is_some() && !self.is_stream()
+    }
+
+    /// Whether nobody needs what is still to come of the body.
+    pub fn wants_no_more(&self) -> bool {
+        self.is_whole() && self.text.len() >= self.keep_bytes
+    }
+
+    /// Whether the process had no memory for the answer.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Account for `bytes` that somebody else holds of the answer.
+    pub fn hold(&mut self, bytes: usize, reading: &Reading) {
+        self.is_full |= !self.held.hold(bytes, reading.max_held_bytes);
     }
 
     pub fn has_begun(&self) -> bool {
@@ -95,7 +141,10 @@ impl Reader {
         self.reads_whole = success && framing == Framing::Whole && interpreter.reads_bodies(head.content);
         self.keep_bytes = match (success, self.reads_whole) {
             (false, _) => MAX_MESSAGE * 4,
-            (true, true) => head.json_length.unwrap_or(MAX_WHOLE),
+            (true, true) => {
+                let length = head.length().and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
+                head.json_length.unwrap_or(length).min(length).min(reading.max_body_bytes)
+            }
             (true, false) => 0,
         };
         self.framing = Some(framing);
@@ -107,7 +156,8 @@ impl Reader {
 
     /// Some body bytes that one read at `now` brought.
     pub fn body(&mut self, bytes: &[u8], now: i64, reading: &Reading, row: &mut Row) {
-        let content = &mut self.content;
+        let Self { content, text, held, is_full, .. } = self;
+        let most = reading.max_held_bytes;
         match self.framing {
             Some(Framing::Sse) => {
                 let other = reading.calls.as_ref().and_then(CallReader::field);
@@ -115,13 +165,25 @@ impl Reader {
                     Piece::Data(data) => content.event(data, now, reading, row),
                     Piece::Step(step) => content.step(step, reading),
                 });
+                *is_full |= !held.hold(self.events.held(), most);
             }
             Some(Framing::Ndjson) => {
-                lines(&mut self.text, bytes, &mut |data| content.event(data, now, reading, row));
+                lines(text, bytes, &mut |data| content.event(data, now, reading, row));
+                *is_full |= !held.hold(text.capacity(), most);
             }
             _ => {
-                let room = self.keep_bytes.saturating_sub(self.text.len()).min(bytes.len());
-                self.text.extend_from_slice(&bytes[..room]);
+                let room = self.keep_bytes.saturating_sub(text.len()).min(bytes.len());
+                let needed = text.len() + room;
+                if needed > text.capacity() {
+                    // Doubled, as vectors grow, but asked for before, and not beyond what can come.
+                    let grown = needed.max((text.capacity() * 2).min(self.keep_bytes));
+                    *is_full |= !held.hold(grown, most);
+                    if *is_full {
+                        return;
+                    }
+                    text.reserve_exact(grown - text.len());
+                }
+                text.extend_from_slice(&bytes[..room]);
             }
         }
     }
@@ -205,7 +267,7 @@ fn lines(held: &mut Vec<u8>, mut bytes: &[u8], event: &mut impl FnMut(&[u8])) {
         }
         bytes = &bytes[end + 1..];
     }
-    let room = MAX_WHOLE.saturating_sub(held.len()).min(bytes.len());
+    let room = MAX_LINE.saturating_sub(held.len()).min(bytes.len());
     held.extend_from_slice(&bytes[..room]);
 }
 
@@ -232,76 +294,4 @@ pub fn counts(reading: &Reading, reader: &mut Reader, row: &mut Row) {
     if reading.calls.is_some() {
         row.spans = Some(calls.take()).filter(|spans| !spans.is_empty()).map(Into::into);
     }
-}
-
-/// How a complete response ended, and the message if it failed; `has_body`: the method lets an answer have a body.
-pub fn verdict(reading: &Reading, reader: &mut Reader, has_body: bool, row: &mut Row) -> (Outcome, Option<String>) {
-    let interpreter = &reading.interpreter;
-    if !interpreter.success(row.status) {
-        let message = message_of(&reader.text);
-        return (Outcome::HttpError, Some(message));
-    }
-    if reader.is_stream() {
-        take_end(reader, reading, row);
-        // A last line without its newline is still a line.
-        if reader.framing == Some(Framing::Ndjson) && !reader.text.is_empty() {
-            let rest = std::mem::take(&mut reader.text);
-            let now = row.end_ns;
-            line(&rest, &mut |data| reader.content.event(data, now, reading, row));
-        }
-    } else if reader.reads_whole {
-        let has_text = !reader.text.trim_ascii().is_empty();
-        if has_text {
-            interpreter.read(&reader.text, &mut reader.content.answer);
-        } else if has_body && !matches!(row.status, 204 | 205) && interpreter.wants_json() {
-            reader.content.answer.malformed = true;
-        }
-    }
-    counts(reading, reader, row);
-    judge(interpreter, reader, has_body)
-}
-
-/// Servers leave out the empty line after the event that ends a stream, and end the body there.
-fn take_end(reader: &mut Reader, reading: &Reading, row: &mut Row) {
-    let Reader { events, content, .. } = reader;
-    if reader.framing == Some(Framing::Sse) && reading.interpreter.wants_end() && !content.answer.ended {
-        let now = row.end_ns;
-        events.finish(&mut |data| {
-            if reading.interpreter.is_end(data) {
-                content.event(data, now, reading, row);
-            }
-        });
-    }
-}
-
-/// The same for the end of a gRPC call that its status calls a success.
-pub fn verdict_of_call(reading: &Reading, reader: &Reader) -> (Outcome, Option<String>) {
-    match reading.interpreter.lacks(&reader.content.answer) {
-        Some(_) => (Outcome::ApiError, Some(lacking("outputs", None))),
-        None => (Outcome::Ok, None),
-    }
-}
-
-fn lacking(missing: &str, stated: Option<String>) -> String {
-    let said = stated.map_or_else(String::new, |message| format!("; it says: {message}"));
-    format!("the answer lacks what makes it a success (success_if): {missing}{said}")
-}
-
-/// Whether an answer with a successful status is a success.
-fn judge(interpreter: &Interpreter, reader: &mut Reader, has_body: bool) -> (Outcome, Option<String>) {
-    if let Some(message) = reader.content.answer.error.take() {
-        return (Outcome::ApiError, Some(message));
-    }
-    let answer = &reader.content.answer;
-    if answer.malformed {
-        return (Outcome::ProtocolError, Some("the answer is not JSON".to_owned()));
-    }
-    if reader.is_stream() && interpreter.wants_end() && !answer.ended {
-        return (Outcome::Truncated, Some("the stream ended without its end marker".to_owned()));
-    }
-    if has_body && let Some(missing) = interpreter.lacks(answer) {
-        let stated = if reader.is_stream() { None } else { stated_message(&reader.text) };
-        return (Outcome::ApiError, Some(lacking(missing, stated)));
-    }
-    (Outcome::Ok, None)
 }

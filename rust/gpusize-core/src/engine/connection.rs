@@ -182,6 +182,10 @@ impl Line {
         if !job.is_plain() {
             self.remember(job, row);
         }
+        self.reader.reset();
+        if let Some(replies) = &mut self.replies {
+            replies.release();
+        }
         message
     }
 

@@ -180,15 +180,16 @@ impl<'a> Download<'a> {
         row.bytes_in += bytes.len() as u64;
         match replies.as_deref_mut().filter(|_| context.reading.interpreter.success(row.status)) {
             // A message has the limit, not the sum of a stream's.
-            Some(replies) => replies.feed(bytes, &mut || reader.reply(now, &context.reading, row)),
+            Some(replies) => {
+                replies.feed(bytes, &mut || reader.reply(now, &context.reading, row))?;
+                reader.hold(replies.held(), &context.reading);
+            }
             None if row.bytes_in > context.target.max_body_bytes => {
                 let limit = context.target.max_body_bytes;
-                Err(Failure::new(Outcome::ProtocolError, format!("body longer than {limit} bytes")))
+                return Err(Failure::new(Outcome::ProtocolError, format!("body longer than {limit} bytes")));
             }
-            None => {
-                reader.body(bytes, now, &context.reading, row);
-                Ok(())
-            }
+            None => reader.body(bytes, now, &context.reading, row),
         }
+        if reader.is_full() { Err(context.reading.no_room().into()) } else { Ok(()) }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use tokio::io::ReadBuf;
 
-use super::answer::{Reader, Reading};
+use super::answer::Reader;
 use super::failure::{self, Failure};
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
@@ -14,15 +14,12 @@ use super::unsent::Unsent;
 use super::worker::Worker;
 use crate::clock::now_ns;
 use crate::record::Row;
+use crate::spec::TargetSpec;
 use crate::wire::WireError;
 use crate::wire::http1::Response;
 
 /// Room for one read; larger answers take several.
-const READ_BYTES: usize = 16_384;
-/// Room for one read of an answer whose length nobody announced.
-const FULL_READ_BYTES: usize = 256 << 10;
-/// Room for one read of an answer that is known to be large.
-const LARGE_READ_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 /// At most so much waits in the system until a reader wakes: each wake-up costs as much as half a small request.
 const LARGEST_LOW_WATER: usize = 4 << 20;
 /// An answer of which this much is still to come is large.
@@ -31,12 +28,27 @@ const LARGE: u64 = 128 << 10;
 /// What a slot keeps for its exchanges.
 #[derive(Debug)]
 pub struct Exchange {
-    buffer: Vec<u8>,
-    /// Bytes in `buffer` that wait for more.
-    filled: usize,
+    /// The beginning of a head that has not come whole.
+    begun: Vec<u8>,
+    /// No byte of the answer has come, but perhaps of others that announce it (1xx).
+    awaits_answer: bool,
     response: Response,
     /// As the stream was told.
     low_water: usize,
+}
+
+/// Where the connections of a worker read: room for the beginning of a head, and for a read.
+pub fn read_buffer(target: &TargetSpec) -> Vec<u8> {
+    vec![0; READ_BYTES + target.max_header_bytes]
+}
+
+/// What a look at the stream brought.
+#[derive(Clone, Copy)]
+enum Came {
+    /// So many bytes, into the worker's buffer.
+    Read(usize),
+    /// So many that nobody needs, into nothing.
+    Discarded(usize),
 }
 
 /// Why reading stopped.
@@ -44,14 +56,15 @@ enum Broken {
     Aborted(Abort),
     Io(io::Error),
     Wire(WireError),
+    NoRoom,
 }
 
 impl Exchange {
     pub fn new(worker: &Worker) -> Self {
         let target = &worker.context.target;
         Self {
-            buffer: vec![0; READ_BYTES],
-            filled: 0,
+            begun: Vec::new(),
+            awaits_answer: true,
             response: Response::new(target.method == "HEAD", target.max_header_bytes, target.max_body_bytes),
             low_water: 1,
         }
@@ -72,13 +85,14 @@ impl Exchange {
         row: &mut Row,
     ) -> Result<(), Failure> {
         self.response.reset();
-        self.filled = 0;
+        self.begun.clear();
+        self.awaits_answer = true;
         self.low_water = 1;
         row.bytes_out = unsent.length as u64;
         // Nearly every request fits the socket's buffer.
         let sends = unsent.flushes;
         let read = loop {
-            let n = poll_fn(|cx| {
+            let came = poll_fn(|cx| {
                 if let Some(abort) = slot.abort.get() {
                     return Poll::Ready(Err(Broken::Aborted(abort)));
                 }
@@ -87,11 +101,12 @@ impl Exchange {
                     unsent.error = Some(e);
                     unsent.flushes = false;
                 }
-                let mut room = ReadBuf::new(&mut self.buffer[self.filled..]);
-                stream.poll_read(cx, &mut room).map(|read| read.map(|()| room.filled().len()).map_err(Broken::Io))
+                let came = self.poll_read(stream, reader, &mut worker.read_buffer.borrow_mut(), cx);
+                came.map_err(Broken::Io)
             })
             .await;
-            match n.and_then(|n| self.take(n, stream, reusable, reader, &worker.context.reading, row)) {
+            // Nothing is awaited between a read and this, so that the buffer is still this connection's.
+            match came.and_then(|came| self.take(came, stream, reusable, reader, worker, row)) {
                 Ok(false) => {}
                 Ok(true) => break Ok(()),
                 Err(broken) => break Err(broken),
@@ -105,6 +120,7 @@ impl Exchange {
         // A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
         match (read, unsent.error) {
             (Ok(()), _) => Ok(()),
+            (Err(Broken::NoRoom), _) => Err(worker.context.reading.no_room().into()),
             (Err(Broken::Aborted(a)), _) => Err(Failure::given_up(a, &|| worker.context.late())),
             (Err(_), Some(e)) => Err(failure::ended(format!("the connection broke while sending: {e}"))),
             (Err(Broken::Io(e)), None) => Err(failure::ended(format!("the connection broke: {e}"))),
@@ -112,34 +128,73 @@ impl Exchange {
         }
     }
 
-    /// `n` more bytes have come; says whether they complete the answer.
+    /// Read what there is; before a wait, say how much to wait for.
+    #[inline]
+    fn poll_read(
+        &mut self,
+        stream: &mut Stream,
+        reader: &Reader,
+        buffer: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Came>> {
+        let left = self.response.length_left();
+        let came = if left > LARGE && reader.wants_no_more() {
+            // All but the last byte: bytes after it, which nobody asked for, show only where it is read.
+            let most = usize::try_from(left - 1).unwrap_or(usize::MAX);
+            stream.poll_discard(cx, most).map(|came| came.map_ok(Came::Discarded))
+        } else {
+            None
+        };
+        let came = came.unwrap_or_else(|| {
+            buffer[..self.begun.len()].copy_from_slice(&self.begun);
+            let mut room = ReadBuf::new(&mut buffer[self.begun.len()..]);
+            stream.poll_read(cx, &mut room).map_ok(|()| Came::Read(room.filled().len()))
+        });
+        if came.is_pending() && (left >= LARGE || self.low_water > 1) && reader.is_whole() {
+            // Never wait for more than what is left, so that the reader wakes as its last byte arrives.
+            self.wake_at(stream, usize::try_from(left).unwrap_or(usize::MAX).clamp(1, LARGEST_LOW_WATER));
+        }
+        came
+    }
+
+    /// More bytes have come; says whether they complete the answer.
     #[allow(clippy::too_many_arguments)] // as above
     #[inline]
     fn take(
         &mut self,
-        n: usize,
+        came: Came,
         stream: &Stream,
         reusable: &mut bool,
         reader: &mut Reader,
-        reading: &Reading,
+        worker: &Worker,
         row: &mut Row,
     ) -> Result<bool, Broken> {
-        let Self { buffer, filled, response, low_water } = self;
         let now = now_ns();
         row.end_ns = now;
-        if n == 0 {
-            response.eof().map_err(Broken::Wire)?;
-            return Ok(true);
-        }
-        if row.bytes_in == 0 {
+        let n = match came {
+            Came::Discarded(n @ 1..) => {
+                row.bytes_in += n as u64;
+                self.response.skip(n as u64).map_err(Broken::Wire)?;
+                return Ok(false);
+            }
+            Came::Read(0) | Came::Discarded(_) => {
+                self.response.eof().map_err(Broken::Wire)?;
+                return Ok(true);
+            }
+            Came::Read(n) => n,
+        };
+        if self.awaits_answer {
             row.first_byte_ns = now;
         }
+        self.awaits_answer = false;
         row.bytes_in += n as u64;
-        *filled += n;
+        let (buffer, reading) = (worker.read_buffer.borrow(), &worker.context.reading);
+        let filled = self.begun.len() + n;
+        let response = &mut self.response;
         let mut at = 0;
-        while at < *filled && !response.done() {
+        while at < filled && !response.done() {
             let taken = response
-                .feed(&buffer[at..*filled], &mut |bytes| reader.body(bytes, now, reading, row))
+                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, reading, row))
                 .map_err(Broken::Wire)?;
             if taken == 0 {
                 break;
@@ -153,37 +208,30 @@ impl Exchange {
                 reader.begin(reading, head);
             }
         }
+        if reader.is_full() {
+            return Err(Broken::NoRoom);
+        }
         if response.done() {
             // Bytes after the answer were not asked for: nothing that follows on this connection can be trusted.
-            *reusable &= at == *filled;
-            wake_at(stream, 1, low_water);
+            *reusable &= at == filled;
+            self.wake_at(stream, 1);
             return Ok(true);
         }
-        let was_full = *filled == buffer.len();
-        buffer.copy_within(at..*filled, 0);
-        *filled -= at;
-        expect(stream, buffer, response.length_left(), low_water);
-        if was_full && (*filled > 0 || buffer.len() < FULL_READ_BYTES) {
-            buffer.resize(buffer.len() * 2, 0);
+        self.begun.clear();
+        self.begun.extend_from_slice(&buffer[at..filled]);
+        if at > 0 && self.response.head().is_none() {
+            // What came so far announced the answer; of that itself the first byte may have come behind it.
+            self.awaits_answer = self.begun.is_empty();
+            row.first_byte_ns = now;
         }
         Ok(false)
     }
-}
 
-/// A known length is still to come: wake once it is there, and read it in few large pieces. Never wait for more than
-/// what is left, so that the reader wakes as its last byte arrives.
-fn expect(stream: &Stream, buffer: &mut Vec<u8>, left: u64, low_water: &mut usize) {
-    if left >= LARGE && buffer.len() < LARGE_READ_BYTES {
-        buffer.resize(LARGE_READ_BYTES, 0);
-    }
-    if left >= LARGE || *low_water > 1 {
-        wake_at(stream, usize::try_from(left).unwrap_or(usize::MAX).clamp(1, LARGEST_LOW_WATER), low_water);
-    }
-}
-
-fn wake_at(stream: &Stream, bytes: usize, low_water: &mut usize) {
-    if *low_water != bytes {
-        *low_water = bytes;
-        stream.set_low_water(bytes);
+    #[inline]
+    fn wake_at(&mut self, stream: &Stream, bytes: usize) {
+        if self.low_water != bytes {
+            self.low_water = bytes;
+            stream.set_low_water(bytes);
+        }
     }
 }

@@ -19,6 +19,7 @@ mod failure;
 mod following;
 mod handle;
 mod handover;
+mod held;
 mod http1;
 mod http2;
 mod io;

@@ -4,6 +4,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
 use super::failure::{Failure, plain};
+use super::held::FREE;
 use crate::outcome::Outcome;
 use crate::spec::{Framing, TargetSpec, Transport};
 use crate::wire::{grpc, kserve};
@@ -36,6 +37,18 @@ impl Replies {
     pub fn reset(&mut self) {
         self.deframer.reset();
         (self.count, self.status, self.error) = (0, None, None);
+    }
+
+    /// Bytes of memory that an unfinished reply takes.
+    pub fn held(&self) -> usize {
+        self.deframer.held()
+    }
+
+    /// The call is over: a large reply's memory is given back.
+    pub fn release(&mut self) {
+        if self.deframer.held() > FREE {
+            self.deframer = grpc::Deframer::new(self.deframer.max_bytes());
+        }
     }
 
     /// The head of a successful answer; one that is all trailers carries the status.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -90,6 +90,29 @@ impl Stream {
             Self::Plain(s) => Pin::new(s).poll_read(cx, buf),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_read(cx, buf),
         }
+    }
+
+    /// Throw away at most `bytes` of what comes; none where bytes have to be read to get past them.
+    pub fn poll_discard(&self, cx: &mut Context<'_>, bytes: usize) -> Option<Poll<io::Result<usize>>> {
+        let Self::Plain(tcp) = self else { return None };
+        Some(loop {
+            match tcp.poll_read_ready(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => break Poll::Ready(Err(e)),
+                Poll::Pending => break Poll::Pending,
+            }
+            let mut gone = 0;
+            let done = tcp.try_io(Interest::READABLE, || {
+                gone = lowat::discard(tcp, bytes)?;
+                // Fewer than there could be: the next are announced, and need not be asked for in vain.
+                if gone > 0 && gone < bytes { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            match done {
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => break Poll::Ready(Err(e)),
+                Err(_) if gone == 0 => {}
+                _ => break Poll::Ready(Ok(gone)),
+            }
+        })
     }
 
     /// Write what the socket takes at once; the rest has to wait its turn with `poll_write`.

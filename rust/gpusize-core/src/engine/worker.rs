@@ -12,6 +12,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::context::Context;
 use super::cores;
+use super::http1;
 use super::job::Job;
 use super::level::{LevelShared, bump};
 use super::links::Links;
@@ -64,6 +65,8 @@ pub struct Worker {
     sweep_ns: Cell<i64>,
     /// Connections of HTTP/2 that slots share.
     pub links: Links,
+    /// Where its connections of HTTP/1.1 read: one after the other, so one will do for all.
+    pub read_buffer: RefCell<Vec<u8>>,
     quit: Cell<bool>,
 }
 
@@ -101,7 +104,6 @@ impl Worker {
         let links = Links::new(context.target.streams, context.endpoints.len());
         Ok(Rc::new(Self {
             index,
-            context,
             alarms: Alarms::new()?,
             events,
             slots: RefCell::default(),
@@ -120,6 +122,8 @@ impl Worker {
             sources,
             sweep_ns: Cell::new(0),
             links,
+            read_buffer: RefCell::new(http1::read_buffer(&context.target)),
+            context,
             quit: Cell::new(false),
         }))
     }

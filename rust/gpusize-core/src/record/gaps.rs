@@ -5,6 +5,9 @@ use super::histogram::place_of;
 /// More gaps than this are not kept; percentiles are then of the first ones, the rest is of all.
 const MAX_KEPT: usize = 1 << 20;
 
+/// Room for so many stays for the next request.
+const USUAL: usize = 8_192;
+
 /// Gaps between consecutive content events; percentiles by nearest rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
@@ -34,6 +37,7 @@ impl GapBuffer {
     /// Ready for another request.
     pub fn reset(&mut self) {
         self.kept.clear();
+        self.kept.shrink_to(USUAL);
         self.count = 0;
         self.sum_ns = 0;
     }

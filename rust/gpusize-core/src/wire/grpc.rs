@@ -64,6 +64,16 @@ impl Deframer {
         self.held.clear();
     }
 
+    /// The longest message that is taken.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// Bytes of memory that an unfinished message takes.
+    pub fn held(&self) -> usize {
+        self.held.capacity()
+    }
+
     /// Whether no message is unfinished.
     pub fn is_at_boundary(&self) -> bool {
         self.have == 0

@@ -96,6 +96,22 @@ impl Response {
         }
     }
 
+    /// So many bytes of an announced length were thrown away unread.
+    pub fn skip(&mut self, bytes: u64) -> Result<(), WireError> {
+        if let Some(Body::Length(left)) = &mut self.body {
+            *left -= bytes;
+        }
+        self.body_bytes += bytes;
+        self.check_length()
+    }
+
+    fn check_length(&self) -> Result<(), WireError> {
+        if self.body_bytes > self.max_body_bytes {
+            return Err(WireError::Protocol(format!("body longer than {} bytes", self.max_body_bytes)));
+        }
+        Ok(())
+    }
+
     /// The final head, once it has been read.
     pub fn head(&self) -> Option<&Head> {
         self.body.as_ref().map(|_| &self.head)
@@ -110,9 +126,7 @@ impl Response {
             *seen += b.len() as u64;
             sink(b);
         })?;
-        if self.body_bytes > self.max_body_bytes {
-            return Err(WireError::Protocol(format!("body longer than {} bytes", self.max_body_bytes)));
-        }
+        self.check_length()?;
         Ok(taken)
     }
 
@@ -185,6 +199,14 @@ impl Head {
         let content = fields.get(CONTENT_TYPE).map(|value| content(value.as_bytes())).unwrap_or_default();
         let json_length = fields.get(&JSON_LENGTH_FIELD).and_then(|value| value.to_str().ok()?.parse().ok());
         Self { status, content, json_length, ..Self::default() }
+    }
+
+    /// Bytes of the body, where the head says so.
+    pub fn length(&self) -> Option<u64> {
+        match self.length {
+            Length::Bytes(length) => Some(length),
+            Length::Chunked | Length::UntilClose => None,
+        }
     }
 
     fn read(&mut self, headers: &[httparse::Header<'_>]) -> Result<(), WireError> {

@@ -31,7 +31,9 @@ pub struct Requests {
     kinds: Vec<Kind>,
     /// Kind of each row; without entries all are of the first.
     of_row: Vec<u32>,
+    /// The fields of each row, unless all is rendered.
     rows: Vec<Vec<Vec<u8>>>,
+    count: usize,
     says_length: bool,
     /// Each head says which request it is; in HTTP/2, whose heads are not here, never set.
     traced: bool,
@@ -91,7 +93,8 @@ impl Requests {
             let todo = "leave the captures out, or use HTTP";
             return Err(Error::usage("a gRPC message cannot repeat an earlier answer", "segments.capture", todo));
         }
-        let mut requests = Self { kinds, of_row, rows, says_length, traced, captures, rendered: None };
+        let count = rows.len();
+        let mut requests = Self { kinds, of_row, rows, count, says_length, traced, captures, rendered: None };
         requests.check()?;
         requests.render_all();
         Ok(requests)
@@ -139,7 +142,7 @@ impl Requests {
 
     /// Number of dataset rows.
     pub fn rows(&self) -> usize {
-        self.rows.len()
+        self.count
     }
 
     /// Number of the kind that a row is sent as.
@@ -219,6 +222,7 @@ impl Requests {
         };
         let rendered = (0..addresses).map(&mut render).collect();
         self.rendered = Some(rendered);
+        self.rows = Vec::new();
     }
 
     /// Bytes of a body, whose numbers have been written.

@@ -49,6 +49,11 @@ impl Splitter {
         self.has_begun = false;
     }
 
+    /// Bytes of memory that an unfinished event takes.
+    pub fn held(&self) -> usize {
+        self.line.capacity() + self.data.capacity() + self.step.text.capacity()
+    }
+
     /// Take all of `input`; `event` gets the data of every event that it completes, and what comes in the field named
     /// `other`: each JSON document as soon as its last line has come, or what there is at the event's end.
     pub fn feed(&mut self, mut input: &[u8], other: Option<&[u8]>, event: &mut impl FnMut(Piece<'_>)) {
