@@ -7,7 +7,7 @@ docs/reference/windows.md, slo.md and metrics.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ S = 1e9
 Request = dict[str, Any]
 
 
-def requests_of(raw: Mapping[str, Sequence[float]]) -> list[Request]:
+def requests_of(raw: Mapping[str, Iterable[float]]) -> list[Request]:
     """The raw columns as one dictionary for each request; outcomes by name."""
     names = list(raw)
     rows = []
@@ -112,12 +112,13 @@ class Hand:
 
     def full_ns(self) -> float:
         """When nearly all slots first ran a request of this level, else when the last of them began one."""
-        begun = sorted(row["sent_ns"] for row in self.rows if row["sent_ns"] is not None)
+        begun: list[float] = sorted(row["sent_ns"] for row in self.rows if row["sent_ns"] is not None)
+        start = float(self.meta["start_ns"])
         ends = [row["end_ns"] for row in self.rows if row["sent_ns"] is not None and row["end_ns"] is not None]
         for k, at in enumerate(begun):
             if k + 1 - sum(end <= at for end in ends) >= math.ceil(0.95 * self.slots):
-                return max(at, self.meta["start_ns"])
-        return max(begun[min(self.slots, len(begun)) - 1], self.meta["start_ns"]) if begun else self.meta["start_ns"]
+                return max(at, start)
+        return max(begun[min(self.slots, len(begun)) - 1], start) if begun else start
 
     def answered(self) -> tuple[list[Request], float, float]:
         """The answers that make the achieved rate, and from when to when they came."""
@@ -178,7 +179,7 @@ class Hand:
             for row in self.rows
             if row["sent_ns"] is not None
         )
-        return area / (high - low)
+        return float(area / (high - low))
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def _floats(column: pl.Series) -> Floats:
 
 
 def _setting(world: World, length_s: float) -> dict[str, Any]:
-    ends = {"passes": None, "count": None, "duration_s": None}
+    ends: dict[str, float | None] = {"passes": None, "count": None, "duration_s": None}
     if world.rate is not None:
         return {**open_setting(world.rate, length_s), **ends, "duration_s": length_s}
     ends[{"passes": "passes", "count": "count", "duration": "duration_s"}[world.stop]] = {
@@ -149,14 +149,14 @@ def _closed(world: World, rng: np.random.Generator, length_s: float) -> tuple[An
     late = rng.uniform(0, world.late_s, most)
     spread_s = world.service_s if world.seed % 2 and world.stop == "duration" else 0.0
     slots = [(spread_s * k / world.slots, k, world.connect_s) for k in range(world.slots)]
-    rows = []
+    rows: list[tuple[float, float, float, float]] = []
     while slots and len(rows) < most:
-        due, slot, connect_s = heapq.heappop(slots)
-        if world.stop == "duration" and due >= length_s:
+        at, slot, connect_s = heapq.heappop(slots)
+        if world.stop == "duration" and at >= length_s:
             continue
         k = len(rows)
-        fired = due + late[k]
-        rows.append((due, fired, fired + connect_s, fired + connect_s + times[k]))
+        sent_s = at + float(late[k]) + connect_s
+        rows.append((at, at + float(late[k]), sent_s, sent_s + float(times[k])))
         heapq.heappush(slots, (rows[-1][3], slot, 0.0))
     due, fired, sent, end = (np.array(each) for each in zip(*rows, strict=True))
     return due, fired, sent, end, codes[: len(rows)]

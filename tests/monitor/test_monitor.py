@@ -115,7 +115,8 @@ def test_saturation_is_found_and_a_busy_target_is_not() -> None:
 @pytest.mark.parametrize("outcome", OUTCOMES[1:])
 def test_a_run_is_ended_as_saturated_by_what_its_stored_levels_are_called_that_by(tmp_path: Path, outcome: str) -> None:
     """Half of the requests end in another way than ok: whether those count as answered is one rule."""
-    rows = [second(n, ok=50, due=100, in_flight=10, **{outcome: 50}) for n in range(60)]
+    other: dict[str, Any] = {outcome: 50}
+    rows = [second(n, ok=50, due=100, in_flight=10, **other) for n in range(60)]
     due = np.arange(6000) / 100
     codes = np.where(np.arange(6000) % 2, OUTCOMES.index(outcome), 0).tolist()
     place = run_of(tmp_path / "r", due, due + 0.1, open_setting(100.0, 60, "constant"), 60, outcome=codes)

@@ -80,7 +80,9 @@ mod tests {
     #[test]
     fn stalls_add_up_and_the_longest_stays() {
         let stalls = Stalls::default();
-        [20 * MS, 90 * MS, 0, 30 * MS].into_iter().for_each(|ns| stalls.add(ns));
+        for ns in [20 * MS, 90 * MS, 0, 30 * MS] {
+            stalls.add(ns);
+        }
         assert_eq!((stalls.sum_ns(), stalls.longest_ns()), (140 * MS, 90 * MS));
     }
 }
