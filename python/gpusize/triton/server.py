@@ -127,6 +127,9 @@ def stop(work: Path, *, grace_s: float = 30.0) -> bool:
         ) from None
     while _running(work) is not None:
         time.sleep(_POLL_S)
+    # Started by this very process it stays in the table of processes until it is waited for.
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
     (work / _PID_FILE).unlink(missing_ok=True)
     return True
 
