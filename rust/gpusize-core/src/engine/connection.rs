@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::answer::{self, Reader};
 use super::download::Download;
-use super::failure::{Failure, apart, ended, guard};
+use super::failure::{Failure, Reach, apart, ended, guard};
 use super::http1;
 use super::http2;
 use super::job::Job;
@@ -144,7 +144,9 @@ impl Line {
             };
             match result {
                 // Nothing of it was sent: another connection takes it, and nobody was asked twice.
-                Err(f) if f.unsent && !std::mem::replace(&mut opened_again, true) => self.places[endpoint].hang_up(),
+                Err(f) if f.reach == Reach::Unsent && !std::mem::replace(&mut opened_again, true) => {
+                    self.places[endpoint].hang_up();
+                }
                 Err(f) if self.may_ask_again(&f, row) && !std::mem::replace(&mut asked_again, true) => {
                     if !f.keeps_connection {
                         self.places[endpoint].hang_up();
@@ -234,7 +236,8 @@ impl Line {
             return false;
         }
         let reused = self.places[usize::from(row.target)].conn.as_ref().is_some_and(|c| c.used);
-        failure.refused || failure.ended && reused && now_ns() - row.sent_ns < CROSSING_NS
+        let crossed = || reused && now_ns() - row.sent_ns < CROSSING_NS;
+        failure.reach == Reach::Refused || failure.reach == Reach::Cut && crossed()
     }
 
     /// Whether a connection has to be opened first; one that cannot carry the request is given up.
@@ -271,7 +274,7 @@ impl Line {
         begins(worker, slot, row, *number);
         let length = body.len();
         // The connection was told to take no more, or has ended: nothing was sent.
-        let unsent = |e| Failure { unsent: true, ..http2::failure(&e, &worker.context.target) };
+        let unsent = |e| Failure { reach: Reach::Unsent, ..http2::failure(&e, &worker.context.target) };
         let (response, leaving) = channel.begin(head, body, level, row).map_err(unsent)?;
         if let Some(replies) = replies {
             replies.reset();
@@ -332,5 +335,5 @@ fn note_sent(level: &WorkerLevel, row: &mut Row, sent_ns: i64) {
 }
 
 fn never_left(e: &io::Error) -> Failure {
-    Failure { unsent: true, ..ended(format!("the connection broke before anything was sent: {e}")) }
+    Failure { reach: Reach::Unsent, ..ended(format!("the connection broke before anything was sent: {e}")) }
 }

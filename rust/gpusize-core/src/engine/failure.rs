@@ -13,20 +13,27 @@ use crate::wire::WireError;
 pub struct Failure {
     pub outcome: Outcome,
     pub message: String,
-    /// The server said that it did nothing about the request: it may be asked again.
-    pub refused: bool,
-    /// The connection had ended, or was told to take no more, before anything of the request had left.
-    pub unsent: bool,
-    /// The connection ended by itself, without a word about the request.
-    pub ended: bool,
+    pub reach: Reach,
     /// The connection may carry other requests.
     pub keeps_connection: bool,
 }
 
+/// How far a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The connection had ended, or was told to take no more, before anything of it had left.
+    Unsent,
+    /// The server said that it did nothing about it.
+    Refused,
+    /// The connection ended by itself, without a word about it.
+    Cut,
+    /// The server may have acted on it: what came is its answer.
+    Taken,
+}
+
 impl Failure {
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self { outcome, message, refused: false, unsent: false, ended: false, keeps_connection: false }
+        Self { outcome, message: message.into(), reach: Reach::Taken, keeps_connection: false }
     }
 
     pub fn given_up(abort: Abort, late: &dyn Fn() -> String) -> Self {
@@ -39,14 +46,15 @@ impl Failure {
 
 /// The connection ended, or broke, by itself.
 pub fn ended(message: impl Into<String>) -> Failure {
-    Failure { ended: true, ..Failure::new(Outcome::Truncated, message) }
+    Failure { reach: Reach::Cut, ..Failure::new(Outcome::Truncated, message) }
 }
 
 impl From<WireError> for Failure {
     fn from(e: WireError) -> Self {
-        let ended = matches!(e, WireError::Truncated(_));
-        let outcome = if ended { Outcome::Truncated } else { Outcome::ProtocolError };
-        Self { ended, ..Self::new(outcome, e.to_string()) }
+        match e {
+            WireError::Truncated(_) => ended(e.to_string()),
+            _ => Self::new(Outcome::ProtocolError, e.to_string()),
+        }
     }
 }
 

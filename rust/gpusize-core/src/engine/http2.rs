@@ -14,7 +14,7 @@ use http::Request;
 use super::context::Context as Shared;
 use super::departures::{Departures, Leaving};
 use super::download::{Broken, Download};
-use super::failure::{self, Failure, guard, plain};
+use super::failure::{self, Failure, Reach, guard, plain};
 use super::io::{Io, Speaks};
 use super::links::{Member, Open};
 use super::place::Counted;
@@ -196,9 +196,12 @@ impl Channel {
         match guard(slot, poll_fn(|cx| download.poll(self, cx))).await {
             Ok(result) => result.map_err(|e| {
                 let failure = e.failure(self.seen.speaks.get(), &context.target);
-                let ended = failure.ended && !self.was_told_to_go();
-                let unsent = leaving.is_held() && !failure.keeps_connection;
-                Failure { ended, unsent, ..failure }
+                let reach = match failure.reach {
+                    _ if leaving.is_held() && !failure.keeps_connection => Reach::Unsent,
+                    Reach::Cut if self.was_told_to_go() => Reach::Taken,
+                    reach => reach,
+                };
+                Failure { reach, ..failure }
             }),
             Err(abort) => {
                 let held_up = self.held_up(leaving, length);
@@ -244,11 +247,12 @@ pub fn failure(e: &h2::Error, target: &TargetSpec) -> Failure {
     let of = |outcome, message: String| Failure::new(outcome, plain(&message));
     match () {
         // Only streams that the server has not looked at end by its GOAWAY.
-        () if e.is_remote() && e.is_go_away() => {
-            Failure { refused: true, ..of(Outcome::Truncated, format!("the server closed the connection: {e}")) }
-        }
+        () if e.is_remote() && e.is_go_away() => Failure {
+            reach: Reach::Refused,
+            ..of(Outcome::Truncated, format!("the server closed the connection: {e}"))
+        },
         () if e.is_remote() => Failure {
-            refused: reason == Reason::REFUSED_STREAM,
+            reach: if reason == Reason::REFUSED_STREAM { Reach::Refused } else { Reach::Taken },
             keeps_connection: true,
             ..of(Outcome::Truncated, format!("the server reset the stream: {reason:?}"))
         },
