@@ -198,7 +198,7 @@ def test_a_secret_that_the_server_repeats_is_not_kept(request_: RunRequest, monk
     request = replace(request_, target=target)
     said = "Bearer sk-0123456789 of tenant-42 is plain"
     error = {"id": 0, "outcome": "http_error", "status": 401, "message": said, "count": 1}
-    result = go(request, Made(outcomes={0: {"outcomes": {"ok": 1, "http_error": 1}, "errors": [error]}}))
+    result = go(request, Made(outcomes={0: {"outcomes": {"ok": 1, "http_error": 1}, "rows": 2, "errors": [error]}}))
     level = json.loads((result.path / "levels" / "0000" / "level.json").read_text())
     assert level["errors"][0]["message"] == "(hidden) of (hidden) is plain"
     written = [path.read_bytes() for path in result.path.rglob("*") if path.is_file()]
