@@ -21,6 +21,8 @@ from gpusize.simulate import SimulatedCluster
 from tests.samples.fake_nvml import Gpu, fake_nvml
 from tests.samples.sources import Clock, S, Scripted, failed
 
+LEVEL = {"schema": 1, "visit": 0, "state": "done", "setting": {"kind": "closed", "concurrency": 1}}
+
 NEVER_S = 1e6
 RUNNING = ("vllm:num_requests_running", "")
 TOKENS = ("vllm:generation_tokens_total", "")
@@ -57,7 +59,7 @@ def test_a_level_has_its_samples_and_their_summary(tmp_path: Path):
     stored = scan_samples(tmp_path).collect()
     assert stored["t_ns"].is_sorted()
     assert stored.filter(metric="vllm:num_requests_running")["value"].to_list() == [2, 4]
-    (tmp_path / "level.json").write_text(json.dumps({"schema": 1, "visit": 0, "start_ns": 0, "end_ns": 2 * S}))
+    (tmp_path / "level.json").write_text(json.dumps({**LEVEL, "start_ns": 0, "end_ns": 2 * S}))
     again = samples_summary(tmp_path)
     assert again.filter(metric="running")["mean"].to_list() == [3, 3]
 

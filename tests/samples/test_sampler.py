@@ -4,7 +4,7 @@ import pytest
 
 from gpusize.samples.buffer import ReadingBuffer
 from gpusize.samples.reading import Reading
-from gpusize.samples.sampler import Sampler
+from gpusize.samples.sampler import MOST_CPU, Sampler, next_due
 from tests.samples.sources import Clock, S, Scripted, failed
 
 NEVER_S = 1e6
@@ -140,3 +140,18 @@ def test_taking_twice_gives_what_is_still_needed(start_ns: int):
     first = values(buffer, start_ns)
     assert [row[0] for row in first] == [1, 2]
     assert [row[0] for row in values(buffer, start_ns)] == ([1, 2] if start_ns == 0 else [2])
+
+
+def test_a_page_that_takes_long_to_read_is_read_less_often() -> None:
+    """300,000 series cost half a second of CPU each second, and two levels of 4 s took 45 s."""
+    second = 10**9
+    assert next_due(second, second + 9, second // 100, second) == (2 * second, 0)
+    assert next_due(second, 3 * second + 9, 0, second) == (4 * second, 2), "slow, but not by work of ours"
+    due_ns, busy_ns, now_ns, left_out = second, 0, 0, 0
+    for _ in range(100):
+        now_ns = due_ns + 600_000_000
+        busy_ns += 600_000_000
+        due_ns, missed = next_due(due_ns, now_ns, 600_000_000, second)
+        left_out += missed
+    assert busy_ns / due_ns <= MOST_CPU
+    assert left_out == due_ns // second - 1 - 100

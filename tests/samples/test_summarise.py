@@ -13,6 +13,7 @@ from gpusize.samples.meanings import MEANINGS
 from gpusize.samples.summarise import FIELDS, MAX_ROWS, samples_summary, summarise, value_of
 
 S = 1_000_000_000
+LEVEL = {"schema": 1, "visit": 0, "state": "done", "setting": {"kind": "closed", "concurrency": 1}}
 TRITON = Path(__file__).parents[1] / "fixtures/samples/triton_metrics_cpu.txt"
 
 
@@ -195,7 +196,7 @@ def test_the_summary_of_a_level_is_made_again_from_its_files(tmp_path: Path):
         "http://a/metrics", (0, page("vllm:num_requests_running 2")), (1, page("vllm:num_requests_running 4"))
     )
     samples.write_parquet(tmp_path / "samples/part-00000.parquet")
-    (tmp_path / "level.json").write_text(json.dumps({"schema": 1, "visit": 0, "start_ns": 0, "end_ns": S}))
+    (tmp_path / "level.json").write_text(json.dumps({**LEVEL, "start_ns": 0, "end_ns": S}))
     summary = samples_summary(tmp_path)
     assert summary.columns == list(FIELDS)
     assert summary.row(0, named=True)["mean"] == 3
@@ -203,7 +204,7 @@ def test_the_summary_of_a_level_is_made_again_from_its_files(tmp_path: Path):
 
 
 def test_a_level_without_samples_has_an_empty_summary(tmp_path: Path):
-    (tmp_path / "level.json").write_text(json.dumps({"schema": 1, "visit": 0, "start_ns": 0, "end_ns": S}))
+    (tmp_path / "level.json").write_text(json.dumps({**LEVEL, "start_ns": 0, "end_ns": S}))
     summary = samples_summary(tmp_path)
     assert (summary.height, summary.columns) == (0, list(FIELDS))
 

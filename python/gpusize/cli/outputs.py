@@ -83,7 +83,7 @@ def outputs() -> Iterator[tuple[Output, Output]]:
     """Standard output and standard error as `Output` inside the block."""
     before = sys.stdout, sys.stderr
     made = Output(before[0]), Output(before[1])
-    sys.stdout, sys.stderr = made  # type: ignore[assignment]
+    sys.stdout, sys.stderr = made
     try:
         yield made
         for each in made:

@@ -13,7 +13,10 @@ from gpusize.samples.buffer import ReadingBuffer
 from gpusize.samples.reading import Reading, SampleSource, SourceFailed
 from gpusize.textio import shown
 
-__all__ = ["DURATION_SERIES", "UP_SERIES", "Sampler"]
+__all__ = ["DURATION_SERIES", "MOST_CPU", "UP_SERIES", "Sampler", "next_due"]
+
+MOST_CPU: Final = 0.25
+"""Of a core, for reading one source: pages may be of any size, and the generator needs the rest."""
 
 DURATION_SERIES: Final = "scrape_duration_seconds"
 """Added to each reading: time from question to answer, twice the uncertainty of its time."""
@@ -108,14 +111,13 @@ class Sampler:
         due_ns = self.clock() + interval_ns
         try:
             while (asked := self._next(due_ns)) is not None:
+                before_s = self.cpu_s
                 final = self._read()
                 self._serve(asked)
                 if final:
                     return
-                late = (self.clock() - due_ns) // interval_ns
-                if late >= 0:
-                    self.missed += late
-                    due_ns += (late + 1) * interval_ns
+                due_ns, missed = next_due(due_ns, self.clock(), round((self.cpu_s - before_s) * 1e9), interval_ns)
+                self.missed += missed
         finally:
             with self._wake:
                 self._ended = True
@@ -150,6 +152,22 @@ class Sampler:
         finally:
             self.cpu_s += time.thread_time() - cpu_s
         return False
+
+
+def next_due(due_ns: int, now_ns: int, cpu_ns: int, interval_ns: int) -> tuple[int, int]:
+    """When the next reading is due after one has ended, on the grid of the interval, and how many were left out.
+
+    Reading takes `MOST_CPU` of a core at most: after one that cost much time, so much longer a pause follows.
+
+    Args:
+        due_ns: when the one that has ended was due, or the next one where it was asked for between two.
+        now_ns: when it ended.
+        cpu_ns: CPU time that it took.
+        interval_ns: time between two due times.
+    """
+    free_ns = now_ns if cpu_ns <= MOST_CPU * interval_ns else now_ns + round(cpu_ns / MOST_CPU)
+    late = (free_ns - due_ns) // interval_ns
+    return (due_ns, 0) if late < 0 else (due_ns + (late + 1) * interval_ns, late)
 
 
 def _said(problem: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -68,8 +69,8 @@ def summarise(
             rows = _with_integrals(meaning, rows, all_rows, (end_ns - start_ns) / 1e9)
         all_rows += rows
     all_rows += _energy_per_token(all_rows, tokens_out, (end_ns - start_ns) / 1e9)
-    single = [row for row in all_rows if row["labels"] is not None][MAX_ROWS:]
-    return [row for row in all_rows if row not in single] if single else all_rows
+    kept = itertools.count()
+    return [row for row in all_rows if row["labels"] is None or next(kept) < MAX_ROWS]
 
 
 def value_of(rows: Iterable[Mapping[str, Any]], metric: str, field: str = "mean") -> float | None:

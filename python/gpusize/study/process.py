@@ -109,8 +109,9 @@ def run_command(
     """
     started = start(words, log)
     until = time.monotonic() + timeout_s
+    status: int | None = None
     try:
-        while True:
+        while status is None:
             try:
                 status = started.process.wait(min(_STEP_S, max(until - time.monotonic(), 0.001)))
             except subprocess.TimeoutExpired:
@@ -118,9 +119,7 @@ def run_command(
                     raise TookTooLong(
                         f"{step} took longer than {timeout_s:g} s", shown(" ".join(words), 200), f"see {log}"
                     ) from None
-            else:
-                break
-            if check is not None:
+            if check is not None and status is None:
                 check()
     except BaseException:
         stop(started)
