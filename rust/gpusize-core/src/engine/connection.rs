@@ -184,11 +184,16 @@ impl Line {
         if !job.is_plain() {
             self.remember(job, row);
         }
+        self.forget();
+        message
+    }
+
+    /// Give back what the answer took; an idle connection holds nothing of it.
+    fn forget(&mut self) {
         self.reader.reset();
         if let Some(replies) = &mut self.replies {
             replies.release();
         }
-        message
     }
 
     /// What the next turn of the conversation has to know.
