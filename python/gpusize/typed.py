@@ -10,7 +10,7 @@ from gpusize.errors import UsageError
 
 __all__ = ["FLAG", "ITERABLE", "MAPPING", "NUMBER", "PATH", "SEQUENCE", "TEXT", "Kind", "check_kinds", "or_none"]
 
-Kind = tuple[tuple[type, ...], str]
+Kind = tuple[tuple[Any, ...], str]
 """Types, and what they are in words."""
 
 TEXT: Final[Kind] = ((str,), "a text")

@@ -66,5 +66,5 @@ def test_wrong_types_of_a_run_are_refused_before_anything_is_sent(
 def test_the_value_is_not_shown_for_it_may_be_a_secret() -> None:
     for wrong in ({"headers": [("Authorization", "sk-very-secret")]}, {"api_key_env": ["sk-very-secret"]}):
         with pytest.raises(UsageError, match=r"is of type list\. Give ") as caught:
-            gpusize.Target("http://h", **wrong)  # type: ignore[arg-type] # what is tried
+            gpusize.Target("http://h", **wrong)
         assert "sk-" not in str(caught.value)
