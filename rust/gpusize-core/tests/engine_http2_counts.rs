@@ -336,8 +336,9 @@ fn a_request_that_waits_for_a_stream_was_not_sent_and_says_so() {
         assert_eq!((rows, asked_again), (12, 0));
         assert_eq!(outcome.outcomes, [("timeout", 12)].into());
         assert_eq!(server.heads(sent), sent, "what the server saw, and what we say that we sent");
-        // A slot's own connection is used before the server's settings have come.
-        assert!(sent <= if streams == 1 { 4 } else { 0 }, "{sent}");
+        // A slot's own connection may be used before the server's settings have come.
+        let early = if streams == 1 { server.connections.load(Ordering::SeqCst) as u64 } else { 0 };
+        assert!(sent <= early, "{sent} of {early}");
         let held = "it was not sent, the server allows 0 requests at a time on a connection";
         let told: u64 = outcome.errors.iter().filter(|e| e.message.contains(held)).map(|e| e.count).sum();
         assert_eq!(told, 12 - sent, "{:?}", outcome.errors);
