@@ -107,7 +107,7 @@ impl Response {
 
     fn check_length(&self) -> Result<(), WireError> {
         if self.body_bytes > self.max_body_bytes {
-            return Err(WireError::Protocol(format!("body longer than {} bytes", self.max_body_bytes)));
+            return Err(self.body_too_long());
         }
         Ok(())
     }
@@ -172,6 +172,9 @@ impl Response {
         if self.head_request || status == 204 || status == 304 {
             self.head.length = Length::Bytes(0);
         }
+        if matches!(self.head.length, Length::Bytes(n) if n > self.max_body_bytes) {
+            return Err(self.body_too_long());
+        }
         self.head.keep_alive &= self.head.length != Length::UntilClose;
         if length <= MAX_KEPT_HEAD {
             self.last_head.extend_from_slice(&input[..length]);
@@ -186,6 +189,10 @@ impl Response {
             Length::Chunked => Body::chunked(),
             Length::Bytes(n) => Body::Length(n),
         });
+    }
+
+    fn body_too_long(&self) -> WireError {
+        WireError::Protocol(format!("body longer than {} bytes", self.max_body_bytes))
     }
 
     fn too_long(&self) -> WireError {
