@@ -64,6 +64,10 @@ test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrow
 test-slow: setup $(STAMPS)/dev ## The tests that take minutes
 	$(BIN)/python scripts/run_tests.py python -m slow --timeout 900 $(PYTEST_ARGS)
 
+.PHONY: test-faults
+test-faults: setup $(STAMPS)/dev ## The whole fault matrix of docs/reference/faults.md, under every kind of load (some minutes)
+	$(BIN)/python scripts/run_tests.py python -m "slow or not slow" tests/faults $(PYTEST_ARGS)
+
 .PHONY: test-machine
 test-machine: setup $(STAMPS)/dev ## The tests of containers on an emulated Debian with systemd and cgroup v2 (root; slow)
 	$(BIN)/python -m scripts.machine docker
@@ -110,6 +114,10 @@ lint-python: $(STAMPS)/dev
 .PHONY: lint-stubs
 lint-stubs: setup $(STAMPS)/dev
 	$(BIN)/stubtest gpusize._core --mypy-config-file pyproject.toml --allowlist tests/packaging/stubtest-allowlist.txt
+
+.PHONY: audit-deps
+audit-deps: $(STAMPS)/dev ## Licences of all dependencies, and known advisories where they can be had
+	$(BIN)/python scripts/audit_deps.py
 
 .PHONY: fmt
 fmt: $(STAMPS)/dev ## Format Rust and Python in place
