@@ -99,6 +99,14 @@ class LevelError(TypedDict):
     count: int
 
 
+class AddressUse(TypedDict):
+    """One address that a target's host name stands for; ``connections``: open during the level, or opened in it."""
+
+    target: int
+    address: str
+    connections: int
+
+
 class LevelOutcome(TypedDict):
     """A level that has ended."""
 
@@ -114,6 +122,7 @@ class LevelOutcome(TypedDict):
     rows: int
     connects: int
     reconnects: int
+    addresses: list[AddressUse]
     cpu_ns: int
     workers: int
     stalled_ns: NotRequired[int]

@@ -48,6 +48,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "temperature": Limit(0, 1000),
     "timeout": Limit(1e-6, 1e9, _SECONDS),
     "connect_timeout": Limit(1e-6, 1e9, _SECONDS),
+    "resolve_every": Limit(0, 1e9, _SECONDS),
     "batch": Limit(1, 1_000_000),
     # The load.
     "passes": Limit(0, _EXACT),

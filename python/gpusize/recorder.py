@@ -119,6 +119,7 @@ class RecordedLevel:
             "connects": 0,
             "reconnects": 0,
             "asked_again": 0,
+            "addresses": [],
             "cpu_ns": None,
             "workers": 1,
             "residence_ns": self._service_ns // rows if rows else None,

@@ -125,6 +125,7 @@ _TARGET: Final = fields(
         "simulated": optional(mapping(anything)),
     },
 )
+_ADDRESS: Final = fields({"target": whole(0), "address": text(), "connections": whole(0)}, {})
 _RUN: Final = fields(
     {"schema": whole(0)},
     {
@@ -141,6 +142,7 @@ _RUN: Final = fields(
         "dataset": optional(fields({}, {"source": _NAME, "rows": optional(whole(0)), "sha256": _NAME})),
         "seed": optional(whole(0, 2**64 - 1)),
         "labels": optional(mapping(text())),
+        "addresses": optional(items(_ADDRESS)),
         "levels": optional(items(_setting)),
         "adaptive": optional(mapping(anything)),
         "source": optional(mapping(anything)),
@@ -206,6 +208,7 @@ _LEVEL: Final = fields(
         **dict.fromkeys(("due", "sent", "asked_again", "rows", "connects", "reconnects", "cpu_ns"), optional(whole(0))),
         **dict.fromkeys(("stalled_ns", "longest_stall_ns"), optional(whole(0))),
         "machine": optional(mapping(whole(0))),
+        "addresses": optional(items(_ADDRESS)),
         "sampled": optional(whole(1)),
         "workers": optional(whole(0)),
         "outcomes": optional(_outcomes),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.adaptive.terms import REQUESTS, ROUNDS
+from gpusize.addresses import addresses_of
 from gpusize.alive import Alive
 from gpusize.clocks import ClockLog
 from gpusize.engine import Engine
@@ -118,7 +119,7 @@ def execute(
             sweep.run([step for step in steps if step.index not in done], _following(request, store.path))
             clocks.take()
             clocks.write(store.path / "clocks.parquet")
-            late = _keep_sources(store)
+            late = _keep_told(store)
     result = Result([store.path, *earlier], slos=request.slos, users=request.users)
     result.cancelled = switch.asked > 0
     if note is not None:
@@ -136,14 +137,18 @@ def execute(
     return result
 
 
-def _keep_sources(store: RunStore) -> list[str]:
-    """Into ``run.json`` what became of the sources of samples; a disk that is full by now costs that and no more."""
-    found = sources_of(level.meta for level in read_levels(store.path))
+def _keep_told(store: RunStore) -> list[str]:
+    """Into ``run.json`` which addresses were used, and what became of the sources of samples.
+
+    A disk that is full by now costs that and no more.
+    """
+    metas = [level.meta for level in read_levels(store.path)]
+    found = {"addresses": addresses_of(metas), "sources": sources_of(metas)}
     try:
-        if found:
-            store.add({"sources": found})
+        if any(found.values()):
+            store.add({name: value for name, value in found.items() if value})
     except StoreError as problem:
-        return [f"run.json does not say what the sources lost, the levels do: {problem}"]
+        return [f"run.json does not say which addresses were used and what sources lost, the levels do: {problem}"]
     return []
 
 

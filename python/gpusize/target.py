@@ -40,6 +40,8 @@ class Target:
         gpus: GPUs that serve this target.
         timeout_s: bound on one request, from its first byte out to the last byte in.
         connect_timeout_s: bound on TCP connect and TLS handshake together.
+        resolve_every_s: from one resolving of the host names to the next, for connections that are opened later; 0:
+            only after connects that failed.
         cacert: PEM file of the authorities to trust instead of the system's.
         insecure: accept any certificate; the report says so.
         method: HTTP method.
@@ -89,6 +91,7 @@ class Target:
     record_events: bool = False
     output_length: Literal["max", "exact"] = "max"
     history: Literal["recorded", "answers"] = "recorded"
+    resolve_every_s: float = 30.0
 
     api_is_open: bool = field(default=False, init=False, compare=False)
     """Whether neither the user nor the address said which API it is, so that a dataset may decide."""
@@ -228,6 +231,7 @@ class Target:
             "headers": [[name, value] for name, value in self._sent_headers(spoken)],
             "connect_timeout_ns": seconds_to_ns(self.connect_timeout_s),
             "timeout_ns": seconds_to_ns(self.timeout_s),
+            "resolve_every_ns": seconds_to_ns(self.resolve_every_s),
             "max_header_bytes": MAX_HEADER_BYTES,
             "max_body_bytes": MAX_BODY_BYTES,
             "response": spoken.response(),

@@ -96,7 +96,7 @@ def _check_numbers(target: Target) -> None:
             within(name, value)
     if target.streams > 1 and not (target.http2 or str(target.api).startswith("kserve-grpc")):
         raise UsageError("HTTP/1.1 carries one request at a time", "streams", "give --http2 as well, or 1")
-    for name in ("timeout_s", "connect_timeout_s"):
+    for name in ("timeout_s", "connect_timeout_s", "resolve_every_s"):
         value = getattr(target, name)
         within(name.removesuffix("_s"), _number(value, name), name)
     drawn = target.temperature

@@ -54,6 +54,7 @@ def options_of(target: Target) -> dict[str, Any]:
         "record_events": (target.record_events, False),
         "output_length": (target.output_length, "max"),
         "history": (target.history, "recorded"),
+        "resolve_every": (format_duration(target.resolve_every_s), "30s"),
     }
     options |= {name: value for name, (value, usual) in unusual.items() if value != usual}
     return {**options, "method": target.method, "insecure": target.insecure, "stream": target.stream}

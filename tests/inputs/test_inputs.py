@@ -34,13 +34,14 @@ def test_a_target_from_text():
         "url": "http://h/v1/completions",
         "timeout": "2m",
         "connect_timeout": 3,
+        "resolve_every": "1m",
         "header": ["X-A: b", "X-B: env:HOME"],
         "headers": {"X-C": 5},
         "extra_body": '{"top_k": 20}',
         "response": ["content=/a,/b", "success=200-204", "error=", "end=[END]"],
     })  # fmt: skip
     assert target is not None
-    assert (target.timeout_s, target.connect_timeout_s) == (120.0, 3.0)
+    assert (target.timeout_s, target.connect_timeout_s, target.resolve_every_s) == (120.0, 3.0, 60.0)
     assert target.headers == {"X-C": "5", "X-A": "b", "X-B": "env:HOME"}
     assert target.extra_body == {"top_k": 20}
     response = target.to_spec()["response"]

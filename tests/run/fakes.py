@@ -29,6 +29,7 @@ def outcome(visit: int, **changed: Any) -> dict[str, Any]:
         "connects": 1,
         "reconnects": 0,
         "asked_again": 0,
+        "addresses": [],
         "cpu_ns": 5 * MS,
         "workers": 1,
         "residence_ns": 10 * MS,

@@ -59,6 +59,7 @@ def command(
     start_delay: target_options.StartDelay = None,
     timeout: target_options.Timeout = None,
     connect_timeout: target_options.ConnectTimeout = None,
+    resolve_every: target_options.ResolveEvery = None,
     method: target_options.HttpMethod = None,
     stream: target_options.Streamed = None,
     max_tokens: target_options.MaxTokens = None,

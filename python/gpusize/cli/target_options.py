@@ -28,6 +28,7 @@ __all__ = [
     "Model",
     "OutputLength",
     "Replicas",
+    "ResolveEvery",
     "Responses",
     "StartDelay",
     "Streamed",
@@ -98,6 +99,9 @@ Replicas = Annotated[
 StartDelay = Annotated[str | None, typer.Option(help="Until a new one of them serves; 0s.", rich_help_panel=TARGET)]
 Timeout = Annotated[str | None, typer.Option(help="Bound on one request; 5m.", rich_help_panel=TARGET)]
 ConnectTimeout = Annotated[str | None, typer.Option(help="Bound on connecting; 5s.", rich_help_panel=TARGET)]
+ResolveEvery = Annotated[
+    str | None, typer.Option(help="Look host names up again, for new connections; 30s.", rich_help_panel=TARGET)
+]
 
 HttpMethod = Annotated[str | None, typer.Option(help="HTTP method; POST.", rich_help_panel=REQUEST)]
 Streamed = Annotated[

@@ -43,6 +43,7 @@ _TARGET: Final[dict[str, Kind]] = {
     "gpus": "whole",
     "timeout": "duration",
     "connect_timeout": "duration",
+    "resolve_every": "duration",
     "cacert": "text",
     "insecure": "flag",
     "method": "text",
@@ -70,7 +71,7 @@ _DATASET: Final[dict[str, Kind]] = {
 INPUT_OPTIONS: Final[dict[str, Kind]] = {**_TARGET, **_DATASET, **LOAD_OPTIONS}
 """All options that this module reads, with the kind of value of each."""
 
-_SECONDS: Final = {"timeout", "connect_timeout", "duration", "warmup", "drain"}
+_SECONDS: Final = {"timeout", "connect_timeout", "resolve_every", "duration", "warmup", "drain"}
 
 
 def target_from_options(options: Mapping[str, Any]) -> Target | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpusize.addresses import addresses_text
 from gpusize.report.source import ReportSource, SloView, view_slo
 from gpusize.report.text import clean, finite, plain_number
 
@@ -148,6 +149,7 @@ def about(meta: Mapping[str, Any]) -> str:
     parts = [target.get("model"), "simulated cluster" if target.get("simulated") else target.get("url")]
     if len(targets) > 1:
         parts.append(f"{len(targets)} replicas")
+    parts.append(addresses_text(each for each in meta.get("addresses") or () if isinstance(each, Mapping)))
     # Each replica's own GPUs: those of the run are all of them.
     known = [gpus for each in targets if (gpus := finite(each.get("gpus"))) is not None]
     if known:

@@ -300,6 +300,7 @@ class WorkflowLevel:
             "connects": 0,
             "reconnects": 0,
             "asked_again": 0,
+            "addresses": [],
             "cpu_ns": cpu_ns,
             "workers": 1,
             "residence_ns": self.tally.residence_ns,

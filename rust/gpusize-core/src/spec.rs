@@ -74,6 +74,9 @@ pub struct TargetSpec {
     /// Cores of the workers: worker k runs on the k-th, and again from the first. None: wherever the system puts them.
     #[serde(default)]
     pub pin: Vec<usize>,
+    /// From one resolving of the host names to the next; 0: only after connects that failed.
+    #[serde(default = "half_a_minute")]
+    pub resolve_every_ns: i64,
     /// Local addresses that connections come from, in turns. None: as the system chooses.
     #[serde(default)]
     pub source_addresses: Vec<String>,
@@ -260,6 +263,9 @@ impl LevelPlan {
 
 fn post() -> String {
     "POST".to_owned()
+}
+fn half_a_minute() -> i64 {
+    30_000_000_000
 }
 fn five_seconds() -> i64 {
     5_000_000_000

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gpusize_core::engine;
+use gpusize_core::error::Error;
 use gpusize_core::schedule::Planned;
 use gpusize_core::spec::{Mix, Segment, TargetSpec};
 use pyo3::prelude::*;
@@ -21,16 +22,22 @@ pub struct Session {
 }
 
 impl Session {
-    fn with<T>(&self, call: impl FnOnce(&engine::Session) -> gpusize_core::error::Result<T>) -> PyResult<T> {
+    /// Use the session, while other threads of Python run.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&engine::Session) -> gpusize_core::error::Result<T> + Send,
+    ) -> PyResult<T> {
         if self.pid != std::process::id() {
             let todo = "open a session in the child, or start processes with 'spawn'";
             return Err(UsageError::new_err(("the session belongs to the process before the fork", "Session", todo)));
         }
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = inner
-            .as_ref()
-            .ok_or_else(|| UsageError::new_err(("the session is closed", "Session", "open a new one")))?;
-        call(session).map_err(raise)
+        let result = py.detach(|| {
+            let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let closed = || Error::usage("the session is closed", "Session", "open a new one");
+            call(inner.as_ref().ok_or_else(closed)?)
+        });
+        result.map_err(raise)
     }
 }
 
@@ -58,6 +65,7 @@ impl Session {
     #[pyo3(signature = (plan, *, due=None, rows=None, targets=None, streams=None))]
     fn level(
         &self,
+        py: Python<'_>,
         plan: &str,
         due: Option<&[u8]>,
         rows: Option<&[u8]>,
@@ -65,13 +73,15 @@ impl Session {
         streams: Option<&[u8]>,
     ) -> PyResult<Level> {
         let plan = serde_json::from_str(plan).map_err(|e| bad_json("plan", &e))?;
-        let planned = Planned::from_bytes(due, rows, targets, streams).map_err(raise)?;
-        self.with(|session| session.level_by(plan, planned)).map(Level)
+        // A plan may be of gigabytes, and is copied and checked whole.
+        let queue =
+            |session: &engine::Session| session.level_by(plan, Planned::from_bytes(due, rows, targets, streams)?);
+        self.with(py, queue).map(Level)
     }
 
     /// Send one request outside every level; JSON of what it brought.
     fn probe(&self, py: Python<'_>) -> PyResult<String> {
-        let run = self.with(engine::Session::probe)?;
+        let run = self.with(py, engine::Session::probe)?;
         match wait(py, Duration::MAX, |slice| run.wait(slice)) {
             Ok(Some(probe)) => json(&probe),
             Ok(None) => {
@@ -84,13 +94,21 @@ impl Session {
         }
     }
 
-    /// Stop what runs, record it, and end all threads.
-    fn close(&self, py: Python<'_>) {
-        let session = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if self.pid == std::process::id() {
-            py.detach(|| drop(session));
-        } else {
+    /// Stop what runs, record it, and end all threads. Ctrl-C ends the wait for them.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(session) = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        if self.pid != std::process::id() {
             std::mem::forget(session);
+            return Ok(());
         }
+        session.quit();
+        match wait(py, Duration::MAX, |slice| session.wait_ended(slice).then_some(())) {
+            Ok(_) => py.detach(|| drop(session)),
+            Err(interrupted) => {
+                session.abandon();
+                return Err(interrupted);
+            }
+        }
+        Ok(())
     }
 }

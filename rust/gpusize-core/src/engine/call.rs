@@ -52,7 +52,7 @@ pub fn grpc_call(target: &TargetSpec, method: &str, message: &[u8], timeout: Dur
 }
 
 async fn call(target: &TargetSpec, endpoint: Endpoint, body: Bytes) -> std::result::Result<Reply, Failure> {
-    let (stream, _) = Stream::connect(&endpoint.addresses, endpoint.tls.as_ref(), &Sources::default())
+    let (stream, _) = Stream::connect(&endpoint.name, endpoint.tls.as_ref(), &Sources::default())
         .await
         .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
     let Some(mut head) = endpoint.heads.into_iter().next() else {

@@ -307,14 +307,14 @@ impl Line {
         let opened = opened.unwrap_or_else(|abort| Err(Failure::given_up(abort, &late)));
         self.lacks_target = opened.as_ref().is_err_and(|failure| failure.outcome != Outcome::Cancelled);
         let (carrier, number) = opened?;
-        if let Some(took) = took {
+        if let Some(took) = &took {
             bump(&share.connects, 1);
             bump(&share.reconnects, u64::from(std::mem::replace(&mut place.had_one, true)));
             row.connect_ns = took.connect_ns;
             row.tls_ns = took.tls_ns.unwrap_or(row.tls_ns);
         }
         let is_own = !matches!(&carrier, Carrier::Http2(channel) if !channel.is_own());
-        let counted = is_own.then(|| Counted::new(&worker.open_connections));
+        let counted = took.filter(|_| is_own).map(|took| Counted::new(&worker.open_connections, took.address));
         place.conn = Some(Conn { carrier, number, used: false, reusable: true, last_end_ns: 0, _counted: counted });
         Ok(())
     }

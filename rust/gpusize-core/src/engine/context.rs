@@ -1,13 +1,15 @@
 //! What all workers of a session read: the target, its addresses, the requests, how answers are read.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::answer::Reading;
 use super::balance::Balancer;
+use super::names::{Name, keep_resolving};
 use super::sources;
 use super::tags::Tags;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::schedule::Sessions;
 use crate::spec::{Mix, Segment, TargetSpec, TlsSpec, Transport};
 use crate::wire::http2::Head;
@@ -34,7 +36,7 @@ pub struct Context {
 /// One of the target's addresses.
 #[derive(Debug)]
 pub struct Endpoint {
-    pub addresses: Vec<SocketAddr>,
+    pub name: Arc<Name>,
     pub tls: Option<Tls>,
     /// In HTTP/2 the heads of its requests, one for each kind.
     pub heads: Vec<Head>,
@@ -48,6 +50,8 @@ impl Context {
             .endpoints()
             .map(|(host, port, tls)| Endpoint::new(&target, mix.as_ref(), host, port, tls))
             .collect::<Result<_>>()?;
+        let names: Vec<_> = endpoints.iter().map(|endpoint| endpoint.name.clone()).collect();
+        keep_resolving(&names, Duration::from_nanos(target.resolve_every_ns.unsigned_abs()))?;
         let requests = Requests::new(&target, segments, rows, mix.as_ref())?;
         let (numbers, turns) = mix.as_ref().map_or((None, None), |m| (m.sessions.as_deref(), m.turns.as_deref()));
         let mut reading = Reading::new(&target);
@@ -83,18 +87,6 @@ impl Endpoint {
             None => vec![head(target)?],
             Some(mix) => mix.requests.iter().map(|r| head(&Mix::target_of(r, target))).collect::<Result<_>>()?,
         };
-        Ok(Self { addresses: resolve(host, port)?, tls: tls.map(|t| Tls::new(t, http2)).transpose()?, heads })
+        Ok(Self { name: Arc::new(Name::new(host, port)?), tls: tls.map(|t| Tls::new(t, http2)).transpose()?, heads })
     }
-}
-
-fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
-    let place = format!("{host}:{port}");
-    let found: Vec<SocketAddr> = (host, port)
-        .to_socket_addrs()
-        .map_err(|e| Error::target(format!("unknown host: {e}"), &place, "check the host name in the URL"))?
-        .collect();
-    if found.is_empty() {
-        return Err(Error::target("unknown host: no address", place, "check the host name in the URL"));
-    }
-    Ok(found)
 }

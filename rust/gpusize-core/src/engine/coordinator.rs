@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::level::LevelShared;
 use super::messages::{Command, Event};
-use super::ramp;
+use super::standing::{Active, Opening, Waiting, end, end_unstarted, is_stuck, users_at};
 use super::watchdog::{Awaited, Patience, Watch};
 use crate::clock::now_ns;
 use crate::spec::{LoadSpec, Start};
@@ -21,30 +21,6 @@ const VOID_DRAIN_NS: i64 = 1_000_000_000;
 const LEAD_NS: i64 = 2_000_000;
 /// So long before one level ends by time the workers are told of the next: its connections open and its pacer waits.
 const AHEAD_NS: i64 = 100_000_000;
-
-struct Active {
-    level: Arc<LevelShared>,
-    closed: usize,
-    /// Workers that have not drained it.
-    missing: Vec<usize>,
-    /// All workers have been told to close it.
-    told: bool,
-    watch: Watch,
-}
-
-/// A level whose connections are being opened.
-struct Opening {
-    level: Arc<LevelShared>,
-    /// Workers whose connections are not.
-    missing: Vec<usize>,
-    watch: Watch,
-}
-
-/// A level that has not been started, and since when.
-struct Waiting {
-    level: Arc<LevelShared>,
-    since_ns: i64,
-}
 
 /// See the module.
 pub struct Coordinator {
@@ -309,42 +285,6 @@ impl Coordinator {
             self.tell(|| Command::Close { level: level.clone(), reason: Reason::Stopped });
             self.tell(|| Command::CancelAt(level.clone()));
         }
-    }
-}
-
-impl Active {
-    /// Whether all workers have closed it.
-    fn is_closed(&self) -> bool {
-        self.closed >= self.level.members
-    }
-}
-
-fn is_stuck(watch: &mut Watch, level: &LevelShared, awaited: Awaited, missing: &[usize]) -> bool {
-    let is_stuck = watch.is_stuck(level, awaited, missing.len());
-    if is_stuck {
-        level.note_lost(watch.says(level, awaited, missing));
-    }
-    is_stuck
-}
-
-/// Users of a closed loop at an instant.
-fn users_at(level: &LevelShared, ns: i64) -> u32 {
-    match &level.plan.load {
-        LoadSpec::Closed(closed) => ramp::users_at(closed, ns - level.start_ns()),
-        LoadSpec::Open(_) => 0,
-    }
-}
-
-fn end_unstarted(level: Arc<LevelShared>, reason: Reason) {
-    level.close(reason, now_ns());
-    end(level);
-}
-
-/// End a level's writer beside the next level, which must not wait for a slow disk.
-fn end(level: Arc<LevelShared>) {
-    let here = level.clone();
-    if std::thread::Builder::new().name("gpusize-finish".into()).spawn(move || level.finish()).is_err() {
-        here.finish();
     }
 }
 

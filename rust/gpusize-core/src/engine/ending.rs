@@ -2,12 +2,10 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-
-use tokio::task::spawn_local;
 
 use super::job::Job;
 use super::level::LevelShared;
+use super::messages::spawn_noted;
 use super::slot::{Abort, CANCELLED};
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
@@ -31,12 +29,13 @@ impl Worker {
         mine.close(reason, now_ns());
         // What is due but not on its way would be a new request.
         self.withdraw(&mine);
+        self.have_others_look(level);
     }
 
     /// Cancel what is left of the level at its `cancel_ns`.
     pub fn cancel_at(self: &Rc<Self>, level: Arc<LevelShared>) {
         let worker = self.clone();
-        spawn_local(async move {
+        spawn_noted(self.death_note(), async move {
             worker.alarms.sleep_until(level.cancel_ns()).await;
             if let Some(mine) = worker.find(&level) {
                 worker.cancel(&mine);
@@ -46,10 +45,16 @@ impl Worker {
 
     /// Record the level's requests that no slot has begun as cancelled.
     fn withdraw(&self, level: &Rc<WorkerLevel>) {
-        let mut waiting: Vec<Job> = self.slots.borrow().iter().filter_map(|s| s.withdraw(level)).collect();
-        waiting.append(&mut self.waiting.borrow_mut().withdraw(level));
-        level.share().waiting.store(0, Relaxed);
-        end_unsent(level, waiting, Outcome::Cancelled, CANCELLED);
+        let held: Vec<Job> = self.slots.borrow().iter().filter_map(|s| s.withdraw(level)).collect();
+        end_unsent(level, held, Outcome::Cancelled, CANCELLED);
+        self.end_waiting(level, Outcome::Cancelled, CANCELLED);
+    }
+
+    /// Record the level's requests that wait for a connection.
+    fn end_waiting(&self, level: &Rc<WorkerLevel>, outcome: Outcome, message: &str) {
+        let waiting = self.waiting.borrow_mut().withdraw(level);
+        self.left_queue(level, waiting.len() as u64);
+        end_unsent(level, waiting, outcome, message);
     }
 
     fn cancel(&self, level: &Rc<WorkerLevel>) {
@@ -62,13 +67,13 @@ impl Worker {
         }
     }
 
-    /// A connect failed.
+    /// A connect failed, or nothing came in time.
     pub fn note_lack(&self, outcome: Outcome, message: Option<&str>) {
         *self.lack.borrow_mut() = Some((outcome, message.unwrap_or_default().to_owned()));
     }
 
-    /// A level that is over does not wait for a target that no slot can reach, as pauses between connects would make it
-    /// wait for minutes: what still waits fails as the last connect did.
+    /// A level that is over does not wait for a target that no slot can reach, or that answers none: pauses between connects,
+    /// or one timeout after the other, would make it wait for minutes or hours. What still waits fails as the last one did.
     pub fn give_up_waiting(&self) {
         let Some((outcome, message)) = self.lack.borrow().clone().filter(|_| !self.waiting.borrow().is_empty()) else {
             return;
@@ -79,17 +84,13 @@ impl Worker {
         };
         let over: Vec<_> = self.levels.borrow().iter().filter(|level| is_hopeless(level)).cloned().collect();
         for level in over {
-            let waiting = self.waiting.borrow_mut().withdraw(&level);
-            if !waiting.is_empty() {
-                level.share().waiting.store(0, Relaxed);
-                end_unsent(&level, waiting, outcome, &message);
-            }
+            self.end_waiting(&level, outcome, &message);
         }
     }
 }
 
 /// Record requests that were never sent.
-fn end_unsent(level: &WorkerLevel, jobs: Vec<Job>, outcome: Outcome, message: &str) {
+pub fn end_unsent(level: &WorkerLevel, jobs: Vec<Job>, outcome: Outcome, message: &str) {
     for job in jobs {
         let mut row = Row::due(job.due);
         row.outcome = outcome;

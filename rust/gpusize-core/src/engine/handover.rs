@@ -3,9 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::task::spawn_local;
-
 use super::level::LevelShared;
+use super::messages::spawn_noted;
 use super::open;
 use super::ramp;
 use super::worker::Worker;
@@ -31,7 +30,7 @@ impl Worker {
         }
         match (&level.plan.load, mine) {
             (LoadSpec::Open(_), Some(mine)) => {
-                let pacer = spawn_local(open::pace(self.clone(), mine.clone(), order));
+                let pacer = spawn_noted(self.death_note(), open::pace(self.clone(), mine.clone(), order));
                 self.pacers.borrow_mut().push((mine, pacer));
             }
             (_, mine) => {
@@ -39,7 +38,7 @@ impl Worker {
                     return self.take_over(mine, order, stagger_ns, running);
                 }
                 let worker = self.clone();
-                spawn_local(async move {
+                spawn_noted(self.death_note(), async move {
                     worker.alarms.sleep_until(start_ns).await;
                     worker.take_over(mine, order, stagger_ns, running);
                 });
@@ -96,7 +95,7 @@ impl Worker {
     fn end_at_time(self: &Rc<Self>, level: Rc<WorkerLevel>) {
         if let Some(after) = level.shared.rules.end_after_ns() {
             let worker = self.clone();
-            spawn_local(async move {
+            spawn_noted(self.death_note(), async move {
                 let end = level.shared.start_ns().saturating_add(after);
                 worker.alarms.sleep_until(end).await;
                 level.close(Reason::Duration, end);
@@ -106,6 +105,7 @@ impl Worker {
 
     pub fn wake_all(&self) {
         self.idle.borrow_mut().clear();
+        self.peers.set_idle(self.index, 0);
         for slot in self.slots.borrow().iter() {
             slot.parked.set(false);
             slot.wake();
@@ -123,5 +123,6 @@ impl Worker {
                 idle.push(slot.index);
             }
         }
+        self.peers.set_idle(self.index, idle.len());
     }
 }

@@ -90,6 +90,11 @@ impl Job {
         self.more.as_mut().and_then(|more| more.talk.as_deref_mut())
     }
 
+    /// Whether it is a turn of a conversation.
+    pub fn is_turn(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.talk.is_some())
+    }
+
     /// The conversation, when the request is over.
     pub fn into_talk(self) -> Option<Box<Talk>> {
         self.more.and_then(|more| more.talk)

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::context::Context;
 use super::errors::Errors;
+use super::names::{AddressUse, Before, Name};
 use super::parts::{plain_pause_ns, unit};
 use super::stalls::Stalls;
 use super::tags::Tags;
@@ -86,6 +87,10 @@ pub struct LevelShared {
     /// Due times that were handed over beside the plan.
     pub planned: Option<Arc<Planned>>,
     pub shares: Vec<Share>,
+    /// Workers on which due requests wait for a connection.
+    pub queues: AtomicUsize,
+    /// Workers that send no new request of an open loop.
+    pub closed: AtomicUsize,
     /// How many workers take part, the first ones: each needs a slot.
     pub members: usize,
     pub errors: Mutex<Errors>,
@@ -104,6 +109,10 @@ pub struct LevelShared {
     written: Mutex<Option<Written>>,
     finished: Condvar,
     recent: Mutex<VecDeque<Seen>>,
+    /// The target's hosts, what of their connections was over when the level began, and how they were used in it.
+    names: Vec<Arc<Name>>,
+    before: OnceLock<Before>,
+    used: OnceLock<Vec<AddressUse>>,
     /// Why records are missing, besides what the writer says.
     lost: Mutex<Option<String>>,
 }
@@ -127,6 +136,8 @@ impl LevelShared {
             plain_pause_ns: plain_pause_ns(&plan.load),
             recorded_ns: None,
             planned: None,
+            queues: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
             shares: (0..workers).map(|_| Share::default()).collect(),
             members: match &plan.load {
                 LoadSpec::Closed(closed) => workers.min(closed.most() as usize),
@@ -146,6 +157,9 @@ impl LevelShared {
             written: Mutex::default(),
             finished: Condvar::new(),
             recent: Mutex::default(),
+            names: Vec::new(),
+            before: OnceLock::new(),
+            used: OnceLock::new(),
             lost: Mutex::default(),
         })
     }
@@ -159,6 +173,7 @@ impl LevelShared {
     /// What the session says about its requests and records.
     pub fn with(mut self, context: &Context) -> Self {
         self.tags.clone_from(&context.tags);
+        self.names = context.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect();
         self.keeps_times = context.target.record_events;
         self.recorded_ns.clone_from(&context.recorded_ns);
         self.sessions.clone_from(&context.sessions);
@@ -181,6 +196,7 @@ impl LevelShared {
     }
 
     pub fn set_start(&self, ns: i64) {
+        self.before.get_or_init(|| self.names.iter().enumerate().flat_map(|(at, name)| name.before(at)).collect());
         self.start_ns.store(ns, Relaxed);
     }
 
@@ -244,8 +260,15 @@ impl LevelShared {
         (served > 0).then(|| (self.sum(|s| &s.service_sum_ns) / served) as i64)
     }
 
+    /// How many connections each address of the target had; none for a level that never began.
+    pub fn used(&self) -> Vec<AddressUse> {
+        let of = |before| self.names.iter().enumerate().flat_map(|(at, name)| name.used(at, before)).collect();
+        self.used.get_or_init(|| self.before.get().map(of).unwrap_or_default()).clone()
+    }
+
     /// All requests have their record: end what keeps them and wake who waits.
     pub fn finish(&self) {
+        self.used();
         let counter = lock(&self.counter).take();
         let mut written = counter.map(Counter::finish).unwrap_or_default();
         written.error = written.error.or_else(|| lock(&self.lost).take());

@@ -1,9 +1,14 @@
 //! What the session's threads say to each other.
 
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::job::Job;
 use super::level::LevelShared;
+use super::sharing::Handed;
 use crate::stop::Reason;
 
 /// What the coordinator hears.
@@ -36,16 +41,42 @@ pub enum Command {
     Close { level: Arc<LevelShared>, reason: Reason },
     /// Cancel what is left of the level at its `cancel_ns`.
     CancelAt(Arc<LevelShared>),
+    /// Requests that waited on another worker.
+    Take(Handed),
+    /// So many that were handed over count elsewhere now.
+    Taken { level: Arc<LevelShared>, n: u64 },
+    /// What was handed over to a worker that had ended its part of the level.
+    TakeBack { level: Arc<LevelShared>, jobs: Vec<Job> },
+    /// Another worker has room for so many requests.
+    Give { level: Arc<LevelShared>, room: usize, to: usize },
+    /// Nothing waits any more for a connection on any worker.
+    Look(Arc<LevelShared>),
     /// End the thread.
     Quit,
 }
 
-/// Tells the coordinator when a thread or a slot's task ends without being told to: by a panic, or for want of
-/// descriptors. Without it a level would wait for its requests for ever.
+/// Tells the coordinator when a thread or a task ends without being told to: by a panic, or for want of descriptors. Without it
+/// a level would wait for its requests for ever.
 #[derive(Debug)]
 pub struct DeathNote {
     events: Sender<Event>,
     expected: bool,
+}
+
+/// Spawn a task that must not end before it is done, or is aborted.
+pub fn spawn_noted(mut note: DeathNote, task: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
+    // Dropped where it waits, or before it began, it was aborted; what unwinds it is a panic.
+    note.expected = true;
+    spawn_local(async move {
+        let mut task = std::pin::pin!(task);
+        poll_fn(|cx| {
+            note.expected = false;
+            let poll = task.as_mut().poll(cx);
+            note.expected = true;
+            poll
+        })
+        .await;
+    })
 }
 
 impl DeathNote {
@@ -65,5 +96,36 @@ impl Drop for DeathNote {
         if !self.expected {
             let _ = self.events.send(Event::Died);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_dies_says_so_and_one_that_ends_or_is_aborted_does_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let (sender, events) = channel();
+            let note = || DeathNote::new(sender.clone());
+            let ended = spawn_noted(note(), yield_now());
+            let aborted = spawn_noted(note(), std::future::pending());
+            yield_now().await;
+            aborted.abort();
+            // Before it has begun.
+            spawn_noted(note(), std::future::pending()).abort();
+            assert!(ended.await.is_ok() && aborted.await.is_err());
+            assert!(events.try_recv().is_err(), "nothing has died");
+            let dies = spawn_noted(note(), async {
+                yield_now().await;
+                panic!("as a defect of ours would");
+            });
+            assert!(dies.await.is_err() && matches!(events.try_recv(), Ok(Event::Died)));
+        });
     }
 }

@@ -40,6 +40,7 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, order: u64) {
         Err(_) => (Reason::Failed, now_ns()),
     };
     level.close(reason, end_ns);
+    worker.have_others_look(shared);
     worker.give_up_waiting();
 }
 

@@ -2,9 +2,11 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::failure::Failure;
 use super::http2::Channel;
+use super::names::Address;
 use super::stream::{Stream, Took};
 use super::worker::Worker;
 use crate::spec::Transport;
@@ -35,18 +37,23 @@ pub struct Conn {
 
 /// Counts as open until it is dropped.
 #[derive(Debug)]
-pub struct Counted(Rc<Cell<u64>>);
+pub struct Counted {
+    open: Rc<Cell<u64>>,
+    address: Arc<Address>,
+}
 
 impl Counted {
-    pub fn new(count: &Rc<Cell<u64>>) -> Self {
-        count.set(count.get() + 1);
-        Self(count.clone())
+    pub fn new(open: &Rc<Cell<u64>>, address: Arc<Address>) -> Self {
+        open.set(open.get() + 1);
+        address.opened();
+        Self { open: open.clone(), address }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.open.set(self.open.get() - 1);
+        self.address.closed();
     }
 }
 
@@ -82,18 +89,19 @@ impl Conn {
 pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> Result<(Carrier, u32), Failure> {
     let target = &worker.context.target;
     let stream = async |took: &mut Option<Took>| {
-        let address = &worker.context.endpoints[endpoint];
-        let (stream, times) = Stream::connect(&address.addresses, address.tls.as_ref(), &worker.sources)
+        let endpoint = &worker.context.endpoints[endpoint];
+        let (stream, times) = Stream::connect(&endpoint.name, endpoint.tls.as_ref(), &worker.sources)
             .await
             .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
+        let address = times.address.clone();
         *took = Some(times);
-        Ok::<_, Failure>(stream)
+        Ok::<_, Failure>((stream, address))
     };
     if target.transport == Transport::Http1 {
-        return Ok((Carrier::Http1(stream(took).await?), worker.next_connection()));
+        return Ok((Carrier::Http1(stream(took).await?.0), worker.next_connection()));
     }
     if target.streams == 1 {
-        let channel = Channel::own(target, stream(took).await?).await?;
+        let channel = Channel::own(target, stream(took).await?.0).await?;
         return Ok((Carrier::Http2(channel), worker.next_connection()));
     }
     let member = worker.links.join(endpoint);
@@ -101,8 +109,8 @@ pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> 
     let open = link
         .open
         .get_or_try_init(async || {
-            let stream = stream(took).await?;
-            let counted = Counted::new(&worker.open_connections);
+            let (stream, address) = stream(took).await?;
+            let counted = Counted::new(&worker.open_connections, address);
             Channel::shared(target, stream, worker.next_connection(), link.retired.clone(), counted).await
         })
         .await?;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::errors::ErrorKind;
 use super::level::{LevelShared, Seen, lock};
+use super::names::AddressUse;
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
 use crate::record::feed::Recent;
@@ -92,6 +93,8 @@ pub struct LevelOutcome {
     pub connects: u64,
     /// Of these, in place of one that had been closed.
     pub reconnects: u64,
+    /// Connections by address.
+    pub addresses: Vec<AddressUse>,
     /// CPU time of workers and writer.
     pub cpu_ns: i64,
     /// Number of workers.
@@ -197,6 +200,7 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         outcomes,
         connects: level.sum(|s| &s.connects),
         reconnects: level.sum(|s| &s.reconnects),
+        addresses: level.used(),
         cpu_ns: level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum::<i64>() + written.cpu_ns,
         workers: level.shares.len(),
         stalled_ns: level.shares.iter().map(|s| s.stalls.sum_ns()).sum::<i64>() / level.members.max(1) as i64,

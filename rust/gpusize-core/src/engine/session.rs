@@ -1,7 +1,8 @@
 //! The session: opened once for a target, then any number of levels, then closed.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::convert::Infallible;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use super::context::Context;
 use super::coordinator::Coordinator;
 use super::cores;
 use super::handle::Level;
-use super::level::LevelShared;
+use super::level::{LevelShared, lock};
 use super::messages::Event;
 use super::parts;
 use super::progress::LevelOutcome;
+use super::sharing::Peers;
 use super::watchdog::Patience;
 use super::worker;
 use crate::error::{Error, Result};
@@ -30,6 +32,8 @@ pub struct Session {
     workers: usize,
     events: Sender<Event>,
     threads: Vec<JoinHandle<()>>,
+    /// Hears nothing until all threads have let go of the other end.
+    ended: Mutex<Receiver<Infallible>>,
     owner: Owner,
 }
 
@@ -66,7 +70,9 @@ impl Session {
         cores::check(&target.pin)?;
         let context = Arc::new(Context::new(target, segments, rows, mix)?);
         let (events, inbox) = channel();
-        let mut commands = Vec::new();
+        let (commands, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| unbounded_channel()).unzip();
+        let peers = Arc::new(Peers::new(&commands));
+        let (alive, ended) = channel();
         let mut threads = Vec::new();
         let spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
@@ -74,16 +80,21 @@ impl Session {
                 .spawn(work)
                 .map_err(|e| Error::environment(e.to_string(), "threads", "ask for fewer workers"))
         };
-        for index in 0..workers {
-            let (sender, receiver) = unbounded_channel();
-            commands.push(sender);
-            let (context, events) = (context.clone(), events.clone());
-            let work = Box::new(move || worker::run(index, context, events, receiver));
+        for (index, receiver) in receivers.into_iter().enumerate() {
+            let (context, peers, events, alive) = (context.clone(), peers.clone(), events.clone(), alive.clone());
+            let work = Box::new(move || {
+                worker::run(index, context, peers, events, receiver);
+                drop(alive);
+            });
             threads.push(spawn(format!("gpusize-worker-{index}"), work)?);
         }
         let coordinator = Coordinator::new(commands, Patience::of(&context.target));
-        threads.push(spawn("gpusize-session".into(), Box::new(move || coordinator.run(&inbox)))?);
-        Ok(Self { context, workers, events, threads, owner: Owner::here() })
+        let work = Box::new(move || {
+            coordinator.run(&inbox);
+            drop(alive);
+        });
+        threads.push(spawn("gpusize-session".into(), work)?);
+        Ok(Self { context, workers, events, threads, ended: Mutex::new(ended), owner: Owner::here() })
     }
 
     /// Queue a level; it starts when the one before has closed.
@@ -160,13 +171,28 @@ impl Session {
         Ok(ProbeRun(self.queue(plan, None)?))
     }
 
+    /// Have all threads stop what runs, and end.
+    pub fn quit(&self) {
+        let _ = self.events.send(Event::Quit);
+    }
+
+    /// Wait until they have ended; false when the time ran out.
+    pub fn wait_ended(&self, timeout: Duration) -> bool {
+        lock(&self.ended).recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
+    }
+
+    /// Let go of threads that may take their time to end.
+    pub fn abandon(mut self) {
+        self.threads.clear();
+    }
+
     /// Stop what runs and end all threads.
     pub fn close(&mut self) {
         if !self.owner.is_here() {
             std::mem::forget(std::mem::take(&mut self.threads));
             return;
         }
-        let _ = self.events.send(Event::Quit);
+        self.quit();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -209,4 +235,19 @@ impl Probe {
 
 fn closed() -> Error {
     Error::usage("the session is closed", "session", "open a new one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_closes_a_session_can_look_up_while_its_threads_end() {
+        let target = serde_json::from_str(r#"{"host":"127.0.0.1","port":1,"method":"GET","path":"/"}"#);
+        let session = Session::open(target.expect("a target"), vec![], vec![vec![]], 2).expect("a session");
+        assert!(!session.wait_ended(Duration::from_millis(1)), "nobody has told it to end");
+        session.quit();
+        assert!(session.wait_ended(Duration::from_secs(60)));
+        session.abandon();
+    }
 }

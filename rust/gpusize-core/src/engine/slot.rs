@@ -15,6 +15,7 @@ use super::turns;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::clock::now_ns;
+use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
 
@@ -45,7 +46,7 @@ pub struct Slot {
     pub free: Cell<bool>,
     /// No new connect before.
     rests_until_ns: Cell<i64>,
-    /// Its last connect failed.
+    /// Its last connect failed, or nothing was answered in time.
     pub lacks_target: Cell<bool>,
     /// When the running wait is given up.
     pub deadline_ns: Cell<i64>,
@@ -153,14 +154,18 @@ impl Slot {
                     self.serving.borrow_mut().take();
                     self.last_now_ns.set(row.end_ns);
                     self.ready_ns.set(row.end_ns);
-                    self.lacks_target.set(line.lacks_target());
+                    // However it was asked, the target did not say a word.
+                    let is_silent = row.outcome == Outcome::Timeout && row.first_byte_ns == NO_TIME;
+                    self.lacks_target.set(line.lacks_target() || is_silent);
+                    if self.lacks_target.get() {
+                        worker.note_lack(row.outcome, message.as_deref());
+                    }
                     if line.lacks_target() {
                         self.rest(row.end_ns, &mut backoff);
-                        worker.note_lack(row.outcome, message.as_deref());
                     } else {
                         backoff.succeeded();
                     }
-                    let lacked = line.lacks_target() || row.sent_ns == NO_TIME;
+                    let lacked = self.lacks_target.get() || row.sent_ns == NO_TIME;
                     level.finish(&mut row, message);
                     match level.shared.plain_pause_ns {
                         Some(pause_ns) if job.is_plain() => {

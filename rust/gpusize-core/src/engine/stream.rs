@@ -1,8 +1,8 @@
 //! A connected byte stream, plain or TLS, without dynamic dispatch.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::names::{Address, Name};
 use super::sources::{self, Sources};
 use crate::clock::now_ns;
 use crate::outcome::Outcome;
@@ -34,44 +35,36 @@ pub struct Refused {
     pub message: String,
 }
 
-/// How long the parts of connecting took.
-#[derive(Clone, Copy, Debug)]
+/// How long the parts of connecting took, and where to it was.
+#[derive(Clone, Debug)]
 pub struct Took {
     /// TCP connect.
     pub connect_ns: i64,
     /// TLS handshake, when there is one.
     pub tls_ns: Option<i64>,
+    /// The address that answered.
+    pub address: Arc<Address>,
 }
 
 impl Stream {
-    /// Connect to the first address that answers.
-    pub async fn connect(
-        addresses: &[SocketAddr],
-        tls: Option<&Tls>,
-        sources: &Sources,
-    ) -> Result<(Self, Took), Refused> {
+    /// Connect to the first address of a name that answers.
+    pub async fn connect(name: &Name, tls: Option<&Tls>, sources: &Sources) -> Result<(Self, Took), Refused> {
         let refused = |outcome, message: String| Refused { outcome, message };
         let start = now_ns();
-        let mut tcp = Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
-        for address in addresses {
-            tcp = sources.connect(*address).await;
-            if tcp.is_ok() {
-                break;
-            }
-        }
-        let tcp = tcp.map_err(|e| refused(Outcome::ConnectError, sources::reason(&e)))?;
+        let connected = name.connect(sources).await;
+        let (tcp, address) = connected.map_err(|e| refused(Outcome::ConnectError, sources::reason(&e)))?;
         tcp.set_nodelay(true).map_err(|e| refused(Outcome::ConnectError, e.to_string()))?;
         let connected = now_ns();
         let connect_ns = connected - start;
         let Some(tls) = tls else {
-            return Ok((Self::Plain(tcp), Took { connect_ns, tls_ns: None }));
+            return Ok((Self::Plain(tcp), Took { connect_ns, tls_ns: None, address }));
         };
         let stream = TlsConnector::from(tls.config.clone())
             .connect(tls.name.clone(), tcp)
             .await
             .map_err(|e| refused(Outcome::TlsError, e.to_string()))?;
         check_protocol(tls, stream.get_ref().1.alpn_protocol()).map_err(|e| refused(Outcome::TlsError, e))?;
-        Ok((Self::Tls(Box::new(stream)), Took { connect_ns, tls_ns: Some(now_ns() - connected) }))
+        Ok((Self::Tls(Box::new(stream)), Took { connect_ns, tls_ns: Some(now_ns() - connected), address }))
     }
 
     /// Whether the peer has closed a connection that lay idle. Costs no system call unless something has arrived.

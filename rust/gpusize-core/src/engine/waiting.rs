@@ -6,50 +6,69 @@ use std::rc::Rc;
 use super::job::Job;
 use super::worker_level::WorkerLevel;
 
-/// A request that waits, and its level.
-pub type Entry = (Rc<WorkerLevel>, Job);
+/// Requests of one level and one priority, in the order in which they came.
+#[derive(Debug)]
+struct List {
+    priority: i32,
+    level: Rc<WorkerLevel>,
+    jobs: VecDeque<Job>,
+}
 
-/// One list for each priority, the highest first: with a single priority all is done in a few steps.
+/// One list for each priority and level: the highest priority first, and in each the level that began first.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    lists: Vec<(i32, VecDeque<Entry>)>,
+    lists: Vec<List>,
 }
 
 impl Waiting {
     /// Add one behind those of its priority.
-    pub fn push(&mut self, level: Rc<WorkerLevel>, job: Job) {
-        let priority = job.priority();
-        let place = self.lists.partition_point(|(other, _)| *other > priority);
-        if self.lists.get(place).is_none_or(|(other, _)| *other != priority) {
-            self.lists.insert(place, (priority, VecDeque::new()));
-        }
-        self.lists[place].1.push_back((level, job));
+    pub fn push(&mut self, level: &Rc<WorkerLevel>, job: Job) {
+        self.list(level, job.priority()).push_back(job);
     }
 
-    /// Take the first of a level that `fits`.
-    pub fn pop(&mut self, fits: impl Fn(&WorkerLevel) -> bool) -> Option<Entry> {
-        let (_, list) = self.lists.iter_mut().find(|(_, l)| l.front().is_some_and(|(level, _)| fits(level)))?;
-        list.pop_front()
+    /// Add one that has waited elsewhere, before those of its priority.
+    pub fn push_front(&mut self, level: &Rc<WorkerLevel>, job: Job) {
+        self.list(level, job.priority()).push_front(job);
+    }
+
+    fn list(&mut self, level: &Rc<WorkerLevel>, priority: i32) -> &mut VecDeque<Job> {
+        let is_it = |list: &List| list.priority == priority && Rc::ptr_eq(&list.level, level);
+        let place = self.lists.iter().position(is_it).unwrap_or_else(|| {
+            let place = self.lists.partition_point(|list| list.priority >= priority);
+            self.lists.insert(place, List { priority, level: level.clone(), jobs: VecDeque::new() });
+            place
+        });
+        &mut self.lists[place].jobs
+    }
+
+    /// Take the first of a level that `fits`; one of another level does not stand in its way.
+    pub fn pop(&mut self, fits: impl Fn(&WorkerLevel) -> bool) -> Option<(Rc<WorkerLevel>, Job)> {
+        let list = self.lists.iter_mut().find(|list| !list.jobs.is_empty() && fits(&list.level))?;
+        list.jobs.pop_front().map(|job| (list.level.clone(), job))
+    }
+
+    /// Take the first request of the level that is no turn of a conversation.
+    pub fn pop_single(&mut self, level: &Rc<WorkerLevel>) -> Option<Job> {
+        let mut ours = self.lists.iter_mut().filter(|list| Rc::ptr_eq(&list.level, level));
+        ours.find_map(|list| list.jobs.pop_front_if(|job| !job.is_turn()))
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.lists.iter().all(|(_, list)| list.is_empty())
+        self.lists.iter().all(|list| list.jobs.is_empty())
     }
 
     /// Take all of one level.
     pub fn withdraw(&mut self, level: &Rc<WorkerLevel>) -> Vec<Job> {
-        let mut taken = Vec::new();
-        for (_, list) in &mut self.lists {
-            for (theirs, job) in std::mem::take(list) {
-                if Rc::ptr_eq(&theirs, level) {
-                    taken.push(job);
-                } else {
-                    list.push_back((theirs, job));
-                }
-            }
-        }
-        self.lists.retain(|(_, list)| !list.is_empty());
-        taken
+        let ours = self.lists.extract_if(.., |list| Rc::ptr_eq(&list.level, level));
+        ours.flat_map(|list| list.jobs).collect()
+    }
+
+    /// Let go of levels that are over.
+    pub fn forget_drained(&mut self) {
+        self.lists.retain(|list| !list.level.is_drained());
     }
 }
+
+#[cfg(test)]
+mod tests;

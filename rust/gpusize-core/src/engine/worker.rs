@@ -14,11 +14,12 @@ use super::context::Context;
 use super::cores;
 use super::http1;
 use super::job::Job;
-use super::level::{LevelShared, bump};
+use super::level::LevelShared;
 use super::links::Links;
 use super::mailbox::Work;
-use super::messages::{Command, DeathNote, Event};
+use super::messages::{Command, DeathNote, Event, spawn_noted};
 use super::preparing::Preparing;
+use super::sharing::Peers;
 use super::slot::{Abort, Slot};
 use super::sources::Sources;
 use super::stalls;
@@ -29,8 +30,11 @@ use crate::outcome::Outcome;
 use crate::pace::alarms::Alarms;
 use crate::record::Row;
 
-/// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request.
+/// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request. Short ones are
+/// noticed sooner, by this share of them, but not in less than the least.
 const SWEEP_NS: i64 = 10_000_000;
+const SWEEP_SHARE: i64 = 50;
+const LEAST_SWEEP_NS: i64 = 100_000;
 /// From one publication of counts to the next.
 const TICK_NS: i64 = 100_000_000;
 
@@ -39,6 +43,9 @@ const TICK_NS: i64 = 100_000_000;
 pub struct Worker {
     pub index: usize,
     pub context: Arc<Context>,
+    pub peers: Arc<Peers>,
+    /// Another worker was asked for requests.
+    pub asks: Cell<bool>,
     pub alarms: Alarms,
     pub events: Sender<Event>,
     pub slots: RefCell<Vec<Rc<Slot>>>,
@@ -71,27 +78,29 @@ pub struct Worker {
 }
 
 /// The thread: serve commands until told to quit.
-pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands: UnboundedReceiver<Command>) {
+pub fn run(
+    index: usize,
+    context: Arc<Context>,
+    peers: Arc<Peers>,
+    events: Sender<Event>,
+    commands: UnboundedReceiver<Command>,
+) {
     let note = DeathNote::new(events.clone());
     if cores::pin(&context.target.pin, index).is_err() {
         return;
     }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     LocalSet::new().block_on(&runtime, async move {
-        let Ok(worker) = Worker::new(index, context, events) else { return };
+        let Ok(worker) = Worker::new(index, context, peers, events) else { return };
         let driver = worker.clone();
         spawn_local(async move {
             let _note = driver.death_note();
             driver.alarms.drive().await
         });
         let sweeper = worker.clone();
-        spawn_local(async move { sweeper.sweep_forever().await });
+        spawn_noted(worker.death_note(), async move { sweeper.sweep_forever().await });
         let watcher = worker.clone();
-        spawn_local(async move {
-            let note = watcher.death_note();
-            stalls::watch(&watcher).await;
-            note.tear_up();
-        });
+        spawn_noted(worker.death_note(), async move { stalls::watch(&watcher).await });
         worker.serve(commands).await;
         note.tear_up();
     });
@@ -99,11 +108,13 @@ pub fn run(index: usize, context: Arc<Context>, events: Sender<Event>, commands:
 
 impl Worker {
     /// A worker without tasks; needs a tokio runtime.
-    pub fn new(index: usize, context: Arc<Context>, events: Sender<Event>) -> io::Result<Rc<Self>> {
+    pub fn new(index: usize, context: Arc<Context>, peers: Arc<Peers>, events: Sender<Event>) -> io::Result<Rc<Self>> {
         let sources = Sources::new(&context.sources, index);
         let links = Links::new(context.target.streams, context.endpoints.len());
         Ok(Rc::new(Self {
             index,
+            peers,
+            asks: Cell::new(false),
             alarms: Alarms::new()?,
             events,
             slots: RefCell::default(),
@@ -147,6 +158,11 @@ impl Worker {
                 }
                 Command::Close { level, reason } => self.close(&level, reason),
                 Command::CancelAt(level) => self.cancel_at(level),
+                Command::Take(handed) => self.take(handed),
+                Command::Taken { level, n } => self.taken(&level, n),
+                Command::TakeBack { level, jobs } => self.take_back(&level, jobs),
+                Command::Give { level, room, to } => self.give(&level, room, to),
+                Command::Look(level) => self.find(&level).into_iter().for_each(|mine| mine.check_drained()),
                 Command::Quit => break,
             }
         }
@@ -186,28 +202,16 @@ impl Worker {
     pub fn queued(&self, index: usize) -> Option<Work> {
         let fits = |level: &WorkerLevel| index < level.shared.slots_of(self.index);
         let (level, job) = self.waiting.borrow_mut().pop(fits)?;
-        let waiting = &level.share().waiting;
-        waiting.store(waiting.load(Relaxed) - 1, Relaxed);
+        self.left_queue(&level, 1);
         Some(Work::Request(level, job))
     }
 
-    /// Hand a due request to a free connection, or let it wait, or shed it.
+    /// Hand a due request to a free connection of this worker or of another, or let it wait, or shed it.
     pub fn dispatch(self: &Rc<Self>, level: &Rc<WorkerLevel>, job: Job, slots: usize, room: u64) {
-        let there = self.slots.borrow().len();
-        let free = self.pop_idle(slots).or_else(|| (there < slots).then(|| self.slot(there)));
-        let sent = match free {
-            Some(slot) => slot.send(level, job),
-            None => Err(job),
-        };
-        let job = match sent {
-            Ok(None) => return,
-            // The request opens the connection that the slot was to open ahead.
-            Ok(Some(other)) => return self.prepared(&other, false),
-            Err(job) => job,
-        };
+        let Some(job) = self.send_to_slot(level, job, slots) else { return };
+        let Some(job) = self.pass_on(level, job) else { return };
         if level.share().waiting.load(Relaxed) < room {
-            bump(&level.share().waiting, 1);
-            self.waiting.borrow_mut().push(level.clone(), job);
+            self.enqueue(level, job, false);
         } else {
             let mut row = Row::due(job.due);
             row.outcome = Outcome::Shed;
@@ -216,6 +220,23 @@ impl Worker {
             if job.into_talk().is_some() {
                 level.following.end();
             }
+        }
+    }
+
+    /// Hand a request to a free connection; it comes back where there is none.
+    #[inline]
+    pub fn send_to_slot(self: &Rc<Self>, level: &Rc<WorkerLevel>, job: Job, slots: usize) -> Option<Job> {
+        let there = self.slots.borrow().len();
+        let free = self.pop_idle(slots).or_else(|| (there < slots).then(|| self.slot(there)));
+        let Some(slot) = free else { return Some(job) };
+        match slot.send(level, job) {
+            Ok(None) => None,
+            // The request opens the connection that the slot was to open ahead.
+            Ok(Some(other)) => {
+                self.prepared(&other, false);
+                None
+            }
+            Err(job) => Some(job),
         }
     }
 
@@ -236,29 +257,41 @@ impl Worker {
             }
         }
         idle.extend(others.into_iter().rev());
+        self.peers.set_idle(self.index, idle.len());
         found
     }
 
     /// A slot has nothing to do.
     pub fn park(&self, index: usize) {
-        self.idle.borrow_mut().push(index);
+        let mut idle = self.idle.borrow_mut();
+        idle.push(index);
+        self.peers.set_idle(self.index, idle.len());
+        drop(idle);
+        if let Some(level) = &*self.current.borrow() {
+            self.ask_if_idle(level);
+        }
     }
 
     async fn sweep_forever(&self) {
+        let target = &self.context.target;
+        let pause_ns = sweep_pause_ns(target.timeout_ns.min(target.connect_timeout_ns));
         let mut tick_ns = now_ns() + TICK_NS;
         while !self.quit.get() {
             // No wait can run out before the sweep that is due: until then there is no reason to wake.
-            let before = now_ns();
-            let wake_ns = self.sweep_ns.get().min(tick_ns).max(before + SWEEP_NS);
-            tokio::time::sleep(std::time::Duration::from_nanos((wake_ns - before).unsigned_abs())).await;
+            self.alarms.sleep_until(self.sweep_ns.get().min(tick_ns).max(now_ns() + pause_ns)).await;
             let now = now_ns();
             if now >= self.sweep_ns.get() {
                 self.sweep(now);
             }
             if now >= tick_ns {
                 tick_ns = now + TICK_NS;
+                self.waiting.borrow_mut().forget_drained();
                 self.levels.borrow_mut().retain(|l| !l.is_drained());
                 self.pacers.borrow_mut().retain(|(level, _)| !level.is_closed());
+                if let Some(level) = &*self.current.borrow() {
+                    // What was missed in the blink of an eye.
+                    self.ask_if_idle(level);
+                }
                 for level in self.levels.borrow().iter() {
                     level.share().connections.store(self.open_connections.get(), Relaxed);
                     level.tick(now);
@@ -294,4 +327,9 @@ impl Worker {
     pub fn quits(&self) -> bool {
         self.quit.get()
     }
+}
+
+/// From one sweep to the next, where nothing waits longer than this.
+fn sweep_pause_ns(shortest_timeout_ns: i64) -> i64 {
+    (shortest_timeout_ns / SWEEP_SHARE).clamp(LEAST_SWEEP_NS, SWEEP_NS)
 }

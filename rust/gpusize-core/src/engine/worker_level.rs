@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
 use std::sync::mpsc::Sender;
 
 use super::following::Following;
@@ -16,6 +17,7 @@ use crate::record::columns::Common;
 use crate::record::counter::Teller;
 use crate::record::feed::{Begun, Report};
 use crate::record::{Chunk, Row};
+use crate::spec::LoadSpec;
 use crate::stop::Reason;
 
 /// Rows of the first chunk; each next one has room for twice as many, up to the largest, so that a short level stays small.
@@ -139,6 +141,7 @@ impl WorkerLevel {
     pub fn close(&self, reason: Reason, ns: i64) {
         if !self.closed.replace(true) {
             self.shared.close(reason, ns);
+            self.shared.closed.fetch_add(1, Relaxed);
             // The coordinator outlives the workers.
             let _ = self.events.send(Event::Closed { level: self.shared.clone(), reason });
             self.check_drained();
@@ -204,6 +207,18 @@ impl WorkerLevel {
             self.close(Reason::Failed, now);
         }
         self.publish(now);
+        self.check_drained();
+    }
+
+    /// So many requests count here that were due on another worker.
+    pub fn take_in(&self, n: u64) {
+        self.in_flight.set(self.in_flight.get() + n);
+    }
+
+    /// So many that were due here count on another worker.
+    pub fn handed_off(&self, n: u64) {
+        self.in_flight.set(self.in_flight.get() - n);
+        self.check_drained();
     }
 
     fn publish(&self, now: i64) {
@@ -233,8 +248,16 @@ impl WorkerLevel {
         }
     }
 
-    fn check_drained(&self) {
-        if self.closed.get() && self.in_flight.get() == 0 && !self.drained.replace(true) {
+    /// It is over when it has closed and all its requests have records. In an open loop it stays to help as long as requests
+    /// wait on another worker, or may yet be due there.
+    pub fn check_drained(&self) {
+        if !self.closed.get() || self.in_flight.get() > 0 {
+            return;
+        }
+        fence(SeqCst);
+        let helps = matches!(self.shared.plan.load, LoadSpec::Open(_))
+            && (self.shared.queues.load(Relaxed) > 0 || self.shared.closed.load(Relaxed) < self.shared.members);
+        if !helps && !self.drained.replace(true) {
             self.publish(now_ns());
             self.report(u32::MAX, self.seconds.rest(self.shared.start_ns()));
             self.teller.borrow_mut().take();

@@ -10,6 +10,7 @@ use crate::draw::Draw;
 use crate::engine::context::Context;
 use crate::engine::job::Job;
 use crate::engine::mailbox::Work;
+use crate::engine::sharing::Peers;
 use crate::engine::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::Row;
@@ -30,7 +31,11 @@ impl Bench {
             serde_json::from_str(r#"{"host":"127.0.0.1","port":1,"method":"GET","path":"/"}"#).expect("a target");
         let context = Context::new(target, vec![], vec![vec![]], None).expect("a context");
         let (sender, events) = channel();
-        Self { worker: Worker::new(0, Arc::new(context), sender).expect("a worker"), events }
+        let (commands, _) = tokio::sync::mpsc::unbounded_channel();
+        Self {
+            worker: Worker::new(0, Arc::new(context), Arc::new(Peers::new(&[commands])), sender).expect("a worker"),
+            events,
+        }
     }
 
     /// A level of an open loop with one connection for each slot, which has begun unless its connections are awaited.
