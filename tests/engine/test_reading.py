@@ -13,7 +13,7 @@ import pytest
 from benches.client import level_plan, target_spec
 from gpusize.frames import EVENTS, from_arrow, record_dtypes, scan
 from tests.servers.drive import closed, drive
-from tests.servers.scripted import Script, ScriptedServer, Send, answer
+from tests.servers.scripted import Close, Read, Script, ScriptedServer, Send, answer
 
 Start = Callable[[Script], ScriptedServer]
 
@@ -73,6 +73,36 @@ def test_typed_events_and_their_times(scripted_server: Start, piece: int | None)
     for times, *row in visit.rows.select(EVENTS, *digest).iter_rows():
         gaps = sorted([times[1] - times[0], times[2] - times[1]])
         assert row == [gaps[0], gaps[0], gaps[1], *times]
+
+
+GENERIC: dict[str, Any] = {"content": ["/text"], "json": "by_type"}
+TEXT = "Content-Type: text/plain; charset=utf-8"
+
+
+def test_a_stream_of_plain_text_is_timed_as_it_comes(scripted_server: Start) -> None:
+    head = answer(b"", headers=[TEXT, "Transfer-Encoding: chunked"], length=False)
+    words = [b"3\r\nOne\r\n", b"4\r\n two\r\n5\r\n and \r\n", b"5\r\nthree\r\n"]
+    pieces = [step for word in words for step in (Send(word), Read())]
+    server = scripted_server(lambda request: [Send(head), Read(), *pieces, Send(b"0\r\n\r\n")])
+    visit = drive(server.port, count=2, response=GENERIC, record_events=True)
+    assert visit.outcomes == ["ok"] * 2, visit.outcome["errors"]
+    assert visit.column("events") == [3, 3], "chunks that come together are one"
+    for times, first, last, end in visit.rows.select(EVENTS, "first_token_ns", "last_token_ns", "end_ns").iter_rows():
+        assert times[0] == first < times[1] < times[2] == last < end
+
+
+def test_a_text_that_ends_with_the_connection_is_a_stream_and_one_of_known_length_is_none(
+    scripted_server: Start,
+) -> None:
+    until_close = answer(b"", headers=[TEXT], length=False)
+    server = scripted_server(lambda request: [Send(until_close), Read(), Send(b"a"), Read(), Send(b"b"), Close()])
+    assert drive(server.port, response=GENERIC).column("events") == [2]
+    whole = scripted_server(lambda request: [Send(answer(b"ab", headers=[TEXT]))])
+    assert drive(whole.port, response=GENERIC).column("events") == [0]
+    # Who says what a success holds, or how a stream ends, wants the text looked into.
+    for more, outcome in (({"success_if": {"at": "/ok", "is": None}}, "api_error"), ({"framing": "whole"}, "ok")):
+        visit = drive(server.port, response={**GENERIC, **more})
+        assert (visit.outcomes, visit.column("events")) == ([outcome], [0])
 
 
 def test_a_mix_goes_to_its_paths_and_into_the_records(scripted_server: Start) -> None:

@@ -18,7 +18,7 @@ from gpusize.textio import shown
 
 __all__ = ["Condition", "Framing", "JsonRule", "Place", "ResponseSpec", "Sign", "any_of"]
 
-Framing = Literal["auto", "whole", "sse", "ndjson", "kserve", "kserve_stream"]
+Framing = Literal["auto", "whole", "sse", "ndjson", "text", "kserve", "kserve_stream"]
 """How an answer is cut into events; auto: by its content type. The last two: KServe messages over gRPC."""
 
 JsonRule = Literal["always", "by_type"]

@@ -224,7 +224,7 @@ impl TargetSpec {
     /// Refuse what cannot be meant.
     pub fn check(&self) -> Result<()> {
         let messages = matches!(self.response.framing, Framing::Kserve | Framing::KserveStream);
-        let texts = matches!(self.response.framing, Framing::Sse | Framing::Ndjson);
+        let texts = matches!(self.response.framing, Framing::Sse | Framing::Ndjson | Framing::Text);
         let (what, place, todo) = match self.transport {
             _ if self.replicas.len() >= usize::from(u16::MAX) => {
                 ("more addresses than records can number", "replicas", "give fewer")

@@ -110,7 +110,7 @@ impl Reader {
 
     /// Whether the answer is read at its end, and not as it comes.
     pub fn is_whole(&self) -> bool {
-        self.framing.is_some() && !self.is_stream()
+        self.framing.is_some_and(|framing| framing != Framing::Text) && !self.is_stream()
     }
 
     /// Whether nobody needs what is still to come of the body.
@@ -170,6 +170,12 @@ impl Reader {
             Some(Framing::Ndjson) => {
                 lines(text, bytes, &mut |data| content.event(data, now, reading, row));
                 *is_full |= !held.hold(text.capacity(), most);
+            }
+            Some(Framing::Text) => {
+                // Chunks that came together are one piece: where a text is cut says nothing.
+                if !bytes.is_empty() && row.last_token_ns != now {
+                    content.take(Found::Content, now, reading, row);
+                }
             }
             _ => {
                 let room = self.keep_bytes.saturating_sub(text.len()).min(bytes.len());

@@ -17,6 +17,8 @@ pub enum Framing {
     Sse,
     /// One JSON document a line.
     Ndjson,
+    /// Text: what one read brings is an event.
+    Text,
     /// One `ModelInferResponse` per gRPC message.
     Kserve,
     /// One `ModelStreamInferResponse` per gRPC message.

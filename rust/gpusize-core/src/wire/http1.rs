@@ -1,6 +1,6 @@
 //! One HTTP/1.1 response, fed as its bytes arrive.
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName};
 
 use super::WireError;
@@ -28,6 +28,15 @@ pub struct Head {
     length: Length,
 }
 
+/// What servers call one JSON document a line; no name is registered.
+const LINES: [&[u8]; 5] = [
+    b"application/x-ndjson",
+    b"application/ndjson",
+    b"application/jsonl",
+    b"application/jsonlines",
+    b"application/x-jsonlines",
+];
+
 /// Content types that decide how a body is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
@@ -40,6 +49,8 @@ pub enum Content {
     Ndjson,
     /// One JSON document.
     Json,
+    /// Plain text whose length is not said beforehand: it is made while it is sent.
+    TextStream,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,7 +214,8 @@ impl Response {
 impl Head {
     /// A head that came in another form than HTTP/1.1's.
     pub fn new(status: u16, fields: &HeaderMap) -> Self {
-        let content = fields.get(CONTENT_TYPE).map(|value| content(value.as_bytes())).unwrap_or_default();
+        let kind = fields.get(CONTENT_TYPE).map(|value| content(value.as_bytes())).unwrap_or_default();
+        let content = kind.with_length(fields.contains_key(CONTENT_LENGTH));
         let json_length = fields.get(&JSON_LENGTH_FIELD).and_then(|value| value.to_str().ok()?.parse().ok());
         Self { status, content, json_length, ..Self::default() }
     }
@@ -247,6 +259,7 @@ impl Head {
             (Some(false), _) | (None, None) => Length::UntilClose,
             (None, Some(n)) => Length::Bytes(n),
         };
+        self.content = self.content.with_length(matches!(self.length, Length::Bytes(_)));
         Ok(())
     }
 
@@ -264,16 +277,25 @@ impl Head {
     }
 }
 
+impl Content {
+    /// As it is once the length is known: text that is there as a whole is no stream.
+    fn with_length(self, says_length: bool) -> Self {
+        if self == Self::TextStream && says_length { Self::Other } else { self }
+    }
+}
+
 fn content(value: &[u8]) -> Content {
     let kind = value.split(|&b| b == b';').next().unwrap_or(value).trim_ascii();
     if kind.eq_ignore_ascii_case(b"text/event-stream") {
         Content::EventStream
-    } else if kind.eq_ignore_ascii_case(b"application/x-ndjson") || kind.eq_ignore_ascii_case(b"application/jsonl") {
+    } else if LINES.iter().any(|lines| kind.eq_ignore_ascii_case(lines)) {
         Content::Ndjson
     } else if kind.eq_ignore_ascii_case(b"application/json")
         || kind.last_chunk::<5>().is_some_and(|end| end.eq_ignore_ascii_case(b"+json"))
     {
         Content::Json
+    } else if kind.eq_ignore_ascii_case(b"text/plain") {
+        Content::TextStream
     } else {
         Content::Other
     }

@@ -151,9 +151,15 @@ impl Interpreter {
         match (self.framing, content) {
             (Framing::Auto, Content::EventStream) => Framing::Sse,
             (Framing::Auto, Content::Ndjson) => Framing::Ndjson,
-            (Framing::Auto, Content::Json | Content::Other) => Framing::Whole,
+            (Framing::Auto, Content::TextStream) if self.takes_text() => Framing::Text,
+            (Framing::Auto, Content::Json | Content::TextStream | Content::Other) => Framing::Whole,
             (fixed, _) => fixed,
         }
+    }
+
+    /// Whether nothing has to be found in a text, so that it can be timed as it comes.
+    fn takes_text(&self) -> bool {
+        self.json == JsonRule::ByType && !self.needs.something() && !self.wants_end()
     }
 
     /// Whether this status is a success.
