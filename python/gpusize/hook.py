@@ -183,7 +183,7 @@ def call(kind: str = "llm", *, name: str = "") -> Call:
     """
     if not kind:
         raise UsageError("a call without a kind", "call", "name it, as in call('llm')")
-    if not (isinstance(kind, str) and isinstance(name, str)):
+    if any(not isinstance(text, str) for text in (kind, name)):
         raise UsageError("kind and name of a call are texts", "call", "write them as in call('tool', name='search')")
     return Call(well_formed(kind)[:NAME_CHARS], well_formed(name)[:NAME_CHARS])
 

@@ -177,7 +177,7 @@ class RecordedRequest:
         for name, value in facts.items():
             if name not in _REPORTED:
                 raise UsageError(f"{name!r} cannot be reported", None, f"known are {', '.join(sorted(_REPORTED))}")
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << _BITS.get(name, 32):
+            if not _is_count(value, _BITS.get(name, 32)):
                 raise UsageError(f"this {type(value).__name__} is no count", name, "give a whole number of 0 or more")
             self.values[name] = value
 
@@ -201,6 +201,11 @@ class RecordedRequest:
     def gaps_ns(self) -> list[int]:
         """Gaps between pieces of content."""
         return self._gaps_ns
+
+
+def _is_count(value: object, bits: int) -> bool:
+    """Whether a workflow's word for a count is one that a column of so many bits holds."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << bits
 
 
 def _digest(gaps_ns: list[int]) -> dict[str, int]:

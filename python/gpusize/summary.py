@@ -123,8 +123,9 @@ def _unsent(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, int | No
 
 def _asked_again(level: LevelData) -> int | None:
     """Requests that a server may have counted twice, of the whole visit; None where nobody counted them."""
-    counts = [visit.meta.get("asked_again") for visit in level.visits()]
-    return None if None in counts else sum(counts)
+    counts: list[int | None] = [visit.meta.get("asked_again") for visit in level.visits()]
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _mark_plateaus(rows: Sequence[dict[str, Any]]) -> None:

@@ -21,7 +21,8 @@ def plan(gpusize, monkeypatch, tmp_path):
     class Virtual(Result):
         def __init__(self):
             self._users = self._rate = None
-            self._damaged_runs = self._damaged_levels = ()
+            self._damaged_runs = ()
+            self._damaged_levels = []
             self._slos = (Slo.parse("p95 runtime <= 8s"),)
 
     monkeypatch.setattr(Virtual, "levels", levels)

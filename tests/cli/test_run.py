@@ -252,7 +252,7 @@ def test_each_dataset_is_read_once(gpusize: Gpusize, url: str, ways: str) -> Non
     model = ", model: m" if "model" in ways else ""
     streams = ", ".join(f"{{rate: 20, dataset: {file.absolute()}{model}}}" for file in files)
     Path("load.yaml").write_text(f"duration: 300ms\nstreams: [{streams}]\n")
-    load = ("--load", "load.yaml")
+    load: tuple[str, ...] = ("--load", "load.yaml")
     if ways == "dataset":
         files = files[:1]
         load = ("--dataset", str(files[0]), "--concurrencies", "1,2", "--passes", "1")

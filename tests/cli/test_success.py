@@ -15,7 +15,7 @@ def test_a_stream_of_nothing_is_no_success_unless_anything_is(
     sent = answer(b"data: [DONE]\n\n", headers=["Content-Type: text/event-stream"])
     server = scripted_server(lambda request: [Send(sent)] if request.body else [Send(answer(status="404 Not Found"))])
     command = ["run", "--url", f"http://127.0.0.1:{server.port}/v1", "--model", "m", "--prompt", "hello"]
-    command += ["--concurrencies", "2", "--count", "6", "--no-plots", "--out", tmp_path / "out"]
+    command += ["--concurrencies", "2", "--count", "6", "--no-plots", "--out", str(tmp_path / "out")]
     refused = gpusize(*command)
     assert refused.code == 3
     assert "success_if): content" in refused.complaint

@@ -156,7 +156,7 @@ def test_a_stream_with_an_announced_length_is_read_as_it_comes(scripted_server: 
     events = [delta(content=word) for word in ("a", "b", "c" * 400_000)]
     whole = sse(stream(events))
     first, second = (whole.index(json.dumps(event).encode()) for event in events[1:])
-    steps = [Send(whole[:first]), Read(), Send(whole[first:second]), Read(), Send(whole[second:])]
+    steps: list[Step] = [Send(whole[:first]), Read(), Send(whole[first:second]), Read(), Send(whole[second:])]
     server = scripted_server(lambda request: steps)
     # The server says the rest when the second event was read, and not before.
     visit = drive(server.port, response=CHAT, timeout_ns=5 * 10**9)

@@ -30,6 +30,12 @@ def flip(file: Path) -> None:
     file.write_bytes(data)
 
 
+def gone(*files: Path) -> None:
+    """Lose files."""
+    for file in files:
+        file.unlink()
+
+
 def cut(file: Path) -> None:
     """Lose the second half of a file."""
     os.truncate(file, file.stat().st_size // 2)
@@ -67,21 +73,21 @@ def with_gpus(folder: Folder, gpus: int) -> None:
 
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a part of the records is gone": (
-        lambda f: f.part(1).unlink(),
+        lambda f: gone(f.part(1)),
         "0001/records/part-00000.parquet: this part",
     ),
     "all parts of a level are gone": (
-        lambda f: [each.unlink() for each in f.path.glob("levels/0001/*/*.parquet")],
+        lambda f: gone(*f.path.glob("levels/0001/*/*.parquet")),
         "this part is missing",
     ),
-    "the seconds are gone": (lambda f: f.part(1, "seconds").unlink(), "this part is missing"),
+    "the seconds are gone": (lambda f: gone(f.part(1, "seconds")), "this part is missing"),
     "one bit of the records is flipped": (lambda f: flip(f.part(1)), "its checksum differs"),
     "one bit of the samples is flipped": (lambda f: flip(f.part(1, "samples")), "its checksum differs"),
     "a part is cut off": (lambda f: cut(f.part(1)), "its checksum differs"),
     "a part is there twice": (lambda f: twice(f.part(1)), "the run did not write this part"),
     "a part is a pipe": (lambda f: pipe(f.part(1)), "this is no regular file"),
     "level.json is a pipe": (lambda f: pipe(f.path / "levels/0001/level.json"), "this is no regular file"),
-    "level.json is gone": (lambda f: (f.path / "levels/0001/level.json").unlink(), "0001/level.json: "),
+    "level.json is gone": (lambda f: gone(f.path / "levels/0001/level.json"), "0001/level.json: "),
     "level.json is cut off": (lambda f: cut(f.path / "levels/0001/level.json"), "not valid JSON"),
 }
 OF_THE_RUN: dict[str, tuple[Damage, str]] = {

@@ -20,7 +20,23 @@ from tests.cli.conftest import Gpusize
 from tests.faults.folder_of_a_run import Folder
 
 GONE = object()
-VALUES = (GONE, None, -3, 0, 2**70, 1e308, float("nan"), "x", "", "\ud800", [], {}, True, [1], {"a": None})
+VALUES: tuple[Any, ...] = (
+    GONE,
+    None,
+    -3,
+    0,
+    2**70,
+    1e308,
+    float("nan"),
+    "x",
+    "",
+    "\ud800",
+    [],
+    {},
+    True,
+    [1],
+    {"a": None},
+)
 FILES = ("run.json", "levels/0001/level.json")
 READ, COMMANDS = 400, 8
 """Mutations, of some 3,000, that are read, and that go through the commands: each of those takes half a second."""

@@ -110,8 +110,8 @@ class Raw(BaseException):
 class Riddle(Exception):
     """One whose class cannot be asked for."""
 
-    @property
-    def __class__(self):  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self):
         raise RuntimeError("no class")
 
 

@@ -15,7 +15,7 @@ from gpusize.errors import EnvironmentLacks, MeasuredNo
 from gpusize.study.guardian import Guardian
 from gpusize.textio import shown
 
-__all__ = ["Started", "TookTooLong", "log_tail", "run_command", "start", "stop"]
+__all__ = ["Started", "TookTooLong", "end", "launch", "log_tail", "run_command", "start", "stop"]
 
 _GRACE_S: Final = 10.0
 _STEP_S: Final = 0.1
@@ -39,8 +39,8 @@ class Started(NamedTuple):
     guardian: Guardian
 
 
-def start(words: Sequence[str], log: Path) -> Started:
-    """Start a command; what it prints goes to the end of ``log``. It is ended when this process dies, however that is.
+def launch(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a command that may outlive this process; what it prints goes to the end of ``log``.
 
     Raises:
         EnvironmentLacks: there is no such program, or it may not be run.
@@ -48,7 +48,7 @@ def start(words: Sequence[str], log: Path) -> Started:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as sink:
         try:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 list(words), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
             )
         except (OSError, ValueError) as problem:
@@ -56,20 +56,26 @@ def start(words: Sequence[str], log: Path) -> Started:
             raise EnvironmentLacks(
                 f"{shown(words[0])} cannot be started: {reason}", None, "check its name and path"
             ) from None
+
+
+def start(words: Sequence[str], log: Path) -> Started:
+    """As ``launch``, and end the command when this process dies, however that is."""
+    process = launch(words, log)
     try:
         return Started(process, Guardian(process.pid, _GRACE_S))
     except BaseException:
-        _end(process, _GRACE_S)
+        end(process)
         raise
 
 
 def stop(started: Started, grace_s: float = _GRACE_S) -> None:
     """End a command and whatever it has started: SIGTERM, and after ``grace_s`` SIGKILL."""
-    _end(started.process, grace_s)
+    end(started.process, grace_s)
     started.guardian.dismiss()
 
 
-def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
+def end(process: subprocess.Popen[bytes], grace_s: float = _GRACE_S) -> None:
+    """As ``stop``, for a command that ``launch`` has started."""
     _signal(process, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(grace_s)

@@ -75,7 +75,7 @@ def serve(
         f"--metrics-port={where.metrics}",
         *extra,
     ]
-    started = process.start(words, work / _LOG)
+    started = process.launch(words, work / _LOG)
     try:
         write_json(work / _PID_FILE, {"pid": started.pid, "started": start_ticks(started.pid)})
         url = f"http://{where.host}:{where.http}"
@@ -90,7 +90,7 @@ def serve(
             # Somebody else answers on that port.
             raise EnvironmentLacks("another server has the port, and this one ended", url, _words(work))
     except BaseException:
-        process.stop(started)
+        process.end(started)
         (work / _PID_FILE).unlink(missing_ok=True)
         raise
     # It outlives us on purpose; without this the interpreter would warn about it at its end.
