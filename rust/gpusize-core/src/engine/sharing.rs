@@ -90,7 +90,7 @@ impl Worker {
     /// Let a request wait. A worker whose last slot became free meanwhile has seen no queue and asks for nothing: look again.
     #[cold]
     pub fn enqueue(&self, level: &Rc<WorkerLevel>, job: Job, is_first: bool) {
-        self.joined_queue(level);
+        joined_queue(level);
         if is_first {
             self.waiting.borrow_mut().push_front(level, job);
         } else {
@@ -199,16 +199,6 @@ impl Worker {
         self.give_up_waiting();
     }
 
-    /// One more waits.
-    fn joined_queue(&self, level: &WorkerLevel) {
-        let waiting = &level.share().waiting;
-        let before = waiting.load(Relaxed);
-        waiting.store(before + 1, Relaxed);
-        if before == 0 {
-            level.shared.queues.fetch_add(1, Relaxed);
-        }
-    }
-
     /// So many wait no longer. Workers that have nothing left may have waited for them to end the level.
     pub fn left_queue(&self, level: &WorkerLevel, n: u64) {
         let waiting = &level.share().waiting;
@@ -236,5 +226,15 @@ impl Worker {
         for worker in (0..level.members).filter(|worker| *worker != self.index) {
             self.peers.tell(worker, Command::Look(level.clone()));
         }
+    }
+}
+
+/// One more waits.
+fn joined_queue(level: &WorkerLevel) {
+    let waiting = &level.share().waiting;
+    let before = waiting.load(Relaxed);
+    waiting.store(before + 1, Relaxed);
+    if before == 0 {
+        level.shared.queues.fetch_add(1, Relaxed);
     }
 }

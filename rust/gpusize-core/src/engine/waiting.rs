@@ -50,7 +50,7 @@ impl Waiting {
     /// Take the first request of the level that is no turn of a conversation.
     pub fn pop_single(&mut self, level: &Rc<WorkerLevel>) -> Option<Job> {
         let mut ours = self.lists.iter_mut().filter(|list| Rc::ptr_eq(&list.level, level));
-        ours.find_map(|list| list.jobs.pop_front_if(|job| !job.is_turn()))
+        ours.find(|list| list.jobs.front().is_some_and(|job| !job.is_turn()))?.jobs.pop_front()
     }
 
     /// Whether none waits.
