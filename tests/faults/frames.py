@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass
+
+from tests.faults.listener import Listener
 
 __all__ = ["Call", "FrameServer", "cut", "data", "frame", "goaway", "head", "reset", "settings", "trailers"]
 
@@ -72,54 +72,16 @@ def settings(*pairs: tuple[int, int], flags: int = 0) -> bytes:
     return frame(SETTINGS, flags, 0, b"".join(struct.pack(">HI", *pair) for pair in pairs))
 
 
-@dataclass
-class FrameServer:
-    """Listens on loopback, a thread for each connection; ``script`` says what follows a whole request."""
+class FrameServer(Listener):
+    """``script`` says what follows a whole request, ``first`` what is said before the first one."""
 
-    script: Callable[[Call], Sequence[bytes]]
-    first: Sequence[bytes] = (settings(),)
-    connections: list[socket.socket] = field(default_factory=list)
+    def __init__(self, script: Callable[[Call], Sequence[bytes]], first: Sequence[bytes]) -> None:
+        self.script, self.first = script, first
+        super().__init__()
 
-    def __post_init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port: int = self._listener.getsockname()[1]
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join(timeout=10)
-        for connection in self.connections:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
-        for thread in self._threads[1:]:
-            thread.join(timeout=10)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            number = len(self.connections)
-            self.connections.append(connection)
-            self._threads.append(threading.Thread(target=self._serve, args=(connection, number), daemon=True))
-            self._threads[-1].start()
-
-    def _serve(self, connection: socket.socket, number: int) -> None:
-        try:
-            with connection, connection.makefile("rb") as stream:
-                self._talk(connection, number, stream.read)
-        except OSError:
-            # The client went away in the middle of an answer: its right.
-            return
+    def serve(self, connection: socket.socket, number: int) -> None:
+        with connection.makefile("rb") as stream:
+            self._talk(connection, number, stream.read)
 
     def _talk(self, connection: socket.socket, number: int, read: Callable[[int], bytes]) -> None:
         if read(len(PREFACE)) != PREFACE:

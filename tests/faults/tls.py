@@ -6,13 +6,13 @@ import contextlib
 import socket
 import ssl
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tests.faults.http1 import SHORT_NS
+from tests.faults.listener import Listener
 from tests.servers.tls import Certificates, sign
 
 __all__ = ["FAULTS", "TlsFault", "TlsServer"]
@@ -37,50 +37,16 @@ class TlsFault:
         return self.does
 
 
-@dataclass
-class TlsServer:
-    """Listens on loopback, a thread for each connection; ``requests`` are those that came in whole."""
+class TlsServer(Listener):
+    """``requests`` are those that came in whole."""
 
-    talk: Talk
-    certificates: Certificates
-    requests: list[bytes] = field(default_factory=list)
+    def __init__(self, talk: Talk, certificates: Certificates) -> None:
+        self.talk, self.certificates = talk, certificates
+        self.requests: list[bytes] = []
+        super().__init__()
 
-    def __post_init__(self) -> None:
-        self.ended = threading.Event()
-        self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port: int = self._listener.getsockname()[1]
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join(timeout=10)
-        for connection in self._sockets:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads[1:]:
-            thread.join(timeout=10)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self._sockets.append(connection)
-            self._threads.append(threading.Thread(target=self._serve, args=(connection,), daemon=True))
-            self._threads[-1].start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        # The client's refusal of what is said here is what these faults are about.
-        with contextlib.suppress(OSError), connection:
-            self.talk(self, connection)
+    def serve(self, connection: socket.socket, number: int) -> None:
+        self.talk(self, connection)
 
     def context(self, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
