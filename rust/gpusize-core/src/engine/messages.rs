@@ -68,6 +68,8 @@ pub fn spawn_noted(mut note: DeathNote, task: impl Future<Output = ()> + 'static
     // Dropped where it waits, or before it began, it was aborted; what unwinds it is a panic.
     note.expected = true;
     spawn_local(async move {
+        // The whole note: its flag alone, a copy, would be taken otherwise, and nobody would hold the note.
+        let mut note = note;
         let mut task = std::pin::pin!(task);
         poll_fn(|cx| {
             note.expected = false;
