@@ -33,7 +33,7 @@ _UNITS: Final[dict[str, dict[str, Decimal]]] = {
     "bytes": {"B": Decimal(1), "KiB": Decimal(1024), "MiB": Decimal(1024**2)},
 }
 _MOST_DIGITS: Final = 40
-_MOST_EXPONENT: Final = 100
+_MOST_EXPONENT: Final = 400
 _ORIGINS: Final = {
     ("runtime", "due"): "runtime",
     ("runtime", "sent"): "service",
