@@ -130,7 +130,8 @@ def test_after_a_turn_that_failed_nothing_is_made_up(
         if (name, turn) == ("bad", 1):
             return [Send(answer(b'{"error": {"message": "no room"}}', status="503 Busy", headers=JSON))]
         if (name, turn) == ("silent", 0):
-            return [Send(answer(b'{"choices": [{"message": {"content": null}}]}', headers=JSON))]
+            said = b'{"choices": [{"message": {"content": null}}], "usage": {"completion_tokens": 0}}'
+            return [Send(answer(said, headers=JSON))]
         return chat(request)
 
     server = scripted_server(failing)
