@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -40,6 +41,8 @@ def _child() -> subprocess.Popen[bytes]:
     if child is None or child.poll() is not None:
         child = subprocess.Popen([worlds_program()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         _children[os.getpid()] = child
+        # At the end of its input it ends by itself; the context closes both ends and waits for that.
+        atexit.register(child.__exit__, None, None, None)
     return child
 
 
