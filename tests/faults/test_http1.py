@@ -31,7 +31,8 @@ def run(fault: Fault, load: dict[str, Any], *, workers: int = 1, servers: int = 
     if fault.says:
         assert any(fault.says in error["message"] for error in outcomes[0]["errors"])
     asked_again = set(rows.filter((rows["seq"] % 3 == 1) & (rows["attempt"] > 0))["seq"].to_list())
-    assert fault.again or not asked_again, "a fault that was asked again"
+    # A connection that ends after a good answer may end under the next request: that one is rightly asked again.
+    assert fault.again or fault.outcome == "ok" or not asked_again, "a fault that was asked again"
 
 
 @pytest.mark.parametrize("fault", [*http1.FAULTS, *chat.FAULTS], ids=str)
