@@ -11,8 +11,10 @@ const MESSAGE: &str = "#[serde(default, deny_unknown_fields)]";
 /// The one message with a oneof: its choice is a field of the JSON object, and serde cannot refuse others beside one.
 const FLATTENED: &str = ".inference.InferParameter";
 
+/// Of the checkout that runs this: a target folder that several share keeps the path of the one that compiled it.
 fn core() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpusize-core")
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&here).join("../gpusize-core")
 }
 
 /// Where the Rust lies.

@@ -92,20 +92,27 @@ struct Content {
 
 impl Reader {
     /// Forget the last answer, and give back what is more than a usual one needs.
+    #[inline]
     pub fn reset(&mut self) {
-        if self.framing.take().is_some() {
-            empty(&mut self.text);
-            if self.events.held() > FREE {
-                self.events = Splitter::default();
-            }
-            self.events.reset();
-            self.content.answer = Answer::default();
-            self.content.gaps.reset();
-            self.content.times.clear();
-            self.content.times.shrink_to(FREE / size_of::<i64>());
-            self.held.release();
-            self.is_full = false;
+        let Some(framing) = self.framing.take() else { return };
+        empty(&mut self.text);
+        self.held.release();
+        self.is_full = false;
+        // Of a body that nobody reads there is nothing else.
+        if framing != Framing::Whole || self.reads_whole {
+            self.forget();
         }
+    }
+
+    fn forget(&mut self) {
+        if self.events.held() > FREE {
+            self.events = Splitter::default();
+        }
+        self.events.reset();
+        self.content.answer = Answer::default();
+        self.content.gaps.reset();
+        self.content.times.clear();
+        self.content.times.shrink_to(FREE / size_of::<i64>());
     }
 
     /// Whether the answer is read at its end, and not as it comes.

@@ -18,6 +18,7 @@ use super::sources::Sources;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
+use crate::pace::sleep_until;
 use crate::spec::{TargetSpec, Transport};
 use crate::wire::grpc;
 
@@ -52,7 +53,7 @@ pub fn grpc_call(target: &TargetSpec, method: &str, message: &[u8], timeout: Dur
 }
 
 async fn call(target: &TargetSpec, endpoint: Endpoint, body: Bytes) -> std::result::Result<Reply, Failure> {
-    let (stream, _) = Stream::connect(&endpoint.name, endpoint.tls.as_ref(), &Sources::default())
+    let (stream, _) = Stream::connect(&endpoint.name, endpoint.tls.as_ref(), &Sources::default(), sleep_until)
         .await
         .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
     let Some(mut head) = endpoint.heads.into_iter().next() else {

@@ -132,12 +132,12 @@ impl Line {
                     let (requests, plan) = (&worker.context.requests, &level.shared.plan);
                     let message = requests.message(endpoint, row.row as usize, row.seq, plan, &mut self.request);
                     let sent_ns = begins(worker, slot, row, *number);
-                    match Unsent::begin(stream, message) {
-                        Unsent { error: Some(e), .. } => Err(never_left(&e)),
-                        unsent => {
-                            note_sent(level, row, sent_ns);
-                            self.http1.run(stream, reusable, unsent, slot, &mut self.reader, worker, row).await
-                        }
+                    let mut unsent = Unsent::begin(stream, message);
+                    if let Some(e) = &unsent.error {
+                        Err(never_left(e))
+                    } else {
+                        note_sent(level, row, sent_ns);
+                        self.http1.run(stream, reusable, &mut unsent, slot, &mut self.reader, worker, row).await
                     }
                 }
                 (Ok(()), _) => apart(self.over_http2(endpoint, worker, slot, level, row)).await,

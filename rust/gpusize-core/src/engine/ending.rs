@@ -58,10 +58,9 @@ impl Worker {
     }
 
     fn cancel(&self, level: &Rc<WorkerLevel>) {
-        let ours = |other: &Rc<WorkerLevel>| Rc::ptr_eq(other, level);
         self.withdraw(level);
         for slot in self.slots.borrow().iter() {
-            if slot.serving.borrow().as_ref().is_some_and(ours) {
+            if slot.serves(level) {
                 slot.abort(Abort::Cancelled);
             }
         }

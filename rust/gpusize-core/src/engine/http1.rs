@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::ReadBuf;
 
-use super::answer::Reader;
+use super::answer::{Reader, Reading};
 use super::failure::{self, Failure};
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
@@ -59,6 +59,20 @@ enum Broken {
     NoRoom,
 }
 
+impl Broken {
+    /// A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
+    #[cold]
+    fn failure(self, unsent: Option<io::Error>, worker: &Worker) -> Result<(), Failure> {
+        Err(match (self, unsent) {
+            (Self::NoRoom, _) => worker.context.reading.no_room().into(),
+            (Self::Aborted(a), _) => Failure::given_up(a, &|| worker.context.late()),
+            (_, Some(e)) => failure::ended(format!("the connection broke while sending: {e}")),
+            (Self::Io(e), None) => failure::ended(format!("the connection broke: {e}")),
+            (Self::Wire(e), None) => e.into(),
+        })
+    }
+}
+
 impl Exchange {
     pub fn new(worker: &Worker) -> Self {
         let target = &worker.context.target;
@@ -72,18 +86,18 @@ impl Exchange {
 
     /// Send the rest of a message and read the answer; `reusable` says afterwards whether the stream may carry another request.
     ///
-    /// One future and one wait: each further one that awaits another costs every request.
+    /// One wait, and one closure that holds what it needs: an `async fn` would move all of it once more for every request.
     #[allow(clippy::too_many_arguments)] // the parts of a line, borrowed apart, and what the stamps need
-    pub async fn run(
-        &mut self,
-        stream: &mut Stream,
-        reusable: &mut bool,
-        mut unsent: Unsent<'_>,
-        slot: &Slot,
-        reader: &mut Reader,
-        worker: &Worker,
-        row: &mut Row,
-    ) -> Result<(), Failure> {
+    pub fn run<'a>(
+        &'a mut self,
+        stream: &'a mut Stream,
+        reusable: &'a mut bool,
+        unsent: &'a mut Unsent<'_>,
+        slot: &'a Slot,
+        reader: &'a mut Reader,
+        worker: &'a Worker,
+        row: &'a mut Row,
+    ) -> impl Future<Output = Result<(), Failure>> + 'a {
         self.response.reset();
         self.begun.clear();
         self.awaits_answer = true;
@@ -91,41 +105,35 @@ impl Exchange {
         row.bytes_out = unsent.length as u64;
         // Nearly every request fits the socket's buffer.
         let sends = unsent.flushes;
-        let read = loop {
-            let came = poll_fn(|cx| {
+        poll_fn(move |cx| {
+            let read = loop {
                 if let Some(abort) = slot.abort.get() {
-                    return Poll::Ready(Err(Broken::Aborted(abort)));
+                    break Err(Broken::Aborted(abort));
                 }
                 // A write that fails is remembered; what the server has said by then may still be read.
                 if sends && let Poll::Ready(Err(e)) = unsent.poll_send(stream, cx) {
                     unsent.error = Some(e);
                     unsent.flushes = false;
                 }
-                let came = self.poll_read(stream, reader, &mut worker.read_buffer.borrow_mut(), cx);
-                came.map_err(Broken::Io)
-            })
-            .await;
-            // Nothing is awaited between a read and this, so that the buffer is still this connection's.
-            match came.and_then(|came| self.take(came, stream, reusable, reader, worker, row)) {
-                Ok(false) => {}
-                Ok(true) => break Ok(()),
-                Err(broken) => break Err(broken),
+                let mut buffer = worker.read_buffer.borrow_mut();
+                let came = match self.poll_read(stream, reader, &mut buffer, cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(e)) => break Err(Broken::Io(e)),
+                    Poll::Ready(Ok(came)) => came,
+                };
+                match self.take(came, &buffer, stream, reusable, reader, &worker.context.reading, row) {
+                    Ok(false) => {}
+                    Ok(true) => break Ok(()),
+                    Err(broken) => break Err(broken),
+                }
+            };
+            if sends {
+                let left = unsent.left();
+                row.bytes_out -= left as u64;
+                *reusable &= left == 0 && unsent.error.is_none();
             }
-        };
-        if sends {
-            let left = unsent.left();
-            row.bytes_out -= left as u64;
-            *reusable &= left == 0 && unsent.error.is_none();
-        }
-        // A server may answer and close before it has read everything: what it said is worth more than the broken pipe.
-        match (read, unsent.error) {
-            (Ok(()), _) => Ok(()),
-            (Err(Broken::NoRoom), _) => Err(worker.context.reading.no_room().into()),
-            (Err(Broken::Aborted(a)), _) => Err(Failure::given_up(a, &|| worker.context.late())),
-            (Err(_), Some(e)) => Err(failure::ended(format!("the connection broke while sending: {e}"))),
-            (Err(Broken::Io(e)), None) => Err(failure::ended(format!("the connection broke: {e}"))),
-            (Err(Broken::Wire(e)), None) => Err(e.into()),
-        }
+            Poll::Ready(read.or_else(|broken| broken.failure(unsent.error.take(), worker)))
+        })
     }
 
     /// Read what there is; before a wait, say how much to wait for.
@@ -163,10 +171,11 @@ impl Exchange {
     fn take(
         &mut self,
         came: Came,
+        buffer: &[u8],
         stream: &Stream,
         reusable: &mut bool,
         reader: &mut Reader,
-        worker: &Worker,
+        reading: &Reading,
         row: &mut Row,
     ) -> Result<bool, Broken> {
         let now = now_ns();
@@ -188,7 +197,6 @@ impl Exchange {
         }
         self.awaits_answer = false;
         row.bytes_in += n as u64;
-        let (buffer, reading) = (worker.read_buffer.borrow(), &worker.context.reading);
         let filled = self.begun.len() + n;
         let response = &mut self.response;
         let mut at = 0;

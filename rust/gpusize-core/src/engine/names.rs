@@ -20,7 +20,7 @@ use crate::clock::now_ns;
 use crate::error::{Error, Result};
 
 /// An address has this much of a start on the next one, as RFC 8305 advises.
-const HEAD_START: Duration = Duration::from_millis(250);
+const HEAD_START_NS: i64 = 250_000_000;
 /// An address whose connect failed comes last for so long.
 const FAILED_NS: i64 = 10_000_000_000;
 /// A name is not resolved more often, however much fails.
@@ -159,8 +159,13 @@ impl Name {
         well
     }
 
-    /// Connect to the first address that answers. Each has a head start on the next; one that fails has none.
-    pub async fn connect(&self, sources: &Sources) -> io::Result<(TcpStream, Arc<Address>)> {
+    /// Connect to the first address that answers. Each has a head start on the next; one that fails has none. `sleep_until`
+    /// waits for a time of the monotonic clock.
+    pub async fn connect(
+        &self,
+        sources: &Sources,
+        sleep_until: impl AsyncFn(i64),
+    ) -> io::Result<(TcpStream, Arc<Address>)> {
         if let Some(address) = self.only() {
             return self.attempt(address, sources).await;
         }
@@ -173,7 +178,7 @@ impl Name {
             } else if attempts.is_empty() {
                 return Err(last);
             }
-            let mut head_start = std::pin::pin!(tokio::time::sleep(HEAD_START));
+            let mut head_start = std::pin::pin!(sleep_until(now_ns() + HEAD_START_NS));
             let ended = poll_fn(|cx| {
                 for place in 0..attempts.len() {
                     if let Poll::Ready(result) = attempts[place].as_mut().poll(cx) {

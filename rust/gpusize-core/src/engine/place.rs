@@ -90,7 +90,8 @@ pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> 
     let target = &worker.context.target;
     let stream = async |took: &mut Option<Took>| {
         let endpoint = &worker.context.endpoints[endpoint];
-        let (stream, times) = Stream::connect(&endpoint.name, endpoint.tls.as_ref(), &worker.sources)
+        let sleep_until = async |due_ns| worker.alarms.sleep_until(due_ns).await;
+        let (stream, times) = Stream::connect(&endpoint.name, endpoint.tls.as_ref(), &worker.sources, sleep_until)
             .await
             .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
         let address = times.address.clone();

@@ -53,8 +53,8 @@ pub struct Slot {
     pub abort: Cell<Option<Abort>>,
     /// The level for which a connection is being opened ahead of its first request.
     pub connecting: RefCell<Option<Arc<LevelShared>>>,
-    /// The level of the running request.
-    pub serving: RefCell<Option<Rc<WorkerLevel>>>,
+    /// The level of the running request, whose task holds it: only to be compared.
+    serving: Cell<*const WorkerLevel>,
     pub parked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     alarm_ns: Cell<i64>,
@@ -75,7 +75,7 @@ impl Slot {
             deadline_ns: Cell::new(i64::MAX),
             abort: Cell::new(None),
             connecting: RefCell::default(),
-            serving: RefCell::default(),
+            serving: Cell::new(std::ptr::null()),
             parked: Cell::new(false),
             waker: RefCell::default(),
             alarm_ns: Cell::new(0),
@@ -113,6 +113,11 @@ impl Slot {
         self.free.get() && self.rests_until_ns.get() == 0 && self.mailbox.is_empty()
     }
 
+    /// Whether the request that it sends is of `level`.
+    pub fn serves(&self, level: &Rc<WorkerLevel>) -> bool {
+        self.serving.get() == Rc::as_ptr(level)
+    }
+
     /// Let the task look again.
     pub fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
@@ -147,11 +152,11 @@ impl Slot {
                 }
                 Work::Request(level, mut job) => {
                     let mut row = Row::due(job.due);
-                    *self.serving.borrow_mut() = Some(level.clone());
+                    self.serving.set(Rc::as_ptr(&level));
                     let message = line.exchange(&worker, &self, &level, &mut job, &mut row).await;
                     self.deadline_ns.set(i64::MAX);
                     self.abort.set(None);
-                    self.serving.borrow_mut().take();
+                    self.serving.set(std::ptr::null());
                     self.last_now_ns.set(row.end_ns);
                     self.ready_ns.set(row.end_ns);
                     // However it was asked, the target did not say a word.

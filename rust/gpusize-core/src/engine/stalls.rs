@@ -5,13 +5,12 @@
 //! coming. No request pays for that.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
-use std::time::Duration;
 
 use super::worker::Worker;
 use crate::clock::{now_ns, thread_cpu_ns};
 
 /// From one look to the next.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK_NS: i64 = 10_000_000;
 /// A look that is less late than this says only that timers are coarse and cores are shared.
 const NOISE_NS: i64 = 5_000_000;
 
@@ -44,8 +43,8 @@ impl Stalls {
 /// Look until the worker quits, and charge what is found to the levels under way.
 pub async fn watch(worker: &Worker) {
     while !worker.quits() {
-        let (due_ns, cpu_ns) = (now_ns() + LOOK.as_nanos() as i64, thread_cpu_ns());
-        tokio::time::sleep(LOOK).await;
+        let (due_ns, cpu_ns) = (now_ns() + LOOK_NS, thread_cpu_ns());
+        worker.alarms.sleep_until(due_ns).await;
         let (came_ns, used_ns) = (now_ns(), thread_cpu_ns() - cpu_ns);
         for level in worker.levels.borrow().iter() {
             let (begun_ns, stalls) = (level.shared.start_ns(), &level.share().stalls);

@@ -47,11 +47,16 @@ pub struct Took {
 }
 
 impl Stream {
-    /// Connect to the first address of a name that answers.
-    pub async fn connect(name: &Name, tls: Option<&Tls>, sources: &Sources) -> Result<(Self, Took), Refused> {
+    /// Connect to the first address of a name that answers; `sleep_until` as for the name.
+    pub async fn connect(
+        name: &Name,
+        tls: Option<&Tls>,
+        sources: &Sources,
+        sleep_until: impl AsyncFn(i64),
+    ) -> Result<(Self, Took), Refused> {
         let refused = |outcome, message: String| Refused { outcome, message };
         let start = now_ns();
-        let connected = name.connect(sources).await;
+        let connected = name.connect(sources, sleep_until).await;
         let (tcp, address) = connected.map_err(|e| refused(Outcome::ConnectError, sources::reason(&e)))?;
         tcp.set_nodelay(true).map_err(|e| refused(Outcome::ConnectError, e.to_string()))?;
         let connected = now_ns();

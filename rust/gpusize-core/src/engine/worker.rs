@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::task::{JoinHandle, spawn_local};
 
 use super::context::Context;
 use super::cores;
@@ -89,8 +90,10 @@ pub fn run(
     if cores::pin(&context.target.pin, index).is_err() {
         return;
     }
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    LocalSet::new().block_on(&runtime, async move {
+    // Without tokio's timers, which cost every turn of the thread: its own wait on one descriptor.
+    let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default());
+    let Ok(runtime) = runtime else { return };
+    runtime.block_on(async move {
         let Ok(worker) = Worker::new(index, context, peers, events) else { return };
         let driver = worker.clone();
         spawn_local(async move {

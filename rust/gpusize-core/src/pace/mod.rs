@@ -2,6 +2,9 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
+
+use crate::clock::now_ns;
 
 pub mod alarms;
 pub mod timer;
@@ -17,4 +20,10 @@ pub async fn after_the_others() {
         Poll::Pending
     })
     .await;
+}
+
+/// Wait for a time of the monotonic clock in a runtime that has tokio's timers; workers have alarms instead.
+pub async fn sleep_until(due_ns: i64) {
+    let left_ns = u64::try_from(due_ns - now_ns()).unwrap_or(0);
+    tokio::time::sleep(Duration::from_nanos(left_ns)).await;
 }

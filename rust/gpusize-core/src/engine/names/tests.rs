@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::mpsc::channel;
 
 use super::*;
+use crate::pace::sleep_until;
 
 fn listeners(n: usize) -> (Vec<TcpListener>, Vec<SocketAddr>) {
     let all: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
@@ -27,7 +28,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 fn connect(name: &Name, times: usize) -> Vec<u64> {
     let before = Before::new();
     for _ in 0..times {
-        let (_, address) = block_on(name.connect(&Sources::default())).expect("a connection");
+        let (_, address) = block_on(name.connect(&Sources::default(), sleep_until)).expect("a connection");
         address.opened();
     }
     name.used(0, &before).iter().map(|used| used.connections).collect()
@@ -55,7 +56,7 @@ fn an_address_that_refuses_is_passed_over_and_tried_last_from_then_on() {
 fn where_nobody_listens_the_last_address_says_why() {
     let (kept, addresses) = listeners(2);
     drop(kept);
-    let refused = block_on(name_of(&addresses).connect(&Sources::default()));
+    let refused = block_on(name_of(&addresses).connect(&Sources::default(), sleep_until));
     assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(io::ErrorKind::ConnectionRefused));
 }
 
@@ -84,7 +85,7 @@ fn a_connect_that_fails_has_the_name_resolved_again() {
     let name = name_of(&addresses);
     let (sender, asked) = sync_channel(1);
     *lock(&name.resolver) = Some(sender);
-    block_on(name.connect(&Sources::default())).map(drop).expect_err("nobody listens");
+    block_on(name.connect(&Sources::default(), sleep_until)).map(drop).expect_err("nobody listens");
     assert!(asked.try_recv().is_ok());
     // And whoever hears it resolves, until the last name is gone.
     let (ask, asked) = sync_channel(1);
