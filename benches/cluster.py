@@ -15,7 +15,7 @@ from benches.lib.bars import Bar
 from benches.lib.command import run_sections
 from benches.lib.context import Context
 from benches.lib.stats import Interval
-from gpusize.engine import core
+from gpusize.engine.session import core
 
 __all__ = ["cluster", "main"]
 

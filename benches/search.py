@@ -24,12 +24,12 @@ from benches.lib.bars import Bar, exit_code
 from benches.lib.host import ROOT, facts
 from benches.lib.results import Report
 from benches.lib.stats import Interval, plain
-from gpusize.adaptive import Adaptive
-from gpusize.adaptive.found import contradictions
-from gpusize.adaptive.planner import Over, Planner
-from gpusize.adaptive.visits import visits_of
-from gpusize.estimate.twin.observed import Objective
-from gpusize.levels import LevelData
+from gpusize.analysis.level import LevelData
+from gpusize.estimate.search import Adaptive
+from gpusize.estimate.search.planner import Over, Planner
+from gpusize.estimate.search.result import contradictions
+from gpusize.estimate.search.visits import visits_of
+from gpusize.estimate.twin.visit_data import Objective
 
 SEEDS = (301,)
 """Of scenarios; the suite that judges estimates has others."""
@@ -129,7 +129,7 @@ class _Truth:
         return bool((self.shares(users) >= self.targets).all())
 
     def capacity(self) -> float | None:
-        """Between two whole numbers as `gpusize.estimate.twin.mixture` has it; None where a single user misses."""
+        """Between two whole numbers as `estimate.twin.routed_mixture` has it; None where a single user misses."""
         low = high = max(1, round(self.scenario.edge * self.replicas))
         step = max(1, low // 16)
         while self.keeps(high):

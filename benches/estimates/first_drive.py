@@ -11,15 +11,15 @@ from typing import Any, Final
 import polars as pl
 
 from benches.estimates.first_servers import Answer, Server
-from gpusize.adaptive.planner import Over, Planner
-from gpusize.adaptive.terms import Adaptive
-from gpusize.adaptive.visits import visits_of
-from gpusize.alive import Alive
-from gpusize.estimate import levels_from_frames
-from gpusize.estimate.twin.observed import Objective
-from gpusize.levels import LevelData
-from gpusize.slo import Slo
-from gpusize.sweep import Step
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import levels_from_frames
+from gpusize.estimate.search.planner import Over, Planner
+from gpusize.estimate.search.terms import Adaptive
+from gpusize.estimate.search.visits import visits_of
+from gpusize.estimate.twin.visit_data import Objective
+from gpusize.measure.alive import Alive
+from gpusize.measure.sweep import Step
 
 __all__ = ["LADDER", "search", "sweep"]
 

@@ -26,9 +26,9 @@ from benches.lib.bars import Bar, exit_code
 from benches.lib.host import ROOT, facts
 from benches.lib.results import Report
 from benches.lib.stats import Interval
-from gpusize.adaptive.terms import Adaptive
-from gpusize.estimate import Estimate, Question, estimate
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import Estimate, Question, estimate
+from gpusize.estimate.search.terms import Adaptive
 
 __all__ = ["Case", "Verdict", "draw", "judge", "main"]
 

@@ -17,7 +17,7 @@ from benches.estimates.oracle import oracle
 from benches.estimates.probe import Probe
 from benches.estimates.scenarios import Scenario, draw
 from benches.estimates.truth import NoTruth, Truth, truth
-from gpusize.estimate import Estimate
+from gpusize.estimate.methods import Estimate
 
 __all__ = ["ORACLE", "Outcome", "Task", "judge", "run_all"]
 

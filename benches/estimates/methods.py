@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from benches.estimates.probe import Probe
 from benches.estimates.question import Visible
 from benches.estimates.twin import auto, twin
-from gpusize.estimate import Estimate, Question, estimate
-from gpusize.levels import LevelData
+from gpusize.analysis.level import LevelData
+from gpusize.estimate.methods import Estimate, Question, estimate
 
 __all__ = ["JUDGED", "METHODS", "Estimator"]
 

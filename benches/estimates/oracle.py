@@ -14,9 +14,9 @@ import numpy as np
 from benches.estimates.probe import Probe
 from benches.estimates.question import Visible, targets
 from benches.estimates.truth import Truth
-from gpusize.estimate import Estimate
-from gpusize.estimate.types import whole_gpus
-from gpusize.levels import LevelData
+from gpusize.analysis.level import LevelData
+from gpusize.estimate.methods import Estimate
+from gpusize.estimate.question import whole_gpus
 
 __all__ = ["level_shares", "oracle"]
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from benches.estimates.question import Visible
 from benches.estimates.scenarios import Scenario
 from benches.estimates.worlds import Rows
-from gpusize.errors import UsageError
-from gpusize.estimate import levels_from_frames
-from gpusize.levels import LevelData
+from gpusize.analysis.level import LevelData
+from gpusize.base.errors import UsageError
+from gpusize.estimate.methods import levels_from_frames
 
 __all__ = ["BudgetSpent", "Probe"]
 
@@ -53,7 +53,7 @@ class Probe:
     ) -> LevelData:
         """One level: so many users (or requests per second) on so many replicas until so many requests were sent.
 
-        As in a real run, the first requests are cut off as warm-up by the rule of ``gpusize.windows``, and so is the
+        As in a real run, the first requests are cut off as warm-up by the rule of ``analysis.windows``, and so is the
         drain. Every level has draws of its own.
 
         Args:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benches.estimates.worlds import Process, Router, Rows, Think, WorldLoad
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
 
 __all__ = ["Visible", "attainments", "judged", "metric_ns", "targets"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from benches.estimates.question import metric_ns
 from benches.estimates.scenario import Scenario
 from benches.estimates.worlds import ForeignWorld, OwnWorld, World
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
 
 __all__ = ["refused"]
 

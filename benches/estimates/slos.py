@@ -12,7 +12,7 @@ import numpy as np
 from benches.estimates.question import judged, metric_ns
 from benches.estimates.scenario import Scenario, horizon
 from benches.estimates.worlds import Rows
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
 
 __all__ = ["with_slos"]
 

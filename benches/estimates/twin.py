@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from benches.estimates.probe import Probe
 from benches.estimates.question import Visible
-from gpusize.estimate import Estimate, Question, estimate
-from gpusize.estimate.twin.observed import Objective, Observed, observe
-from gpusize.estimate.twin.search import Budget, Search
-from gpusize.levels import LevelData
+from gpusize.analysis.level import LevelData
+from gpusize.estimate.methods import Estimate, Question, estimate
+from gpusize.estimate.search.looks import Budget, Search
+from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 
 __all__ = ["auto", "levels_of", "question_of", "twin"]
 

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benches.estimates.foreign import run_foreign
-from gpusize.engine import core
+from gpusize.engine.session import core
 
 __all__ = ["ForeignWorld", "OwnWorld", "Process", "Router", "Rows", "Think", "World", "WorldLoad"]
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from benches.lib.procs import on_core
-from gpusize.simulate import SimulatedCluster
+from gpusize.targets.simulated.cluster import SimulatedCluster
 
 __all__ = ["pinned_cluster"]
 

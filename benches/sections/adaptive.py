@@ -21,9 +21,9 @@ from benches.lib.context import Context, say
 from benches.lib.host import CpuTimes
 from benches.lib.procs import BenchFailed, pinned, run_measured
 from benches.lib.stats import Interval, plain
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.truth import simulate_closed, true_gpus
 from gpusize.result import open_run
-from gpusize.slo import Slo
-from gpusize.truth import simulate_closed, true_gpus
 
 __all__ = ["SETTINGS", "Setting", "adaptive", "asked_users"]
 

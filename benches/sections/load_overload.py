@@ -21,7 +21,7 @@ from benches.lib.host import CpuTimes
 from benches.lib.procs import BenchFailed, pinned, run_measured
 from benches.lib.stats import plain
 from benches.lib.turns import whole_range
-from gpusize.overload import OpenTruth, simulate_open
+from gpusize.targets.simulated.open_load import OpenTruth, simulate_open
 
 __all__ = ["OverloadFound", "compare", "overload"]
 
@@ -47,7 +47,7 @@ BOUND = 0.03
 _RECORDS = """
 import json, sys, polars as pl
 from pathlib import Path
-from gpusize.frames import OUTCOMES
+from gpusize.records.schema import OUTCOMES
 (meta,) = Path(sys.argv[1]).glob('*/levels/*/level.json')
 start = json.loads(meta.read_text())['start_ns']
 rows = pl.read_parquet(meta.parent / 'records' / '*.parquet').sort('seq')

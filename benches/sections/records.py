@@ -49,9 +49,9 @@ import json, sys
 from pathlib import Path
 from typing import Any
 from benches.client import vm_hwm
-from gpusize.frames import scan
-from gpusize.levels import LevelData
-from gpusize.summary import summarize
+from gpusize.records.schema import scan
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.summary import summarize
 setting = {"kind": "closed", "concurrency": 64}
 parts = sorted(Path(sys.argv[1]).glob("part-*.parquet"))
 level = LevelData(0, setting, "done", [], 1, "bench", {"setting": setting}, records=scan(parts))

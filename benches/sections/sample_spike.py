@@ -10,11 +10,11 @@ from benches.lib.bars import Bar
 from benches.lib.context import Context, say
 from benches.lib.procs import BenchFailed
 from benches.lib.stats import Interval
-from gpusize.pipeline import Operator, Pipeline, RunOptions, run_pipeline
-from gpusize.pipeline.daemon import Daemon
-from gpusize.resources.recommend.cpost import cpost_rows
-from gpusize.resources.series import Readings
-from gpusize.resources.usage import usage_of
+from gpusize.containers.pipeline import Operator, Pipeline, RunOptions, run_pipeline
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.recommend.cpost_rule import cpost_rows
+from gpusize.observe.usage.readings import Readings
+from gpusize.observe.usage.usage import usage_of
 from tests.containers.engine import IMAGE, daemon_address, import_image
 from tests.containers.stats import DockerStats
 

@@ -15,12 +15,12 @@ from benches.lib.context import Context
 from benches.lib.host import ROOT
 from benches.lib.stats import Interval
 from benches.sections.scaling_triton import Answer, forecast, two_count_faults
-from gpusize.estimate import Question, estimate
-from gpusize.interop.perf_analyzer import read_perf_analyzer
-from gpusize.scaling import USL, Count, Law, Point, count_for
+from gpusize.estimate.laws import USL, Count, Law, Point, count_for
+from gpusize.estimate.methods import Question, estimate
+from gpusize.studies.imports.perf_analyzer import read_perf_analyzer
 
 if TYPE_CHECKING:
-    from gpusize.levels import LevelData
+    from gpusize.analysis.level import LevelData
 
 __all__ = ["known"]
 

@@ -19,7 +19,7 @@ from benches.lib.stats import Interval, plain
 from benches.lib.turns import whole_range
 from benches.sections.triton import Counters
 from benches.sections.truth import real_time
-from gpusize.scaling import Law
+from gpusize.estimate.laws import Law
 from tests.servers.child import ChildFailed
 from tests.servers.pytriton import PyTriton
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpusize.adaptive import Adaptive
-    from gpusize.dataset import Dataset
-    from gpusize.engine import build_profile, monotonic_ns
-    from gpusize.errors import (
+    from gpusize.analysis.slo import Slo
+    from gpusize.api.over_time import gpus_over_time
+    from gpusize.api.run import arun, run
+    from gpusize.base.errors import (
         ConfigError,
         DatasetError,
         EnvironmentLacks,
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
         TargetError,
         UsageError,
     )
-    from gpusize.estimate import estimate_frame
-    from gpusize.estimate.types import Estimate, Question
-    from gpusize.interrupt import StopSwitch
-    from gpusize.load import Load, Stream
-    from gpusize.measure import arun, run
-    from gpusize.recorder import Recorder
+    from gpusize.base.interrupt import StopSwitch
+    from gpusize.engine.session import build_profile, monotonic_ns
+    from gpusize.estimate.methods import estimate_frame
+    from gpusize.estimate.plan import what_if
+    from gpusize.estimate.plan.over_time.policies import ScalingRules
+    from gpusize.estimate.question import Estimate, Question
+    from gpusize.estimate.search import Adaptive
+    from gpusize.measure.sweep import ProgressEvent
     from gpusize.result import Result, open_run
-    from gpusize.simulate import SimulatedCluster
-    from gpusize.slo import Slo
-    from gpusize.sweep import ProgressEvent
-    from gpusize.target import Target
-    from gpusize.whatif import what_if
-    from gpusize.whatif.over_time_ask import gpus_over_time
-    from gpusize.whatif.over_time_rules import ScalingRules
-    from gpusize.workflow import call, llm_base_url
-    from gpusize.workflow.target import WorkflowTarget
+    from gpusize.targets.server import Target
+    from gpusize.targets.simulated.cluster import SimulatedCluster
+    from gpusize.targets.workflow import call, llm_base_url
+    from gpusize.targets.workflow.recorder import Recorder
+    from gpusize.targets.workflow.target import WorkflowTarget
+    from gpusize.workload.dataset import Dataset
+    from gpusize.workload.load import Load, Stream
 
 __version__ = "0.1.0"
 
@@ -87,33 +87,33 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Adaptive": "adaptive",
-    "Dataset": "dataset",
-    "Estimate": "estimate.types",
-    "Load": "load",
-    "ProgressEvent": "sweep",
-    "Question": "estimate.types",
-    "Recorder": "recorder",
+    "Adaptive": "estimate.search",
+    "Dataset": "workload.dataset",
+    "Estimate": "estimate.question",
+    "Load": "workload.load",
+    "ProgressEvent": "measure.sweep",
+    "Question": "estimate.question",
+    "Recorder": "targets.workflow.recorder",
     "Result": "result",
-    "ScalingRules": "whatif.over_time_rules",
-    "SimulatedCluster": "simulate",
-    "Slo": "slo",
-    "StopSwitch": "interrupt",
-    "Stream": "load",
-    "Target": "target",
-    "WorkflowTarget": "workflow.target",
-    "arun": "measure",
-    "build_profile": "engine",
-    "call": "workflow",
-    "estimate_frame": "estimate",
-    "gpus_over_time": "whatif.over_time_ask",
-    "llm_base_url": "workflow",
-    "monotonic_ns": "engine",
+    "ScalingRules": "estimate.plan.over_time.policies",
+    "SimulatedCluster": "targets.simulated.cluster",
+    "Slo": "analysis.slo",
+    "StopSwitch": "base.interrupt",
+    "Stream": "workload.load",
+    "Target": "targets.server",
+    "WorkflowTarget": "targets.workflow.target",
+    "arun": "api.run",
+    "build_profile": "engine.session",
+    "call": "targets.workflow",
+    "estimate_frame": "estimate.methods",
+    "gpus_over_time": "api.over_time",
+    "llm_base_url": "targets.workflow",
+    "monotonic_ns": "engine.session",
     "open_run": "result",
-    "run": "measure",
-    "what_if": "whatif",
+    "run": "api.run",
+    "what_if": "estimate.plan",
 }
-"""Where each public name is defined; errors.py for those that are not here."""
+"""Where each public name is defined; base/errors.py for those that are not here."""
 
 
 def __getattr__(name: str) -> Any:
@@ -121,7 +121,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'base.errors')}"), name)
     globals()[name] = found
     return found
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from gpusize.adaptive import Adaptive
-from gpusize.adaptive.crossing import t_quantile
-from gpusize.adaptive.found import found_of
-from gpusize.adaptive.planner import Chosen, Over, Planner
-from gpusize.adaptive.visits import of_part, owed, visits_of
-from gpusize.estimate.twin.observed import Objective
-from gpusize.levels import LevelData
-from gpusize.slo import Slo
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.search import Adaptive
+from gpusize.estimate.search.crossing import t_quantile
+from gpusize.estimate.search.planner import Chosen, Over, Planner
+from gpusize.estimate.search.result import found_of
+from gpusize.estimate.search.visits import of_part, owed, visits_of
+from gpusize.estimate.twin.visit_data import Objective
 from tests.estimate import virtual
 
 SLO = Slo.parse("p95 runtime <= 9s")

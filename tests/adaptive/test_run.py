@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import gpusize
-from gpusize.adaptive import visits
-from gpusize.errors import UsageError
+from gpusize.base.errors import UsageError
+from gpusize.estimate.search import visits
 
 ROWS = gpusize.Dataset.from_prompt("x")
 SLO = "p95 runtime <= 5s"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpusize.adaptive import Adaptive
-from gpusize.adaptive.options import over_levels, terms_from_options
-from gpusize.errors import UsageError
+from gpusize.base.errors import UsageError
+from gpusize.estimate.search import Adaptive
+from gpusize.options.search import over_levels, terms_from_options
 
 
 @pytest.mark.parametrize("precision, share", [("3%", 0.03), ("0.05", 0.05), (0.1, 0.1), ("2.5 %", 0.025)])

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from gpusize.frames import OUTCOMES
+from gpusize.records.schema import OUTCOMES
 from tests.analysis.synthetic import frame
 
 START_NS = 1_000_000_000

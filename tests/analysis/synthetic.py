@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from gpusize.frames import OUTCOMES, from_arrow, record_dtypes
-from gpusize.levels import LevelData
-from gpusize.windows import intervals
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.windows import intervals
+from gpusize.records.schema import OUTCOMES, from_arrow, record_dtypes
 
 MS = 1_000_000
 SOURCE = {"targets": [{"url": "http://127.0.0.1/", "api": "json", "simulated": None}], "models": ["m"], "dataset": "d"}

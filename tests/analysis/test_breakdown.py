@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpusize.breakdown import breakdown
-from gpusize.errors import UsageError
-from gpusize.frames import OUTCOMES
-from gpusize.pooling import pool
+from gpusize.analysis.breakdown import breakdown
+from gpusize.analysis.pooling import pool
+from gpusize.base.errors import UsageError
+from gpusize.records.schema import OUTCOMES
 from gpusize.result import Result
 from tests.analysis.synthetic import MS, SOURCE, level
 from tests.report.folders import level_columns, run_folder

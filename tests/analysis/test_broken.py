@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.broken import Look, broke, causes, check_load, has_failed
+from gpusize.analysis.broken import Look, broke, causes, check_load, has_failed
 
 HELD, FELL, BUSY = "held", "fell", "busy"
 

@@ -11,17 +11,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gpusize.calls import judged_calls, llm_calls, scan_calls, span_dtypes, write_spans
-from gpusize.errors import StoreError
-from gpusize.estimate import to_calc_output
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.pooling import pool
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.slo import Counts, Slo
+from gpusize.analysis.summary import summarize
+from gpusize.base.errors import StoreError
 from gpusize.estimate.crossing import effective_n
-from gpusize.estimate.types import Question
-from gpusize.frames import OUTCOMES
-from gpusize.level_files import read_levels
-from gpusize.levels import LevelData
-from gpusize.pooling import pool
-from gpusize.slo import Counts, Slo
-from gpusize.summary import summarize
+from gpusize.estimate.methods import to_calc_output
+from gpusize.estimate.question import Question
+from gpusize.records.calls import judged_calls, llm_calls, scan_calls, span_dtypes, write_spans
+from gpusize.records.schema import OUTCOMES
 from tests.analysis.synthetic import MS, level
 from tests.analysis.test_levels import folder
 

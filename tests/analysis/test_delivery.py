@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gpusize.delivery import counts_of, verdict
-from gpusize.frames import OUTCOMES
-from gpusize.level_files import read_levels
-from gpusize.levels import LevelData
+from gpusize.analysis.delivery.delivery import counts_of, verdict
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.read_levels import read_levels
+from gpusize.records.schema import OUTCOMES
 from tests.analysis.open_levels import (
     START_NS,
     arrivals,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpusize.detect import blocks_of, drift, growing, mser, plateau, steady_from
-from gpusize.detect.arrivals import band, chi2_quantile, gap_autocorrelation, index_of_dispersion
-from gpusize.detect.blocks import lag1, theil_sen
+from gpusize.analysis.detect import blocks_of, drift, growing, mser, plateau, steady_from
+from gpusize.analysis.detect.arrivals import band, chi2_quantile, gap_autocorrelation, index_of_dispersion
+from gpusize.analysis.detect.blocks import lag1, theil_sen
 from tests.analysis.open_levels import Floats, arrivals
 
 

@@ -10,9 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.errors import StoreError
-from gpusize.frames import EVENTS, OUTCOMES, SCHEMA_KEY, column, empty, from_arrow, quantiles, record_dtypes, scan
-from gpusize.metrics import metric
+from gpusize.analysis.metrics import metric
+from gpusize.base.errors import StoreError
+from gpusize.records.schema import (
+    EVENTS,
+    OUTCOMES,
+    SCHEMA_KEY,
+    column,
+    empty,
+    from_arrow,
+    quantiles,
+    record_dtypes,
+    scan,
+)
 from tests.analysis.synthetic import frame
 
 VERSION_1 = Path(__file__).parents[1] / "fixtures" / "records_v1" / "part-00000.parquet"

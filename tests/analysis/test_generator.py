@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusize.checks import check, unbelieved
-from gpusize.generator import generator_limits, longer_by
-from gpusize.machine import MachineObserver
+from gpusize.analysis.checks import check, unbelieved
+from gpusize.analysis.generator import generator_limits, longer_by
+from gpusize.observe.machine import MachineObserver
 from tests.analysis.synthetic import MS, closed, level
 
 
@@ -97,12 +97,12 @@ def test_throttling_and_steal_are_read_at_the_borders_of_levels(tmp_path, monkey
         folder.mkdir(parents=True)
 
     def now(at_ns: int, throttled_us: int, stolen_ticks: int) -> None:
-        monkeypatch.setattr("gpusize.machine.monotonic_ns", lambda: at_ns)
+        monkeypatch.setattr("gpusize.observe.machine.monotonic_ns", lambda: at_ns)
         (group / "cpu.stat").write_text(f"usage_usec 5\nnr_throttled 3\nthrottled_usec {throttled_us}\n")
         (tmp_path / "proc/stat").write_text(f"cpu  1 1 1 1 1 1 1 {stolen_ticks} 0 0\ncpu0 1\n")
 
     layout = {"controllers": [{"controller": "unified", "dir": str(group), "top": str(group.parent)}]}
-    monkeypatch.setattr("gpusize.machine.own_layout", lambda root: layout)
+    monkeypatch.setattr("gpusize.observe.machine.own_layout", lambda root: layout)
     observer = MachineObserver(tmp_path)
     observer.start()
     for reading in ((1000, 10, 7), (2000, 10, 7), (3000, 250, 7), (4000, 250, 9)):

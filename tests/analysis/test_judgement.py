@@ -9,16 +9,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gpusize.checks import check
-from gpusize.errors import StoreError
-from gpusize.frames import OUTCOMES
-from gpusize.level_files import read_levels
+from gpusize.analysis.checks import check
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.summary import summarize
+from gpusize.analysis.tokens import token_counts
+from gpusize.analysis.windows import intervals, littles_law
+from gpusize.base.errors import StoreError
+from gpusize.records.per_second import scan_seconds
+from gpusize.records.schema import OUTCOMES
 from gpusize.result import Result
-from gpusize.second_parts import scan_seconds
-from gpusize.slo import Slo
-from gpusize.summary import summarize
-from gpusize.tokens import token_counts
-from gpusize.windows import intervals, littles_law
 from tests.analysis.open_levels import (
     START_NS,
     arrivals,

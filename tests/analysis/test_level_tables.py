@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gpusize.errors import StoreError
+from gpusize.base.errors import StoreError
+from gpusize.observe.metrics.buffer import sample_schema
 from gpusize.result import Result
-from gpusize.samples.buffer import sample_schema
 from tests.analysis.synthetic import MS
 from tests.report.folders import HTTP_ERROR, column, level_columns, run_folder, server_row, streamed
 

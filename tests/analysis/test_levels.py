@@ -8,10 +8,10 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from gpusize.errors import StoreError, UsageError
-from gpusize.level_files import read_levels
-from gpusize.pooling import pool
-from gpusize.slo import Slo
+from gpusize.analysis.pooling import pool
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import StoreError, UsageError
 from tests.analysis.synthetic import MS, SOURCE, closed, frame, level, percentile_level
 
 RUN = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.metrics import METRICS, markdown, metric
+from gpusize.analysis.metrics import METRICS, markdown, metric
+from gpusize.base.errors import UsageError
 from tests.analysis.synthetic import MS, frame
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.checks import check
+from gpusize.analysis.checks import check
 from gpusize.result import Result
 from tests.analysis.synthetic import MS
 from tests.report.folders import level_columns, run_folder, streamed

@@ -7,10 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpusize.report.plots import figures
-from gpusize.report.sections import sections
+from gpusize.analysis.server_columns import SERVER_COLUMNS
+from gpusize.report.figures.plots import figures
+from gpusize.report.summary.sections import sections
 from gpusize.result import Result
-from gpusize.server_figures import SERVER_COLUMNS
 from tests.report.folders import gpus, level_columns, run_folder, server_row
 from tests.report.test_plots import texts
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.errors import SloError
-from gpusize.frames import OUTCOMES, from_arrow
-from gpusize.metrics import METRICS
-from gpusize.slo import Slo
+from gpusize.analysis.metrics import METRICS
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import SloError
+from gpusize.records.schema import OUTCOMES, from_arrow
 from tests.analysis.synthetic import MS, frame
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gpusize.checks import check
-from gpusize.pooling import pool
-from gpusize.slo import Slo
-from gpusize.summary import SUMMARY_COLUMNS, summarize
+from gpusize.analysis.checks import check
+from gpusize.analysis.pooling import pool
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.summary import SUMMARY_COLUMNS, summarize
 from tests.analysis.synthetic import MS, closed, level, lognormal_ns
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusize.breakdown import breakdown
-from gpusize.frames import OUTCOMES
-from gpusize.goodput import goodput
-from gpusize.level_files import read_levels
-from gpusize.slo import Slo
-from gpusize.throughput import throughput
+from gpusize.analysis.breakdown import breakdown
+from gpusize.analysis.goodput import goodput
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.throughput import throughput
+from gpusize.records.schema import OUTCOMES
 from tests.analysis.open_levels import START_NS, arrivals, columns, open_setting, run_of, sample_down, served
 from tests.analysis.synthetic import MS, SOURCE, closed, level, lognormal_ns
 

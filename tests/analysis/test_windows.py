@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from gpusize.frames import OUTCOMES, from_arrow, outcome_dtype
-from gpusize.windows import intervals, littles_law
+from gpusize.analysis.windows import intervals, littles_law
+from gpusize.records.schema import OUTCOMES, from_arrow, outcome_dtype
 from tests.analysis.synthetic import MS, closed, frame, level, lognormal_ns
 
 START = 1_000_000_000

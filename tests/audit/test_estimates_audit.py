@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpusize.estimate import AUTO, METHODS, Estimate, Question, estimate, levels_from_frames
-from gpusize.levels import LevelData
-from gpusize.slo import Slo
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import AUTO, METHODS, Estimate, Question, estimate, levels_from_frames
 from tests.estimate import worlds
 
 CASES = int(os.environ.get("AUDIT_CASES", "80"))

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpusize.breakdown import breakdown
-from gpusize.checks import check
-from gpusize.delivery import counts_of
-from gpusize.report.columns import Column, summary_columns
+from gpusize.analysis.breakdown import breakdown
+from gpusize.analysis.checks import check
+from gpusize.analysis.delivery.delivery import counts_of
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.summary import summarize
 from gpusize.report.export import result_document
-from gpusize.report.html import render_html
-from gpusize.report.sweep import sweep_of
-from gpusize.report.tables import print_summary
-from gpusize.slo import Slo
-from gpusize.summary import summarize
+from gpusize.report.page.html import render_html
+from gpusize.report.summary.columns import Column, summary_columns
+from gpusize.report.summary.sweep import sweep_of
+from gpusize.report.summary.terminal import print_summary
 from tests.audit.by_hand import Asked, Hand, quantile, requests_of, span_s
 from tests.audit.worlds import CLOSED, OPEN, Made, World, make, worlds
 from tests.report.results import Source, console

@@ -11,9 +11,9 @@ import polars as pl
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gpusize.frames import OUTCOMES, from_arrow
-from gpusize.levels import LevelData
-from gpusize.windows import intervals
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.windows import intervals
+from gpusize.records.schema import OUTCOMES, from_arrow
 from tests.analysis.open_levels import START_NS, columns, frame_histograms, frame_seconds, meta_of, open_setting
 from tests.analysis.synthetic import SOURCE, frame
 

@@ -15,7 +15,7 @@ from benches.lib.host import ROOT
 from benches.lib.kserve import GRPC_METADATA, GRPC_RESPONSE, MODEL_INFER, infer_reply, infer_request
 from benches.lib.peers import build_tools
 from benches.sections.cpu import closed
-from gpusize.engine import core
+from gpusize.engine.session import core
 
 
 @pytest.fixture(scope="module")

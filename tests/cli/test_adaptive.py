@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import gpusize
-from gpusize.simulate import SimulatedCluster
-from gpusize.slo import Slo
-from gpusize.truth import true_gpus
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.truth import true_gpus
+from gpusize.targets.simulated.cluster import SimulatedCluster
 from tests.cli.conftest import Gpusize, chat
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, answer
 

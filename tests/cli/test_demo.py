@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusize import demo
+from gpusize.options import demo
 from tests.cli.conftest import Gpusize
 
 

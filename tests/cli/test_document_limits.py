@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.document import read_document
-from gpusize.errors import ConfigError
+from gpusize.base.documents import read_document
+from gpusize.base.errors import ConfigError
 from tests.cli.conftest import Gpusize
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -61,7 +61,7 @@ def test_every_reader_of_yaml_has_the_bound(gpusize: Gpusize, command: str) -> N
 
 def test_memory_stays_small(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(BOMB)
-    program = "from gpusize.document import read_document; read_document('x.yaml', '.yaml')"
+    program = "from gpusize.base.documents import read_document; read_document('x.yaml', '.yaml')"
 
     def bounded() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gpusize.assemble import RUN_OPTIONS, read_options
-from gpusize.errors import UsageError
-from gpusize.load import Load, Stream
-from gpusize.load.stages import Stage
-from gpusize.load.trace import ArrivalTrace
-from gpusize.numeric import FIELDS, LIMITS
-from gpusize.target import Target
+from gpusize.base.errors import UsageError
+from gpusize.base.numeric import FIELDS, LIMITS
+from gpusize.options.assemble import RUN_OPTIONS, read_options
+from gpusize.targets.server import Target
+from gpusize.workload.load import Load, Stream
+from gpusize.workload.load.stages import Stage
+from gpusize.workload.load.trace import ArrivalTrace
 from tests.cli.conftest import Gpusize
 
 NUMERIC = [name for name, kind in RUN_OPTIONS.items() if kind in ("whole", "number", "duration")]

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from gpusize.whatif.over_time_demand import drawn
+from gpusize.estimate.plan.over_time.demand import drawn
 from tests.estimate.virtual import level
 
 
 @pytest.fixture
 def plan(gpusize, monkeypatch, tmp_path):
     """The command, with levels of a cluster in virtual time for what a run folder holds."""
+    from gpusize.analysis.slo import Slo
     from gpusize.result import Result
-    from gpusize.slo import Slo
 
     levels = tuple(level(users, requests=800 if users > 12 else 150) for users in (1, 8, 18, 22, 26, 30))
 
@@ -111,7 +111,7 @@ def test_profiles_that_cannot_be_read(plan, tmp_path, rows, complaint):
 
 
 def test_lengths_stay_with_their_requests(tmp_path):
-    from gpusize.whatif.over_time_demand import demand
+    from gpusize.estimate.plan.over_time.demand import demand
 
     rows = [f"{at},{10 + at},{100 + at}" for at in (5, 3, 4, 0, 9)]
     path = tmp_path / "t.csv"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpusize.samples import server_metrics
-from gpusize.samples.trust import prometheus_trust
+from gpusize.observe.metrics import server_metrics
+from gpusize.observe.metrics.trust import prometheus_trust
 from tests.cli.conftest import Gpusize
 from tests.servers.prometheus import SecuredPrometheus
 from tests.servers.scripted import ScriptedServer

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 import gpusize as package
-from gpusize.interop.cpost_csv import read_cpost_csv
-from gpusize.resources.series import Readings
+from gpusize.containers.cpost_csv import read_cpost_csv
+from gpusize.observe.usage.readings import Readings
 from tests.cli.conftest import Gpusize
 from tests.proc import is_sampling
 from tests.resources.live_groups import Group, made
@@ -231,7 +231,7 @@ def test_a_signal_that_comes_while_the_command_starts_is_the_commands_too(
         os.kill(os.getpid(), signal.SIGTERM)
         return child
 
-    monkeypatch.setattr("gpusize.resources.command.subprocess", SimpleNamespace(Popen=begun))
+    monkeypatch.setattr("gpusize.containers.command.subprocess", SimpleNamespace(Popen=begun))
     assert gpusize("sample", "--no-plots", "--out", "s", "--", "sleep", "60").code == 143
     assert json.loads((tmp_path / "s" / "sample.json").read_text())["interrupted"]
 

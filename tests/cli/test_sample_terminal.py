@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import gpusize as package
-from gpusize.report.sample import live_line, showing
+from gpusize.report.containers.sample import live_line, showing
 from tests.resources.made import MIB, readings, workload
 
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1]), "TERM": "xterm", "COLUMNS": "120"}

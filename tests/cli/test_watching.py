@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.answer import Verdict
+from gpusize.cli.exit_code import Verdict
 from gpusize.cli.shared import MOST_CHARS, conclude
-from gpusize.dataset import Dataset
-from gpusize.load import Load
-from gpusize.request import RunRequest
-from gpusize.runner import run_info
-from gpusize.target import Target
+from gpusize.measure.execute import run_info
+from gpusize.measure.spec import RunRequest
+from gpusize.targets.server import Target
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load
 from tests.cli.conftest import Gpusize, chat
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, Wait
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import gpusize
-from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.groups import run_groups
-from gpusize.pipeline.owner import FOLDER, RUN
+from gpusize.containers.pipeline.cgroups import run_groups
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.pipeline.labels import FOLDER, RUN
 from tests.containers.engine import IMAGE, daemon_address, import_image
 
 HERE = Path(__file__).parent

@@ -7,8 +7,8 @@ import threading
 
 import docker
 
-from gpusize.pipeline import Events
-from gpusize.pipeline.daemon import Daemon
+from gpusize.containers.pipeline import Events
+from gpusize.containers.pipeline.daemon import Daemon
 
 __all__ = ["DockerStats"]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import StoreError
-from gpusize.pipeline import Bind, Input, Operator, Output, SizingOptions, read_pipeline
-from gpusize.pipeline.container import Mount
-from gpusize.pipeline.copies import MOST, Copies, Most, moved
-from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.plan import RunOptions
-from gpusize.pipeline.runner import run_pipeline
-from gpusize.pipeline.workspace import Workspace
+from gpusize.base.errors import StoreError
+from gpusize.containers.pipeline import Bind, Input, Operator, Output, SizingOptions, read_pipeline
+from gpusize.containers.pipeline.container import Mount
+from gpusize.containers.pipeline.container_spec import RunOptions
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.pipeline.input_copies import MOST, Copies, Most, moved
+from gpusize.containers.pipeline.runner import run_pipeline
+from gpusize.containers.pipeline.workspace import Workspace
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE
 from tests.containers.test_run import Told, pipeline, shell
@@ -68,7 +68,7 @@ def test_further_executions_find_what_the_first_found_and_write_to_copies(
 def test_what_cannot_be_copied_is_run_once_and_told(
     daemon: Daemon, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leftovers: Leftovers
 ) -> None:
-    monkeypatch.setattr("gpusize.pipeline.runner.MOST", Most(1 << 20, 10))
+    monkeypatch.setattr("gpusize.containers.pipeline.runner.MOST", Most(1 << 20, 10))
     folder = tmp_path / "host"
     folder.mkdir()
     (folder / "big").write_bytes(b"x" * (2 << 20))
@@ -103,7 +103,7 @@ def test_files_of_other_users_are_copied_through_a_container(
         place.write_text("theirs\n", "utf-8")
         place.chmod(0o600)
         os.chown(place, 4711, 4712)
-    monkeypatch.setattr("gpusize.pipeline.copies.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("gpusize.containers.pipeline.input_copies.os.geteuid", lambda: 1000)
     workspace = Workspace("run", [image], parent=work)
     mounts = [Mount(str(folder), "/h"), Mount(str(file), "/f")]
     copies = Copies(workspace, daemon, "a", mounts, MOST)

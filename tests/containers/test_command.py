@@ -19,11 +19,11 @@ import polars as pl
 import pytest
 
 from gpusize.cli.pipeline import _with_force
-from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.groups import run_groups
-from gpusize.pipeline.owner import RUN
-from gpusize.pipeline.session import OPERATOR
-from gpusize.resources.series import Readings
+from gpusize.containers.pipeline.cgroups import run_groups
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.pipeline.labels import RUN
+from gpusize.containers.pipeline.session import OPERATOR
+from gpusize.observe.usage.readings import Readings
 from tests.containers.conftest import SOURCE, Leftovers, Run, ours
 from tests.containers.engine import IMAGE
 from tests.containers.wire import Wire
@@ -339,7 +339,7 @@ def test_no_daemon(run: Run, three: Path, payload: Path, tmp_path: Path) -> None
 AS_NOBODY = """
 import os, sys
 import docker, polars, requests, zoneinfo
-import gpusize.cli.app, gpusize.pipeline, gpusize.report.export
+import gpusize.cli.app, gpusize.containers.pipeline, gpusize.report.export
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -401,7 +401,7 @@ def test_a_daemon_that_dies_ends_the_run_with_what_was_measured(
     assert [each["outcome"] for each in document["operators"]] == ["completed", "lost"]
     assert document["operators"][1]["executions"][0]["usage"]["readings"] > 0
     assert "gpusize pipeline clean removes it" in err
-    from gpusize.pipeline import clean
+    from gpusize.containers.pipeline import clean
 
     assert clean(daemon).left == []
     assert leftovers() == []

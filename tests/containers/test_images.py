@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import EnvironmentLacks
-from gpusize.pipeline import Operator, Pipeline, run_pipeline
-from gpusize.pipeline.daemon import Daemon
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.containers.pipeline import Operator, Pipeline, run_pipeline
+from gpusize.containers.pipeline.daemon import Daemon
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import busybox_tree
 from tests.containers.registry import Registry

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.pipeline import Operator
-from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.runner import run_pipeline
-from gpusize.pipeline.sizing import SizingOptions
-from gpusize.resources.usage import usage_of
+from gpusize.containers.pipeline import Operator
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.pipeline.runner import run_pipeline
+from gpusize.containers.pipeline.sizing import SizingOptions
+from gpusize.observe.usage.usage import usage_of
 from tests.containers import test_command, test_run, test_sample, test_servers, test_sizing
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE, import_image

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gpusize.errors import ConfigError, EnvironmentLacks, UsageError
-from gpusize.interrupt import StopSwitch
-from gpusize.pipeline import (
+from gpusize.base.errors import ConfigError, EnvironmentLacks, UsageError
+from gpusize.base.interrupt import StopSwitch
+from gpusize.containers.pipeline import (
     Bind,
     Cleaned,
     Input,
@@ -24,12 +24,12 @@ from gpusize.pipeline import (
     clean,
     read_pipeline,
 )
-from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.groups import run_groups, run_slices
-from gpusize.pipeline.outcome import OperatorResult
-from gpusize.pipeline.plan import RunOptions
-from gpusize.pipeline.runner import Events, run_pipeline
-from gpusize.resources.sampler import ResourceWatch
+from gpusize.containers.pipeline.cgroups import run_groups, run_slices
+from gpusize.containers.pipeline.container_spec import RunOptions
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.pipeline.outcome import OperatorResult
+from gpusize.containers.pipeline.runner import Events, run_pipeline
+from gpusize.observe.usage.sampler import ResourceWatch
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE, import_image
 
@@ -127,7 +127,7 @@ def test_data_that_is_not_kept_goes_away_whoever_owns_it(
 
 
 def test_files_of_other_users_are_removed_through_a_container(daemon: Daemon, tmp_path: Path) -> None:
-    from gpusize.pipeline.workspace import _empty_through
+    from gpusize.containers.pipeline.workspace import _empty_through
 
     folder = tmp_path / "work"
     (folder / "a" / "b").mkdir(parents=True)
@@ -140,7 +140,7 @@ def test_files_of_other_users_are_removed_through_a_container(daemon: Daemon, tm
 def test_without_root_there_is_no_group_of_ours_and_a_note_says_so(
     daemon: Daemon, work: Path, tmp_path: Path, leftovers: Leftovers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusize.pipeline.groups.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("gpusize.containers.pipeline.cgroups.os.geteuid", lambda: 1000)
     told = tmp_path / "told"
     told.mkdir()
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gpusize import open_run
-from gpusize.pipeline.daemon import Daemon
-from gpusize.resources.sample import source_of
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.sample import source_of
 from tests.cli.conftest import Done, chat, gpusize, scripted_server
 from tests.containers.engine import IMAGE
 from tests.proc import is_sampling

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import ConfigError, EnvironmentLacks, UsageError
-from gpusize.pipeline import Operator, Pipeline, RunOptions, ServerOptions, Service, run_pipeline
-from gpusize.pipeline.daemon import Daemon
+from gpusize.base.errors import ConfigError, EnvironmentLacks, UsageError
+from gpusize.containers.pipeline import Operator, Pipeline, RunOptions, ServerOptions, Service, run_pipeline
+from gpusize.containers.pipeline.daemon import Daemon
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE, busybox_tree, import_image
 from tests.containers.test_run import Told, shell
@@ -144,7 +144,7 @@ def test_a_server_that_runs_already(
     daemon: Daemon, work: Path, triton_image: str, models: Path, leftovers: Leftovers
 ) -> None:
     """One of our own, started by hand, in place of somebody else's."""
-    from gpusize.pipeline.serving import triton_container
+    from gpusize.containers.pipeline.server_options import triton_container
 
     serving = ServerOptions(models_dir=models, image=triton_image)
     made = daemon.create(triton_container(serving, ["good"], has_gpus=False, network=None, labels={}))

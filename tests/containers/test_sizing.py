@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.pipeline import (
+from gpusize.containers.pipeline import (
     Events,
     Operator,
     OperatorResult,
@@ -17,10 +17,10 @@ from gpusize.pipeline import (
     SizingOptions,
     run_pipeline,
 )
-from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.execution import MakeWatch
-from gpusize.resources.sampler import ResourceWatch
-from gpusize.resources.usage import usage_of
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.pipeline.execution import MakeWatch
+from gpusize.observe.usage.sampler import ResourceWatch
+from gpusize.observe.usage.usage import usage_of
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE
 from tests.containers.stats import DockerStats
@@ -84,7 +84,7 @@ def test_a_recommendation_holds_when_it_is_tried(daemon: Daemon, work: Path, lef
 
 
 def test_one_that_does_not_hold_is_raised(daemon: Daemon, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpusize.pipeline import sizing
+    from gpusize.containers.pipeline import sizing
 
     honest = sizing.recommended
 

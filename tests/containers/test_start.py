@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.interrupt import StopSwitch
-from gpusize.pipeline import Pipeline, RunOptions, Service, clean, run_pipeline
-from gpusize.pipeline.daemon import Daemon
+from gpusize.base.interrupt import StopSwitch
+from gpusize.containers.pipeline import Pipeline, RunOptions, Service, clean, run_pipeline
+from gpusize.containers.pipeline.daemon import Daemon
 from tests.containers.conftest import SOURCE, Leftovers
 from tests.containers.engine import IMAGE
 from tests.containers.test_run import Told, pipeline, shell
@@ -43,7 +43,7 @@ def test_a_container_has_all_the_time_to_start_that_it_was_given(
     wired: Wired, monkeypatch: pytest.MonkeyPatch, leftovers: Leftovers, slow: bytes
 ) -> None:
     """Longer than any other answer may take."""
-    monkeypatch.setattr("gpusize.pipeline.daemon.ANSWER_S", 8)
+    monkeypatch.setattr("gpusize.containers.pipeline.daemon.ANSWER_S", 8)
     wired({slow: 9.0})
     result = run_pipeline(pipeline(shell("a", "echo here")))
     [execution] = result.operators[0].executions

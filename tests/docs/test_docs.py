@@ -193,8 +193,8 @@ def test_fields_are_listed(name: str, owner: Any) -> None:
 
 
 def test_the_configuration_file_of_the_reference_is_accepted(tmp_path: Path) -> None:
-    from gpusize.assemble import RUN_OPTIONS
-    from gpusize.config import load_config
+    from gpusize.options import load_config
+    from gpusize.options.assemble import RUN_OPTIONS
 
     [text] = [text for language, text in blocks(ROOT / "docs" / "reference" / "config.md") if language == "toml"]
     file = tmp_path / "sweep.toml"
@@ -203,7 +203,7 @@ def test_the_configuration_file_of_the_reference_is_accepted(tmp_path: Path) -> 
 
 
 def test_the_cluster_configurations_are_accepted() -> None:
-    from gpusize.engine import core
+    from gpusize.engine.session import core
 
     found = 0
     for _, line in COMMANDS:

@@ -9,10 +9,10 @@ from typing import Self
 import httpx
 import pytest
 
+from gpusize.base.errors import EnvironmentLacks
 from gpusize.doctor import ceiling
 from gpusize.doctor.ceiling import SHARES, Burst, ceiling_findings, highest, measured, split
 from gpusize.doctor.null import NullServer, serve
-from gpusize.errors import EnvironmentLacks
 from tests.doctor.machine import named
 
 BUSY = Burst(100_000, 0, 0.97, 9e-6, 0.6, None)

@@ -13,8 +13,8 @@ from gpusize.doctor.examine import examine
 from gpusize.doctor.finding import System
 from gpusize.doctor.limits import container_findings, limit_findings
 from gpusize.doctor.software import software_findings
-from gpusize.machine import CpuTimes, cpu_times
-from gpusize.samples.reading import SourceFailed
+from gpusize.observe.machine import CpuTimes, cpu_times
+from gpusize.observe.metrics.reading import SourceFailed
 from tests.doctor.machine import machine, named
 
 IDLE = CpuTimes(1000, 1000, 0)
@@ -168,13 +168,13 @@ def test_software() -> None:
 
 
 def test_without_the_extension_nothing_else_is_looked_at(monkeypatch) -> None:
-    import gpusize.engine
-    from gpusize.errors import EnvironmentLacks
+    import gpusize.engine.session
+    from gpusize.base.errors import EnvironmentLacks
 
     def missing() -> None:
         raise EnvironmentLacks("the compiled part of gpusize cannot be loaded", "gpusize._core", "install it again")
 
-    monkeypatch.setattr(gpusize.engine, "core", missing)
+    monkeypatch.setattr(gpusize.engine.session, "core", missing)
     findings = examine(quick=True)
     assert findings[0].prevents
     assert {finding.group for finding in findings} == {"software"}

@@ -169,7 +169,8 @@ def test_another_implementation(nghttpd: int, streams: int) -> None:
 
 
 def test_grpc_to_a_server_that_has_none(nginx_http2_server: Nginx) -> None:
-    from gpusize import _core, errors
+    from gpusize import _core
+    from gpusize.base import errors
 
     target = {"host": "127.0.0.1", "port": nginx_http2_server.port, "path": "/"}
     with pytest.raises(errors.TargetError, match="404"):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from benches.client import level_plan, target_spec
-from gpusize.frames import EVENTS, from_arrow, record_dtypes, scan
+from gpusize.records.schema import EVENTS, from_arrow, record_dtypes, scan
 from tests.servers.drive import closed, drive
 from tests.servers.scripted import Close, Read, Script, ScriptedServer, Send, answer
 

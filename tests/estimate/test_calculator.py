@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.estimate import Question, to_calc_output
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import Question, to_calc_output
 from tests.analysis.synthetic import MS, SOURCE, level
 
 LLM = {**SOURCE, "targets": [{"url": None, "api": "openai-chat", "simulated": None}]}
@@ -43,7 +43,7 @@ def test_items_by_dataset_id_with_repeats():
 
 
 def test_items_over_the_target_are_counted_and_a_long_level_has_none(monkeypatch):
-    monkeypatch.setattr("gpusize.estimate.calculator.MAX_ITEMS", 3)
+    monkeypatch.setattr("gpusize.estimate.calculator_output.MAX_ITEMS", 3)
     level_one = document([small(1)])["calc_data"]["1"]
     assert level_one["alerts"]["num_items_greater_than_target_runtime"] == 1
     assert level_one["sizing_metrics"]["per_item_metrics"] == {}

@@ -12,11 +12,11 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.estimate import Question, estimate
+from gpusize.analysis.pooling import pool
+from gpusize.analysis.slo import Slo
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import crossing_point, decreasing, wilson
-from gpusize.pooling import pool
-from gpusize.slo import Slo
+from gpusize.estimate.methods import Question, estimate
 from tests.analysis.synthetic import MS, level
 
 SLO = Slo.parse("p90 runtime <= 100ms")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpusize.estimate import Question, estimate
-from gpusize.estimate.doubts import UNBELIEVED
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.level_quality import UNBELIEVED
+from gpusize.estimate.methods import Question, estimate
 from tests.analysis.synthetic import percentile_level
 from tests.estimate.virtual import level
 
@@ -98,7 +98,7 @@ def test_the_reason_says_what_was_left_out_and_what_to_do(levels):
 
 
 def test_what_could_not_be_checked_is_no_flag(levels):
-    from gpusize.checks import check
+    from gpusize.analysis.checks import check
 
     short = level(12, requests=20)
     assert check(short).little.status == "not checkable"

@@ -11,9 +11,9 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.estimate import Question, estimate, to_calc_output
-from gpusize.estimate.fit import FitConfig, capacity, fit_line, rough_gpus
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.calculator_line import FitConfig, capacity, fit_line, rough_gpus
+from gpusize.estimate.methods import Question, estimate, to_calc_output
 from tests.analysis.synthetic import percentile_level
 
 VECTORS = json.loads((Path(__file__).parents[1] / "fixtures" / "nat" / "vectors.json").read_text())

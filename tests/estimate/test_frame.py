@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize.estimate import METHODS, Question, estimate, levels_from_frames
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import METHODS, Question, estimate, levels_from_frames
 
 MEAN_S = 1.0
 

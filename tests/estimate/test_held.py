@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpusize.estimate import METHODS, Question, estimate
-from gpusize.estimate.doubts import Doubts
+from gpusize.analysis.slo import Slo
 from gpusize.estimate.held import Bracket, Held
-from gpusize.estimate.twin.sized import Sized, consistent
-from gpusize.estimate.types import Estimate
-from gpusize.slo import Slo
+from gpusize.estimate.level_quality import Doubts
+from gpusize.estimate.methods import METHODS, Question, estimate
+from gpusize.estimate.question import Estimate
+from gpusize.estimate.twin.sizing_result import Sized, consistent
 from tests.estimate import worlds
 
 SLO = Slo.parse("p95 runtime <= 505ms")

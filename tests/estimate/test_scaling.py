@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.estimate import Question, estimate
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import UsageError
 from gpusize.estimate.capacities import capacities
-from gpusize.interop.perf_analyzer import read_perf_analyzer
-from gpusize.scaling import Law
-from gpusize.slo import Slo
+from gpusize.estimate.laws import Law
+from gpusize.estimate.methods import Question, estimate
+from gpusize.studies.imports.perf_analyzer import read_perf_analyzer
 from tests.analysis.synthetic import MS, closed, level
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -11,11 +11,11 @@ import scipy.optimize
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpusize.errors import UsageError
-from gpusize.scaling import AMDAHL, LAWS, LINEAR, USL, Law, Point, count_for, fit, hosts_for
-from gpusize.scaling.bounded import least_squares
-from gpusize.scaling.counts import worst
-from gpusize.scaling.fitting import CUTOFF
+from gpusize.base.errors import UsageError
+from gpusize.estimate.laws import AMDAHL, LAWS, LINEAR, USL, Law, Point, count_for, fit, hosts_for
+from gpusize.estimate.laws.bounded_least_squares import least_squares
+from gpusize.estimate.laws.counts import worst
+from gpusize.estimate.laws.fitting import CUTOFF
 
 TRACCC = [Point(1, 11.7026, 0.0585), Point(4, 26.8715, 0.1344)]
 SIGMAS, KAPPAS = st.floats(0, 0.9), st.floats(0, 0.05)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpusize.estimate import Question, estimate
-from gpusize.estimate.second import with_second_opinion
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.second_opinion import with_second_opinion
 from tests.analysis.synthetic import percentile_level
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpusize.estimate import Question, estimate
-from gpusize.estimate.types import Estimate, binding
-from gpusize.report.source import view_estimate
-from gpusize.report.words import answer, interval_text
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.question import Estimate, binding
+from gpusize.report.summary.source import view_estimate
+from gpusize.report.summary.words import answer, interval_text
 from tests.estimate import worlds
 
 EASY = Estimate(

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.estimate import METHODS, Question, estimate
-from gpusize.estimate.types import whole_gpus
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import UsageError
+from gpusize.estimate.methods import METHODS, Question, estimate
+from gpusize.estimate.question import whole_gpus
 from tests.analysis.synthetic import MS, SOURCE, closed, level, percentile_level
 
 

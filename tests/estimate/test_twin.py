@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.estimate import Question, estimate
-from gpusize.estimate.twin.observed import Objective, Observed, observe
-from gpusize.estimate.twin.search import Budget, Search
-from gpusize.slo import Slo
-from gpusize.truth import true_gpus
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import UsageError
+from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.search.looks import Budget, Search
+from gpusize.estimate.truth import true_gpus
+from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from tests.estimate.virtual import CLUSTER, level
 
 SLO = Slo.parse("p95 runtime <= 8s")
@@ -153,8 +153,8 @@ def test_the_search_finds_the_edge_inside_its_budget():
 def test_a_count_that_is_not_found_is_no_loss_between_replicas_unless_one_was_measured():
     from gpusize.estimate.twin.calibration import Candidate
     from gpusize.estimate.twin.contention import Contention
-    from gpusize.estimate.twin.flow import Measured
-    from gpusize.estimate.twin.sized import never
+    from gpusize.estimate.twin.flow_model import Measured
+    from gpusize.estimate.twin.sizing_result import never
 
     chosen = Candidate("flow", Measured((), np.ones(1)), (0.0,), 0.0, 10.0, 0.0, 0.0)
     unknown = never(chosen, Contention())

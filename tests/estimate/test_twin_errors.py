@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from gpusize.estimate.twin.asked import Asked
-from gpusize.estimate.twin.batching import fit_service
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.twin.attainment_curve import Curve
+from gpusize.estimate.twin.batching_model import fit_service
 from gpusize.estimate.twin.calibration import WIDEST, calibrated
-from gpusize.estimate.twin.choice import MISFIT, UNLIKE
+from gpusize.estimate.twin.candidates import batching
 from gpusize.estimate.twin.conformal import SCALES, wider
 from gpusize.estimate.twin.contention import Contention
-from gpusize.estimate.twin.curve import Curve
-from gpusize.estimate.twin.fit import batching
-from gpusize.estimate.twin.likeness import runtimes_off
-from gpusize.estimate.twin.observed import Objective
-from gpusize.estimate.twin.simulated import Values
-from gpusize.estimate.twin.size import MOST_HALF, UNFIT, _open
-from gpusize.slo import Slo
+from gpusize.estimate.twin.goodness_of_fit import runtimes_off
+from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.model_choice import MISFIT, UNLIKE
+from gpusize.estimate.twin.simulate import Values
+from gpusize.estimate.twin.sizing import MOST_HALF, UNFIT, _open
+from gpusize.estimate.twin.visit_data import Objective
 from tests.estimate.test_twin_fit import drawn, visits
 from tests.estimate.virtual import CLUSTER
 

@@ -9,16 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpusize.estimate.twin.batching import fit_service
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.twin.attainment_curve import Curve
+from gpusize.estimate.twin.batching_model import fit_service
 from gpusize.estimate.twin.calibration import calibrated
+from gpusize.estimate.twin.candidates import batching, flow
 from gpusize.estimate.twin.contention import contention
-from gpusize.estimate.twin.curve import Curve
-from gpusize.estimate.twin.fit import batching, flow
-from gpusize.estimate.twin.mixture import Mixture
-from gpusize.estimate.twin.observed import Objective, Observed, observe
 from gpusize.estimate.twin.rates import rates_of
-from gpusize.estimate.twin.simulated import Batching
-from gpusize.slo import Slo
+from gpusize.estimate.twin.routed_mixture import Mixture
+from gpusize.estimate.twin.simulate import Batching
+from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from tests.estimate.virtual import CLUSTER, level
 
 SLO = Slo.parse("p95 runtime <= 8s")

@@ -12,16 +12,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gpusize.estimate import Question, estimate
-from gpusize.estimate.twin.batching import fit_service
-from gpusize.estimate.twin.limits import limits
-from gpusize.estimate.twin.observed import Objective, observe
-from gpusize.estimate.twin.served import Served, served, served_limit, steps
-from gpusize.estimate.twin.told import told
-from gpusize.kserve.stats import between, counters
-from gpusize.levels import LevelData
-from gpusize.samples.buffer import sample_schema
-from gpusize.slo import Slo
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.twin.batch_limit import limits
+from gpusize.estimate.twin.batching_model import fit_service
+from gpusize.estimate.twin.server_figures import Served, served, served_limit, steps
+from gpusize.estimate.twin.server_remarks import told
+from gpusize.estimate.twin.visit_data import Objective, observe
+from gpusize.observe.metrics.buffer import sample_schema
+from gpusize.targets.kserve.stats import between, counters
 from tests.estimate.virtual import CLUSTER, level
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -7,11 +7,11 @@ import json
 import pytest
 
 import gpusize
-from gpusize.estimate.twin.batching import fit_service, streamed
-from gpusize.estimate.twin.observed import Objective, observe
-from gpusize.estimate.twin.served import served_limit
-from gpusize.samples import server_metrics
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.twin.batching_model import fit_service, streamed
+from gpusize.estimate.twin.server_figures import served_limit
+from gpusize.estimate.twin.visit_data import Objective, observe
+from gpusize.observe.metrics import server_metrics
 
 CLUSTER = {
     "gpus": 1,

@@ -11,17 +11,17 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from gpusize.engine import core
-from gpusize.estimate.twin.asked import Asked
+from gpusize.analysis.slo import Slo
+from gpusize.engine.session import core
+from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.calibration import calibrated
-from gpusize.estimate.twin.curve import Curve
-from gpusize.estimate.twin.fit import flow
-from gpusize.estimate.twin.mixture import Mixture
-from gpusize.estimate.twin.observed import Objective, Observed, observe
+from gpusize.estimate.twin.candidates import flow
+from gpusize.estimate.twin.load import Asked
 from gpusize.estimate.twin.rates import rates_of
-from gpusize.estimate.twin.served import Served
+from gpusize.estimate.twin.routed_mixture import Mixture
+from gpusize.estimate.twin.server_figures import Served
 from gpusize.estimate.twin.sharing import limit_of, served_s, sizes_of
-from gpusize.slo import Slo
+from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from tests.estimate.virtual import level
 
 K = np.arange(1.0, 201.0)

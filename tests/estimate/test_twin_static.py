@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusize.estimate import Question, estimate
-from gpusize.estimate.twin.observed import Objective, Observed, observe
-from gpusize.estimate.twin.static import fit_static, surely_static
-from gpusize.slo import Slo
-from gpusize.truth import true_gpus
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.truth import true_gpus
+from gpusize.estimate.twin.static_batch_model import fit_static, surely_static
+from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from tests.estimate import worlds
 from tests.estimate.virtual import CLUSTER, level
 

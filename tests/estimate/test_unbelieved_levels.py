@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpusize.checks import check
-from gpusize.estimate import Question, estimate
-from gpusize.slo import Slo
+from gpusize.analysis.checks import check
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import Question, estimate
 from tests.estimate import worlds
 
 SLO = Slo.parse("p95 runtime <= 505ms")

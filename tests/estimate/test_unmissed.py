@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from gpusize.estimate import Estimate, Question, estimate, levels_from_frames
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.methods import Estimate, Question, estimate, levels_from_frames
 
 LOADS = (1, 2, 4, 8, 16)
 ROUNDS = 40

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from gpusize.engine import core
-from gpusize.frames import OUTCOMES, outcome_dtype, record_dtypes
-from gpusize.levels import LevelData
-from gpusize.windows import intervals
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.windows import intervals
+from gpusize.engine.session import core
+from gpusize.records.schema import OUTCOMES, outcome_dtype, record_dtypes
 
 CLUSTER: Mapping[str, Any] = {
     "iteration_base_s": 0.02,

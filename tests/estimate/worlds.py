@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from gpusize.estimate import levels_from_frames
-from gpusize.levels import LevelData
+from gpusize.analysis.level import LevelData
+from gpusize.estimate.methods import levels_from_frames
 
 GAP_S = 5e-5
 """From an answer to the same user's next request, at most."""

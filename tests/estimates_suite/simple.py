@@ -8,7 +8,7 @@ from typing import Any
 from benches.estimates.question import Visible
 from benches.estimates.scenario import Scenario
 from benches.estimates.worlds import ForeignWorld
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
 
 LENGTHS = {"apart": {"prompt": {"fixed": {"value": 10}}, "output": {"fixed": {"value": 5}}}}
 

@@ -12,8 +12,8 @@ import pytest
 from benches.estimates.first_drive import search, sweep
 from benches.estimates.first_servers import Constant, Dying, Limited, Linear, RateLimited, Server, Single
 from benches.estimates.first_users import SEED, Case, draw, judge, main
-from gpusize.adaptive import Adaptive
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.search import Adaptive
 
 NUMBERS = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 18, 20, 21, 22, 23)
 

@@ -11,10 +11,10 @@ from benches.estimates.probe import BudgetSpent, Probe
 from benches.estimates.question import Visible, attainments, judged, metric_ns
 from benches.estimates.scenario import Scenario
 from benches.estimates.worlds import OwnWorld, WorldLoad
-from gpusize.checks import check
-from gpusize.errors import UsageError
-from gpusize.frames import outcome_dtype, record_dtypes
-from gpusize.slo import Slo
+from gpusize.analysis.checks import check
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import UsageError
+from gpusize.records.schema import outcome_dtype, record_dtypes
 from tests.estimates_suite.simple import turns
 from tests.estimates_suite.test_worlds import CONFIG
 

@@ -9,7 +9,7 @@ import pytest
 
 from benches.estimates.judge import ORACLE, Outcome, _right_reason
 from benches.estimates.table import Figures, bars, groups, wilson
-from gpusize.estimate import Estimate
+from gpusize.estimate.methods import Estimate
 from tests.estimates_suite.simple import turns
 
 BASE = Outcome(

@@ -17,7 +17,7 @@ from benches.estimates.probe import Probe
 from benches.estimates.scenario import horizon
 from benches.estimates.truth import NoTruth, cache_folder, truth
 from benches.estimates.worlds import ForeignWorld
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
 from tests.estimates_suite.simple import turns
 
 

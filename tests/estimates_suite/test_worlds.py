@@ -9,7 +9,7 @@ import pytest
 
 from benches.estimates.worlds import ForeignWorld, OwnWorld, Rows, WorldLoad
 from benches.lib.procs import BenchFailed
-from gpusize.engine import core
+from gpusize.engine.session import core
 from tests.estimates_suite.simple import LENGTHS
 
 CONFIG = {

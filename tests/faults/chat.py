@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpusize.apis import ApiOptions, create_api
+from gpusize.targets.apis import ApiOptions, create_api
 from tests.faults.matrix import Fault
 from tests.servers.scripted import Close, Send, answer, chunked
 

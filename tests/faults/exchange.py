@@ -53,7 +53,7 @@ def send(
 ) -> tuple[list[dict[str, Any]], pl.DataFrame]:
     """Send queued levels of these loads; the outcome of each, and all rows."""
     from gpusize import _core
-    from gpusize.frames import from_arrow
+    from gpusize.records.schema import from_arrow
 
     spec = json.dumps(
         target_spec(port, **{"method": "POST", "trace": True, "response": PLAIN, "timeout_ns": 2_000_000_000, **target})

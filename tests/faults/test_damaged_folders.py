@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gpusize.errors import StoreError
+from gpusize.base.errors import StoreError
+from gpusize.records.store import RunStore
 from gpusize.report.export import strict
 from gpusize.result import open_run
-from gpusize.store import RunStore
 from tests.cli.conftest import Gpusize
 from tests.faults.folder_of_a_run import Folder
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpusize.apis import ApiOptions, create_api
+from gpusize.targets.apis import ApiOptions, create_api
 from tests.faults.exchange import assert_balance, number_in_body, send
 from tests.faults.frames import Call, FrameServer
 from tests.faults.http2 import GRPC, GRPC_TARGET, HTTP2, FrameFault, good_call, good_grpc

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gpusize.errors import StoreError
-from gpusize.recovery import finished_steps, recover
-from gpusize.run_schema import read_checked
-from gpusize.store import RunStore
+from gpusize.base.errors import StoreError
+from gpusize.measure.recovery import finished_steps, recover
+from gpusize.records.run_schema import read_checked
+from gpusize.records.store import RunStore
 from tests.cli.conftest import Gpusize
 from tests.faults.folder_of_a_run import Folder
 

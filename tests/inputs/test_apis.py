@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from gpusize.apis import Api, ApiOptions, ResponseSpec, api_names, create_api, encode_rows, guess_api, render
-from gpusize.dataset import Dataset
-from gpusize.errors import DatasetError, EnvironmentLacks, UsageError
+from gpusize.base.errors import DatasetError, EnvironmentLacks, UsageError
+from gpusize.targets.apis import Api, ApiOptions, ResponseSpec, api_names, create_api, encode_rows, guess_api, render
+from gpusize.workload.dataset import Dataset
 
 
 def body(api, row, key=None, **options):

@@ -6,10 +6,10 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from gpusize.apis import ApiOptions, create_api, render
-from gpusize.apis.forms import BOUNDARY
-from gpusize.dataset import Dataset
-from gpusize.errors import DatasetError, UsageError
+from gpusize.base.errors import DatasetError, UsageError
+from gpusize.targets.apis import ApiOptions, create_api, render
+from gpusize.targets.apis.message_forms import BOUNDARY
+from gpusize.workload.dataset import Dataset
 from tests.inputs.reading import read
 
 FORM = "application/x-www-form-urlencoded"

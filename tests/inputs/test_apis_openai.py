@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpusize.apis import ApiOptions, create_api, render
-from gpusize.dataset import Dataset
-from gpusize.errors import DatasetError, UsageError
+from gpusize.base.errors import DatasetError, UsageError
+from gpusize.targets.apis import ApiOptions, create_api, render
+from gpusize.workload.dataset import Dataset
 from tests.inputs.reading import read
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpusize.apis import ResponseSpec, response_from_texts
-from gpusize.errors import UsageError
+from gpusize.base.errors import UsageError
+from gpusize.targets.apis import ResponseSpec, response_from_texts
 
 CALLS = {
     "field": "intermediate_data",

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpusize.config import INPUT_OPTIONS, dataset_from_options, load_config
-from gpusize.config._kinds import complaint
-from gpusize.errors import ConfigError
+from gpusize.base.errors import ConfigError
+from gpusize.options import INPUT_OPTIONS, dataset_from_options, load_config
+from gpusize.options.kinds import complaint
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "inputs"
 

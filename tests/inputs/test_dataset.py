@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.dataset import KEYS, Dataset
-from gpusize.dataset._csv import parse_csv
-from gpusize.errors import DatasetError
+from gpusize.base.errors import DatasetError
+from gpusize.workload.dataset import KEYS, Dataset
+from gpusize.workload.dataset.csv_rows import parse_csv
 
 
 def refusal(call, *args):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpusize.dataset import Dataset
-from gpusize.dataset._formats import rows_of
-from gpusize.errors import DatasetError
+from gpusize.base.errors import DatasetError
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.dataset.formats import rows_of
 
 SHAREGPT = [
     {

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.dataset import Dataset
-from gpusize.dataset._json import parse_json, parse_jsonl
-from gpusize.errors import DatasetError
-from gpusize.textio import without_trailing_commas
+from gpusize.base.errors import DatasetError
+from gpusize.base.text import without_trailing_commas
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.dataset.json_rows import parse_json, parse_jsonl
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "inputs"
 VALUES = st.recursive(

@@ -8,8 +8,8 @@ from statistics import fmean, median
 import polars as pl
 import pytest
 
-from gpusize.dataset import Dataset, Synthetic, corrected, length_report
-from gpusize.errors import DatasetError, EnvironmentLacks, UsageError
+from gpusize.base.errors import DatasetError, EnvironmentLacks, UsageError
+from gpusize.workload.dataset import Dataset, Synthetic, corrected, length_report
 
 
 def lengths(text: str, name: str = "input_tokens") -> list[int]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpusize.base.errors import DatasetError, StoreError, UsageError
 from gpusize.cli import invoke
-from gpusize.dataset.traccc import convert_events, event_files
-from gpusize.errors import DatasetError, StoreError, UsageError
+from gpusize.workload.dataset.traccc import convert_events, event_files
 
 HEADER = "geometry_id,measurement_id,channel0,channel1,timestamp,value\n"
 FIRST = "1224979236018815183,0,12,7,0,0.25\n1224979236018815183,0,12,8,0,0.1\n576460889742377984,1,3,4,1.5,2\n"

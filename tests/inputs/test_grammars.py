@@ -10,23 +10,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpusize.adaptive.terms import Adaptive
-from gpusize.apis.template import BodyTemplate
-from gpusize.dataset._synthetic import Synthetic
-from gpusize.errors import SloError, UsageError
-from gpusize.headers import parse_header
-from gpusize.kserve.mix import parse_models
-from gpusize.load.grammar import parse_stages, parse_think
-from gpusize.monitor.rules import parse_rule
-from gpusize.slo import Slo
-from gpusize.units import parse_concurrencies, parse_duration_s, parse_rate, parse_rates, parse_sample
-from gpusize.urls import parse_url
-from gpusize.whatif.growth import parse_growth
-from gpusize.whatif.money import parse_price
-from gpusize.whatif.series import parse_bounds, parse_users
-from gpusize.whatif.series import parse_rates as parse_rate_series
-from gpusize.workers import parse_cores
-from gpusize.workflow.command import CommandTemplate
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import SloError, UsageError
+from gpusize.base.secrets import parse_header
+from gpusize.base.units import parse_concurrencies, parse_duration_s, parse_rate, parse_rates, parse_sample
+from gpusize.base.urls import parse_url
+from gpusize.engine.workers import parse_cores
+from gpusize.estimate.plan.growth import parse_growth
+from gpusize.estimate.plan.price import parse_price
+from gpusize.estimate.plan.ranges import parse_bounds, parse_users
+from gpusize.estimate.plan.ranges import parse_rates as parse_rate_series
+from gpusize.estimate.search.terms import Adaptive
+from gpusize.measure.monitor.stop_rules import parse_rule
+from gpusize.targets.apis.template import BodyTemplate
+from gpusize.targets.kserve.mix import parse_models
+from gpusize.targets.workflow.command import CommandTemplate
+from gpusize.workload.dataset.synthetic import Synthetic
+from gpusize.workload.load.grammar import parse_stages, parse_think
 
 
 class Grammar(NamedTuple):

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.apis import ApiOptions, BodyTemplate, create_api, render
-from gpusize.dataset import Dataset
-from gpusize.errors import DatasetError, UsageError
-from gpusize.load import Load, Stream
-from gpusize.mixing import dealt, streamed
-from gpusize.prepare import prepare
-from gpusize.target import Target
+from gpusize.base.errors import DatasetError, UsageError
+from gpusize.measure.encode import prepare
+from gpusize.measure.mix import dealt, streamed
+from gpusize.targets.apis import ApiOptions, BodyTemplate, create_api, render
+from gpusize.targets.server import Target
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load, Stream
 
 SESSIONS = Load(concurrencies=[1], sessions=True)
 CHAT = "http://127.0.0.1:9/v1"

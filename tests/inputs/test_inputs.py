@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.config import dataset_from_options, load_from_options, target_from_options
-from gpusize.config._kinds import complaint
-from gpusize.config.inputs import INPUT_OPTIONS
-from gpusize.errors import DatasetError, UsageError
-from gpusize.load import Load
-from gpusize.target import Target
+from gpusize.base.errors import DatasetError, UsageError
+from gpusize.options import dataset_from_options, load_from_options, target_from_options
+from gpusize.options.inputs import INPUT_OPTIONS
+from gpusize.options.kinds import complaint
+from gpusize.targets.server import Target
+from gpusize.workload.load import Load
 
 
 def refusal(call, *args):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.dataset import Dataset
-from gpusize.errors import UsageError
-from gpusize.load import DEFAULT_CONCURRENCIES, Load
+from gpusize.base.errors import UsageError
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import DEFAULT_CONCURRENCIES, Load
 
 SMALL = st.integers(1, 64)
 

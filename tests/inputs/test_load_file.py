@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.config import INPUT_OPTIONS, load_from_options, over
-from gpusize.config._kinds import complaint
-from gpusize.errors import ConfigError, UsageError
-from gpusize.load import ArrivalTrace, Load, Stage, Stream, Think
+from gpusize.base.errors import ConfigError, UsageError
+from gpusize.options import INPUT_OPTIONS, load_from_options, over
+from gpusize.options.kinds import complaint
+from gpusize.workload.load import ArrivalTrace, Load, Stage, Stream, Think
 
 SEED = """\
 # The four time-shifted generators of the stair-step experiment, as one load.

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.errors import UsageError
-from gpusize.headers import HIDDEN, is_secret, parse_header, public_value
-from gpusize.target import Target
-from gpusize.urls import parse_url
+from gpusize.base.errors import UsageError
+from gpusize.base.secrets import HIDDEN, is_secret, parse_header, public_value
+from gpusize.base.urls import parse_url
+from gpusize.targets.server import Target
 
 SECRET = "sk-very-secret-0123456789"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.apis import BodyTemplate
-from gpusize.dataset import Dataset
-from gpusize.errors import DatasetError, UsageError
+from gpusize.base.errors import DatasetError, UsageError
+from gpusize.targets.apis import BodyTemplate
+from gpusize.workload.dataset import Dataset
 
 
 def filled(text, row, **kwargs):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.errors import UsageError
-from gpusize.units import (
+from gpusize.base.errors import UsageError
+from gpusize.base.units import (
     as_duration_s,
     format_duration,
     parse_concurrencies,

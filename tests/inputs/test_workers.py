@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.workers import chosen_workers, parse_cores, usable_cores
+from gpusize.base.errors import UsageError
+from gpusize.engine.workers import chosen_workers, parse_cores, usable_cores
 
 
 @pytest.mark.parametrize(

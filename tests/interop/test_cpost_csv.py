@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import ConfigError, UsageError
-from gpusize.interop.cpost_csv import read_cpost_csv, write_cpost_csv
-from gpusize.resources.recommend import Execution, recommend
-from gpusize.resources.recommend.cpost import cpost_rows
+from gpusize.base.errors import ConfigError, UsageError
+from gpusize.containers.cpost_csv import read_cpost_csv, write_cpost_csv
+from gpusize.containers.recommend import Execution, recommend
+from gpusize.containers.recommend.cpost_rule import cpost_rows
 from tests.resources.made import S, execution, readings, workload
 
 WALL = (1000 * S, 1_630_000_000 * S)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import ConfigError, StoreError
-from gpusize.estimate import Question, estimate, to_calc_output
-from gpusize.interop.nat import FILE_NAME, import_nat, read_nat
-from gpusize.level_files import read_levels
-from gpusize.pooling import pool
-from gpusize.slo import Slo
-from gpusize.summary import summarize
+from gpusize.analysis.pooling import pool
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.summary import summarize
+from gpusize.base.errors import ConfigError, StoreError
+from gpusize.estimate.methods import Question, estimate, to_calc_output
+from gpusize.studies.imports.nat import FILE_NAME, import_nat, read_nat
 from tests.analysis.synthetic import percentile_level
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "nat"

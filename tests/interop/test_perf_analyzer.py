@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.checks import check
-from gpusize.errors import ConfigError, SloError, StoreError, UsageError
-from gpusize.interop.perf_analyzer import import_perf_analyzer, read_perf_analyzer
-from gpusize.level_files import read_levels
-from gpusize.slo import Slo
-from gpusize.summary import summarize
+from gpusize.analysis.checks import check
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.summary import summarize
+from gpusize.base.errors import ConfigError, SloError, StoreError, UsageError
+from gpusize.studies.imports.perf_analyzer import import_perf_analyzer, read_perf_analyzer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "perf_analyzer"
 FILES = sorted(FIXTURES.glob("*.csv"))

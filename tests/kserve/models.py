@@ -1,6 +1,6 @@
 """Models to make requests for."""
 
-from gpusize.kserve.metadata import ModelMetadata, TensorSpec
+from gpusize.targets.kserve.metadata import ModelMetadata, TensorSpec
 
 
 def model(*inputs: TensorSpec, **facts) -> ModelMetadata:

@@ -5,10 +5,10 @@ import json
 import httpx
 import pytest
 
-from gpusize.errors import TargetError
-from gpusize.kserve.answers import StatsUnavailable
-from gpusize.kserve.client import GrpcClient, HttpClient
-from gpusize.kserve.metadata import TensorSpec, parse_metadata
+from gpusize.base.errors import TargetError
+from gpusize.targets.kserve.answers import StatsUnavailable
+from gpusize.targets.kserve.client import GrpcClient, HttpClient
+from gpusize.targets.kserve.metadata import TensorSpec, parse_metadata
 from tests.kserve.exchanges import CONFIG, SPEC, STATS, server
 
 

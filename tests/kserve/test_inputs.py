@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusize.errors import DatasetError, UsageError
-from gpusize.kserve.entries import parse_shapes
-from gpusize.kserve.inputs import TENSORS, read_inputs
-from gpusize.kserve.metadata import TensorSpec
+from gpusize.base.errors import DatasetError, UsageError
+from gpusize.targets.kserve.entries import parse_shapes
+from gpusize.targets.kserve.inputs import TENSORS, read_inputs
+from gpusize.targets.kserve.metadata import TensorSpec
 from tests.kserve.models import BATCHED, FIXED, MATRIX, TEXTS, TWO, VARYING, model
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.errors import UsageError
-from gpusize.kserve.mix import interleave, parse_models
+from gpusize.base.errors import UsageError
+from gpusize.targets.kserve.mix import interleave, parse_models
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpusize.apis import encode_rows
-from gpusize.errors import TargetError, UsageError
-from gpusize.kserve.answers import StatsUnavailable
-from gpusize.kserve.metadata import TensorSpec
-from gpusize.kserve_run import is_kserve, prepare_kserve, split_path
-from gpusize.target import Target
+from gpusize.base.errors import TargetError, UsageError
+from gpusize.targets.apis import encode_rows
+from gpusize.targets.kserve.answers import StatsUnavailable
+from gpusize.targets.kserve.metadata import TensorSpec
+from gpusize.targets.kserve.prepare import is_kserve, prepare_kserve, split_path
+from gpusize.targets.server import Target
 from tests.kserve.models import model
 
 MODELS = {
@@ -106,7 +106,9 @@ def test_a_mix_of_models():
 
 
 def test_a_mix_over_grpc_has_one_path(monkeypatch):
-    monkeypatch.setattr("gpusize.apis.kserve.KserveGrpc._message_head", lambda self, _: self.model.name.encode())
+    monkeypatch.setattr(
+        "gpusize.targets.apis.kserve.KserveGrpc._message_head", lambda self, _: self.model.name.encode()
+    )
     ready = prepare_kserve(
         Target("http://h", api="kserve-grpc", model="a,b"), ["zero"], shapes=["B:1"], client=Server()
     )

@@ -5,14 +5,14 @@ import struct
 
 import pytest
 
-from gpusize.apis import ApiOptions, create_api, create_kserve, encode_rows
-from gpusize.apis.kserve import KSERVE, KserveGrpc
-from gpusize.engine import core
-from gpusize.errors import DatasetError, UsageError
-from gpusize.kserve.inputs import dataset_of_rows
-from gpusize.kserve.metadata import TensorSpec
-from gpusize.kserve.rows import SequenceStep, Tensor, TensorRow
-from gpusize.kserve.tensors import from_raw, to_raw
+from gpusize.base.errors import DatasetError, UsageError
+from gpusize.engine.session import core
+from gpusize.targets.apis import ApiOptions, create_api, create_kserve, encode_rows
+from gpusize.targets.apis.kserve import KSERVE, KserveGrpc
+from gpusize.targets.kserve.inputs import dataset_of_rows
+from gpusize.targets.kserve.metadata import TensorSpec
+from gpusize.targets.kserve.rows import SequenceStep, Tensor, TensorRow
+from gpusize.targets.kserve.tensors import from_raw, to_raw
 from tests.kserve.exchanges import recorded
 from tests.kserve.models import BATCHED, TWO, model
 

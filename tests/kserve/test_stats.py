@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from gpusize.kserve.client import HttpClient
-from gpusize.kserve.stats import KserveStats, between, counters, key
+from gpusize.targets.kserve.client import HttpClient
+from gpusize.targets.kserve.stats import KserveStats, between, counters, key
 from tests.kserve.exchanges import SPEC, STATS, server
 
 [MLP] = json.loads(STATS)["model_stats"]

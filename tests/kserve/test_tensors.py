@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.kserve.tensors import (
+from gpusize.targets.kserve.tensors import (
     DATATYPES,
     count_elements,
     decode_base64,

@@ -10,7 +10,7 @@ def plain_schedule(request, monkeypatch):
     """Schedules by their definition, so that what is tested here does not rest on the engine."""
     if request.path.name == "test_against_the_engine.py":
         return
-    from gpusize.plan import core as home
+    from gpusize.workload.schedule import from_engine as home
     from tests.load import reference
 
     class Core:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from gpusize.load import Bursts, Load, Stage, Stream
-from gpusize.plan.core import arrivals
+from gpusize.workload.load import Bursts, Load, Stage, Stream
+from gpusize.workload.schedule.from_engine import arrivals
 from tests.load import reference
 
 RATES = st.floats(0.1, 40).map(lambda rate: round(rate, 3))

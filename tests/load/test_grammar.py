@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.errors import UsageError
-from gpusize.load import Bursts, Stage, Think, parse_stages, parse_think
+from gpusize.base.errors import UsageError
+from gpusize.workload.load import Bursts, Stage, Think, parse_stages, parse_think
 
 RATES = st.floats(0, 1e8, allow_nan=False).map(lambda rate: round(rate, 6))
 TIMES = st.integers(1, 10**9).map(lambda ms: ms / 1000)

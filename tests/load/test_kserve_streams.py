@@ -5,16 +5,16 @@ from typing import cast
 
 import pytest
 
-from gpusize.apis import encode_rows
-from gpusize.errors import UsageError
-from gpusize.kserve.client import KserveClient
-from gpusize.kserve.metadata import TensorSpec
-from gpusize.kserve_run import prepare_kserve
-from gpusize.load import Load, Stream
-from gpusize.measure import run
-from gpusize.mixing import streamed, told_priorities
-from gpusize.simulate import SimulatedCluster
-from gpusize.target import Target
+from gpusize.api.run import run
+from gpusize.base.errors import UsageError
+from gpusize.measure.mix import streamed, told_priorities
+from gpusize.targets.apis import encode_rows
+from gpusize.targets.kserve.client import KserveClient
+from gpusize.targets.kserve.metadata import TensorSpec
+from gpusize.targets.kserve.prepare import prepare_kserve
+from gpusize.targets.server import Target
+from gpusize.targets.simulated.cluster import SimulatedCluster
+from gpusize.workload.load import Load, Stream
 from tests.kserve.models import model
 
 

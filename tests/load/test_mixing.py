@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from gpusize.apis import render
-from gpusize.dataset import Dataset
-from gpusize.errors import UsageError
-from gpusize.load import Load, Stream
-from gpusize.mixing import streamed, think_times_ns, told_priorities, with_priority_header
-from gpusize.prepare import prepare
-from gpusize.target import Target
+from gpusize.base.errors import UsageError
+from gpusize.measure.encode import prepare
+from gpusize.measure.mix import streamed, think_times_ns, told_priorities, with_priority_header
+from gpusize.targets.apis import render
+from gpusize.targets.server import Target
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load, Stream
 
 BASE = Dataset.from_rows(["a", "b", "c"])
 

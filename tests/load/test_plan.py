@@ -7,15 +7,15 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from gpusize.dataset import Dataset
-from gpusize.errors import StoreError, UsageError
-from gpusize.load import Load, Stream
-from gpusize.mixing import streamed
-from gpusize.plan.export import cost_note, keep_plan, plan_frame, total_expected, write_plan
-from gpusize.plan.level import Level
-from gpusize.plan.outline import outline
-from gpusize.plan.replay import Plan
-from gpusize.target import Target
+from gpusize.base.errors import StoreError, UsageError
+from gpusize.measure.mix import streamed
+from gpusize.targets.server import Target
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load, Stream
+from gpusize.workload.schedule.export import cost_note, keep_plan, plan_frame, total_expected, write_plan
+from gpusize.workload.schedule.planned_level import Level
+from gpusize.workload.schedule.preview import outline
+from gpusize.workload.schedule.stored_plan import Plan
 
 DATASET = Dataset.from_rows([f"p{n}" for n in range(13)])
 LOADS = [

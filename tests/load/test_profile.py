@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.plan.profile import RateProfile
+from gpusize.workload.schedule.rate_profile import RateProfile
 
 NS = 10**9
 RATES = st.floats(0, 1e5).map(lambda rate: round(rate, 3))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.dataset import Dataset
-from gpusize.errors import UsageError
-from gpusize.load import Load, Stream
-from gpusize.plan.core import arrivals
+from gpusize.base.errors import UsageError
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load, Stream
+from gpusize.workload.schedule.from_engine import arrivals
 
 NS = 10**9
 
@@ -102,7 +102,7 @@ def test_a_stream_that_begins_late_is_waited_for():
 def test_processes_and_priorities():
     streams = [Stream(rate=1, process="gamma", burstiness=0.5), Stream(rate=2, priority=3), Stream(rate=3)]
     load = Load(streams=streams, duration_s=10, process="constant")
-    from gpusize.load.merged import _pieces
+    from gpusize.workload.load.superposition import _pieces
 
     pieces = [piece for number in range(3) for piece in _pieces(load, number, 10 * NS, None)]
     assert [(piece.process, piece.shape) for piece in pieces] == [

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from gpusize.dataset import Dataset
-from gpusize.errors import DatasetError, UsageError
-from gpusize.load import ArrivalTrace, Load
-from gpusize.plan.core import arrivals
-from gpusize.plan.outline import outline
-from gpusize.plan.replay import Plan
+from gpusize.base.errors import DatasetError, UsageError
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import ArrivalTrace, Load
+from gpusize.workload.schedule.from_engine import arrivals
+from gpusize.workload.schedule.preview import outline
+from gpusize.workload.schedule.stored_plan import Plan
 
 NS = 10**9
 
@@ -145,7 +145,7 @@ def test_denser_is_the_trace_and_copies_in_its_gaps(even):
 
 
 def test_the_draws_stay_what_they_are():
-    from gpusize.load.trace import _uniform
+    from gpusize.workload.load.trace import _uniform
 
     # No version of numpy may change them: a seed stands in run.json for good.
     assert _uniform(7, 0, 2).tolist() == [0.09662281551472163, 0.8308084353416139]

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gpusize.monitor.exposition import NAMES
-from gpusize.monitor.tally import HISTOGRAMS
+from gpusize.measure.monitor.own_metrics import NAMES
+from gpusize.measure.monitor.run_counts import HISTOGRAMS
 
 FILE = Path(__file__).parents[2] / "docs" / "dashboards" / "gpusize.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text("utf-8"))

@@ -14,11 +14,11 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpusize.errors import EnvironmentLacks, UsageError
-from gpusize.frames import OUTCOMES
-from gpusize.monitor.exposition import NAMES, registry_of
-from gpusize.monitor.server import MetricsPage, PushGateway
-from gpusize.monitor.tally import BUCKETS_S, HISTOGRAMS, RunTally
+from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.measure.monitor.metrics_page import MetricsPage, PushGateway
+from gpusize.measure.monitor.own_metrics import NAMES, registry_of
+from gpusize.measure.monitor.run_counts import BUCKETS_S, HISTOGRAMS, RunTally
+from gpusize.records.schema import OUTCOMES
 
 MS = 1_000_000
 PROGRESS = {

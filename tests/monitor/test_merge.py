@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusize.monitor.merge import SecondsOfRun
+from gpusize.measure.monitor.run_seconds import SecondsOfRun
 from tests.monitor.seconds import second
 
 S = 1_000_000_000

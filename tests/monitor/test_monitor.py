@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusize.frames import OUTCOMES
-from gpusize.level_files import read_levels
-from gpusize.level_series import growth_of
-from gpusize.monitor import Monitor, Stop, parse_rules
-from gpusize.monitor.monitor import Second
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.steadiness import growth_of
+from gpusize.measure.monitor import Monitor, Stop, parse_rules
+from gpusize.measure.monitor.judge_rules import Second
+from gpusize.records.schema import OUTCOMES
 from tests.analysis.open_levels import open_setting, run_of
 from tests.monitor.seconds import second
 

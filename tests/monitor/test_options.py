@@ -7,8 +7,8 @@ import socket
 import httpx
 import pytest
 
-from gpusize.errors import EnvironmentLacks, SloError, UsageError
-from gpusize.monitor import WatchOptions
+from gpusize.base.errors import EnvironmentLacks, SloError, UsageError
+from gpusize.measure.monitor import WatchOptions
 
 
 def test_nothing_given_is_nothing_done() -> None:

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from gpusize.errors import SloError
-from gpusize.monitor import Rule, parse_rule, parse_rules
-from gpusize.monitor.rules import Seen
+from gpusize.base.errors import SloError
+from gpusize.measure.monitor import Rule, parse_rule, parse_rules
+from gpusize.measure.monitor.stop_rules import Seen
 from tests.monitor.seconds import second
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.monitor import RunWatch, parse_rules
-from gpusize.monitor.tally import RunTally
+from gpusize.base.errors import UsageError
+from gpusize.measure.monitor import RunWatch, parse_rules
+from gpusize.measure.monitor.run_counts import RunTally
 from tests.monitor.seconds import second
 
 S = 1_000_000_000

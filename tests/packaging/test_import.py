@@ -74,7 +74,7 @@ def test_every_exported_function_and_class_is_documented() -> None:
 
 
 def test_all_errors_are_exported() -> None:
-    from gpusize import errors
+    from gpusize.base import errors
 
     assert set(errors.__all__) <= set(gpusize.__all__)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import gpusize
-from gpusize.estimate.twin.observed import Objective, Observed, observe
-from gpusize.estimate.twin.static import fit_static
-from gpusize.slo import Slo
+from gpusize.analysis.slo import Slo
+from gpusize.estimate.twin.static_batch_model import fit_static
+from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from tests.peers.inferences import KserveServer
 from tests.peers.sizing import Gpusize
 from tests.servers.pytriton import PyTriton

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import EnvironmentLacks
-from gpusize.pipeline import Operator, Pipeline, RunOptions, ServerOptions, run_pipeline
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.containers.pipeline import Operator, Pipeline, RunOptions, ServerOptions, run_pipeline
 from tests.containers.engine import IMAGE, daemon_address, import_image
 from tests.servers.pytriton import PyTriton
 
@@ -16,7 +16,7 @@ from tests.servers.pytriton import PyTriton
 @pytest.fixture(scope="module")
 def docker_host() -> Iterator[str]:
     """A daemon with the image of the container tests."""
-    from gpusize.pipeline.daemon import Daemon
+    from gpusize.containers.pipeline.daemon import Daemon
 
     with daemon_address() as address, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", address)

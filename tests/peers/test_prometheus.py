@@ -14,11 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpusize.engine import core
-from gpusize.samples import ServerMetrics, server_metrics
-from gpusize.samples.pull import PrometheusServer
-from gpusize.samples.summarise import scan_samples, value_of
-from gpusize.simulate import SimulatedCluster
+from gpusize.engine.session import core
+from gpusize.observe.metrics import ServerMetrics, server_metrics
+from gpusize.observe.metrics.prometheus_pull import PrometheusServer
+from gpusize.observe.metrics.summarise import scan_samples, value_of
+from gpusize.targets.simulated.cluster import SimulatedCluster
 
 pytestmark = pytest.mark.optional_in_ci("a Debian package, and installing one takes root")
 CONFIG = """

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from prometheus_client import generate_latest
 
-from gpusize.monitor.exposition import registry_of
-from gpusize.monitor.server import MetricsPage, PushGateway
-from gpusize.monitor.tally import RunTally
+from gpusize.measure.monitor.metrics_page import MetricsPage, PushGateway
+from gpusize.measure.monitor.own_metrics import registry_of
+from gpusize.measure.monitor.run_counts import RunTally
 from tests.peers.test_prometheus import CONFIG, free_port, wait_for
 
 pytestmark = pytest.mark.optional_in_ci("Debian packages, and installing them takes root")

@@ -15,7 +15,7 @@ import pytest
 import gpusize
 from benches.sections.scaling_triton import Answer, Round, forecast, mean_compute_s, two_count_faults
 from benches.sections.triton import Counters
-from gpusize.estimate.twin.served import served, served_limit
+from gpusize.estimate.twin.server_figures import served, served_limit
 from tests.peers.inferences import KserveServer
 from tests.peers.sizing import Gpusize
 from tests.servers.pytriton import PyTriton

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import ConfigError, UsageError
-from gpusize.pipeline import Input, Operator, Output, Requests, read_pipeline
+from gpusize.base.errors import ConfigError, UsageError
+from gpusize.containers.pipeline import Input, Operator, Output, Requests, read_pipeline
 
 SPLEEN = """\
 api-version: 0.5.0

@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
-from gpusize.errors import StoreError, UsageError
-from gpusize.interrupt import StopSwitch
-from gpusize.pipeline import Operator, Output, Pipeline
-from gpusize.pipeline.container import Mount
-from gpusize.pipeline.copies import Copies, Most, moved
-from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.waiting import Interrupted
-from gpusize.pipeline.workspace import Workspace, check_kept
+from gpusize.base.errors import StoreError, UsageError
+from gpusize.base.interrupt import StopSwitch
+from gpusize.containers.pipeline import Operator, Output, Pipeline
+from gpusize.containers.pipeline.container import Mount
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.pipeline.input_copies import Copies, Most, moved
+from gpusize.containers.pipeline.wait import Interrupted
+from gpusize.containers.pipeline.workspace import Workspace, check_kept
 
 MOST = Most(1 << 20, 100)
 # Root copies by itself; the daemon is asked by nobody else here.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.pipeline import Execution
-from gpusize.pipeline.execution import Outcome, finished, timed
-from gpusize.resources.facts import Facts
-from gpusize.resources.series import Readings, empty_frame
+from gpusize.containers.pipeline import Execution
+from gpusize.containers.pipeline.execution import Outcome, finished, timed
+from gpusize.observe.usage.readings import Readings, empty_frame
+from gpusize.observe.usage.source_facts import Facts
 
 RAN = {"StartedAt": "2026-11-22T19:11:13Z", "FinishedAt": "2026-11-22T19:11:15Z", "ExitCode": 0}
 NEVER = {"StartedAt": "0001-01-01T00:00:00Z", "FinishedAt": "0001-01-01T00:00:00Z", "ExitCode": 0}

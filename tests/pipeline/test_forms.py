@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import ConfigError
-from gpusize.pipeline import Bind, Input, Operator, Output, Pipeline, Requests, in_order, read_pipeline
-from gpusize.pipeline.fields import as_bytes
+from gpusize.base.errors import ConfigError
+from gpusize.containers.pipeline import Bind, Input, Operator, Output, Pipeline, Requests, in_order, read_pipeline
+from gpusize.containers.pipeline.fields import as_bytes
 
 COMPOSE = """\
 name: nightly

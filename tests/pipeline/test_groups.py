@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpusize.pipeline.groups import GroupName, Groups
+from gpusize.containers.pipeline.cgroups import GroupName, Groups
 
 
 def test_another_run_that_ends_meanwhile_takes_no_group_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,8 +21,8 @@ def test_another_run_that_ends_meanwhile_takes_no_group_away(tmp_path: Path, mon
             Path(path).rmdir()
 
     monkeypatch.setattr("os.mkdir", mkdir)
-    monkeypatch.setattr("gpusize.pipeline.groups.os.geteuid", lambda: 0)
-    monkeypatch.setattr("gpusize.pipeline.groups.hierarchies", lambda: [(tmp_path, None)])
+    monkeypatch.setattr("gpusize.containers.pipeline.cgroups.os.geteuid", lambda: 0)
+    monkeypatch.setattr("gpusize.containers.pipeline.cgroups.hierarchies", lambda: [(tmp_path, None)])
     groups = Groups("ab12", systemd=False)
     path = f"/gpusize/{GroupName.of('ab12').text}/1"
     assert groups.make(1) == (path, path)
@@ -34,8 +34,8 @@ def test_another_run_that_ends_meanwhile_takes_no_group_away(tmp_path: Path, mon
 
 def test_where_no_group_can_be_made_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpusize").write_text("in the way")
-    monkeypatch.setattr("gpusize.pipeline.groups.os.geteuid", lambda: 0)
-    monkeypatch.setattr("gpusize.pipeline.groups.hierarchies", lambda: [(tmp_path, None)])
+    monkeypatch.setattr("gpusize.containers.pipeline.cgroups.os.geteuid", lambda: 0)
+    monkeypatch.setattr("gpusize.containers.pipeline.cgroups.hierarchies", lambda: [(tmp_path, None)])
     groups = Groups("ab12", systemd=False)
     assert groups.make(1) is None
     assert not groups.possible

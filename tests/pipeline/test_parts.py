@@ -10,22 +10,22 @@ from typing import cast
 
 import pytest
 
-from gpusize.errors import EnvironmentLacks
-from gpusize.interrupt import StopSwitch
-from gpusize.pipeline import Execution, Input, Operator, Output, Pipeline, Requests, RunOptions, Service
-from gpusize.pipeline.cleaning import _is_locked, _is_ours, _running
-from gpusize.pipeline.container import Container, Mount
-from gpusize.pipeline.daemon import Daemon
-from gpusize.pipeline.execute import is_of
-from gpusize.pipeline.execution import wall_ns
-from gpusize.pipeline.gpu_watch import ContainerGpus
-from gpusize.pipeline.groups import GroupName, hierarchies
-from gpusize.pipeline.images import PullState
-from gpusize.pipeline.outcome import OperatorResult, PipelineResult
-from gpusize.pipeline.owner import OWNER, RUN, owner_label, owner_lives
-from gpusize.pipeline.plan import container_of
-from gpusize.pipeline.waiting import Call, Interrupted, wait_for
-from gpusize.pipeline.workspace import Workspace, through_container
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.base.interrupt import StopSwitch
+from gpusize.containers.pipeline import Execution, Input, Operator, Output, Pipeline, Requests, RunOptions, Service
+from gpusize.containers.pipeline.cgroups import GroupName, hierarchies
+from gpusize.containers.pipeline.cleaning import _is_locked, _is_ours, _running
+from gpusize.containers.pipeline.container import Container, Mount
+from gpusize.containers.pipeline.container_spec import container_of
+from gpusize.containers.pipeline.daemon import Daemon
+from gpusize.containers.pipeline.execute import is_of
+from gpusize.containers.pipeline.execution import wall_ns
+from gpusize.containers.pipeline.gpu_watch import ContainerGpus
+from gpusize.containers.pipeline.images import PullState
+from gpusize.containers.pipeline.labels import OWNER, RUN, owner_label, owner_lives
+from gpusize.containers.pipeline.outcome import OperatorResult, PipelineResult
+from gpusize.containers.pipeline.wait import Call, Interrupted, wait_for
+from gpusize.containers.pipeline.workspace import Workspace, through_container
 from tests.samples.fake_nvml import Gpu, fake_nvml
 
 MOUNTED = """docker run --rm --mount type=bind,source=/a,target=/b,readonly \

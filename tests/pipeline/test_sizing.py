@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpusize.pipeline import Execution, Operator, Pipeline
-from gpusize.pipeline.outcome import OperatorResult, PipelineResult
-from gpusize.pipeline.sizing import SizingOptions, failure_of, size
+from gpusize.containers.pipeline import Execution, Operator, Pipeline
+from gpusize.containers.pipeline.outcome import OperatorResult, PipelineResult
+from gpusize.containers.pipeline.sizing import SizingOptions, failure_of, size
 from tests.resources.made import workload
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.pipeline.groups import GroupName, Groups, run_slices, stop_slices
+from gpusize.containers.pipeline.cgroups import GroupName, Groups, run_slices, stop_slices
 
 PROGRAM = """#!/bin/sh
 echo "$*" >> "$(dirname "$0")/log"
@@ -31,7 +31,7 @@ def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
         program.write_text(PROGRAM.format(code=code), "utf-8")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-        monkeypatch.setattr("gpusize.pipeline.groups.os.geteuid", lambda: 0)
+        monkeypatch.setattr("gpusize.containers.pipeline.cgroups.os.geteuid", lambda: 0)
         return tmp_path / "log"
 
     return put

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from gpusize.calls import write_spans
-from gpusize.frames import OUTCOMES
-from gpusize.row_facts import keep_rows
-from gpusize.samples.summarise import FIELDS
+from gpusize.observe.metrics.summarise import FIELDS
+from gpusize.records.calls import write_spans
+from gpusize.records.dataset_rows import keep_rows
+from gpusize.records.schema import OUTCOMES
 from tests.analysis.synthetic import MS, closed, frame
 
 OK, HTTP_ERROR = OUTCOMES.index("ok"), OUTCOMES.index("http_error")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gpusize.estimate.fit import fit_line
-from gpusize.estimate.types import Estimate, whole_gpus
-from gpusize.report.tables import make_console
+from gpusize.estimate.calculator_line import fit_line
+from gpusize.estimate.question import Estimate, whole_gpus
+from gpusize.report.summary.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.addresses import addresses_of, addresses_text
-from gpusize.report.sweep import about
+from gpusize.analysis.addresses import addresses_of, addresses_text
+from gpusize.report.summary.sweep import about
 
 
 def use(address, connections, target=0):

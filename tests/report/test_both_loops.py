@@ -7,11 +7,11 @@ import re
 
 import polars as pl
 
-from gpusize.level_files import read_levels
-from gpusize.report.html import render_html
-from gpusize.report.plots import figures
-from gpusize.report.sections import sections
-from gpusize.report.tables import print_summary
+from gpusize.analysis.read_levels import read_levels
+from gpusize.report.figures.plots import figures
+from gpusize.report.page.html import render_html
+from gpusize.report.summary.sections import sections
+from gpusize.report.summary.terminal import print_summary
 from tests.analysis.open_levels import arrivals, columns, open_setting, write_level, write_run
 from tests.report.results import LEVELS, P95_S, console, row, sweep
 

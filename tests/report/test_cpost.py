@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.report.cpost import (
+from gpusize.containers.recommend import Execution, recommend
+from gpusize.containers.recommend.cpost_rule import cpost_rows
+from gpusize.containers.recommend.types import MB
+from gpusize.observe.usage.usage import usage_of
+from gpusize.report.containers.cpost import (
     OperatorSummary,
     metrics_table,
     operator_table,
@@ -13,10 +17,6 @@ from gpusize.report.cpost import (
     summarise_usage,
     title,
 )
-from gpusize.resources.recommend import Execution, recommend
-from gpusize.resources.recommend.cpost import cpost_rows
-from gpusize.resources.recommend.types import MB
-from gpusize.resources.usage import usage_of
 from tests.resources.made import S, execution, workload
 
 EXPECTED = (Path(__file__).parents[1] / "fixtures" / "cpost" / "tables.txt").read_text("utf-8")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from gpusize.errors import StoreError
+from gpusize.base.errors import StoreError
 from gpusize.report.export import (
     dumps,
     estimate_document,
@@ -19,7 +19,7 @@ from gpusize.report.export import (
     write_outputs,
     write_summary,
 )
-from gpusize.report.source import Truth
+from gpusize.report.summary.source import Truth
 from tests.report.results import HOSTILE, SLO, Source, crossing, frame, interrupted, meta, row, slope, sweep
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpusize.errors import StoreError
-from gpusize.report.html import render_html, write_html
-from gpusize.report.plots import figures
-from gpusize.report.source import Truth
-from gpusize.report.style import CSS_NAMES, SERIES
+from gpusize.base.errors import StoreError
+from gpusize.report.figures.plots import figures
+from gpusize.report.figures.style import CSS_NAMES, SERIES
+from gpusize.report.page.html import render_html, write_html
+from gpusize.report.summary.source import Truth
 from tests.report.results import HOSTILE, SLO, Source, crossing, frame, interrupted, meta, row, slope, sweep
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from gpusize.report.live import LiveProgress, progress_line, setting_text
-from gpusize.report.live_facts import Schedule
-from gpusize.report.live_pace import Pace, RunRates
-from gpusize.report.live_view import LevelView, Minute, sparkline
+from gpusize.report.live.facts import Schedule
+from gpusize.report.live.live import LiveProgress, progress_line, setting_text
+from gpusize.report.live.pace import Pace, RunRates
+from gpusize.report.live.view import LevelView, Minute, sparkline
 from tests.report.results import HOSTILE
 
 SETTING = {"kind": "closed", "concurrency": 8, "passes": 5, "count": None, "duration_s": None}

@@ -12,18 +12,18 @@ import polars as pl
 import pytest
 from matplotlib.text import Annotation
 
+from gpusize.base.errors import StoreError
 from gpusize.cli import invoke
-from gpusize.errors import StoreError
-from gpusize.report.html import render_html
-from gpusize.report.over_time import over_time_figure, plot_over_time
-from gpusize.report.plots import figures
-from gpusize.report.sections import sections
-from gpusize.report.style import AMBER, INK, LIMIT, MID, pushed_apart
-from gpusize.report.tables import print_sections, print_summary
-from gpusize.report.timeline import timeline
+from gpusize.observe.metrics.buffer import sample_schema
+from gpusize.report.figures.over_time import over_time_figure, plot_over_time
+from gpusize.report.figures.plots import figures
+from gpusize.report.figures.style import AMBER, INK, LIMIT, MID, pushed_apart
+from gpusize.report.figures.timeline import timeline
+from gpusize.report.page.html import render_html
+from gpusize.report.summary.sections import sections
+from gpusize.report.summary.terminal import print_sections, print_summary
 from gpusize.result import Result
-from gpusize.samples.buffer import sample_schema
-from gpusize.study.table import best_level
+from gpusize.studies.table import best_level
 from tests.analysis.open_levels import (
     START_NS,
     arrivals,
@@ -278,7 +278,7 @@ def test_the_terminal_shows_the_section_where_a_load_was_not_delivered(tmp_path:
 
 
 def test_strict_ends_with_1_where_a_load_was_not_delivered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from gpusize.answer import judge
+    from gpusize.cli.exit_code import judge
 
     assert judge(Result([staged(tmp_path / "good")]), [], strict=True) == (0, "")
     verdict = judge(Result([staged(tmp_path / "bad", late=1)]), [], strict=True)

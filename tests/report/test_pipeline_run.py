@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpusize.errors import ConfigError
-from gpusize.interop.cpost_csv import write_cpost_csv
-from gpusize.pipeline import (
+from gpusize.base.errors import ConfigError
+from gpusize.containers.cpost_csv import write_cpost_csv
+from gpusize.containers.pipeline import (
     Execution,
     Operator,
     OperatorResult,
@@ -21,13 +21,13 @@ from gpusize.pipeline import (
     ServerResult,
     SizingOptions,
 )
-from gpusize.pipeline.gpu_watch import ContainerGpus
-from gpusize.pipeline.sizing import size
-from gpusize.report import style
-from gpusize.report.drawing import PlotsLeftOut
-from gpusize.report.pipeline_files import PipelineFiles
-from gpusize.report.pipeline_show import show_run
-from gpusize.report.pipeline_text import all_operators
+from gpusize.containers.pipeline.gpu_watch import ContainerGpus
+from gpusize.containers.pipeline.sizing import size
+from gpusize.report.containers.pipeline_files import PipelineFiles
+from gpusize.report.containers.pipeline_show import show_run
+from gpusize.report.containers.pipeline_text import all_operators
+from gpusize.report.figures import style
+from gpusize.report.figures.drawing import PlotsLeftOut
 from tests.resources.made import MIB, S, execution, workload
 from tests.samples.fake_nvml import Gpu, fake_nvml
 

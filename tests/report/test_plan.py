@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.report.plan_plot import draw_plan, plan_figure
-from gpusize.report.plan_text import plan_columns, print_plan
-from gpusize.report.plan_words import finding, interval_text
-from gpusize.report.tables import make_console
-from gpusize.whatif import Failed, Price, Row, WhatIf
-from gpusize.whatif.money import cost
+from gpusize.base.errors import UsageError
+from gpusize.estimate.plan import Failed, Price, Row, WhatIf
+from gpusize.estimate.plan.price import cost
+from gpusize.report.figures.plan import draw_plan, plan_figure
+from gpusize.report.plans.plan import plan_columns, print_plan
+from gpusize.report.plans.words import finding, interval_text
+from gpusize.report.summary.terminal import make_console
 
 SLO = "p95 runtime <= 2s"
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from matplotlib.text import Annotation
 
-from gpusize.errors import StoreError, UsageError
-from gpusize.report.columns import summary_columns
-from gpusize.report.plots import figures, save_plots, svg_text
-from gpusize.report.style import PERCENTILES
-from gpusize.report.sweep import sweep_of
+from gpusize.base.errors import StoreError, UsageError
+from gpusize.report.figures.plots import figures, save_plots, svg_text
+from gpusize.report.figures.style import PERCENTILES
+from gpusize.report.summary.columns import summary_columns
+from gpusize.report.summary.sweep import sweep_of
 from tests.report.results import (
     HOSTILE,
     LEVELS,

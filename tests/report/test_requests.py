@@ -6,9 +6,9 @@ import re
 import pytest
 from ruamel.yaml import YAML
 
-from gpusize.report.requests import clara_requests, compose_deploy, kubernetes_resources, memory_text
-from gpusize.report.usage_text import recommendation_sentence
-from gpusize.resources.recommend.types import MB, MIB, Recommendation
+from gpusize.containers.recommend.types import MB, MIB, Recommendation
+from gpusize.report.containers.request_blocks import clara_requests, compose_deploy, kubernetes_resources, memory_text
+from gpusize.report.containers.usage_text import recommendation_sentence
 
 MADE = Recommendation(policy="default", cpu_cores=1.2, mem_bytes=512 * MIB)
 GPUS = Recommendation(policy="cpost", cpu_cores=11.0, cpu_limit_cores=12.5, mem_bytes=512 * MB, gpu_count=2)

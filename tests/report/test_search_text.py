@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpusize.adaptive import Adaptive
-from gpusize.adaptive.found import Found
-from gpusize.report.search_text import chosen_text, search_rows
+from gpusize.estimate.search import Adaptive
+from gpusize.estimate.search.result import Found
+from gpusize.report.summary.search_text import chosen_text, search_rows
 
 FOUND = Found(
     capacity=24.0,

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from gpusize.cli import invoke
-from gpusize.report.columns import notes
 from gpusize.report.export import result_document
-from gpusize.report.html import render_html
-from gpusize.report.plots import figures
-from gpusize.report.sections import sections
-from gpusize.report.sweep import sweep_of
-from gpusize.report.tables import print_sections
+from gpusize.report.figures.plots import figures
+from gpusize.report.page.html import render_html
+from gpusize.report.summary.columns import notes
+from gpusize.report.summary.sections import sections
+from gpusize.report.summary.sweep import sweep_of
+from gpusize.report.summary.terminal import print_sections
 from gpusize.result import Result
 from tests.analysis.synthetic import MS
 from tests.report.folders import HTTP_ERROR, gpus, level_columns, run_folder, server_row, streamed

@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gpusize.base.errors import StoreError, UsageError
 from gpusize.cli import invoke
-from gpusize.errors import StoreError, UsageError
-from gpusize.report.study import study_levels, write_study
-from gpusize.report.study_plots import study_figures
 from gpusize.result import open_run
-from gpusize.study.conduct import StudyResult
-from gpusize.study.table import study_rows
+from gpusize.studies.figures import study_figures
+from gpusize.studies.page import study_levels, write_study
+from gpusize.studies.run_study import StudyResult
+from gpusize.studies.table import study_rows
 from tests.analysis.synthetic import MS, closed
 from tests.report.folders import run_folder
 from tests.report.results import HOSTILE

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.errors import StoreError
-from gpusize.pipeline import Execution as Ran
-from gpusize.pipeline import Operator, OperatorResult, Pipeline, PipelineResult
-from gpusize.report.pipeline_plot import timeline_figure
-from gpusize.report.tables import make_console
-from gpusize.report.thinning import BUCKETS, envelope
-from gpusize.report.usage_plot import draw_usage, usage_figure
-from gpusize.report.usage_text import print_recommendation, print_usage, recommendation_sentence, usage_lines
-from gpusize.resources.facts import Limit
-from gpusize.resources.recommend import Execution, recommend
-from gpusize.resources.recommend.types import Recommendation
-from gpusize.resources.usage import usage_of
+from gpusize.base.errors import StoreError
+from gpusize.containers.pipeline import Execution as Ran
+from gpusize.containers.pipeline import Operator, OperatorResult, Pipeline, PipelineResult
+from gpusize.containers.recommend import Execution, recommend
+from gpusize.containers.recommend.types import Recommendation
+from gpusize.observe.usage.source_facts import Limit
+from gpusize.observe.usage.usage import usage_of
+from gpusize.report.containers.usage_text import print_recommendation, print_usage, recommendation_sentence, usage_lines
+from gpusize.report.figures.pipeline import timeline_figure
+from gpusize.report.figures.thinning import BUCKETS, envelope
+from gpusize.report.figures.usage import draw_usage, usage_figure
+from gpusize.report.summary.terminal import make_console
 from tests.resources.made import MIB, MS, S, readings, workload
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from gpusize.resources.facts import Facts
-from gpusize.resources.recommend import Execution
-from gpusize.resources.series import Readings, wide_frame
+from gpusize.containers.recommend import Execution
+from gpusize.observe.usage.readings import Readings, wide_frame
+from gpusize.observe.usage.source_facts import Facts
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from gpusize import _core
-from gpusize.errors import EnvironmentLacks, UsageError
+from gpusize.base.errors import EnvironmentLacks, UsageError
 from tests.proc import held, is_back_at
 from tests.resources.live_groups import Group, child, go, heard, made, share, until
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.resources.facts import Held, Limit
-from gpusize.resources.sampler import Source, check_interval, facts_of
+from gpusize.base.errors import UsageError
+from gpusize.observe.usage.sampler import Source, check_interval, facts_of
+from gpusize.observe.usage.source_facts import Held, Limit
 
 LIMITS = {
     "ancestors": [

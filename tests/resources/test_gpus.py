@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.report.usage_plot import usage_figure
-from gpusize.report.usage_text import usage_lines
-from gpusize.resources.gpu_use import GpuUse, gpu_uses
-from gpusize.resources.gpus import GpuWatch, SourceGpus
-from gpusize.resources.members import in_cgroup_of, in_group_at, in_tree_of
-from gpusize.resources.usage import usage_of
-from gpusize.samples.buffer import samples_frame
+from gpusize.observe.metrics.buffer import samples_frame
+from gpusize.observe.usage.gpu_use import GpuUse, gpu_uses
+from gpusize.observe.usage.gpus import GpuWatch, SourceGpus
+from gpusize.observe.usage.processes import in_cgroup_of, in_group_at, in_tree_of
+from gpusize.observe.usage.usage import usage_of
+from gpusize.report.containers.usage_text import usage_lines
+from gpusize.report.figures.usage import usage_figure
 from tests.resources.made import MIB, S, workload
 from tests.samples.fake_nvml import Gpu, fake_nvml
 from tests.samples.sources import Clock

@@ -11,17 +11,17 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpusize.engine import monotonic_ns
-from gpusize.errors import EnvironmentLacks, UsageError
-from gpusize.observe import Observer
-from gpusize.resources.facts import Held, Limit
-from gpusize.resources.observer import METRICS, Beside, ResourceObserver, _alerts, level_row, long_samples
-from gpusize.resources.series import wide_schema
-from gpusize.resources.usage import usage_of
-from gpusize.samples import scan_samples
-from gpusize.samples.buffer import sample_schema
-from gpusize.watch import observers_of
-from gpusize.workflow.target import WorkflowTarget
+from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.engine.session import monotonic_ns
+from gpusize.observe.metrics import scan_samples
+from gpusize.observe.metrics.buffer import sample_schema
+from gpusize.observe.observer import Observer
+from gpusize.observe.usage.observer import METRICS, Beside, ResourceObserver, _alerts, level_row, long_samples
+from gpusize.observe.usage.readings import wide_schema
+from gpusize.observe.usage.source_facts import Held, Limit
+from gpusize.observe.usage.usage import usage_of
+from gpusize.options.observers import observers_of
+from gpusize.targets.workflow.target import WorkflowTarget
 from tests.resources.made import MIB, S, readings, workload
 
 WORK = """import sys, time

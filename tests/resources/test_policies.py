@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from gpusize.resources.facts import Limit
-from gpusize.resources.recommend import cpost, krr, recommend, vpa
-from gpusize.resources.recommend.default import cores_request, memory_base, memory_for, memory_raised, request_window_s
-from gpusize.resources.recommend.types import MB, MIB, Execution, round_up
-from gpusize.resources.series import Readings
-from gpusize.resources.usage import usage_of
-from gpusize.resources.usage_types import MemoryUsage
+from gpusize.containers.recommend import cpost_rule, krr_rule, recommend, vpa_rule
+from gpusize.containers.recommend.gpusize_rule import (
+    cores_request,
+    memory_base,
+    memory_for,
+    memory_raised,
+    request_window_s,
+)
+from gpusize.containers.recommend.types import MB, MIB, Execution, round_up
+from gpusize.observe.usage.readings import Readings
+from gpusize.observe.usage.source_facts import Limit
+from gpusize.observe.usage.usage import usage_of
+from gpusize.observe.usage.usage_types import MemoryUsage
 from tests.resources.made import MS, S, execution, readings, workload
 
 SEED = [
@@ -31,7 +37,7 @@ by_operator = pytest.mark.parametrize(
 
 @by_operator
 def test_cposts_rule_gives_its_eight_numbers(percent, mb, cores, megabytes):
-    assert (cpost.cores_of(percent), cpost.megabytes_of(mb)) == (cores, megabytes)
+    assert (cpost_rule.cores_of(percent), cpost_rule.megabytes_of(mb)) == (cores, megabytes)
 
 
 @by_operator
@@ -50,7 +56,7 @@ def test_the_preset_cpost_gives_them_from_finer_readings(percent, mb, cores, meg
     ],
 )
 def test_cposts_memory_at_its_borders(mb, megabytes):
-    assert cpost.megabytes_of(mb) == megabytes
+    assert cpost_rule.megabytes_of(mb) == megabytes
 
 
 @pytest.mark.parametrize(
@@ -62,7 +68,7 @@ def test_cposts_memory_at_its_borders(mb, megabytes):
     ],
 )
 def test_cposts_cores_at_their_borders(percent, cores):
-    assert cpost.cores_of(percent) == cores
+    assert cpost_rule.cores_of(percent) == cores
 
 
 @pytest.mark.parametrize("x, base, up", [(3, 2, 4), (4, 2, 4), (15.5, 5, 20), (148.05, 256, 256), (256.05, 256, 512)])
@@ -78,31 +84,31 @@ def test_rounding_up_does_not_turn_on_the_last_bit(tenths):
 def test_cposts_interval():
     # Usage 800,000 to 1,000,000 ns while four CPUs had 0.60 s between them: 0.15 s each; memory 6.5 to 8.5 MB.
     columns = {"t_ns": [2 * S, 2 * S + 150 * MS], "cpu_ns": [800_000, 1_000_000], "mem_bytes": [6_500_000, 8_500_000]}
-    (row,) = cpost.cpost_rows(readings(columns))
+    (row,) = cpost_rule.cpost_rows(readings(columns))
     assert row.cpu_percent == pytest.approx(0.13333, rel=1e-4)
     assert row.memory_mb == 7.5
     assert row.at_ns == 2 * S + 75 * MS
 
 
 def test_cposts_rows_are_200_ms_apart_and_stand_at_their_middle():
-    rows = cpost.cpost_rows(workload(lambda t: t, 1.1, memory=lambda t: round(t * 1e6)))
+    rows = cpost_rule.cpost_rows(workload(lambda t: t, 1.1, memory=lambda t: round(t * 1e6)))
     assert [row.at_ns - 1000 * S for row in rows] == [100 * MS, 300 * MS, 500 * MS, 700 * MS, 900 * MS, 1050 * MS]
     assert [row.cpu_percent for row in rows] == pytest.approx([10, 30, 50, 70, 90, 105])
     assert [row.memory_mb for row in rows] == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9, 1.05])
-    assert len(cpost.cpost_rows(workload(lambda _: 1.0, 0.05, interval_s=0.01))) == 1
-    assert cpost.cpost_rows(readings({"t_ns": []})) == []
+    assert len(cpost_rule.cpost_rows(workload(lambda _: 1.0, 0.05, interval_s=0.01))) == 1
+    assert cpost_rule.cpost_rows(readings({"t_ns": []})) == []
 
 
 @pytest.mark.parametrize("mb, mebibytes", [(405.242, 445), (4455.412, 4887), (552.313, 606), (3.783, 100)])
 def test_krrs_memory(mb, mebibytes):
-    assert krr.memory_of(round(mb * 1e6)) == mebibytes * MIB
+    assert krr_rule.memory_of(round(mb * 1e6)) == mebibytes * MIB
 
 
 def test_krrs_cpu():
-    assert krr.cores_of([0.5]) == 0.5
-    assert krr.cores_of([0.0001]) == 0.01
-    assert krr.cores_of([0.12341]) == 0.124
-    assert krr.cores_of([1.0] * 95 + [9.0] * 5) == pytest.approx(1.4, abs=0.001)
+    assert krr_rule.cores_of([0.5]) == 0.5
+    assert krr_rule.cores_of([0.0001]) == 0.01
+    assert krr_rule.cores_of([0.12341]) == 0.124
+    assert krr_rule.cores_of([1.0] * 95 + [9.0] * 5) == pytest.approx(1.4, abs=0.001)
 
 
 def test_the_preset_krr_uses_the_working_set_and_steps_of_75_s():
@@ -119,8 +125,8 @@ def test_the_preset_krr_uses_the_working_set_and_steps_of_75_s():
     [(0.5, 25, 0.51113, 0.58780), (1, 36, 1.01628, 1.16872), (2, 49, 2.09348, 2.40750), (8, 76, 8.36261, 9.61700)],
 )
 def test_vpas_cpu(cores, bucket, percentile, target):
-    assert vpa.CPU.bucket(cores) == bucket
-    assert vpa.CPU.percentile(0.9, [cores] * 3, [0.1] * 3) == pytest.approx(percentile, abs=1e-5)
+    assert vpa_rule.CPU.bucket(cores) == bucket
+    assert vpa_rule.CPU.percentile(0.9, [cores] * 3, [0.1] * 3) == pytest.approx(percentile, abs=1e-5)
     made = recommend([Execution.of(workload(lambda _: cores, 3.0))], "vpa")
     assert made.cpu_cores == pytest.approx(target, abs=1e-5)
 
@@ -130,8 +136,8 @@ def test_vpas_cpu(cores, bucket, percentile, target):
     [(405.242, 22, 476.450), (4455.412, 64, 5253.177), (552.313, 27, 671.630), (3.783, 0, 11.5)],
 )
 def test_vpas_memory_target(mb, bucket, target_mb):
-    assert vpa.MEMORY.bucket(mb * 1e6) == bucket
-    assert vpa.MEMORY.percentile(0.9, [mb * 1e6], [1.0]) * 1.15 == pytest.approx(target_mb * 1e6, rel=1e-5)
+    assert vpa_rule.MEMORY.bucket(mb * 1e6) == bucket
+    assert vpa_rule.MEMORY.percentile(0.9, [mb * 1e6], [1.0]) * 1.15 == pytest.approx(target_mb * 1e6, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -139,20 +145,20 @@ def test_vpas_memory_target(mb, bucket, target_mb):
     [(1097.941, 82, 12.966), (1134.358, 83, 13.626), (1017.747, 80, 11.739), (14.923, 11, 0.183)],
 )
 def test_vpas_cpu_from_a_peak(percent, bucket, cores):
-    assert vpa.CPU.bucket(percent / 100) == bucket
-    assert vpa.CPU.percentile(0.9, [percent / 100], [0.1]) * 1.15 == pytest.approx(cores, abs=6e-4)
+    assert vpa_rule.CPU.bucket(percent / 100) == bucket
+    assert vpa_rule.CPU.percentile(0.9, [percent / 100], [0.1]) * 1.15 == pytest.approx(cores, abs=6e-4)
 
 
 def test_vpas_histograms_have_176_buckets():
-    assert (vpa.CPU.last, vpa.MEMORY.last) == (175, 175)
-    assert vpa.CPU.bucket(1e9) == 175
-    assert vpa.CPU.percentile(0.9, [1e9], [1.0]) == vpa.CPU.start(175)
-    assert vpa.CPU.percentile(0.9, [], []) == 0.0
+    assert (vpa_rule.CPU.last, vpa_rule.MEMORY.last) == (175, 175)
+    assert vpa_rule.CPU.bucket(1e9) == 175
+    assert vpa_rule.CPU.percentile(0.9, [1e9], [1.0]) == vpa_rule.CPU.start(175)
+    assert vpa_rule.CPU.percentile(0.9, [], []) == 0.0
 
 
 def test_vpas_confidence():
-    assert [vpa.upper_factor(days) for days in (0.5, 1, 7)] == pytest.approx([3, 2, 1.1429], abs=1e-4)
-    assert vpa.lower_factor(5 / 1440) == pytest.approx(0.6028, abs=1e-4)
+    assert [vpa_rule.upper_factor(days) for days in (0.5, 1, 7)] == pytest.approx([3, 2, 1.1429], abs=1e-4)
+    assert vpa_rule.lower_factor(5 / 1440) == pytest.approx(0.6028, abs=1e-4)
 
 
 def test_vpas_floors_and_bounds():
@@ -169,13 +175,13 @@ def test_vpa_weighs_the_peak_of_each_day_by_its_age():
     # Yesterday's peak is four times today's, with half the weight: a third of all, so that p90 is in it.
     made = workload(lambda _: 1.0, 2 * 86400, interval_s=600, memory=lambda t: (4000 if t < 86000 else 1000) * MB)
     assert recommend([Execution.of(made)], "vpa").mem_bytes == pytest.approx(
-        vpa.MEMORY.start(vpa.MEMORY.bucket(3.6e9) + 1) * 1.15, rel=1e-9
+        vpa_rule.MEMORY.start(vpa_rule.MEMORY.bucket(3.6e9) + 1) * 1.15, rel=1e-9
     )
 
 
 def test_after_running_out_of_memory():
-    assert vpa.after_oom(100 * MIB) == 200 * MIB
-    assert vpa.after_oom(1000 * MIB) == 1200 * MIB
+    assert vpa_rule.after_oom(100 * MIB) == 200 * MIB
+    assert vpa_rule.after_oom(1000 * MIB) == 1200 * MIB
     assert memory_raised(1000 * MIB) == 1216 * MIB
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.resources.gpu_use import GpuUse
-from gpusize.resources.recommend import POLICIES, CpuCurve, CurvePoint, Execution, recommend, verdict_of
-from gpusize.resources.recommend.cpu_curve import curve_limits
-from gpusize.resources.recommend.types import MIB
+from gpusize.base.errors import UsageError
+from gpusize.containers.recommend import POLICIES, CpuCurve, CurvePoint, Execution, recommend, verdict_of
+from gpusize.containers.recommend.cpu_curve import curve_limits
+from gpusize.containers.recommend.types import MIB
+from gpusize.observe.usage.gpu_use import GpuUse
 from tests.resources.made import S, readings, workload
 
 

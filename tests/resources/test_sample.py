@@ -12,12 +12,12 @@ from typing import ClassVar
 
 import pytest
 
-from gpusize.errors import EnvironmentLacks, UsageError
-from gpusize.interrupt import StopSwitch
-from gpusize.resources.command import RunningCommand, start_status
-from gpusize.resources.containers import check_pid, running_container
-from gpusize.resources.members import in_tree_of
-from gpusize.resources.sample import SampleOptions, sample_command, sample_running, source_of
+from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.base.interrupt import StopSwitch
+from gpusize.containers.command import RunningCommand, start_status
+from gpusize.containers.sample import SampleOptions, sample_command, sample_running, source_of
+from gpusize.observe.usage.find_containers import check_pid, running_container
+from gpusize.observe.usage.processes import in_tree_of
 from tests.proc import held, is_back_at
 from tests.resources.live_groups import until
 from tests.resources.made import MIB

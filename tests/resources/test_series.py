@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpusize.errors import StoreError
-from gpusize.resources.facts import Facts, Limit
-from gpusize.resources.series import COUNTERS, GAUGES, MARKS, Readings, empty_frame, wide_frame, wide_schema
+from gpusize.base.errors import StoreError
+from gpusize.observe.usage.readings import COUNTERS, GAUGES, MARKS, Readings, empty_frame, wide_frame, wide_schema
+from gpusize.observe.usage.source_facts import Facts, Limit
 from tests.resources.made import MS, S, readings
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.resources.curve import span_of
-from gpusize.resources.facts import Held, Limit
-from gpusize.resources.recommend import Execution, recommend
-from gpusize.resources.series import Readings
-from gpusize.resources.usage import usage_of, windowed_cores
+from gpusize.containers.recommend import Execution, recommend
+from gpusize.observe.usage.counter_curve import span_of
+from gpusize.observe.usage.readings import Readings
+from gpusize.observe.usage.source_facts import Held, Limit
+from gpusize.observe.usage.usage import usage_of, windowed_cores
 from tests.resources.made import MIB, MS, S, readings, workload
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpusize.engine import monotonic_ns
-from gpusize.errors import EnvironmentLacks, UsageError
-from gpusize.resources.recommend import Execution, recommend
-from gpusize.resources.sampler import ResourceWatch, Sampling, Source
-from gpusize.resources.usage import usage_of
+from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.containers.recommend import Execution, recommend
+from gpusize.engine.session import monotonic_ns
+from gpusize.observe.usage.sampler import ResourceWatch, Sampling, Source
+from gpusize.observe.usage.usage import usage_of
 from tests.resources.live_groups import Group, child, go, heard, made, share, until
 from tests.resources.made import MIB
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from gpusize.frames import OUTCOMES, record_dtypes
+from gpusize.records.schema import OUTCOMES, record_dtypes
 
 MS = 1_000_000
 
@@ -130,7 +130,7 @@ class FakeLevel:
 
 
 class FakeEngine:
-    """Stands in for ``gpusize.engine.Engine``."""
+    """Stands in for ``gpusize.engine.session.Engine``."""
 
     def __init__(self, looks: int = 1, outcomes: Mapping[int, Mapping[str, Any]] | None = None) -> None:
         self.looks = looks

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize.answer import judge
-from gpusize.clocks import ClockLog
-from gpusize.errors import SloError, UsageError
-from gpusize.estimate import Estimate
+from gpusize.base.errors import SloError, UsageError
+from gpusize.cli.exit_code import judge
+from gpusize.engine.clock_log import ClockLog
+from gpusize.estimate.methods import Estimate
 from gpusize.result import Result
 from tests.run.fakes import FakeClock
 

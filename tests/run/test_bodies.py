@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 import pytest
 
 import gpusize
-from gpusize.errors import TargetError
+from gpusize.base.errors import TargetError
 
 ROW = {"question": "Größe & more?", "tags": ["a", "b"], "limit": 3}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import gpusize
-from gpusize.answer import judge
+from gpusize.cli.exit_code import judge
+from gpusize.measure.sweep import ProgressEvent
 from gpusize.result import Result
-from gpusize.sweep import ProgressEvent
 from tests.servers.child import Child
 
 PROGRAM = Path(__file__).parents[1] / "servers" / "programs" / "mortal_server.py"
@@ -27,8 +27,8 @@ Serve = Callable[..., Child]
 @pytest.fixture(autouse=True)
 def _quiet_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that is busy with other tests the generator is late; that is none of this."""
-    monkeypatch.setattr("gpusize.estimate.doubts.UNBELIEVED", {})
-    monkeypatch.setattr("gpusize.adaptive.visits.unbelieved", lambda _level: False)
+    monkeypatch.setattr("gpusize.estimate.level_quality.UNBELIEVED", {})
+    monkeypatch.setattr("gpusize.estimate.search.visits.unbelieved", lambda _level: False)
 
 
 @pytest.fixture

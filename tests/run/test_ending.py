@@ -11,16 +11,16 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize.clocks import ClockLog
-from gpusize.ending import Ending, ending_of
-from gpusize.frames import OUTCOMES
-from gpusize.interrupt import StopSwitch
-from gpusize.load import Load
-from gpusize.monitor import Stop
-from gpusize.recovery import finished_steps
-from gpusize.store import RunStore, level_dirs, read_level
-from gpusize.sweep import ProgressEvent, Step, Sweep
-from gpusize.verdict import judge_level
+from gpusize.analysis.stop_cause import Ending, ending_of
+from gpusize.base.interrupt import StopSwitch
+from gpusize.engine.clock_log import ClockLog
+from gpusize.measure.level_json import judge_level
+from gpusize.measure.monitor import Stop
+from gpusize.measure.recovery import finished_steps
+from gpusize.measure.sweep import ProgressEvent, Step, Sweep
+from gpusize.records.schema import OUTCOMES
+from gpusize.records.store import RunStore, level_dirs, read_level
+from gpusize.workload.load import Load
 from tests.cli.conftest import chat
 from tests.run.fakes import MS, FakeClock, FakeEngine, FakeLevel, outcome, write_part
 from tests.servers.scripted import Request, Script, ScriptedServer, Wait
@@ -29,7 +29,7 @@ from tests.servers.scripted import Step as Answer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpusize.engine import Engine, LevelOutcome
+    from gpusize.engine.session import Engine, LevelOutcome
 
 RULE = Stop("errors", 3, "shed > 0 for 1s: 7 of 9 in the last 1 s ended as shed, too many for 1 s")
 
@@ -52,7 +52,7 @@ class Draining(FakeLevel):
 
 
 class Watch:
-    """Stands in for ``gpusize.monitor.RunWatch``: its rule comes true at the first look."""
+    """Stands in for ``gpusize.measure.monitor.RunWatch``: its rule comes true at the first look."""
 
     def look(self, *_: object) -> Stop:
         return RULE

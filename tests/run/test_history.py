@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 
 import gpusize
-from gpusize.apis import History
+from gpusize.base.errors import UsageError
 from gpusize.cli import invoke
-from gpusize.errors import UsageError
-from gpusize.simulate import SimulatedCluster
+from gpusize.targets.apis import History
+from gpusize.targets.simulated.cluster import SimulatedCluster
 from tests.servers.scripted import Close, Request, ScriptedServer, Send, Step, answer
 
 JSON = ["Content-Type: application/json"]

@@ -13,7 +13,7 @@ SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
 # In a process of its own, which imports Polars as late as a run does.
 QUERIES = """
 import os, signal, sys, threading
-from gpusize.interrupt import StopSwitch, on_interrupt
+from gpusize.base.interrupt import StopSwitch, on_interrupt
 
 switch = StopSwitch()
 with on_interrupt(switch):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpusize.errors import EnvironmentLacks
-from gpusize.limits import RESERVE, allow_connections, allow_most_files
-from gpusize.load import Load
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.engine.limits import RESERVE, allow_connections, allow_most_files
+from gpusize.workload.load import Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import gpusize
-from gpusize.errors import TargetError
-from gpusize.locate import other_ways
-from gpusize.target import Target
+from gpusize.base.errors import TargetError
+from gpusize.measure.locate import other_ways
+from gpusize.targets.server import Target
 from tests.servers.fixtures import scripted_server
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, answer
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gpusize.dataset import Dataset
-from gpusize.errors import UsageError
-from gpusize.load import Load
-from gpusize.mixing import dealt
-from gpusize.prepare import model_names, prepare
-from gpusize.request import RunRequest
-from gpusize.target import Target
+from gpusize.base.errors import UsageError
+from gpusize.measure.encode import model_names, prepare
+from gpusize.measure.mix import dealt
+from gpusize.measure.spec import RunRequest
+from gpusize.targets.server import Target
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load
 
 ROWS = [{"id": "x", "prompt": "one", "model": "its own"}, {"id": "y", "prompt": "two"}]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.overload import simulate_open
+from gpusize.base.errors import UsageError
+from gpusize.targets.simulated.open_load import simulate_open
 
 ONE_AT_A_TIME: dict[str, Any] = {
     "gpus": 1,

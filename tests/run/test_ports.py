@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import EnvironmentLacks, UsageError
-from gpusize.limits import LocalPorts, allow_ports, local_ports, source_notes, time_wait
+from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.engine.limits import LocalPorts, allow_ports, local_ports, source_notes, time_wait
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 

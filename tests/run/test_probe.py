@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from gpusize.errors import TargetError
-from gpusize.probe import probe
-from gpusize.target import Target
+from gpusize.base.errors import TargetError
+from gpusize.measure.probe import probe
+from gpusize.targets.server import Target
 
 if TYPE_CHECKING:
-    from gpusize.engine import AnyEngine
+    from gpusize.engine.session import AnyEngine
 
 
 class _Answers:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from gpusize.proc_stat import parent_of, start_ticks
+from gpusize.base.procfs import parent_of, start_ticks
 
 NAMED = "import sys; open('/proc/self/comm', 'w').write('a) Z (b c'); print('up', flush=True); sys.stdin.read()"
 

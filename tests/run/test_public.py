@@ -32,7 +32,7 @@ def test_the_version_is_stated_once_more_in_pyproject() -> None:
 
 def test_neither_the_package_nor_the_command_line_imports_what_is_heavy() -> None:
     code = (
-        "import sys, gpusize, gpusize.cli.app, gpusize.measure, gpusize.result\n"
+        "import sys, gpusize, gpusize.cli.app, gpusize.api.run, gpusize.result\n"
         "heavy = ('polars', 'numpy', 'matplotlib', 'httpx', 'jinja2', 'ruamel', 'gpusize._core')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -44,7 +44,7 @@ def test_neither_the_package_nor_the_command_line_imports_what_is_heavy() -> Non
 
 
 def test_run_is_the_function_whatever_was_imported_before() -> None:
-    from gpusize import measure
+    from gpusize.api import run
 
-    assert gpusize.run is measure.run
+    assert gpusize.run is run.run
     assert callable(gpusize.run)

@@ -14,14 +14,14 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize.calls import scan_calls
-from gpusize.clocks import ClockLog
-from gpusize.errors import StoreError, UsageError
-from gpusize.frames import record_dtypes
-from gpusize.recorded import outcome_of
-from gpusize.recorder import RecordedLevel
-from gpusize.store import level_dirs, read_level
-from gpusize.workflow import call
+from gpusize.base.errors import StoreError, UsageError
+from gpusize.engine.clock_log import ClockLog
+from gpusize.records.calls import scan_calls
+from gpusize.records.schema import record_dtypes
+from gpusize.records.store import level_dirs, read_level
+from gpusize.targets.workflow import call
+from gpusize.targets.workflow.record import outcome_of
+from gpusize.targets.workflow.recorder import RecordedLevel
 from tests.run.fakes import FakeClock
 
 if TYPE_CHECKING:

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
-from gpusize import measure
-from gpusize.clocks import ClockLog
-from gpusize.dataset import Dataset
-from gpusize.errors import StoreError, TargetError, UsageError
-from gpusize.interrupt import StopSwitch
-from gpusize.load import Load
-from gpusize.request import RunRequest
+from gpusize.analysis.slo import Slo
+from gpusize.api import run
+from gpusize.base.errors import StoreError, TargetError, UsageError
+from gpusize.base.interrupt import StopSwitch
+from gpusize.engine.clock_log import ClockLog
+from gpusize.measure.execute import execute
+from gpusize.measure.spec import RunRequest
+from gpusize.records.store import RunStore, level_dirs, read_level, read_run
 from gpusize.result import open_run
-from gpusize.runner import execute
-from gpusize.slo import Slo
-from gpusize.store import RunStore, level_dirs, read_level, read_run
-from gpusize.target import Target
+from gpusize.targets.server import Target
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load
 from tests.run.fakes import FakeClock, FakeEngine, FakeLevel, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpusize.engine import Engine
+    from gpusize.engine.session import Engine
     from gpusize.result import Result
 
 
@@ -305,12 +305,12 @@ def test_users_that_cannot_be_meant(request_: RunRequest, users: float) -> None:
 
 def test_a_cancelled_task_ends_the_run_in_order(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Made(looks=10**9)
-    monkeypatch.setattr(measure, "execute", partial(execute, engine=cast("Callable[..., Engine]", engine)))
+    monkeypatch.setattr(run, "execute", partial(execute, engine=cast("Callable[..., Engine]", engine)))
     running = threading.Event()
 
     async def main() -> None:
         task = asyncio.create_task(
-            measure.arun(
+            run.arun(
                 request_.target,
                 request_.dataset,
                 request_.load,
@@ -329,6 +329,6 @@ def test_a_cancelled_task_ends_the_run_in_order(request_: RunRequest, monkeypatc
 
 
 def test_arun_hands_back_the_result(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "execute", partial(execute, engine=cast("Callable[..., Engine]", Made())))
-    result = asyncio.run(measure.arun(request_.target, request_.dataset, request_.load, out=request_.out))
+    monkeypatch.setattr(run, "execute", partial(execute, engine=cast("Callable[..., Engine]", Made())))
+    result = asyncio.run(run.arun(request_.target, request_.dataset, request_.load, out=request_.out))
     assert result.summary.height == 3

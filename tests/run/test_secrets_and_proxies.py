@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import gpusize
-from gpusize.errors import ConfigError, UsageError
-from gpusize.headers import secret_member
-from gpusize.monitor.server import PushGateway
-from gpusize.monitor.tally import RunTally
-from gpusize.study.steps import _answers
-from gpusize.target import Target
+from gpusize.base.errors import ConfigError, UsageError
+from gpusize.base.secrets import secret_member
+from gpusize.measure.monitor.metrics_page import PushGateway
+from gpusize.measure.monitor.run_counts import RunTally
+from gpusize.studies.surroundings import _answers
+from gpusize.targets.server import Target
 from tests.servers.fixtures import scripted_server
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, answer
 
@@ -72,7 +72,7 @@ def test_members_that_are_no_secrets_are_sent(body: dict[str, Any]) -> None:
     ],
 )
 def test_a_key_that_is_there_twice_in_a_json_file(tmp_path: Path, text: str, where: str) -> None:
-    from gpusize.assemble import read_options
+    from gpusize.options.assemble import read_options
 
     (tmp_path / "c.json").write_text(text)
     with pytest.raises(ConfigError, match="is there twice in one object") as caught:

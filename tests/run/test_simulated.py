@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import gpusize
-from gpusize import truth
-from gpusize.errors import EnvironmentLacks, UsageError
-from gpusize.simulate import LatenessWatch, SimulatedCluster
-from gpusize.simulate_serve import cluster_config
-from gpusize.slo import Slo
-from gpusize.truth import simulate_closed, true_gpus
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.estimate import truth
+from gpusize.estimate.truth import simulate_closed, true_gpus
+from gpusize.targets.simulated.cluster import LatenessWatch, SimulatedCluster
+from gpusize.targets.simulated.serve import cluster_config
 
 FAST = {
     "gpus": 1,

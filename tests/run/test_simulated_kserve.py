@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gpusize.engine import core
-from gpusize.errors import TargetError, UsageError
-from gpusize.simulate import SimulatedCluster
+from gpusize.base.errors import TargetError, UsageError
+from gpusize.engine.session import core
+from gpusize.targets.simulated.cluster import SimulatedCluster
 
 
 def infer(url: str, model: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:

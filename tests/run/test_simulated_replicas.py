@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.replicas import parse_replicas
-from gpusize.simulate import SimulatedCluster
-from gpusize.simulate_serve import cluster_config
-from gpusize.truth import simulate_closed, true_gpus
+from gpusize.base.errors import UsageError
+from gpusize.estimate.truth import simulate_closed, true_gpus
+from gpusize.targets.simulated.cluster import SimulatedCluster
+from gpusize.targets.simulated.replicas import parse_replicas
+from gpusize.targets.simulated.serve import cluster_config
 
 FAST = {
     "iteration_base_s": 0.001,
@@ -145,7 +145,7 @@ def test_in_virtual_time_replicas_come_as_configured() -> None:
 
 
 def test_the_truth_takes_no_notice_of_replicas() -> None:
-    from gpusize.slo import Slo
+    from gpusize.analysis.slo import Slo
 
     slos = [Slo.parse("p95 runtime <= 15ms")]
     replicas = [{"at_s": 0, "replicas": 2}]

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 import pytest
 
-from gpusize.clocks import ClockLog
-from gpusize.errors import StoreError
-from gpusize.interrupt import StopSwitch
-from gpusize.load import Load
-from gpusize.monitor import Stop
-from gpusize.store import RunStore, level_dirs, open_level_dirs, read_level
-from gpusize.sweep import AHEAD, ProgressEvent, Step, Sweep
-from gpusize.verdict import judge_level
+from gpusize.base.errors import StoreError
+from gpusize.base.interrupt import StopSwitch
+from gpusize.engine.clock_log import ClockLog
+from gpusize.measure.level_json import judge_level
+from gpusize.measure.monitor import Stop
+from gpusize.measure.sweep import AHEAD, ProgressEvent, Step, Sweep
+from gpusize.records.store import RunStore, level_dirs, open_level_dirs, read_level
+from gpusize.workload.load import Load
 from tests.run.fakes import MS, FakeClock, FakeEngine, FakeLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpusize.ending import Ending
-    from gpusize.engine import Engine, LevelOutcome
+    from gpusize.analysis.stop_cause import Ending
+    from gpusize.engine.session import Engine, LevelOutcome
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_one_wish_to_stop_drains_and_keeps_everything(store: RunStore) -> None:
 
 
 class Watch:
-    """Stands in for ``gpusize.monitor.RunWatch``: its rule comes true at a level."""
+    """Stands in for ``gpusize.measure.monitor.RunWatch``: its rule comes true at a level."""
 
     def __init__(self, visit: int) -> None:
         self._visit = visit

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gpusize.engine import core
-from gpusize.errors import UsageError
+from gpusize.base.errors import UsageError
+from gpusize.engine.session import core
 
 CLOSED: dict[str, Any] = {"arrivals": {"closed": {"users": 9}}, "requests": 600, "warmup_requests": 36}
 

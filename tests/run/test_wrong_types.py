@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import gpusize
-from gpusize.errors import GpusizeError, UsageError
+from gpusize.base.errors import GpusizeError, UsageError
 
 WRONG: list[Any] = [5, None, b"x", [1], {"a": 1}, object(), 3.5, True, "x"]
 

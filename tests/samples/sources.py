@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gpusize.samples.exposition import SeriesKey
-from gpusize.samples.reading import Reading, SourceFailed
+from gpusize.observe.metrics.prometheus_text import SeriesKey
+from gpusize.observe.metrics.reading import Reading, SourceFailed
 
 S = 1_000_000_000
 

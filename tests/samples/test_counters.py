@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.errors import TargetError
-from gpusize.kserve.stats import counters
-from gpusize.samples.buffer import samples_frame
-from gpusize.samples.counters import StatisticsSource, model_stats
-from gpusize.samples.reading import SourceFailed
-from gpusize.samples.summarise import summarise, value_of
+from gpusize.base.errors import TargetError
+from gpusize.observe.metrics.buffer import samples_frame
+from gpusize.observe.metrics.kserve_statistics import StatisticsSource, model_stats
+from gpusize.observe.metrics.reading import SourceFailed
+from gpusize.observe.metrics.summarise import summarise, value_of
+from gpusize.targets.kserve.stats import counters
 from tests.samples.sources import Clock, S
 
 

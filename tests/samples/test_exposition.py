@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.samples.exposition import MAX_LINE, MAX_SERIES, PageReader, canonical_labels, parse_labels
+from gpusize.observe.metrics.prometheus_text import MAX_LINE, MAX_SERIES, PageReader, canonical_labels, parse_labels
 
 TRITON = Path(__file__).parents[1] / "fixtures/samples/triton_metrics_cpu.txt"
 MODEL = 'model="numpy_mlp",version="1"'

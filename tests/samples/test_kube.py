@@ -13,10 +13,10 @@ import httpx
 import polars as pl
 import pytest
 
-from gpusize.errors import EnvironmentLacks, TargetError, UsageError
-from gpusize.samples import Forwards
-from gpusize.samples.kube import KubeForward, resolve_kube, touched
-from gpusize.samples.kube_address import is_kube, parse_kube
+from gpusize.base.errors import EnvironmentLacks, TargetError, UsageError
+from gpusize.observe.kubernetes.address import is_kube, parse_kube
+from gpusize.observe.kubernetes.port_forward import KubeForward, resolve_kube, touched
+from gpusize.observe.metrics import Forwards
 from tests.samples.kubectl_standin import PROGRAM
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.samples.nvml import LocalGpus, local_gpus_wanted
-from gpusize.samples.reading import SourceFailed
+from gpusize.observe.metrics.nvml import LocalGpus, local_gpus_wanted
+from gpusize.observe.metrics.reading import SourceFailed
 from tests.samples.fake_nvml import Gpu, fake_nvml
 from tests.samples.sources import Clock
 

@@ -7,17 +7,17 @@ import httpx
 import polars as pl
 import pytest
 
-from gpusize.engine import core
-from gpusize.errors import EnvironmentLacks, TargetError, UsageError
-from gpusize.observe import Observer
-from gpusize.samples import Forwards, Planned, ServerMetrics, server_metrics
-from gpusize.samples.counters import StatisticsSource
-from gpusize.samples.kube import KubeForward
-from gpusize.samples.nvml import LocalGpus
-from gpusize.samples.pull import PrometheusServer
-from gpusize.samples.reading import SourceFailed
-from gpusize.samples.summarise import samples_summary, scan_samples, value_of
-from gpusize.simulate import SimulatedCluster
+from gpusize.base.errors import EnvironmentLacks, TargetError, UsageError
+from gpusize.engine.session import core
+from gpusize.observe.kubernetes.port_forward import KubeForward
+from gpusize.observe.metrics import Forwards, Planned, ServerMetrics, server_metrics
+from gpusize.observe.metrics.kserve_statistics import StatisticsSource
+from gpusize.observe.metrics.nvml import LocalGpus
+from gpusize.observe.metrics.prometheus_pull import PrometheusServer
+from gpusize.observe.metrics.reading import SourceFailed
+from gpusize.observe.metrics.summarise import samples_summary, scan_samples, value_of
+from gpusize.observe.observer import Observer
+from gpusize.targets.simulated.cluster import SimulatedCluster
 from tests.samples.fake_nvml import Gpu, fake_nvml
 from tests.samples.sources import Clock, S, Scripted, failed
 
@@ -241,7 +241,7 @@ def test_what_is_sampled_follows_from_what_was_asked(monkeypatch: pytest.MonkeyP
 
 
 def test_a_service_in_a_cluster_keeps_its_own_name(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gpusize.samples.kube.shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("gpusize.observe.kubernetes.port_forward.shutil.which", lambda name: f"/bin/{name}")
     metrics, forwards = server_metrics([], metrics_urls=["kube://ns/dcgm:9400/metrics"])
     assert [planned.source.name for planned in metrics._planned] == ["kube://ns/dcgm:9400/metrics"]
     (forward,) = forwards

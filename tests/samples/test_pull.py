@@ -7,9 +7,9 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.samples.pull import PrometheusServer, wall_from_mono
-from gpusize.samples.reading import SourceFailed
+from gpusize.base.errors import UsageError
+from gpusize.observe.metrics.prometheus_pull import PrometheusServer, wall_from_mono
+from gpusize.observe.metrics.reading import SourceFailed
 
 S = 1_000_000_000
 WALL = 1_700_000_000 * S

@@ -3,8 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpusize.samples.meanings import MEANINGS
-from gpusize.samples.summarise import FIELDS
+from gpusize.observe.metrics.known_series import MEANINGS
+from gpusize.observe.metrics.summarise import FIELDS
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/samples.md").read_text("utf-8")
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.samples.buffer import ReadingBuffer
-from gpusize.samples.reading import Reading
-from gpusize.samples.sampler import MOST_CPU, Sampler, next_due
+from gpusize.observe.metrics.buffer import ReadingBuffer
+from gpusize.observe.metrics.reading import Reading
+from gpusize.observe.metrics.sampler import MOST_CPU, Sampler, next_due
 from tests.samples.sources import Clock, S, Scripted, failed
 
 NEVER_S = 1e6

@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.samples import scrape
-from gpusize.samples.reading import SourceFailed
-from gpusize.samples.scrape import MetricsPage, default_metrics_urls, keep_pattern, metrics_url
+from gpusize.base.errors import UsageError
+from gpusize.observe.metrics import scrape_page
+from gpusize.observe.metrics.reading import SourceFailed
+from gpusize.observe.metrics.scrape_page import MetricsPage, default_metrics_urls, keep_pattern, metrics_url
 from tests.samples.sources import Clock
 
 URL = "http://h:8000/metrics"
@@ -62,7 +62,7 @@ def test_what_is_no_page_of_metrics_is_refused(answer, reason: str):
 
 
 def test_a_page_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scrape, "MAX_PAGE_BYTES", 1 << 20)
+    monkeypatch.setattr(scrape_page, "MAX_PAGE_BYTES", 1 << 20)
     with pytest.raises(SourceFailed, match="larger than 1 MiB"):
         page(httpx.Response(200, content=b"a 1\n" * 300_000)).read()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.samples.series import counter_increase, gauge_summary, without_resets
+from gpusize.observe.metrics.series import counter_increase, gauge_summary, without_resets
 
 S = 1_000_000_000
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpusize.samples.buffer import samples_frame
-from gpusize.samples.exposition import PageReader, SeriesKey
-from gpusize.samples.meanings import MEANINGS
-from gpusize.samples.summarise import FIELDS, MAX_ROWS, samples_summary, summarise, value_of
+from gpusize.observe.metrics.buffer import samples_frame
+from gpusize.observe.metrics.known_series import MEANINGS
+from gpusize.observe.metrics.prometheus_text import PageReader, SeriesKey
+from gpusize.observe.metrics.summarise import FIELDS, MAX_ROWS, samples_summary, summarise, value_of
 
 S = 1_000_000_000
 LEVEL = {"schema": 1, "visit": 0, "state": "done", "setting": {"kind": "closed", "concurrency": 1}}

@@ -57,7 +57,7 @@ def drive(
 ) -> Visit:
     """Run one level to its end and return it; fails when it does not end ``within_s``."""
     from gpusize import _core
-    from gpusize.frames import from_arrow
+    from gpusize.records.schema import from_arrow
 
     spec = json.dumps(target_spec(port, **target))
     session = _core.Session(spec, json.dumps(list(segments)), [[]] if rows is None else rows, workers=1)

@@ -16,8 +16,8 @@ import gpusize
 PROGRAM = """
 import sys
 from pathlib import Path
-from gpusize.errors import StoreError
-from gpusize.store import RunStore, read_run, level_dirs
+from gpusize.base.errors import StoreError
+from gpusize.records.store import RunStore, read_run, level_dirs
 out = Path(sys.argv[1])
 store = RunStore.create(out, {"run": "r", "levels": []})
 store.open_level(0, {})
@@ -72,8 +72,8 @@ def test_a_file_size_limit_is_named(tmp_path: Path) -> None:
     """The other way in which a file stops growing; needs no rights at all."""
     import resource
 
-    from gpusize.durable import write_atomic
-    from gpusize.errors import StoreError
+    from gpusize.base.errors import StoreError
+    from gpusize.base.files import write_atomic
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with contextlib.ExitStack() as stack:

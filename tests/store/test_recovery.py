@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from gpusize.recovery import finished_steps, recover
-from gpusize.store import RunStore, level_dirs, open_level_dirs, read_level
+from gpusize.measure.recovery import finished_steps, recover
+from gpusize.records.store import RunStore, level_dirs, open_level_dirs, read_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from gpusize.durable import store_error, write_json
-from gpusize.errors import StoreError
-from gpusize.store import (
+from gpusize.base.errors import StoreError
+from gpusize.base.files import store_error, write_json
+from gpusize.records.store import (
     RunStore,
     find_runs,
     is_run_folder,
@@ -124,7 +124,7 @@ def test_visits_go_on_after_committed_and_open_levels(store: RunStore) -> None:
 
 def test_a_second_writer_is_refused_and_named(store: RunStore) -> None:
     code = (
-        "import sys; from pathlib import Path; from gpusize.store import RunStore\n"
+        "import sys; from pathlib import Path; from gpusize.records.store import RunStore\n"
         "try: RunStore.reopen(Path(sys.argv[1]))\n"
         "except Exception as e: print(type(e).__name__, e)"
     )

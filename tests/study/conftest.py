@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpusize.store import RunStore, new_run_id
-from gpusize.study import Study, read_study
+from gpusize.records.store import RunStore, new_run_id
+from gpusize.studies import Study, read_study
 from tests.servers.fixtures import scripted_server
 
 __all__ = ["scripted_server"]

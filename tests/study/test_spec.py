@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.errors import ConfigError
-from gpusize.study import read_study
-from gpusize.study.fill import Scalar, fill, fill_words, unknown_names
-from gpusize.study.plan import plan_of
+from gpusize.base.errors import ConfigError
+from gpusize.studies import read_study
+from gpusize.studies.combination import plan_of
+from gpusize.studies.placeholders import Scalar, fill, fill_words, unknown_names
 
 FILE = """\
 name: demo

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.errors import ConfigError, EnvironmentLacks, UsageError
-from gpusize.triton import Ports, copy_repository, serve, stop, with_instance_group
-from gpusize.triton.__main__ import main
+from gpusize.base.errors import ConfigError, EnvironmentLacks, UsageError
+from gpusize.targets.triton import Ports, copy_repository, serve, stop, with_instance_group
+from gpusize.targets.triton.__main__ import main
 
 TRACCC = """\
 backend: "traccc"   # the backend { with a brace

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars as pl
 
-from gpusize.frames import OUTCOMES
-from gpusize.interop.run_folder import write_run
-from gpusize.levels import LevelData
+from gpusize.analysis.level import LevelData
+from gpusize.records.schema import OUTCOMES
+from gpusize.studies.imports.run_folder import write_run
 from tests.estimate.virtual import level
 
 SLO = "p95 runtime <= 8s"

@@ -9,18 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpusize.engine import core
-from gpusize.errors import StoreError, UsageError
-from gpusize.estimate import Question, estimate
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import StoreError, UsageError
+from gpusize.engine.session import core
+from gpusize.estimate.methods import Question, estimate
+from gpusize.estimate.plan.over_time.demand import Demand, drawn
+from gpusize.estimate.plan.over_time.over_time import NO_LENGTHS
+from gpusize.estimate.plan.over_time.over_time import over_time as over_time_of
+from gpusize.estimate.plan.over_time.policies import ScalingRules
 from gpusize.report.export import dumps
-from gpusize.report.gpus_over_time import conclusion, print_over_time, write_over_time
-from gpusize.report.gpus_over_time_plot import _title, draw_over_time
-from gpusize.report.tables import make_console
-from gpusize.slo import Slo
-from gpusize.whatif.over_time import NO_LENGTHS
-from gpusize.whatif.over_time import over_time as over_time_of
-from gpusize.whatif.over_time_demand import Demand, drawn
-from gpusize.whatif.over_time_rules import ScalingRules
+from gpusize.report.figures.gpus_over_time import _title, draw_over_time
+from gpusize.report.plans.gpus_over_time import conclusion, print_over_time, write_over_time
+from gpusize.report.summary.terminal import make_console
 from tests.estimate.virtual import CLUSTER, level
 
 SLO = Slo.parse("p95 runtime <= 8s")

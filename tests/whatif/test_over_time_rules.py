@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.whatif.over_time_rules import ScalingRules, Schedule, bounded, planned, reactive, recent, windows
+from gpusize.base.errors import UsageError
+from gpusize.estimate.plan.over_time.policies import ScalingRules, Schedule, bounded, planned, reactive, recent, windows
 
 S = 10**9
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpusize.estimate.twin.asked import Asked
-from gpusize.estimate.twin.batching import Service
+from gpusize.estimate.plan.over_time.capacity import capacities
+from gpusize.estimate.plan.over_time.demand import Demand, drawn
+from gpusize.estimate.plan.over_time.policies import Schedule
+from gpusize.estimate.plan.over_time.simulate import serve, with_lengths
+from gpusize.estimate.twin.batching_model import Service
 from gpusize.estimate.twin.contention import Contention
-from gpusize.estimate.twin.count import Counter
-from gpusize.estimate.twin.flow import Flow
-from gpusize.estimate.twin.simulated import Batching
-from gpusize.whatif.over_time_capacity import capacities
-from gpusize.whatif.over_time_demand import Demand, drawn
-from gpusize.whatif.over_time_rules import Schedule
-from gpusize.whatif.over_time_simulate import serve, with_lengths
+from gpusize.estimate.twin.fewest_replicas import Counter
+from gpusize.estimate.twin.flow_model import Flow
+from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.simulate import Batching
 
 S = 10**9
 

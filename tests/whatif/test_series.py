@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from gpusize.errors import UsageError
-from gpusize.whatif import Bound, Price, Step, parse_bounds, parse_growth, parse_price, parse_rates, parse_users
-from gpusize.whatif.money import cost
-from gpusize.whatif.series import evenly
+from gpusize.base.errors import UsageError
+from gpusize.estimate.plan import Bound, Price, Step, parse_bounds, parse_growth, parse_price, parse_rates, parse_users
+from gpusize.estimate.plan.price import cost
+from gpusize.estimate.plan.ranges import evenly
 
 
 def test_users():

@@ -11,17 +11,17 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize.errors import UsageError
-from gpusize.estimate import Estimate, Question, estimate
-from gpusize.levels import LevelData
-from gpusize.slo import Slo
-from gpusize.truth import simulate_closed, true_gpus
-from gpusize.whatif import WhatIf, what_if
-from gpusize.whatif.answers import Answers
-from gpusize.whatif.frame import COLUMNS
-from gpusize.whatif.series import Bound
-from gpusize.whatif.table import plan
-from gpusize.whatif.types import Scenario
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import UsageError
+from gpusize.estimate.methods import Estimate, Question, estimate
+from gpusize.estimate.plan import WhatIf, what_if
+from gpusize.estimate.plan.ask import Answers
+from gpusize.estimate.plan.frame import COLUMNS
+from gpusize.estimate.plan.ranges import Bound
+from gpusize.estimate.plan.table import plan
+from gpusize.estimate.plan.types import Scenario
+from gpusize.estimate.truth import simulate_closed, true_gpus
 from tests.estimate.virtual import CLUSTER, level
 from tests.whatif.folder import LOADS, SLO, levels, run_folder
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gpusize import runner
-from gpusize.dataset import Dataset
-from gpusize.interrupt import StopSwitch
-from gpusize.load import Load
-from gpusize.request import RunRequest
+from gpusize.base.interrupt import StopSwitch
+from gpusize.measure import execute
+from gpusize.measure.spec import RunRequest
 from gpusize.result import Result, as_slos
-from gpusize.workflow.target import WorkflowTarget
+from gpusize.targets.workflow.target import WorkflowTarget
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load
 from tests.workflow import flows
 
 Measure = Callable[..., Result]
@@ -47,6 +47,6 @@ def measure(tmp_path: Path) -> Measure:
             out=tmp_path / "runs",
             observers=() if target.proxy is None else (target.proxy,),
         )
-        return runner.execute(request, stop=stop, progress=progress)
+        return execute.execute(request, stop=stop, progress=progress)
 
     return run

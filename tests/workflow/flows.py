@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from gpusize.workflow import call
+from gpusize.targets.workflow import call
 
 seen: list[Any] = []
 """What the workflows were called with."""

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.dataset import Dataset
-from gpusize.errors import DatasetError, TargetError, UsageError
-from gpusize.load import Load
-from gpusize.workflow.command import CommandTemplate
-from gpusize.workflow.target import WorkflowTarget
-from gpusize.workflow.trace import key_of_traceparent
+from gpusize.base.errors import DatasetError, TargetError, UsageError
+from gpusize.targets.workflow.command import CommandTemplate
+from gpusize.targets.workflow.target import WorkflowTarget
+from gpusize.targets.workflow.trace_ids import key_of_traceparent
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load
 from tests.workflow.conftest import Measure
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from gpusize.dataset import Dataset
-from gpusize.errors import TargetError
-from gpusize.interrupt import StopSwitch
-from gpusize.load import Load
-from gpusize.workflow import call
-from gpusize.workflow.level import WorkflowLevel
-from gpusize.workflow.target import WorkflowTarget
+from gpusize.base.errors import TargetError
+from gpusize.base.interrupt import StopSwitch
+from gpusize.targets.workflow import call
+from gpusize.targets.workflow.level import WorkflowLevel
+from gpusize.targets.workflow.target import WorkflowTarget
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load
 from tests.workflow import flows
 from tests.workflow.conftest import Measure
 
@@ -86,8 +86,8 @@ def test_a_thread_that_runs_out_of_time_is_left_and_counted(measure: Measure, re
 def test_a_call_that_will_not_be_cancelled_does_not_hold_the_level(
     measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusize.workflow.in_flight.GRACE_S", 0.05)
-    monkeypatch.setattr("gpusize.workflow.engine.CLOSE_S", 0.05)
+    monkeypatch.setattr("gpusize.targets.workflow.in_flight.GRACE_S", 0.05)
+    monkeypatch.setattr("gpusize.targets.workflow.engine.CLOSE_S", 0.05)
     ended = threading.Event()
 
     async def stubborn(question: str) -> None:
@@ -136,7 +136,7 @@ def test_ctrl_c_lets_requests_end_while_it_drains(measure: Measure) -> None:
 
 
 def test_too_many_failures_cut_off_what_is_in_flight(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpusize.workflow.level.VOID_DRAIN_NS", 10_000_000)
+    monkeypatch.setattr("gpusize.targets.workflow.level.VOID_DRAIN_NS", 10_000_000)
 
     async def some_fail(question: str) -> None:
         if question == "hang":
@@ -154,13 +154,13 @@ def test_a_full_disk_ends_the_level(measure: Measure, monkeypatch: pytest.Monkey
     def full(_self: object, _rows: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gpusize.recorded.PartWriter._write", full)
+    monkeypatch.setattr("gpusize.targets.workflow.record.PartWriter._write", full)
     with pytest.raises(OSError, match="No space left"):
         measure(WorkflowTarget(f"{PATH}:plain"), ["a"], Load(concurrencies=(1,), passes=1))
 
 
 def test_a_blocked_event_loop_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpusize.workflow.level.DEAF_NS", 20_000_000)
+    monkeypatch.setattr("gpusize.targets.workflow.level.DEAF_NS", 20_000_000)
     release, blocked = threading.Event(), threading.Event()
 
     async def blocks(question: str) -> None:

@@ -13,12 +13,12 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize.calls import span_dtypes
-from gpusize.errors import EnvironmentLacks, TargetError, UsageError
-from gpusize.frames import record_dtypes
-from gpusize.load import Load
-from gpusize.workflow.function import is_asynchronous, load_function, name_of
-from gpusize.workflow.target import WorkflowTarget, workflow_from_options
+from gpusize.base.errors import EnvironmentLacks, TargetError, UsageError
+from gpusize.records.calls import span_dtypes
+from gpusize.records.schema import record_dtypes
+from gpusize.targets.workflow.function import is_asynchronous, load_function, name_of
+from gpusize.targets.workflow.target import WorkflowTarget, workflow_from_options
+from gpusize.workload.load import Load
 from tests.workflow import flows
 from tests.workflow.conftest import Measure
 
@@ -202,10 +202,10 @@ def test_an_open_loop_sheds_beyond_its_queue(measure: Measure) -> None:
 
 
 def test_a_call_outside_any_request_does_nothing() -> None:
-    with gpusize.workflow.call("llm") as made:
+    with gpusize.targets.workflow.call("llm") as made:
         made.token()
         made.usage(tokens_in=1)
-    assert gpusize.workflow.llm_base_url() is None
+    assert gpusize.targets.workflow.llm_base_url() is None
 
 
 def test_what_cannot_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

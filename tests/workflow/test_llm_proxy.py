@@ -18,14 +18,14 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize import runner
-from gpusize.errors import EnvironmentLacks
-from gpusize.load import Load
-from gpusize.request import RunRequest
-from gpusize.workflow import call, llm_base_url
-from gpusize.workflow.llm_proxy import LlmProxy
-from gpusize.workflow.target import WorkflowTarget
-from gpusize.workflow.trace import traceparent
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.measure import execute
+from gpusize.measure.spec import RunRequest
+from gpusize.targets.workflow import call, llm_base_url
+from gpusize.targets.workflow.llm_proxy import LlmProxy
+from gpusize.targets.workflow.target import WorkflowTarget
+from gpusize.targets.workflow.trace_ids import traceparent
+from gpusize.workload.load import Load
 from tests.workflow.conftest import Measure
 
 BODY = {"model": "simulated", "messages": [{"role": "user", "content": "why"}]}
@@ -325,7 +325,7 @@ def test_calls_of_a_workflow_that_is_a_server_are_tied_while_it_has_one_request(
             out=tmp_path / "runs",
             observers=(proxy,),
         )
-        result = runner.execute(request)
+        result = execute.execute(request)
     finally:
         server.shutdown()
         thread.join()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpusize.load import Load
-from gpusize.recorder import Recorder
-from gpusize.workflow.target import WorkflowTarget
+from gpusize.targets.workflow.recorder import Recorder
+from gpusize.targets.workflow.target import WorkflowTarget
+from gpusize.workload.load import Load
 from tests.workflow.conftest import Measure
 
 PATH = "tests.workflow.flows"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpusize.calls import scan_calls, write_spans
-from gpusize.frames import OUTCOMES
-from gpusize.workflow.histogram import LONGEST_NS, Times
-from gpusize.workflow.llm_proxy import LlmProxy
-from gpusize.workflow.proxy.answers import AnswerReader
-from gpusize.workflow.schedule import RowOrder
-from gpusize.workflow.tie import tie, visit_of
-from gpusize.workflow.trace import key_of, key_of_traceparent, trace_id, traceparent
+from gpusize.records.calls import scan_calls, write_spans
+from gpusize.records.schema import OUTCOMES
+from gpusize.targets.workflow.histogram import LONGEST_NS, Times
+from gpusize.targets.workflow.llm_proxy import LlmProxy
+from gpusize.targets.workflow.match_calls import tie, visit_of
+from gpusize.targets.workflow.proxy.answers import AnswerReader
+from gpusize.targets.workflow.schedule import RowOrder
+from gpusize.targets.workflow.trace_ids import key_of, key_of_traceparent, trace_id, traceparent
 from tests.analysis.synthetic import frame
 
 MS = 1_000_000
@@ -62,9 +62,9 @@ def test_odd_times_stay_inside_and_quantiles_are_ranks() -> None:
 
 def test_buckets_are_those_of_the_engine(tmp_path: Path) -> None:
     """A level of the engine and one of ours can be added up: their buckets have the same bounds."""
-    from gpusize.load import Load
-    from gpusize.measure import run
-    from gpusize.simulate import SimulatedCluster
+    from gpusize.api.run import run
+    from gpusize.targets.simulated.cluster import SimulatedCluster
+    from gpusize.workload.load import Load
 
     with SimulatedCluster({"gpus": 1}) as cluster:
         result = run(cluster, _prompts(tmp_path), Load(concurrencies=(2,), passes=4), out=tmp_path / "runs")
@@ -215,6 +215,6 @@ def test_frames_of_polars_are_not_needed_to_mark_calls() -> None:
     import subprocess
     import sys
 
-    code = "import sys; import gpusize.workflow; print([m for m in ('polars', 'httpx', 'h11') if m in sys.modules])"
+    code = "import sys; import gpusize.targets.workflow; print({'polars', 'httpx', 'h11'} & {*sys.modules})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    assert found.stdout.strip() == "set()"

@@ -14,15 +14,15 @@ import httpx
 import pytest
 
 import gpusize
-from gpusize import runner
-from gpusize.dataset import Dataset
-from gpusize.errors import UsageError
-from gpusize.load import Load
-from gpusize.prepare import prepare
-from gpusize.request import RunRequest
+from gpusize.base.errors import UsageError
+from gpusize.measure import execute
+from gpusize.measure.encode import prepare
+from gpusize.measure.spec import RunRequest
 from gpusize.result import Result
-from gpusize.workflow.llm_proxy import LlmProxy
-from gpusize.workflow.trace import key_of_traceparent
+from gpusize.targets.workflow.llm_proxy import LlmProxy
+from gpusize.targets.workflow.trace_ids import key_of_traceparent
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load
 
 CONCURRENCY = 4
 PASSES = 4
@@ -121,7 +121,7 @@ def _serving(model: str) -> Iterator[tuple[str, _Workflow]]:
 
 
 def _run(url: str, proxy: LlmProxy, out: Path) -> Result:
-    return runner.execute(
+    return execute.execute(
         RunRequest(
             target=gpusize.Target(url, api="generic", timeout_s=60),
             dataset=Dataset.from_rows(QUESTIONS),
@@ -186,12 +186,12 @@ def _spec(
 
 def test_requests_are_traced_only_beside_a_proxy() -> None:
     proxy = LlmProxy("http://127.0.0.1:9/v1")
-    assert not _spec((), runner._open_engine, {}).get("trace", False)
-    assert _spec((proxy,), runner._open_engine, {})["trace"] is True
+    assert not _spec((), execute._open_engine, {}).get("trace", False)
+    assert _spec((proxy,), execute._open_engine, {})["trace"] is True
 
 
 def test_a_traceparent_of_the_users_own_is_refused_beside_a_proxy() -> None:
     target = gpusize.Target("http://127.0.0.1:9/ask", api="generic", headers={"Traceparent": "00-1-2-01"})
     ready = prepare(target, Dataset.from_rows(QUESTIONS), trace=True)
     with pytest.raises(UsageError, match="traceparent"):
-        gpusize.engine.Engine(ready.spec, ready.segments, ready.rows)
+        gpusize.engine.session.Engine(ready.spec, ready.segments, ready.rows)

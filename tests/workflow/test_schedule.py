@@ -14,13 +14,13 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize.dataset import Dataset
-from gpusize.engine import core
-from gpusize.errors import UsageError
-from gpusize.frames import OUTCOMES
-from gpusize.load import Stream
-from gpusize.workflow.engine import WorkflowEngine
-from gpusize.workflow.schedule import Conversations, Due, Thinks, arrivals
+from gpusize.base.errors import UsageError
+from gpusize.engine.session import core
+from gpusize.records.schema import OUTCOMES
+from gpusize.targets.workflow.engine import WorkflowEngine
+from gpusize.targets.workflow.schedule import Conversations, Due, Thinks, arrivals
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Stream
 from tests.servers.fixtures import scripted_server
 from tests.servers.scripted import Script, ScriptedServer, Send, answer
 from tests.workflow import flows

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gpusize.frames import OUTCOMES
-from gpusize.recorded import PartWriter, RecordedRequest, part_age_s
-from gpusize.workflow.seconds import KEPT_SECONDS, METRICS, SecondLog
-from gpusize.workflow.tally import Tally
+from gpusize.records.schema import OUTCOMES
+from gpusize.targets.workflow.level_counts import Tally
+from gpusize.targets.workflow.per_second import KEPT_SECONDS, METRICS, SecondLog
+from gpusize.targets.workflow.record import PartWriter, RecordedRequest, part_age_s
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from gpusize.dataset import Dataset
-from gpusize.load import Load
-from gpusize.measure import run
-from gpusize.plan.core import arrivals
+from gpusize.api.run import run
+from gpusize.workload.dataset import Dataset
+from gpusize.workload.load import Load
+from gpusize.workload.schedule.from_engine import arrivals
 
 if TYPE_CHECKING:
     from pathlib import Path

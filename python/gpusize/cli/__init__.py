@@ -9,10 +9,10 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gpusize.base.errors import GpusizeError, UsageError
+from gpusize.base.text import shown
 from gpusize.cli.outputs import outputs
 from gpusize.cli.shared import spoken
-from gpusize.errors import GpusizeError, UsageError
-from gpusize.textio import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -30,7 +30,7 @@ def traccc(
     _debug: Debug = False,
 ) -> None:
     """Turn traccc's event files into input for its server, for --input."""
-    from gpusize.dataset.traccc import convert_events
+    from gpusize.workload.dataset.traccc import convert_events
 
     events, cells = convert_events(folder, out, count=count, layout=layout, tml=tml)
     typer.echo(f"{out}: {events} events, {cells} cells")
@@ -49,9 +49,9 @@ def synthetic(
 ) -> None:
     """Make up prompts of wanted lengths."""
     from gpusize.cli.shared import note
-    from gpusize.dataset import Dataset
-    from gpusize.dataset._show import write_rows
-    from gpusize.store import write_atomic
+    from gpusize.records.store import write_atomic
+    from gpusize.workload.dataset import Dataset
+    from gpusize.workload.dataset.preview import write_rows
 
     made = Dataset.from_synthetic(description, tokenizer)
     write_atomic(out, "".join(f"{line}\n" for line in write_rows(made)).encode())
@@ -70,8 +70,8 @@ def show(
     _debug: Debug = False,
 ) -> None:
     """Show a dataset's first rows, its lengths, and what is to be known about it."""
-    from gpusize.dataset import Dataset
-    from gpusize.dataset._show import describe
+    from gpusize.workload.dataset import Dataset
+    from gpusize.workload.dataset.preview import describe
 
     for line in describe(Dataset.read(file, dataset_key, dataset_format, tokenizer=tokenizer), head):
         typer.echo(line)

@@ -24,9 +24,9 @@ def command(
     """Look at clock, timers, cores, limits and software, and measure the highest rate this machine itself can send."""
     from gpusize.cli.shared import note
     from gpusize.doctor import examine
-    from gpusize.report.doctor import doctor_document, print_findings
+    from gpusize.doctor.text import doctor_document, print_findings
     from gpusize.report.export import dumps
-    from gpusize.report.tables import make_console
+    from gpusize.report.summary.terminal import make_console
 
     findings = examine(quick=quick, note=note if sys.stderr.isatty() else lambda _: None)
     if json:

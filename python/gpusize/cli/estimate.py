@@ -64,11 +64,11 @@ def command(
     _debug: question.Debug = False,
 ) -> int:
     """Estimate the GPU count from earlier runs. No load is sent."""
-    from gpusize.answer import judge
-    from gpusize.assemble import labels_of
+    from gpusize.base.units import parse_rate
+    from gpusize.cli.exit_code import judge
     from gpusize.cli.shared import conclude, print_json, print_result, tell_damaged
+    from gpusize.options.assemble import labels_of
     from gpusize.result import open_run
-    from gpusize.units import parse_rate
 
     asked = question.fields(locals())
     per_s = None if rate is None else parse_rate(rate, "rate")

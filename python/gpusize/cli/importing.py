@@ -27,7 +27,7 @@ def nat(
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Import the NeMo Agent Toolkit's sizing calculator, in its present and its older spelling."""
-    from gpusize.interop.nat import import_nat
+    from gpusize.studies.imports.nat import import_nat
 
     typer.echo(import_nat(file, out, gpus))
 
@@ -47,9 +47,9 @@ def perf_analyzer(
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Import a CSV of Triton's perf_analyzer."""
+    from gpusize.base.units import parse_concurrencies
     from gpusize.cli.shared import note
-    from gpusize.interop.perf_analyzer import import_perf_analyzer
-    from gpusize.units import parse_concurrencies
+    from gpusize.studies.imports.perf_analyzer import import_perf_analyzer
 
     expected = [] if expect is None else parse_concurrencies(expect)
     folder, warnings = import_perf_analyzer(file, out, gpus, slos=slo or (), batch=batch, expected=expected)

@@ -10,8 +10,8 @@ import typer
 from gpusize.cli import load_options
 
 if TYPE_CHECKING:
-    from gpusize.dataset import Dataset
-    from gpusize.load import Load
+    from gpusize.workload.dataset import Dataset
+    from gpusize.workload.load import Load
 
 app = typer.Typer(
     help="Look at a load before it is run, and store its plan.", no_args_is_help=True, rich_markup_mode="rich"
@@ -97,9 +97,9 @@ def export(
     _debug: Debug = False,
 ) -> None:
     """Write every due time, row and stream of a load; --plan of gpusize run sends them again exactly."""
+    from gpusize.base.errors import UsageError
     from gpusize.cli.shared import note
-    from gpusize.errors import UsageError
-    from gpusize.plan.export import write_plan
+    from gpusize.workload.schedule.export import write_plan
 
     given = dict(locals())
     for name in ("out", "note", "UsageError", "write_plan"):
@@ -121,13 +121,13 @@ def export(
 
 def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
     """The load that the options describe, and the rows that they name."""
-    from gpusize.adaptive.options import wants_search
-    from gpusize.assemble import read_options
-    from gpusize.config import dataset_from_options, load_from_options
-    from gpusize.errors import UsageError
-    from gpusize.kserve_run import is_kserve
-    from gpusize.mixing import dealt, streamed, streamed_rows
-    from gpusize.target import Target
+    from gpusize.base.errors import UsageError
+    from gpusize.measure.mix import dealt, streamed, streamed_rows
+    from gpusize.options import dataset_from_options, load_from_options
+    from gpusize.options.assemble import read_options
+    from gpusize.options.search import wants_search
+    from gpusize.targets.kserve.prepare import is_kserve
+    from gpusize.targets.server import Target
 
     given.pop("_debug")
     config = given.pop("config")
@@ -163,9 +163,9 @@ def _show(load: Load, dataset: Dataset | None, png: Path | None, width: int | No
     import shutil
 
     from gpusize.cli.shared import note
-    from gpusize.plan.export import cost_note
-    from gpusize.plan.outline import outline
-    from gpusize.report.load_text import chart_columns, load_lines
+    from gpusize.report.plans.load import chart_columns, load_lines
+    from gpusize.workload.schedule.export import cost_note
+    from gpusize.workload.schedule.preview import outline
 
     rows = _rows(load, dataset)
     levels, count = load.levels(rows), rows if isinstance(rows, int) else len(rows)
@@ -178,7 +178,7 @@ def _show(load: Load, dataset: Dataset | None, png: Path | None, width: int | No
         if text is not None:
             note(text)
     if png is not None:
-        from gpusize.report.load_plot import plot_load
+        from gpusize.report.figures.load import plot_load
 
         plot_load(levels, count, png)
     if json:

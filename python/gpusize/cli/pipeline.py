@@ -113,7 +113,7 @@ def show(
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Show a run again, perhaps by another rule."""
-    from gpusize.report.pipeline_show import show_run
+    from gpusize.report.containers.pipeline_show import show_run
 
     sys.stdout.write(show_run(folder, policy, whole_cores=whole_cores, cpu_limit=cpu_limit, json=json))
 
@@ -130,7 +130,7 @@ def clean(
     from dataclasses import asdict
 
     from gpusize.cli.shared import note
-    from gpusize.pipeline import clean as clean_up
+    from gpusize.containers.pipeline import clean as clean_up
     from gpusize.report.export import dumps
     from gpusize.report.text import clean as shown_text
 

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.errors import StoreError
-from gpusize.interrupt import StopSwitch, on_interrupt
-from gpusize.pipeline.asked import Asked
-from gpusize.pipeline.runner import Events
-from gpusize.report.cpost import title
-from gpusize.report.pipeline_text import after_operator, all_operators, rows_text
+from gpusize.base.errors import StoreError
+from gpusize.base.interrupt import StopSwitch, on_interrupt
+from gpusize.containers.pipeline.runner import Events
+from gpusize.options.pipeline import Asked
+from gpusize.report.containers.cpost import title
+from gpusize.report.containers.pipeline_text import after_operator, all_operators, rows_text
 from gpusize.report.text import clean
 
 if TYPE_CHECKING:
-    from gpusize.pipeline.model import Operator
-    from gpusize.pipeline.outcome import OperatorResult, PipelineResult
-    from gpusize.report.pipeline_files import PipelineFiles
+    from gpusize.containers.pipeline.model import Operator
+    from gpusize.containers.pipeline.outcome import OperatorResult, PipelineResult
+    from gpusize.report.containers.pipeline_files import PipelineFiles
 
 __all__ = ["run_and_report"]
 
@@ -107,9 +107,9 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
     Raises:
         GpusizeError: what prevents the run.
     """
-    from gpusize.pipeline import read_pipeline, run_pipeline
+    from gpusize.containers.pipeline import read_pipeline, run_pipeline
+    from gpusize.report.containers.pipeline_files import PipelineFiles, pipeline_document
     from gpusize.report.export import dumps
-    from gpusize.report.pipeline_files import PipelineFiles, pipeline_document
 
     asked = Asked(given)
     pipeline = read_pipeline(asked.definition, asked.parameters)
@@ -184,7 +184,7 @@ def _without_values(command: Sequence[str]) -> list[str]:
 
 
 def _about() -> dict[str, Any]:
-    from gpusize.host import host_facts
+    from gpusize.base.host import host_facts
 
     return {"host": host_facts()}
 

@@ -13,8 +13,8 @@ from gpusize.cli import plan_over_time as over
 from gpusize.cli import question_options as question
 
 if TYPE_CHECKING:
-    from gpusize.whatif import WhatIf
-    from gpusize.whatif.table import Progress
+    from gpusize.estimate.plan import WhatIf
+    from gpusize.estimate.plan.table import Progress
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -87,13 +87,13 @@ def command(
     _debug: question.Debug = False,
 ) -> int:
     """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
-    from gpusize.assemble import labels_of
     from gpusize.cli.shared import tell_damaged
+    from gpusize.estimate.plan import what_if
+    from gpusize.options.assemble import labels_of
     from gpusize.result import open_run
-    from gpusize.whatif import what_if
 
     if plot is not None:
-        from gpusize.report.plan_plot import check_place
+        from gpusize.report.figures.plan import check_place
 
         check_place(plot)
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
@@ -127,12 +127,12 @@ def _told(plan: WhatIf, plot: Path | None, out: Path | None, *, json: bool) -> i
     """Print and write a plan; the exit code."""
     import sys
 
-    from gpusize.answer import Verdict
+    from gpusize.cli.exit_code import Verdict
     from gpusize.cli.shared import conclude
     from gpusize.report.export import dumps
-    from gpusize.report.plan_plot import draw_plan
-    from gpusize.report.plan_text import print_plan, why_none, write_plan
-    from gpusize.report.tables import make_console
+    from gpusize.report.figures.plan import draw_plan
+    from gpusize.report.plans.plan import print_plan, why_none, write_plan
+    from gpusize.report.summary.terminal import make_console
 
     written = [] if out is None else write_plan(plan, out)
     if plot is not None and plan.answered:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 if TYPE_CHECKING:
+    from gpusize.estimate.plan.over_time.over_time import Progress
+    from gpusize.estimate.plan.over_time.types import OverTime
     from gpusize.result import Result
-    from gpusize.whatif.over_time import Progress
-    from gpusize.whatif.over_time_types import OverTime
 
 __all__ = [
     "OPTIONS",
@@ -99,7 +99,7 @@ def refuse_without_arrivals(options: Mapping[str, Any]) -> None:
     Raises:
         UsageError: one of them was given.
     """
-    from gpusize.errors import UsageError
+    from gpusize.base.errors import UsageError
 
     given = next((name for name, value in options.items() if value is not None), None)
     if given is not None:
@@ -132,10 +132,10 @@ def answer(
     Raises:
         UsageError: options that do not go together or cannot be meant.
     """
+    from gpusize.api.over_time import gpus_over_time
+    from gpusize.base.errors import UsageError
     from gpusize.cli.shared import note
-    from gpusize.errors import UsageError
-    from gpusize.whatif.over_time import NO_LENGTHS
-    from gpusize.whatif.over_time_ask import gpus_over_time
+    from gpusize.estimate.plan.over_time.over_time import NO_LENGTHS
 
     varied = next((name for name, value in others.items() if value), None)
     if varied is not None:
@@ -174,8 +174,8 @@ def _progress() -> Iterator[Progress | None]:
 
 
 def _rules(options: Mapping[str, Any], headroom: float, spare: int) -> Any:
-    from gpusize.units import as_duration_s
-    from gpusize.whatif.over_time_rules import ScalingRules
+    from gpusize.base.units import as_duration_s
+    from gpusize.estimate.plan.over_time.policies import ScalingRules
 
     times: dict[str, Any] = {
         f"{name}_s": as_duration_s(options[name], name) for name in _TIMES if options[name] is not None
@@ -185,7 +185,7 @@ def _rules(options: Mapping[str, Any], headroom: float, spare: int) -> Any:
 
 
 def _shape(options: Mapping[str, Any]) -> dict[str, Any]:
-    from gpusize.units import as_duration_s
+    from gpusize.base.units import as_duration_s
 
     found = {field: options[name] for name, field in _SHAPES.items() if options[name] is not None}
     for name, field in (("arrivals_from", "from_s"), ("arrivals_until", "until_s")):
@@ -197,12 +197,12 @@ def _shape(options: Mapping[str, Any]) -> dict[str, Any]:
 def _told(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -> int:
     import sys
 
-    from gpusize.answer import Verdict
+    from gpusize.cli.exit_code import Verdict
     from gpusize.cli.shared import conclude
     from gpusize.report.export import dumps
-    from gpusize.report.gpus_over_time import print_over_time, write_over_time
-    from gpusize.report.gpus_over_time_plot import draw_over_time
-    from gpusize.report.tables import make_console
+    from gpusize.report.figures.gpus_over_time import draw_over_time
+    from gpusize.report.plans.gpus_over_time import print_over_time, write_over_time
+    from gpusize.report.summary.terminal import make_console
 
     written = [] if out is None else write_over_time(found, out)
     if plot is not None and found.courses:

@@ -86,8 +86,8 @@ def _pause(think: str | None) -> dict[str, Any]:
     Raises:
         UsageError: no pause, or one that is not simulated.
     """
-    from gpusize.errors import UsageError
-    from gpusize.load.grammar import parse_think
+    from gpusize.base.errors import UsageError
+    from gpusize.workload.load.grammar import parse_think
 
     if think is None:
         return {}
@@ -103,7 +103,7 @@ def _share(text: str) -> float:
     Raises:
         UsageError: neither.
     """
-    from gpusize.errors import UsageError
+    from gpusize.base.errors import UsageError
 
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)

@@ -32,10 +32,10 @@ def command(
 
     A study is shown as a whole; with --label, --users or --slo its runs are taken like others.
     """
-    from gpusize.assemble import labels_of
     from gpusize.cli.shared import tell_damaged
-    from gpusize.report.study import is_study, write_study
+    from gpusize.options.assemble import labels_of
     from gpusize.result import open_run
+    from gpusize.studies.page import is_study, write_study
 
     if len(runs) == 1 and is_study(runs[0]) and not (label or slo or users):
         typer.echo(write_study(runs[0], out, plots=plots)[-1])

@@ -225,11 +225,11 @@ def command(
 
 
 def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int:
-    from gpusize.answer import judge
-    from gpusize.assemble import assembled, read_options
+    from gpusize.cli.exit_code import judge
     from gpusize.cli.shared import conclude, keep_lost, note, print_json, print_result
-    from gpusize.report.live import LiveProgress
-    from gpusize.runner import execute
+    from gpusize.measure.execute import execute
+    from gpusize.options.assemble import assembled, read_options
+    from gpusize.report.live.live import LiveProgress
 
     options, notes = read_options(config, given, resume)
     quiet = bool(options.get("quiet"))

@@ -21,9 +21,9 @@ def verify(
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> int:
     """Check that every file of a run is as it was written: parts, rows, checksums. Exit 3 when one is not."""
-    from gpusize.errors import StoreError
-    from gpusize.level_files import verify_run
-    from gpusize.store import find_runs
+    from gpusize.analysis.read_levels import verify_run
+    from gpusize.base.errors import StoreError
+    from gpusize.records.store import find_runs
 
     damaged = False
     for run in dict.fromkeys(found for each in runs for found in find_runs(each)):
@@ -43,7 +43,7 @@ def verify(
 
 
 def _say(text: str) -> None:
+    from gpusize.base.text import shown
     from gpusize.cli.shared import MOST_CHARS
-    from gpusize.textio import shown
 
     typer.echo(shown(text, MOST_CHARS))

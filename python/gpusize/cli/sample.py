@@ -72,14 +72,14 @@ def command(
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT)] = False,
 ) -> int:
     """Read CPU, memory, pressure and GPUs of one thing at a high rate, and say what it used and what to request."""
+    from gpusize.base.errors import UsageError
+    from gpusize.base.units import as_duration_s
     from gpusize.cli.shared import note
-    from gpusize.errors import UsageError
-    from gpusize.report.sample import print_sampled, sampled_document, showing, write_executions
-    from gpusize.report.tables import make_console
-    from gpusize.resources.command import start_status
-    from gpusize.resources.sample import SampleOptions, sample_repeated, sample_running, source_of
-    from gpusize.store import new_run_id
-    from gpusize.units import as_duration_s
+    from gpusize.containers.command import start_status
+    from gpusize.containers.sample import SampleOptions, sample_repeated, sample_running, source_of
+    from gpusize.records.store import new_run_id
+    from gpusize.report.containers.sample import print_sampled, sampled_document, showing, write_executions
+    from gpusize.report.summary.terminal import make_console
 
     if words and any(each is not None for each in (pid, container, cgroup, duration)):
         todo = "leave it out, or the command"
@@ -128,6 +128,6 @@ def command(
 
 
 def _windows(text: str) -> tuple[float, ...]:
-    from gpusize.units import as_duration_s
+    from gpusize.base.units import as_duration_s
 
     return tuple(as_duration_s(each.strip(), "windows") for each in text.split(","))

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpusize.errors import GpusizeError
+from gpusize.base.errors import GpusizeError
 
 if TYPE_CHECKING:
-    from gpusize.answer import Verdict
-    from gpusize.estimate import Estimate
+    from gpusize.cli.exit_code import Verdict
+    from gpusize.estimate.methods import Estimate
     from gpusize.result import Result
 
 __all__ = ["conclude", "keep_lost", "note", "print_json", "print_result", "spoken", "tell_damaged"]
@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"(?<![-\w/.])[a-z]+_[a-z_]+\b")
 
 def note(text: str) -> None:
     """One line on standard error, harmless whatever a server or a file has put into it."""
-    from gpusize.textio import shown
+    from gpusize.base.text import shown
 
     sys.stderr.write(f"gpusize: {shown(text, MOST_CHARS)}\n")
 
@@ -60,12 +60,12 @@ def print_result(
     result: Result, estimates: Sequence[Estimate], written: Sequence[Path] = (), *, truth: bool = True
 ) -> None:
     """Summary, estimates (beside the truth of a simulated cluster, where it is one about them), and where all lies."""
-    from gpusize.report.tables import make_console, print_estimates, print_sections, print_summary
+    from gpusize.report.summary.terminal import make_console, print_estimates, print_sections, print_summary
 
     console = make_console()
     print_summary(result, console)
     if result.search is not None:
-        from gpusize.report.search_text import print_search
+        from gpusize.report.summary.search_text import print_search
 
         console.print()
         print_search(result.search, console, str(result.path))
@@ -88,7 +88,7 @@ def tell_damaged(result: Result) -> None:
 def keep_lost(run: Path) -> None:
     """Say in ``run.json`` what could not be written to standard output or standard error; no more than a note."""
     from gpusize.cli.outputs import lost_outputs
-    from gpusize.store import RunStore
+    from gpusize.records.store import RunStore
 
     lost = lost_outputs()
     if lost:
@@ -99,7 +99,7 @@ def keep_lost(run: Path) -> None:
 def conclude(verdict: Verdict) -> int:
     """Say why the exit code is not 0, and return it."""
     if verdict.why:
-        from gpusize.textio import shown
+        from gpusize.base.text import shown
 
         why, *reasons = verdict.why.split("\n")
         note(why)

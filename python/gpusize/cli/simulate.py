@@ -72,8 +72,8 @@ def command(
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Serve a simulated GPU cluster until Ctrl-C: the OpenAI APIs, KServe v2 (HTTP and gRPC), /generate, /metrics."""
-    from gpusize.limits import allow_most_files
-    from gpusize.simulate_serve import cluster_config, serve
+    from gpusize.engine.limits import allow_most_files
+    from gpusize.targets.simulated.serve import cluster_config, serve
 
     allow_most_files()
     config = cluster_config(

@@ -32,12 +32,12 @@ def command(
 ) -> int:
     """Go through combinations of settings: set up, wait until ready, warm up, sweep, and always tear down."""
     from gpusize.cli.shared import note
-    from gpusize.report.live import LiveProgress
-    from gpusize.report.tables import make_console
-    from gpusize.study import read_study, run_study
-    from gpusize.study.conduct import measure
-    from gpusize.study.plan import plan_of
-    from gpusize.study.table import print_study, study_rows
+    from gpusize.report.live.live import LiveProgress
+    from gpusize.report.summary.terminal import make_console
+    from gpusize.studies import read_study, run_study
+    from gpusize.studies.combination import plan_of
+    from gpusize.studies.run_study import measure
+    from gpusize.studies.table import print_study, study_rows
 
     def shown(options: Mapping[str, Any], **how: Any) -> Result:
         with LiveProgress(quiet=quiet) as live:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gpusize.analysis.generator import CPU_LIMIT
+from gpusize.base.errors import EnvironmentLacks, GpusizeError, TargetError
 from gpusize.doctor.finding import Finding
 from gpusize.doctor.null import NullServer
-from gpusize.errors import EnvironmentLacks, GpusizeError, TargetError
-from gpusize.generator import CPU_LIMIT
 from gpusize.report.text import count, duration, number
 
 if TYPE_CHECKING:
-    from gpusize.engine import AnyEngine
+    from gpusize.engine.session import AnyEngine
 
 __all__ = ["Burst", "ceiling_findings", "highest", "measured", "split"]
 
@@ -127,11 +127,11 @@ def measured(server: NullServer, workers: int, threads: int = 1, *, rate: float 
     Raises:
         TargetError: no request was answered.
     """
-    from gpusize.dataset import Dataset
-    from gpusize.engine import Engine
-    from gpusize.load import Load
-    from gpusize.prepare import prepare
-    from gpusize.target import Target
+    from gpusize.engine.session import Engine
+    from gpusize.measure.encode import prepare
+    from gpusize.targets.server import Target
+    from gpusize.workload.dataset import Dataset
+    from gpusize.workload.load import Load
 
     target = Target(server.url, api="generic", method="GET", content_type="text/plain", stream=False)
     if rate is None:
@@ -178,7 +178,7 @@ def _late_s(records: Path) -> float | None:
     """p99 of the pacer's lateness in seconds."""
     import polars as pl
 
-    from gpusize.metrics import metric
+    from gpusize.analysis.metrics import metric
 
     return metric("pacer_late").quantiles(pl.scan_parquet(records, glob=False), [0.99])[0]
 

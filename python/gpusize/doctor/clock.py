@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gpusize.doctor.finding import Finding, System
-from gpusize.engine import core
+from gpusize.engine.session import core
 from gpusize.report.text import duration
 
 __all__ = ["Wakes", "clock_findings", "timer_finding", "wake_up"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from gpusize.base.host import cpu_model
+from gpusize.base.units import with_cores
 from gpusize.doctor.finding import Finding, System
-from gpusize.host import cpu_model
-from gpusize.machine import CpuTimes
-from gpusize.units import with_cores
+from gpusize.observe.machine import CpuTimes
 
 __all__ = ["cpu_findings"]
 

@@ -10,10 +10,10 @@ from gpusize.doctor.cpu import cpu_findings
 from gpusize.doctor.finding import Finding, System
 from gpusize.doctor.limits import container_findings, limit_findings
 from gpusize.doctor.software import software_findings
-from gpusize.engine import core
-from gpusize.limits import allow_most_files
-from gpusize.machine import cpu_times
-from gpusize.workers import usable_cores
+from gpusize.engine.limits import allow_most_files
+from gpusize.engine.session import core
+from gpusize.engine.workers import usable_cores
+from gpusize.observe.machine import cpu_times
 
 __all__ = ["examine"]
 

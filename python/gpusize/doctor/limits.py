@@ -8,12 +8,12 @@ import os
 import resource
 from typing import Final
 
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.base.units import with_cores
 from gpusize.doctor.finding import Finding, System
-from gpusize.engine import core
-from gpusize.errors import EnvironmentLacks
-from gpusize.limits import RESERVE, TIME_WAIT_S, local_ports
+from gpusize.engine.limits import RESERVE, TIME_WAIT_S, local_ports
+from gpusize.engine.session import core
 from gpusize.report.text import count, number
-from gpusize.units import with_cores
 
 __all__ = ["container_findings", "limit_findings"]
 

@@ -10,10 +10,10 @@ import sys
 import time
 from typing import IO, Any, Final, Self
 
-from gpusize.children import Child
-from gpusize.engine import core
-from gpusize.errors import EnvironmentLacks
-from gpusize.textio import shown
+from gpusize.base.child_process import Child
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.base.text import shown
+from gpusize.engine.session import core
 
 __all__ = ["NullServer", "serve"]
 

@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Callable
 from typing import Final
 
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.base.text import shown
 from gpusize.doctor.finding import Finding
-from gpusize.errors import EnvironmentLacks
-from gpusize.samples.nvml import LocalGpus, driver_is_there
-from gpusize.samples.reading import SourceFailed
-from gpusize.textio import shown
+from gpusize.observe.metrics.nvml import LocalGpus, driver_is_there
+from gpusize.observe.metrics.reading import SourceFailed
 
 __all__ = ["software_findings"]
 
@@ -35,7 +35,7 @@ def software_findings(
 
 def _package() -> Finding:
     from gpusize import __version__
-    from gpusize.engine import build_profile
+    from gpusize.engine.session import build_profile
 
     base = f"gpusize {__version__}, Python {platform.python_version()}, Linux {platform.release()}"
     facts = {"gpusize": __version__, "python": platform.python_version(), "kernel": platform.release()}

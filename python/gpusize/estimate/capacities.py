@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.edges import Edge, answered_rate, edge, load_of
 from gpusize.estimate.isotonic import decreasing
-from gpusize.estimate.types import gpus_text
+from gpusize.estimate.question import gpus_text
+from gpusize.estimate.slo_edge import Edge, answered_rate, edge, load_of
 
 if TYPE_CHECKING:
-    from gpusize.levels import LevelData
-    from gpusize.slo import Slo
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
 
 __all__ = ["Capacity", "Found", "capacities"]
 
@@ -254,7 +254,7 @@ def _own_se(level: LevelData) -> float:
 
 def _levelled_off(closed: Sequence[LevelData]) -> bool:
     """Whether throughput no longer rises with the users; a single level does not show it."""
-    from gpusize.detect import plateau
+    from gpusize.analysis.detect import plateau
 
     done = sorted((lv for lv in closed if lv.state == "done"), key=lambda lv: lv.concurrency or 0)
     users = [float(lv.concurrency or 0) for lv in done]

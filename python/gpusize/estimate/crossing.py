@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.isotonic import crossing_point, decreasing, wilson
-from gpusize.estimate.types import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, gpus_text, scaled, whole_gpus
+from gpusize.estimate.question import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, gpus_text, scaled, whole_gpus
 
 if TYPE_CHECKING:
-    from gpusize.levels import LevelData
-    from gpusize.slo import Slo
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
 
 __all__ = ["Crossing", "effective_n"]
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.asked import think_s
-from gpusize.estimate.chosen import cannot, every_count
-from gpusize.estimate.doubts import UNBELIEVED, Doubts, advice, left_text, load_text, together
-from gpusize.estimate.types import Estimate, Question
+from gpusize.analysis.delivery.intended import think_s
+from gpusize.estimate.level_quality import UNBELIEVED, Doubts, advice, left_text, load_text, together
+from gpusize.estimate.question import Estimate, Question
+from gpusize.estimate.select_levels import cannot, every_count
 from gpusize.estimate.unmissed import unmissed
 
 if TYPE_CHECKING:
-    from gpusize.levels import LevelData
+    from gpusize.analysis.level import LevelData
 
 __all__ = ["DEFAULT", "FINAL", "believed", "default_answer", "too_few", "unlike"]
 
@@ -217,7 +217,7 @@ def _beside(usable: Sequence[LevelData], question: Question) -> tuple[int, ...]:
 
 def _rates(level: LevelData, question: Question) -> tuple[float, float]:
     """Two rates beside the only one: below it where it was not kept up with or misses an SLO, else above."""
-    from gpusize.estimate.edges import answered_rate, edge
+    from gpusize.estimate.slo_edge import answered_rate, edge
 
     rate = level.rate or 0.0
     if all(edge([level], slo).kind != "below" for slo in (*question.slos, None)):

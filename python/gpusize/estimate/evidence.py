@@ -1,7 +1,7 @@
 """Which levels say something of the load: of those that broke only the ones whose failures came with it.
 
 A server that died in the middle of a sweep answers no request at any load; taken for the edge of what it carries, that
-would become a number of GPUs. ``gpusize.broken`` tells the two apart.
+would become a number of GPUs. ``gpusize.analysis.broken`` tells the two apart.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.broken import causes, failed_text, has_failed, look_of, since_held
-from gpusize.estimate.doubts import load_text, together
-from gpusize.verdict import failures_text
+from gpusize.analysis.broken import causes, failed_text, has_failed, look_of, since_held
+from gpusize.estimate.level_quality import load_text, together
+from gpusize.measure.level_json import failures_text
 
 if TYPE_CHECKING:
-    from gpusize.broken import Cause
-    from gpusize.estimate.types import Estimate
-    from gpusize.levels import LevelData
+    from gpusize.analysis.broken import Cause
+    from gpusize.analysis.level import LevelData
+    from gpusize.estimate.question import Estimate
 
 __all__ = ["Evidence", "evidence", "target_failed"]
 

@@ -19,15 +19,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.asked import is_ramp, think_s
+from gpusize.analysis.delivery.intended import is_ramp, think_s
 from gpusize.estimate.crossing import effective_n
 from gpusize.estimate.isotonic import Z_95, wilson
-from gpusize.estimate.types import FUZZ, Estimate, Question, binding, gpus_text, whole_gpus
+from gpusize.estimate.question import FUZZ, Estimate, Question, binding, gpus_text, whole_gpus
 
 if TYPE_CHECKING:
-    from gpusize.estimate.doubts import Doubts
-    from gpusize.levels import LevelData
-    from gpusize.slo import Slo
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
+    from gpusize.estimate.level_quality import Doubts
 
 __all__ = ["Bracket", "Held"]
 

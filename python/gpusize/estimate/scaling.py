@@ -1,7 +1,7 @@
 """The scaling method: the capacity of each measured GPU count, a law of scaling through them, and the count by it.
 
     capacity X(n)      highest load with n GPUs that keeps the SLO (``capacities``)
-    law                linear, Amdahl's or the USL, by the counts that were measured (``gpusize.scaling.counts``)
+    law                linear, Amdahl's or the USL, by the counts that were measured (``gpusize.estimate.laws.counts``)
     GPUs               smallest n with X(n) >= what is wanted; in whole hosts, hosts = wanted / X(host), rounded up
 
 With one count it assumes linear scaling, and says so. With two, Amdahl's count is a lower bound. It looks at closed and
@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.capacities import Capacity, capacities
-from gpusize.estimate.options import in_host, options, whole_hosts
-from gpusize.estimate.types import IN_FLIGHT, Estimate, Question, binding, gpus_text
-from gpusize.scaling import LAWS, Count, Point, count_for, fit
+from gpusize.estimate.laws import LAWS, Count, Point, count_for, fit
+from gpusize.estimate.question import IN_FLIGHT, Estimate, Question, binding, gpus_text
+from gpusize.estimate.ways_to_scale import in_host, options, whole_hosts
 
 if TYPE_CHECKING:
-    from gpusize.levels import LevelData
-    from gpusize.slo import Slo
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
 
 __all__ = ["EXTRAPOLATED", "Scaling"]
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpusize.estimate.fit import Fit, FitConfig, FitResult, capacity, fit_line, rough_gpus
-from gpusize.estimate.types import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, scaled, whole_gpus
+from gpusize.estimate.calculator_line import Fit, FitConfig, FitResult, capacity, fit_line, rough_gpus
+from gpusize.estimate.question import IN_FLIGHT, SCALE_OUT, Estimate, Question, binding, scaled, whole_gpus
 
 if TYPE_CHECKING:
-    from gpusize.levels import LevelData
-    from gpusize.slo import Slo
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
 
 __all__ = ["Slope", "level_value", "usable"]
 

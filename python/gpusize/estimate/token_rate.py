@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpusize.errors import UsageError
+from gpusize.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpusize.estimate.types import Estimate, Question
-    from gpusize.levels import LevelData
+    from gpusize.analysis.level import LevelData
+    from gpusize.estimate.question import Estimate, Question
 
 __all__ = ["mean_output_tokens", "output_tokens", "with_tokens"]
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpusize.base.units import format_duration
+from gpusize.estimate.question import Estimate, Question, gpus_text, scaled, whole_gpus
 from gpusize.estimate.slope import level_value
-from gpusize.estimate.types import Estimate, Question, gpus_text, scaled, whole_gpus
-from gpusize.units import format_duration
 
 if TYPE_CHECKING:
-    from gpusize.levels import LevelData
-    from gpusize.slo import Slo
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
 
 __all__ = ["unmissed"]
 

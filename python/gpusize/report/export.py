@@ -15,11 +15,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.durable import storing, write_atomic
-from gpusize.regular import refuse_link
-from gpusize.report.source import EstimateView, ReportSource, Truth, headline, view_estimate
-from gpusize.report.sweep import sweep_of
-from gpusize.report.words import answer
+from gpusize.base.files import storing, write_atomic
+from gpusize.base.regular_files import refuse_link
+from gpusize.report.summary.source import EstimateView, ReportSource, Truth, headline, view_estimate
+from gpusize.report.summary.sweep import sweep_of
+from gpusize.report.summary.words import answer
 
 if TYPE_CHECKING:
     import polars as pl
@@ -122,7 +122,7 @@ def estimate_document(
     """The contents of ``estimate.json``.
 
     Args:
-        estimates: as ``gpusize.estimate.estimate`` gives them.
+        estimates: as ``gpusize.estimate.methods.estimate`` gives them.
         truth: what the simulated cluster would really need.
         calc_output: the sizing calculator's fields (``gpu_estimates``, ``fit_results``, ``calc_data``), which stand
             beside ours under their own names.
@@ -182,9 +182,9 @@ def write_outputs(
     Raises:
         StoreError: a file cannot be written.
     """
-    from gpusize.report.drawing import drawing
-    from gpusize.report.html import write_html
-    from gpusize.report.plots import figures, save_figures
+    from gpusize.report.figures.drawing import drawing
+    from gpusize.report.figures.plots import figures, save_figures
+    from gpusize.report.page.html import write_html
 
     for name in ("tables", "plots"):
         refuse_link(out_dir / name)

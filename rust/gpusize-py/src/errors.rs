@@ -1,11 +1,11 @@
-//! Core errors as the Python classes of `gpusize.errors`.
+//! Core errors as the Python classes of `gpusize.base.errors`.
 
 use pyo3::PyErr;
 use pyo3::import_exception;
 
-import_exception!(gpusize.errors, UsageError);
-import_exception!(gpusize.errors, TargetError);
-import_exception!(gpusize.errors, EnvironmentLacks);
+import_exception!(gpusize.base.errors, UsageError);
+import_exception!(gpusize.base.errors, TargetError);
+import_exception!(gpusize.base.errors, EnvironmentLacks);
 
 /// Raise the class that says it best, with what, where and what to do.
 pub fn raise(error: gpusize_core::error::Error) -> PyErr {

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.asked import Asked
-from gpusize.estimate.twin.simulated import Replica, Trial
+from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.simulate import Replica, Trial
 
 if TYPE_CHECKING:
-    from gpusize.estimate.twin.curve import Curve, Level, Share
+    from gpusize.estimate.twin.attainment_curve import Curve, Level, Share
 
 __all__ = ["Candidate", "calibrated", "stretch_of"]
 

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.asked import Asked
-from gpusize.estimate.twin.simulated import Replica
+from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.simulate import Replica
 
 if TYPE_CHECKING:
-    from gpusize.estimate.twin.observed import Observed
+    from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["Contention", "contention"]
 

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpusize.estimate.twin.wording import around, details, loop, refused, warnings, with_served
-from gpusize.estimate.types import Estimate, Question, whole_gpus
+from gpusize.estimate.question import Estimate, Question, whole_gpus
+from gpusize.estimate.twin.words import around, details, loop, refused, warnings, with_served
 
 if TYPE_CHECKING:
-    from gpusize.estimate.twin.asked import Asked
-    from gpusize.estimate.twin.fares import Fares
-    from gpusize.estimate.twin.observed import Objective, Observed
-    from gpusize.estimate.twin.size import Model, Sized
-    from gpusize.levels import LevelData
+    from gpusize.analysis.level import LevelData
+    from gpusize.estimate.twin.load import Asked
+    from gpusize.estimate.twin.performance import Fares
+    from gpusize.estimate.twin.sizing import Model, Sized
+    from gpusize.estimate.twin.visit_data import Objective, Observed
 
 __all__ = ["Fitted", "Twin"]
 
@@ -61,8 +61,8 @@ class Fitted:
     """
 
     def __init__(self, levels: Sequence[LevelData], question: Question) -> None:
-        from gpusize.estimate.twin.observed import observe, silent
-        from gpusize.estimate.twin.size import Sizer
+        from gpusize.estimate.twin.sizing import Sizer
+        from gpusize.estimate.twin.visit_data import observe, silent
 
         self._tested = min(lv.gpus for lv in levels)
         self._usable, warnings = _usable(levels)
@@ -92,7 +92,7 @@ class Fitted:
 
         With ``lengths`` one that requests of other lengths can be put to, where there is one.
         """
-        from gpusize.estimate.twin.size import Sized
+        from gpusize.estimate.twin.sizing import Sized
 
         if self._reason is not None:
             return self._reason
@@ -136,7 +136,7 @@ class Fitted:
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
     """Closed loops without pauses that were measured to their end, and what is said about the others."""
-    from gpusize.asked import think_s
+    from gpusize.analysis.delivery.intended import think_s
 
     kept: list[LevelData] = []
     left: dict[str, int] = {}
@@ -188,7 +188,7 @@ def _next(usable: Sequence[LevelData]) -> tuple[int, ...]:
 
 
 def _objectives(question: Question) -> list[Objective]:
-    from gpusize.estimate.twin.observed import Objective
+    from gpusize.estimate.twin.visit_data import Objective
 
     if question.together and len(question.slos) > 1:
         return [Objective.joint(question.slos, question.slos[0].share)]
@@ -196,7 +196,7 @@ def _objectives(question: Question) -> list[Objective]:
 
 
 def _asked(question: Question) -> Asked:
-    from gpusize.estimate.twin.asked import Asked
+    from gpusize.estimate.twin.load import Asked
 
     think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
     users = question.users if question.rate is None else None
@@ -206,7 +206,7 @@ def _asked(question: Question) -> Asked:
 def _answered(
     base: Estimate, found: Sized, visits: Sequence[Observed], objectives: Sequence[Objective], question: Question
 ) -> Estimate:
-    from gpusize.estimate.twin.sized import consistent
+    from gpusize.estimate.twin.sizing_result import consistent
 
     tested = min(visit.gpus for visit in visits)
     several = any(visit.gpus > tested for visit in visits)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpusize.estimate.twin.observed import Observed
+    from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["limit_of", "served_s", "sizes_of"]
 

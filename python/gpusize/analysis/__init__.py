@@ -1,0 +1,1 @@
+"""From records to what a level says: metrics, SLOs, windows, delivery, detectors, checks, summary."""

@@ -1,0 +1,1 @@
+"""Whether the load that was asked for was sent."""

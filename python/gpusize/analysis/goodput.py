@@ -1,0 +1,67 @@
+"""Goodput: requests per second that keep every SLO, from when they were due and from when they were sent.
+
+It is the part of the achieved rate that is good: the same answers, in the same window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpusize.analysis.throughput import answers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
+
+__all__ = ["goodput"]
+
+_FROM_DUE: Final = {"service": "runtime", "ttft_sent": "ttft"}
+_FROM_SENT: Final = {"runtime": "service", "ttft": "ttft_sent"}
+
+
+def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float | None]:
+    """Answers of the achieved rate (``analysis.throughput``) that keep the bounds of all SLOs: (from due, from sent).
+
+    Only SLOs on percentiles ask something of a single request; those on means, shares and on calls inside requests are
+    passed over. From due, bounds on ``service`` and ``ttft_sent`` are held against ``runtime`` and ``ttft``; from sent,
+    the other way round. A request without a metric that is asked for is not good. Of a sampled level, the share among
+    the answers that have a row times all of them.
+
+    Returns:
+        Requests per second; (None, None) where no SLO asks anything of a request, or nothing is known.
+    """
+    asked = [slo for slo in slos if slo.kind == "percentile"]
+    asked = [_of_request(level, slo) for slo in asked if slo.metric != "llm_latency" or _is_call(level)]
+    if not asked or level.imported:
+        return None, None
+    found = [answers(visit) for visit in level.visits()]
+    length_s = sum(each_s for _, _, each_s in found)
+    if length_s <= 0:
+        return None, None
+    from_due, from_sent = (
+        sum(count * _share(rows, asked, origin) for rows, count, _ in found) for origin in (_FROM_DUE, _FROM_SENT)
+    )
+    return from_due / length_s, from_sent / length_s
+
+
+def _is_call(level: LevelData) -> bool:
+    """Whether a request is itself the call of a language model."""
+    return level.llm and not level.knows_calls
+
+
+def _of_request(level: LevelData, slo: Slo) -> Slo:
+    return replace(slo, metric="service") if slo.metric == "llm_latency" and _is_call(level) else slo
+
+
+def _share(rows: pl.LazyFrame, slos: Sequence[Slo], origin: dict[str, str]) -> float:
+    """Share of some answers that keep the bounds of all SLOs; 0 of none."""
+    import polars as pl
+
+    good = [replace(slo, metric=origin.get(slo.metric, slo.metric)).within_expr() for slo in slos]
+    within = pl.all_horizontal(*(each.fill_null(value=False) for each in good))
+    return float(rows.select(within.mean()).collect(engine="streaming").item() or 0.0)

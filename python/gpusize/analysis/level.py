@@ -1,0 +1,300 @@
+"""Levels as the analysis sees them: setting, state, steady window and records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.analysis.histograms import COUNTED, attainment, histogram_mean, histogram_quantiles, outcomes_due
+from gpusize.analysis.metrics import Metric, metric
+from gpusize.records.calls import judged_calls
+from gpusize.records.schema import empty
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+    from gpusize.analysis.slo import Slo
+    from gpusize.workload.dataset import LengthReport
+
+__all__ = ["LevelData"]
+
+_LLM_API: Final = "openai"
+_ITEM_FIELDS: Final = {"runtime": "workflow_runtime", "service": "workflow_runtime", "llm_latency": "llm_latency"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelData:
+    """One visit of a level, or several equal ones pooled.
+
+    Attributes:
+        visit: number of the (first) visit.
+        setting: as in docs/reference/run-folder.md.
+        state: ``done``, ``interrupted``, ``cancelled`` or ``partial``.
+        intervals: warm-up, steady and drain; without any, all records are steady.
+        gpus: GPUs behind the target; 0 when nobody said.
+        run: id of the (first) run.
+        meta: the level's ``level.json``.
+        labels: the run's labels.
+        source: what must be equal for levels to be compared: ``targets``, ``models``, ``dataset`` (any JSON).
+        records: one row per attempt; without rows for an imported level, 1 row in ``sampled`` for a sampled one.
+        calls: the calls of language models inside the requests, of this visit; None when none are known.
+        histograms: as ``gpusize.records.per_second.scan_histograms``; None when there are none.
+        seconds: as ``gpusize.records.per_second.scan_seconds``; None when there are none.
+        percentiles: for imported levels, seconds by name, as ``runtime_p95_s`` or ``runtime_mean_s``.
+        items: for imported levels, the other tool's figures per dataset item, in seconds.
+        parts: the visits that were pooled; empty for a single visit.
+        rows: what the run kept of its dataset's rows, as ``records.dataset_rows.read_rows``; None when it kept none.
+        folder: the level's folder; None for levels that are in memory only.
+    """
+
+    visit: int
+    setting: Mapping[str, Any]
+    state: str
+    intervals: Sequence[Mapping[str, Any]]
+    gpus: int
+    run: str
+    meta: Mapping[str, Any]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    records: pl.LazyFrame = field(default_factory=empty)
+    calls: pl.LazyFrame | None = None
+    histograms: pl.LazyFrame | None = None
+    seconds: pl.LazyFrame | None = None
+    percentiles: Mapping[str, float] = field(default_factory=dict)
+    items: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    parts: tuple[LevelData, ...] = ()
+    rows: pl.DataFrame | None = None
+    folder: Path | None = None
+
+    @property
+    def concurrency(self) -> int | None:
+        """Requests kept in flight; None for an open loop."""
+        value = self.setting.get("concurrency")
+        return None if value is None else int(value)
+
+    @property
+    def rate(self) -> float | None:
+        """Requests per second that were asked for; None for a closed loop."""
+        value = self.setting.get("rate")
+        return None if value is None else float(value)
+
+    @property
+    def imported(self) -> bool:
+        """Whether the level has another tool's figures instead of records."""
+        return bool(self.meta.get("imported"))
+
+    @property
+    def sampled(self) -> int:
+        """1, or n where 1 in n requests has a row and seconds and histograms tell of all."""
+        return int(self.meta.get("sampled") or 1)
+
+    def _from_histograms(self, name: str) -> str | None:
+        """The metric whose histogram tells of ``name``; None where every request has a row, and where there is none."""
+        if self.sampled == 1 or self.histograms is None:
+            return None
+        known = "service" if name == "llm_latency" and self.llm and not self.knows_calls else name
+        return known if known in COUNTED else None
+
+    @property
+    def llm(self) -> bool:
+        """Whether a request is the call of a language model, so that its service time is the LLM latency."""
+        targets = self.source.get("targets") or []
+        return bool(targets) and all(str(t.get("api") or "").startswith(_LLM_API) for t in targets)
+
+    def _measured(self, name: str) -> tuple[Metric, pl.LazyFrame] | None:
+        """The metric that says ``name``, and the steady rows that have it: records, or LLM calls with outcomes.
+
+        None for an imported level, and where there is none.
+        """
+        if self.imported:
+            return None
+        if name == "llm_latency":
+            calls = self.llm_calls()
+            if calls is not None:
+                return metric(name), calls
+            return (metric("service"), self.steady()) if self.llm else None
+        found = metric(name)
+        return (found, self.steady()) if found.build is not None else None
+
+    @property
+    def knows_calls(self) -> bool:
+        """Whether the LLM calls inside the requests are known."""
+        return any(visit.calls is not None for visit in self.visits())
+
+    def llm_calls(self) -> pl.LazyFrame | None:
+        """The LLM calls of the steady requests, as ``gpusize.records.calls.judged_calls``; None when none are known."""
+        import polars as pl
+
+        frames = [judged_calls(v.calls, v.steady()) for v in self.visits() if v.calls is not None]
+        return pl.concat(frames) if frames else None
+
+    def lengths(self) -> list[LengthReport]:
+        """Lengths asked for beside those reported, of the steady requests that ended ok; empty when none were asked."""
+        if self.imported or self.rows is None:
+            return []
+        from gpusize.workload.dataset import length_report
+
+        return length_report(self.steady(), self.rows)
+
+    def visits(self) -> tuple[LevelData, ...]:
+        """The single visits: the pooled ones, or this one."""
+        return self.parts or (self,)
+
+    def window(self) -> tuple[int, int]:
+        """(start_ns, end_ns) around the steady intervals of one visit.
+
+        Without intervals, from the level's start to its end.
+        """
+        steady = [i for i in self.intervals if i["name"] == "steady"]
+        if steady:
+            return min(int(i["start_ns"]) for i in steady), max(int(i["end_ns"]) for i in steady)
+        return int(self.meta.get("start_ns") or 0), int(self.meta.get("end_ns") or 0)
+
+    def window_s(self) -> float:
+        """Length of the steady intervals in seconds, summed over pooled visits."""
+        return sum((v.window()[1] - v.window()[0]) / 1e9 for v in self.visits())
+
+    def steady(self) -> pl.LazyFrame:
+        """The records due in a steady interval."""
+        import polars as pl
+
+        if self.parts:
+            return pl.concat([part.steady() for part in self.parts])
+        windows = [(i["start_ns"], i["end_ns"]) for i in self.intervals if i["name"] == "steady"]
+        if not windows:
+            return self.records
+        due = pl.col("due_ns")
+        return self.records.filter(pl.any_horizontal(*((due >= low) & (due < high) for low, high in windows)))
+
+    def ok(self) -> pl.LazyFrame:
+        """The steady records that ended ok."""
+        import polars as pl
+
+        return self.steady().filter(pl.col("outcome") == "ok")
+
+    def quantile(self, name: str, prob: float) -> float | None:
+        """Exact quantile of a metric over steady requests that ended ok, in the metric's unit.
+
+        For an imported level the stored percentile, else the quantile of the stored items. Of a sampled level to the
+        width of a bucket, over all requests, where there is a histogram. None where nothing is known.
+        """
+        counted = self._from_histograms(name)
+        if counted is not None:
+            return histogram_quantiles(self, counted, [prob])[0]
+        if not self.imported:
+            found = self._measured(name)
+            return None if found is None else found[0].quantiles(_ok(found[1]), [prob])[0]
+        stored = self._stored(name, f"p{round(prob * 100, 6):g}")
+        if stored is not None:
+            return stored if math.isfinite(stored) and stored > 0 else None
+        import numpy as np
+
+        values = self.values(name)
+        return float(np.quantile(values, prob)) if values.size else None
+
+    def _stored(self, name: str, what: str) -> float | None:
+        """An imported level's own figure; its runtime is its service time, unless it tells both apart."""
+        names = (name, "runtime") if name == "service" else (name,)
+        return next(
+            (self.percentiles[f"{each}_{what}_s"] for each in names if f"{each}_{what}_s" in self.percentiles), None
+        )
+
+    def late_quantile(self, name: str, prob: float) -> float | None:
+        """As ``quantile``, over all steady requests that were sent; for what the generator itself adds."""
+        if self._from_histograms(name) is not None:
+            return histogram_quantiles(self, name, [prob])[0]
+        return None if self.imported else metric(name).quantiles(self.steady(), [prob])[0]
+
+    def mean(self, name: str) -> float | None:
+        """Mean of a metric over steady requests that ended ok, in its unit; of others as ``quantile``."""
+        counted = self._from_histograms(name)
+        if counted is not None:
+            return histogram_mean(self, counted)
+        stored = self._stored(name, "mean") if self.imported else None
+        if stored is not None:
+            return stored
+        values = self.values(name)
+        return float(values.mean()) if values.size else None
+
+    def values(self, name: str) -> NDArray[np.float64]:
+        """A metric of the steady requests (or calls) that ended ok, or of an imported level's items; shape (n,).
+
+        Of a sampled level, of those that have a row.
+        """
+        import numpy as np
+
+        found = self._measured(name)
+        return np.array(self.item_values(name)) if found is None else found[0].values(_ok(found[1]))
+
+    def item_values(self, name: str) -> list[float]:
+        """An imported level's figures per item, seconds; zeros are that tool's missing values and left out."""
+        key = _ITEM_FIELDS.get(name)
+        if key is None:
+            return []
+        return [v for item in self.items.values() if (v := item.get(key)) is not None and math.isfinite(v) and v > 0]
+
+    def outcomes(self) -> dict[str, int]:
+        """How the steady requests ended: their number by outcome, complete for a sampled level too."""
+        import polars as pl
+
+        if self.sampled > 1 and self.seconds is not None:
+            return outcomes_due(self)
+        counted = self.steady().group_by("outcome").agg(pl.len()).collect(engine="streaming")
+        return {str(outcome): int(n) for outcome, n in counted.iter_rows()}
+
+    def attainment(self, slo: Slo) -> tuple[float, int]:
+        """Share of steady requests (or calls) within the SLO and the number judged; (nan, 0) when nothing is known.
+
+        Of a sampled level over all requests, by interpolation inside a bucket, where seconds and histograms tell; else
+        over those that have a row.
+        """
+        counted = self._counted_attainment(slo)
+        if counted is not None:
+            return counted
+        if not self.imported:
+            judged = self.judged(slo)
+            return (math.nan, 0) if judged is None else judged[0].attainment(judged[1])
+        values = self.item_values(slo.metric) if slo.kind != "share" else []
+        if not values:
+            return math.nan, 0
+        return sum(slo.within(value) for value in values) / len(values), len(values)
+
+    def met(self, slo: Slo) -> bool | None:
+        """Whether the level keeps the SLO; None when it says nothing about it."""
+        share, n = self.attainment(slo)
+        if n == 0:
+            return None
+        if slo.kind != "mean":
+            return slo.met_by(share)
+        judged = self.judged(slo)
+        if judged is not None and self._from_histograms(slo.metric) is None:
+            return judged[0].met(judged[1])
+        if judged is not None and slo.op in ("<=", "<") and set(self.outcomes()) - {"ok", "cancelled"}:
+            return False
+        mean = self.mean(slo.metric)
+        return mean is not None and slo.within(mean)
+
+    def _counted_attainment(self, slo: Slo) -> tuple[float, int] | None:
+        """The attainment by seconds and histograms; None where every request has a row, or they do not tell."""
+        if self.sampled == 1 or self.seconds is None:
+            return None
+        name = slo.metric if slo.kind == "share" else self._from_histograms(slo.metric)
+        return None if name is None else attainment(self, replace(slo, metric=name))
+
+    def judged(self, slo: Slo) -> tuple[Slo, pl.LazyFrame] | None:
+        """The SLO in terms of what was measured, and the rows to judge; None where they cannot hold its metric."""
+        if slo.kind == "share":
+            return None if self.imported else (slo, self.steady())
+        found = self._measured(slo.metric)
+        return None if found is None else (replace(slo, metric=found[0].name), found[1])
+
+
+def _ok(frame: pl.LazyFrame) -> pl.LazyFrame:
+    import polars as pl
+
+    return frame.filter(pl.col("outcome") == "ok")

@@ -1,0 +1,204 @@
+"""What came out of a level while its load went on: requests and tokens answered per second.
+
+Answers count by when they came, over the time in which they could: no window goes on after the load has ended, although
+the requests of a short level are all kept, those of its drain included.
+
+- Closed loop: from when all slots run this level's requests to the close. Where fewer answers came by then than there
+  are slots, as with one pass, from the start to the last answer.
+- Open loop: in a window as long as that in which requests were due, begun as much later as the first answer took. A
+  target that cannot keep up answers later and later: counted by due time it would look as fast as the load.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpusize.analysis.delivery.intended import is_ramp
+from gpusize.analysis.metrics import NS_PER_S
+from gpusize.analysis.stop_cause import WHOLE
+from gpusize.analysis.windows import filled_ns
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from gpusize.analysis.level import LevelData
+
+__all__ = ["Throughput", "answered_by", "answers", "throughput"]
+
+
+class Throughput(NamedTuple):
+    """Rates of one level; None where there is no time to speak of.
+
+    Attributes:
+        offered: requests due per second.
+        achieved: requests answered ok per second.
+        tokens_out: their output tokens per second, as the server reported; None when it reported none.
+        tokens_in: their input tokens likewise.
+    """
+
+    offered: float | None
+    achieved: float | None
+    tokens_out: float | None
+    tokens_in: float | None
+
+
+class _Answers(NamedTuple):
+    """Answers of one visit in their window: all of them, and those that have a row."""
+
+    answered: int
+    kept: int
+    tokens_out: float
+    tokens_in: float
+    told: bool
+    length_s: float
+    rows: pl.LazyFrame
+
+
+def throughput(level: LevelData) -> Throughput:
+    """Rates over the steady window of a level's visits."""
+    visits = level.visits()
+    due_s = sum(_span_s(*_due_window(visit)) for visit in visits)
+    found = [_answers(visit) for visit in visits]
+    length_s = sum(each.length_s for each in found)
+    offered = sum(level.outcomes().values()) / due_s if due_s > 0 else None
+    if length_s <= 0:
+        return Throughput(offered, None, None, None)
+    told = any(each.told for each in found)
+    achieved, tokens_out, tokens_in = (
+        sum(column) / length_s
+        for column in zip(*((each.answered, each.tokens_out, each.tokens_in) for each in found), strict=True)
+    )
+    return Throughput(offered, achieved, tokens_out if told else None, tokens_in if told else None)
+
+
+def answers(visit: LevelData) -> tuple[pl.LazyFrame, int, float]:
+    """The answers of a single visit that make its achieved rate.
+
+    Returns:
+        Their rows, the number of all of them (of a sampled level more than have a row), and seconds in which they came.
+    """
+    found = _answers(visit)
+    return found.rows, found.answered, found.length_s
+
+
+def answered_by(level: LevelData, column: str) -> dict[int, float] | None:
+    """The achieved rate by the value of a column of the records; None where there is no time to speak of."""
+    import polars as pl
+
+    found = [_answers(visit) for visit in level.visits()]
+    length_s = sum(each.length_s for each in found)
+    if length_s <= 0:
+        return None
+    rates: dict[int, float] = {}
+    for each in found:
+        counted = each.rows.group_by(column).agg(pl.len()).collect(engine="streaming")
+        for value, rows in counted.iter_rows():
+            # Of a sampled level each row stands for as many answers as all others.
+            rates[value] = rates.get(value, 0.0) + rows * each.answered / each.kept / length_s
+    return rates
+
+
+def _due_window(visit: LevelData) -> tuple[int, int]:
+    """The part of the steady window in which requests could be due: after the close there are none."""
+    low, high = visit.window()
+    if visit.concurrency is not None:
+        return low, _busy_window(visit)[1]
+    close = visit.meta.get("close_ns")
+    return low, high if close is None else max(low, min(high, int(close)))
+
+
+def _span_s(low: int, high: int) -> float:
+    return max(0, high - low) / NS_PER_S
+
+
+def _answers(visit: LevelData) -> _Answers:
+    import polars as pl
+
+    end = pl.col("end_ns")
+    if visit.concurrency is not None:
+        low, high = _busy_window(visit)
+        # As a level by count closes, an answer has just come.
+        inside = (end > low) & (end <= high)
+    else:
+        low, high = _answer_window(visit)
+        inside = (end >= low) & (end < high)
+    frame = _ok(visit).filter(inside)
+    count, tokens_out, tokens_in, told = (
+        frame.select(
+            pl.len(),
+            pl.col("tokens_out").cast(pl.Int64).sum().alias("out"),
+            pl.col("tokens_in").cast(pl.Int64).sum().alias("in"),
+            pl.any_horizontal(pl.col("tokens_out", "tokens_in").is_not_null()).any().alias("told"),
+        )
+        .collect(engine="streaming")
+        .row(0)
+    )
+    found = _Answers(count, count, tokens_out, tokens_in, bool(told), _span_s(low, high), frame)
+    return found if visit.sampled == 1 else _of_all(found, visit, low, high)
+
+
+def _ok(visit: LevelData) -> pl.LazyFrame:
+    import polars as pl
+
+    return visit.records.filter(pl.col("outcome") == "ok")
+
+
+def _busy_window(visit: LevelData) -> tuple[int, int]:
+    """Of a closed loop the part of the window in which all its slots were busy, as far as answers came in it."""
+    import polars as pl
+
+    low, high = visit.window()
+    slots, close = visit.concurrency or 1, visit.meta.get("close_ns")
+    begun = low
+    if not is_ramp(visit.setting) and visit.sampled == 1:
+        begun = max(low, filled_ns(visit.records, slots, int(visit.meta.get("start_ns") or low)))
+    closed = high if close is None else min(high, int(close))
+    end = pl.col("end_ns")
+    came = _ok(visit).select(((end > begun) & (end <= closed)).sum()).collect(engine="streaming").item()
+    if came * visit.sampled >= slots and closed > begun:
+        return begun, closed
+    last = visit.records.select(end.max()).collect(engine="streaming").item()
+    return low, high if last is None else max(low, min(high, int(last)))
+
+
+def _answer_window(visit: LevelData) -> tuple[int, int]:
+    """The part of the window in which requests were due, later by the runtime of the first answer to one of them.
+
+    A request takes its time, however light the load is: so shifted, as many answers come as requests were due where
+    the target keeps up, and as many as it can give where it does not. A level that was broken off has no answers after
+    its end.
+    """
+    import polars as pl
+
+    low, high = _due_window(visit)
+    due, end = pl.col("due_ns"), pl.col("end_ns")
+    rows = (
+        _ok(visit)
+        .filter((due >= low) & (due < high))
+        .select(due, end)
+        .sort("end_ns")
+        .head(1)
+        .collect(engine="streaming")
+    )
+    later = int(rows["end_ns"].item() - rows["due_ns"].item()) if rows.height else 0
+    low, high, last = low + later, high + later, visit.meta.get("end_ns")
+    if visit.meta.get("stop_reason") not in (None, *WHOLE) and last is not None:
+        high = max(low, min(high, int(last)))
+    return low, high
+
+
+def _of_all(rows: _Answers, visit: LevelData, low: int, high: int) -> _Answers:
+    """Likewise of a level of which not every request has a row: by whole seconds, with the rows' mean of tokens."""
+    import polars as pl
+
+    start = int(visit.meta.get("start_ns") or 0)
+    first, last = math.ceil((low - start) / NS_PER_S), math.floor((high - start) / NS_PER_S)
+    if visit.seconds is None or last <= first:
+        count, length_s = visit.sampled * rows.answered, rows.length_s
+    else:
+        second = pl.col("second")
+        inside = visit.seconds.filter((second >= first) & (second < last)).select(pl.col("ok").sum()).collect()
+        count, length_s = int(inside.item() or 0), float(last - first)
+    each = count / rows.answered if rows.answered else 0.0
+    return _Answers(count, rows.kept, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, rows.rows)

@@ -1,0 +1,1 @@
+"""What all else stands on: errors, units, text, files, secrets, addresses, child processes."""

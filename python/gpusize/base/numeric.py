@@ -1,0 +1,118 @@
+"""What numbers may be: one table for all options, and for the fields of a dataset's rows.
+
+The bounds keep out what nobody means and what a 64 bit integer, a time in nanoseconds or a file cannot hold. What is
+narrower for a reason of its own (a precision of 0.1 to 50 %) is refused where that reason is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpusize.base.errors import UsageError
+
+__all__ = ["FIELDS", "LIMITS", "Limit", "check_limits", "figure", "within"]
+
+_YEARS_S: Final = 10 * 366 * 86400
+_EXACT: Final = 2**53
+"""Whole numbers up to here are told apart by JSON readers, which have doubles."""
+
+_MOST_DIGITS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The least and the most that a number may be, both included, and its unit in words."""
+
+    least: float
+    most: float
+    unit: str = ""
+
+    def complaint(self, value: float) -> str | None:
+        """What to give instead of ``value``; None where it may be."""
+        if self.least <= value <= self.most:
+            return None
+        most = "ten years" if self.most == _YEARS_S else f"{self.most:.12g}{self.unit}"
+        return f"give {self.least:g}{self.unit if most == 'ten years' else ''} to {most}"
+
+
+_SECONDS: Final = " s"
+
+LIMITS: Final[Mapping[str, Limit]] = {
+    # The target.
+    "streams": Limit(1, 65_536),
+    "gpus": Limit(1, 1_000_000),
+    "max_tokens": Limit(1, 2**31 - 1),
+    "temperature": Limit(0, 1000),
+    "timeout": Limit(1e-6, 1e9, _SECONDS),
+    "connect_timeout": Limit(1e-6, 1e9, _SECONDS),
+    "resolve_every": Limit(0, 1e9, _SECONDS),
+    "batch": Limit(1, 1_000_000),
+    # The load.
+    "passes": Limit(0, _EXACT),
+    "count": Limit(1, _EXACT),
+    "duration": Limit(1e-6, _YEARS_S, _SECONDS),
+    "warmup": Limit(0, _YEARS_S, _SECONDS),
+    "drain": Limit(0, _YEARS_S, _SECONDS),
+    "max_error_rate": Limit(0, 1),
+    "burstiness": Limit(1e-3, 1e6),
+    "arrivals_from": Limit(0, _YEARS_S, _SECONDS),
+    "arrivals_until": Limit(1e-6, _YEARS_S, _SECONDS),
+    "speed": Limit(1e-6, 1e9, " times"),
+    "rate_scale": Limit(1e-6, 1e6, " times"),
+    "seed": Limit(0, 2**63 - 1),
+    "connections": Limit(1, 2**31),
+    "max_connections": Limit(1, 2**31),
+    "queue": Limit(0, 2**31),
+    "workers": Limit(1, 1024),
+    "start_delay": Limit(0, _YEARS_S, _SECONDS),
+    # What is asked, and what watches.
+    "users": Limit(1e-6, 1e9),
+    "most_users": Limit(1, 1_000_000),
+    "metrics_port": Limit(0, 65_535),
+    "push_every": Limit(1, _YEARS_S, _SECONDS),
+    "sample_interval": Limit(1e-3, 3600, _SECONDS),
+}
+"""Options of a run that are one number; times in seconds."""
+
+FIELDS: Final[Mapping[str, int]] = {"input_tokens": _EXACT, "output_tokens": _EXACT, "turn": _EXACT}
+"""Fields of a dataset's rows that say how many or which, and the most that they may say."""
+
+
+def check_limits(options: Mapping[str, Any]) -> None:
+    """Refuse options beyond their limits; those that are not numbers are left to who reads them.
+
+    Raises:
+        UsageError: with the option's name, and what it may be.
+    """
+    for name in LIMITS:
+        value = options.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            within(name, value)
+
+
+def within(name: str, value: float, where: str | None = None) -> None:
+    """Refuse a number beyond the limits of the option that it is of.
+
+    Args:
+        name: of the option, as `LIMITS` has it.
+        value: a number.
+        where: what the error names instead of the option.
+
+    Raises:
+        UsageError: it is beyond them.
+    """
+    limit = LIMITS[name]
+    todo = limit.complaint(value)
+    if todo is not None:
+        raise UsageError(f"{name} is {figure(value)}{limit.unit}", where or name, todo)
+
+
+def figure(value: Any) -> str:
+    """A number for a message, however many digits it has."""
+    if isinstance(value, int):
+        digits = math.floor(value.bit_length() * math.log10(2)) + 1
+        return str(value) if digits <= _MOST_DIGITS else f"a number of some {digits} digits"
+    return f"{value:g}"

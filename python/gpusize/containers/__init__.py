@@ -1,0 +1,83 @@
+"""What a container, a process or the host used, and what to request for it.
+
+`observe.usage` reads and sums up, `recommend` says what to ask a scheduler for, `sample` puts it together, and
+`pipeline` runs containers one after another.
+
+Names are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpusize.containers import recommend
+    from gpusize.containers.recommend.types import Execution, Recommendation
+    from gpusize.containers.sample import (
+        Sampled,
+        SampleOptions,
+        sample_command,
+        sample_repeated,
+        sample_running,
+        source_of,
+    )
+    from gpusize.observe.usage.observer import Beside, ResourceObserver
+    from gpusize.observe.usage.readings import Readings
+    from gpusize.observe.usage.sampler import ResourceWatch, Sampling, Source
+    from gpusize.observe.usage.usage import usage_of
+    from gpusize.observe.usage.usage_types import Usage
+
+__all__ = [
+    "Beside",
+    "Execution",
+    "Readings",
+    "Recommendation",
+    "ResourceObserver",
+    "ResourceWatch",
+    "SampleOptions",
+    "Sampled",
+    "Sampling",
+    "Source",
+    "Usage",
+    "recommend",
+    "sample_command",
+    "sample_repeated",
+    "sample_running",
+    "source_of",
+    "usage_of",
+]
+
+_HOMES = {
+    "Beside": "observe.usage.observer",
+    "Execution": "containers.recommend.types",
+    "Readings": "observe.usage.readings",
+    "Recommendation": "containers.recommend.types",
+    "ResourceObserver": "observe.usage.observer",
+    "ResourceWatch": "observe.usage.sampler",
+    "SampleOptions": "containers.sample",
+    "Sampled": "containers.sample",
+    "Sampling": "observe.usage.sampler",
+    "Source": "observe.usage.sampler",
+    "Usage": "observe.usage.usage_types",
+    "sample_command": "containers.sample",
+    "sample_repeated": "containers.sample",
+    "sample_running": "containers.sample",
+    "source_of": "containers.sample",
+    "usage_of": "observe.usage.usage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        # Of ``recommend``, and of the modules, the import system has set the attribute once they are imported.
+        if name == "recommend":
+            return import_module(f"{__name__}.recommend")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"gpusize.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

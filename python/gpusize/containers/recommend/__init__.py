@@ -1,0 +1,205 @@
+"""What to request for a container, from what it used: policies as named presets behind one function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Final
+
+from gpusize.base.errors import UsageError
+from gpusize.containers.recommend.cpost_rule import Cpost
+from gpusize.containers.recommend.cpu_curve import CpuCurve, CurvePoint
+from gpusize.containers.recommend.gpus import gpu_request
+from gpusize.containers.recommend.gpusize_rule import Default, peak_limit
+from gpusize.containers.recommend.krr_rule import Krr
+from gpusize.containers.recommend.types import MIB, Execution, Interval, Policy, Recommendation
+from gpusize.containers.recommend.verify import Verdict, verdict_of
+from gpusize.containers.recommend.vpa_rule import Vpa
+
+__all__ = [
+    "POLICIES",
+    "CpuCurve",
+    "CurvePoint",
+    "Execution",
+    "Interval",
+    "Policy",
+    "Recommendation",
+    "Verdict",
+    "check_policy",
+    "recommend",
+    "verdict_of",
+]
+
+POLICIES: Final[dict[str, Callable[[bool], Policy]]] = {
+    "default": lambda whole_cores: Default(whole_cores=whole_cores),
+    "cpost": lambda _: Cpost(),
+    "krr": lambda _: Krr(),
+    "vpa": lambda _: Vpa(),
+}
+"""Named presets; each is made from whether CPU is to be in whole cores, which ``cpost`` always and others never do."""
+
+ENOUGH_READINGS: Final = 10
+SOME_RUNS: Final = 3
+MANY_RUNS: Final = 10
+CALM: Final = 0.2
+"""Spread over executions up to which ten of them make a recommendation one of high confidence."""
+
+_SIZE: Final = re.compile(r"\d+(?:\.\d+)?(?=%| periods| times)")
+"""What differs between executions of which the same is said."""
+
+
+def check_policy(name: str) -> str:
+    """The name, if there is such a policy.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in POLICIES:
+        raise UsageError(f'there is no policy "{name}"', "policy", f"use one of {', '.join(POLICIES)}")
+    return name
+
+
+def recommend(
+    executions: Sequence[Execution],
+    policy: str = "default",
+    *,
+    whole_cores: bool = False,
+    cpu_limit: bool = False,
+    curve: CpuCurve | None = None,
+) -> Recommendation:
+    """What to request.
+
+    Args:
+        executions: one or several of the same thing. If one of them failed, nothing is recommended.
+        policy: one of `POLICIES`.
+        whole_cores: round CPU up to whole cores.
+        cpu_limit: recommend a CPU limit too: the highest 100 ms, rounded up.
+        curve: executions at lower CPU limits; of two or more, the CPU request of the policy ``default`` is then the
+            lowest that costs little, and no estimate.
+
+    Raises:
+        UsageError: no execution, or no such policy.
+    """
+    rule = POLICIES[check_policy(policy)](whole_cores)
+    if not executions:
+        raise UsageError("there is no execution to recommend from", "executions", "run it once")
+    refused = _refused(executions)
+    if refused is not None:
+        return Recommendation(policy=policy, refused=refused)
+    (cores, cpu_why), (size, mem_why) = rule.cpu(executions), rule.memory(executions)
+    more = rule.more(executions)
+    by_curve = policy == "default" and curve is not None and curve.tells and cores is not None
+    if by_curve and curve is not None:
+        cores, cpu_why = _by_curve(curve, cores or 0.0, executions, whole_cores=whole_cores)
+    cpu_interval = _interval([rule.cpu([each])[0] for each in executions])
+    mem_interval = _interval([rule.memory([each])[0] for each in executions])
+    doubts = (*more.pop("doubts", ()), *_doubts(executions, cores, size))
+    if cores is not None and not by_curve:
+        tried = "was tried at one limit only" if curve is not None and not curve.tells else "was not measured"
+        cpu_why = (*cpu_why, f"CPU is an estimate: what less would cost {tried}")
+    made = Recommendation(
+        policy=policy,
+        cpu_cores=cores,
+        cpu_limit_cores=_limit(executions, cores, whole_cores=whole_cores) if cpu_limit else None,
+        mem_bytes=size,
+        reasons=(*cpu_why, *mem_why, *_spread(cpu_interval, mem_interval)),
+        doubts=doubts,
+        confidence=_confidence(executions, [cpu_interval, mem_interval]),
+        cut_short=any(each.cut_short for each in executions),
+        cpu_measured=by_curve,
+        cpu_interval=cpu_interval,
+        mem_interval=mem_interval,
+        **more,
+    )
+    return gpu_request(made, executions)
+
+
+def _limit(executions: Sequence[Execution], cores: float | None, *, whole_cores: bool) -> float | None:
+    """The highest 100 ms; no less than the request, or no scheduler would take the two."""
+    most = peak_limit(executions, whole_cores=whole_cores)
+    return most if most is None or cores is None else max(most, cores)
+
+
+def _refused(executions: Sequence[Execution]) -> str | None:
+    failed = [each.failed for each in executions if each.failed is not None]
+    if not failed:
+        return None
+    if len(executions) == 1:
+        return f"it failed: {failed[0]}"
+    return f"{len(failed)} of {len(executions)} executions failed, the last with: {failed[-1]}"
+
+
+def _by_curve(
+    curve: CpuCurve, estimate: float, executions: Sequence[Execution], *, whole_cores: bool
+) -> tuple[float, tuple[str, ...]]:
+    least = curve.least()
+    if least is not None and least.cores is not None:
+        cost = f"{curve.slower(least):+.0%} time"
+        cores = float(ceil(least.cores)) if whole_cores else least.cores
+        return cores, (f"CPU: the lowest limit tried that costs little, {cost}", *curve.costs())
+    # All limits tried cost more: what lies above them is not measured, but what was never exceeded costs nothing.
+    most = peak_limit(executions, whole_cores=whole_cores) or estimate
+    return max(estimate, most), ("CPU: the highest 100 ms, as every limit tried costs more than 5 %", *curve.costs())
+
+
+def _interval(values: Sequence[float | None]) -> Interval | None:
+    known = [value for value in values if value is not None]
+    return Interval(min(known), max(known), len(known)) if len(known) > 1 else None
+
+
+def _spread(cpu: Interval | None, memory: Interval | None) -> list[str]:
+    """What each of several executions alone would have given, in words."""
+    told = [] if cpu is None else [f"{cpu.low:g} to {cpu.high:g} cores"]
+    told += [] if memory is None else [f"{memory.low / MIB:.0f} to {memory.high / MIB:.0f} MiB"]
+    known = cpu or memory
+    if known is None:
+        return []
+    sure = f"the next one wants no more than the largest of them with a probability of {known.above:.0%}"
+    return [f"each of {known.runs} executions alone: {', '.join(told)}; {sure}"]
+
+
+def _doubts(executions: Sequence[Execution], cores: float | None, size: int | None) -> list[str]:
+    doubts = []
+    if any(each.cut_short for each in executions):
+        doubts.append("it was asked to end before it ended by itself: what it would have used later is not known")
+    if len(executions) == 1:
+        doubts.append("one execution says nothing of how the next one differs")
+    fewest = min(each.usage.readings for each in executions)
+    if fewest < ENOUGH_READINGS:
+        doubts.append(f"only {fewest} reading{'' if fewest == 1 else 's'} of it: a finer interval tells more")
+    bounds: list[str | None] = []
+    if size is not None:
+        bounds += [each.usage.memory.lower_bound for each in executions]
+    if cores is not None:
+        bounds += [each.usage.cpu.lower_bound for each in executions if each.usage.cpu is not None]
+    doubts += [f"it may want more: {bound}" for bound in _once([bound for bound in bounds if bound is not None])]
+    if cores is None:
+        doubts.append("CPU time was not told")
+    if size is None:
+        doubts.append("memory was not told")
+    return doubts
+
+
+def _once(texts: Sequence[str]) -> list[str]:
+    """Each reason once, the one with the most of several that differ in a share or a count."""
+    alike: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        alike.setdefault(_SIZE.sub("#", text), []).append(text)
+    worst = [max(found, key=lambda text: [float(size) for size in _SIZE.findall(text)]) for found in alike.values()]
+    several = [len(found) > 1 for found in alike.values()]
+    return [
+        f"{text} (the most of several executions)" if more else text for text, more in zip(worst, several, strict=True)
+    ]
+
+
+def _confidence(executions: Sequence[Execution], intervals: Sequence[Interval | None]) -> str:
+    thin = min(each.usage.readings for each in executions) < ENOUGH_READINGS
+    held = any(
+        each.cut_short or each.usage.memory.lower_bound or (each.usage.cpu is not None and each.usage.cpu.lower_bound)
+        for each in executions
+    )
+    if len(executions) < SOME_RUNS or thin or held:
+        return "low"
+    calm = all(interval is None or interval.spread <= CALM for interval in intervals)
+    return "high" if len(executions) >= MANY_RUNS and calm else "medium"

@@ -1,0 +1,1 @@
+"""The boundary with the extension: sessions, clocks, limits of connections, workers."""

@@ -1,0 +1,1 @@
+"""GPUs over time: demand, capacities, policies, a whole trace simulated."""

@@ -1,0 +1,296 @@
+"""GPUs over time: how many replicas a trace needs from minute to minute, what they cost, and who is served in time.
+
+    1  fit           a replica, as the twin method fits it
+    2  capacities    the largest rate that 1, 2, ... replicas carry within the SLOs
+    3  schedules     from the rates of the trace's windows: static for the largest, planned, reactive
+    4  judgement     the whole trace, simulated request by request on replicas that come and go
+
+docs/reference/over-time.md has the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpusize.base.errors import UsageError
+from gpusize.estimate.plan.over_time.policies import (
+    POLICIES,
+    ScalingRules,
+    Schedule,
+    bounded,
+    planned,
+    reactive,
+    recent,
+    windows,
+)
+from gpusize.estimate.plan.over_time.types import Course, OverTime
+from gpusize.estimate.question import gpus_text
+from gpusize.estimate.twin.method import LINEAR_ASSUMED, MODELS, Fitted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
+    from gpusize.estimate.plan.over_time.capacity import Capacities
+    from gpusize.estimate.plan.over_time.demand import Demand
+    from gpusize.estimate.question import Question
+    from gpusize.estimate.twin.simulate import Batching
+    from gpusize.estimate.twin.sizing import Model
+
+__all__ = ["LENGTHS", "NO_LENGTHS", "Progress", "over_time"]
+
+Progress = Callable[[str], None]
+
+LENGTHS: Final = ("trace", "run")
+NO_LENGTHS: Final = (
+    "the trace's lengths were asked for, but not every request of it has tokens: "
+    "requests are as long as the measured ones"
+)
+MOST_LENGTHS: Final = 200_000
+"""So many of a trace's lengths are drawn from where a rate is simulated."""
+OTHER_LENGTHS: Final = 2.0
+"""Requests of a trace that are so many times as long as the measured ones are warned of."""
+OFF: Final = 0.05
+"""A model that is further off is warned of."""
+NS_PER_S: Final = 1e9
+
+
+def over_time(
+    levels: Iterable[LevelData],
+    question: Question,
+    demand: Demand,
+    rules: ScalingRules | None = None,
+    *,
+    policies: Sequence[str] = POLICIES,
+    lengths: str | None = None,
+    allow: Collection[str] = (),
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> OverTime:
+    """Replicas over time for the requests of a trace, against as many as its largest window needs all the time.
+
+    Args:
+        levels: of one or several runs, as ``estimate`` takes them for the twin method.
+        question: the SLOs (upper bounds on percentiles of requests' times; all must be met), the router, how requests
+            come within a window, and GPUs; at any rate: the trace's stands for it.
+        demand: the requests.
+        rules: how replicas come and go.
+        policies: of ``planned`` (arrivals are known) and ``reactive`` (only what has come is seen).
+        lengths: ``trace`` for the tokens that the trace has, with a warning where it has none; ``run`` for those that
+            were measured; None for the trace's where it has them.
+        allow: what may differ between runs: ``targets``, ``models``, ``dataset``.
+        seed: key of the draws of the simulated trace.
+        progress: told in words what is done next.
+
+    Returns:
+        Schedules with what became of the requests; or a ``reason`` where there is none.
+
+    Raises:
+        UsageError: SLOs that cannot be judged over time, an unknown policy, runs that cannot be compared, replicas
+            of another number of GPUs than was measured.
+    """
+    from gpusize.estimate.methods import comparable
+
+    rules, slos = rules or ScalingRules(), tuple(question.slos)
+    _check(slos, policies, lengths)
+    found = comparable(levels, question, allow=allow)
+    edges, rates = windows(demand.due_ns, round(demand.duration_s * NS_PER_S), rules.window_s)
+    base = OverTime(demand.source, demand.due_ns.size, demand.duration_s, rules, slos, edges, rates)
+    base = replace(base, together=question.together and len(slos) > 1, warnings=(*found.warnings, *demand.notes))
+    if lengths == "trace" and demand.tokens is None:
+        base = replace(base, warnings=(NO_LENGTHS, *base.warnings))
+    if found.reason is not None:
+        return replace(base, reason=found.reason)
+    say = progress or _nothing
+    say("fitting a replica")
+    fitted = Fitted(found.levels, question)
+    follows = lengths != "run" and demand.tokens is not None
+    model = fitted.model(question, lengths=follows)
+    if question.gpus_per_replica not in (1, fitted.replica_gpus):
+        what = f"{gpus_text(fitted.replica_gpus)} were measured as one replica, not {question.gpus_per_replica}"
+        raise UsageError(what, "gpus_per_replica", "leave it out: replicas over time are like the measured one")
+    base = replace(base, replica_gpus=fitted.replica_gpus, warnings=(*fitted.warnings, *base.warnings))
+    if isinstance(model, str):
+        model = f"{model}; {found.left}" if found.left else model
+        # At a rate beyond any, it says where to measure instead of that one replica is enough.
+        follow = fitted.answer(replace(question, rate=1e12)).next_levels
+        return replace(base, reason=model, next_levels=follow)
+    return _Planner(base, model, demand, question, lengths, seed, say).answer(policies)
+
+
+class _Planner:
+    """One trace on one fitted replica."""
+
+    def __init__(
+        self,
+        base: OverTime,
+        model: Model,
+        demand: Demand,
+        question: Question,
+        lengths: str | None,
+        seed: int,
+        say: Progress,
+    ) -> None:
+        from gpusize.estimate.plan.over_time.simulate import with_lengths
+        from gpusize.estimate.twin.fewest_replicas import Counter
+        from gpusize.estimate.twin.load import Asked
+        from gpusize.estimate.twin.simulate import Batching
+
+        self._model, self._router, self._seed, self._say = model, question.router, seed, say
+        self._replica = measured = model.fit.replica
+        self._demand = demand if lengths != "run" else replace(demand, tokens=None)
+        assumptions, warnings = [], []
+        tokens = self._demand.tokens
+        if tokens is not None and isinstance(measured, Batching):
+            thinned = tokens[:, :: -(-tokens.shape[1] // MOST_LENGTHS)]
+            self._replica = with_lengths(measured, thinned)
+            assumptions.append("requests are as long as the trace says, at the costs that were fitted to the run's")
+            warnings += _unlike(measured, tokens)
+        else:
+            ignored = ", whatever the trace says of them" if demand.tokens is not None else ""
+            assumptions.append(f"requests are as long as the measured ones{ignored}")
+            if tokens is not None:
+                warnings.append("the trace's lengths are not looked at: no model of them repeats what was measured")
+        self._counter = Counter(
+            self._replica, Asked(None, 1.0, question.process, router=question.router), model.targets, model.loss
+        )
+        if model.fit.distance > OFF:
+            warnings.append(
+                f"the model's times differ from the measured ones by {model.fit.distance:.0%} near the edge, "
+                "beyond chance"
+            )
+        text = MODELS[model.fit.name]
+        several = bool(model.loss.counts)
+        self._base = replace(
+            base,
+            model=model.fit.name,
+            assumptions=(
+                "all replicas are like the measured one",
+                text,
+                *(() if several else (LINEAR_ASSUMED,)),
+                *assumptions,
+            ),
+            warnings=(*base.warnings, *warnings),
+        )
+
+    def answer(self, policies: Sequence[str]) -> OverTime:
+        from gpusize.estimate.plan.over_time.capacity import capacities
+
+        base, rules = self._base, self._base.rules
+        times, seen = recent(self._demand.due_ns, base.edges_ns, rules)
+        most = max(float(base.rates.max()), float(seen.max()) if "reactive" in policies else 0.0)
+        self._say(f"looking for what replicas carry, up to {most:.3g} requests/s")
+        carried = capacities(self._counter, most)
+        base = replace(base, capacities=carried)
+        if carried.most < most:
+            return replace(base, reason=_too_much(carried, most, self._model.loss.most))
+        peak = float(base.rates.max())
+        at_peak = replace(self._counter, asked=self._counter.asked.of(peak))
+        replicas = int(carried.needed(base.rates).max())
+        lean, less, more = self._model.halves(at_peak, replicas)
+        # As the twin's counts do, these lean to the safe side: rates are taken for a little larger.
+        caution = math.exp(lean)
+        if carried.most < caution * most:
+            carried = capacities(self._counter, caution * most)
+        schedules = {"static": Schedule.constant(int(bounded(carried.needed(caution * base.rates), rules).max()))}
+        if "planned" in policies:
+            schedules["planned"] = planned(base.edges_ns, bounded(carried.needed(caution * base.rates), rules), rules)
+        if "reactive" in policies:
+            schedules["reactive"] = reactive(times, bounded(carried.needed(caution * seen), rules), rules)
+        courses = tuple(self._course(name, schedule) for name, schedule in schedules.items())
+        low = (at_peak.fewest(1.0, replicas, less) or replicas) if math.isfinite(less) else 1
+        high = at_peak.fewest(1.0, replicas, -more) if math.isfinite(more) else None
+        gpus = base.replica_gpus
+        return replace(
+            base,
+            courses=courses,
+            peak_low=min(low, replicas) * gpus,
+            peak_high=None if high is None else max(high, replicas) * gpus,
+            assumptions=(*base.assumptions, *self._assumed(courses)),
+            warnings=(*base.warnings, *_bounds(carried, base.rates, rules)),
+        )
+
+    def _course(self, policy: str, schedule: Schedule) -> Course:
+        from gpusize.estimate.plan.over_time.simulate import serve
+
+        self._say(f"simulating {self._demand.due_ns.size:,} requests: {policy}")
+        slowness = self._model.loss.slowness(schedule.peak)
+        served = serve(self._replica, self._demand, schedule, router=self._router, slowness=slowness, seed=self._seed)
+        base = self._base
+        return Course(policy, schedule, served, base.duration_s, base.replica_gpus, self._model.targets)
+
+    def _assumed(self, courses: Sequence[Course]) -> list[str]:
+        texts = {
+            "planned": "planned: the arrivals are known in advance",
+            "reactive": "reactive: the rate of the last window is all that is seen; what waits is no signal",
+        }
+        found = [texts[course.policy] for course in courses if course.policy in texts]
+        found.append("replicas of the beginning are there already; later ones are paid from when they are asked for")
+        slowest = max(self._model.loss.slowness(course.schedule.peak) for course in courses)
+        if slowest > 1:
+            found.append(
+                f"replicas slow each other down by up to {slowest - 1:.1%}: each course is simulated as slow as its "
+                "most replicas are, all the time"
+            )
+        return found
+
+
+def _nothing(_text: str) -> None:
+    return
+
+
+def _check(slos: Sequence[Slo], policies: Sequence[str], lengths: str | None) -> None:
+    if not slos:
+        raise UsageError("there is no SLO to size for", "slo", "give one, as in --slo 'p95 runtime <= 10s'")
+    for slo in slos:
+        if slo.kind != "percentile" or slo.bound_s is None or slo.op not in ("<=", "<"):
+            todo = "give an upper bound on a percentile of a time, as in: p95 runtime <= 10s"
+            raise UsageError(f'"{slo}" cannot be judged over time', "slo", todo)
+    for name, known, value in (
+        *(("policy", POLICIES, each) for each in policies),
+        ("lengths", (*LENGTHS, None), lengths),
+    ):
+        if value not in known:
+            raise UsageError(f"there is no {name} {value!r}", name, f"take one of {', '.join(filter(None, known))}")
+
+
+def _too_much(carried: Capacities, most: float, limit: int | None) -> str:
+    if carried.most <= 0:
+        return "one replica carries next to no requests within the SLOs when they come at random"
+    if limit is not None:
+        return (
+            f"the largest window has {most:.4g} requests/s, and no number of replicas carries more than "
+            f"{carried.most:.4g} within the SLOs: they slow each other down"
+        )
+    return f"no number of replicas was found that carries the {most:.4g} requests/s of the largest window"
+
+
+def _bounds(carried: Capacities, rates: NDArray[np.float64], rules: ScalingRules) -> list[str]:
+    if rules.max_replicas is None:
+        return []
+    more = int((carried.needed(rates) > rules.max_replicas).sum())
+    if not more:
+        return []
+    windows = "1 window needs" if more == 1 else f"{more} windows need"
+    return [f"{windows} more than the {rules.max_replicas} replicas that there may be"]
+
+
+def _unlike(measured: Batching, tokens: NDArray[np.uint32]) -> list[str]:
+    """What is said of requests that are not as long as the measured ones."""
+    found = []
+    for name, own, asked in (
+        ("prompts", measured.prompt_tokens, tokens[0]),
+        ("answers", measured.output_tokens, tokens[1]),
+    ):
+        before, after = float(own.mean()), float(asked.mean())
+        if max(before, after) > OTHER_LENGTHS * min(before, after):
+            found.append(
+                f"the trace's {name} have {after:.4g} tokens on average and the measured ones {before:.4g}: "
+                "what they cost is carried on from the measured lengths; measure with lengths like the trace's"
+            )
+    return found

@@ -1,0 +1,193 @@
+"""By how much a load keeps an SLO, from all levels near it, with the standard error of that.
+
+As `estimate.twin.attainment_curve`, levels are moved to the load by the distance of their tails and averaged. But all
+of them are weighted as if they had missed the same share:
+
+    w_j = 1 / (D p (1 - p) / n_j + b_j^2)
+
+with p the share of all their requests, n_j a level's, D the design effect (Kish, Survey Sampling, 1965, section 8.2)
+over the levels, and b_j what a move may be wrong by. A level's own error falls with the misses that it happens to have:
+weighted by it, lucky levels count more, and the capacity comes out too high.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.twin.attainment_curve import Curve
+
+__all__ = ["REACH", "Margin", "Pooled"]
+
+REACH: Final = 0.35
+"""Levels up to so far in log users speak for a load; the nearest one does in any case."""
+BENT: Final = 0.3
+"""A moved bound is off by this share of the move, and a fifth of it of the distance in log users."""
+FEWEST_BATCHES: Final = 4
+DESIGN: Final = 1.9
+"""Where there are fewer: the root of the median design effect of requests near the edge, 3.5."""
+
+
+class Margin(NamedTuple):
+    """By how much a load keeps an SLO (misses it, below 0), its standard error, and the error's degrees of freedom."""
+
+    value: float
+    error: float
+    freedom: float
+
+
+class _Level(NamedTuple):
+    """A level moved to a load: its share, what that may be wrong by, and its batches' error with its freedom."""
+
+    share: float
+    bent: float
+    error: float
+    freedom: float
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """The margins of one SLO over the levels of one target.
+
+    Attributes:
+        curve: its levels.
+    """
+
+    curve: Curve
+    _seen: dict[int, Margin] = field(default_factory=dict, init=False)
+
+    def at(self, users: int) -> Margin:
+        """The margin with so many requests in flight: attainment less its target; of a mean, bound over mean less 1."""
+        if users not in self._seen:
+            self._seen[users] = self._mean(users) if self.curve.objective.share is None else self._share(users)
+        return self._seen[users]
+
+    def even_error(self, share: float, n: int) -> float:
+        """Standard error of the share of so many requests, with the design effect of all."""
+        inside = min(max(share, 0.5 / n), 1 - 0.5 / n)
+        return math.sqrt(self._design * inside * (1 - inside) / n)
+
+    def _share(self, users: int) -> Margin:
+        import numpy as np
+
+        target = self.curve.objective.share or 0.0
+        share, bent, error, freedom, n = np.array(self._near(users)).T
+        total = float(n.sum())
+        p = min(max(float(share @ n) / total, 0.5 / total), 1 - 0.5 / total)
+        even = np.sqrt(self._design * p * (1 - p) / n)
+        weight = 1 / (even**2 + bent**2)
+        weight /= weight.sum()
+        spread = np.maximum(error, even)
+        variances = (weight * spread) ** 2
+        whole = math.sqrt(float((variances + (weight * bent) ** 2).sum()))
+        return Margin(
+            float(weight @ share) - target, whole, float(variances.sum() ** 2 / (variances**2 / freedom).sum())
+        )
+
+    def _near(self, users: int) -> list[_Level]:
+        """The levels that speak for a load, moved to it."""
+        import numpy as np
+
+        objective = self.curve.objective
+        limit = math.log(objective.bound) if objective.bound > 0 else -math.inf
+        away = [abs(math.log(each.users / users)) for each in self.curve.levels]
+        reach = max(REACH, 1.5 * min(away))
+        found = []
+        for level, far in zip(self.curve.levels, away, strict=True):
+            if far > reach:
+                continue
+            move = self._move(level.users, users)
+            share, error, freedom = _shares(level.logs <= limit - move, level.edges)
+            # What a wrong move is worth in attainment: the share of values between both bounds.
+            wrong = BENT * abs(move) + 0.2 * BENT * far
+            bent = 0.0
+            if wrong > 0:
+                between = 0.5 * float(np.mean(np.abs(level.logs + move - limit) <= wrong))
+                bent = max(between, wrong * max(share * (1 - share), 1 / level.logs.size))
+            found.append(_Level(share, bent, error, freedom, level.logs.size))
+        return found
+
+    def _move(self, level: int, users: int) -> float:
+        """By how much the logarithms of a level's values are larger with so many users; 0 where no tail is finite."""
+        if not self._tails:
+            return 0.0
+        return self.curve.location(users) - self.curve.location(level)
+
+    @cached_property
+    def _tails(self) -> bool:
+        import numpy as np
+
+        share = self.curve.objective.share or 0.5
+        return any(
+            bool(np.isfinite(np.quantile(each.logs, share, method="inverted_cdf"))) for each in self.curve.levels
+        )
+
+    @cached_property
+    def _design(self) -> float:
+        """The variance of shares over that of single requests, over all levels; at least 1."""
+        objective = self.curve.objective
+        limit = math.log(objective.bound) if objective.bound > 0 else -math.inf
+        total, weights = 0.0, 0
+        for level in self.curve.levels:
+            n = level.logs.size
+            share, error, _ = _shares(level.logs <= limit, level.edges)
+            smooth = (share * n + 0.5) / (n + 1)
+            total += n * error**2 * n / (smooth * (1 - smooth))
+            weights += n
+        return max(1.0, total / weights)
+
+    def _mean(self, users: int) -> Margin:
+        """Of a mean: read between the levels'; its error is the larger of the neighbours'."""
+        import numpy as np
+
+        levels = self.curve.levels
+        x = np.log([each.users for each in levels])
+        y = np.maximum.accumulate([each.mean for each in levels])
+        at = math.log(users)
+        mean = float(np.interp(at, x, y))
+        right = min(int(np.searchsorted(x, at)), len(levels) - 1)
+        near = {right} if x[right] == at else {max(0, right - 1), right}
+        error, freedom = max(_relative_error(np.exp(levels[k].logs), levels[k].edges) for k in near)
+        ratio = self.curve.objective.bound / mean if mean > 0 and math.isfinite(mean) else 0.0
+        return Margin(ratio - 1.0, ratio * error, freedom)
+
+
+def _shares(kept: NDArray[np.bool_], edges: NDArray[np.intp]) -> tuple[float, float, float]:
+    """A share with its standard error from batches, and its degrees of freedom.
+
+    Never below that of independent requests with half a miss and half a hit more: where all batches agree, they do not
+    prove that the share is 0 or 1.
+    """
+    import numpy as np
+
+    sums, sizes = np.add.reduceat(kept, edges[:-1], dtype=float), np.diff(edges).astype(float)
+    k, total = sizes.size, float(sizes.sum())
+    share = float(sums.sum()) / total
+    smooth = (share * total + 0.5) / (total + 1)
+    floor = math.sqrt(smooth * (1 - smooth) / total)
+    if k < FEWEST_BATCHES:
+        return share, DESIGN * floor, float(FEWEST_BATCHES)
+    off = sums - share * sizes
+    return share, max(floor, math.sqrt(float(off @ off) * k / (k - 1)) / total), float(k - 1)
+
+
+def _relative_error(values: NDArray[np.float64], edges: NDArray[np.intp]) -> tuple[float, float]:
+    """Standard error of a mean as a share of it, from batches, and its degrees of freedom."""
+    import numpy as np
+
+    sizes = np.diff(edges).astype(float)
+    mean, n, k = float(values.mean()), values.size, sizes.size
+    if not math.isfinite(mean) or mean <= 0:
+        return 0.0, float(FEWEST_BATCHES)
+    floor = float(values.std()) / math.sqrt(n) / mean
+    if k < FEWEST_BATCHES:
+        return DESIGN * floor, float(FEWEST_BATCHES)
+    off = np.add.reduceat(values, edges[:-1]) - mean * sizes
+    return max(floor, math.sqrt(float(off @ off) * k / (k - 1)) / n / mean), float(k - 1)

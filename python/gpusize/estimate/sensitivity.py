@@ -1,0 +1,77 @@
+"""What would change an answer: loads at which it is another one, and what was not measured."""
+
+from __future__ import annotations
+
+from gpusize.estimate.question import Estimate, Question, gpus_text
+
+__all__ = ["what_would_change"]
+
+ELSE = "other requests, another model, server version or router: measure again"
+
+
+def what_would_change(answer: Estimate, question: Question) -> tuple[str, ...]:
+    """In sentences, from the most concrete to the most general; empty without an answer.
+
+    ``answer`` is without headroom and spare replicas: these change nothing about where it tips.
+    """
+    if answer.gpus is None:
+        return ()
+    texts = (_load(answer, question), _interval(answer), _counts(answer), _pauses(question), ELSE)
+    return tuple(text for text in texts if text)
+
+
+def _load(answer: Estimate, question: Question) -> str:
+    """The loads between which the count stays as it is: what it carries, and what one step less carries."""
+    if answer.gpus is None or not answer.gpus_raw:
+        return ""
+    load = question.users if question.rate is None else question.rate
+    unit = "users" if question.rate is None else "requests/s"
+    step = question.host_gpus or question.gpus_per_replica
+    carried = load * answer.gpus / answer.gpus_raw
+    less = answer.gpus - step
+    texts = [f"above about {_about(carried)} {unit} it takes more"] if carried >= load else []
+    fewer = load * less / answer.gpus_raw
+    if less == answer.tested_gpus and question.rate is None and question.think == "none":
+        # What the tested ones carry is known better than in proportion to what more of them do.
+        fewer = answer.capacity_concurrency or fewer
+    if less > 0 and fewer < load:
+        enough = f"{gpus_text(less)} {'is' if less == 1 else 'are'} enough"
+        texts.append(f"at about {_about(fewer)} {unit} or fewer {enough}")
+    return ", ".join(texts)
+
+
+def _interval(answer: Estimate) -> str:
+    """What the measurement leaves open, and where more of it would help."""
+    low, high = answer.gpus_low, answer.gpus_high
+    if low is None and high is None:
+        return "chance: this method gives no interval; repeat the levels around the capacity and compare"
+    if low == high:
+        return ""
+    if low is None or high is None:
+        left = f"the {'lower' if low is None else 'upper'} end is open"
+    else:
+        left = f"{low} to {gpus_text(high)} agree with what was measured"
+    at = answer.capacity_concurrency
+    return f"more requests {'at the capacity' if at is None else f'with about {_about(at)} in flight'}: {left}"
+
+
+def _counts(answer: Estimate) -> str:
+    """GPUs that cost each other something, where one count alone was measured."""
+    several = len(answer.details.get("counts") or ()) > 1 or (answer.method == "twin" and not answer.next_counts)
+    if several or (answer.gpus or 0) <= answer.tested_gpus:
+        return ""
+    pair = answer.next_counts or (2 * answer.tested_gpus,)
+    together = " and ".join(map(str, pair))
+    return f"GPUs that slow each other down: it takes more; measure {together} GPUs together to know"
+
+
+def _pauses(question: Question) -> str:
+    if question.rate is not None or question.think != "none":
+        return ""
+    return "users who pause between an answer and the next request: it takes fewer; ask again with their pause"
+
+
+def _about(load: float) -> str:
+    """A load in three digits, never with an exponent."""
+    rounded = float(f"{load:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"

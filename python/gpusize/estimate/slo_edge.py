@@ -1,0 +1,142 @@
+"""Where the levels of one GPU count begin to miss an SLO, on the axis of their load, and how sure that is.
+
+The load is requests in flight for closed loops and requests per second for open ones. Levels that have records are
+judged by attainment, as in the crossing method; imported ones by the percentile that the other tool stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from gpusize.estimate.crossing import effective_n
+from gpusize.estimate.isotonic import Z_95, crossing_point, decreasing, wilson
+
+if TYPE_CHECKING:
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
+
+__all__ = ["KEPT_UP", "Edge", "answered_rate", "edge", "load_of"]
+
+KEPT_UP: Final = 0.95
+"""Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The load up to which an SLO is kept.
+
+    Attributes:
+        kind: ``found``; ``above``: the largest level keeps it; ``below``: the smallest misses it; ``unknown``.
+        at: the load; of ``above`` and ``below`` that of the level.
+        se: its standard error, of the shares and of the gap between the two levels around it; 0 unless ``found``.
+        left, right: the levels around it.
+    """
+
+    kind: Literal["found", "above", "below", "unknown"]
+    at: float = math.nan
+    se: float = 0.0
+    left: float = math.nan
+    right: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A level by how well it keeps the SLO: ``kept`` falls with the load, and is enough from ``enough`` on."""
+
+    load: float
+    kept: float
+    enough: float
+    weight: float
+    se: float
+
+
+def load_of(level: LevelData) -> float | None:
+    """A level's load: requests in flight, or requests per second."""
+    return level.concurrency if level.concurrency is not None else level.rate
+
+
+def answered_rate(level: LevelData) -> float | None:
+    """Requests per second that were answered, as measured or as another tool says; None where nobody knows."""
+    if level.imported:
+        found = level.meta.get("achieved_rate")
+        return None if found is None else float(found)
+    from gpusize.analysis.throughput import throughput
+
+    return throughput(level).achieved
+
+
+def edge(levels: Sequence[LevelData], slo: Slo | None) -> Edge:
+    """Where levels of one count and one kind of loop begin to miss an SLO.
+
+    Without an SLO, where an open loop is no longer kept up with. Interrupted levels count where they miss it only.
+    """
+    points = _monotone([each for level in levels if (each := _judged(level, slo)) is not None])
+    if not points:
+        return Edge("unknown")
+    loads = [p.load for p in points]
+    falling = [p.kept - p.enough for p in points]
+    if falling[0] < 0:
+        return Edge("below", loads[0])
+    at = crossing_point(loads, falling, 0.0)
+    if at is None:
+        return Edge("above", loads[-1])
+    k = next(i for i, value in enumerate(falling) if value < 0)
+    gap, drop = loads[k] - loads[k - 1], falling[k - 1] - falling[k]
+    share = (at - loads[k - 1]) / gap
+    of_share = math.hypot(points[k - 1].se * (1 - share), points[k].se * share) / drop * gap
+    # Between two levels the curve may fall anywhere: a uniform distribution over the gap.
+    se = math.hypot(min(of_share, gap), gap / math.sqrt(12))
+    return Edge("found", at, se, loads[k - 1], loads[k])
+
+
+def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
+    load = load_of(level)
+    if load is None or level.state not in ("done", "interrupted"):
+        return None
+    found = _behind(level, load) or (None if slo is None else _by_slo(level, slo, load))
+    if found is None and slo is None and level.concurrency is None:
+        found = _Kept(load, 1.0, KEPT_UP, 1.0, 0.0)
+    if found is None or (level.state == "interrupted" and found.kept >= found.enough):
+        return None
+    return found
+
+
+def _behind(level: LevelData, load: float) -> _Kept | None:
+    """A rate that was not kept up with, which an import's percentiles do not show."""
+    if level.concurrency is not None:
+        return None
+    offered: float | None = load
+    if level.imported:
+        answered = answered_rate(level)
+    else:
+        from gpusize.analysis.throughput import throughput
+
+        offered, answered = throughput(level)[:2]
+    if not offered or answered is None or answered >= KEPT_UP * offered:
+        return None
+    return _Kept(load, answered / offered, KEPT_UP, 1.0, 0.0)
+
+
+def _by_slo(level: LevelData, slo: Slo, load: float) -> _Kept | None:
+    share, n = level.attainment(slo) if slo.kind != "mean" else (math.nan, 0)
+    if n:
+        low, high = wilson(share, effective_n(level, slo, share, n))
+        return _Kept(load, share, slo.share, float(n), (high - low) / (2 * Z_95))
+    bound = slo.bound_s
+    if bound is None or slo.op not in ("<=", "<"):
+        return None
+    value = level.mean(slo.metric) if slo.kind == "mean" else level.quantile(slo.metric, slo.share)
+    return None if value is None or not value > 0 else _Kept(load, 1 - value / bound, 0.0, 1.0, 0.0)
+
+
+def _monotone(points: Sequence[_Kept]) -> list[_Kept]:
+    """One point per load, in its order, made non-increasing."""
+    first: dict[float, _Kept] = {}
+    for p in sorted(points, key=lambda p: (p.load, -p.weight)):
+        first.setdefault(p.load, p)
+    ordered = list(first.values())
+    smooth = decreasing([p.kept - p.enough for p in ordered], [p.weight for p in ordered])
+    return [replace(p, kept=value + p.enough) for p, value in zip(ordered, smooth, strict=True)]

@@ -1,0 +1,363 @@
+"""Attainment of one target against requests in flight, with all measured levels brought to bear on each number.
+
+Between neighbouring loads the values of requests keep their shape and move as a whole: twice the iteration time makes
+every answer take twice as long. So a level at 30 says what 32 would show once its values are moved by the distance of
+the levels' tails. Attainment at c is the mean over the levels near c, each moved to c, weighted by its precision and
+its nearness:
+
+    A(c) = sum_j w_j A_j(c) / sum_j w_j,  A_j(c) = mean_i [ log v_ij + l(c) - l(c_j) <= log bound ]
+    w_j = 1 / (s_j^2 + b_j^2)
+    l(c) = log of the quantile that is asked for, from a weighted straight line through the levels near c
+
+with s_j the standard error of A_j and b_j the attainment that a move which is 30 % wrong would be off by.
+
+A mean needs no tail: it is read from the levels' means. The uncertainty comes from batches of time (Law, Simulation
+Modeling and Analysis, 5th ed., section 9.5.3: batch means), each at least two residence times long, never from single
+requests: requests of one batch share their iterations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.twin.visit_data import Objective, Observed
+
+__all__ = ["Curve", "Level", "Share"]
+
+NEAR: Final = 0.15
+"""Bandwidth in log c of the line through the levels' means."""
+REACH: Final = 0.35
+"""Levels up to so far in log c speak for a load, the less the further they are moved."""
+FLAT: Final = 0.01
+"""Quantiles are never taken for more precise than this."""
+BENT: Final = 0.3
+"""A moved bound is off by this share of the move: shapes are not quite the same at other loads."""
+FEWEST_BATCHES: Final = 4
+DESIGN: Final = 1.9
+"""Where there are fewer batches: the root of the median design effect of requests near the edge, 3.5."""
+LEAST_DESIGN: Final = 60
+"""Requests of a level without which it says nothing of the design effect."""
+BATCH_RESIDENCES: Final = 2.0
+MOST_BATCHES: Final = 20
+BESIDE: Final = 0.3
+"""Visits without a steady part do not count where two that have one are so near, in log c."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An attainment and its standard error, with the degrees of freedom that the error rests on."""
+
+    value: float
+    error: float
+    freedom: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """Values of one number of users, of all its visits."""
+
+    users: int
+    mean_log: float
+    mean: float
+    logs: NDArray[np.float64]
+    """Logarithms of the values in order of due times; infinite for misses."""
+    edges: NDArray[np.intp]
+    """Where batches begin and end."""
+    settled: bool = True
+    """Whether a visit had a steady part; times of the others hold their beginning too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One objective over the levels of one target.
+
+    Attributes:
+        objective: what is judged.
+        number: its row in ``Observed.values``.
+        visits: closed loops without pauses.
+        near: bandwidth in log c.
+    """
+
+    objective: Objective
+    number: int
+    visits: Sequence[Observed]
+    near: float = NEAR
+    _seen: dict[float, Share] = field(default_factory=dict, init=False)
+    _stretched: dict[tuple[int, float], float] = field(default_factory=dict, init=False)
+    _far: dict[int, float] = field(default_factory=dict, init=False)
+    _weighed: dict[int, list[tuple[float, float, NDArray[np.float64]]]] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def levels(self) -> list[Level]:
+        """One entry per number of users, ascending; those without a judged request are left out."""
+        import numpy as np
+
+        found = []
+        settled = [each for each in self.visits if each.settled]
+        for users in sorted({each.users for each in self.visits}):
+            if sum(abs(math.log(each.users / users)) < BESIDE for each in settled) >= 2:
+                visits = [each for each in settled if each.users == users]
+            else:
+                visits = [each for each in self.visits if each.users == users]
+            if not visits:
+                continue
+            parts = [self._part(each) for each in visits]
+            logs = np.concatenate([part for part, _ in parts])
+            if not logs.size:
+                continue
+            offsets = np.cumsum([0, *(part.size for part, _ in parts[:-1])])
+            edges = np.concatenate([edge[:-1] + offset for (_, edge), offset in zip(parts, offsets, strict=True)])
+            finite = logs[np.isfinite(logs)]
+            mean = float(np.exp(finite).mean()) if finite.size == logs.size else math.inf
+            mean_log = float(finite.mean()) if finite.size else math.inf
+            found.append(Level(users, mean_log, mean, logs, np.append(edges, logs.size), visits[0].settled))
+        return found
+
+    def _part(self, visit: Observed) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Logarithms of a visit's values and the edges of its batches."""
+        import numpy as np
+
+        values = visit.values[self.number]
+        kept = visit.steady & ~np.isnan(values)
+        left_s = np.where(np.isfinite(visit.last_s), visit.last_s, visit.due_s)[kept]
+        order = np.argsort(left_s, kind="stable")
+        with np.errstate(divide="ignore"):
+            logs = np.log(values[kept])[order]
+        length_s = visit.window[1] - visit.window[0]
+        fits = length_s / (BATCH_RESIDENCES * visit.residence_s) if visit.residence_s > 0 else 1.0
+        batches = int(min(MOST_BATCHES, max(1.0, fits if math.isfinite(fits) else 1.0)))
+        times = left_s[order] - visit.window[0]
+        bounds = np.linspace(0.0, length_s, batches + 1)[1:-1]
+        edges = np.concatenate([[0], np.searchsorted(times, bounds), [logs.size]])
+        return logs, np.unique(edges)
+
+    @cached_property
+    def _places(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Logarithms of users, and of the quantile that is asked for, and its weight, by level."""
+        import numpy as np
+
+        rows = []
+        for each in self.levels:
+            own = self._own(each, math.inf) if self.objective.share is None else self.own(each)
+            share = self.objective.share or 0.5
+            around = [max(share - own.error, 0.01), share, min(share + own.error, 1.0)]
+            low, at, high = np.quantile(each.logs, around, method="inverted_cdf")
+            if math.isfinite(high):
+                rows.append((math.log(each.users), at, 1 / (0.25 * (high - low) ** 2 + FLAT**2)))
+        found = np.array(rows).reshape(len(rows), 3)
+        return found[:, 0], found[:, 1], found[:, 2]
+
+    def location(self, users: float) -> float:
+        """Logarithm of the quantile that is asked for at so many requests in flight.
+
+        From a weighted straight line through the levels near it (Cleveland 1979, local regression), as far around as
+        two levels reach, never falling.
+        """
+        import numpy as np
+
+        x, y, n = self._places
+        at = math.log(users)
+        if x.size == 1:
+            return float(y[0])
+        away = np.abs(x - at)
+        width = max(self.near, float(np.sort(away)[1]))
+        weight = n * np.exp(-0.5 * (away / width) ** 2)
+        middle = float(weight @ x / weight.sum())
+        level = float(weight @ y / weight.sum())
+        spread = float(weight @ (x - middle) ** 2)
+        slope = max(0.0, float(weight @ ((x - middle) * (y - level))) / spread) if spread > 0 else 0.0
+        return level + slope * (at - middle)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Fewest and most users measured."""
+        return self.levels[0].users, self.levels[-1].users
+
+    def at(self, users: float) -> Share:
+        """Attainment with so many requests in flight; a real number is a mixture of both neighbouring whole ones.
+
+        For a mean, its bound over the mean, cut at 1, so that 1 is where it holds.
+        """
+        whole = math.floor(users)
+        if whole == users:
+            return self._whole(int(users))
+        low, high = self._whole(max(1, whole)), self._whole(whole + 1)
+        part = (users - whole) * (whole + 1) / users
+        return Share(
+            low.value + part * (high.value - low.value),
+            low.error + part * (high.error - low.error),
+            min(low.freedom, high.freedom),
+        )
+
+    def _whole(self, users: int) -> Share:
+        if users not in self._seen:
+            self._seen[users] = self._mean(users) if self.objective.share is None else self._moved(users)
+        return self._seen[users]
+
+    def own(self, level: Level) -> Share:
+        """What one level alone says."""
+        return self._own(level, math.log(self.objective.bound) if self.objective.bound > 0 else -math.inf)
+
+    def tail(self, level: Level, share: float) -> tuple[float, float, float] | None:
+        """Logarithm of one level's quantile, its standard error, and degrees of freedom.
+
+        The error is that of the share at the quantile, by the quantiles as far around it. None where a miss may lie
+        within it, or nothing has a logarithm there.
+        """
+        import numpy as np
+
+        at = float(np.quantile(level.logs, share, method="inverted_cdf"))
+        if not math.isfinite(at):
+            return None
+        own = self._own(level, at)
+        around = [max(share - own.error, 0.01), min(share + own.error, 1.0)]
+        low, high = (float(each) for each in np.quantile(level.logs, around, method="inverted_cdf"))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return None
+        return at, max(FLAT, 0.5 * (high - low)), own.freedom
+
+    def _own(self, level: Level, limit: float) -> Share:
+        import numpy as np
+
+        sums = np.add.reduceat(level.logs <= limit, level.edges[:-1], dtype=float)
+        sizes = np.diff(level.edges).astype(float)
+        return Share(float(sums.sum() / sizes.sum()), *_error(sums, sizes, self._design))
+
+    @cached_property
+    def _design(self) -> float:
+        """Design effect (Kish, Survey Sampling, 1965, section 8.2): the variance of shares over single requests' one.
+
+        From shares above the upper quartile and the upper tenth, which every level has, also one that misses nothing.
+        """
+        import numpy as np
+
+        found, weights = [], []
+        for each in self.levels:
+            sizes = np.diff(each.edges).astype(float)
+            if sizes.size < FEWEST_BATCHES or sizes.sum() < LEAST_DESIGN:
+                continue
+            for share in (0.75, 0.9):
+                over = each.logs > np.quantile(each.logs, share, method="inverted_cdf")
+                sums = np.add.reduceat(over, each.edges[:-1], dtype=float)
+                p = float(over.mean())
+                if 0 < p < 1:
+                    off = sums - p * sizes
+                    k = sizes.size
+                    found.append(float(off @ off) * k / (k - 1) / (p * (1 - p) * sizes.sum()))
+                    weights.append(k - 1.0)
+        return max(1.0, float(np.average(found, weights=weights))) if found else 1.0
+
+    def mixed(self, users: float, stretch: float) -> float:
+        """As ``at`` for a real number of users, with the bound multiplied by ``stretch``."""
+        whole = math.floor(users)
+        low = self.stretched(max(1, whole), stretch)
+        if whole == users:
+            return low
+        part = (users - whole) * (whole + 1) / users
+        return low + part * (self.stretched(whole + 1, stretch) - low)
+
+    def stretched(self, users: int, stretch: float) -> float:
+        """Attainment with so many requests in flight and the bound multiplied by ``stretch``."""
+        key = (users, stretch)
+        if key not in self._stretched:
+            if self.objective.share is None:
+                self._stretched[key] = min(1.0, self._mean(users, stretch).value)
+            else:
+                self._stretched[key] = self._moved(users, stretch).value if stretch > 0 else 0.0
+        return self._stretched[key]
+
+    def stretches(self, users: int, stretch: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As ``stretched`` for many bounds at once, shape (n,); levels weigh as they do for the bound itself."""
+        import numpy as np
+
+        if self.objective.share is None:
+            return np.minimum(1.0, stretch * self._mean(users).value)
+        if users not in self._weighed:
+            here = self.location(users) if self._places[0].size else math.inf
+            rows = self._rows(users, 1.0, here)
+            weights = [1 / (error**2 + bent**2) for _, _, error, _, bent in rows]
+            total = sum(weights)
+            self._weighed[users] = [
+                (w / total, here - self.location(each.users) if math.isfinite(here) else 0.0, np.sort(each.logs))
+                for w, (each, *_) in zip(weights, rows, strict=True)
+            ]
+        with np.errstate(divide="ignore"):
+            limits = math.log(self.objective.bound) + np.log(stretch)
+        found = np.zeros(limits.size)
+        for weight, move, logs in self._weighed[users]:
+            found += weight * np.searchsorted(logs, limits - move, "right") / logs.size
+        return found
+
+    def _mean(self, users: int, stretch: float = 1.0) -> Share:
+        import numpy as np
+
+        x = np.log([each.users for each in self.levels])
+        y = np.maximum.accumulate([each.mean for each in self.levels])
+        mean = float(np.interp(math.log(users), x, y))
+        return Share(min(1.0, stretch * self.objective.bound / mean) if mean > 0 else 1.0, 0.0, 1.0)
+
+    def _moved(self, users: int, stretch: float = 1.0) -> Share:
+        """The levels' moved attainments, weighted by what their batches and the distance of the move say."""
+        import numpy as np
+
+        here = self.location(users) if self._places[0].size else math.inf
+        rows = self._rows(users, stretch, here)
+        share, error, freedom, bent = np.array([row[1:] for row in rows]).T
+        weight = 1 / (error**2 + bent**2)
+        weight /= weight.sum()
+        spread = float(np.sqrt((weight**2 * (error**2 + bent**2)).sum()))
+        variances = (weight * error) ** 2
+        return Share(float(weight @ share), spread, float(variances.sum() ** 2 / (variances**2 / freedom).sum()))
+
+    def _rows(self, users: int, stretch: float, here: float) -> list[tuple[Level, float, float, float, float]]:
+        """The levels near enough, with share, error, degrees of freedom and what the move may be wrong by."""
+        import numpy as np
+
+        limit = math.log(self.objective.bound * stretch) if self.objective.bound > 0 else -math.inf
+        rows = []
+        for each in self.levels:
+            if abs(math.log(each.users / users)) > self._reach(users):
+                continue
+            move = here - self.location(each.users) if math.isfinite(here) else 0.0
+            moved = self._own(each, limit - move)
+            share = moved.value
+            # What a wrong move is worth in attainment: the share of values between both bounds.
+            wrong = BENT * abs(move) + BENT * 0.2 * abs(math.log(each.users / users))
+            bent = 0.5 * float(np.mean(np.abs(each.logs + move - limit) <= max(wrong, 1e-9))) if wrong > 0 else 0.0
+            if wrong > 0:
+                bent = max(bent, wrong * max(share * (1 - share), 1 / each.logs.size))
+            rows.append((each, share, moved.error, moved.freedom, bent))
+        return rows
+
+    def _reach(self, users: int) -> float:
+        """How far, in log c, levels are brought to bear: at least as far as the nearest one."""
+        key = -users
+        if key not in self._far:
+            away = sorted(abs(math.log(each.users / users)) for each in self.levels)
+            self._far[key] = max(REACH, 1.5 * away[0] if away[0] > 0 else 0.0)
+        return self._far[key]
+
+
+def _error(goods: NDArray[np.float64], sizes: NDArray[np.float64], design: float) -> tuple[float, float]:
+    """Standard error of a ratio from batches, and its degrees of freedom.
+
+    Never below that of requests with the curve's design effect, and half a miss and half a hit more: where all batches
+    agree, they do not prove that the share is 0 or 1.
+    """
+    k, total = sizes.size, float(sizes.sum())
+    share = float(goods.sum()) / total
+    smooth = (share * total + 0.5) / (total + 1)
+    floor = math.sqrt(design * smooth * (1 - smooth) / total)
+    if k < FEWEST_BATCHES:
+        return max(DESIGN, math.sqrt(design)) / math.sqrt(design) * floor, float(FEWEST_BATCHES)
+    off = goods - share * sizes
+    error = math.sqrt(float(off @ off) * k / (k - 1)) / total
+    return max(error, floor), float(k - 1)

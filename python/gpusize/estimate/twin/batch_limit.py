@@ -1,0 +1,95 @@
+"""What a batch holds at most, where a queue stood before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.twin.server_figures import served_limit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.twin.visit_data import Observed
+
+__all__ = ["limits", "told_tokens"]
+
+QUEUE_SHARE: Final = 0.15
+"""A queue stands where so much of the requests in flight does not run."""
+OVERLAP: Final = 0.03
+OFTEN: Final = 0.25
+"""Part of the time for which a limit of sequences is reached."""
+STEADY_BATCH: Final = 0.93
+"""The batch is full at a fixed number of sequences when its middle is so near its top; else tokens limit it."""
+
+
+def told_tokens(visit: Observed) -> NDArray[np.bool_]:
+    """Which answers of a visit ended ok with first tokens and token counts, shape (m,)."""
+    import numpy as np
+
+    finite = np.isfinite(visit.first_s) & np.isfinite(visit.last_s) & np.isfinite(visit.tokens_out)
+    return finite & visit.ok & (visit.tokens_out >= 1)
+
+
+def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
+    """Sequences and tokens that ran at once where a queue stood; None where none did. The server's word goes first."""
+    import numpy as np
+
+    told = served_limit([each.served for each in visits])
+    if told is not None and not told[1]:
+        return told[0], None
+    batches: list[tuple[float, float, float, float, float]] = []
+    for visit in visits:
+        known = told_tokens(visit)
+        if known.sum() < 20:
+            continue
+        first, last = visit.first_s[known], visit.last_s[known]
+        held = visit.tokens_out[known] + np.nan_to_num(visit.tokens_in[known], nan=0.0)
+        # A sequence has its place from the iteration on that ends with its first token.
+        pace_s = (last - first) / np.maximum(visit.tokens_out[known] - 1, 1)
+        begin = np.maximum(visit.sent_s[known], first - pace_s)
+        low, high = visit.window
+        running, most, full = _level_of(begin, last, np.ones_like(first), low, high)
+        _, tokens, filled = _level_of(begin, last, held, low, high)
+        wait = np.median((visit.first_s - visit.sent_s)[known & visit.steady]) if (known & visit.steady).any() else 0.0
+        took = np.median((visit.last_s - visit.first_s)[known & visit.steady]) if (known & visit.steady).any() else 1.0
+        if running < (1 - QUEUE_SHARE) * visit.users and wait > QUEUE_SHARE * took:
+            batches.append((running, most, tokens, full, filled))
+    if not batches:
+        return None if told is None else told[0], None
+    most = max(each[1] for each in batches)
+    typical = float(np.median([each[0] for each in batches]))
+    # A limit of sequences is reached again and again by the same number; one of tokens by ever other sums.
+    reached = float(np.median([each[3] for each in batches])), float(np.median([each[4] for each in batches]))
+    if typical >= STEADY_BATCH * most or most - typical <= 1.0 or (reached[0] > OFTEN and reached[0] > reached[1]):
+        return int(most), None
+    return None, int(max(each[2] for each in batches))
+
+
+def _level_of(
+    first: NDArray[np.float64], last: NDArray[np.float64], size: NDArray[np.float64], low: float, high: float
+) -> tuple[float, float, float]:
+    """Time average and top of what runs between two times, and the share of the time that it is within 2 % of the top.
+
+    For a few per cent of the time more may seem to run, where one that ends and the next overlap.
+    """
+    import numpy as np
+
+    times = np.concatenate([last, first])
+    change = np.concatenate([-size, size])
+    order = np.argsort(times, kind="stable")
+    times, level = times[order], np.cumsum(change[order])
+    inside = (times[:-1] >= low) & (times[1:] <= high)
+    lasts = np.diff(times)[inside]
+    if not lasts.size or lasts.sum() <= 0:
+        return 0.0, 0.0, 0.0
+    held = level[:-1][inside]
+    order = np.argsort(held, kind="stable")
+    passed = np.cumsum(lasts[order]) / lasts.sum()
+    top = float(held[order][min(order.size - 1, int(np.searchsorted(passed, 1 - OVERLAP)))])
+    return (
+        float((held * lasts).sum() / lasts.sum()),
+        top,
+        float(lasts[np.abs(held - top) <= 0.02 * top].sum() / lasts.sum()),
+    )

@@ -1,0 +1,255 @@
+"""The simulated cluster's service model, fitted to what one replica showed.
+
+An iteration of the model lasts t0 + t1 k + p P for k running sequences and P prompt tokens of those that just
+joined, and gives every sequence one token. So an answer of n tokens takes, from its first token to its last,
+
+    D = t0 (n - 1) + t1 K + p Q
+
+where K is the number of tokens that all sequences got meanwhile (its own included) and Q that of the prompt tokens that
+were taken in. Q is known from the records. K is the sum over the pieces of the answer's life, between which sequences
+come and go, of iterations times running sequences; how its n - 1 iterations are spread over the pieces follows from the
+costs themselves, so both are found by turns. The costs follow by non-negative least squares (Lawson and Hanson 1974)
+over all answers of all levels, warm-up included: the law holds there too. Those that differ most are left out once.
+
+The limits of the batch are read where a queue stood before it: the most sequences that ran at once (``max_batch``),
+or, where
+that varies, the most tokens that they held (``kv_tokens``). Without a queue there is no limit below what was seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.twin.batch_limit import limits, told_tokens
+from gpusize.estimate.twin.least_squares import inside, non_negative
+from gpusize.estimate.twin.server_figures import steps
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.twin.visit_data import Observed
+
+__all__ = ["Service", "fit_service", "streamed"]
+
+FEWEST: Final = 20
+"""Fewer answers tell no costs."""
+FEWEST_ALONE: Final = 10
+"""Fewer first tokens of requests that were alone say nothing of prompts."""
+TURNS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a replica's iterations cost and hold.
+
+    Attributes:
+        base_s: t0, s.
+        per_sequence_s: t1, s.
+        per_prompt_token_s: p, s.
+        max_batch: most sequences at once; None where none was reached.
+        kv_tokens: most tokens of prompt and answer at once; None where none was reached.
+        noise: standard deviation of the logarithm of a request's own cost factor.
+        whole: where a batch runs to the end of its longest answer before the next begins: what it costs beside its
+            iterations, and how long the first of one that is not full waits for others, s.
+    """
+
+    base_s: float
+    per_sequence_s: float
+    per_prompt_token_s: float
+    max_batch: int | None
+    kv_tokens: int | None
+    noise: float = 0.0
+    whole: tuple[float, float] | None = None
+
+
+def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> Service | None:
+    """Costs and limits; None where records do not tell tokens and first tokens, nor the server its steps.
+
+    Args:
+        visits: closed loops of one replica.
+        prompts_alone: whether p is taken from first tokens of requests that were alone: t0 + t1 + p P, less the t0 + t1
+            of their other tokens. Each that joins brings a prompt and tokens, so lives of answers hardly tell them
+            apart. A server that spends more on a first token than its prompt is fitted better without.
+    """
+    import numpy as np
+
+    if not streamed(visits):
+        told = None if prompts_alone else steps([each.served for each in visits])
+        return None if told is None else Service(*told, *limits(visits))
+    lives = [found for each in visits if (found := _Lives.of(each)) is not None]
+    if sum(each.took.size for each in lives) < FEWEST:
+        return None
+    alone, waits = _alone(visits)
+    took = [each.took * each.scale for each in lives]
+    costs = np.array([1.0, 0.0, 0.0])
+    kept = [np.ones(each.size, dtype=bool) for each in took]
+    known_s = _prompt_cost(visits) if prompts_alone else None
+    if prompts_alone and known_s is None:
+        return None
+    for turn in range(TURNS):
+        designs = [each.design(costs) for each in lives]
+        weight = math.sqrt(sum(each.sum() for each in kept) / max(1, waits.size))
+        rows = np.concatenate([weight * alone, *(each[k] for each, k in zip(designs, kept, strict=True))])
+        times = np.concatenate([weight * waits, *(each[k] for each, k in zip(took, kept, strict=True))])
+        if known_s is None:
+            costs = non_negative(rows, times)
+        else:
+            costs = np.append(non_negative(rows[:, :2], times - known_s * rows[:, 2]), known_s)
+        if costs[0] + costs[1] <= 0:
+            return None
+        if turn == TURNS - 2:
+            kept = [inside(t - each @ costs) for t, each in zip(took, designs, strict=True)]
+    batch, tokens = limits(visits)
+    base_s, per_sequence_s, per_prompt_token_s = (float(each) for each in costs)
+    return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs))
+
+
+def streamed(visits: Sequence[Observed]) -> bool:
+    """Whether enough answers came token by token to tell costs."""
+    return sum(int((told_tokens(each) & (each.tokens_out >= 3)).sum()) for each in visits) >= FEWEST
+
+
+def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rows for first tokens of requests that had the target to themselves: t0 + t1 + p P each.
+
+    They tell prompts from tokens where all answers have the same lengths, and weigh as much as all other rows together.
+    """
+    import numpy as np
+
+    rows = []
+    for visit in visits:
+        if visit.users != 1:
+            continue
+        known = told_tokens(visit) & np.isfinite(visit.tokens_in)
+        waits, prompts = (visit.first_s - visit.sent_s)[known], visit.tokens_in[known]
+        rows.append(np.stack([np.ones(prompts.size), np.ones(prompts.size), prompts, waits], axis=1))
+    found = np.concatenate(rows) if rows else np.empty((0, 4))
+    return found[:, :3], found[:, 3]
+
+
+def _prompt_cost(visits: Sequence[Observed]) -> float | None:
+    """Seconds per prompt token from requests that were alone; None where there are too few."""
+    import numpy as np
+
+    waits, paces, prompts = [], [], []
+    for visit in visits:
+        known = told_tokens(visit) & np.isfinite(visit.tokens_in) & (visit.tokens_in > 0) & (visit.tokens_out >= 2)
+        if visit.users == 1:
+            waits.append((visit.first_s - visit.sent_s)[known])
+            paces.append(((visit.last_s - visit.first_s) / np.maximum(visit.tokens_out - 1, 1))[known])
+            prompts.append(visit.tokens_in[known])
+    if sum(each.size for each in waits) < FEWEST_ALONE:
+        return None
+    wait, pace, prompt = (np.concatenate(each) for each in (waits, paces, prompts))
+    usual = inside(wait - pace)
+    return max(0.0, float((wait - np.median(pace))[usual].sum() / prompt[usual].sum()))
+
+
+def _noise(visits: Sequence[Observed], costs: NDArray[np.float64]) -> float:
+    """Spread of what requests cost beyond their tokens, from first tokens of requests that were alone.
+
+    Alone, the first token comes after t0 + f (t1 + p P); the logarithm of f is normal with this standard deviation.
+    """
+    import numpy as np
+
+    base_s, per_sequence_s, per_prompt_token_s = costs
+    alone = [each for each in visits if each.users == 1]
+    if not alone:
+        return 0.0
+    waits = np.concatenate([(v.first_s - v.sent_s)[v.ok] for v in alone])
+    prompts = np.nan_to_num(np.concatenate([v.tokens_in[v.ok] for v in alone]), nan=0.0)
+    own = per_sequence_s + per_prompt_token_s * prompts
+    if not (own > 0).all():
+        return 0.0
+    factor = (waits - base_s) / own
+    factor = factor[np.isfinite(factor) & (factor > 0)]
+    if factor.size < FEWEST or factor.size < 0.9 * waits.size:
+        return 0.0
+    low, high = np.quantile(np.log(factor), [0.159, 0.841])
+    return float(min(2.0, 0.5 * (high - low)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lives:
+    """Answers of one visit from first to last token, over a time line that changes where one begins or ends.
+
+    Attributes:
+        n: tokens after the first; shape (m,).
+        took: seconds for them.
+        begin: index of the piece of the time line at which each begins.
+        end: likewise, the one after its last.
+        lasts: length of each piece, s; shape (p,).
+        running: answers that run in it.
+        joined: answers that began before or at the beginning of each piece, running sum; shape (p + 1,).
+        prompts: the tokens of their prompts, running sum.
+    """
+
+    n: NDArray[np.float64]
+    took: NDArray[np.float64]
+    begin: NDArray[np.intp]
+    end: NDArray[np.intp]
+    lasts: NDArray[np.float64]
+    running: NDArray[np.float64]
+    joined: NDArray[np.float64]
+    prompts: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, visit: Observed) -> _Lives | None:
+        """The answers of a visit with at least three tokens; None without any."""
+        import numpy as np
+
+        known = told_tokens(visit)
+        if known.sum() < 3:
+            return None
+        first, last, n = visit.first_s[known], visit.last_s[known], visit.tokens_out[known]
+        prompts = np.nan_to_num(visit.tokens_in[known], nan=0.0)
+        times = np.unique(np.concatenate([first, last]))
+        begin, end = np.searchsorted(times, first), np.searchsorted(times, last)
+        size = times.size
+        change = np.bincount(begin, minlength=size) - np.bincount(end, minlength=size)
+        counted = (n >= 3) & (last > first)
+        if not counted.any():
+            return None
+        return cls(
+            n[counted] - 1,
+            (last - first)[counted],
+            begin[counted],
+            end[counted],
+            np.diff(times),
+            np.cumsum(change)[:-1].astype(float),
+            np.concatenate([[0.0], np.cumsum(np.bincount(begin, minlength=size))]),
+            np.concatenate([[0.0], np.cumsum(np.bincount(begin, weights=prompts, minlength=size))]),
+        )
+
+    @property
+    def scale(self) -> NDArray[np.float64]:
+        """What rows are multiplied by: the error of a time grows with the root of its iterations."""
+        import numpy as np
+
+        return 1.0 / np.sqrt(self.n)
+
+    def design(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Iterations, tokens of all and prompt tokens of each answer's life, scaled; shape (m, 3).
+
+        How a life's iterations are spread over the pieces of the time line follows from the costs so far.
+        """
+        import numpy as np
+
+        base_s, per_sequence_s, per_prompt_token_s = costs
+        # What joins at the end of a piece was taken in during it.
+        taken_s = per_prompt_token_s * np.diff(self.prompts)[1:]
+        busy_s = np.maximum(self.lasts - taken_s, 0.05 * self.lasts)
+        # Where nobody runs nothing is made: in no life, and the time there must not drown the others in the sums.
+        cost_s = base_s + per_sequence_s * np.maximum(self.running, 1.0)
+        made = np.where(self.running > 0, busy_s / cost_s, 0.0)
+        passed = np.concatenate([[0.0], np.cumsum(made)])
+        tokens = np.concatenate([[0.0], np.cumsum(made * self.running)])
+        ratio = self.n / np.maximum(passed[self.end] - passed[self.begin], 1e-300)
+        joined = self.joined[self.end + 1] - self.joined[self.begin + 1]
+        others = (tokens[self.end] - tokens[self.begin]) * ratio + joined
+        taken = self.prompts[self.end + 1] - self.prompts[self.begin + 1]
+        return np.stack([self.n, others, taken], axis=1) * self.scale[:, None]

@@ -1,0 +1,111 @@
+"""From measured levels to a replica that can be simulated: candidates, and how well each repeats what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.twin.batch_limit import limits
+from gpusize.estimate.twin.batching_model import fit_service
+from gpusize.estimate.twin.flow_model import Flow, Measured
+from gpusize.estimate.twin.rates import rates_of
+from gpusize.estimate.twin.server_figures import served_limit
+from gpusize.estimate.twin.sharing import limit_of, sizes_of
+from gpusize.estimate.twin.simulate import METRICS, Batching, Replica
+from gpusize.estimate.twin.static_batch_model import surely_static
+
+if TYPE_CHECKING:
+    from gpusize.estimate.twin.attainment_curve import Curve
+    from gpusize.estimate.twin.batching_model import Service
+    from gpusize.estimate.twin.visit_data import Observed
+
+__all__ = ["batching", "flow", "measured", "static"]
+
+FEWEST: Final = 20
+
+
+def batching(
+    visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool, prompts_alone: bool = False
+) -> Replica | None:
+    """The simulated cluster's own model; None where the records do not tell what it needs. See ``fit_service``."""
+    if _known(curves) is None:
+        return None
+    service = fit_service(visits, prompts_alone=prompts_alone)
+    return None if service is None else _served(service, visits, curves, joint=joint)
+
+
+def static(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
+    """The same where batches run to their end; None where something else explains it. See ``surely_static``."""
+    found = None if _known(curves) is None else surely_static(visits)
+    return None if found is None else _served(found, visits, curves, joint=joint)
+
+
+def _known(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
+    """Metrics and bounds that a simulated request has; None where one is another."""
+    bounds = _bounds(curves)
+    return None if bounds is None or any(metric not in METRICS for metric, _ in bounds) else bounds
+
+
+def _served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
+    """A replica with the measured prompts and answers, in pairs; None where there are too few."""
+    import numpy as np
+
+    prompts, outputs = [], []
+    for visit in visits:
+        tokens_in, tokens_out = visit.tokens_in, visit.tokens_out
+        if service.whole is not None:
+            # Where nobody says what an answer consists of, it is one.
+            tokens_out = np.nan_to_num(tokens_out, nan=1.0)
+        kept = visit.ok & np.isfinite(tokens_out) & (tokens_out >= 1)
+        prompts.append(np.maximum(1, np.nan_to_num(tokens_in[kept], nan=1.0)).astype(np.uint32))
+        outputs.append(tokens_out[kept].astype(np.uint32))
+    drawn = np.concatenate(outputs)
+    if drawn.size < FEWEST:
+        return None
+    factors = (1.0,) * len(curves)
+    bounds = _bounds(curves) or []
+    return Batching(service, bounds, joint, np.concatenate(prompts), drawn, rates_of(visits), factors)
+
+
+def measured(visits: Sequence[Observed], curves: Sequence[Curve]) -> Replica | None:
+    """No model at all; None without a rate."""
+    rates = rates_of(visits)
+    return Measured(curves, rates, (1.0,) * len(curves)) if rates.size else None
+
+
+def flow(visits: Sequence[Observed], curves: Sequence[Curve]) -> Replica | None:
+    """The model without mechanics; None where nothing was served."""
+    limit = _limit(visits)
+    sizes = sizes_of(visits, limit)
+    if sizes is None:
+        return None
+    rates = rates_of(visits, limit)
+    if not rates.size:
+        return None
+    bounds = [_bound(curve) for curve in curves]
+    return Flow(rates, sizes, curves, bounds, limit, (1.0,) * len(curves))
+
+
+def _limit(visits: Sequence[Observed]) -> int | None:
+    """Most requests at work at once: as the server says; else as first tokens tell, unless times tell otherwise."""
+    told, _ = limits(visits)
+    said = served_limit([each.served for each in visits])
+    return told if said is not None else limit_of(visits, told)
+
+
+def _bound(curve: Curve) -> tuple[str, float]:
+    """Metric and bound where the objective is one time of a request; else a name that is read from the curve."""
+    found = _bounds([curve])
+    return found[0] if found is not None and len(found) == 1 else ("other", math.inf)
+
+
+def _bounds(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
+    """Metric and bound of each objective, in seconds; None where one is no upper bound on a time of a request."""
+    found = []
+    for curve in curves:
+        for part in curve.objective.parts:
+            if part.kind != "percentile" or part.bound_s is None or part.op not in ("<=", "<"):
+                return None
+            found.append((part.metric, part.bound_s))
+    return found

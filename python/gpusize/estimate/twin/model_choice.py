@@ -1,0 +1,123 @@
+"""Which model of a replica may answer: the first that repeats what was measured, else the one that comes nearest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.twin.calibration import Candidate, calibrated
+from gpusize.estimate.twin.candidates import batching, flow, measured, static
+from gpusize.estimate.twin.goodness_of_fit import runtimes_off
+from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR
+
+if TYPE_CHECKING:
+    from gpusize.estimate.twin.attainment_curve import Curve, Share
+    from gpusize.estimate.twin.visit_data import Observed
+
+__all__ = ["choose"]
+
+MISFIT: Final = 0.03
+"""A model whose times are further off than this near the edge may not answer while another is nearer."""
+EVEN_MISFIT: Final = 0.08
+"""Likewise where the measured curve is the other, whose noise is as much."""
+UNLIKE: Final = 0.05
+"""There runtimes, too, must be nearer than this to the measured ones: a curve without a mechanism can have no wrong
+one."""
+MOST_STATIC: Final = 0.5
+
+
+def choose(
+    visits: Sequence[Observed],
+    curves: Sequence[Curve],
+    edges: Sequence[float],
+    *,
+    even: bool,
+    model: str | None,
+) -> Candidate | None:
+    """A fitted and calibrated model; None where the records are not enough for any.
+
+    Where replicas keep the same number in flight, nothing needs to be simulated, and what was measured has no misfit.
+
+    Args:
+        visits: closed loops without pauses on one replica.
+        curves: one per objective.
+        edges: users up to which each objective is kept.
+        even: whether the question's load keeps replicas within one request of each other.
+        model: one that is to answer, whatever the others say.
+    """
+    joint = len(curves[0].objective.parts) > 1
+    binding = min(range(len(edges)), key=lambda number: edges[number])
+    error, freedom = _stretches(curves[binding], edges[binding])
+    sampled = _sampled(curves[binding], edges[binding])
+
+    found: list[Candidate] = []
+    together: Candidate | None = None
+    if model in (None, "static") and (whole := static(visits, curves, joint=joint)) is not None:
+        together = calibrated(
+            "static", whole, curves, edges, prior=0.004, reach=0.6, sampled=sampled, company=COMPANY_ERROR
+        )
+        found.append(together)
+    if model in (None, "batching"):
+        reach = 0.25 if even else 0.6
+        fits = [batching(visits, curves, joint=joint, prompts_alone=alone) for alone in (True, False)]
+        tried = [
+            calibrated("batching", each, curves, edges, prior=0.004, reach=reach, sampled=sampled)
+            for each in fits
+            if each is not None
+        ]
+        best = min(tried, key=lambda each: each.distance, default=None)
+        if best is not None:
+            if model is not None or _repeats(best, visits, edges[binding], even=even and together is None):
+                return best
+            found.append(best)
+    if together is not None and (together.distance <= MOST_STATIC or model is not None):
+        # Ends in one moment and in order, with costs that explain them, are seen and not inferred.
+        return together
+    if even and model in (None, "measured") and (replica := measured(visits, curves)) is not None:
+        return Candidate("measured", replica, (0.0,) * len(curves), error, freedom, 0.0, 0.0)
+    if model in (None, "flow"):
+        replica = flow(visits, curves)
+        if replica is not None:
+            found.append(calibrated("flow", replica, curves, edges, prior=0.02, reach=0.6, sampled=sampled))
+    return min(found, key=lambda each: each.distance) if found else None
+
+
+def _repeats(candidate: Candidate, visits: Sequence[Observed], edge: float, *, even: bool) -> bool:
+    """Whether a model says what was measured, nearly enough to answer; ``even`` if the measured curve is the other."""
+    if not even:
+        return candidate.distance <= MISFIT
+    return candidate.distance <= EVEN_MISFIT and runtimes_off(candidate.replica, visits, edge) <= UNLIKE
+
+
+def _sampled(curve: Curve, edge: float) -> float:
+    """Standard error of the logarithm of the bound that independent requests as many as there were would have."""
+    share = curve.objective.share
+    if share is None:
+        return 0.0
+    n = sum(each.logs.size for each in curve.levels)
+    users = max(1, round(edge))
+    step = 0.05
+    slope = (curve.stretched(users, math.exp(step)) - curve.stretched(users, math.exp(-step))) / (2 * step)
+    return min(0.2, math.sqrt(share * (1 - share) / max(n, 1)) / max(slope, 1e-2))
+
+
+def _stretches(curve: Curve, edge: float) -> tuple[float, float]:
+    """Standard error of the logarithm of the bound at which the attainment is met, and its degrees of freedom."""
+    share = curve.objective.share
+    if share is None:
+        return 0.01, 10.0
+    users = max(1, round(edge))
+    found: Share = curve.at(users)
+    error = max(found.error, 1e-6)
+
+    def stretch(wanted: float) -> float:
+        low, high = -0.7, 0.7
+        for _ in range(24):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if curve.stretched(users, math.exp(middle)) < wanted else (low, middle)
+        return 0.5 * (low + high)
+
+    above = min(found.value + error, 1.0 - 1e-9)
+    below = max(found.value - error, 1e-9)
+    return 0.5 * (stretch(above) - stretch(below)), found.freedom

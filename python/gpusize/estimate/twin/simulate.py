@@ -1,0 +1,282 @@
+"""What a cluster of so many replicas would do, by simulation of a fitted replica: attainments over a finite horizon.
+
+``Batching`` is the simulated cluster's own service model with fitted costs; ``flow`` has replicas without one. All
+draw what
+requests bring from the measured ones, with the same seeds for every number of replicas, so that answers differ by the
+replicas and not by luck.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from gpusize.engine.session import core
+from gpusize.estimate.twin.load import Asked
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.twin.batching_model import Service
+
+__all__ = [
+    "Batching",
+    "Judged",
+    "Rated",
+    "Replica",
+    "Trial",
+    "Values",
+    "horizon",
+    "judge",
+    "judged",
+    "load",
+]
+
+ROUNDS: Final = 24.0
+WARMUP_ROUNDS: Final = 4.0
+FEWEST: Final = 4_000
+MOST: Final = 100_000
+METRICS: Final = {"runtime": "runtime", "service": "service", "ttft": "ttft", "itl_mean": "itl_mean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How a simulated run fared: attainment by objective, means of requests in flight, runtime, tokens of answers."""
+
+    shares: tuple[float, ...]
+    in_flight: float
+    runtime_s: float
+    tokens: float | None = None
+
+
+def horizon(asked: Asked, residence_s: float) -> int:
+    """Requests that count in one simulated run: 24 rounds, within bounds."""
+    together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
+    return int(min(MOST, max(FEWEST, math.ceil(ROUNDS * together))))
+
+
+class Replica(Protocol):
+    """A fitted replica, of which a cluster can have any number."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether runs do not depend on a seed."""
+        ...
+
+    def run(
+        self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
+    ) -> Judged:
+        """Attainments on so many replicas. With ``stretch`` all bounds are multiplied by it."""
+        ...
+
+    def residence_s(self, in_flight: float) -> float:
+        """Mean time in service of a request with so many on its replica."""
+        ...
+
+    def at_work_s(self, asked: Asked, replicas: int) -> float:
+        """The same with the load on so many of it."""
+        ...
+
+    @property
+    def most_per_s(self) -> float:
+        """The largest rate at which requests were served, as measured and carried on."""
+        ...
+
+    def scaled(self, factors: Sequence[float]) -> Replica:
+        """The same with the bounds of each objective multiplied by a factor."""
+        ...
+
+    def trial(self, asked: Asked, requests: int) -> Trial:
+        """One run on one replica, to be judged by bounds of any width, before what calibration corrects."""
+        ...
+
+
+class Trial(Protocol):
+    """One simulated run whose requests are kept."""
+
+    def share(self, number: int, stretch: float) -> float:
+        """Attainment of an objective with its bound multiplied by ``stretch``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """A trial of which every request's value is known.
+
+    Attributes:
+        ratios: values over bounds, ascending, one array per objective; without those that count nowhere.
+    """
+
+    ratios: Sequence[NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, ratios: NDArray[np.float64]) -> Values:
+        """From values over bounds in any order, shape (objectives, n), NaN where one counts nowhere."""
+        import numpy as np
+
+        return cls([np.sort(each[~np.isnan(each)]) for each in ratios])
+
+    def share(self, number: int, stretch: float) -> float:
+        """See ``Trial``."""
+        import numpy as np
+
+        known = self.ratios[number]
+        return float(np.searchsorted(known, stretch, "right")) / max(1, known.size)
+
+
+def load(asked: Asked, residence_s: float, requests: int | None) -> dict[str, Any]:
+    """The load as the core takes it."""
+    together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
+    if asked.users is None:
+        arrivals: dict[str, Any] = {"open": {"rate_per_s": asked.rate, "process": asked.process}}
+    else:
+        closed: dict[str, Any] = {"users": max(1, round(asked.users)), "stagger_s": residence_s + asked.think_s}
+        if asked.think != "none" and asked.think_s > 0:
+            closed |= {"think_s": asked.think_s, "think": asked.think}
+        arrivals = {"closed": closed}
+    return {
+        "arrivals": arrivals,
+        "requests": requests or horizon(asked, residence_s),
+        "warmup_requests": math.ceil(WARMUP_ROUNDS * together),
+    }
+
+
+class Rated:
+    """What every replica knows from its rates with 1, 2, ... active requests, shape (k,)."""
+
+    rates: NDArray[np.float64]
+
+    @property
+    def most_per_s(self) -> float:
+        """See ``Replica``."""
+        return float(self.rates.max())
+
+    def residence_s(self, in_flight: float) -> float:
+        """See ``Replica``."""
+        return residence_at(self.rates, in_flight)
+
+    def at_work_s(self, asked: Asked, replicas: int) -> float:
+        """See ``Replica``. At a rate, with the fewest in flight that were served at it, or at the largest."""
+        import numpy as np
+
+        if asked.users is not None:
+            return self.residence_s(asked.users / replicas)
+        enough = self.rates >= min((asked.rate or 0.0) / replicas, self.most_per_s)
+        return self.residence_s(1.0 + float(np.argmax(enough)))
+
+
+@dataclass(frozen=True, eq=False)
+class Batching(Rated):
+    """A replica that serves with continuous batching.
+
+    Attributes:
+        service: costs and limits.
+        bounds: (metric, bound in seconds) by objective; metrics of ``METRICS``.
+        joint: whether one share is asked for of requests that keep all bounds.
+        prompt_tokens: measured prompts, shape (n,).
+        output_tokens: the answers to them, shape (n,).
+        rates: requests per second by active requests, for first guesses.
+        factors: on the bounds of each objective: what calibration found.
+    """
+
+    service: Service
+    bounds: Sequence[tuple[str, float]]
+    joint: bool
+    prompt_tokens: NDArray[np.uint32]
+    output_tokens: NDArray[np.uint32]
+    rates: NDArray[np.float64]
+    factors: tuple[float, ...] = (1.0,)
+    certain: bool = False
+
+    def run(
+        self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
+    ) -> Judged:
+        """See ``Replica``."""
+        asking = judge(self.bounds, [stretch * each for each in self.each_factor()])
+        _, summary = self._run(asked, replicas, seed, requests, asking)
+        return replace(judged(json.loads(summary), self.joint), tokens=float(self.output_tokens.mean()))
+
+    def scaled(self, factors: Sequence[float]) -> Batching:
+        """See ``Replica``."""
+        return replace(self, factors=tuple(factors))
+
+    def each_factor(self) -> Sequence[float]:
+        """One factor for each bound."""
+        return self.factors * len(self.bounds) if self.joint else self.factors
+
+    def trial(self, asked: Asked, requests: int) -> Values:
+        """See ``Replica``."""
+        import numpy as np
+        import polars as pl
+
+        stream, _ = self._run(asked, 1, 1, requests, None)
+        rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+        due, first, end = (rows[name].to_numpy() / 1e9 for name in ("due_ns", "first_token_ns", "end_ns"))
+        gaps = rows["tokens_out"].to_numpy().astype(float) - 1
+        known = {"runtime": end - due, "service": end - due, "ttft": first - due}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            known["itl_mean"] = np.where(gaps >= 1, (end - first) / gaps, np.nan)
+        found = np.array([known[metric] / bound_s for metric, bound_s in self.bounds])
+        return Values.of(np.fmax.reduce(found)[None, :] if self.joint else found)
+
+    def cluster(self, replicas: int, router: str, seed: int) -> dict[str, Any]:
+        """So many of it as the core's simulated cluster."""
+        service = self.service
+        largest = int((self.prompt_tokens.astype(int) + self.output_tokens).max())
+        whole = None if service.whole is None else dict(zip(("base_s", "delay_s"), service.whole, strict=True))
+        return {
+            "iteration_base_s": service.base_s,
+            "iteration_per_sequence_s": service.per_sequence_s,
+            "prefill_per_token_s": service.per_prompt_token_s,
+            "noise_sigma": service.noise,
+            "max_batch": service.max_batch or 100_000,
+            "static_batching": whole,
+            "kv_blocks": max(service.kv_tokens or 2**31, largest),
+            "kv_block_tokens": 1,
+            "gpus": replicas,
+            "router": router,
+            "seed": seed,
+        }
+
+    def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
+        config = self.cluster(replicas, asked.router, seed)
+        asks = load(asked, self.at_work_s(asked, replicas), requests)
+        return core().simulate(
+            json.dumps(config),
+            json.dumps(asks),
+            prompt_tokens=self.prompt_tokens.tobytes(),
+            output_tokens=self.output_tokens.tobytes(),
+            judge=asking,
+            rows=asking is None,
+        )
+
+
+def residence_at(rates: NDArray[np.float64], in_flight: float) -> float:
+    """Mean residence by Little's law from the rates with 1, 2, ... active."""
+    import numpy as np
+
+    k = max(1.0, in_flight)
+    known = np.arange(1, rates.size + 1)
+    return float(k / np.interp(k, known, rates))
+
+
+def judge(bounds: Sequence[tuple[str, float]], factors: Sequence[float]) -> str:
+    """What the core is to judge: bounds times factors."""
+    each = [
+        {"metric": METRICS[metric], "bound_s": bound_s * factor}
+        for (metric, bound_s), factor in zip(bounds, factors, strict=True)
+    ]
+    return json.dumps({"bounds": each})
+
+
+def judged(told: Mapping[str, Any], joint: bool) -> Judged:  # noqa: FBT001
+    """Attainments of a run that the core judged; with ``joint`` the one of all bounds together."""
+    found = told["judged"]
+    counts = [found["all"]] if joint else found["bounds"]
+    shares = tuple(c["within"] / max(1, c["within"] + c["over"]) for c in counts)
+    runtime = told.get("runtime_s") or {}
+    return Judged(shares, float(told["in_flight"]), float(runtime.get("mean") or math.nan))

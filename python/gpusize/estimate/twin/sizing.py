@@ -1,0 +1,267 @@
+"""From visits of one replica to a count with its interval: fit, choose a model, simulate, search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpusize.estimate.twin.attainment_curve import Curve
+from gpusize.estimate.twin.calibration import Candidate
+from gpusize.estimate.twin.candidates import batching, flow
+from gpusize.estimate.twin.conformal import wider
+from gpusize.estimate.twin.contention import Contention, contention
+from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
+from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.model_choice import choose
+from gpusize.estimate.twin.performance import Fares, fares
+from gpusize.estimate.twin.routed_mixture import Mixture
+from gpusize.estimate.twin.simulate import Replica
+from gpusize.estimate.twin.sizing_result import Sized, flat, missed, never, unfit
+from gpusize.estimate.twin.visit_data import Objective, Observed
+
+__all__ = ["Model", "Sized", "Sizer", "size"]
+
+UNFIT: Final = 0.5
+"""No model that is further off may answer."""
+MOST_HALF: Final = 1.5
+"""The logarithm of a factor of 4.5."""
+MOST_LEAN: Final = 0.5
+MOST_ERRORS: Final = 2
+"""Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
+CAUTION: Final = (0.15, 0.005)
+"""Part of the interval's upper half, and of the load, by which the count leans to the safe side: too few costs more."""
+OWN_CAUTION: Final[Mapping[str, float]] = {"flow": 0.02}
+"""A further part of the load for some models: flow asks for 1 to 2.5 % too few in the median of each of the suite's
+development seeds."""
+
+
+def size(
+    visits: Sequence[Observed], objectives: Sequence[Objective], asked: Asked, *, model: str | None = None
+) -> Sized:
+    """Answer from closed-loop visits of one replica."""
+    return Sizer(visits, objectives).size(asked, model=model)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted replica with what it is to keep and how far it may be off.
+
+    Attributes:
+        fit: the replica, and its errors.
+        targets: the share that each objective asks for.
+        loss: what replicas cost each other.
+    """
+
+    fit: Candidate
+    targets: tuple[float, ...]
+    loss: Contention
+
+    def halves(self, counter: Counter, replicas: int) -> tuple[float, float, float]:
+        """How far the count leans, and the halves of its 95 % interval below and above: logarithms.
+
+        Halves are infinite where a side is open.
+        """
+        wide = _wide(self.fit, self.loss, replicas)
+        sides, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
+        return _leaning(sides[1], self.fit.name), less, more
+
+
+class Sizer:
+    """Visits of one replica (and of more), fitted once per kind of question and asked as often as wanted.
+
+    Args:
+        visits: closed loops without pauses.
+        objectives: what is to be kept.
+    """
+
+    def __init__(self, visits: Sequence[Observed], objectives: Sequence[Objective]) -> None:
+        base = min(each.gpus for each in visits)
+        self._base = base
+        self._others = [v for v in visits if v.gpus > base]
+        self._visits = [v for v in visits if v.gpus == base]
+        self._objectives = objectives
+        self._curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
+        self._edges = [_edge(curve) for curve in self._curves]
+        self._fits: dict[tuple[bool, str | None], Candidate | None] = {}
+        self._losses: dict[tuple[str, str], Contention] = {}
+
+    def size(self, asked: Asked, *, model: str | None = None) -> Sized:
+        """The fewest replicas for a load; ``model`` for one that is to answer whatever the others say."""
+        known = [each for each in self._edges if each is not None]
+        if not known and len({each.users for each in self._visits}) < 2:
+            return Sized(reason="one load alone does not show how times grow with it", details={"refusal": "data"})
+        if not known:
+            return flat(self._visits, asked)
+        edge = min(known)
+        if edge < 1:
+            return missed(self._curves[self._edges.index(edge)])
+        chosen = self._chosen(asked, model)
+        if chosen is None:
+            return Sized(reason="the records do not tell enough to fit a model")
+        if chosen.distance > UNFIT:
+            return unfit(chosen)
+        return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, asked.router))
+
+    def fares(self, asked: Asked, replicas: float) -> Fares | None:
+        """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
+        known = [each for each in self._edges if each is not None]
+        chosen = self._chosen(asked, None) if known and min(known) >= 1 else None
+        if chosen is None or chosen.distance > UNFIT or replicas <= 0:
+            return None
+        loss = self._loss(chosen, asked.router)
+        return fares(chosen.replica, asked, [_target(each) for each in self._objectives], loss, replicas)
+
+    def model(self, asked: Asked, *, lengths: bool = False) -> Model | Sized:
+        """What a load is simulated with, whatever its size; a refusal where nothing could be fitted.
+
+        With ``lengths`` requests are to be of other lengths than the measured ones, which only batching and static
+        batches can follow: they are taken where they may answer at all, though another may come nearer.
+        """
+        known = [each for each in self._edges if each is not None]
+        if not known:
+            return flat(self._visits, asked.of(math.inf))
+        edge = min(known)
+        if edge < 1:
+            return missed(self._curves[self._edges.index(edge)])
+        chosen = self._chosen(asked, None)
+        if lengths and (chosen is None or chosen.name != "static"):
+            priced = self._chosen(asked, "batching")
+            chosen = priced if priced is not None and priced.distance <= UNFIT else chosen
+        if chosen is None:
+            return Sized(reason="the records do not tell enough to fit a model")
+        if chosen.distance > UNFIT:
+            return unfit(chosen)
+        targets = tuple(_target(each) for each in self._objectives)
+        return Model(chosen, targets, self._loss(chosen, asked.router))
+
+    def _chosen(self, asked: Asked, model: str | None) -> Candidate | None:
+        if (asked.even, model) not in self._fits:
+            top = float(max(each.users for each in self._visits))
+            places = [max(1.0, top if each is None else each) for each in self._edges]
+            self._fits[asked.even, model] = choose(self._visits, self._curves, places, even=asked.even, model=model)
+        return self._fits[asked.even, model]
+
+    def _loss(self, chosen: Candidate, router: str) -> Contention:
+        if not self._others:
+            return Contention()
+        if (chosen.name, router) not in self._losses:
+            timed = chosen.replica if chosen.name == "static" else self._timed() or chosen.replica
+            self._losses[chosen.name, router] = contention([*self._visits, *self._others], self._base, timed, router)
+        return self._losses[chosen.name, router]
+
+    def _timed(self) -> Replica | None:
+        """What visits of more replicas are held against: a model of times, whichever may answer."""
+        joint = len(self._curves[0].objective.parts) > 1
+        return (
+            batching(self._visits, self._curves, joint=joint, prompts_alone=True)
+            or batching(self._visits, self._curves, joint=joint)
+            or flow(self._visits, self._curves)
+        )
+
+
+def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
+    shares = [_target(each) for each in objectives]
+    guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
+    first, counter = None, Counter(chosen.replica, asked, shares, loss)
+    weaker = 0
+    for weaker in range(MOST_ERRORS + 1):
+        # Near the most that replicas can do together the loss decides whether there is a number at all.
+        counter = Counter(chosen.replica, asked, shares, loss.weaker(weaker))
+        first = counter.fewest(1.0, guess)
+        if first is not None:
+            break
+    if first is None:
+        return never(chosen, loss)
+    wide = _wide(chosen, loss, first)
+    found = _interval(chosen, counter, first, wide)
+    if found is None:
+        return never(chosen, loss)
+    if weaker:
+        found = replace(found, high=None, raw_high=None)
+    details = {
+        "edge": edge,
+        "error": chosen.error,
+        "misfit": chosen.misfit,
+        "distance": chosen.distance,
+        "calibration": math.exp(chosen.corrections[0]),
+        "levels": chosen.levels,
+        "sigma": loss.sigma,
+        "kappa": loss.kappa,
+        "counts": loss.counts,
+        "runs": counter.runs,
+        **found.details,
+    }
+    return replace(found, capacity=edge, model=chosen.name, details=details)
+
+
+def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
+    """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top."""
+    raw = counter.raw(first, 1.0)
+    sides, less, more = _halves(chosen, counter, first, raw, wide)
+    lean = _leaning(sides[1], chosen.name)
+    best = counter.fewest(1.0, first, -lean)
+    if best is None:
+        return None
+    low = (counter.fewest(1.0, best, less) or best) if math.isfinite(less) else 1
+    high = counter.fewest(1.0, best, -more) if math.isfinite(more) else None
+    raw_high = None if high is None else raw * math.exp(more)
+    binding = counter.binding(best, 1.0)
+    halves = [each if math.isfinite(each) else None for each in sides]
+    return Sized(best, raw, low, high, raw * math.exp(-less), raw_high, None, binding, details={"halves": halves})
+
+
+def _halves(
+    chosen: Candidate, counter: Counter, first: int, raw: float, wide: float
+) -> tuple[list[float], float, float]:
+    """Halves of the interval of the logarithm of the count, by the bounds' errors; and with what the suite shows."""
+    reach = _t95(chosen.freedom) * wide
+    sides = []
+    for sign in (1, -1):
+        count = counter.fewest(math.exp(sign * reach), first)
+        there = None if count is None else counter.raw(count, math.exp(sign * reach))
+        sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+    if all(math.isfinite(each) for each in sides):
+        # Near saturation one side may be seen as nothing; both are estimates of one error.
+        sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
+    less, more = (_open(wider(each, chosen.name, even=counter.asked.even)) for each in sides)
+    return sides, less, more
+
+
+def _open(half: float) -> float:
+    """Half an interval, infinite where it is so wide that it says nothing: nor can such loads be simulated."""
+    return half if half <= MOST_HALF else math.inf
+
+
+def _leaning(half: float, model: str) -> float:
+    """The logarithm of the factor by which a load is taken for larger, so that the count leans to the safe side.
+
+    Args:
+        half: upper half of the interval of the count's logarithm, by the bounds' errors alone; may be infinite.
+        model: what was simulated.
+    """
+    return CAUTION[0] * min(half, MOST_LEAN) + CAUTION[1] + OWN_CAUTION.get(model, 0.0)
+
+
+def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
+    """Standard error of the logarithm of the bounds, of everything together."""
+    return math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(replicas))
+
+
+def _edge(curve: Curve) -> float | None:
+    return Mixture([curve]).capacity(1, curve, 1.0 if curve.objective.share is None else curve.objective.share)
+
+
+def _t95(freedom: float) -> float:
+    """Two-sided 95 % quantile of Student's t (Cornish-Fisher expansion; Abramowitz and Stegun 26.7.5)."""
+    z = 1.959963984540054
+    v = max(1.0, freedom)
+    g1 = (z**3 + z) / 4
+    g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return min(12.7, z + g1 / v + g2 / v**2 + g3 / v**3)
+
+
+def _target(objective: Objective) -> float:
+    return 1.0 if objective.share is None else objective.share

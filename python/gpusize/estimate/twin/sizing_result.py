@@ -1,0 +1,105 @@
+"""A count of replicas with its interval, or why there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gpusize.estimate.twin.attainment_curve import Curve
+    from gpusize.estimate.twin.calibration import Candidate
+    from gpusize.estimate.twin.contention import Contention
+    from gpusize.estimate.twin.load import Asked
+    from gpusize.estimate.twin.visit_data import Observed
+
+__all__ = ["Sized", "consistent", "flat", "missed", "never", "unfit"]
+
+SPREAD: Final = 2.0
+"""Requests of an open loop may be that many times their mean in flight."""
+
+FAR: Final = 50.0
+"""Loads that are so many times smaller than the measured capacity tell nothing of it."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A count with its interval, all in replicas, and what it rests on; ``reason`` where there is none."""
+
+    replicas: int | None = None
+    raw: float | None = None
+    low: int | None = None
+    high: int | None = None
+    raw_low: float | None = None
+    raw_high: float | None = None
+    capacity: float | None = None
+    binding: int = 0
+    model: str = ""
+    reason: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def consistent(found: Sized, users: float) -> Sized:
+    """An answer whose capacity is what its unrounded count says; none where that is not what was measured.
+
+    Args:
+        found: an answer for users in flight, all replicas with the same number of them, none slower than when alone.
+        users: as asked.
+    """
+    edge, raw = found.capacity, found.raw
+    if edge is None or raw is None:
+        return found
+    if not (found.raw_low or 0.0) <= users / edge <= (found.raw_high or math.inf):
+        reason = (
+            f"the {found.model} model says that {users / raw:.4g} in flight are carried where the measured levels "
+            f"cross at {edge:.4g}, further apart than its interval allows"
+        )
+        return Sized(reason=reason, model=found.model, details={**found.details, "refusal": "measured"})
+    if users * FAR <= edge:
+        # So far below the capacity nothing is simulated that tells it.
+        return replace(found, raw=users / edge)
+    return replace(found, capacity=users / raw)
+
+
+def unfit(chosen: Candidate) -> Sized:
+    """No model repeats what was measured."""
+    reason = (
+        f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
+        "edge; more levels around it may tell why"
+    )
+    return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
+
+
+def flat(visits: Sequence[Observed], asked: Asked) -> Sized:
+    """All measured loads keep the SLOs: one replica is enough for a load that was measured, else nobody knows."""
+    top = max(visits, key=lambda each: each.users)
+    wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s
+    if wanted <= top.users:
+        return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
+    reason = f"no load that was measured misses an SLO, up to {top.users} in flight"
+    return Sized(reason=reason, details={"refusal": "flat"})
+
+
+def missed(curve: Curve) -> Sized:
+    """The smallest load misses an SLO already."""
+    least = curve.range[0]
+    slo = " and ".join(str(part) for part in curve.objective.parts)
+    if least == 1:
+        reason = f"a single request in flight misses {slo} already; no number of GPUs meets it"
+        return Sized(reason=reason, details={"refusal": "single"})
+    return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
+
+
+def never(chosen: Candidate, loss: Contention) -> Sized:
+    """No count was found: replicas slow each other down, or nobody knows why."""
+    details = {"sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
+    if loss.sigma <= 0 and loss.kappa <= 0:
+        reason = (
+            f"the {chosen.name} model found no number of replicas that keeps the SLOs, though nothing measured says "
+            "that they slow each other down; more levels below the edge may tell why"
+        )
+        return Sized(reason=reason, model=chosen.name, details=details)
+    peak = "" if loss.most is None else f", and beyond {loss.most} another one makes all slower"
+    reason = f"no number of replicas keeps the SLOs: they slow each other down{peak}"
+    return Sized(reason=reason, model=chosen.name, details={"refusal": "never", **details})

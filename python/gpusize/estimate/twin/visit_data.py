@@ -1,0 +1,204 @@
+"""What one visit of a level showed, as arrays: what the twin is fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpusize.analysis.delivery.intended import think_s
+from gpusize.analysis.metrics import metric
+from gpusize.estimate.twin.server_figures import Served, served
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+    from gpusize.analysis.level import LevelData
+    from gpusize.analysis.slo import Slo
+
+__all__ = ["Objective", "Observed", "observe", "silent"]
+
+NS_PER_S: Final = 1e9
+FEWEST: Final = 10
+"""With fewer requests in its window all of a visit count."""
+ASKED: Final = ("ok", "error")
+"""Shares that a request keeps by ending ok; any other names the outcome that it must not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """An SLO in the form that the twin knows: the share ``share`` of requests has a value of at most ``bound``.
+
+    Where more is better (``>=``), value and bound are reciprocals; where only the outcome counts, 0 and infinity.
+    A mean has no share of its own: its value's mean must be at most the bound. Of several SLOs that a request must
+    keep all at once the value is the largest of their values over their bounds.
+
+    Attributes:
+        parts: the SLO, or those that must be kept together.
+        share: the share that is asked for; None for a mean.
+        bound: the largest value that keeps it.
+    """
+
+    parts: tuple[Slo, ...]
+    share: float | None
+    bound: float
+
+    @classmethod
+    def of(cls, slo: Slo) -> Objective:
+        """The objective of an SLO."""
+        if slo.kind == "share":
+            share = slo.bound if slo.op in (">=", ">") else 1.0 - slo.bound
+            return cls((slo,), share, 1.0)
+        bound = slo.bound if slo.op in ("<=", "<") else (1.0 / slo.bound if slo.bound > 0 else float("inf"))
+        return cls((slo,), None if slo.kind == "mean" else slo.share, bound)
+
+    @classmethod
+    def joint(cls, slos: Sequence[Slo], share: float) -> Objective:
+        """So many of the requests must keep all SLOs at once: goodput."""
+        return cls(tuple(slos), share, 1.0)
+
+    def values(self, records: pl.DataFrame) -> NDArray[np.float64]:
+        """The value of each request, shape (n,): infinite where it failed, NaN where it counts nowhere."""
+        import numpy as np
+
+        if len(self.parts) == 1:
+            return _values(self.parts[0], records)
+        each = [_values(part, records) / Objective.of(part).bound for part in self.parts]
+        worst: NDArray[np.float64] = np.fmax.reduce(each)
+        return worst
+
+
+def _values(slo: Slo, records: pl.DataFrame) -> NDArray[np.float64]:
+    import numpy as np
+    import polars as pl
+
+    outcome = records["outcome"].cast(pl.String).to_numpy()
+    ok, void = outcome == "ok", outcome == "cancelled"
+    if slo.kind == "share":
+        kept = ok if slo.metric in ASKED else outcome != slo.metric
+        return np.where(void, np.nan, np.where(kept, 0.0, np.inf))
+    found = metric(slo.metric)
+    raw = records.select(found.raw().cast(pl.Float64).fill_null(float("nan"))).to_series().to_numpy() / found.per_unit
+    if slo.op in (">=", ">"):
+        with np.errstate(divide="ignore"):
+            raw = 1.0 / raw
+    return np.where(void, np.nan, np.where(ok, raw, np.inf))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """One visit of a closed loop. Times in seconds from the level's first due time; NaN where there was none.
+
+    Attributes:
+        users: requests in flight (and users who think).
+        gpus: GPUs behind the target.
+        think_s: mean pause of a user.
+        window: start and end of the steady part.
+        due_s: of every request, warm-up included, ascending; shape (m,).
+        sent_s: likewise; so are the following.
+        first_s: first token.
+        last_s: end of the answer.
+        tokens_in: tokens of the prompt, NaN where nobody said.
+        tokens_out: tokens of the answer, likewise.
+        ok: whether it ended ok.
+        steady: whether it ended between the end of the warm-up and the last request sent. What is under way then is
+            left
+            out without a drain: until then all slots were busy, and what ends while they are is as long as what begins.
+        values: one row per objective; shape (k, m).
+        settled: whether a steady part was found; else everything counts, its beginning too.
+        served: what the server said of itself meanwhile; None where nothing was sampled.
+    """
+
+    users: int
+    gpus: int
+    think_s: float
+    window: tuple[float, float]
+    due_s: NDArray[np.float64]
+    sent_s: NDArray[np.float64]
+    first_s: NDArray[np.float64]
+    last_s: NDArray[np.float64]
+    tokens_in: NDArray[np.float64]
+    tokens_out: NDArray[np.float64]
+    ok: NDArray[np.bool_]
+    steady: NDArray[np.bool_]
+    values: NDArray[np.float64]
+    settled: bool = True
+    served: Served | None = None
+
+    @property
+    def residence_s(self) -> float:
+        """Mean time from write to end of the steady requests that ended."""
+        import numpy as np
+
+        took = (self.last_s - self.sent_s)[self.steady]
+        took = took[np.isfinite(took)]
+        return float(took.mean()) if took.size else float("nan")
+
+    @property
+    def rate_per_s(self) -> float:
+        """Requests that ended in the steady part per second."""
+        length_s = self.window[1] - self.window[0]
+        return float(self.steady.sum()) / length_s if length_s > 0 else float("nan")
+
+
+def observe(level: LevelData, objectives: Sequence[Objective]) -> list[Observed]:
+    """The visits of a (pooled) closed-loop level; without those of which no request is steady."""
+    found = [_visit(visit, objectives) for visit in level.visits()]
+    return [each for each in found if each is not None]
+
+
+def silent(visits: Sequence[Observed], objectives: Sequence[Objective]) -> str | None:
+    """Which SLO has a metric that no request of a single replica has, such as first tokens of answers in one piece."""
+    import numpy as np
+
+    least = min((visit.gpus for visit in visits), default=0)
+    for number, objective in enumerate(objectives):
+        if all(np.isnan(visit.values[number]).all() for visit in visits if visit.gpus == least):
+            return f"no request says anything about {' and '.join(str(part) for part in objective.parts)}"
+    return None
+
+
+def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None:
+    import numpy as np
+    import polars as pl
+
+    records = visit.records.sort("due_ns").collect()
+    if not records.height or not visit.concurrency:
+        return None
+    zero = int(records["due_ns"][0])
+
+    def seconds(name: str) -> NDArray[np.float64]:
+        return (records[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() - zero) / NS_PER_S
+
+    def count(name: str) -> NDArray[np.float64]:
+        return records[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+    due_s, last_s = seconds("due_ns"), seconds("end_ns")
+    settled = any(i["name"] == "warmup" for i in visit.intervals)
+    left_s = np.where(np.isfinite(last_s), last_s, due_s)
+    window = ((visit.window()[0] - zero) / NS_PER_S, float(due_s[-1]))
+    steady = (left_s >= window[0]) & (left_s < window[1])
+    if not settled or steady.sum() < FEWEST:
+        # Too short for a warm-up. By their ends the long ones would be missing, so all count.
+        window, steady, settled = (0.0, float(left_s.max()) + 1e-9), np.ones(due_s.size, dtype=bool), False
+    if not steady.any():
+        return None
+    return Observed(
+        users=visit.concurrency,
+        gpus=visit.gpus,
+        think_s=(think_s(visit.setting) or (0.0, 0.0))[0],
+        window=window,
+        due_s=due_s,
+        sent_s=seconds("sent_ns"),
+        first_s=seconds("first_token_ns"),
+        last_s=last_s,
+        tokens_in=count("tokens_in"),
+        tokens_out=count("tokens_out"),
+        ok=records["outcome"].cast(pl.String).to_numpy() == "ok",
+        steady=steady,
+        values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
+        settled=settled,
+        served=served(visit),
+    )

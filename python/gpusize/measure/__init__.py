@@ -1,0 +1,1 @@
+"""One run: its spec, encoding, sweep, probe, stop rules and level.json."""

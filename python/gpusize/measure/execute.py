@@ -1,0 +1,299 @@
+"""Runs a sweep: probe, measure level by level, keep everything, hand back a result."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from gpusize.analysis.addresses import addresses_of
+from gpusize.analysis.generator import LATE_FLOOR_S
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.sources import sources_of
+from gpusize.base.errors import StoreError
+from gpusize.base.interrupt import StopSwitch, on_interrupt
+from gpusize.base.secrets import without_secrets
+from gpusize.base.units import seconds_to_ns
+from gpusize.engine.clock_log import ClockLog
+from gpusize.engine.limits import allow_connections, allow_ports, source_notes
+from gpusize.engine.session import Engine
+from gpusize.estimate.search.terms import REQUESTS, ROUNDS
+from gpusize.measure.alive import Alive
+from gpusize.measure.encode import prepare
+from gpusize.measure.level_json import judge_level
+from gpusize.measure.locate import located
+from gpusize.measure.probe import probe
+from gpusize.measure.recovery import finished_steps, recover
+from gpusize.measure.spec import earlier_runs, must_agree
+from gpusize.measure.sweep import Step, Sweep
+from gpusize.records.dataset_rows import keep_rows
+from gpusize.records.store import RunStore
+from gpusize.result import Result
+from gpusize.targets.server import Target
+from gpusize.targets.simulated.cluster import LatenessWatch
+from gpusize.targets.workflow.llm_proxy import LlmProxy
+from gpusize.targets.workflow.target import WorkflowTarget
+from gpusize.workload.schedule.export import cost_note, keep_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpusize.analysis.stop_cause import Ending
+    from gpusize.engine.session import AnyEngine, LevelOutcome
+    from gpusize.estimate.search import Adaptive
+    from gpusize.measure.monitor import RunWatch
+    from gpusize.measure.spec import RunRequest
+    from gpusize.measure.sweep import ProgressEvent
+
+__all__ = ["execute", "run_info"]
+
+
+DEFAULT_BUDGET: Final = f"at most {REQUESTS:,} requests or {ROUNDS:g} per user at the edge"
+TOO_SHORT: Final = "too short "
+
+CLUSTER_LATE_SHARE: Final = 0.03
+"""Lateness of the simulated cluster, as a share of the service time, that its model is followed within."""
+
+
+def execute(
+    request: RunRequest,
+    *,
+    progress: Callable[[ProgressEvent], None] | None = None,
+    stop: StopSwitch | None = None,
+    note: Callable[[str], None] | None = None,
+    engine: Callable[..., AnyEngine] = Engine,
+) -> Result:
+    """Do what a request asks; as ``run``, which explains arguments and errors.
+
+    Args:
+        request: the run.
+        progress: told how the run goes.
+        stop: asks for an end.
+        note: told what the user should know, when it is known.
+        engine: makes the engine; for tests.
+    """
+    switch = stop or StopSwitch()
+    allow_connections(request.most_connections)
+    request, found = located(request, engine)
+    notes = [*found, *_early_notes(request)]
+    facts = request.facts()
+    steps = request.steps()
+    earlier = earlier_runs(request, facts) if request.append else []
+    with contextlib.ExitStack() as stack:
+        session: AnyEngine = stack.enter_context(_open_engine(request, engine))
+        # Before a folder appears, and while Ctrl-C still raises: a target that does not answer must not hold the user.
+        probe(session, request.target)
+        if switch.asked:
+            raise KeyboardInterrupt
+        for observer in request.observers:
+            stack.callback(observer.stop)
+            observer.start()
+        if note is not None:
+            for text in notes:
+                note(text)
+        told = [*notes, *_tell_notes(request, note, notes)]
+        watch = stack.enter_context(_open_watch(request, len(steps), note)) if request.watch else None
+        with on_interrupt(switch), _open_store(request, facts) as store:
+            keep_rows(store.path, request.dataset.ids, request.dataset.rows)
+            if request.resume is None:
+                keep_plan(store.path, request.levels, len(request.dataset), request.dataset)
+            clocks = ClockLog.resumed(store.path / "clocks.parquet")
+            clocks.take()
+            alive = Alive.of(steps, read_levels(store.path))
+            sweep = Sweep(
+                session,
+                store,
+                clocks,
+                switch,
+                _drain_ns(request),
+                _describer(request),
+                progress,
+                _boundary(request),
+                watch,
+                alive.after if request.adaptive is None else None,
+            )
+            done = finished_steps(store.path)
+            sweep.run([step for step in steps if step.index not in done], _following(request, store.path))
+            clocks.take()
+            clocks.write(store.path / "clocks.parquet")
+            late = _keep_told(store)
+    result = Result([store.path, *earlier], slos=request.slos, users=request.users)
+    result.cancelled = switch.asked > 0
+    if note is not None:
+        for text in late:
+            note(text)
+    result.notes = _tell_notes(request, note, [*told, *late])
+    if sweep.stopped is not None:
+        # A search has no planned levels.
+        missing = len({step.index for step in steps} - {level.meta.get("step") for level in read_levels(store.path)})
+        left = f"; {missing} of {len(steps)} levels {'was' if missing == 1 else 'were'} not run" if missing else ""
+        who = "the run was ended" if alive.failed else "the run was ended by a rule"
+        result.notes.append(f"{who}: {sweep.stopped.text}{left}")
+        if note is not None:
+            note(result.notes[-1])
+    return result
+
+
+def _keep_told(store: RunStore) -> list[str]:
+    """Into ``run.json`` which addresses were used, and what became of the sources of samples.
+
+    A disk that is full by now costs that and no more.
+    """
+    metas = [level.meta for level in read_levels(store.path)]
+    found = {"addresses": addresses_of(metas), "sources": sources_of(metas)}
+    try:
+        if any(found.values()):
+            store.add({name: value for name, value in found.items() if value})
+    except StoreError as problem:
+        return [f"run.json does not say which addresses were used and what sources lost, the levels do: {problem}"]
+    return []
+
+
+def _following(request: RunRequest, path: Path) -> Callable[[], Step | None] | None:
+    """Where the levels of a search come from; None for a sweep."""
+    if request.adaptive is None:
+        return None
+    from gpusize.measure.search_steps import Searching
+
+    return Searching(request, request.adaptive, path)
+
+
+def _early_notes(request: RunRequest) -> list[str]:
+    """What the user should know of the load before it begins.
+
+    Raises:
+        EnvironmentLacks: there are not as many ports as connections.
+    """
+    found = [*request.load.notes(request.dataset), cost_note(request.levels, request.load.sample_records)]
+    if request.adaptive is not None:
+        found.append(_search_note(request, request.adaptive))
+    if isinstance(request.target, Target):
+        places = [(each.host, each.port) for each in request.target.addresses]
+        found += source_notes(places, request.load.source_addresses)
+        found.append(allow_ports(request.most_connections, places, request.load.source_addresses))
+    found += _missing_notes(request)
+    return [text for text in found if text is not None]
+
+
+def _missing_notes(request: RunRequest) -> list[str]:
+    """What an estimate will lack, said before minutes of load are sent for it."""
+    none = "no number of GPUs will be given"
+    if request.users is None:
+        return []
+    if not request.slos:
+        return [f"{none}: there is no SLO to size {request.users:g} users for; add one, as --slo 'p95 runtime <= 10s'"]
+    if not any(target.get("gpus") for target in request.target.public()):
+        return [f"{none}: nobody said how many GPUs stand behind the target; add --gpus, here or to gpusize estimate"]
+    return []
+
+
+def _search_note(request: RunRequest, terms: Adaptive) -> str:
+    """What a search is going to cost: nobody has named its levels."""
+    slos = " and ".join(map(str, request.slos))
+    most = f"at most {terms.budget} {'of levels' if terms.time_s else 'requests'}" if terms.budget else DEFAULT_BUDGET
+    return (
+        f"searching for the highest load within {slos}, to {100 * terms.share:g} %: {most} (--budget); "
+        "--no-adaptive sweeps instead"
+    )
+
+
+def run_info(request: RunRequest) -> dict[str, str]:
+    """Labels of ``gpusize_run_info``; one of the user's that is called as one of ours gets ``label_`` before it."""
+    target = request.target
+    told: dict[str, str] = {}
+    if isinstance(target, Target):
+        place = target.addresses[0]
+        told = {"api": str(target.api), "target": f"{place.host}:{place.port}", "model": target.asked_for or ""}
+    own = {f"label_{name}" if name in told else name: value for name, value in request.labels.items()}
+    return {**own, **told}
+
+
+def _open_watch(request: RunRequest, levels: int, note: Callable[[str], None] | None) -> RunWatch:
+    return request.watch.open(run_info(request), levels=levels, workers=request.workers, note=note)
+
+
+def _tell_notes(request: RunRequest, note: Callable[[str], None] | None, told: list[str]) -> list[str]:
+    """Tell what observers have noted since the last time; all that has been told."""
+    new = [text for observer in request.observers for text in observer.notes if text not in told]
+    if note is not None:
+        for text in new:
+            note(text)
+    return [*told, *dict.fromkeys(new)]
+
+
+def _open_engine(request: RunRequest, engine: Callable[..., AnyEngine]) -> AnyEngine:
+    if isinstance(request.target, WorkflowTarget):
+        return request.target.open(request.dataset)
+    target = request.target
+    # A server that passes the header on has the calls that it makes tied to the request that caused them.
+    trace = any(isinstance(observer, LlmProxy) for observer in request.observers)
+    ready = prepare(target, request.dataset, request.api, load=request.load, trace=trace)
+    for url, endpoint in zip(target.replicas, ready.spec["replicas"], strict=True):
+        alone = {**ready.spec, **endpoint, "replicas": []}
+        with engine(alone, ready.segments, ready.rows[:1], workers=1) as one:
+            probe(one, replace(target, url=url, replicas=()))
+    return engine(ready.spec, ready.segments, ready.rows, workers=request.workers, mix=ready.mix)
+
+
+def _boundary(request: RunRequest) -> Callable[[], None]:
+    def boundary() -> None:
+        for observer in request.observers:
+            observer.boundary()
+
+    return boundary
+
+
+def _drain_ns(request: RunRequest) -> int:
+    return seconds_to_ns(request.load.drain_s)
+
+
+def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]:
+    watch = None if request.cluster is None else LatenessWatch(request.cluster)
+    secrets = request.target.secret_words()
+
+    def describe(step: Step, outcome: LevelOutcome, folder: Path, ending: Ending) -> dict[str, Any]:
+        level = judge_level(
+            step.setting,
+            _without_secrets(outcome, secrets),
+            folder,
+            max_error_share=request.load.error_share,
+            warmup_s=request.load.warmup_s,
+            ending=ending,
+        )
+        if step.search is not None and {"grow", "check"} & {step.search["why"], step.search.get("of")}:
+            # It was made short on purpose: it only finds the way.
+            level["alerts"] = [text for text in level["alerts"] if not text.startswith(TOO_SHORT)]
+        for observer in request.observers:
+            facts = observer.level(folder, outcome["start_ns"], outcome["end_ns"])
+            level["alerts"] += facts.pop("alerts", [])
+            level |= facts
+        if watch is not None:
+            late_s = watch.p99_s()
+            level["cluster_lateness_p99_s"] = late_s if math.isfinite(late_s) else None
+            if late_s > max(LATE_FLOOR_S, CLUSTER_LATE_SHARE * (outcome["residence_ns"] or 0) / 1e9):
+                what = "the level shows this machine, not the cluster's model"
+                level["alerts"].append(f"the simulated cluster was late, p99 {late_s:.2g} s: {what}")
+        return level
+
+    return describe
+
+
+def _without_secrets(outcome: LevelOutcome, secrets: Sequence[str]) -> LevelOutcome:
+    errors = [{**error, "message": without_secrets(error["message"], secrets)} for error in outcome["errors"]]
+    return cast("LevelOutcome", {**outcome, "errors": errors})
+
+
+def _open_store(request: RunRequest, facts: Mapping[str, Any]) -> RunStore:
+    if request.resume is None:
+        return RunStore.create(request.out, facts)
+    store = RunStore.reopen(request.resume)
+    try:
+        must_agree(store.run, facts, store.path)
+        recover(store)
+    except BaseException:
+        store.close()
+        raise
+    return store

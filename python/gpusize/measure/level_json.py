@@ -1,0 +1,145 @@
+"""What is to be thought of a level that has ended: its state, its intervals, its alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.analysis.stop_cause import Ending
+from gpusize.analysis.windows import intervals
+from gpusize.base.text import shown
+from gpusize.records.per_second import scan_seconds
+from gpusize.records.schema import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import polars as pl
+
+    from gpusize.engine.session import LevelOutcome
+
+__all__ = ["failures_text", "judge_level"]
+
+MESSAGE_CHARS: Final = 160
+BRIEF_CHARS: Final = 60
+RULE_CHARS: Final = 400
+SHOWN_ERRORS: Final = 3
+
+_NOBODY: Final = Ending()
+_NO_FAILURE: Final = ("ok", "cancelled", "shed")
+
+
+def judge_level(
+    setting: Mapping[str, Any],
+    outcome: LevelOutcome,
+    folder: Path,
+    *,
+    max_error_share: float | None,
+    warmup_s: float | None = None,
+    ending: Ending = _NOBODY,
+) -> dict[str, Any]:
+    """The contents of ``level.json`` for a level that has just ended.
+
+    Args:
+        setting: the level's setting.
+        outcome: what the engine says.
+        folder: the level's folder, its parts closed.
+        max_error_share: share of failed requests from which the level is void; None to allow any.
+        warmup_s: warm-up that was asked for, in seconds; None for the rule of ``gpusize.analysis.windows``.
+        ending: who ended the level, if somebody did.
+
+    Returns:
+        ``setting``, ``state``, ``stop_reason``, ``intervals``, ``alerts`` and the outcome's fields.
+    """
+    state = _state(outcome, max_error_share, ending)
+    facts: dict[str, Any] = {key: value for key, value in outcome.items() if key not in ("visit", "histograms")}
+    meta = {"setting": dict(setting), "state": state, **facts}
+    records = scan(folder / part for part in outcome["parts"])
+    cut = intervals(meta, records, warmup_s, seconds=scan_seconds(folder))
+    counts = ending.draining and _touches(records, cut.intervals)
+    if counts:
+        meta["stop_reason"] = ending.reason
+    elif ending.draining and state == "cancelled":
+        # All that counts had been measured by then.
+        meta["state"] = state = "done"
+    alerts = [*_alerts(outcome, state), *_ended_by(outcome, ending, counts=counts), *cut.alerts]
+    return {**meta, "intervals": cut.intervals, "alerts": alerts}
+
+
+def _touches(records: pl.LazyFrame, found: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether requests that were cut off were due in the steady window, or had not even been sent."""
+    import polars as pl
+
+    due = pl.col("due_ns")
+    steady = [(due >= each["start_ns"]) & (due < each["end_ns"]) for each in found if each["name"] == "steady"]
+    missed = (pl.col("outcome") == "cancelled") & (pl.col("sent_ns").is_null() | pl.any_horizontal(*steady))
+    return bool(records.select(missed.any()).collect(engine="streaming").item())
+
+
+def _judged(outcome: Mapping[str, Any]) -> int:
+    """Requests that ended well or badly: of a sampled level more than have a row."""
+    return int((outcome.get("outcomes") or {}).get("ok", 0)) + _failed(outcome)
+
+
+def _failed(outcome: Mapping[str, Any]) -> int:
+    """Those that failed; what was shed is counted and shown as that, and what was cancelled counts nowhere."""
+    outcomes = outcome.get("outcomes") or {}
+    return sum(int(count) for name, count in outcomes.items() if name not in _NO_FAILURE)
+
+
+def _state(outcome: LevelOutcome, max_error_share: float | None, ending: Ending) -> str:
+    if outcome["write_error"] is not None:
+        return "partial"
+    void = max_error_share is not None and _failed(outcome) > max_error_share * _judged(outcome)
+    if void or outcome["stop_reason"] == "failed" or (outcome["stop_reason"] == "errors" and ending.by is None):
+        return "interrupted"
+    # A rule keeps what was measured; where nothing was, the level is as good as never begun.
+    nothing = not _judged(outcome) and not outcome["outcomes"].get("shed")
+    return "cancelled" if ending.by == "user" or (ending.by == "rule" and nothing) else "done"
+
+
+def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
+    alerts = []
+    failed = _failed(outcome)
+    if outcome["write_error"] is not None:
+        alerts.append(f"records were lost: {shown(outcome['write_error'], MESSAGE_CHARS)}")
+    if state == "interrupted":
+        alerts.append(f"interrupted: {failures_text(outcome)}")
+    elif failed:
+        alerts.append(failures_text(outcome))
+    return alerts
+
+
+def failures_text(meta: Mapping[str, Any], *, brief: bool = False) -> str:
+    """How many requests of a level failed, and of what: ``3 of 40 requests failed (3 x timeout)``.
+
+    Args:
+        meta: an engine's outcome, or ``level.json``.
+        brief: name the most frequent error only, in few words.
+    """
+    reasons = _reasons(meta, 1, BRIEF_CHARS) if brief else _reasons(meta)
+    return f"{_failed(meta)} of {_judged(meta)} requests failed{reasons}"
+
+
+def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[str]:
+    """Who ended the level and, where it had sent all by then, what that cut off."""
+    if ending.by is None:
+        return []
+    text = shown(ending.text, RULE_CHARS)
+    if not ending.draining:
+        return [f"ended early: {text}" if ending.by == "rule" else "cancelled by the user before it was done"]
+    n, who = outcome["outcomes"].get("cancelled", 0), f"a rule ({text})" if ending.by == "rule" else "the user"
+    where = "" if counts else ", none of which counts: all were sent, and due after the steady window"
+    return [f"cut off while it drained: {who} ended {n:,} of its {outcome['due']:,} requests{where}"]
+
+
+def _reasons(outcome: Mapping[str, Any], most: int = SHOWN_ERRORS, chars: int = MESSAGE_CHARS) -> str:
+    """The most frequent errors, in words; text from a server is bounded and made harmless."""
+    failures = [error for error in outcome.get("errors") or [] if error["outcome"] not in _NO_FAILURE]
+    errors = sorted(failures, key=lambda error: -error["count"])[:most]
+    texts = []
+    for error in errors:
+        status = f" {error['status']}" if error["status"] else ""
+        message = f": {shown(error['message'], chars)}" if error["message"] else ""
+        texts.append(f"{error['count']} x {error['outcome']}{status}{message}")
+    return f" ({'; '.join(texts)})" if texts else ""

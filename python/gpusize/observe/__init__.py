@@ -1,0 +1,1 @@
+"""What is measured beside a load: server metrics, GPUs, containers, processes."""

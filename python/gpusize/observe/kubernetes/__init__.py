@@ -1,0 +1,1 @@
+"""Ways to servers inside a Kubernetes cluster."""

@@ -1,0 +1,1 @@
+"""Readings of containers, processes and the host, and what was used by them."""

@@ -1,0 +1,88 @@
+"""Whether options ask for a search, and for which: levels that are said take its place, and it theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import UsageError
+from gpusize.estimate.search.terms import Adaptive, cannot_search
+from gpusize.options import LOAD_STOPS, LOAD_WAYS
+
+if TYPE_CHECKING:
+    from gpusize.options import Kind
+
+__all__ = ["SEARCH_OPTIONS", "over_levels", "refuse_levels", "terms_from_options", "wants_search"]
+
+SEARCH_OPTIONS: Final[dict[str, Kind]] = {
+    "adaptive": "flag",
+    "precision": "any",
+    "budget": "any",
+    "most_users": "whole",
+}
+"""Options of a search, with the kind of value of each."""
+
+_LEVELS: Final = (*LOAD_WAYS, *LOAD_STOPS)
+_CHOOSES: Final = (
+    "leave out --adaptive to measure these levels, or leave them out: a search chooses the levels and how long they "
+    "are, --budget bounds them all"
+)
+_NO_RATES: Final = (
+    "leave out --adaptive to measure what comes at rates, or leave out what says so: a search raises the requests in "
+    "flight, and gpusize estimate --rate answers for rates from what it measures"
+)
+
+
+def over_levels(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a file without its levels where a search is given, and without its search where levels are."""
+    if given.get("adaptive"):
+        return {name: value for name, value in options.items() if name not in _LEVELS}
+    if any(name in given for name in _LEVELS):
+        return {name: value for name, value in options.items() if name not in SEARCH_OPTIONS}
+    return dict(options)
+
+
+def wants_search(options: Mapping[str, Any]) -> bool:
+    """Whether the levels are to be found: when that is said, or when there is an SLO and nothing says the levels."""
+    asked = options.get("adaptive")
+    if asked is not None:
+        return bool(asked)
+    return bool(options.get("slo")) and all(options.get(name) is None for name in (*_LEVELS, "sample_records"))
+
+
+def refuse_levels(options: Mapping[str, Any]) -> None:
+    """Whether a search is asked for and nothing beside it says the levels.
+
+    Raises:
+        UsageError: both are; what the load lacks, as an end of its rates, would be no help.
+    """
+    own = next((name for name in _LEVELS if options.get(name) is not None), None)
+    if own is not None and wants_search(options):
+        at_rates = own in LOAD_WAYS and own != "concurrencies"
+        raise UsageError(f"a search and {own} are both given", own, _NO_RATES if at_rates else _CHOOSES)
+
+
+def terms_from_options(options: Mapping[str, Any], apis: Sequence[str]) -> Adaptive | None:
+    """The search that is asked for, or that the SLOs call for; None for the levels of the load.
+
+    Args:
+        options: of the run.
+        apis: what the targets speak, "" for a workflow.
+
+    Raises:
+        UsageError: a search beside levels, or what belongs to a search without one.
+    """
+    if wants_search(options):
+        refuse_levels(options)
+        slos = options.get("slo") or []
+        problem = cannot_search([Slo.parse(text) for text in ([slos] if isinstance(slos, str) else slos)], apis)
+        if problem is None:
+            return Adaptive.of(options)
+        if options.get("adaptive"):
+            raise problem
+    alone = next((name for name in SEARCH_OPTIONS if name != "adaptive" and options.get(name) is not None), None)
+    if alone is not None:
+        todo = "add --adaptive and an SLO, and leave out the levels"
+        raise UsageError(f"{alone} belongs to a search", alone, todo)
+    return None

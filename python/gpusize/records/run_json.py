@@ -1,0 +1,48 @@
+"""The contents of ``run.json``: what was run, on what, from where."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from gpusize.base.host import host_facts
+from gpusize.records.store import new_run_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["run_facts"]
+
+
+def run_facts(
+    *,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    targets: Sequence[Mapping[str, Any]],
+    models: Sequence[str],
+    dataset: Mapping[str, Any],
+    labels: Mapping[str, str],
+    seed: int,
+    levels: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """What ``run.json`` holds, in its order, but for ``schema``; see docs/reference/run-folder.md.
+
+    Nothing secret may be among the arguments: they are written as they come.
+    """
+    from gpusize import __version__
+
+    now = dt.datetime.now(dt.UTC)
+    return {
+        "gpusize": __version__,
+        "run": new_run_id(int(now.timestamp()) * 1_000_000_000),
+        "created": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "command": list(command),
+        "options": dict(options),
+        "targets": [dict(target) for target in targets],
+        "models": list(models),
+        "hosts": [host_facts()],
+        "dataset": dict(dataset),
+        "seed": seed,
+        "labels": dict(labels),
+        "levels": [dict(level) for level in levels],
+    }

@@ -1,0 +1,181 @@
+"""The figure of the slope method: a straight line through one percentile per level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpusize.report.figures import style
+from gpusize.report.figures.levels import draw_lost, draw_slo
+from gpusize.report.summary.source import EstimateView, Fit, view_fit, view_slo
+from gpusize.report.summary.sweep import Sweep
+from gpusize.report.text import TimeUnit, finite, number, plain_number, time_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["fit_figure"]
+
+
+def fit_figure(sweep: Sweep, estimate: EstimateView) -> Figure | None:
+    """The straight line of the slope method through the percentile it was fitted to; None without such points."""
+    slo = view_slo(estimate.slo)
+    points = _fitted(estimate)
+    if len(points) < 2 or sweep.open_loop:
+        return None
+    what = f"p{slo.percentile:g} {slo.metric}" if slo.percentile is not None else f"{slo.kind} {slo.metric}"
+    highest = max(y for _, y in points)
+    bound = slo.bound_s if slo.bound_s is not None and slo.bound_s < 3 * highest else None
+    unit = time_unit([max(highest, bound or 0.0)])
+    figure, (axes,) = style.new_figure(_fit_title(estimate), sweep.about)
+    tested = [x for x, _ in points]
+    high = _x_end(max(tested[-1], sweep.levels[-1]), estimate.capacity)
+    axes.set_xlim(0, high)
+    axes.set_xlabel(sweep.x_label)
+    axes.set_ylabel(f"{what} ({unit.name})")
+    axes.set_ylim(0, max(highest, bound or 0.0) * unit.per_s * 1.12)
+    _shade_untested(axes, tested, high)
+    line = estimate.fit or view_fit(estimate.details.get("rejected_fit"))
+    _points(axes, points, set(line.outliers) if line else set(), unit)
+    draw_lost(axes, sweep, f"{slo.metric}_p{slo.percentile or 0:g}_s", unit)
+    if line is not None:
+        _trend(axes, line, tested, high, unit, rejected=estimate.fit is None)
+    draw_slo(axes, slo, unit, right=estimate.capacity is None or estimate.capacity < high / 2)
+    if estimate.capacity is not None and bound is not None:
+        _capacity(axes, estimate.capacity, bound * unit.per_s, high)
+    # Above the axes, where no data can be.
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.985), ncols=3, handlelength=1.8, columnspacing=1.6)
+    return figure
+
+
+def _fitted(estimate: EstimateView) -> list[tuple[float, float]]:
+    """(concurrency, value in s) of the levels that the line was laid through, outliers included."""
+    found = ((finite(each.get("concurrency")), finite(each.get("value_s"))) for each in estimate.points)
+    return sorted((x, y) for x, y in found if x is not None and y is not None)
+
+
+def _fit_title(estimate: EstimateView) -> str:
+    if estimate.fit is None:
+        return "No straight line fits these levels"
+    if estimate.capacity is None:
+        return "The line has no capacity at this SLO"
+    where = ", outside the tested range" if estimate.outside_tested_range else ""
+    gpus = "" if estimate.tested_gpus is None else f" on {_gpus(estimate.tested_gpus)}"
+    return f"By the straight line: {plain_number(estimate.capacity)} in flight{gpus}{where}"
+
+
+def _gpus(n: float) -> str:
+    return f"{n:g} GPU{'' if n == 1 else 's'}"
+
+
+def _x_end(last: float, capacity: float | None) -> float:
+    """The right end of the axis: past the last level, and past the capacity when that is within reach."""
+    reach = capacity if capacity is not None and capacity <= 2.5 * last else 0.0
+    return max(last, reach) * 1.08
+
+
+def _shade_untested(axes: Axes, levels: Sequence[float], high: float) -> None:
+    """Grey where nothing was measured: whatever the line says there is a guess."""
+    for start, end in ((0.0, levels[0]), (levels[-1], high)):
+        if end - start > 0.012 * high:
+            axes.axvspan(start, end, facecolor=style.SHADE, edgecolor="none", zorder=0)
+    if high - levels[-1] > 0.1 * high:
+        axes.text(
+            (levels[-1] + high) / 2,
+            0.03,
+            "not measured",
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            fontsize=9,
+            color=style.MUTED,
+        )
+
+
+def _points(axes: Axes, points: Sequence[tuple[float, float]], outliers: set[float], unit: TimeUnit) -> None:
+    kept = [(x, y) for x, y in points if x not in outliers]
+    dropped = [(x, y) for x, y in points if x in outliers]
+    axes.plot(
+        [x for x, _ in kept],
+        [y * unit.per_s for _, y in kept],
+        linestyle="none",
+        marker="s",
+        color=style.MID,
+        markeredgecolor=style.PAPER,
+        markeredgewidth=0.9,
+        markersize=7,
+        zorder=4,
+        label="measured level",
+    )
+    if dropped:
+        axes.plot(
+            [x for x, _ in dropped],
+            [y * unit.per_s for _, y in dropped],
+            linestyle="none",
+            marker="x",
+            color=style.LIMIT,
+            markeredgewidth=2.2,
+            markersize=9,
+            zorder=5,
+            label="removed as an outlier",
+        )
+    for x, y in dropped:
+        axes.annotate(
+            plain_number(x),
+            (x, y * unit.per_s),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            color=style.LIMIT,
+            path_effects=style.halo(),
+        )
+
+
+def _trend(axes: Axes, fit: Fit, levels: Sequence[float], high: float, unit: TimeUnit, *, rejected: bool) -> None:
+    """The fitted line: solid where levels were tested, dashed where it is carried on; grey when it was rejected."""
+
+    def at(x: float) -> float:
+        return (fit.intercept + fit.slope * x) * unit.per_s
+
+    r_squared = "" if math.isnan(fit.r_squared) else f", R² {fit.r_squared:.3f}"
+    color = style.MUTED if rejected else style.HIGH
+    formula = f"{number(fit.intercept)} s + {number(fit.slope)} s × concurrency{r_squared}"
+    label = f"rejected: {formula}" if rejected else formula
+    inside = (levels[0], levels[-1])
+    axes.plot(inside, [at(x) for x in inside], color=color, linewidth=1.8, zorder=3, label=label)
+    for ends in ((0.0, levels[0]), (levels[-1], high)):
+        axes.plot(ends, [at(x) for x in ends], color=color, linewidth=1.4, linestyle=(0, (3, 3)), zorder=3)
+
+
+def _capacity(axes: Axes, capacity: float, bound: float, high: float) -> None:
+    """C*, where the line meets the SLO, with a drop line to the axis; an arrow when it is off the figure."""
+    if capacity > high:
+        axes.annotate(
+            f"C* = {plain_number(capacity)}  →",
+            (high, bound),
+            xytext=(-4, -14),
+            textcoords="offset points",
+            ha="right",
+            fontsize=10,
+            fontweight="bold",
+            color=style.INK,
+            path_effects=style.halo(),
+            zorder=7,
+        )
+        return
+    style.mark_crossing(axes, capacity, bound)
+    beside = (-9, "right") if capacity > 0.85 * high else (9, "left")
+    axes.annotate(
+        f"C* = {plain_number(capacity)}",
+        (capacity, bound),
+        xytext=(beside[0], -15),
+        textcoords="offset points",
+        ha=beside[1],
+        fontsize=10,
+        fontweight="bold",
+        color=style.INK,
+        path_effects=style.halo(),
+        zorder=7,
+    )

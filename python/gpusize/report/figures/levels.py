@@ -1,0 +1,256 @@
+"""Figures of what was measured: runtime and throughput against the levels of the sweep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpusize.report.figures import style
+from gpusize.report.summary.source import SloView
+from gpusize.report.summary.sweep import Points, Sweep
+from gpusize.report.text import TimeUnit, duration, number, plain_number, time_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_lost", "draw_slo", "runtime_figure", "throughput_figure"]
+
+_MARKS = {"p50": "o", "p95": "s", "p99": "^"}
+
+
+def runtime_figure(sweep: Sweep) -> Figure | None:
+    """p50, p95 and p99 runtime against concurrency or rate; None without any runtime."""
+    names = [name for name in _MARKS if sweep.line(f"runtime_{name}_s")]
+    if not names:
+        return None
+    every = [y for name in names for _, y in sweep.line(f"runtime_{name}_s")]
+    unit = time_unit([max(every)])
+    slo = next((s for s in sweep.slos if s.metric == "runtime" and s.bound_s), None)
+    figure, (axes,) = style.new_figure(_runtime_title(sweep, slo), f"{sweep.about}")
+    style.level_axis(axes, sweep.levels, sweep.x_label)
+    axes.set_ylabel(f"runtime ({unit.name})")
+    ends = []
+    for name in names:
+        line = sweep.line(f"runtime_{name}_s")
+        _series(axes, line, sweep.points(f"runtime_{name}_s"), unit, style.PERCENTILES[name], _MARKS[name])
+        ends.append((line[-1][1] * unit.per_s, name, style.PERCENTILES[name]))
+    bound = slo.bound_s if slo is not None and slo.bound_s else None
+    shown = [*every, *([bound] if bound is not None and bound < 4 * max(every) else [])]
+    if max(every) / max(min(every), 1e-12) > 60:
+        axes.set_yscale("log")
+        axes.set_ylim(min(shown) * unit.per_s / 1.5, max(shown) * unit.per_s * 1.5)
+    else:
+        axes.set_ylim(0, max(shown) * unit.per_s * 1.1)
+    _plain_ticks(axes)
+    draw_lost(axes, sweep, "runtime_p95_s", unit)
+    _draw_limited(axes, sweep, "runtime_p95_s", unit)
+    if slo is not None:
+        draw_slo(axes, slo, unit)
+    style.label_ends(figure, axes, ends)
+    return figure
+
+
+def _runtime_title(sweep: Sweep, slo: SloView | None) -> str:
+    """The finding: where the SLO's percentile goes over its bound."""
+    default = f"Runtime against {'rate' if sweep.open_loop else 'concurrency'}"
+    if slo is None or slo.bound_s is None or slo.percentile is None:
+        return default
+    line = sweep.line(f"runtime_p{slo.percentile:g}_s")
+    name, bound = f"p{slo.percentile:g} runtime", duration(slo.bound_s)
+    within = [x for x, y in line if y <= slo.bound_s]
+    over = [x for x, y in line if y > slo.bound_s]
+    if not line:
+        return default
+    if not over:
+        return f"{name} stays within {bound} up to {sweep.at(line[-1][0])}"
+    if not within or min(over) < min(within):
+        return f"{name} is over {bound} from {sweep.at(min(over))}"
+    last = max(x for x in within if x < min(over))
+    return f"{name} is within {bound} up to {sweep.at(last)}, over it from {plain_number(min(over), 6)}"
+
+
+def _series(axes: Axes, line: Points, points: Points, unit: TimeUnit, color: str, marker: str) -> None:
+    """A line through the means of a level's visits, and every visit as a point."""
+    axes.plot([x for x, _ in line], [y * unit.per_s for _, y in line], color=color, zorder=3)
+    axes.plot(
+        [x for x, _ in points],
+        [y * unit.per_s for _, y in points],
+        linestyle="none",
+        marker=marker,
+        markerfacecolor=color,
+        markeredgecolor=style.PAPER,
+        markeredgewidth=0.9,
+        zorder=4,
+        clip_on=False,
+    )
+
+
+def draw_lost(axes: Axes, sweep: Sweep, column: str, unit: TimeUnit) -> None:
+    """Levels that were interrupted: hollow, grey, and named, so that nobody takes them for results.
+
+    The y axis must have its limits: what lies above them is drawn at the edge, with an arrow and its value.
+    """
+    lost = sweep.points(column, usable=False)
+    if not lost:
+        return
+    low, top = axes.get_ylim()
+    shown = [(x, min(max(y * unit.per_s, low), top)) for x, y in lost]
+    axes.plot(
+        [x for x, _ in shown],
+        [y for _, y in shown],
+        linestyle="none",
+        marker="o",
+        markerfacecolor="none",
+        markeredgecolor=style.MUTED,
+        markeredgewidth=1.4,
+        markersize=8,
+        zorder=5,
+        clip_on=False,
+    )
+    x, y = shown[-1]
+    value = f" ↑ {unit.show(lost[-1][1])} {unit.name}".rstrip() if lost[-1][1] * unit.per_s > top else ""
+    axes.annotate(
+        f"interrupted, not counted{value}",
+        (x, y),
+        xytext=(0, -9) if y > (low + top) / 2 else (0, 9),
+        textcoords="offset points",
+        ha="right" if x > sweep.levels[len(sweep.levels) // 2] else "left",
+        va="top" if y > (low + top) / 2 else "bottom",
+        fontsize=9,
+        color=style.MUTED,
+        path_effects=style.halo(),
+        zorder=6,
+    )
+
+
+def _draw_limited(axes: Axes, sweep: Sweep, column: str, unit: TimeUnit) -> None:
+    """Levels at which the generator was the limit: ringed and named, so that nobody takes them for the target's."""
+    limited = replace(sweep, rows=tuple(row for row in sweep.rows if "generator-limited" in (row.get("flags") or ())))
+    points = limited.points(column)
+    if not points:
+        return
+    ring = {"marker": "o", "markersize": 13, "markerfacecolor": "none", "markeredgecolor": style.LIMIT}
+    xs, ys = [x for x, _ in points], [y * unit.per_s for _, y in points]
+    axes.plot(xs, ys, linestyle="none", markeredgewidth=1.4, zorder=5, clip_on=False, **ring)  # type: ignore[arg-type]
+    axes.annotate(
+        "generator-limited",
+        (xs[-1], ys[-1]),
+        xytext=(0, -19),
+        textcoords="offset points",
+        ha="right" if xs[-1] == sweep.levels[-1] else "left" if xs[-1] == sweep.levels[0] else "center",
+        fontsize=9,
+        color=style.LIMIT,
+        path_effects=style.halo(),
+        zorder=6,
+    )
+
+
+def draw_slo(axes: Axes, slo: SloView, unit: TimeUnit, *, right: bool = False) -> None:
+    """The SLO's bound as a dashed line with its text on one end; a note at the top when it lies above the axis."""
+    if slo.bound_s is None:
+        return
+    level = slo.bound_s * unit.per_s
+    _, top = axes.get_ylim()
+    if level > top:
+        axes.text(
+            0.01,
+            0.985,
+            f"SLO {slo.text}: above this figure",
+            transform=axes.transAxes,
+            va="top",
+            fontsize=9,
+            color=style.LIMIT,
+        )
+        return
+    axes.axhline(level, color=style.LIMIT, linestyle=(0, (5, 3)), linewidth=1.4, zorder=2)
+    axes.annotate(
+        f"SLO {slo.text}",
+        (0.99 if right else 0.01, level),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, -12 if right else 4),
+        textcoords="offset points",
+        ha="right" if right else "left",
+        fontsize=9,
+        color=style.LIMIT,
+        path_effects=style.halo(),
+        zorder=6,
+    )
+
+
+def _plain_ticks(axes: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if axes.get_yscale() == "log":
+        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+
+
+def throughput_figure(sweep: Sweep) -> Figure | None:
+    """Completed requests/s, and tokens/s where there are tokens, against the levels; None without any rate."""
+    panels = [
+        (column, label, color)
+        for column, label, color in (
+            ("achieved_rate", "requests/s", style.MID),
+            ("tokens_out_per_s", "output tokens/s", style.GOOD),
+        )
+        if any(y > 0 for _, y in sweep.line(column))
+    ]
+    if not panels:
+        return None
+    figure, every = style.new_figure(_throughput_title(sweep, panels[0][0]), sweep.about, len(panels))
+    for axes, (column, label, color) in zip(every, panels, strict=True):
+        style.level_axis(axes, sweep.levels, sweep.x_label if axes is every[-1] else "")
+        line = sweep.line(column)
+        _series(axes, line, sweep.points(column), TimeUnit("", 1.0), color, "o")
+        axes.set_ylim(0, max(y for _, y in line) * 1.15)
+        draw_lost(axes, sweep, column, TimeUnit("", 1.0))
+        _draw_limited(axes, sweep, column, TimeUnit("", 1.0))
+        axes.set_ylabel(label)
+        _plain_ticks(axes)
+        _ideal(axes, sweep, line, column)
+        style.label_ends(figure, axes, [(line[-1][1], number(line[-1][1]), color)])
+    return figure
+
+
+def _ideal(axes: Axes, sweep: Sweep, line: Points, column: str) -> None:
+    """What no queueing would give: the first level's throughput times the load, or the offered rate itself."""
+    x0, y0 = line[0]
+    if len(line) < 2 or not x0 or max(y for _, y in line) < 1.3 * y0:
+        return  # nothing rose, so there is nothing to compare
+    slope = 1.0 if sweep.open_loop and column == "achieved_rate" else y0 / x0
+    text = "all that is offered" if slope == 1.0 and sweep.open_loop else "in proportion to the first level"
+    _, top = axes.get_ylim()
+    last = min(sweep.levels[-1], top / slope)
+    steps = [x0 + (last - x0) * k / 60 for k in range(61)]
+    axes.plot(steps, [slope * x for x in steps], color=style.MUTED, linestyle=(0, (1, 2)), linewidth=1.3, zorder=2)
+    # Above and left of the line is always free: no level completes more than in proportion, but for noise.
+    x, y = steps[45], slope * steps[45]
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(-8, 3),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=9,
+        color=style.MUTED,
+        path_effects=style.halo(),
+    )
+
+
+def _throughput_title(sweep: Sweep, column: str) -> str:
+    """The finding: how much the last step of load still brought."""
+    line = sweep.line(column)
+    what = "requests/s" if column == "achieved_rate" else "tokens/s"
+    if len(line) < 2:
+        return f"Throughput: {number(line[-1][1])} {what}"
+    best_x, best = sweep.best(column) or line[-1]
+    # 95 % of the best is where more load stops paying; a plateau's own noise decides the exact maximum.
+    knee = next(x for x, y in line if y >= 0.95 * best)
+    if knee < line[-1][0] and sweep.open_loop:
+        return f"Throughput tops out at {plain_number(best)} {what}, from {plain_number(knee)} requests/s offered"
+    if knee < line[-1][0]:
+        return f"Throughput levels off at {plain_number(best)} {what} from {sweep.at(knee)}"
+    return f"Throughput still rises at {sweep.at(best_x)}: {plain_number(best)} {what}"

@@ -1,0 +1,249 @@
+"""report.html: one file without scripts and without anything from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.base.files import storing, write_atomic
+from gpusize.base.units import with_cores
+from gpusize.report.summary import words
+from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns
+from gpusize.report.summary.sections import sections
+from gpusize.report.summary.source import ReportSource, Truth, each_slo, headline, view_estimate
+from gpusize.report.summary.sweep import judged_slos, sweeps_of
+from gpusize.report.text import clean, count, plain_number
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from matplotlib.figure import Figure
+
+__all__ = ["render_html", "render_study", "write_html"]
+
+CAPTIONS: Final = {
+    "runtime": "Percentiles of runtime; the line runs through the mean of a level's visits, every visit is a point.",
+    "fit": "The straight line of the slope method. Nothing was measured where it is shaded.",
+    "attainment": "Share of requests that ended ok within the bound; the bars are 95 % intervals.",
+    "throughput": "Completed work; dotted: what it would be without queueing.",
+    "server": "What servers and GPUs said of themselves: means over the whole level, of all GPUs together.",
+    "over_time": "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
+    "study-rate": "Completed requests/s at the best level of each combination of settings.",
+    "study-p95": "p95 runtime at each level of the sweeps, against the setting.",
+    "replicas": "Completed requests/s of each replica; with equal shares the lines lie on each other.",
+}
+
+
+def render_html(
+    source: ReportSource,
+    estimates: Sequence[Any] = (),
+    *,
+    truth: Truth | None = None,
+    figures: Mapping[str, Figure] | None = None,
+) -> str:
+    """The page as text.
+
+    Args:
+        source: a result.
+        estimates: its estimates; the first that has an answer is the headline.
+        truth: what the simulated cluster would really need.
+        figures: figures to show, by the names of ``plots.figures``; none when empty or None.
+    """
+    from markupsafe import Markup
+
+    env = _environment()
+    env.globals.update({name: getattr(words, name) for name in words.__all__}, plain_number=plain_number)
+    sweeps = sweeps_of(source)
+    tables = [(each.loop if len(sweeps) > 1 else "", summary_columns(each)) for each in sweeps]
+    views = [view_estimate(each) for each in estimates]
+    best = headline(views)
+    shown = [
+        (name, Markup(inline_svg(name, figure)), caption(name))  # noqa: S704 (matplotlib escapes the text in it)
+        for name, figure in (figures or {}).items()
+    ]
+    return env.get_template("page.html.j2").render(
+        title=f"gpusize: {words.answer(best)}" if best else "gpusize: what was measured",
+        about=sweeps[0].about,
+        best=best,
+        truth=truth,
+        views=views,
+        parts=each_slo(views),
+        warnings=_warnings(source.meta, best.warnings if best else ()),
+        tables=[(loop, columns, _rows(columns)) for loop, columns in tables],
+        search=_search(source),
+        sections=[(each, _rows(each.columns)) for each in sections(source)],
+        slos=[slo for _, slo in judged_slos(sweeps)],
+        notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
+        itl=_itl_note(source),
+        rough=any(column.key == ROUGH for _, columns in tables for column in columns),
+        figures=shown,
+        command=_command(source.meta),
+        facts=_facts(source),
+    )
+
+
+def caption(name: str) -> str:
+    """What is written below a figure; of the smaller sweep's the same as of the larger one's."""
+    for loop in ("open", "closed"):
+        name = name.removesuffix(f"-{loop}")
+    return CAPTIONS.get(name, "")
+
+
+def _search(source: ReportSource) -> list[tuple[str, str]]:
+    """Label and text of each line on a search; none of a sweep."""
+    from gpusize.report.summary.search_text import search_rows
+
+    found = getattr(source, "search", None)
+    return [] if found is None else search_rows(found)
+
+
+def render_study(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[Column],
+    figures: Mapping[str, Figure] | None = None,
+) -> str:
+    """The page of a study as text.
+
+    Args:
+        name: the study's.
+        rows: of ``gpusize.studies.table.study_rows``.
+        columns: of ``gpusize.studies.page.study_columns``.
+        figures: of ``gpusize.studies.figures.study_figures``.
+    """
+    from markupsafe import Markup
+
+    done = sum(row["state"] == "done" for row in rows)
+    made = dict(figures or {})
+    rate = made.get("study-rate")
+    headline = clean(rate.texts[0].get_text(), 200) if rate is not None else _combinations(len(rows))
+    return (
+        _environment()
+        .get_template("study.html.j2")
+        .render(
+            title=f"gpusize: study {clean(name, 80)}",
+            name=clean(name, 80),
+            headline=headline,
+            done=done,
+            combinations=len(rows),
+            errors=[(clean(row["name"], 120), clean(row["error"])) for row in rows if row["error"]],
+            columns=columns,
+            rows=_rows(columns),
+            figures=[(Markup(inline_svg(key, each)), CAPTIONS[key]) for key, each in made.items()],  # noqa: S704
+        )
+    )
+
+
+def _combinations(n: int) -> str:
+    return f"{n} combination{'' if n == 1 else 's'} of settings"
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("gpusize.report.page", ".")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+
+
+def _rows(columns: Sequence[Column]) -> list[list[tuple[Cell, Column]]]:
+    """The cells by rows, each with its column."""
+    return [list(zip(row, columns, strict=True)) for row in zip(*(each.cells for each in columns), strict=True)]
+
+
+def write_html(
+    source: ReportSource,
+    estimates: Sequence[Any],
+    file: Path,
+    *,
+    truth: Truth | None = None,
+    figures: Mapping[str, Figure] | None = None,
+) -> Path:
+    """Write the page.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    text = render_html(source, estimates, truth=truth, figures=figures)
+    with storing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, text.encode())
+    return file
+
+
+def inline_svg(name: str, figure: Figure) -> str:
+    """A figure as an ``<svg>`` element for the page: ids of its own, colours from the page's variables."""
+    from gpusize.report.figures import style
+    from gpusize.report.figures.plots import svg_text
+
+    text = svg_text(figure)
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", text)
+    # Two figures have ids in common, and ids are one namespace per page.
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'href="#', f'href="#{name}-', text).replace("url(#", f"url(#{name}-")
+    for color, variable in style.CSS_NAMES.items():
+        text = re.sub(rf"(?<=[ :]){color}(?=[;\"])", f"var(--{variable})", text)
+    label = clean(figure.texts[0].get_text()) if figure.texts else name
+    label = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
+
+
+def _itl_note(source: ReportSource) -> str:
+    """Where the times between events come from, if there are any."""
+    sources = {row.get("itl_source") for row in source.summary.to_dicts()} - {None}
+    exact = "ITL is exact, from the times of all events of the steady requests."
+    rough = "ITL is from a histogram of the whole level, to the width of its buckets."
+    return exact if sources == {"events"} else rough if sources == {"histogram"} else ""
+
+
+def _warnings(meta: Mapping[str, Any], own: Sequence[str]) -> list[str]:
+    """What weakens the answer; an unverified certificate is among it."""
+    targets = [each for each in meta.get("targets") or () if isinstance(each, Mapping)]
+    unverified = [clean(each.get("url")) for each in targets if each.get("tls_verified") is False]
+    return [*own, *(f"the TLS certificate of {url} was not verified" for url in unverified)]
+
+
+def _command(meta: Mapping[str, Any]) -> str:
+    argv = meta.get("command") or ()
+    if isinstance(argv, str):
+        return clean(argv, 4000)
+    return clean(shlex.join(str(each) for each in argv), 4000)
+
+
+def _facts(source: ReportSource) -> list[tuple[str, str]]:
+    """Provenance: run, target, dataset, hosts, versions; what is not known is left out."""
+    meta = source.meta
+    facts: list[tuple[str, object]] = [("run", meta.get("run")), ("started", meta.get("created"))]
+    for target in meta.get("targets") or ():
+        kind = "simulated cluster" if target.get("simulated") else target.get("url")
+        facts.append(("target", _joined(kind, target.get("api"), target.get("model"))))
+    dataset = meta.get("dataset") or {}
+    if dataset:
+        digest = str(dataset.get("sha256") or "")[:16]
+        rows = f"{count(dataset.get('rows'))} rows"
+        facts.append(("dataset", _joined(dataset.get("source"), rows, digest and f"sha256 {digest}…")))
+    facts.append(("seed", meta.get("seed")))
+    labels = meta.get("labels") or {}
+    facts.append(("labels", ", ".join(f"{key}={value}" for key, value in labels.items())))
+    facts += [("host", _host(host)) for host in meta.get("hosts") or ()]
+    facts += [("gpusize", meta.get("gpusize")), ("folder", source.path)]
+    return [(name, clean(value, 600)) for name, value in facts if value not in (None, "")]
+
+
+def _host(host: Mapping[str, Any]) -> str:
+    memory = host.get("memory_bytes")
+    return _joined(
+        host.get("hostname"),
+        host.get("cpu"),
+        with_cores(str(host["cores"])) if host.get("cores") else None,
+        f"{memory / 2**30:.0f} GiB" if isinstance(memory, (int, float)) else None,
+        f"Linux {host['kernel']}" if host.get("kernel") else None,
+        f"Python {host['python']}" if host.get("python") else None,
+    )
+
+
+def _joined(*parts: object) -> str:
+    return ", ".join(str(each) for each in parts if each)

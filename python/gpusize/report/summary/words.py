@@ -1,0 +1,168 @@
+"""The sentences of an estimate, the same on the terminal, in the page and in plain text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gpusize.report.summary.source import EstimateView, Truth
+from gpusize.report.text import number, plain_number
+
+__all__ = [
+    "answer",
+    "capacity_text",
+    "counts_text",
+    "how_text",
+    "interval_text",
+    "method_text",
+    "next_text",
+    "remark",
+    "truth_text",
+]
+
+_METHODS = {
+    "slope": "straight line through the levels",
+    "crossing": "where attainment crosses what the SLO needs, between two measured levels",
+    "twin": "replicas fitted to what was measured, simulated until the fewest meet every SLO",
+    "scaling": "a law of scaling through the capacities of the measured GPU counts",
+}
+_LAWS = {"linear": "linear", "amdahl": "Amdahl's law", "usl": "Universal Scalability Law"}
+
+
+def _gpus(n: float) -> str:
+    return f"{plain_number(n, 6)} GPU{'' if n == 1 else 's'}"
+
+
+def _users(n: float, digits: int = 3) -> str:
+    return f"{plain_number(n, digits)} user{'' if n == 1 else 's'}"
+
+
+def _rate(n: float, digits: int = 4) -> str:
+    return f"{plain_number(n, digits)} request{'' if n == 1 else 's'}/s"
+
+
+def answer(estimate: EstimateView) -> str:
+    """The answer in one sentence; without one, that there is none, and why."""
+    asked = _rate(estimate.rate, 9) if estimate.rate is not None else None
+    asked = f"{_users(estimate.users, 9)}{_pausing(estimate)}" if estimate.users is not None else asked
+    tokens = estimate.details.get("token_rate")
+    asked = asked if tokens is None else f"{plain_number(tokens, 6)} output tokens/s ({_rate(estimate.rate or 0)})"
+    target = "" if asked is None else f" for {asked}"
+    slo = f" at {estimate.slo}" if estimate.slo else ""
+    if estimate.gpus is not None:
+        return f"{_gpus(estimate.gpus)}{target}{slo}"
+    # With several SLOs the reason begins with the one that it is about.
+    why = f": {estimate.reason.removeprefix(f'{estimate.slo}: ')}" if estimate.reason else ""
+    return f"No GPU count{target}{slo}{why}"
+
+
+def _pausing(estimate: EstimateView) -> str:
+    """How users pause, who are then more than the requests in flight; nothing where they do not."""
+    if estimate.think == "none" or not estimate.think_s:
+        return ""
+    return f" who pause {plain_number(estimate.think_s)} s{' on average' if estimate.think == 'exponential' else ''}"
+
+
+def _in_flight(n: float, digits: int = 3) -> str:
+    return f"{plain_number(n, digits)} request{'' if n == 1 else 's'} in flight"
+
+
+def capacity_text(estimate: EstimateView) -> str:
+    """How much the tested GPUs carry, and whether that was measured or extrapolated.
+
+    In requests in flight: users who pause are more than those.
+    """
+    if estimate.capacity is None and estimate.capacity_rate is None:
+        return ""
+    on = "" if estimate.tested_gpus is None else f" on the {_gpus(estimate.tested_gpus)} tested"
+    if estimate.capacity_rate is not None:
+        at = "" if estimate.capacity is None else f", with {_in_flight(estimate.capacity)}"
+        return f"{_rate(estimate.capacity_rate)}{on}{at}"
+    if estimate.details.get("law") and estimate.capacity is not None:
+        return f"{_in_flight(estimate.capacity)}{on}"
+    where = "outside the tested range: an extrapolation" if estimate.outside_tested_range else "inside the tested range"
+    return f"{_in_flight(estimate.capacity or 0)}{on} ({where})"
+
+
+def interval_text(estimate: EstimateView) -> str:
+    """Between which numbers of GPUs the answer lies, by the method's own uncertainty."""
+    low, high = estimate.gpus_low, estimate.gpus_high
+    if low is None and high is None:
+        return ""
+    if low is None or high is None:
+        return f"at most {_gpus(high)}" if high is not None else f"at least {_gpus(low or 0)}"
+    return f"{low} to {_gpus(high)}" if low != high else _gpus(low)
+
+
+def method_text(estimate: EstimateView) -> str:
+    """The method's name, what it does, and the numbers of its fit."""
+    return ": ".join(part for part in (estimate.method, how_text(estimate)) if part)
+
+
+def how_text(estimate: EstimateView) -> str:
+    """What the method does, and the numbers of its fit."""
+    text = _METHODS.get(estimate.method, "")
+    fit = estimate.fit
+    if fit is None:
+        return "; ".join(part for part in (text, _law_text(estimate)) if part)
+    parts = [f"{number(fit.intercept)} s + {number(fit.slope)} s × concurrency"]
+    if not math.isnan(fit.r_squared):
+        parts.append(f"R² {fit.r_squared:.3f}")
+    if fit.outliers:
+        parts.append(f"removed as outliers: {', '.join(plain_number(each, 6) for each in fit.outliers)}")
+    return "; ".join(part for part in (text, ", ".join(parts)) if part)
+
+
+def _law_text(estimate: EstimateView) -> str:
+    """The law of scaling, with its parameters and their intervals."""
+    law = estimate.details.get("law")
+    if not isinstance(law, dict):
+        return ""
+    parts = [
+        f"{sign} {number(law.get(name))} ({number(ends[0], 2)} to {number(ends[1], 2)})"
+        for sign, name in (("\u03c3", "sigma"), ("\u03ba", "kappa"))
+        if (ends := law.get(f"{name}_95")) and (ends[1] or 0) > 0
+    ]
+    return ", ".join([_LAWS.get(str(law.get("name")), ""), *parts])
+
+
+def counts_text(estimate: EstimateView) -> str:
+    """What each measured number of GPUs carries, and how much that is per GPU against the smallest number."""
+    counts = [each for each in estimate.details.get("counts") or () if isinstance(each, Mapping)]
+    unit = str(estimate.details.get("unit") or "")
+    return "; ".join(
+        f"{_gpus(each['gpus'])}: {number(each['capacity'], 4)} ± {number(each['standard_error'], 2)} {unit} "
+        f"({each['efficiency']:.0%})"
+        for each in counts
+    )
+
+
+def remark(estimate: EstimateView) -> str:
+    """The one thing to know about an estimate in a row of its own."""
+    if not estimate.answered:
+        return estimate.reason
+    return "outside the tested range" if estimate.outside_tested_range else ""
+
+
+def next_text(estimate: EstimateView) -> str:
+    """The levels and the numbers of GPUs that would strengthen the answer most."""
+    levels = ", ".join(plain_number(each, 6) for each in estimate.next_levels)
+    counts = ", ".join(plain_number(each, 6) for each in estimate.next_counts)
+    return "; ".join([*([f"{levels} in flight"] if levels else []), *([f"{counts} GPUs"] if counts else [])])
+
+
+def truth_text(estimate: EstimateView, truth: Truth | None) -> str:
+    """What the simulated cluster really needs, and how far off the estimate is."""
+    if truth is None:
+        return ""
+    how = truth.note or "by the simulated cluster's own model"
+    if truth.gpus is None:
+        return f"no number of GPUs is enough, {how}"
+    text = f"{_gpus(truth.gpus)}, {how}"
+    if truth.capacity_concurrency is not None:
+        text += f" ({_in_flight(truth.capacity_concurrency)} on the GPUs tested)"
+    if estimate.gpus is not None:
+        # Headroom and spares are wanted, not needed.
+        off = int(estimate.details.get("gpus_without_reserve") or estimate.gpus) - truth.gpus
+        text += f"; the estimate is {abs(off)} too {'many' if off > 0 else 'few'}" if off else "; the estimate agrees"
+    return text

@@ -1,0 +1,442 @@
+"""What a run has measured, ready to be looked at; the same whether it has just ended or was opened years later."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpusize.analysis.read_levels import read_levels
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.sources import sources_of
+from gpusize.base.errors import SloError, StoreError, UsageError
+from gpusize.base.typed import PATH, SEQUENCE, check_kinds
+from gpusize.records.store import find_runs, read_run
+from gpusize.result.tables import LevelTables
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import polars as pl
+    from matplotlib.figure import Figure
+
+    from gpusize.analysis.level import LevelData
+    from gpusize.estimate.methods import Estimate, Question
+    from gpusize.estimate.search.result import Found
+    from gpusize.report.summary.source import Truth
+
+__all__ = ["Result", "open_run"]
+
+
+def open_run(
+    path: str | Path | Sequence[str | Path],
+    *,
+    labels: Mapping[str, str] | None = None,
+    skip_damaged: bool = False,
+) -> Result:
+    """Open what was measured earlier.
+
+    Args:
+        path: a run folder, a folder of runs, or several of them; a run that is named twice counts once.
+        labels: keep only the runs that carry all of these.
+        skip_damaged: leave out levels, and of several runs those, whose files are damaged; ``damaged`` of the result
+            says which. By default a damaged file is an error.
+
+    Raises:
+        StoreError: there is no run at a path, or it cannot be read.
+        UsageError: no run carries the labels.
+    """
+    check_kinds({"path": path}, {"path": ((*PATH[0], Sequence), "a folder, or a list of them")})
+    given = [path] if isinstance(path, str | Path) else list(path)
+    for each in given:
+        check_kinds({"path": each}, {"path": PATH})
+    if not given:
+        raise UsageError("no run is named", None, "give a run folder, or a folder of runs")
+    # Named as the user names them, and told apart by where they really are.
+    found = list({run.resolve(): run for each in given for run in find_runs(Path(each))}.values())
+    damaged: list[StoreError] = []
+    if skip_damaged and len(found) > 1:
+        found = [run for run in found if _readable(run, damaged)]
+    wanted = dict(labels or {})
+    kept = [run for run in found if not wanted or _carries(run, wanted)]
+    if not kept and damaged:
+        raise damaged[0]
+    if not kept:
+        shown = ", ".join(f"{key}={value}" for key, value in wanted.items())
+        raise UsageError(f"no run is labelled {shown}", ", ".join(map(str, given)), "see the labels in run.json")
+    return Result(kept, skip_damaged=skip_damaged, damaged=damaged)
+
+
+def _readable(run: Path, damaged: list[StoreError]) -> bool:
+    try:
+        read_run(run)
+    except StoreError as error:
+        damaged.append(error)
+        return False
+    return True
+
+
+def _carries(run: Path, wanted: Mapping[str, str]) -> bool:
+    labels = read_run(run).get("labels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:
+    """SLOs from texts or objects, one or several.
+
+    Raises:
+        SloError: a text that does not parse.
+    """
+    if slos is None:
+        return ()
+    given = [slos] if isinstance(slos, Slo | str) else slos
+    check_kinds({"slos": given}, {"slos": SEQUENCE})
+    for each in given:
+        check_kinds({"slo": each}, {"slo": ((Slo, str), "an SLO, as 'p95 runtime <= 10s'")})
+    return tuple(Slo.parse(each) if isinstance(each, str) else each for each in given)
+
+
+class Result(LevelTables):
+    """The measurements of one run, or of several that are looked at together. Nothing here sends any load.
+
+    Records and samples stay on disk until they are asked for.
+
+    Args:
+        paths: run folders; the first gives ``path`` and ``meta``.
+        slos: SLOs that the summary judges and ``estimate`` answers for; by default those of the first run.
+        users: users that ``estimate`` answers for; by default those of the first run.
+        rate: requests per second that it answers for instead.
+        skip_damaged: leave out levels whose files are damaged; by default they are errors.
+        damaged: what was left out before.
+
+    Attributes:
+        paths: the run folders.
+        cancelled: whether the user ended the run that this is the result of.
+        notes: what the run had to say beside its figures, such as statistics that the server does not give.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        users: float | None = None,
+        rate: float | None = None,
+        skip_damaged: bool = False,
+        damaged: Sequence[StoreError] = (),
+    ) -> None:
+        if not paths:
+            raise UsageError("a result needs a run", None, "give at least one run folder")
+        self.paths = tuple(paths)
+        self.cancelled = False
+        self.notes: list[str] = []
+        self._slos = as_slos(slos) if slos is not None else None
+        self._users = users
+        self._rate = rate
+        self._skip_damaged = skip_damaged
+        self._damaged_runs = tuple(damaged)
+        self._damaged_levels: list[StoreError] = []
+        self._answers: dict[tuple[str, str, frozenset[str]], list[Estimate]] = {}
+
+    @property
+    def path(self) -> Path:
+        """The folder of the (first) run."""
+        return self.paths[0]
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """The contents of ``run.json`` of the (first) run."""
+        return read_run(self.path)
+
+    @cached_property
+    def slos(self) -> tuple[Slo, ...]:
+        """The SLOs that are judged, in order."""
+        return self._slos if self._slos is not None else self._stored_slos()
+
+    def _stored_slos(self) -> tuple[Slo, ...]:
+        """The SLOs of the first run.
+
+        Raises:
+            StoreError: its ``run.json`` holds one that does not parse.
+        """
+        try:
+            return as_slos(self._option("slo", "slos"))
+        except SloError as error:
+            file = str(self.path / "run.json")
+            raise StoreError(f"options.slo: {error.what}", file, "restore it from a copy, or give --slo") from None
+
+    @property
+    def rate(self) -> float | None:
+        """The requests per second that are sized for, None where users are."""
+        return self._rate
+
+    @cached_property
+    def users(self) -> float | None:
+        """The users that are sized for, None when nobody said, or where a rate is sized for."""
+        if self.rate is not None:
+            return None
+        asked = self._users if self._users is not None else self._option("users")
+        return None if asked is None else float(asked)
+
+    @cached_property
+    def levels(self) -> tuple[LevelData, ...]:
+        """Every level visit of every run, in the order of the runs and of their visits."""
+        left_out: list[StoreError] = []
+        damaged = left_out if self._skip_damaged else None
+        found = tuple(level for path in self.paths for level in read_levels(path, damaged=damaged))
+        if left_out and not found:
+            raise left_out[0]
+        self._damaged_levels = left_out
+        return found
+
+    @property
+    def damaged(self) -> list[str]:
+        """What was left out because its files are damaged, and why; empty unless that was asked for."""
+        _ = self.levels
+        return [str(error) for error in (*self._damaged_runs, *self._damaged_levels)]
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """One row per level visit; columns as in ``gpusize.analysis.summary.SUMMARY_COLUMNS``."""
+        from gpusize.analysis.summary import summarize
+
+        return summarize(self.levels, self.slos)
+
+    @cached_property
+    def sources(self) -> list[dict[str, Any]]:
+        """What became of the sources of samples, by run: readings had and lost; see `analysis.sources.sources_of`."""
+        found = []
+        for path in self.paths:
+            metas = [each.meta for each in self.levels if each.folder is not None and path in each.folder.parents]
+            found += [{"run": str(read_run(path).get("run")), **each} for each in sources_of(metas)]
+        return found
+
+    @cached_property
+    def search(self) -> Found | None:
+        """What the search of the (first) run found, for the SLOs that it searched for; None of a sweep."""
+        terms = self.meta.get("adaptive")
+        if not terms:
+            return None
+        from gpusize.estimate.search.result import found_of
+        from gpusize.estimate.search.terms import Adaptive
+
+        mine = [level for level in self.levels if level.folder is not None and self.path in level.folder.parents]
+        levels = [level for level in mine if level.meta.get("search")]
+        apis = [str(target.get("api") or "") for target in self.meta.get("targets") or []]
+        return found_of(levels, self._stored_slos(), Adaptive.of(terms), apis)
+
+    @cached_property
+    def truth(self) -> Truth | None:
+        """What the simulated cluster would really need, by its model in virtual time; None for a real target."""
+        from gpusize.estimate.truth import truth_of
+
+        config = (self.meta.get("targets") or [{}])[0].get("simulated")
+        if config is None or not self.can_estimate:
+            return None
+        try:
+            return truth_of(config, self.users or 1, self.slos, self.scan(), self._option("max_tokens"))
+        except UsageError as error:
+            # The options of this run were checked before it; what does not fit now was changed later.
+            file, todo = str(self.path / "run.json"), "restore it from a copy, or leave this run out"
+            raise StoreError(f"targets[0].simulated: {error.where}: {error.what}", file, todo) from None
+
+    def scan(self) -> pl.LazyFrame:
+        """The records as a LazyFrame over the files, ``outcome`` as an enum; of several runs with a column ``run``."""
+        import polars as pl
+
+        from gpusize.records.schema import empty
+
+        frames = [level.records for level in self.levels if not level.imported]
+        if len(self.paths) > 1:
+            runs = [level.run for level in self.levels if not level.imported]
+            frames = [f.select(pl.lit(run).alias("run"), pl.all()) for f, run in zip(frames, runs, strict=True)]
+        return pl.concat(frames) if frames else empty()
+
+    @cached_property
+    def records(self) -> pl.DataFrame:
+        """All records in memory, one row per attempt; see ``scan`` for more than fit there."""
+        return self.scan().collect()
+
+    def estimate(
+        self,
+        users: float | None = None,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        method: str = "auto",
+        gpus: int | None = None,
+        *,
+        gpus_per_replica: int = 1,
+        rate: float | None = None,
+        host_gpus: int | None = None,
+        allow: Collection[str] = (),
+        **more: Any,
+    ) -> Estimate:
+        """How many GPUs so many users need; the answer, or the reason why there is none.
+
+        Args:
+            users: requests in flight at all times; None for what the run was asked.
+            slos: all must be met; None for those of the run.
+            method: ``auto``, the default's answer, or a name in ``gpusize.estimate.methods.METHODS``.
+            gpus: GPUs that were tested, where the run does not say.
+            gpus_per_replica: GPUs come in multiples of it.
+            rate: requests per second, instead of users; ``slope`` and ``crossing`` do not answer for it.
+            host_gpus: GPUs of one host, where they come in whole hosts that share nothing; for ``scaling``.
+            allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
+            more: ``token_rate`` (output tokens per second, instead of users), and other fields of ``Question``, as
+                ``think_s``, ``think``, ``router``, ``process``, ``headroom``.
+
+        Raises:
+            UsageError: no users or no SLO are known, no such method, or runs that cannot be compared.
+        """
+        if method == "all":
+            raise UsageError("one estimate has one method", "method", "use estimates() for all of them")
+        whole: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "rate": rate, "host_gpus": host_gpus}
+        return self.estimates(users, slos, method, gpus, allow=allow, **whole, **more)[0]
+
+    def estimates(
+        self,
+        users: float | None = None,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        method: str = "all",
+        gpus: int | None = None,
+        *,
+        gpus_per_replica: int = 1,
+        rate: float | None = None,
+        host_gpus: int | None = None,
+        allow: Collection[str] = (),
+        **more: Any,
+    ) -> list[Estimate]:
+        """As ``estimate``, one answer per method, the default's first. The same is not worked out twice."""
+        from gpusize.estimate.methods import estimate
+
+        whole: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "host_gpus": host_gpus}
+        question = self.question(users, slos, gpus, rate=rate, **whole, **more)
+        key = (repr(question), method, frozenset(allow))
+        if key not in self._answers:
+            self._answers[key] = estimate(self.levels, question, method, allow=allow)
+        return list(self._answers[key])
+
+    def question(
+        self,
+        users: float | None = None,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        gpus: int | None = None,
+        *,
+        gpus_per_replica: int = 1,
+        rate: float | None = None,
+        token_rate: float | None = None,
+        host_gpus: int | None = None,
+        **more: Any,
+    ) -> Question:
+        """What ``estimate`` answers with these arguments (more: other fields of ``Question``); raises as it does.
+
+        Output tokens per second (``token_rate``) become requests per second by the measured length of answers.
+        """
+        from gpusize.estimate.methods import Question
+        from gpusize.estimate.token_rate import output_tokens
+
+        if token_rate is not None:
+            if any(each is not None for each in (users, rate, self._users, self._rate)):
+                raise UsageError("users, requests/s and tokens/s are several questions", None, "ask for one of them")
+            rate, more = token_rate / output_tokens(self.levels), {**more, "token_rate": token_rate}
+
+        wanted = self.slos if slos is None else as_slos(slos)
+        asked_rate = self.rate if rate is None and users is None else rate
+        if asked_rate is not None:
+            return Question(users or 0, wanted, gpus_per_replica, gpus, asked_rate, host_gpus, **more)
+        asked_users = self.users if users is None else users
+        if asked_users is None:
+            raise UsageError("nobody said for how many users", "users", "give their number, as in --users 100")
+        return Question(asked_users, wanted, gpus_per_replica, gpus, host_gpus=host_gpus, **more)
+
+    def asking(
+        self,
+        users: float | None = None,
+        slos: Sequence[Slo | str] | Slo | str | None = None,
+        rate: float | None = None,
+    ) -> Result:
+        """The same measurements with another question; None keeps what was asked before, and a rate stands for users.
+
+        Raises:
+            UsageError: users that cannot be meant.
+            SloError: an SLO that does not parse.
+        """
+        if users is not None and rate is not None:
+            raise UsageError("users and a rate are two questions", None, "ask for one of them")
+        kept_users, kept_rate = (self._users, self.rate) if users is None and rate is None else (users, rate)
+        kept = self._slos if slos is None else slos
+        left: dict[str, Any] = {"skip_damaged": self._skip_damaged, "damaged": self._damaged_runs}
+        return Result(self.paths, slos=kept, users=kept_users, rate=kept_rate, **left)
+
+    @property
+    def can_estimate(self) -> bool:
+        """Whether users and SLOs are known, so that ``estimate`` needs no arguments."""
+        return self.users is not None and bool(self.slos)
+
+    def _possible_estimates(self) -> list[Estimate]:
+        return self.estimates() if self.can_estimate else []
+
+    def plot(self, kind: str = "runtime") -> Figure:
+        """One figure.
+
+        Args:
+            kind: ``runtime``, ``fit``, ``attainment``, ``throughput``, ``replicas`` or ``server``.
+
+        Raises:
+            UsageError: there is no such figure, or no data for it.
+        """
+        from gpusize.report.figures.plots import figures
+
+        made = figures(self, self._possible_estimates())
+        if kind not in made:
+            raise UsageError(
+                f"there is no figure {kind!r} of this result", "kind", f"there are {', '.join(made) or 'none'}"
+            )
+        return made[kind]
+
+    def report(self, out: str | Path | None = None, *, plots: bool = True) -> Path:
+        """Write summary, estimate, plots and ``report.html``; what is there already is made anew.
+
+        Args:
+            out: a folder; the (first) run's own by default.
+            plots: whether figures are made.
+
+        Returns:
+            The path of ``report.html``.
+
+        Raises:
+            StoreError: a file cannot be written.
+        """
+        from gpusize.report.export import write_outputs
+
+        estimates = self._possible_estimates()
+        calculator = None
+        if estimates:
+            from gpusize.estimate.methods import to_calc_output
+            from gpusize.records.dataset_rows import read_ids
+
+            calculator = to_calc_output(self.levels, self.question(), read_ids(self.path))
+        folder = self.path if out is None else Path(out)
+        return write_outputs(self, estimates, folder, plots=plots, truth=self.truth, calc_output=calculator)[-1]
+
+    def _option(self, *names: str) -> Any:
+        options = self.meta.get("options") or {}
+        return next((options[name] for name in names if options.get(name) is not None), None)
+
+    def __repr__(self) -> str:
+        runs = f", {len(self.paths)} runs" if len(self.paths) > 1 else ""
+        return f"Result({str(self.path)!r}, {len(self.levels)} levels{runs})"
+
+    def _repr_html_(self) -> str:
+        lines = [
+            f"<b>{html.escape(str(self.meta.get('run')))}</b>: {len(self.levels)} levels in {len(self.paths)} run(s)"
+        ]
+        try:
+            from gpusize.report.summary.source import view_estimate
+            from gpusize.report.summary.words import answer
+
+            lines += [html.escape(f"{e.method}: {answer(view_estimate(e))}") for e in self._possible_estimates()]
+        except (StoreError, UsageError) as error:
+            lines.append(html.escape(str(error)))
+        return "<br>".join(lines) + self.summary._repr_html_()

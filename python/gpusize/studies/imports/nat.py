@@ -1,0 +1,231 @@
+"""Files of the NeMo Agent Toolkit's sizing calculator: ``calc_runner_output.json``, read and taken over.
+
+The file has a p95 per concurrency, perhaps figures per item, and no requests. Estimates and fits in it are made again.
+Present spelling: ``calc_data`` with ``alerts`` and ``sizing_metrics``. Older: ``per_concurrency_data`` with
+``out_of_range_runs``, and the figures beside it or inside ``sizing_metrics``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gpusize.analysis.level import LevelData
+from gpusize.base.errors import ConfigError, StoreError
+from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.studies.imports.run_folder import write_run
+
+__all__ = ["FILE_NAME", "NatImport", "import_nat", "read_nat"]
+
+FILE_NAME: Final = "calc_runner_output.json"
+_DATA: Final = ("calc_data", "per_concurrency_data")
+_ALERTS: Final = ("alerts", "out_of_range_runs")
+
+
+class NatImport(NamedTuple):
+    """What was read.
+
+    Attributes:
+        levels: one per concurrency, ascending, with ``percentiles`` and ``items`` instead of records.
+        files: the files they came from, the newest first.
+        warnings: what was skipped, and why.
+    """
+
+    levels: list[LevelData]
+    files: list[Path]
+    warnings: list[str]
+
+
+def read_nat(path: Path, *, gpus: int = 0) -> NatImport:
+    """Read a file, a job's folder, or a folder of jobs (``job_*``, also below ``online``).
+
+    Of several jobs the newest by modification time of its folder wins per concurrency, as in the calculator's offline
+    mode. A broken file among several is skipped with a warning.
+
+    Args:
+        path: file or folder.
+        gpus: GPUs that stood behind the tested model; the file does not say. 0 for unknown.
+
+    Raises:
+        StoreError: nothing can be read there.
+        ConfigError: the file is broken, with line and column, or is no such file; or no level in it has a p95.
+    """
+    files = _find(path)
+    found: dict[int, LevelData] = {}
+    warnings: list[str] = []
+    read: list[Path] = []
+    for file in files:
+        try:
+            levels, notes = _read_file(file, gpus)
+        except (ConfigError, StoreError) as error:
+            if len(files) == 1:
+                raise
+            warnings.append(f"skipped: {error}")
+            continue
+        read.append(file)
+        warnings += notes
+        for level in levels:
+            found.setdefault(level.setting["concurrency"], level)
+    if not found:
+        why = f": {warnings[0]}" if warnings else ""
+        raise ConfigError(f"no level with a p95 in it{why}", str(path), "it needs workflow_runtime_p95 per concurrency")
+    return NatImport([found[c] for c in sorted(found)], read, warnings)
+
+
+def _find(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise StoreError("not found", str(path), f"give a {FILE_NAME} or the calculator's output folder")
+    for folder in (path, path / "online"):
+        if (folder / FILE_NAME).is_file():
+            return [folder / FILE_NAME]
+        jobs = [job for job in folder.glob("job_*") if (job / FILE_NAME).is_file()]
+        if jobs:
+            jobs.sort(key=lambda job: (-job.stat().st_mtime_ns, job.name))
+            return [job / FILE_NAME for job in jobs]
+    raise StoreError(f"no {FILE_NAME} in it", str(path), "give the calculator's output folder or one of its jobs")
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not UTF-8 at byte {error.start}", str(file), "is it the calculator's file?") from None
+    except OSError as error:
+        raise StoreError(f"unreadable ({error.strerror})", str(file), "check the path and its permissions") from None
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"{file}, line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"broken JSON: {error.msg}", where, "write it again with the calculator") from None
+    except RecursionError:
+        raise ConfigError("nested too deep", str(file), "is it the calculator's file?") from None
+    if not isinstance(found, dict):
+        raise ConfigError("not a JSON object", str(file), "is it the calculator's file?")
+    return found
+
+
+def _read_file(file: Path, gpus: int) -> tuple[list[LevelData], list[str]]:
+    content = _load(file)
+    data = next((content[key] for key in _DATA if isinstance(content.get(key), dict)), None)
+    if data is None:
+        raise ConfigError(f"neither {_DATA[0]} nor {_DATA[1]} in it", str(file), f"is it a {FILE_NAME}?")
+    levels: list[LevelData] = []
+    warnings: list[str] = []
+    for key, entry in data.items():
+        where = f"{file}, concurrency {key}"
+        if not key.isdecimal() or int(key) < 1 or not isinstance(entry, dict):
+            raise ConfigError(f"{key!r} is no concurrency with an object", where, "keys are whole numbers from 1")
+        level = _level(int(key), entry, where, gpus, len(levels))
+        if level is None:
+            warnings.append(f"{where}: without a p95, left out")
+        else:
+            levels.append(level)
+    return levels, warnings
+
+
+def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, visit: int) -> LevelData | None:
+    metrics = _object(entry, "sizing_metrics", where) or entry
+    alerts = [_object(metrics, "alerts", where), *(_object(entry, key, where) for key in _ALERTS)]
+    interrupted = any(bool(one.get("workflow_interrupted")) for one in alerts)
+    percentiles = {
+        name: value
+        for name, key in (("runtime_p95_s", "workflow_runtime_p95"), ("llm_latency_p95_s", "llm_latency_p95"))
+        if (value := _number(metrics.get(key), f"{where}, {key}")) is not None
+    }
+    if not any(percentiles.values()) and not interrupted:
+        return None
+    items = {
+        str(name): {
+            field: value
+            for field in ("llm_latency", "workflow_runtime")
+            if (value := _number(item.get(field), f"{where}, item {name}, {field}")) is not None
+        }
+        for name, item in _object(metrics, "per_item_metrics", where).items()
+        if isinstance(item, dict)
+    }
+    setting = {"kind": "closed", "concurrency": concurrency}
+    meta = {
+        "schema": SCHEMA_VERSION,
+        "visit": visit,
+        "imported": True,
+        "setting": setting,
+        "state": "interrupted" if interrupted else "done",
+        "stop_reason": None,
+        "intervals": [],
+        "alerts": ["interrupted, as the calculator recorded it"] if interrupted else [],
+        "total_runtime_s": _number(metrics.get("total_runtime"), f"{where}, total_runtime"),
+        "percentiles": percentiles,
+        "items": items,
+    }
+    return LevelData(
+        visit=visit,
+        setting=setting,
+        state=str(meta["state"]),
+        intervals=(),
+        gpus=gpus,
+        run="",
+        meta=meta,
+        percentiles=percentiles,
+        items=items,
+    )
+
+
+def _object(entry: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    found = entry.get(key)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigError(f"{key} is no object", where, "is it the calculator's file?")
+    return found
+
+
+def _number(value: Any, where: str) -> float | None:
+    """Seconds at or above 0; None for null."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ConfigError(f"{value!r} is no time in seconds", where, "is it the calculator's file?")
+    return float(value)
+
+
+def import_nat(path: Path, out_dir: Path, gpus: int) -> Path:
+    """Take the calculator's file or folder over as a run folder below ``out_dir``; returns the folder.
+
+    The run's id follows from the content, so that importing the same twice gives the same folder, untouched.
+
+    Raises:
+        StoreError, ConfigError: as ``read_nat``; or the folder cannot be written.
+    """
+    found = read_nat(path, gpus=gpus)
+    digest = hashlib.sha256()
+    for file in found.files:
+        digest.update(file.read_bytes())
+    run = f"nat-{digest.hexdigest()[:12]}-{gpus}gpu"
+    about = {
+        "schema": SCHEMA_VERSION,
+        "run": run,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [],
+        "options": {},
+        "source": {
+            "tool": "NeMo Agent Toolkit sizing calculator",
+            "files": [file.name if file.parent == path else str(file) for file in found.files],
+            "sha256": digest.hexdigest(),
+            "warnings": found.warnings,
+        },
+        "targets": [{"url": None, "api": "nat", "model": None, "gpus": gpus, "tls_verified": None, "simulated": None}],
+        "models": [],
+        "hosts": [],
+        "dataset": {"source": None, "rows": None, "sha256": None},
+        "seed": None,
+        "labels": {},
+        "levels": [level.setting for level in found.levels],
+    }
+    return write_run(out_dir, about, found.levels)

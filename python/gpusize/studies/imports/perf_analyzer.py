@@ -1,0 +1,286 @@
+"""CSV files of Triton's perf_analyzer (``-f FILE.csv``): one level per row, in the order of their load.
+
+A row has throughput, percentiles in whole microseconds, the server's own averages, and with ``--verbose-csv
+--collect-metrics`` figures per GPU as ``uuid:value;``. It has no requests, no errors and no settings. perf_analyzer
+sorts rows by throughput; here they stand by concurrency or rate, each with the figures of its own line.
+
+Its latency counts from when a request was sent. For a concurrency that is the runtime. At a rate what a request waited
+before is missing, so there only ``service`` is known, and an answered rate that falls short is an alert.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.slo import Slo
+from gpusize.analysis.windows import LITTLE_TOLERANCE
+from gpusize.base.errors import ConfigError, StoreError, UsageError
+from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.studies.imports.perf_analyzer_rows import RATE, USERS, Row, gpu_values, parse_rows
+from gpusize.studies.imports.run_folder import write_run
+
+__all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "read_perf_analyzer"]
+
+RATE_COLUMN: Final = "Inferences/Second"
+_PRINTED: Final = re.compile(
+    r"^\*\*\* Measurement Settings \*\*\*|^Request (?:concurrency|Rate): |^Concurrency: .*throughput: ",
+    re.MULTILINE,
+)
+"""Lines of its text output, which has the same figures for people; a CSV has none of them."""
+US: Final = 1e-6
+KEPT_UP: Final = 0.95
+"""Share of a rate below which it was not sent as asked for."""
+_PARTS: Final = (
+    *("Client Send", "Network+Server Send/Recv", "Server Queue", "Server Compute Input", "Server Compute Infer"),
+    *("Server Compute Output", "Client Recv"),
+)
+_SERVER: Final = {
+    "queue_time": "Server Queue",
+    "compute_input_time": "Server Compute Input",
+    "compute_infer_time": "Server Compute Infer",
+    "compute_output_time": "Server Compute Output",
+}
+_GPU: Final = {
+    "gpu_utilization": ("Avg GPU Utilization", "share", "mean"),
+    "gpu_power": ("Avg GPU Power Usage", "W", "sum"),
+    "gpu_memory_used": ("Max GPU Memory Usage", "bytes", "sum"),
+    "gpu_memory_total": ("Total GPU Memory", "bytes", "sum"),
+}
+
+
+class PerfAnalyzerImport(NamedTuple):
+    """What was read.
+
+    Attributes:
+        levels: one per row, ascending by load, with ``percentiles`` instead of records.
+        sha256: digest of the file.
+        warnings: what is missing or odd, and where.
+    """
+
+    levels: list[LevelData]
+    sha256: str
+    warnings: list[str]
+
+
+def read_perf_analyzer(
+    path: Path, *, gpus: int = 0, batch: int = 1, expected: Sequence[int] = ()
+) -> PerfAnalyzerImport:
+    """Read one CSV file.
+
+    Args:
+        path: the file.
+        gpus: GPUs, or model instances, that were measured; the file does not say. 0 for unknown.
+        batch: samples in a request (``-b``): the file counts inferences.
+        expected: concurrencies that were asked for. perf_analyzer ends a sweep at the first level that does not settle,
+            with exit status 0; those that are missing are named.
+
+    Raises:
+        StoreError: the file cannot be read.
+        ConfigError: it is no such file, has no level, or a field is broken; with line and column.
+        UsageError: a batch below 1.
+    """
+    if batch < 1:
+        raise UsageError(f"a batch of {batch} cannot be meant", "batch", "give the samples of one request, 1 or more")
+    content = _bytes(path)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not UTF-8 at byte {error.start}", str(path), "is it perf_analyzer's CSV?") from None
+    _refuse_others(text, str(path))
+    rows, warnings = parse_rows(csv.reader(io.StringIO(text, newline=""), strict=True), text, str(path))
+    levels: dict[float, LevelData] = {}
+    for row in sorted(rows, key=lambda r: (r.load, r.line)):
+        if row.load in levels:
+            warnings.append(f"{path}, line {row.line}: {_load(row)} was there before; the first one counts")
+            continue
+        levels[row.load] = _level(row, gpus, batch, str(path))
+    missing = [c for c in expected if c not in levels] if rows[0].kind == USERS else []
+    if missing:
+        which = ", ".join(map(str, missing))
+        why = "perf_analyzer ends a sweep at the first level that does not settle"
+        warnings.append(f"{path}: {len(missing)} of {len(expected)} levels are missing, concurrency {which}: {why}")
+    ordered = [replace(level, visit=k) for k, level in enumerate(levels.values())]
+    return PerfAnalyzerImport(ordered, hashlib.sha256(content).hexdigest(), warnings)
+
+
+def _refuse_others(text: str, path: str) -> None:
+    """Tell what else perf_analyzer writes from its CSV: what it prints, and its JSON."""
+    todo = "run it again with -f FILE.csv, and import that file"
+    if _PRINTED.search(text):
+        raise ConfigError("this is what perf_analyzer prints, not its CSV", path, todo)
+    if text.lstrip().startswith("{"):
+        what = "this is JSON, as perf_analyzer's --profile-export-file writes it, not its CSV"
+        raise ConfigError(what, path, todo)
+
+
+def import_perf_analyzer(
+    path: Path,
+    out_dir: Path,
+    gpus: int = 0,
+    *,
+    slos: Sequence[str] = (),
+    batch: int = 1,
+    expected: Sequence[int] = (),
+) -> tuple[Path, list[str]]:
+    """Take a CSV file over as a run folder below ``out_dir``; returns the folder and the warnings.
+
+    The run's id follows from the content and the arguments, so that importing the same twice gives the same folder.
+
+    Args:
+        slos: SLOs that later estimates ask for, unless told otherwise.
+
+    Raises:
+        StoreError, ConfigError, UsageError: as ``read_perf_analyzer``; or the folder cannot be written.
+        SloError: an SLO that does not parse.
+    """
+    texts = [str(Slo.parse(each)) for each in slos]
+    found = read_perf_analyzer(path, gpus=gpus, batch=batch, expected=expected)
+    same = hashlib.sha256(repr((found.sha256, texts, batch, list(expected))).encode()).hexdigest()
+    target = {"url": None, "api": "perf_analyzer", "model": None, "gpus": gpus, "tls_verified": None, "simulated": None}
+    about = {
+        "schema": SCHEMA_VERSION,
+        "run": f"perf_analyzer-{same[:12]}-{gpus}gpu",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [],
+        "options": {"slo": texts} if texts else {},
+        "source": {
+            "tool": "perf_analyzer",
+            "files": [path.name],
+            "sha256": found.sha256,
+            "batch": batch,
+            "warnings": found.warnings,
+        },
+        "targets": [target],
+        "models": [],
+        "hosts": [],
+        "dataset": {"source": None, "rows": None, "sha256": None},
+        "seed": None,
+        "labels": {},
+        "levels": [level.setting for level in found.levels],
+    }
+    return write_run(out_dir, about, found.levels), found.warnings
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise StoreError("not found", str(path), "give the file that perf_analyzer wrote with -f") from None
+    except OSError as error:
+        raise StoreError(f"unreadable ({error.strerror})", str(path), "check the path and its permissions") from None
+
+
+def _load(row: Row) -> str:
+    return f"concurrency {row.load:g}" if row.kind == USERS else f"{row.load:g} requests/s"
+
+
+def _level(row: Row, gpus: int, batch: int, where: str) -> LevelData:
+    closed = row.kind == USERS
+    rate = row.values[RATE_COLUMN] / batch
+    setting: dict[str, Any] = (
+        {"kind": "closed", "concurrency": round(row.load)} if closed else {"kind": "open", "rate": row.load}
+    )
+    name = "runtime" if closed else "service"
+    percentiles = {
+        f"{name}_p{percent:g}_s": row.values[column] * US
+        for column in row.values
+        if (percent := _percent(column)) is not None
+    }
+    mean_s = _mean_s(row.values)
+    if mean_s is not None:
+        percentiles[f"{name}_mean_s"] = mean_s
+    alerts = _alerts(row, rate, mean_s, batch)
+    meta = {
+        "schema": SCHEMA_VERSION,
+        "visit": 0,
+        "imported": True,
+        "setting": setting,
+        "state": "done",
+        "stop_reason": None,
+        "intervals": [],
+        "alerts": alerts,
+        "flags": ["little" if closed else "not-delivered"] if alerts else [],
+        "percentiles": percentiles,
+        "items": {},
+        "achieved_rate": rate,
+        "inferences_rate": row.values[RATE_COLUMN],
+        "residence_ns": None if mean_s is None else round(mean_s * 1e9),
+        "server": _server(row, where),
+        "perf_analyzer": {**row.values, **row.texts},
+    }
+    return LevelData(
+        visit=0, setting=setting, state="done", intervals=(), gpus=gpus, run="", meta=meta, percentiles=percentiles
+    )
+
+
+def _percent(column: str) -> float | None:
+    """95 for ``p95 latency``; None for other columns."""
+    name, _, rest = column.partition(" ")
+    if rest != "latency" or name[:1] != "p":
+        return None
+    try:
+        percent = float(name[1:])
+    except ValueError:
+        return None
+    return percent if 0 < percent <= 100 else None
+
+
+def _mean_s(values: Mapping[str, float]) -> float | None:
+    """Mean latency, s: as written, else from its two parts, else from its seven."""
+    for parts in (("Avg latency",), ("request/response", "response wait"), _PARTS):
+        if all(part in values for part in parts):
+            total = sum(values[part] for part in parts)
+            return total * US if total > 0 else None
+    return None
+
+
+def _alerts(row: Row, rate: float, mean_s: float | None, batch: int) -> list[str]:
+    """What a row says against itself."""
+    if row.kind == RATE:
+        why = "the rest waited before it was sent, which no latency of this file counts"
+        short = rate < KEPT_UP * row.load
+        return [f"{rate:.4g} of {row.load:g} requests/s were answered: {why}"] if short else []
+    if mean_s is None:
+        return []
+    ratio = rate * mean_s / row.load
+    if abs(ratio - 1) <= LITTLE_TOLERANCE:
+        return []
+    text = f"Little's law: {rate:.4g}/s for {mean_s:.4g} s each are {ratio * row.load:.3g} in flight, not {row.load:g}"
+    whole = round(ratio)
+    if batch == 1 and whole > 1 and abs(ratio / whole - 1) <= LITTLE_TOLERANCE:
+        text += f"; with {whole} samples in a request say --batch {whole}"
+    return [text]
+
+
+def _server(row: Row, where: str) -> list[dict[str, Any]]:
+    """The server's and the GPUs' figures, as rows of ``level.json``'s ``server``."""
+    found = [_fact(metric, "s", row.values[column] * US) for metric, column in _SERVER.items() if column in row.values]
+    for metric, (column, unit, join) in _GPU.items():
+        each = gpu_values(row, column, where)
+        if each:
+            total = math.fsum(each.values())
+            found.append(_fact(metric, unit, total / len(each) if join == "mean" else total))
+            found += [_fact(metric, unit, value, f'gpu_uuid="{uuid}"') for uuid, value in each.items()]
+    return found
+
+
+def _fact(metric: str, unit: str, value: float, labels: str | None = None) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(("min", "first", "last", "delta", "rate", "over_s", "n"))
+    return row | {
+        "metric": metric,
+        "labels": labels,
+        "unit": unit,
+        "mean": value,
+        "max": value if metric == "gpu_memory_used" else None,
+        "source": "perf_analyzer",
+    }

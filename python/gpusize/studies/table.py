@@ -1,0 +1,100 @@
+"""One line for each combination of a study."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.base.errors import GpusizeError
+from gpusize.studies.run_study import StudyResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+__all__ = ["best_level", "print_study", "study_rows"]
+
+_FIGURES: Final = (
+    ("peak_rate", "peak rate", "requests/s"),
+    ("at", "at", "concurrency or rate"),
+    ("runtime_p50_s", "p50", "s"),
+    ("runtime_p95_s", "p95", "s"),
+    ("levels", "levels", ""),
+    ("alerts", "alerts", ""),
+)
+
+
+def study_rows(result: StudyResult) -> list[dict[str, Any]]:
+    """For each combination its name, settings, state and error, and figures of the level with the highest rate.
+
+    ``peak_rate`` is in requests/s that ended ok, ``at`` the concurrency or rate of that level, runtimes in seconds.
+    What is not known is None.
+    """
+    rows = []
+    for name, entry in result.entries.items():
+        row = {"name": name, "settings": entry.get("settings", {}), "state": entry.get("state")}
+        row |= {"error": entry.get("error") or entry.get("teardown_error")}
+        rows.append(row | _figures(result, name))
+    return rows
+
+
+def _figures(result: StudyResult, name: str) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(key for key, _, _ in _FIGURES)
+    path = result.run_of(name)
+    if path is None:
+        return nothing
+    from gpusize.result import open_run
+
+    try:
+        summary = open_run(path).summary
+    except GpusizeError:
+        return nothing
+    done = [row for row in summary.iter_rows(named=True) if row["achieved_rate"] is not None]
+    if not done:
+        return nothing
+    return {
+        **best_level(done),
+        "levels": summary.height,
+        "alerts": sum(len(row["alerts"] or ()) for row in done),
+    }
+
+
+def best_level(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The level with the most requests per second, of repeats their mean, as the run's own report says it."""
+    levels: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in done:
+        levels.setdefault(row["concurrency"] if row["concurrency"] is not None else row["rate"], []).append(row)
+
+    def mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+        known = [row[name] for row in rows if row[name] is not None]
+        return sum(known) / len(known) if known else None
+
+    at, rows = max(levels.items(), key=lambda level: mean(level[1], "achieved_rate") or 0.0)
+    times = {name: mean(rows, name) for name in ("runtime_p50_s", "runtime_p95_s")}
+    return {"peak_rate": mean(rows, "achieved_rate"), "at": at, **times}
+
+
+def print_study(result: StudyResult, console: Console) -> None:
+    """The rows as a table, and below it what went wrong."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = study_rows(result)
+    settings = list(dict.fromkeys(key for row in rows for key in row["settings"]))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for key in [*settings, "state"]:
+        table.add_column(Text(key))
+    for _, title, unit in _FIGURES:
+        table.add_column(Text(f"{title}\n{unit}"), justify="right")
+    for row in rows:
+        cells = [str(row["settings"].get(key, "")) for key in settings] + [str(row["state"])]
+        table.add_row(*map(Text, cells), *(Text(_shown(row[key])) for key, _, _ in _FIGURES))
+    console.print(table)
+    for row in rows:
+        if row["error"]:
+            console.print(Text(f"{row['name']}: {row['error']}"), soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
