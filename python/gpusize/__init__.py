@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
     from gpusize.api.over_time import gpus_over_time
     from gpusize.api.run import arun, run
+    from gpusize.api.what_if import what_if
     from gpusize.base.errors import (
         ConfigError,
         DatasetError,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from gpusize.base.interrupt import StopSwitch
     from gpusize.engine.session import build_profile, monotonic_ns
     from gpusize.estimate.methods import estimate_frame
-    from gpusize.estimate.plan import what_if
     from gpusize.estimate.plan.over_time.policies import ScalingRules
     from gpusize.estimate.question import Estimate, Question
     from gpusize.estimate.search import Adaptive
@@ -111,7 +111,7 @@ _HOMES = {
     "monotonic_ns": "engine.session",
     "open_run": "result",
     "run": "api.run",
-    "what_if": "estimate.plan",
+    "what_if": "api.what_if",
 }
 """Where each public name is defined; base/errors.py for those that are not here."""
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from gpusize.base.errors import StoreError
-from gpusize.observe.metrics.buffer import sample_schema
+from gpusize.records.samples import sample_schema
 from gpusize.result import Result
 from tests.analysis.synthetic import MS
 from tests.report.folders import HTTP_ERROR, column, level_columns, run_folder, server_row, streamed

@@ -16,7 +16,7 @@ import pytest
 
 from gpusize import open_run
 from gpusize.containers.pipeline.daemon import Daemon
-from gpusize.containers.sample import source_of
+from gpusize.observe.usage.sources import source_of
 from tests.cli.conftest import Done, chat, gpusize, scripted_server
 from tests.containers.engine import IMAGE
 from tests.proc import is_sampling

@@ -20,7 +20,7 @@ from gpusize.estimate.twin.batching_model import fit_service
 from gpusize.estimate.twin.server_figures import Served, served, served_limit, steps
 from gpusize.estimate.twin.server_remarks import told
 from gpusize.estimate.twin.visit_data import Objective, observe
-from gpusize.observe.metrics.buffer import sample_schema
+from gpusize.records.samples import sample_schema
 from gpusize.targets.kserve.stats import between, counters
 from tests.estimate.virtual import CLUSTER, level
 

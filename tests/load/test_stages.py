@@ -99,7 +99,7 @@ def test_a_stage_names_its_process_or_takes_the_loads():
         for level in load.changed(stages=load.steps[2:], burstiness=None).levels(1)
     ]
     assert [(rate["process"], rate["shape"]) for rate in rates] == [("constant", 1.0)]
-    from gpusize.workload.load.levels import process_of
+    from gpusize.workload.load.open_levels import process_of
 
     chosen = [process_of(load, (stage.process, stage.shape)) for stage in load.steps]
     assert chosen == [("gamma", 0.25), ("gamma", 2.0), ("constant", None)]

@@ -17,7 +17,7 @@ import pytest
 from gpusize.engine.session import core
 from gpusize.observe.metrics import ServerMetrics, server_metrics
 from gpusize.observe.metrics.prometheus_pull import PrometheusServer
-from gpusize.observe.metrics.summarise import scan_samples, value_of
+from gpusize.records.samples import scan_samples, value_of
 from gpusize.targets.simulated.cluster import SimulatedCluster
 
 pytestmark = pytest.mark.optional_in_ci("a Debian package, and installing one takes root")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from gpusize.observe.metrics.summarise import FIELDS
 from gpusize.records.calls import write_spans
 from gpusize.records.dataset_rows import keep_rows
+from gpusize.records.samples import FIELDS
 from gpusize.records.schema import OUTCOMES
 from tests.analysis.synthetic import MS, closed, frame
 

@@ -11,6 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from gpusize.base.errors import StoreError
+from gpusize.estimate.truth import Truth
 from gpusize.report.export import (
     dumps,
     estimate_document,
@@ -19,7 +20,6 @@ from gpusize.report.export import (
     write_outputs,
     write_summary,
 )
-from gpusize.report.summary.source import Truth
 from tests.report.results import HOSTILE, SLO, Source, crossing, frame, interrupted, meta, row, slope, sweep
 
 

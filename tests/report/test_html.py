@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gpusize.base.errors import StoreError
+from gpusize.estimate.truth import Truth
 from gpusize.report.figures.plots import figures
 from gpusize.report.figures.style import CSS_NAMES, SERIES
 from gpusize.report.page.html import render_html, write_html
-from gpusize.report.summary.source import Truth
 from tests.report.results import HOSTILE, SLO, Source, crossing, frame, interrupted, meta, row, slope, sweep
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}

@@ -14,8 +14,9 @@ from matplotlib.text import Annotation
 
 from gpusize.base.errors import StoreError
 from gpusize.cli import invoke
-from gpusize.observe.metrics.buffer import sample_schema
-from gpusize.report.figures.over_time import over_time_figure, plot_over_time
+from gpusize.records.samples import sample_schema
+from gpusize.report.figures import style
+from gpusize.report.figures.over_time import over_time_figure
 from gpusize.report.figures.plots import figures
 from gpusize.report.figures.style import AMBER, INK, LIMIT, MID, pushed_apart
 from gpusize.report.figures.timeline import timeline
@@ -41,6 +42,15 @@ from tests.report.test_plots import points, said, texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def plot_over_time(run: Path, out: Path | None = None) -> Figure | None:
+    figure = over_time_figure(Result([run]))
+    if figure is not None and out is not None:
+        with style.settings():
+            figure.savefig(out)
+    return figure
 
 
 def staged(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from gpusize.estimate.truth import Truth
 from gpusize.report.page.html import render_html
-from gpusize.report.summary.source import Truth
 from gpusize.report.summary.terminal import make_console, print_estimates, print_summary
 from tests.report.results import LEVELS, P95_S, SLO, Source, console, crossing, frame, interrupted, row, slope, sweep
 

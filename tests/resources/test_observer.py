@@ -14,13 +14,13 @@ import pytest
 from gpusize.base.errors import EnvironmentLacks, UsageError
 from gpusize.engine.session import monotonic_ns
 from gpusize.observe.metrics import scan_samples
-from gpusize.observe.metrics.buffer import sample_schema
 from gpusize.observe.observer import Observer
 from gpusize.observe.usage.observer import METRICS, Beside, ResourceObserver, _alerts, level_row, long_samples
 from gpusize.observe.usage.readings import wide_schema
 from gpusize.observe.usage.source_facts import Held, Limit
 from gpusize.observe.usage.usage import usage_of
 from gpusize.options.observers import observers_of
+from gpusize.records.samples import sample_schema
 from gpusize.targets.workflow.target import WorkflowTarget
 from tests.resources.made import MIB, S, readings, workload
 

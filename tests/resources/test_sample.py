@@ -15,9 +15,10 @@ import pytest
 from gpusize.base.errors import EnvironmentLacks, UsageError
 from gpusize.base.interrupt import StopSwitch
 from gpusize.containers.command import RunningCommand, start_status
-from gpusize.containers.sample import SampleOptions, sample_command, sample_running, source_of
+from gpusize.containers.sample import SampleOptions, sample_command, sample_running
 from gpusize.observe.usage.find_containers import check_pid, running_container
 from gpusize.observe.usage.processes import in_tree_of
+from gpusize.observe.usage.sources import source_of
 from tests.proc import held, is_back_at
 from tests.resources.live_groups import until
 from tests.resources.made import MIB

@@ -6,7 +6,8 @@ from gpusize.base.errors import TargetError
 from gpusize.observe.metrics.buffer import samples_frame
 from gpusize.observe.metrics.kserve_statistics import StatisticsSource, model_stats
 from gpusize.observe.metrics.reading import SourceFailed
-from gpusize.observe.metrics.summarise import summarise, value_of
+from gpusize.observe.metrics.summarise import summarise
+from gpusize.records.samples import value_of
 from gpusize.targets.kserve.stats import counters
 from tests.samples.sources import Clock, S
 

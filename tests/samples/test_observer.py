@@ -15,8 +15,9 @@ from gpusize.observe.metrics.kserve_statistics import StatisticsSource
 from gpusize.observe.metrics.nvml import LocalGpus
 from gpusize.observe.metrics.prometheus_pull import PrometheusServer
 from gpusize.observe.metrics.reading import SourceFailed
-from gpusize.observe.metrics.summarise import samples_summary, scan_samples, value_of
+from gpusize.observe.metrics.summarise import samples_summary
 from gpusize.observe.observer import Observer
+from gpusize.records.samples import scan_samples, value_of
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from tests.samples.fake_nvml import Gpu, fake_nvml
 from tests.samples.sources import Clock, S, Scripted, failed

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from gpusize.observe.metrics.known_series import MEANINGS
-from gpusize.observe.metrics.summarise import FIELDS
+from gpusize.records.samples import FIELDS
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/samples.md").read_text("utf-8")
 

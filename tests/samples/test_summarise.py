@@ -10,7 +10,8 @@ import pytest
 from gpusize.observe.metrics.buffer import samples_frame
 from gpusize.observe.metrics.known_series import MEANINGS
 from gpusize.observe.metrics.prometheus_text import PageReader, SeriesKey
-from gpusize.observe.metrics.summarise import FIELDS, MAX_ROWS, samples_summary, summarise, value_of
+from gpusize.observe.metrics.summarise import MAX_ROWS, samples_summary, summarise
+from gpusize.records.samples import FIELDS, value_of
 
 S = 1_000_000_000
 LEVEL = {"schema": 1, "visit": 0, "state": "done", "setting": {"kind": "closed", "concurrency": 1}}

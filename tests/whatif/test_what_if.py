@@ -13,9 +13,10 @@ import pytest
 import gpusize
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
+from gpusize.api.what_if import what_if
 from gpusize.base.errors import UsageError
 from gpusize.estimate.methods import Estimate, Question, estimate
-from gpusize.estimate.plan import WhatIf, what_if
+from gpusize.estimate.plan import WhatIf
 from gpusize.estimate.plan.ask import Answers
 from gpusize.estimate.plan.frame import COLUMNS
 from gpusize.estimate.plan.ranges import Bound

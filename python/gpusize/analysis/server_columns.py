@@ -73,7 +73,7 @@ def server_figures(level: LevelData) -> dict[str, Any]:
     rows: Rows = level.meta.get("server") or ()
     if level.parts or not rows:
         return {}
-    from gpusize.observe.metrics import value_of
+    from gpusize.records.samples import value_of
 
     found: dict[str, Any] = {column: value_of(rows, *which) for column, which in _DIRECT.items()}
     busy = [row["mean"] for row in _single(rows, "gpu_utilization").values()]
@@ -107,7 +107,7 @@ def _share_of(rows: Rows, what: str, most: str) -> float | None:
 
 
 def _compute_s(rows: Rows) -> float | None:
-    from gpusize.observe.metrics import value_of
+    from gpusize.records.samples import value_of
 
     for parts in _COMPUTE:
         known = [seconds for part in parts if (seconds := value_of(rows, part)) is not None]

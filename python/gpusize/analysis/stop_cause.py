@@ -12,12 +12,25 @@ if TYPE_CHECKING:
     import polars as pl
 
     from gpusize.engine.session import LevelOutcome
-    from gpusize.measure.monitor.judge_rules import Stop
 
-__all__ = ["WHOLE", "Ending", "ending_of", "first_cut"]
+__all__ = ["WHOLE", "Ending", "Stop", "ending_of", "first_cut"]
 
 WHOLE: Final = ("count", "duration")
 """Stop reasons of a level that sent for as long as it was asked to."""
+
+
+class Stop(NamedTuple):
+    """Why a run is to end.
+
+    Attributes:
+        reason: ``slo``, ``errors`` or ``saturation``, as in ``Level.stop``.
+        second: the second that decided, on the axis of the rows.
+        text: the rule and the numbers, for people.
+    """
+
+    reason: str
+    second: int
+    text: str
 
 
 class Ending(NamedTuple):

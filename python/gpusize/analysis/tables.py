@@ -116,7 +116,7 @@ def server_rows(levels: Iterable[LevelData]) -> pl.DataFrame:
     One row per visit, quantity and GPU or replica: ``visit``, ``run``, ``concurrency``, ``rate`` and the members of
     ``gpusize.observe.metrics.summarise``'s rows.
     """
-    from gpusize.observe.metrics.summarise import FIELDS
+    from gpusize.records.samples import FIELDS
 
     return _frame([{**_of(level), **row} for level in levels for row in level.meta.get("server") or ()], FIELDS)
 
@@ -208,8 +208,7 @@ def all_samples(levels: Sequence[LevelData]) -> pl.LazyFrame:
     """The readings of all levels as they were stored, after ``visit`` and ``run``."""
     import polars as pl
 
-    from gpusize.observe.metrics import scan_samples
-    from gpusize.observe.metrics.buffer import sample_schema
+    from gpusize.records.samples import sample_schema, scan_samples
 
     frames = [
         scan_samples(level.folder).select(

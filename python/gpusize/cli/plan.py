@@ -87,8 +87,8 @@ def command(
     _debug: question.Debug = False,
 ) -> int:
     """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
+    from gpusize.api.what_if import what_if
     from gpusize.cli.shared import tell_damaged
-    from gpusize.estimate.plan import what_if
     from gpusize.options.assemble import labels_of
     from gpusize.result import open_run
 

@@ -76,7 +76,8 @@ def command(
     from gpusize.base.units import as_duration_s
     from gpusize.cli.shared import note
     from gpusize.containers.command import start_status
-    from gpusize.containers.sample import SampleOptions, sample_repeated, sample_running, source_of
+    from gpusize.containers.sample import SampleOptions, sample_repeated, sample_running
+    from gpusize.observe.usage.sources import source_of
     from gpusize.records.store import new_run_id
     from gpusize.report.containers.sample import print_sampled, sampled_document, showing, write_executions
     from gpusize.report.summary.terminal import make_console

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
         sample_command,
         sample_repeated,
         sample_running,
-        source_of,
     )
     from gpusize.observe.usage.observer import Beside, ResourceObserver
     from gpusize.observe.usage.readings import Readings
     from gpusize.observe.usage.sampler import ResourceWatch, Sampling, Source
+    from gpusize.observe.usage.sources import source_of
     from gpusize.observe.usage.usage import usage_of
     from gpusize.observe.usage.usage_types import Usage
 
@@ -63,7 +63,7 @@ _HOMES = {
     "sample_command": "containers.sample",
     "sample_repeated": "containers.sample",
     "sample_running": "containers.sample",
-    "source_of": "containers.sample",
+    "source_of": "observe.usage.sources",
     "usage_of": "observe.usage.usage",
 }
 

@@ -13,9 +13,8 @@ from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.containers.command import RunningCommand
 from gpusize.containers.recommend import Execution, Recommendation, check_policy, recommend
 from gpusize.engine.session import monotonic_ns
-from gpusize.observe.usage.find_containers import check_pid, running_container
 from gpusize.observe.usage.gpus import GpuWatch
-from gpusize.observe.usage.processes import in_cgroup_of, in_group_at, in_tree_of
+from gpusize.observe.usage.processes import in_tree_of
 from gpusize.observe.usage.sampler import INTERVAL_S, Sampling, Source, check_interval
 from gpusize.observe.usage.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S, usage_of
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from gpusize.observe.usage.readings import Readings
     from gpusize.observe.usage.usage_types import Usage
 
-__all__ = ["SampleOptions", "Sampled", "sample_command", "sample_repeated", "sample_running", "source_of"]
+__all__ = ["SampleOptions", "Sampled", "sample_command", "sample_repeated", "sample_running"]
 
 LOOK_S: Final = 0.25
 
@@ -175,27 +174,6 @@ def sample_repeated(
     return [replace(each, recommendation=advice) for each in made]
 
 
-def source_of(
-    *, pid: int | None = None, container: str | None = None, cgroup: str | None = None, pss: bool = False
-) -> tuple[Source, Member]:
-    """What is to be sampled, by exactly one of a process, a container and a cgroup; and which processes are of it.
-
-    Raises:
-        UsageError: none or several are given, or there is no such thing.
-        EnvironmentLacks: the Docker daemon cannot be asked.
-    """
-    if sum(each is not None for each in (pid, container, cgroup)) != 1:
-        raise UsageError("one thing is to be sampled", "sample", "give a command, a pid, a container or a cgroup")
-    if container is not None:
-        running = running_container(container)
-        return Source(name=running.name, pid=running.pid), in_cgroup_of(running.pid)
-    if pid is not None:
-        name = _command_name(check_pid(pid)) or f"pid {pid}"
-        return Source(name=name, kind="process", pid=pid, pss=pss), in_tree_of(pid)
-    path = (cgroup or "").rstrip("/") or "/"
-    return Source(name=Path(path).name or path, path=path), in_group_at(path)
-
-
 def sample_running(
     source: Source,
     member: Member,
@@ -261,10 +239,3 @@ def _execution(readings: Readings, gpus: list[GpuUse], exit_code: int | None, *,
     # What ran already is looked at until somebody has seen enough; only a command has an end of its own.
     cut_short = interrupted and exit_code is not None
     return Execution(readings, usage_of(readings), failed, gpus, cut_short=cut_short)
-
-
-def _command_name(pid: int) -> str:
-    try:
-        return (Path("/proc") / str(pid) / "comm").read_text("utf-8", "replace").strip()
-    except OSError:
-        return ""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.analysis.broken import causes, failed_text, has_failed, look_of, since_held
+from gpusize.analysis.failures import failures_text
 from gpusize.estimate.level_quality import load_text, together
-from gpusize.measure.level_json import failures_text
 
 if TYPE_CHECKING:
     from gpusize.analysis.broken import Cause

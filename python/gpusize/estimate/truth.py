@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine.session import core
@@ -13,11 +14,23 @@ if TYPE_CHECKING:
     import polars as pl
 
     from gpusize.analysis.slo import Slo
-    from gpusize.report.summary.source import Truth
 
-__all__ = ["simulate_closed", "true_gpus", "truth_of"]
+__all__ = ["Truth", "simulate_closed", "true_gpus", "truth_of"]
 
 MAX_GPUS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What the simulated cluster would really need.
+
+    ``gpus`` is None when no number meets the SLO. ``capacity_concurrency`` is what the tested GPUs really carry.
+    ``note`` says how the truth was found and goes on after a comma: "by its model in virtual time".
+    """
+
+    gpus: int | None
+    capacity_concurrency: float | None = None
+    note: str = ""
 
 
 def simulate_closed(
@@ -117,8 +130,6 @@ def truth_of(
         records: what was measured.
         max_tokens: what the requests allowed, None for no bound.
     """
-    from gpusize.report.summary.source import Truth
-
     prompt_tokens = max(1, round(_mean_tokens_in(records)))
     gpus = true_gpus(_limited(config, max_tokens), round(users), slos, prompt_tokens=prompt_tokens)
     return Truth(gpus, note=f"by its model in virtual time, with prompts of {prompt_tokens} tokens")

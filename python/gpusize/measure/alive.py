@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpusize.analysis.broken import Look, broke, check_load, failed_text, has_failed, load_of
-from gpusize.measure.level_json import failures_text
-from gpusize.measure.monitor import Stop
+from gpusize.analysis.failures import failures_text
+from gpusize.analysis.stop_cause import Stop
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.analysis.failures import failed_in, failures_text, judged_in
 from gpusize.analysis.stop_cause import Ending
 from gpusize.analysis.windows import intervals
 from gpusize.base.text import shown
@@ -18,15 +19,12 @@ if TYPE_CHECKING:
 
     from gpusize.engine.session import LevelOutcome
 
-__all__ = ["failures_text", "judge_level"]
+__all__ = ["judge_level"]
 
 MESSAGE_CHARS: Final = 160
-BRIEF_CHARS: Final = 60
 RULE_CHARS: Final = 400
-SHOWN_ERRORS: Final = 3
 
 _NOBODY: Final = Ending()
-_NO_FAILURE: Final = ("ok", "cancelled", "shed")
 
 
 def judge_level(
@@ -76,31 +74,20 @@ def _touches(records: pl.LazyFrame, found: Sequence[Mapping[str, Any]]) -> bool:
     return bool(records.select(missed.any()).collect(engine="streaming").item())
 
 
-def _judged(outcome: Mapping[str, Any]) -> int:
-    """Requests that ended well or badly: of a sampled level more than have a row."""
-    return int((outcome.get("outcomes") or {}).get("ok", 0)) + _failed(outcome)
-
-
-def _failed(outcome: Mapping[str, Any]) -> int:
-    """Those that failed; what was shed is counted and shown as that, and what was cancelled counts nowhere."""
-    outcomes = outcome.get("outcomes") or {}
-    return sum(int(count) for name, count in outcomes.items() if name not in _NO_FAILURE)
-
-
 def _state(outcome: LevelOutcome, max_error_share: float | None, ending: Ending) -> str:
     if outcome["write_error"] is not None:
         return "partial"
-    void = max_error_share is not None and _failed(outcome) > max_error_share * _judged(outcome)
+    void = max_error_share is not None and failed_in(outcome) > max_error_share * judged_in(outcome)
     if void or outcome["stop_reason"] == "failed" or (outcome["stop_reason"] == "errors" and ending.by is None):
         return "interrupted"
     # A rule keeps what was measured; where nothing was, the level is as good as never begun.
-    nothing = not _judged(outcome) and not outcome["outcomes"].get("shed")
+    nothing = not judged_in(outcome) and not outcome["outcomes"].get("shed")
     return "cancelled" if ending.by == "user" or (ending.by == "rule" and nothing) else "done"
 
 
 def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
     alerts = []
-    failed = _failed(outcome)
+    failed = failed_in(outcome)
     if outcome["write_error"] is not None:
         alerts.append(f"records were lost: {shown(outcome['write_error'], MESSAGE_CHARS)}")
     if state == "interrupted":
@@ -108,17 +95,6 @@ def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
     elif failed:
         alerts.append(failures_text(outcome))
     return alerts
-
-
-def failures_text(meta: Mapping[str, Any], *, brief: bool = False) -> str:
-    """How many requests of a level failed, and of what: ``3 of 40 requests failed (3 x timeout)``.
-
-    Args:
-        meta: an engine's outcome, or ``level.json``.
-        brief: name the most frequent error only, in few words.
-    """
-    reasons = _reasons(meta, 1, BRIEF_CHARS) if brief else _reasons(meta)
-    return f"{_failed(meta)} of {_judged(meta)} requests failed{reasons}"
 
 
 def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[str]:
@@ -131,15 +107,3 @@ def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[st
     n, who = outcome["outcomes"].get("cancelled", 0), f"a rule ({text})" if ending.by == "rule" else "the user"
     where = "" if counts else ", none of which counts: all were sent, and due after the steady window"
     return [f"cut off while it drained: {who} ended {n:,} of its {outcome['due']:,} requests{where}"]
-
-
-def _reasons(outcome: Mapping[str, Any], most: int = SHOWN_ERRORS, chars: int = MESSAGE_CHARS) -> str:
-    """The most frequent errors, in words; text from a server is bounded and made harmless."""
-    failures = [error for error in outcome.get("errors") or [] if error["outcome"] not in _NO_FAILURE]
-    errors = sorted(failures, key=lambda error: -error["count"])[:most]
-    texts = []
-    for error in errors:
-        status = f" {error['status']}" if error["status"] else ""
-        message = f": {shown(error['message'], chars)}" if error["message"] else ""
-        texts.append(f"{error['count']} x {error['outcome']}{status}{message}")
-    return f" ({'; '.join(texts)})" if texts else ""

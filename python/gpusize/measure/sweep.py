@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from gpusize.analysis.stop_cause import Stop
     from gpusize.base.interrupt import StopSwitch
     from gpusize.engine.clock_log import ClockLog
     from gpusize.engine.session import AnyEngine, AnyLevel, LevelOutcome, Progress
     from gpusize.measure.monitor import RunWatch
-    from gpusize.measure.monitor.judge_rules import Stop
     from gpusize.records.store import RunStore
 
 __all__ = ["AHEAD", "ProgressEvent", "Step", "Sweep"]

@@ -9,7 +9,8 @@ from gpusize.options.inputs import (
     target_from_options,
 )
 from gpusize.options.kinds import Kind
-from gpusize.options.load import LOAD_OPTIONS, LOAD_STOPS, LOAD_WAYS
+from gpusize.options.load import LOAD_STOPS, LOAD_WAYS
+from gpusize.options.load_values import LOAD_OPTIONS
 from gpusize.options.read_file import Config, load_config
 
 __all__ = [

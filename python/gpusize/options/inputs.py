@@ -11,7 +11,8 @@ from gpusize.base.secrets import parse_header
 from gpusize.base.text import decode, read_bytes, shown
 from gpusize.base.units import as_duration_s
 from gpusize.options.kinds import Kind
-from gpusize.options.load import LOAD_OPTIONS, load_from_options, over
+from gpusize.options.load import load_from_options, over
+from gpusize.options.load_values import LOAD_OPTIONS
 from gpusize.targets.apis import response_from_texts
 from gpusize.targets.apis.generic import BODILESS
 from gpusize.targets.server import Target

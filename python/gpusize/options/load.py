@@ -6,65 +6,23 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpusize.base.errors import ConfigError, UsageError
+from gpusize.base.errors import UsageError
 from gpusize.base.units import as_duration_s, parse_concurrencies, parse_rate, parse_rates, parse_sample
-from gpusize.options.kinds import Kind
-from gpusize.workload.load import ArrivalTrace, Load, parse_stages
-from gpusize.workload.load.stages import Stage
+from gpusize.options.load_file import read_load
+from gpusize.options.load_values import LOAD_OPTIONS, TRACE_OPTIONS, placed, stages_of, trace_of
+from gpusize.workload.load import Load
 from gpusize.workload.load.validate import recorded_process
 
 __all__ = [
-    "LOAD_OPTIONS",
     "LOAD_STOPS",
     "LOAD_WAYS",
-    "TRACE_OPTIONS",
     "load_from_options",
     "over",
-    "placed",
-    "stages_of",
-    "trace_of",
 ]
-
-LOAD_OPTIONS: Final[dict[str, Kind]] = {
-    "concurrencies": "concurrencies",
-    "rates": "rates",
-    "stages": "stages",
-    "load": "load",
-    "arrivals": "text",
-    "arrivals_format": "text",
-    "arrivals_from": "duration",
-    "arrivals_until": "duration",
-    "speed": "number",
-    "rate_scale": "number",
-    "plan": "text",
-    "process": "text",
-    "burstiness": "number",
-    "sessions": "flag",
-    "passes": "whole",
-    "count": "whole",
-    "duration": "duration",
-    "warmup": "duration",
-    "drain": "duration",
-    "max_error_rate": "number",
-    "order": "text",
-    "seed": "whole",
-    "think": "think",
-    "overload": "text",
-    "connections": "whole",
-    "max_connections": "whole",
-    "queue": "whole",
-    "priority_header": "text",
-    "sample_records": "sample",
-    "workers": "whole",
-    "pin": "text",
-    "source_address": "texts",
-}
-"""All options of the load, with the kind of value of each."""
 
 LOAD_WAYS: Final = ("concurrencies", "rates", "stages", "load", "arrivals", "plan")
 """Options of which one says what is sent: one on the command line takes the place of any in a file."""
 
-TRACE_OPTIONS: Final = ("arrivals_format", "arrivals_from", "arrivals_until", "speed", "rate_scale")
 LOAD_STOPS: Final = ("passes", "count", "duration")
 _FILES: Final = ("load", "arrivals", "plan")
 _SECONDS: Final = ("duration", "warmup", "drain", "arrivals_from", "arrivals_until")
@@ -159,8 +117,6 @@ def _with_file(given: dict[str, Any]) -> tuple[dict[str, Any], Callable[[str | N
     found = given.pop("load", None)
     if found is None:
         return given, lambda _: None
-    from gpusize.options.load_file import read_load
-
     file = read_load(found)
     left = {name: value for name, value in file.options.items() if name not in given}
     return {**left, **given}, lambda name: None if name in given else file.where(name)
@@ -177,55 +133,6 @@ def _lists(given: dict[str, Any]) -> None:
     for name in ("concurrencies", "rates"):
         if name in given and not given[name]:
             raise UsageError(f"no {name} are given", name, "give at least one")
-
-
-def stages_of(value: str | Sequence[str]) -> list[Stage]:
-    """Stages from one text, or from a list of texts.
-
-    Raises:
-        UsageError: a text that does not follow the grammar.
-    """
-    return [stage for text in ([value] if isinstance(value, str) else value) for stage in parse_stages(text)]
-
-
-def trace_of(given: dict[str, Any]) -> ArrivalTrace | None:
-    """The recorded arrivals that options name, None when they name none; takes these options out.
-
-    Raises:
-        UsageError: options of a trace without one.
-        DatasetError: the trace cannot be read.
-    """
-    own = {name: given.pop(name) for name in TRACE_OPTIONS if name in given}
-    source = given.pop("arrivals", None)
-    if source is None:
-        if own:
-            name = next(iter(own))
-            raise UsageError(f"{name} belongs to recorded arrivals", name, "name their file with --arrivals")
-        return None
-    renamed = {"arrivals_format": "fmt", "arrivals_from": "from_s", "arrivals_until": "until_s"}
-    return ArrivalTrace(source, **{renamed.get(name, name): value for name, value in own.items()})
-
-
-@contextlib.contextmanager
-def placed(where: str | None, find: Callable[[str], str | None] = lambda _: None) -> Iterator[None]:
-    """Errors of the block are those of an option that stands there; a file's own errors keep their place.
-
-    Args:
-        where: file, line and column; None when it is not in a file.
-        find: the place of the option that an error names, where that has one of its own.
-    """
-    try:
-        yield
-    except UsageError as problem:
-        if where is None or (type(problem) is not UsageError):
-            raise
-        own = find(problem.where or "")
-        if own is not None and own.count(":") > 1:
-            raise ConfigError(problem.what, own, problem.todo) from None
-        if ":" not in where:
-            raise UsageError(problem.what, where, problem.todo) from None
-        inner = f", {problem.where}" if problem.where and problem.where != "load" else ""
-        raise ConfigError(problem.what, f"{where}{inner}", problem.todo) from None
 
 
 def _listed(value: Any) -> list[Any]:

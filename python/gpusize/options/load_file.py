@@ -13,7 +13,7 @@ from gpusize.base.errors import ConfigError
 from gpusize.base.text import shown
 from gpusize.base.units import as_duration_s, parse_rate
 from gpusize.options.kinds import Kind, complaint
-from gpusize.options.load import LOAD_OPTIONS, placed, stages_of, trace_of
+from gpusize.options.load_values import LOAD_OPTIONS, placed, stages_of, trace_of
 from gpusize.workload.load import Stream
 
 __all__ = ["LoadFile", "read_load"]

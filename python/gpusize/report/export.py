@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.files import storing, write_atomic
 from gpusize.base.regular_files import refuse_link
-from gpusize.report.summary.source import EstimateView, ReportSource, Truth, headline, view_estimate
+from gpusize.estimate.truth import Truth
+from gpusize.report.summary.source import EstimateView, ReportSource, headline, view_estimate
 from gpusize.report.summary.sweep import sweep_of
 from gpusize.report.summary.words import answer
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.estimate.methods import Estimate, Question
     from gpusize.estimate.search.result import Found
-    from gpusize.report.summary.source import Truth
+    from gpusize.estimate.truth import Truth
 
 __all__ = ["Result", "open_run"]
 

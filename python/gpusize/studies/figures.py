@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.report.figures import style
 from gpusize.report.text import clean, finite, number, plain_number, time_unit
-from gpusize.studies.page import p95_by_level, varying
+from gpusize.studies.table import p95_by_level, varying
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

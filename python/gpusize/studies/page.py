@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.report.summary.columns import BAD, Cell, Column
-from gpusize.report.text import DASH, clean, count, finite, number, plain_number, time_unit
+from gpusize.report.text import DASH, clean, count, number, plain_number, time_unit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpusize.studies.run_study import StudyResult
 
-__all__ = ["is_study", "p95_by_level", "study_columns", "study_frame", "study_levels", "varying", "write_study"]
+__all__ = ["is_study", "study_columns", "study_frame", "study_levels", "write_study"]
 
 _FIGURES: Final = ("peak_rate", "at", "runtime_p50_s", "runtime_p95_s", "levels", "alerts")
 _TEXTS: Final = ("name", "state", "error")
@@ -27,13 +27,6 @@ def is_study(folder: Path) -> bool:
     from gpusize.studies.state import state_file
 
     return state_file(folder).is_file()
-
-
-def varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the settings that have several values, in the study's order; of the first one when none has."""
-    names = list(dict.fromkeys(name for row in rows for name in row["settings"]))
-    several = [name for name in names if len({str(row["settings"].get(name)) for row in rows}) > 1]
-    return several or names[:1]
 
 
 def study_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
@@ -82,23 +75,14 @@ def study_columns(rows: Sequence[Mapping[str, Any]], levels: Sequence[Mapping[st
     made.append(_column("peak_rate", "peak rate", [number(row["peak_rate"]) for row in rows], "req/s"))
     made.append(_column("at", "at", [plain_number(row["at"], 6) for row in rows], "users or req/s"))
     unit = time_unit(level["runtime_p95_s"] for level in levels)
+    from gpusize.studies.table import p95_by_level
+
     p95_s = p95_by_level(levels)
     for x in sorted({x for found in p95_s.values() for x in found}):
         cells = [unit.show(p95_s.get(row["name"], {}).get(x)) for row in rows]
         made.append(_column(f"p95_{x:g}", f"p95 at {plain_number(x, 6)}", cells, unit.name))
     made.append(_column("alerts", "alerts", [count(row["alerts"]) for row in rows], "n"))
     return made
-
-
-def p95_by_level(levels: Sequence[Mapping[str, Any]]) -> dict[str, dict[float, float]]:
-    """p95 runtime in seconds by combination and by concurrency or rate; the mean of a level's visits."""
-    visits: dict[str, dict[float, list[float]]] = {}
-    for level in levels:
-        x = finite(level["concurrency"] if level["concurrency"] is not None else level["rate"])
-        y = finite(level["runtime_p95_s"])
-        if x is not None and y is not None:
-            visits.setdefault(level["name"], {}).setdefault(x, []).append(y)
-    return {name: {x: sum(ys) / len(ys) for x, ys in found.items()} for name, found in visits.items()}
 
 
 def _column(key: str, title: str, cells: Sequence[str], unit: str = "") -> Column:

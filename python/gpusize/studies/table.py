@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import GpusizeError
+from gpusize.report.text import finite
 from gpusize.studies.run_study import StudyResult
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["best_level", "print_study", "study_rows"]
+__all__ = ["best_level", "p95_by_level", "print_study", "study_rows", "varying"]
 
 _FIGURES: Final = (
     ("peak_rate", "peak rate", "requests/s"),
@@ -98,3 +99,21 @@ def print_study(result: StudyResult, console: Console) -> None:
 
 def _shown(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the settings that have several values, in the study's order; of the first one when none has."""
+    names = list(dict.fromkeys(name for row in rows for name in row["settings"]))
+    several = [name for name in names if len({str(row["settings"].get(name)) for row in rows}) > 1]
+    return several or names[:1]
+
+
+def p95_by_level(levels: Sequence[Mapping[str, Any]]) -> dict[str, dict[float, float]]:
+    """p95 runtime in seconds by combination and by concurrency or rate; the mean of a level's visits."""
+    visits: dict[str, dict[float, list[float]]] = {}
+    for level in levels:
+        x = finite(level["concurrency"] if level["concurrency"] is not None else level["rate"])
+        y = finite(level["runtime_p95_s"])
+        if x is not None and y is not None:
+            visits.setdefault(level["name"], {}).setdefault(x, []).append(y)
+    return {name: {x: sum(ys) / len(ys) for x, ys in found.items()} for name, found in visits.items()}

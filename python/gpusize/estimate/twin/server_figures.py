@@ -82,7 +82,7 @@ def served(visit: LevelData) -> Served | None:
     targets = visit.source.get("targets") or ()
     if not rows or not all(str(each.get("api") or "").startswith(ONE_TO_ONE) for each in targets):
         return None
-    from gpusize.observe.metrics import value_of
+    from gpusize.records.samples import value_of
 
     answered, prompts = value_of(rows, "requests", "delta"), value_of(rows, "tokens_in", "delta")
     request_s, preemptions = value_of(rows, "request_time"), value_of(rows, "preemptions", "delta") or 0.0
@@ -112,9 +112,9 @@ def _at_once(visit: LevelData) -> tuple[int | None, bool]:
     """Requests worked on, of all replicas, where some always waited in the steady window; whether the number varies."""
     if visit.folder is None:
         return None, False
-    from gpusize.observe.metrics import scan_samples
     from gpusize.observe.metrics.gpus_and_replicas import entities_of, known_series
     from gpusize.observe.metrics.known_series import MEANINGS
+    from gpusize.records.samples import scan_samples
 
     found = known_series(scan_samples(visit.folder))
     told = {name: entities_of(_meaning(name, MEANINGS), found) for name in ("running", "waiting", _KV)}

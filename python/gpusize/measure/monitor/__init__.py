@@ -5,7 +5,8 @@ It reads what the engine has counted, once a second, on the thread that drives t
 
 from __future__ import annotations
 
-from gpusize.measure.monitor.judge_rules import Monitor, Stop
+from gpusize.analysis.stop_cause import Stop
+from gpusize.measure.monitor.judge_rules import Monitor
 from gpusize.measure.monitor.options import WatchOptions
 from gpusize.measure.monitor.stop_rules import Rule, parse_rule, parse_rules
 from gpusize.measure.monitor.watch import RunWatch

@@ -16,32 +16,19 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from gpusize.analysis.stop_cause import Stop
 from gpusize.measure.monitor.saturation import growing
 from gpusize.measure.monitor.stop_rules import NOTHING, Rule, Seen
 
-__all__ = ["Monitor", "Second", "Stop"]
+__all__ = ["Monitor", "Second"]
 
 Second = Mapping[str, Any]
 """A row of ``Level.seconds``; see docs/reference/engine.md."""
 
 SATURATION_EVERY_S: Final = 5
 """Saturation is looked for each so many seconds: its tests cost more than counting."""
-
-
-class Stop(NamedTuple):
-    """Why a run is to end.
-
-    Attributes:
-        reason: ``slo``, ``errors`` or ``saturation``, as in ``Level.stop``.
-        second: the second that decided, on the axis of the rows.
-        text: the rule and the numbers, for people.
-    """
-
-    reason: str
-    second: int
-    text: str
 
 
 class Monitor:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from gpusize.analysis.stop_cause import Stop
 from gpusize.base.errors import UsageError
 from gpusize.engine.session import monotonic_ns
-from gpusize.measure.monitor.judge_rules import Monitor, Stop
+from gpusize.measure.monitor.judge_rules import Monitor
 from gpusize.measure.monitor.run_counts import RunTally
 from gpusize.measure.monitor.run_seconds import SecondsOfRun
 from gpusize.measure.monitor.stop_rules import Rule

@@ -7,7 +7,8 @@ from gpusize.observe.kubernetes.port_forward import KubeForward, resolve_kube, t
 from gpusize.observe.metrics.choose_sources import server_metrics
 from gpusize.observe.metrics.scrape_page import default_metrics_urls
 from gpusize.observe.metrics.server_metrics import Forwards, Planned, ServerMetrics
-from gpusize.observe.metrics.summarise import samples_summary, scan_samples, summarise, value_of
+from gpusize.observe.metrics.summarise import samples_summary, summarise
+from gpusize.records.samples import scan_samples, value_of
 
 __all__ = [
     "Forwards",

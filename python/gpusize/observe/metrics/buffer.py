@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpusize.observe.metrics.prometheus_text import SeriesKey
 from gpusize.observe.metrics.reading import Reading
+from gpusize.records.samples import sample_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,14 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["ReadingBuffer", "empty_samples", "sample_schema", "samples_frame"]
-
-
-def sample_schema() -> dict[str, Any]:
-    """Columns of a file of samples and their types."""
-    import polars as pl
-
-    return {"t_ns": pl.Int64, "source": pl.String, "metric": pl.String, "labels": pl.String, "value": pl.Float64}
+__all__ = ["ReadingBuffer", "empty_samples", "samples_frame"]
 
 
 def empty_samples() -> pl.DataFrame:

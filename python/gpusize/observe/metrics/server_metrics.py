@@ -16,7 +16,8 @@ from gpusize.observe.metrics.kserve_statistics import StatisticsSource, model_st
 from gpusize.observe.metrics.prometheus_pull import ClockPair, PrometheusServer, wall_from_mono
 from gpusize.observe.metrics.reading import SampleSource, SourceFailed
 from gpusize.observe.metrics.sampler import Sampler
-from gpusize.observe.metrics.summarise import summarise, value_of
+from gpusize.observe.metrics.summarise import summarise
+from gpusize.records.samples import value_of
 
 if TYPE_CHECKING:
     import polars as pl

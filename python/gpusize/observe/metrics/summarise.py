@@ -8,32 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.base.regular_files import part_files
 from gpusize.observe.metrics.gpus_and_replicas import Entity, Series, entities_of, known_series
 from gpusize.observe.metrics.known_series import MEANINGS, Meaning
 from gpusize.observe.metrics.series import Covered, Gauge, counter_increase, gauge_summary
+from gpusize.records.samples import FIELDS, scan_samples, value_of
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["FIELDS", "MAX_ROWS", "samples_summary", "scan_samples", "summarise", "value_of"]
-
-FIELDS: Final = (
-    "metric",
-    "labels",
-    "unit",
-    "mean",
-    "min",
-    "max",
-    "first",
-    "last",
-    "delta",
-    "rate",
-    "over_s",
-    "n",
-    "source",
-)
-"""Members of a row."""
+__all__ = ["MAX_ROWS", "samples_summary", "summarise"]
 
 MAX_ROWS: Final = 1000
 """Rows beyond the ones for all that a level keeps; the samples hold the rest."""
@@ -71,25 +54,6 @@ def summarise(
     all_rows += _energy_per_token(all_rows, tokens_out, (end_ns - start_ns) / 1e9)
     kept = itertools.count()
     return [row for row in all_rows if row["labels"] is None or next(kept) < MAX_ROWS]
-
-
-def value_of(rows: Iterable[Mapping[str, Any]], metric: str, field: str = "mean") -> float | None:
-    """One figure for all GPUs or replicas out of ``level.json``'s ``server``; None when nothing told of it."""
-    for row in rows:
-        if row["metric"] == metric and row["labels"] is None:
-            value = row[field]
-            return None if value is None else float(value)
-    return None
-
-
-def scan_samples(level_folder: Path) -> pl.LazyFrame:
-    """The stored samples of a level; an empty frame when it has none."""
-    import polars as pl
-
-    from gpusize.observe.metrics.buffer import sample_schema
-
-    parts = part_files(level_folder / "samples")
-    return pl.scan_parquet(parts, glob=False) if parts else pl.LazyFrame(schema=sample_schema())
 
 
 def samples_summary(level_folder: Path) -> pl.DataFrame:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.files import storing, write_frame
-from gpusize.containers.sample import source_of
 from gpusize.observe.usage.counter_curve import Span
 from gpusize.observe.usage.limits_hit import THROTTLED, held_reasons
 from gpusize.observe.usage.readings import COUNTERS
 from gpusize.observe.usage.sampler import INTERVAL_S, Sampling, check_interval
+from gpusize.observe.usage.sources import source_of
 from gpusize.observe.usage.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S, usage_of
 
 if TYPE_CHECKING:

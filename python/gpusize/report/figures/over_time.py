@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.report.figures import style
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = ["over_time_figure", "plot_over_time"]
+__all__ = ["over_time_figure"]
 
 _PANEL_IN: Final = 1.72
 _TAIL: Final = 0.1
@@ -31,25 +30,6 @@ _WIDE: Final = 0.055
 _NAME_CHARS: Final = 10
 """So many characters fit into that."""
 _STEP: Final[Any] = {"drawstyle": "steps-post"}
-
-
-def plot_over_time(run_dir: str | Path, out: str | Path | None = None) -> Figure | None:
-    """The figure of one run folder; None where it has no requests.
-
-    Args:
-        run_dir: a run folder.
-        out: a file to write it to, as PNG or SVG by its suffix; none by default.
-
-    Raises:
-        StoreError: there is no run, or it cannot be read.
-    """
-    from gpusize.result import Result
-
-    figure = over_time_figure(Result([Path(run_dir)]))
-    if figure is not None and out is not None:
-        with style.settings():
-            figure.savefig(out)
-    return figure
 
 
 def over_time_figure(source: ReportSource) -> Figure | None:

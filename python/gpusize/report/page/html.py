@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.files import storing, write_atomic
 from gpusize.base.units import with_cores
+from gpusize.estimate.truth import Truth
 from gpusize.report.summary import words
 from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns
 from gpusize.report.summary.sections import sections
-from gpusize.report.summary.source import ReportSource, Truth, each_slo, headline, view_estimate
+from gpusize.report.summary.source import ReportSource, each_slo, headline, view_estimate
 from gpusize.report.summary.sweep import judged_slos, sweeps_of
 from gpusize.report.text import clean, count, plain_number
 

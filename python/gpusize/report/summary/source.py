@@ -23,7 +23,6 @@ __all__ = [
     "Fit",
     "ReportSource",
     "SloView",
-    "Truth",
     "each_slo",
     "headline",
     "view_estimate",
@@ -55,19 +54,6 @@ class ReportSource(Protocol):
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """Tables of levels beside the summary, as ``Result.tables``; those that have rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """What the simulated cluster would really need.
-
-    ``gpus`` is None when no number meets the SLO. ``capacity_concurrency`` is what the tested GPUs really carry.
-    ``note`` says how the truth was found and goes on after a comma: "by its model in virtual time".
-    """
-
-    gpus: int | None
-    capacity_concurrency: float | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

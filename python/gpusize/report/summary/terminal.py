@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from gpusize.estimate.truth import Truth
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Column, lost_readings, notes, summary_columns
 from gpusize.report.summary.sections import sections
-from gpusize.report.summary.source import EstimateView, ReportSource, Truth, each_slo, headline, view_estimate
+from gpusize.report.summary.source import EstimateView, ReportSource, each_slo, headline, view_estimate
 from gpusize.report.summary.sweep import judged_slos, sweep_of, sweeps_of
 from gpusize.report.summary.words import (
     answer,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gpusize.report.summary.source import EstimateView, Truth
+from gpusize.estimate.truth import Truth
+from gpusize.report.summary.source import EstimateView
 from gpusize.report.text import number, plain_number
 
 __all__ = [

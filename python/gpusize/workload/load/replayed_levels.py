@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpusize.base.errors import UsageError
 from gpusize.workload.load import engine_plan
-from gpusize.workload.load.levels import open_setting
+from gpusize.workload.load.open_levels import open_setting
 from gpusize.workload.schedule.planned_level import Level
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.errors import UsageError
 from gpusize.base.units import seconds_to_ns
 from gpusize.workload.load import engine_plan
-from gpusize.workload.load.levels import expected_of, open_setting, process_of
+from gpusize.workload.load.open_levels import expected_of, open_setting, process_of
 from gpusize.workload.load.stages import rate_phases
 from gpusize.workload.load.trace import DATASET
 from gpusize.workload.schedule.arrival_arrays import Explicit
