@@ -98,7 +98,7 @@ fuzz-smoke: ## A few seconds of each fuzz target, nothing kept
 	$(PYTHON) scripts/fuzz.py --seconds 5
 
 .PHONY: lint
-lint: lint-rust lint-python lint-stubs ## rustfmt, clippy, ruff, mypy, stubtest
+lint: lint-rust lint-python lint-stubs ## rustfmt, clippy, ruff, layers of imports, mypy, stubtest
 
 .PHONY: lint-rust
 lint-rust:
@@ -109,6 +109,7 @@ lint-rust:
 lint-python: $(STAMPS)/dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/python -m scripts.layers
 	$(BIN)/mypy
 
 .PHONY: lint-stubs

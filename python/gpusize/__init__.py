@@ -13,9 +13,12 @@ Names are imported when they are first used, so that a program that needs one of
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from gpusize.analysis.slo import Slo
     from gpusize.api.over_time import gpus_over_time
     from gpusize.api.run import arun, run
@@ -128,3 +131,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _OldNames:
+    """Asked for a module when nobody else has found it: by a name of the last release, see base/old_names.py."""
+
+    @staticmethod
+    def find_spec(fullname: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        if not fullname.startswith("gpusize."):
+            return None
+        from gpusize.base.old_names import find
+
+        return find(fullname)
+
+
+sys.meta_path.append(_OldNames)

