@@ -13,7 +13,7 @@ import pytest
 from gpusize.cli.exit_code import Verdict
 from gpusize.cli.shared import MOST_CHARS, conclude
 from gpusize.measure.execute import run_info
-from gpusize.measure.spec import RunRequest
+from gpusize.measure.spec import RunSpec
 from gpusize.targets.server import Target
 from gpusize.workload.dataset import Dataset
 from gpusize.workload.load import Load
@@ -126,7 +126,7 @@ def test_levels_that_a_rule_leaves_out_are_told(
 def test_labels_never_take_the_place_of_what_is_measured() -> None:
     target = Target("http://127.0.0.1:9/v1", model="m")
     rows = Dataset.from_prompt("x")
-    info = run_info(RunRequest(target, rows, Load(count=1), labels={"api": "foo", "gpu": "H200"}))
+    info = run_info(RunSpec(target, rows, Load(count=1), labels={"api": "foo", "gpu": "H200"}))
     assert info == {
         "api": "openai-chat",
         "target": "127.0.0.1:9",

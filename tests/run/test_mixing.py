@@ -10,7 +10,7 @@ import pytest
 from gpusize.base.errors import UsageError
 from gpusize.measure.encode import model_names, prepare
 from gpusize.measure.mix import dealt
-from gpusize.measure.spec import RunRequest
+from gpusize.measure.spec import RunSpec
 from gpusize.targets.server import Target
 from gpusize.workload.dataset import Dataset
 from gpusize.workload.load import Load
@@ -18,11 +18,11 @@ from gpusize.workload.load import Load
 ROWS = [{"id": "x", "prompt": "one", "model": "its own"}, {"id": "y", "prompt": "two"}]
 
 
-def requested(target: Target, rows: list[dict[str, Any]] = ROWS, key: str | None = None) -> RunRequest:
-    return RunRequest(target, Dataset.from_rows(rows, key=key), Load(count=1))
+def requested(target: Target, rows: list[dict[str, Any]] = ROWS, key: str | None = None) -> RunSpec:
+    return RunSpec(target, Dataset.from_rows(rows, key=key), Load(count=1))
 
 
-def bodies(request: RunRequest) -> list[dict[str, Any]]:
+def bodies(request: RunSpec) -> list[dict[str, Any]]:
     assert isinstance(request.target, Target)
     ready = prepare(request.target, request.dataset)
     static = [segment.get("static", "") for segment in ready.segments]

@@ -18,7 +18,7 @@ from gpusize.base.errors import StoreError, TargetError, UsageError
 from gpusize.base.interrupt import StopSwitch
 from gpusize.engine.clock_log import ClockLog
 from gpusize.measure.execute import execute
-from gpusize.measure.spec import RunRequest
+from gpusize.measure.spec import RunSpec
 from gpusize.records.store import RunStore, level_dirs, read_level, read_run
 from gpusize.result import open_run
 from gpusize.targets.server import Target
@@ -47,8 +47,8 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def request_(tmp_path: Path) -> RunRequest:
-    return RunRequest(
+def request_(tmp_path: Path) -> RunSpec:
+    return RunSpec(
         target=Target("http://127.0.0.1:9/v1", model="m", gpus=2, headers={"X-Key": "env:NOT_READ"}),
         dataset=Dataset.from_rows([{"prompt": "a"}, {"prompt": "b"}]),
         load=Load(concurrencies=(1, 2, 4), passes=1),
@@ -84,7 +84,7 @@ class Made(FakeEngine):
         return self.answer
 
 
-def go(request: RunRequest, engine: Made | None = None, **more: Any) -> Result:
+def go(request: RunSpec, engine: Made | None = None, **more: Any) -> Result:
     made = engine or Made()
     return execute(request, engine=cast("Callable[..., Engine]", made), **more)
 
@@ -104,7 +104,7 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_a_number_of_gpus_will_lack_is_said_before_the_load(
-    request_: RunRequest, changes: dict[str, Any], said: str | None
+    request_: RunSpec, changes: dict[str, Any], said: str | None
 ) -> None:
     engine = Made()
     told: list[tuple[str, int]] = []
@@ -114,7 +114,7 @@ def test_what_a_number_of_gpus_will_lack_is_said_before_the_load(
     assert all(said is not None and said in text for text, _ in lacks)
 
 
-def test_a_run_leaves_a_folder_that_says_everything(request_: RunRequest) -> None:
+def test_a_run_leaves_a_folder_that_says_everything(request_: RunSpec) -> None:
     engine = Made()
     result = go(request_, engine)
     meta = read_run(result.path)
@@ -145,7 +145,7 @@ def test_a_run_leaves_a_folder_that_says_everything(request_: RunRequest) -> Non
     assert (result.path / "clocks.parquet").is_file()
 
 
-def test_the_result_can_be_opened_again(request_: RunRequest) -> None:
+def test_the_result_can_be_opened_again(request_: RunSpec) -> None:
     made = go(request_)
     opened = open_run(made.path)
     assert opened.summary.equals(made.summary)
@@ -178,7 +178,7 @@ def test_the_result_can_be_opened_again(request_: RunRequest) -> None:
     ],
 )
 def test_a_bad_first_answer_is_told_and_nothing_is_written(
-    request_: RunRequest, outcome: str, status: int | None, message: str | None, expected: str
+    request_: RunSpec, outcome: str, status: int | None, message: str | None, expected: str
 ) -> None:
     engine = Made()
     engine.answer = {"outcome": outcome, "status": status, "message": message, "service_ns": None}
@@ -190,7 +190,7 @@ def test_a_bad_first_answer_is_told_and_nothing_is_written(
     assert not request_.out.exists()
 
 
-def test_a_secret_that_the_server_repeats_is_not_kept(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_the_server_repeats_is_not_kept(request_: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "sk-0123456789")
     monkeypatch.setenv("WHO", "tenant-42")
     headers = {"X-Tenant": "env:WHO", "X-Plain": "plain"}
@@ -205,7 +205,7 @@ def test_a_secret_that_the_server_repeats_is_not_kept(request_: RunRequest, monk
     assert not any(b"0123456789" in content or b"tenant-42" in content for content in written)
 
 
-def test_an_interrupted_run_says_so_and_keeps_what_it_has(request_: RunRequest) -> None:
+def test_an_interrupted_run_says_so_and_keeps_what_it_has(request_: RunSpec) -> None:
     switch = StopSwitch()
     engine = Made()
 
@@ -219,7 +219,7 @@ def test_an_interrupted_run_says_so_and_keeps_what_it_has(request_: RunRequest) 
     assert result.summary["state"].to_list() == ["done", "done"]
 
 
-def test_resume_measures_what_is_missing(request_: RunRequest) -> None:
+def test_resume_measures_what_is_missing(request_: RunSpec) -> None:
     switch = StopSwitch()
     engine = Made()
     engine.on_end = lambda _level: switch.ask()
@@ -249,7 +249,7 @@ def test_resume_measures_what_is_missing(request_: RunRequest) -> None:
         ({"target": Target("http://127.0.0.1:8/v1", model="m")}, "target"),
     ],
 )
-def test_resume_with_something_else_is_refused(request_: RunRequest, changed: dict[str, Any], what: str) -> None:
+def test_resume_with_something_else_is_refused(request_: RunSpec, changed: dict[str, Any], what: str) -> None:
     first = go(request_)
     with pytest.raises(UsageError, match=f"the {what} differs"):
         go(replace(request_, resume=first.path, **changed))
@@ -258,7 +258,7 @@ def test_resume_with_something_else_is_refused(request_: RunRequest, changed: di
         pass
 
 
-def test_append_includes_the_earlier_runs(request_: RunRequest) -> None:
+def test_append_includes_the_earlier_runs(request_: RunSpec) -> None:
     first = go(request_)
     second = go(replace(request_, append=True))
     assert second.paths == (second.path, first.path)
@@ -269,7 +269,7 @@ def test_append_includes_the_earlier_runs(request_: RunRequest) -> None:
     assert open_run([request_.out, first.path]).summary.height == 6
 
 
-def test_append_to_something_else_is_refused_before_any_load(request_: RunRequest) -> None:
+def test_append_to_something_else_is_refused_before_any_load(request_: RunSpec) -> None:
     go(request_)
     engine = Made()
     other = replace(request_, append=True, dataset=Dataset.from_prompt("other"))
@@ -278,7 +278,7 @@ def test_append_to_something_else_is_refused_before_any_load(request_: RunReques
     assert engine.log == []
 
 
-def test_labels_choose_runs(request_: RunRequest) -> None:
+def test_labels_choose_runs(request_: RunSpec) -> None:
     first = go(request_)
     go(replace(request_, labels={"k": "w"}))
     assert open_run(request_.out, labels={"k": "v"}).paths == (first.path,)
@@ -286,7 +286,7 @@ def test_labels_choose_runs(request_: RunRequest) -> None:
         open_run(request_.out, labels={"k": "x"})
 
 
-def test_a_full_disk_names_the_way_on(request_: RunRequest) -> None:
+def test_a_full_disk_names_the_way_on(request_: RunSpec) -> None:
     engine = Made(outcomes={1: {"write_error": "No space left on device (os error 28)"}})
     with pytest.raises(StoreError, match="--resume") as caught:
         go(request_, engine)
@@ -298,12 +298,12 @@ def test_a_full_disk_names_the_way_on(request_: RunRequest) -> None:
 
 
 @pytest.mark.parametrize("users", [0, -1, float("nan")])
-def test_users_that_cannot_be_meant(request_: RunRequest, users: float) -> None:
+def test_users_that_cannot_be_meant(request_: RunSpec, users: float) -> None:
     with pytest.raises(UsageError, match="users"):
         replace(request_, users=users)
 
 
-def test_a_cancelled_task_ends_the_run_in_order(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_task_ends_the_run_in_order(request_: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Made(looks=10**9)
     monkeypatch.setattr(run, "execute", partial(execute, engine=cast("Callable[..., Engine]", engine)))
     running = threading.Event()
@@ -328,7 +328,7 @@ def test_a_cancelled_task_ends_the_run_in_order(request_: RunRequest, monkeypatc
     assert result.summary["state"].to_list() == ["cancelled"]
 
 
-def test_arun_hands_back_the_result(request_: RunRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arun_hands_back_the_result(request_: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "execute", partial(execute, engine=cast("Callable[..., Engine]", Made())))
     result = asyncio.run(run.arun(request_.target, request_.dataset, request_.load, out=request_.out))
     assert result.summary.height == 3

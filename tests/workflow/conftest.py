@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from gpusize.analysis.slo import as_slos
 from gpusize.base.interrupt import StopSwitch
 from gpusize.measure import execute
-from gpusize.measure.spec import RunRequest
-from gpusize.result import Result, as_slos
+from gpusize.measure.spec import RunSpec
+from gpusize.result import Result
 from gpusize.targets.workflow.target import WorkflowTarget
 from gpusize.workload.dataset import Dataset
 from gpusize.workload.load import Load
@@ -39,7 +40,7 @@ def measure(tmp_path: Path) -> Measure:
         progress: Any = None,
         key: str | None = None,
     ) -> Result:
-        request = RunRequest(
+        request = RunSpec(
             target=target,
             dataset=Dataset.from_rows(rows, key=key),
             load=load,

@@ -20,7 +20,7 @@ import pytest
 import gpusize
 from gpusize.base.errors import EnvironmentLacks
 from gpusize.measure import execute
-from gpusize.measure.spec import RunRequest
+from gpusize.measure.spec import RunSpec
 from gpusize.targets.workflow import call, llm_base_url
 from gpusize.targets.workflow.llm_proxy import LlmProxy
 from gpusize.targets.workflow.target import WorkflowTarget
@@ -318,7 +318,7 @@ def test_calls_of_a_workflow_that_is_a_server_are_tied_while_it_has_one_request(
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        request = RunRequest(
+        request = RunSpec(
             target=gpusize.Target(f"http://127.0.0.1:{server.server_port}/ask", api="generic"),
             dataset=gpusize.Dataset.from_rows([{"body": {"q": "why"}}]),
             load=Load(concurrencies=(1,), passes=4),

@@ -17,7 +17,7 @@ import gpusize
 from gpusize.base.errors import UsageError
 from gpusize.measure import execute
 from gpusize.measure.encode import prepare
-from gpusize.measure.spec import RunRequest
+from gpusize.measure.spec import RunSpec
 from gpusize.result import Result
 from gpusize.targets.workflow.llm_proxy import LlmProxy
 from gpusize.targets.workflow.trace_ids import key_of_traceparent
@@ -122,7 +122,7 @@ def _serving(model: str) -> Iterator[tuple[str, _Workflow]]:
 
 def _run(url: str, proxy: LlmProxy, out: Path) -> Result:
     return execute.execute(
-        RunRequest(
+        RunSpec(
             target=gpusize.Target(url, api="generic", timeout_s=60),
             dataset=Dataset.from_rows(QUESTIONS),
             load=Load(concurrencies=(CONCURRENCY,), passes=PASSES),
@@ -174,7 +174,7 @@ def _spec(
     def engine(spec: dict[str, object], *_: object, **__: object) -> None:
         specs.append(spec)
 
-    request = RunRequest(
+    request = RunSpec(
         target=gpusize.Target("http://127.0.0.1:9/ask", api="generic", headers=headers),
         dataset=Dataset.from_rows(QUESTIONS),
         load=Load(concurrencies=(1,), passes=1),

@@ -17,17 +17,19 @@ miss fails an upper bound: an error is never a fast response.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpusize.analysis.metrics import METRICS, metric
 from gpusize.analysis.slo_grammar import Kind, Op, parse
+from gpusize.base.typed import SEQUENCE, check_kinds
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Counts", "Slo"]
+__all__ = ["Counts", "Slo", "as_slos"]
 
 
 class Counts(NamedTuple):
@@ -164,6 +166,21 @@ class Slo:
 
         bad = ~pl.col("outcome").is_in(["ok", "cancelled"])
         return int(frame.lazy().select(bad.sum()).collect(engine="streaming").item())
+
+
+def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:
+    """SLOs from texts or objects, one or several.
+
+    Raises:
+        SloError: a text that does not parse.
+    """
+    if slos is None:
+        return ()
+    given = [slos] if isinstance(slos, Slo | str) else slos
+    check_kinds({"slos": given}, {"slos": SEQUENCE})
+    for each in given:
+        check_kinds({"slo": each}, {"slo": ((Slo, str), "an SLO, as 'p95 runtime <= 10s'")})
+    return tuple(Slo.parse(each) if isinstance(each, str) else each for each in given)
 
 
 def _compare(left: pl.Expr, op: Op, bound: float) -> pl.Expr:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.analysis.slo import as_slos
 from gpusize.base.interrupt import StopSwitch
 from gpusize.base.typed import MAPPING, NUMBER, PATH, SEQUENCE, Kind, check_kinds, or_none
 from gpusize.estimate.search.terms import Adaptive, cannot_search
 from gpusize.measure.execute import execute
 from gpusize.measure.mix import told_priorities
-from gpusize.measure.spec import RunRequest
-from gpusize.result import Result, as_slos
+from gpusize.measure.spec import RunSpec
+from gpusize.result import Result
 from gpusize.targets.kserve.prepare import is_kserve, prepare_kserve
 from gpusize.targets.server import Target
 from gpusize.targets.simulated.cluster import SimulatedCluster
@@ -104,7 +105,7 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         what, rows, api = ready.target, ready.dataset, ready.api
     proxy = [what.proxy] if isinstance(what, WorkflowTarget) and what.proxy is not None else []
     chosen = rows if isinstance(rows, Dataset) else Dataset.read(rows)
-    request = RunRequest(
+    spec = RunSpec(
         target=what.speaking(chosen.api) if isinstance(what, Target) else what,
         dataset=chosen,
         load=planned,
@@ -119,7 +120,7 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         observers=[*observers, *proxy],
         adaptive=adaptive if isinstance(adaptive, Adaptive) else _terms(load, slos, what, asked=adaptive),
     )
-    return execute(request, progress=progress, stop=stop)
+    return execute(spec, progress=progress, stop=stop)
 
 
 def _terms(

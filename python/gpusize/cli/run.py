@@ -236,10 +236,10 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
     with assembled(options, command=["gpusize", *sys.argv[1:]], resume=resume) as ready:
         for text in () if quiet else (*notes, *ready.notes):
             note(text)
-        with LiveProgress(quiet=quiet, settings=[level.setting for level in ready.request.levels]) as live:
+        with LiveProgress(quiet=quiet, settings=[level.setting for level in ready.spec.levels]) as live:
             told = set(ready.notes)
             result = execute(
-                ready.request,
+                ready.spec,
                 progress=live.event,
                 note=lambda text: None if text in told else live.message(f"gpusize: {text}"),
             )

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gpusize.engine.session import AnyEngine, LevelOutcome
     from gpusize.estimate.search import Adaptive
     from gpusize.measure.monitor import RunWatch
-    from gpusize.measure.spec import RunRequest
+    from gpusize.measure.spec import RunSpec
     from gpusize.measure.sweep import ProgressEvent
 
 __all__ = ["execute", "run_info"]
@@ -59,47 +59,47 @@ CLUSTER_LATE_SHARE: Final = 0.03
 
 
 def execute(
-    request: RunRequest,
+    spec: RunSpec,
     *,
     progress: Callable[[ProgressEvent], None] | None = None,
     stop: StopSwitch | None = None,
     note: Callable[[str], None] | None = None,
     engine: Callable[..., AnyEngine] = Engine,
 ) -> Result:
-    """Do what a request asks; as ``run``, which explains arguments and errors.
+    """Do what a specification says; as ``run``, which explains arguments and errors.
 
     Args:
-        request: the run.
+        spec: the run.
         progress: told how the run goes.
         stop: asks for an end.
         note: told what the user should know, when it is known.
         engine: makes the engine; for tests.
     """
     switch = stop or StopSwitch()
-    allow_connections(request.most_connections)
-    request, found = located(request, engine)
-    notes = [*found, *_early_notes(request)]
-    facts = request.facts()
-    steps = request.steps()
-    earlier = earlier_runs(request, facts) if request.append else []
+    allow_connections(spec.most_connections)
+    spec, found = located(spec, engine)
+    notes = [*found, *_early_notes(spec)]
+    facts = spec.facts()
+    steps = spec.steps()
+    earlier = earlier_runs(spec, facts) if spec.append else []
     with contextlib.ExitStack() as stack:
-        session: AnyEngine = stack.enter_context(_open_engine(request, engine))
+        session: AnyEngine = stack.enter_context(_open_engine(spec, engine))
         # Before a folder appears, and while Ctrl-C still raises: a target that does not answer must not hold the user.
-        probe(session, request.target)
+        probe(session, spec.target)
         if switch.asked:
             raise KeyboardInterrupt
-        for observer in request.observers:
+        for observer in spec.observers:
             stack.callback(observer.stop)
             observer.start()
         if note is not None:
             for text in notes:
                 note(text)
-        told = [*notes, *_tell_notes(request, note, notes)]
-        watch = stack.enter_context(_open_watch(request, len(steps), note)) if request.watch else None
-        with on_interrupt(switch), _open_store(request, facts) as store:
-            keep_rows(store.path, request.dataset.ids, request.dataset.rows)
-            if request.resume is None:
-                keep_plan(store.path, request.levels, len(request.dataset), request.dataset)
+        told = [*notes, *_tell_notes(spec, note, notes)]
+        watch = stack.enter_context(_open_watch(spec, len(steps), note)) if spec.watch else None
+        with on_interrupt(switch), _open_store(spec, facts) as store:
+            keep_rows(store.path, spec.dataset.ids, spec.dataset.rows)
+            if spec.resume is None:
+                keep_plan(store.path, spec.levels, len(spec.dataset), spec.dataset)
             clocks = ClockLog.resumed(store.path / "clocks.parquet")
             clocks.take()
             alive = Alive.of(steps, read_levels(store.path))
@@ -108,24 +108,24 @@ def execute(
                 store,
                 clocks,
                 switch,
-                _drain_ns(request),
-                _describer(request),
+                _drain_ns(spec),
+                _describer(spec),
                 progress,
-                _boundary(request),
+                _boundary(spec),
                 watch,
-                alive.after if request.adaptive is None else None,
+                alive.after if spec.adaptive is None else None,
             )
             done = finished_steps(store.path)
-            sweep.run([step for step in steps if step.index not in done], _following(request, store.path))
+            sweep.run([step for step in steps if step.index not in done], _following(spec, store.path))
             clocks.take()
             clocks.write(store.path / "clocks.parquet")
             late = _keep_told(store)
-    result = Result([store.path, *earlier], slos=request.slos, users=request.users)
+    result = Result([store.path, *earlier], slos=spec.slos, users=spec.users)
     result.cancelled = switch.asked > 0
     if note is not None:
         for text in late:
             note(text)
-    result.notes = _tell_notes(request, note, [*told, *late])
+    result.notes = _tell_notes(spec, note, [*told, *late])
     if sweep.stopped is not None:
         # A search has no planned levels.
         missing = len({step.index for step in steps} - {level.meta.get("step") for level in read_levels(store.path)})
@@ -152,47 +152,47 @@ def _keep_told(store: RunStore) -> list[str]:
     return []
 
 
-def _following(request: RunRequest, path: Path) -> Callable[[], Step | None] | None:
+def _following(spec: RunSpec, path: Path) -> Callable[[], Step | None] | None:
     """Where the levels of a search come from; None for a sweep."""
-    if request.adaptive is None:
+    if spec.adaptive is None:
         return None
     from gpusize.measure.search_steps import Searching
 
-    return Searching(request, request.adaptive, path)
+    return Searching(spec, spec.adaptive, path)
 
 
-def _early_notes(request: RunRequest) -> list[str]:
+def _early_notes(spec: RunSpec) -> list[str]:
     """What the user should know of the load before it begins.
 
     Raises:
         EnvironmentLacks: there are not as many ports as connections.
     """
-    found = [*request.load.notes(request.dataset), cost_note(request.levels, request.load.sample_records)]
-    if request.adaptive is not None:
-        found.append(_search_note(request, request.adaptive))
-    if isinstance(request.target, Target):
-        places = [(each.host, each.port) for each in request.target.addresses]
-        found += source_notes(places, request.load.source_addresses)
-        found.append(allow_ports(request.most_connections, places, request.load.source_addresses))
-    found += _missing_notes(request)
+    found = [*spec.load.notes(spec.dataset), cost_note(spec.levels, spec.load.sample_records)]
+    if spec.adaptive is not None:
+        found.append(_search_note(spec, spec.adaptive))
+    if isinstance(spec.target, Target):
+        places = [(each.host, each.port) for each in spec.target.addresses]
+        found += source_notes(places, spec.load.source_addresses)
+        found.append(allow_ports(spec.most_connections, places, spec.load.source_addresses))
+    found += _missing_notes(spec)
     return [text for text in found if text is not None]
 
 
-def _missing_notes(request: RunRequest) -> list[str]:
+def _missing_notes(spec: RunSpec) -> list[str]:
     """What an estimate will lack, said before minutes of load are sent for it."""
     none = "no number of GPUs will be given"
-    if request.users is None:
+    if spec.users is None:
         return []
-    if not request.slos:
-        return [f"{none}: there is no SLO to size {request.users:g} users for; add one, as --slo 'p95 runtime <= 10s'"]
-    if not any(target.get("gpus") for target in request.target.public()):
+    if not spec.slos:
+        return [f"{none}: there is no SLO to size {spec.users:g} users for; add one, as --slo 'p95 runtime <= 10s'"]
+    if not any(target.get("gpus") for target in spec.target.public()):
         return [f"{none}: nobody said how many GPUs stand behind the target; add --gpus, here or to gpusize estimate"]
     return []
 
 
-def _search_note(request: RunRequest, terms: Adaptive) -> str:
+def _search_note(spec: RunSpec, terms: Adaptive) -> str:
     """What a search is going to cost: nobody has named its levels."""
-    slos = " and ".join(map(str, request.slos))
+    slos = " and ".join(map(str, spec.slos))
     most = f"at most {terms.budget} {'of levels' if terms.time_s else 'requests'}" if terms.budget else DEFAULT_BUDGET
     return (
         f"searching for the highest load within {slos}, to {100 * terms.share:g} %: {most} (--budget); "
@@ -200,73 +200,73 @@ def _search_note(request: RunRequest, terms: Adaptive) -> str:
     )
 
 
-def run_info(request: RunRequest) -> dict[str, str]:
+def run_info(spec: RunSpec) -> dict[str, str]:
     """Labels of ``gpusize_run_info``; one of the user's that is called as one of ours gets ``label_`` before it."""
-    target = request.target
+    target = spec.target
     told: dict[str, str] = {}
     if isinstance(target, Target):
         place = target.addresses[0]
         told = {"api": str(target.api), "target": f"{place.host}:{place.port}", "model": target.asked_for or ""}
-    own = {f"label_{name}" if name in told else name: value for name, value in request.labels.items()}
+    own = {f"label_{name}" if name in told else name: value for name, value in spec.labels.items()}
     return {**own, **told}
 
 
-def _open_watch(request: RunRequest, levels: int, note: Callable[[str], None] | None) -> RunWatch:
-    return request.watch.open(run_info(request), levels=levels, workers=request.workers, note=note)
+def _open_watch(spec: RunSpec, levels: int, note: Callable[[str], None] | None) -> RunWatch:
+    return spec.watch.open(run_info(spec), levels=levels, workers=spec.workers, note=note)
 
 
-def _tell_notes(request: RunRequest, note: Callable[[str], None] | None, told: list[str]) -> list[str]:
+def _tell_notes(spec: RunSpec, note: Callable[[str], None] | None, told: list[str]) -> list[str]:
     """Tell what observers have noted since the last time; all that has been told."""
-    new = [text for observer in request.observers for text in observer.notes if text not in told]
+    new = [text for observer in spec.observers for text in observer.notes if text not in told]
     if note is not None:
         for text in new:
             note(text)
     return [*told, *dict.fromkeys(new)]
 
 
-def _open_engine(request: RunRequest, engine: Callable[..., AnyEngine]) -> AnyEngine:
-    if isinstance(request.target, WorkflowTarget):
-        return request.target.open(request.dataset)
-    target = request.target
+def _open_engine(spec: RunSpec, engine: Callable[..., AnyEngine]) -> AnyEngine:
+    if isinstance(spec.target, WorkflowTarget):
+        return spec.target.open(spec.dataset)
+    target = spec.target
     # A server that passes the header on has the calls that it makes tied to the request that caused them.
-    trace = any(isinstance(observer, LlmProxy) for observer in request.observers)
-    ready = prepare(target, request.dataset, request.api, load=request.load, trace=trace)
+    trace = any(isinstance(observer, LlmProxy) for observer in spec.observers)
+    ready = prepare(target, spec.dataset, spec.api, load=spec.load, trace=trace)
     for url, endpoint in zip(target.replicas, ready.spec["replicas"], strict=True):
         alone = {**ready.spec, **endpoint, "replicas": []}
         with engine(alone, ready.segments, ready.rows[:1], workers=1) as one:
             probe(one, replace(target, url=url, replicas=()))
-    return engine(ready.spec, ready.segments, ready.rows, workers=request.workers, mix=ready.mix)
+    return engine(ready.spec, ready.segments, ready.rows, workers=spec.workers, mix=ready.mix)
 
 
-def _boundary(request: RunRequest) -> Callable[[], None]:
+def _boundary(spec: RunSpec) -> Callable[[], None]:
     def boundary() -> None:
-        for observer in request.observers:
+        for observer in spec.observers:
             observer.boundary()
 
     return boundary
 
 
-def _drain_ns(request: RunRequest) -> int:
-    return seconds_to_ns(request.load.drain_s)
+def _drain_ns(spec: RunSpec) -> int:
+    return seconds_to_ns(spec.load.drain_s)
 
 
-def _describer(request: RunRequest) -> Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]:
-    watch = None if request.cluster is None else LatenessWatch(request.cluster)
-    secrets = request.target.secret_words()
+def _describer(spec: RunSpec) -> Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]:
+    watch = None if spec.cluster is None else LatenessWatch(spec.cluster)
+    secrets = spec.target.secret_words()
 
     def describe(step: Step, outcome: LevelOutcome, folder: Path, ending: Ending) -> dict[str, Any]:
         level = judge_level(
             step.setting,
             _without_secrets(outcome, secrets),
             folder,
-            max_error_share=request.load.error_share,
-            warmup_s=request.load.warmup_s,
+            max_error_share=spec.load.error_share,
+            warmup_s=spec.load.warmup_s,
             ending=ending,
         )
         if step.search is not None and {"grow", "check"} & {step.search["why"], step.search.get("of")}:
             # It was made short on purpose: it only finds the way.
             level["alerts"] = [text for text in level["alerts"] if not text.startswith(TOO_SHORT)]
-        for observer in request.observers:
+        for observer in spec.observers:
             facts = observer.level(folder, outcome["start_ns"], outcome["end_ns"])
             level["alerts"] += facts.pop("alerts", [])
             level |= facts
@@ -286,10 +286,10 @@ def _without_secrets(outcome: LevelOutcome, secrets: Sequence[str]) -> LevelOutc
     return cast("LevelOutcome", {**outcome, "errors": errors})
 
 
-def _open_store(request: RunRequest, facts: Mapping[str, Any]) -> RunStore:
-    if request.resume is None:
-        return RunStore.create(request.out, facts)
-    store = RunStore.reopen(request.resume)
+def _open_store(spec: RunSpec, facts: Mapping[str, Any]) -> RunStore:
+    if spec.resume is None:
+        return RunStore.create(spec.out, facts)
+    store = RunStore.reopen(spec.resume)
     try:
         must_agree(store.run, facts, store.path)
         recover(store)

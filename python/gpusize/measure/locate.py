@@ -19,7 +19,7 @@ from gpusize.targets.server import Target
 
 if TYPE_CHECKING:
     from gpusize.engine.session import AnyEngine, ProbeRecord
-    from gpusize.measure.spec import RunRequest
+    from gpusize.measure.spec import RunSpec
 
 __all__ = ["located", "other_ways"]
 
@@ -62,8 +62,8 @@ def _moved(target: Target, path: str, api: str) -> Target:
     return replace(target, url=first, replicas=tuple(others), api=api)
 
 
-def located(request: RunRequest, engine: Callable[..., AnyEngine]) -> tuple[RunRequest, list[str]]:
-    """The request, sent to where the server answers, and what the user should know of that.
+def located(spec: RunSpec, engine: Callable[..., AnyEngine]) -> tuple[RunSpec, list[str]]:
+    """The run, sent to where the server answers, and what the user should know of that.
 
     Where the address and the API are sure nothing is sent here. Otherwise the first row goes to the address as it
     stands, and only if there is no such path, or the body is not understood, to the other ways.
@@ -71,17 +71,17 @@ def located(request: RunRequest, engine: Callable[..., AnyEngine]) -> tuple[RunR
     Raises:
         TargetError: none of them answers; the text names all that were tried.
     """
-    target = request.target
+    target = spec.target
     ways = other_ways(target) if isinstance(target, Target) else []
     if not ways or not isinstance(target, Target):
-        return request, []
-    record = _first(request, target, engine)
+        return spec, []
+    record = _first(spec, target, engine)
     if not _is_elsewhere(record, target):
-        return request, []
+        return spec, []
     tried = [_said(target, record)]
     for way in ways:
         try:
-            found = _first(request, way, engine)
+            found = _first(spec, way, engine)
         except (UsageError, DatasetError):
             # These rows, or these options, cannot be meant for that API.
             continue
@@ -89,7 +89,7 @@ def located(request: RunRequest, engine: Callable[..., AnyEngine]) -> tuple[RunR
             note = (
                 f"{_said(target, record)}; the first request was understood by {way.url} ({way.api}), which is measured"
             )
-            return replace(request, target=way), [note]
+            return replace(spec, target=way), [note]
         tried.append(_said(way, found))
     problem = refusal(record, target)
     path = "say how a body looks with --body-template" if target.api == "nat" else "give the whole address"
@@ -97,8 +97,8 @@ def located(request: RunRequest, engine: Callable[..., AnyEngine]) -> tuple[RunR
     raise TargetError(problem.what, problem.where, todo)
 
 
-def _first(request: RunRequest, target: Target, engine: Callable[..., AnyEngine]) -> ProbeRecord:
-    ready = prepare(target, request.dataset, load=request.load)
+def _first(spec: RunSpec, target: Target, engine: Callable[..., AnyEngine]) -> ProbeRecord:
+    ready = prepare(target, spec.dataset, load=spec.load)
     with engine({**ready.spec, "replicas": []}, ready.segments, ready.rows[:1], workers=1) as one:
         return one.probe()
 

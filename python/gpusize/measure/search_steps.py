@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
     from gpusize.estimate.search.terms import Adaptive
-    from gpusize.measure.spec import RunRequest
+    from gpusize.measure.spec import RunSpec
 
 __all__ = ["Searching"]
 
@@ -31,20 +31,20 @@ class Searching:
     the generator was the limit, which a resumed run measures again.
 
     Args:
-        request: the run.
+        spec: the run.
         terms: what the search is asked for.
         path: its folder.
     """
 
-    def __init__(self, request: RunRequest, terms: Adaptive, path: Path) -> None:
+    def __init__(self, spec: RunSpec, terms: Adaptive, path: Path) -> None:
         # A system that allows fewer open files than the search may use connections bounds it sooner.
-        bounded = replace(terms, most_users=request.most_connections)
-        self._planner = Planner([Objective.of(slo) for slo in searched(request.slos, request.apis)], bounded)
-        self._load = request.load
+        bounded = replace(terms, most_users=spec.most_connections)
+        self._planner = Planner([Objective.of(slo) for slo in searched(spec.slos, spec.apis)], bounded)
+        self._load = spec.load
         self._path = path
         self._known: dict[int, Visit] = {}
         self._part = 0
-        if request.resume is not None:
+        if spec.resume is not None:
             self._part = 1 + max((_part(level) for level in read_levels(path)), default=-1)
 
     def __call__(self) -> Step | None:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from gpusize.targets.apis import Api
     from gpusize.workload.load.levels import Level
 
-__all__ = ["RunRequest", "earlier_runs", "must_agree"]
+__all__ = ["RunSpec", "earlier_runs", "must_agree"]
 
 
 @dataclass(frozen=True)
-class RunRequest:
+class RunSpec:
     """Everything that a run is made of; ``gpusize.run`` makes one from its arguments.
 
     Attributes:
@@ -90,7 +90,7 @@ class RunRequest:
             raise UsageError("saturation is seen at rates; with users no queue grows", "stop rules", todo)
         target = self.target
         if any(each.rows for each in self.load.streams):
-            # Put together already: this is a copy of a request.
+            # Put together already: this is a copy of a specification.
             return
         if self.load.streams:
             if isinstance(target, Target):
@@ -219,13 +219,13 @@ def must_agree(known: Mapping[str, Any], facts: Mapping[str, Any], where: Path) 
             )
 
 
-def earlier_runs(request: RunRequest, facts: Mapping[str, Any]) -> list[Path]:
+def earlier_runs(spec: RunSpec, facts: Mapping[str, Any]) -> list[Path]:
     """The runs in ``out`` that the result is to include.
 
     Raises:
         UsageError: one of them measured something else.
     """
-    found = find_runs(request.out) if any(request.out.glob("*/run.json")) else []
+    found = find_runs(spec.out) if any(spec.out.glob("*/run.json")) else []
     mine = _identity(facts)
     for path in found:
         theirs = _identity(read_run(path))

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.analysis.slo import as_slos
 from gpusize.base.errors import UsageError
 from gpusize.base.numeric import check_limits
 from gpusize.base.text import shown
 from gpusize.base.units import as_duration_s
 from gpusize.measure.mix import told_priorities
 from gpusize.measure.monitor.options import WatchOptions
-from gpusize.measure.spec import RunRequest
+from gpusize.measure.spec import RunSpec
 from gpusize.options import (
     INPUT_OPTIONS,
     LOAD_OPTIONS,
@@ -29,7 +30,6 @@ from gpusize.options import (
     target_from_options,
 )
 from gpusize.options.search import SEARCH_OPTIONS, over_levels, refuse_levels, terms_from_options, wants_search
-from gpusize.result import as_slos
 from gpusize.targets.kserve.prepare import is_kserve, prepare_kserve
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from gpusize.targets.simulated.replicas import ReplicaSchedule, replica_steps
@@ -125,10 +125,10 @@ class _Behind:
 
 
 class Assembled:
-    """A run ready to go: the request, the address and what the user should know before it."""
+    """A run ready to go: the specification and what the user should know before it."""
 
-    def __init__(self, request: RunRequest, notes: Sequence[str]) -> None:
-        self.request = request
+    def __init__(self, spec: RunSpec, notes: Sequence[str]) -> None:
+        self.spec = spec
         self.notes = list(notes)
 
 
@@ -304,7 +304,7 @@ def _assemble(
     behind: _Behind,
 ) -> Assembled:
     watching = _watching(options, target, behind)
-    request = RunRequest(
+    spec = RunSpec(
         target=target,
         dataset=dataset,
         load=load,
@@ -324,7 +324,7 @@ def _assemble(
         adaptive=terms_from_options(options, [str(each.get("api") or "") for each in target.public()]),
     )
     notes = [*target.notes(), *dataset.notes, *(note for observer in watching for note in observer.notes)]
-    return Assembled(request, list(dict.fromkeys(notes)))
+    return Assembled(spec, list(dict.fromkeys(notes)))
 
 
 def _watching(options: Mapping[str, Any], target: Target | WorkflowTarget, behind: _Behind) -> list[Observer]:

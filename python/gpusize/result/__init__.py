@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusize.analysis.read_levels import read_levels
-from gpusize.analysis.slo import Slo
+from gpusize.analysis.slo import Slo, as_slos
 from gpusize.analysis.sources import sources_of
 from gpusize.base.errors import SloError, StoreError, UsageError
-from gpusize.base.typed import PATH, SEQUENCE, check_kinds
+from gpusize.base.typed import PATH, check_kinds
 from gpusize.records.store import find_runs, read_run
 from gpusize.result.tables import LevelTables
 
@@ -81,21 +81,6 @@ def _readable(run: Path, damaged: list[StoreError]) -> bool:
 def _carries(run: Path, wanted: Mapping[str, str]) -> bool:
     labels = read_run(run).get("labels") or {}
     return all(labels.get(key) == value for key, value in wanted.items())
-
-
-def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:
-    """SLOs from texts or objects, one or several.
-
-    Raises:
-        SloError: a text that does not parse.
-    """
-    if slos is None:
-        return ()
-    given = [slos] if isinstance(slos, Slo | str) else slos
-    check_kinds({"slos": given}, {"slos": SEQUENCE})
-    for each in given:
-        check_kinds({"slo": each}, {"slo": ((Slo, str), "an SLO, as 'p95 runtime <= 10s'")})
-    return tuple(Slo.parse(each) if isinstance(each, str) else each for each in given)
 
 
 class Result(LevelTables):

@@ -94,7 +94,7 @@ def measure(
     from gpusize.options.assemble import assembled
 
     with assembled(options, command=command, resume=resume) as ready:
-        return execute(ready.request, progress=progress, stop=stop)
+        return execute(ready.spec, progress=progress, stop=stop)
 
 
 def run_study(
