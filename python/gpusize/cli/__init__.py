@@ -1,4 +1,4 @@
-"""The command line. Every module here is one command, and holds no logic: it reads options, calls, prints."""
+"""The command line: one file per command, which reads options, calls and prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can measure: its clock, timers, cores and limits, and the highest rate it can generate itself."""
+"""What this machine can measure: clock, timers, cores, limits, highest rate."""
 
 from __future__ import annotations
 

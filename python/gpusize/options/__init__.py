@@ -1,4 +1,4 @@
-"""Configuration files, and how options become target, dataset and load."""
+"""From options and files to target, dataset and load."""
 
 from gpusize.options.inputs import (
     INPUT_OPTIONS,

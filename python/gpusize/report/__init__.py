@@ -1,4 +1,4 @@
-"""Everything a user looks at: terminal tables, live progress, plots, the page, and machine-readable output.
+"""What people see: terminal tables, live progress, plots, the page, JSON.
 
 Nothing here measures or estimates; it reads what ``ReportSource`` offers and what estimates say of themselves.
 """

@@ -1,4 +1,4 @@
-"""What a run has measured, ready to be looked at; the same whether it has just ended or was opened years later."""
+"""What a run measured, as one object: just ended, or opened years later."""
 
 from __future__ import annotations
 

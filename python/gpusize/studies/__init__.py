@@ -1,4 +1,4 @@
-"""Studies: one sweep for each combination of settings, with what has to be started and stopped around it."""
+"""Many runs: one for each combination of settings, and what runs around them."""
 
 from gpusize.studies.run_study import StudyResult, run_study
 from gpusize.studies.spec import Combination, Study, read_study
