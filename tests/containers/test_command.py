@@ -338,7 +338,7 @@ def test_no_daemon(run: Run, three: Path, payload: Path, tmp_path: Path) -> None
 # The interpreter may lie where nobody else can read it, so that all is imported first.
 AS_NOBODY = """
 import os, sys
-import docker, polars, requests, zoneinfo
+import docker, polars, pydantic, requests, zoneinfo
 import gpusize.cli.app, gpusize.containers.pipeline, gpusize.report.export
 os.setgroups([])
 os.setgid(65534)
