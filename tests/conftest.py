@@ -25,6 +25,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before turns are taken
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.alone("takes minutes, most of them measured"))
+
+
 def _is_unwanted_skip(report: pytest.TestReport | pytest.CollectReport) -> bool:
     return os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail")
 

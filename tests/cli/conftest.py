@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from gpusize.cli import invoke
 from tests.servers.fixtures import certificates, scripted_server
@@ -36,10 +38,14 @@ class Done:
 
 Gpusize = Callable[..., Done]
 
+# A process makes its commands out of their signatures once; here some thousand command lines share one process.
+_get_command = functools.cache(typer.main.get_command)
+
 
 @pytest.fixture
 def gpusize(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpusize:
     """Runs a command line in a folder of its own."""
+    monkeypatch.setattr(typer.main, "get_command", _get_command)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
 

@@ -51,6 +51,7 @@ def words(cluster: SimulatedCluster, *more: str) -> list[str]:
     return ["run", *about, "--users", str(USERS), "--slo", SLO, *BARE, *more]
 
 
+@pytest.mark.alone("a level at which the generator was late is left out, and here all are needed")
 def test_the_edge_is_found_and_the_count_is_that_of_virtual_time(gpusize: Gpusize, cluster: SimulatedCluster) -> None:
     done = gpusize(*words(cluster, "--budget", "1200", "--json"))
     assert done.code == 0, done.err

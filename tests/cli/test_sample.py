@@ -21,6 +21,8 @@ from tests.proc import is_sampling
 from tests.resources.live_groups import Group, made
 from tests.store.test_full_disk import run_on_tiny_disk
 
+pytestmark = pytest.mark.alone("CPU time of real processes is measured")
+
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
 HOLD = "held = b'1' * (64 << 20)\nimport time\nwhile time.process_time() < 0.2: pass\n"
 

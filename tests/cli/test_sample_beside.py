@@ -15,6 +15,8 @@ from tests.cli.conftest import Gpusize, chat
 from tests.resources.live_groups import Group, made
 from tests.servers.scripted import Script, ScriptedServer
 
+pytestmark = pytest.mark.alone("a load is measured beside a sampler")
+
 Serve = Callable[[Script], ScriptedServer]
 LOAD = (
     "--prompt",

@@ -26,10 +26,12 @@ SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever lies in this folder has that time, unless it says otherwise."""
+    """Whatever lies in this folder has that time, unless it says otherwise, and the daemons to itself."""
     for item in items:
-        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(LONGEST_S))
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.alone("one Docker daemon and one Podman for all, and CPU use is measured"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LONGEST_S))
 
 
 @pytest.fixture(scope="session")

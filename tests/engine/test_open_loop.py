@@ -6,8 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from tests.servers.drive import SECOND_NS, drive, open_loop
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, Step, Wait, answer
+
+pytestmark = pytest.mark.alone("a stall of one second is measured to the request")
 
 RATE = 200
 STALL_AT = 100

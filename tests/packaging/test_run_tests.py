@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -30,11 +29,19 @@ RUST_ONCE = """
 """
 
 
+ROOT = Path(run_tests.__file__).parents[1]
+CORES = 2
+TURNS = {"together": "", "alone": "import pytest\npytestmark = pytest.mark.alone\n"}
+"""What a file of tests begins with, for its turn."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    # Plugins that are of no use here take a second to import, in every process.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = alone\n")
     (tmp_path / "helper.py").write_text(ONCE)
     return tmp_path
 
@@ -53,31 +60,94 @@ def rust_test(name: str, body: str = "") -> str:
     return f"#[test]\nfn {name}() {{{body}}}\n"
 
 
-def test_what_passes_is_not_run_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("cores", [1, CORES])
+def test_what_passes_is_not_run_again(folder: Path, capfd: pytest.CaptureFixture[str], cores: int) -> None:
     (folder / "test_a.py").write_text("def test_fine(): ...")
+    (folder / "test_b.py").write_text(TURNS["alone"] + "def test_fine(): ...")
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
-    assert run_tests.main(["python"]) == 0
+    assert run_tests.main(["python"], cores) == 0
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
-    assert "run again" not in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "run again" not in out
+    assert out.count("1 passed") == 2
 
 
-def test_a_test_that_was_disturbed_passes_and_is_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tests_share_the_cores_and_those_marked_come_after_them_one_by_one(folder: Path) -> None:
+    meet = """
+import os, time
+def test_meets():
+    open(f"{os.environ['PYTEST_XDIST_WORKER']}.here", "w").close()
+    while not all(os.path.exists(f"gw{n}.here") for n in range(2)):
+        time.sleep(0.01)
+    assert not os.path.exists("alone")
+"""
+    (folder / "test_a.py").write_text(meet)
+    (folder / "test_b.py").write_text(meet)
+    for name in "cd":
+        (folder / f"test_{name}.py").write_text(
+            TURNS["alone"]
+            + "import os\ndef test_alone():\n    open('alone', 'a').write(f'{os.getpid()} ')\n"
+            + "    assert 'PYTEST_XDIST_WORKER' not in os.environ\n    assert os.path.exists('gw0.here')\n"
+        )
+    assert run_tests.main(["python", "--timeout", "60"], CORES) == 0
+    first, second = (folder / "alone").read_text().split()
+    assert first == second
+
+
+def test_the_slowest_tests_of_both_turns_are_named_at_the_end(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "test_a.py").write_text("import time\ndef test_slow(): time.sleep(0.5)\ndef test_quick(): ...")
+    (folder / "test_b.py").write_text(TURNS["alone"] + "import time\ndef test_alone(): time.sleep(0.2)")
+    assert run_tests.main(["python"], CORES) == 0
+    told = [line.split()[-1] for line in capfd.readouterr().out.splitlines() if line.startswith("== slowest: ")]
+    assert told == ["test_a::test_slow", "test_b::test_alone", "test_a::test_quick"]
+
+
+def test_nothing_to_run_is_told_as_pytest_tells_it(folder: Path) -> None:
+    (folder / "test_a.py").write_text(TURNS["alone"] + "def test_alone(): ...")
+    assert run_tests.main(["python"], CORES) == 0, "one turn had something to run"
+    assert run_tests.main(["python", "-k", "of_no_such_name"], CORES) == 5
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_a_test_that_was_disturbed_passes_and_is_named(
+    folder: Path, capfd: pytest.CaptureFixture[str], turn: str
+) -> None:
     (folder / "test_a.py").write_text(
-        "from helper import once\ndef test_once(): once('a')\ndef test_fine(): open('fine', 'a').write('x')\n"
+        f"{TURNS[turn]}from helper import once\n"
+        "def test_once(): once('a')\ndef test_fine(): open('fine', 'a').write('x')\n"
     )
-    assert run_tests.main(["python", "-q"]) == 0
+    assert run_tests.main(["python", "-q"], CORES) == 0
     out = capfd.readouterr().out
     assert "AssertionError: disturbed" in out
     assert out.rstrip().endswith("wants mending: test_a.py::test_once")
     assert (folder / "fine").read_text() == "x", "what had passed ran again too"
 
 
-def test_a_fault_fails_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tests_of_both_turns_that_were_disturbed_run_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name, turn in zip("ab", TURNS, strict=True):
+        (folder / f"test_{name}.py").write_text(f"{TURNS[turn]}from helper import once\ndef test_it(): once('{name}')")
+    assert run_tests.main(["python", "-q"], CORES) == 0
+    assert capfd.readouterr().out.count("wants mending: ") == 2
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_a_fault_fails_again(folder: Path, capfd: pytest.CaptureFixture[str], turn: str) -> None:
     (folder / "test_a.py").write_text(
-        "from helper import once\ndef test_once(): once('a')\ndef test_fault(): assert False\n"
+        f"{TURNS[turn]}from helper import once\ndef test_once(): once('a')\ndef test_fault(): assert False\n"
     )
-    assert run_tests.main(["python"]) == 1
+    (folder / "test_b.py").write_text("def test_fine(): ...\n")
+    assert run_tests.main(["python"], CORES) == 1
     assert capfd.readouterr().out.rstrip().endswith("== run again: failed again: test_a.py::test_fault")
+
+
+def test_a_test_that_hangs_fails_by_its_timeout_and_the_others_run(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "test_a.py").write_text("import time\ndef test_hangs(): time.sleep(600)\ndef test_fine(): ...\n")
+    assert run_tests.main(["python", "--timeout", "1"], CORES) == 1
+    out = capfd.readouterr().out
+    assert "1 failed, 1 passed" in out
+    assert "Timeout" in out
 
 
 def test_a_fixture_that_was_disturbed_is_set_up_anew(folder: Path) -> None:
@@ -86,36 +156,46 @@ def test_a_fixture_that_was_disturbed_is_set_up_anew(folder: Path) -> None:
         "@pytest.fixture(scope='module')\ndef server(): once('a')\n"
         + "".join(f"def test_{n}(server): ...\n" for n in range(MAX_FILES + 2))
     )
-    assert run_tests.main(["python"]) == 0
+    assert run_tests.main(["python"], CORES) == 0
 
 
 def test_a_test_whose_name_changes_is_not_taken_for_one_that_passed(folder: Path) -> None:
     (folder / "test_a.py").write_text(
-        "import os, pytest\nfrom helper import once\n"
+        TURNS["alone"] + "import os\nfrom helper import once\n"
         "@pytest.mark.parametrize('name', [f'pid-{os.getpid()}'])\ndef test_named(name): once('a')\n"
         "def test_once(): once('b')\n"
     )
-    assert run_tests.main(["python"]) != 0
+    assert run_tests.main(["python"], CORES) != 0
 
 
 def test_a_run_that_was_disturbed_all_over_has_failed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for n in range(MAX_FILES + 1):
         (folder / f"test_{n}.py").write_text(f"from helper import once\ndef test_once(): once('{n}')\n")
-    assert run_tests.main(["python"]) == 1
+    assert run_tests.main(["python"], CORES) == 1
     assert f"tests of {MAX_FILES + 1} files failed" in capfd.readouterr().out
 
 
+GONE = "import os\ndef test_gone(): os._exit(7)"
+KILLED = "import os, signal\ndef test_killed(): os.kill(os.getpid(), signal.SIGKILL)"
+
+
 @pytest.mark.parametrize(
-    "text, status",
+    "turn, text, status",
     [
-        ("import nothing_of_this_name", 2),
-        ("import os\ndef test_gone(): os._exit(7)", 7),
-        ("import os, signal\ndef test_killed(): os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("together", "import nothing_of_this_name", 2),
+        ("together", GONE, 3),
+        ("together", KILLED, 3),
+        ("alone", GONE, 7),
+        ("alone", KILLED, 137),
     ],
 )
-def test_a_run_that_did_not_get_to_its_end_has_failed(folder: Path, text: str, status: int) -> None:
-    (folder / "test_a.py").write_text(text)
-    assert run_tests.main(["python"]) == status
+def test_a_run_that_did_not_get_to_its_end_has_failed(
+    folder: Path, capfd: pytest.CaptureFixture[str], turn: str, text: str, status: int
+) -> None:
+    (folder / "test_a.py").write_text(TURNS[turn] + text)
+    (folder / "test_b.py").write_text("def test_fine(): ...")
+    assert run_tests.main(["python"], CORES) == status
+    assert run_tests.SAYS not in capfd.readouterr().out
 
 
 def test_a_rust_test_that_was_disturbed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -152,23 +232,19 @@ def test_a_fault_in_an_example_is_not_lost_beside_a_disturbed_test(folder: Path)
     assert run_tests.main(["rust"]) == 101
 
 
-def test_ctrl_c_ends_the_tests_and_nothing_is_run_again(folder: Path) -> None:
+@pytest.mark.parametrize("turn", TURNS)
+def test_ctrl_c_ends_the_tests_and_nothing_is_run_again(folder: Path, turn: str) -> None:
+    # As a terminal does it: every process of the group hears of it.
     (folder / "test_a.py").write_text(
-        "import os, signal\n"
+        f"{TURNS[turn]}import os, signal, time\n"
         "def test_fails(): assert False\n"
-        "def test_ctrl_c():\n    os.kill(os.getppid(), signal.SIGINT)\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "def test_ctrl_c():\n    os.killpg(0, signal.SIGINT)\n    time.sleep(60)\n"
     )
-    root = Path(run_tests.__file__).parents[1]
-    code = "import sys; from scripts import run_tests; sys.exit(run_tests.main(['python']))"
+    (folder / "test_b.py").write_text("def test_fine(): ...")
+    code = f"import sys; from scripts import run_tests; sys.exit(run_tests.main(['python'], {CORES}))"
     ended = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False, start_new_session=True
     )
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert "run again" not in ended.stdout
-    assert "KeyboardInterrupt" in ended.stdout
-    assert not ended.stderr
+    assert "KeyboardInterrupt" in ended.stdout + ended.stderr

@@ -21,10 +21,11 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever lies in this folder is about peers."""
+    """Whatever lies in this folder is about peers, and has the machine to itself: their times are compared."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("peers")
+            item.add_marker(pytest.mark.alone("each peer's server is started once, and times are compared"))
 
 
 def _peer(name: str, piece: str = "packages") -> Path:

@@ -14,7 +14,7 @@ import pytest
 from scripts.kernel import NEWER, USUAL, MissingError, kernel
 from tests.resources.guest import QEMU, console_of, initramfs, static_busybox
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.alone("compiles a program and boots a machine with it")]
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
 

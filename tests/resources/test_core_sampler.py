@@ -16,6 +16,8 @@ from gpusize.base.errors import EnvironmentLacks, UsageError
 from tests.proc import held, is_back_at
 from tests.resources.live_groups import Group, child, go, heard, made, share, until
 
+pytestmark = pytest.mark.alone("CPU time and schedules of readings are measured")
+
 MIB = 2**20
 BURN = "end = time.process_time() + {s}\nwhile time.process_time() < end: pass\n"
 

@@ -23,6 +23,8 @@ from tests.proc import held, is_back_at
 from tests.resources.live_groups import until
 from tests.resources.made import MIB
 
+pytestmark = pytest.mark.alone("CPU time of real processes is measured")
+
 BURN = "import time\nwhile time.process_time() < {cpu_s}: pass\n"
 HOLD = "held = b'1' * (100 << 20)\n"
 OPTIONS = SampleOptions(gpus=False, interval_s=0.005)

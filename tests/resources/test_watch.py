@@ -15,6 +15,8 @@ from gpusize.observe.usage.usage import usage_of
 from tests.resources.live_groups import Group, child, go, heard, made, share, until
 from tests.resources.made import MIB
 
+pytestmark = pytest.mark.alone("CPU time of real processes is measured")
+
 BURN = "end = time.process_time() + 0.1\nwhile time.process_time() < end: pass\nsay('done')\nwait()\n"
 SPIKE = "held = bytearray(200 << 20)\ndel held\nsay('done')\nwait()\n"
 

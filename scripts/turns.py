@@ -1,0 +1,46 @@
+"""A plugin for pytest: whose turn it is. Tests share the cores, but for those marked ``alone``, which come after them.
+
+``run_tests.py`` runs pytest once for each turn; docs/decisions/0029-tests-on-both-cores.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+__all__ = ["TURNS", "lost_worker"]
+
+TURNS = ("together", "alone")
+lost_worker = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--turn", choices=TURNS, help="Only the tests that share the cores, or only those marked `alone`")
+
+
+@pytest.hookimpl(trylast=True)  # a conftest.py may mark a whole folder
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    turn = config.getoption("--turn")
+    if turn is None:
+        return
+    others = [each for each in items if (each.get_closest_marker("alone") is None) == (turn == "alone")]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [each for each in items if each not in set(others)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist has ended, by an error if it says one: what it still had to run has not been run."""
+    if error:
+        node.config.stash[lost_worker] = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    # pytest-xdist counts the test that it died in as failed, and would leave it at that.
+    result = yield
+    if session.config.stash.get(lost_worker, False) and session.exitstatus != pytest.ExitCode.INTERRUPTED:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+    return result
