@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from gpusize.analysis.slo import as_slos
 from gpusize.base.errors import UsageError
 from gpusize.estimate.search import Adaptive
-from gpusize.options.search import over_levels, terms_from_options
+from gpusize.options import load_from_options
+from gpusize.options.search import over_levels, refuse_levels, terms_of, wants_search
 
 
 @pytest.mark.parametrize("precision, share", [("3%", 0.03), ("0.05", 0.05), (0.1, 0.1), ("2.5 %", 0.025)])
@@ -50,6 +52,11 @@ def test_terms_that_cannot_be_meant(given: dict[str, Any]) -> None:
 OPENAI = ["openai-chat"]
 
 
+def terms(options: dict[str, Any], apis: list[str]) -> Adaptive | None:
+    refuse_levels(options)
+    return terms_of(options, load_from_options(options), as_slos(options.get("slo")), apis)
+
+
 @pytest.mark.parametrize(
     "options, searches",
     [
@@ -60,7 +67,8 @@ OPENAI = ["openai-chat"]
         ({"slo": ["p95 runtime <= 1s"], "rates": "1,2", "duration": "5s"}, False),
         ({"slo": ["p95 runtime <= 1s"], "passes": 2}, False),
         ({"slo": ["p95 runtime <= 1s"], "duration": "5s"}, False),
-        ({"slo": ["p95 runtime <= 1s"], "plan": "plan.parquet"}, False),
+        ({"slo": ["p95 runtime <= 1s"], "concurrencies": "1,2,4,8,16,32"}, False),
+        ({"slo": ["p95 runtime <= 1s"], "seed": 3, "think": "1s"}, True),
         ({"slo": ["p95 runtime <= 1s"], "sample_records": "1/10"}, False),
         ({"slo": ["p95 runtime <= 1s"], "adaptive": False}, False),
         ({"slo": ["p95 llm_latency <= 1s"]}, True),
@@ -68,14 +76,18 @@ OPENAI = ["openai-chat"]
     ],
 )
 def test_an_slo_without_levels_is_searched_for(options: dict[str, Any], searches: bool) -> None:
-    assert (terms_from_options(options, OPENAI) is not None) is searches
+    assert (terms(options, OPENAI) is not None) is searches
+
+
+def test_a_stored_plan_names_the_levels() -> None:
+    assert not wants_search({"slo": ["p95 runtime <= 1s"], "plan": "plan.parquet"})
 
 
 def test_a_workflow_tells_nothing_of_its_calls_per_request() -> None:
     options = {"slo": ["p95 llm_latency <= 1s"]}
-    assert terms_from_options(options, [""]) is None
+    assert terms(options, [""]) is None
     with pytest.raises(UsageError, match="llm_latency is not known of each request"):
-        terms_from_options({**options, "adaptive": True}, [""])
+        terms({**options, "adaptive": True}, [""])
 
 
 @pytest.mark.parametrize(
@@ -85,13 +97,13 @@ def test_a_workflow_tells_nothing_of_its_calls_per_request() -> None:
         ({"adaptive": True, "slo": ["p95 runtime <= 1s"], "concurrencies": "1,2"}, "concurrencies"),
         ({"adaptive": True, "slo": ["p95 runtime <= 1s"], "duration": "5s"}, "duration"),
         ({"precision": "5%"}, "precision"),
-        ({"slo": ["p95 runtime <= 1s"], "rates": "3", "budget": "10m"}, "budget"),
+        ({"slo": ["p95 runtime <= 1s"], "rates": "3", "count": 9, "budget": "10m"}, "budget"),
         ({"slo": ["p95 runtime <= 1s"], "adaptive": False, "most_users": 9}, "most_users"),
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, Any], where: str) -> None:
     with pytest.raises(UsageError) as caught:
-        terms_from_options(options, OPENAI)
+        terms(options, OPENAI)
     assert caught.value.where == where
 
 

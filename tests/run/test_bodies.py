@@ -67,7 +67,7 @@ def server() -> Iterator[_Server]:
 
 def measure(target: gpusize.Target, row: dict[str, Any], out: Path) -> gpusize.Result:
     dataset = gpusize.Dataset.from_rows([row], key=".")
-    return gpusize.run(target, dataset, gpusize.Load(concurrencies=(2,), count=4), out=out)
+    return gpusize.run(target, dataset, gpusize.Load(concurrencies=(2,), count=4), out=out, metrics_url="none")
 
 
 def test_a_form_arrives_as_it_was_meant(server: _Server, tmp_path: Path) -> None:

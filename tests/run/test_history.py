@@ -141,6 +141,7 @@ def test_after_a_turn_that_failed_nothing_is_made_up(
         gpusize.Dataset.read(talks(tmp_path / "talks.json", names, whole=True)),
         gpusize.Load(concurrencies=[1], count=3, sessions=True, max_error_share=1.0),
         out=tmp_path / "runs",
+        metrics_url="none",
     )
     found = histories(server)
     assert [len(found[name]) for name in names] == [3, 2, 3]
@@ -163,6 +164,7 @@ def test_users_who_come_at_a_rate_go_on_too(scripted_server: Callable[..., Scrip
         gpusize.Dataset.read(talks(tmp_path / "talks.jsonl", names, whole=False)),
         gpusize.Load(rates=[40.0], count=4, process="constant", sessions=True, workers=2),
         out=tmp_path / "runs",
+        metrics_url="none",
     )
     assert histories(server) == {name: [expected(name, turn) for turn in range(TURNS)] for name in names}
 
@@ -184,6 +186,7 @@ def test_a_template_repeats_answers_of_any_service(
         gpusize.Dataset.read(talks(tmp_path / "talks.jsonl", ["a"], whole=False)),
         gpusize.Load(concurrencies=[1], count=1, sessions=True),
         out=tmp_path / "runs",
+        metrics_url="none",
     )
     first, second = '<a> "é"', '<recorded 2> "é"'
     assert [json.loads(request.body) for request in server.requests[1:]] == [
@@ -212,6 +215,7 @@ def test_the_simulated_cluster_knows_its_own_answers_again(tmp_path: Path, path:
                 gpusize.Dataset.read(talks(tmp_path / "talks.json", ["a"], whole=True)),
                 gpusize.Load(concurrencies=[1], count=1, sessions=True),
                 out=tmp_path / history,
+                metrics_url="none",
             )
         records = result.records.select("turn", "tokens_in", "tokens_cached", "outcome").sort("turn")
         assert records["outcome"].to_list() == ["ok"] * TURNS

@@ -45,7 +45,9 @@ def paths(server: ScriptedServer) -> list[str]:
 
 
 def measure(url: str, out: Path, api: str | None = None) -> gpusize.Result:
-    return gpusize.run(Target(url, api=api, stream=False), gpusize.Dataset.from_prompt("x"), ONCE, out=out)
+    return gpusize.run(
+        Target(url, api=api, stream=False), gpusize.Dataset.from_prompt("x"), ONCE, out=out, metrics_url="none"
+    )
 
 
 @pytest.mark.parametrize("api", [None, "openai-chat"])

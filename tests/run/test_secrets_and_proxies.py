@@ -101,7 +101,9 @@ def test_nothing_goes_through_a_proxy_of_the_environment(
     server = scripted_server(script)
     url = f"http://127.0.0.1:{server.port}"
     load = gpusize.Load(concurrencies=[1], passes=1)
-    gpusize.run(Target(f"{url}/x", api="generic"), gpusize.Dataset.from_prompt("x"), load, out=tmp_path)
+    gpusize.run(
+        Target(f"{url}/x", api="generic"), gpusize.Dataset.from_prompt("x"), load, out=tmp_path, metrics_url="none"
+    )
     assert _answers(f"{url}/ready")
     told: list[str] = []
     PushGateway(RunTally({}, levels=1, workers=1), url, instance="i", every_s=3600, note=told.append).close()

@@ -76,6 +76,23 @@ def test_a_run_against_it_and_its_truth(tmp_path: Path) -> None:
     assert result.estimate(method="crossing").tested_gpus == 1
 
 
+def test_a_run_from_python_reads_the_servers_metrics_and_keeps_its_stop_rules(tmp_path: Path) -> None:
+    with SimulatedCluster(FAST) as cluster:
+        result = gpusize.run(
+            cluster,
+            gpusize.Dataset.from_prompt("x"),
+            gpusize.Load(concurrencies=(2,), duration_s=100),
+            out=tmp_path,
+            stop_when="p50 runtime > 1ms for 1s",
+        )
+    assert any("ended by a rule" in note for note in result.notes)
+    assert result.meta["options"]["stop_when"] == "p50 runtime > 1ms for 1s"
+    # Nobody named the page: it is the target's usual one.
+    [source] = result.sources
+    assert source["source"].endswith("/metrics")
+    assert "gpu_utilization" in set(result.server()["metric"])
+
+
 def test_virtual_time_keeps_the_closed_form() -> None:
     """One GPU, c <= max_batch, staggered users: each of 8 iterations costs base + c * per_sequence."""
     for users in (1, 4):

@@ -228,21 +228,16 @@ def _run(given: dict[str, Any], config: Path | None, resume: Path | None) -> int
     from gpusize.cli.exit_code import judge
     from gpusize.cli.shared import conclude, keep_lost, note, print_json, print_result
     from gpusize.measure.execute import execute
-    from gpusize.options.assemble import assembled, read_options
+    from gpusize.options.assemble import read_options, spec_from_options
     from gpusize.report.live.live import LiveProgress
 
     options, notes = read_options(config, given, resume)
     quiet = bool(options.get("quiet"))
-    with assembled(options, command=["gpusize", *sys.argv[1:]], resume=resume) as ready:
-        for text in () if quiet else (*notes, *ready.notes):
+    with spec_from_options(options, command=["gpusize", *sys.argv[1:]], resume=resume) as spec:
+        for text in () if quiet else (*notes, *spec.notes):
             note(text)
-        with LiveProgress(quiet=quiet, settings=[level.setting for level in ready.spec.levels]) as live:
-            told = set(ready.notes)
-            result = execute(
-                ready.spec,
-                progress=live.event,
-                note=lambda text: None if text in told else live.message(f"gpusize: {text}"),
-            )
+        with LiveProgress(quiet=quiet, settings=[level.setting for level in spec.levels]) as live:
+            result = execute(spec, progress=live.event, note=lambda text: live.message(f"gpusize: {text}"))
     try:
         estimates = result.estimates() if result.can_estimate else []
         page = result.report(plots=options.get("plots", True))

@@ -72,13 +72,13 @@ def execute(
         spec: the run.
         progress: told how the run goes.
         stop: asks for an end.
-        note: told what the user should know, when it is known.
+        note: told what the user should know, when it is known; but for the notes of ``spec``, which were known before.
         engine: makes the engine; for tests.
     """
     switch = stop or StopSwitch()
     allow_connections(spec.most_connections)
     spec, found = located(spec, engine)
-    notes = [*found, *_early_notes(spec)]
+    notes = [text for text in (*found, *_early_notes(spec)) if text not in spec.notes]
     facts = spec.facts()
     steps = spec.steps()
     earlier = earlier_runs(spec, facts) if spec.append else []
@@ -94,7 +94,7 @@ def execute(
         if note is not None:
             for text in notes:
                 note(text)
-        told = [*notes, *_tell_notes(spec, note, notes)]
+        told = _tell_notes(spec, note, [*spec.notes, *notes])
         watch = stack.enter_context(_open_watch(spec, len(steps), note)) if spec.watch else None
         with on_interrupt(switch), _open_store(spec, facts) as store:
             keep_rows(store.path, spec.dataset.ids, spec.dataset.rows)

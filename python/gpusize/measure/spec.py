@@ -25,7 +25,6 @@ from gpusize.targets.simulated.cluster import SimulatedCluster
 from gpusize.targets.workflow.target import WorkflowTarget
 from gpusize.workload.dataset import Dataset
 from gpusize.workload.load import Load
-from gpusize.workload.load.load import DEFAULT_CONCURRENCIES
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
@@ -38,7 +37,7 @@ __all__ = ["RunSpec", "earlier_runs", "must_agree"]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that a run is made of; ``gpusize.run`` makes one from its arguments.
+    """Everything that a run is made of; `gpusize.options.run_spec.run_spec` makes it, whoever asks.
 
     Attributes:
         target: where to send.
@@ -58,6 +57,7 @@ class RunSpec:
         options: further options for ``run.json``, as ``--config`` takes them.
         watch: what looks at the run while it goes on: rules that end it, its own metrics.
         adaptive: what a search for the edge is asked for; None for the levels of the load.
+        notes: what the user should know before the run.
     """
 
     target: Target | WorkflowTarget
@@ -77,6 +77,7 @@ class RunSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     watch: WatchOptions = field(default_factory=WatchOptions)
     adaptive: Adaptive | None = None
+    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.users is not None:
@@ -108,9 +109,8 @@ class RunSpec:
         """Refuse a search beside what says the levels, or for what requests do not tell."""
         load = self.load
         todo = "leave it out: the search chooses the levels and how long they are, --budget bounds them all"
-        own = tuple(load.concurrencies) not in ((), DEFAULT_CONCURRENCIES)
         ends = next((name for name in ("passes", "count", "duration_s") if getattr(load, name) is not None), None)
-        if load.kind != "closed" or load.stages or own or ends:
+        if load.kind != "closed" or load.names_way or ends:
             raise UsageError("a search and a load of its own levels are both given", ends or "load", todo)
         if load.sample_records > 1:
             todo = "leave --sample-records out: a search sends as few requests as it can"

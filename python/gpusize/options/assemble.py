@@ -1,52 +1,39 @@
-"""From options, wherever they were written, to a run; with a simulated cluster behind it when no target is named."""
+"""From options, wherever they were written, to a run's specification; without a target, of a simulated cluster."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.analysis.slo import as_slos
 from gpusize.base.errors import UsageError
 from gpusize.base.numeric import check_limits
-from gpusize.base.text import shown
 from gpusize.base.units import as_duration_s
-from gpusize.measure.mix import told_priorities
-from gpusize.measure.monitor.options import WatchOptions
-from gpusize.measure.spec import RunSpec
 from gpusize.options import (
     INPUT_OPTIONS,
     LOAD_OPTIONS,
     LOAD_STOPS,
     LOAD_WAYS,
     Kind,
-    addresses_of,
     dataset_from_options,
     demo,
     load_config,
     load_from_options,
     over,
-    target_from_options,
 )
-from gpusize.options.search import SEARCH_OPTIONS, over_levels, refuse_levels, terms_from_options, wants_search
-from gpusize.targets.kserve.prepare import is_kserve, prepare_kserve
+from gpusize.options.run_spec import Sent, reached, refuse_simulated, run_spec
+from gpusize.options.search import SEARCH_OPTIONS, over_levels, refuse_levels, wants_search
+from gpusize.targets.kserve.prepare import is_kserve
 from gpusize.targets.simulated.cluster import SimulatedCluster
-from gpusize.targets.simulated.replicas import ReplicaSchedule, replica_steps
-from gpusize.targets.workflow.target import WorkflowTarget, workflow_from_options
-from gpusize.workload.dataset import Dataset
+from gpusize.targets.simulated.replicas import replica_steps
+from gpusize.targets.workflow.target import workflow_from_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gpusize.observe.metrics import KubeForward
+    from gpusize.measure.spec import RunSpec
     from gpusize.observe.observer import Observer
-    from gpusize.targets.kserve.prepare import KserveRun
-    from gpusize.targets.server import Target
-    from gpusize.targets.workflow.llm_proxy import LlmProxy
-    from gpusize.workload.load import Load
 
-__all__ = ["RUN_OPTIONS", "Assembled", "assembled", "labels_of", "read_options"]
+__all__ = ["RUN_OPTIONS", "read_options", "spec_from_options"]
 
 RUN_OPTIONS: Final[dict[str, Kind]] = {
     **INPUT_OPTIONS,
@@ -86,50 +73,8 @@ RUN_OPTIONS: Final[dict[str, Kind]] = {
 }
 """Every option of ``gpusize run`` that a file may hold, with the kind of its value."""
 
-_WATCHED: Final = (
-    "llm_proxy", "metrics_url", "metrics_keep", "prometheus", "prometheus_match", "prometheus_header",
-    "prometheus_token_env", "prometheus_cacert", "prometheus_insecure", "gpu_sample",
-    "sample_container", "sample_pid", "sample_cgroup", "sample_interval",
-)  # fmt: skip
 _ROWS: Final = ("prompt", "dataset", "synthetic", "input")
 """Options that say what is sent: one on the command line takes the place of any in a file."""
-
-_SIMULATED: Final = ("replicas", "start_delay")
-"""Options of the simulated cluster, which a run without an address starts."""
-_RULES: Final = ("stop_when", "metrics_port", "metrics_address", "push_gateway", "push_every")
-_AGAIN: Final = (*_WATCHED, *_RULES)
-"""Options that make the run again, beside those of target, dataset and load."""
-
-
-@dataclass(frozen=True)
-class _Behind:
-    """What is known of a target beyond its options.
-
-    Attributes:
-        cluster: the simulated cluster that it is.
-        kserve: its models.
-        proxy: what times its calls of language models.
-        ways: port forwards that lead to it.
-        names: its addresses as the user named them, where others are sent to.
-        again: further options that make the run again.
-        scaling: what changes its replicas while the load runs.
-    """
-
-    cluster: SimulatedCluster | None = None
-    kserve: KserveRun | None = None
-    proxy: LlmProxy | None = None
-    ways: Sequence[KubeForward] = ()
-    names: Sequence[str] = ()
-    again: Mapping[str, Any] = field(default_factory=dict)
-    scaling: Sequence[ReplicaSchedule] = ()
-
-
-class Assembled:
-    """A run ready to go: the specification and what the user should know before it."""
-
-    def __init__(self, spec: RunSpec, notes: Sequence[str]) -> None:
-        self.spec = spec
-        self.notes = list(notes)
 
 
 def read_options(
@@ -184,10 +129,20 @@ def _in_seconds(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def assembled(
-    options: Mapping[str, Any], *, command: Sequence[str] = (), resume: Path | None = None
-) -> Iterator[Assembled]:
+def spec_from_options(
+    options: Mapping[str, Any],
+    *,
+    observers: Sequence[Observer] = (),
+    command: Sequence[str] = (),
+    resume: Path | None = None,
+) -> Iterator[RunSpec]:
     """A run from options; without an address a simulated cluster is up while the block runs.
+
+    Args:
+        options: as `read_options` gives them.
+        observers: what else is measured beside the load.
+        command: the command line, without secrets.
+        resume: a run folder to go on with.
 
     Raises:
         UsageError: options that cannot be meant, or nothing to send.
@@ -195,65 +150,36 @@ def assembled(
         EnvironmentLacks: the simulated cluster cannot be started.
     """
     refuse_levels(options)
+    with contextlib.ExitStack() as stack:
+        sent, said = _sent(options, stack)
+        yield stack.enter_context(run_spec(sent, said, observers=observers, command=command, resume=resume))
+
+
+def _sent(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[Sent, Mapping[str, Any]]:
+    """What is sent where, and the options, which are the demonstration's where no target is named."""
+    inputs = options.get("input") or ()
+    tensors = [inputs] if isinstance(inputs, str) else list(inputs)
     workflow = workflow_from_options(options)
-    if workflow is not None or options.get("url") is not None:
-        _refuse_simulated(options)
     if workflow is not None:
         load = load_from_options(options)
-        yield _assemble(workflow, _rows(options, load), load, options, command, resume, _Behind())
-        return
+        return Sent(workflow, load, dataset_from_options(options), tensors), options
     if options.get("url") is not None:
-        with contextlib.ExitStack() as stack:
-            yield _against_server(options, command, resume, stack)
-        return
+        refuse_simulated(options)
+        target, ways, names = reached(options, stack)
+        load = load_from_options(options)
+        # Of a KServe API its tensors are sent.
+        rows = None if is_kserve(target.api) else dataset_from_options(options)
+        return Sent(target, load, rows, tensors, ways=ways, names=names), options
     chosen = _demo_options(options)
     # What cannot be meant is refused before the cluster is started.
-    load = load_from_options(chosen)
-    dataset = dataset_from_options(chosen) or demo.prompts()
-    steps = replica_steps(options)
-    with SimulatedCluster({**demo.CLUSTER, **_cluster_options(options, steps)}) as cluster:
-        served = {"url": cluster.url, "model": cluster.config["model"], "gpus": cluster.config["gpus"]}
-        target = _target({**chosen, **served})
-        scaling = [ReplicaSchedule(cluster, steps)] if len(steps) > 1 else []
-        again = {name: options[name] for name in _SIMULATED if options.get(name) is not None}
-        yield _assemble(target, dataset, load, chosen, command, resume, _Behind(cluster, scaling=scaling, again=again))
-
-
-def _refuse_simulated(options: Mapping[str, Any]) -> None:
-    named = next((name for name in _SIMULATED if options.get(name) is not None), None)
-    if named is not None:
-        raise UsageError("only the simulated cluster takes it", named, "leave it out, or the target")
-
-
-def _against_server(
-    options: Mapping[str, Any], command: Sequence[str], resume: Path | None, stack: contextlib.ExitStack
-) -> Assembled:
-    from gpusize.options.observers import forwarded
-
-    named = addresses_of(options["url"])
-    proxy = _proxy(options, stack)
-    reached, ways = forwarded(named, stack)
-    target = _target({**options, "url": reached})
-    names = named if ways else ()
-    load = load_from_options(options)
-    if not is_kserve(target.api):
-        if options.get("input") is not None:
-            raise UsageError(f"the {target.api} API takes no tensors", "input", "use --dataset, or --api kserve")
-        dataset = _rows(options, load, target)
-        behind = _Behind(ways=ways, names=names, proxy=proxy)
-        return _assemble(target.speaking(dataset.api), dataset, load, options, command, resume, behind)
-    inputs, shapes, batch = _texts(options.get("input")), _texts(options.get("shape")), options.get("batch") or 1
-    told = told_priorities(load)
-    ready = prepare_kserve(target, inputs, shapes=shapes, batch=batch, seed=load.seed, priorities=told)
-    behind = _Behind(kserve=ready, proxy=proxy, ways=ways, names=names, again=ready.options(inputs, shapes, batch))
-    return _assemble(ready.target, ready.dataset, load, options, command, resume, behind)
-
-
-def _target(options: Mapping[str, Any]) -> Target:
-    target = target_from_options(options)
-    if target is None:
-        raise UsageError("there is no address", "url", "give --url")
-    return target
+    load, dataset = load_from_options(chosen), dataset_from_options(chosen)
+    config = {**demo.CLUSTER, **_cluster_options(options, replica_steps(options))}
+    cluster = stack.enter_context(SimulatedCluster(config))
+    served = {"url": cluster.url, "model": cluster.config["model"], "gpus": cluster.config["gpus"]}
+    target, _, _ = reached({**chosen, **served}, stack)
+    if dataset is None and not (tensors and is_kserve(target.api)):
+        dataset = demo.prompts()
+    return Sent(target, load, dataset, tensors, cluster), chosen
 
 
 def _cluster_options(options: Mapping[str, Any], steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
@@ -282,90 +208,3 @@ def _demo_options(options: Mapping[str, Any]) -> dict[str, Any]:
         # Users are requests in flight: a load by rates cannot be asked for them, unless the user insists.
         chosen.pop("users")
     return {**chosen, **options}
-
-
-def _rows(options: Mapping[str, Any], load: Load, target: Target | None = None) -> Dataset:
-    """What is sent, read once; where every stream of the load brings its own, the first of these."""
-    found = dataset_from_options(options) or next(iter(load.own_datasets().values()), None)
-    if found is not None:
-        return found
-    if target is not None and target.method in ("GET", "HEAD", "OPTIONS", "DELETE"):
-        return Dataset.from_rows([{}], key=".", source="no body")
-    raise UsageError("there is nothing to send", "dataset", "give --dataset FILE, --prompt TEXT or --synthetic")
-
-
-def _assemble(
-    target: Target | WorkflowTarget,
-    dataset: Dataset,
-    load: Load,
-    options: Mapping[str, Any],
-    command: Sequence[str],
-    resume: Path | None,
-    behind: _Behind,
-) -> Assembled:
-    watching = _watching(options, target, behind)
-    spec = RunSpec(
-        target=target,
-        dataset=dataset,
-        load=load,
-        slos=as_slos(_texts(options.get("slo"))),
-        users=options.get("users"),
-        out=Path(options.get("out") or "runs"),
-        labels=labels_of(options.get("label")),
-        append=bool(options.get("append")),
-        resume=resume,
-        cluster=behind.cluster,
-        api=None if behind.kserve is None else behind.kserve.api,
-        observers=watching,
-        names=behind.names,
-        command=command,
-        options={**behind.again, **{name: options[name] for name in _AGAIN if options.get(name) is not None}},
-        watch=WatchOptions.of(options),
-        adaptive=terms_from_options(options, [str(each.get("api") or "") for each in target.public()]),
-    )
-    notes = [*target.notes(), *dataset.notes, *(note for observer in watching for note in observer.notes)]
-    return Assembled(spec, list(dict.fromkeys(notes)))
-
-
-def _watching(options: Mapping[str, Any], target: Target | WorkflowTarget, behind: _Behind) -> list[Observer]:
-    """What is measured beside the load, and the proxy that times the calls of language models."""
-    from gpusize.options.observers import observers_of
-
-    watching = observers_of(options, target, cluster=behind.cluster, kserve=behind.kserve, ways=behind.ways)
-    proxy = target.proxy if isinstance(target, WorkflowTarget) else behind.proxy
-    return [*watching, *behind.scaling, *([] if proxy is None else [proxy])]
-
-
-def _proxy(options: Mapping[str, Any], stack: contextlib.ExitStack) -> LlmProxy | None:
-    """The proxy of a workflow that is a server: up before the first request."""
-    if options.get("llm_proxy") is None:
-        return None
-    from gpusize.targets.workflow.llm_proxy import REMOTE_PORT, LlmProxy
-
-    proxy = LlmProxy(options["llm_proxy"], port=REMOTE_PORT)
-    stack.callback(proxy.stop)
-    proxy.start()
-    return proxy
-
-
-def _texts(value: str | Sequence[str] | None) -> list[str]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)
-
-
-def labels_of(value: Mapping[str, Any] | str | Sequence[str] | None) -> dict[str, str]:
-    """Labels from a table or from texts such as ``gpu=H200``.
-
-    Raises:
-        UsageError: a text without a key or without ``=``.
-    """
-    if value is None:
-        return {}
-    if not isinstance(value, str) and hasattr(value, "items"):
-        return {str(key): str(text) for key, text in value.items()}
-    labels = {}
-    for each in _texts(value):
-        key, equals, text = each.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f'"{shown(each)}" is not a label', "label", "write it as key=value")
-        labels[key.strip()] = text.strip()
-    return labels

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.secrets import parse_header
 from gpusize.base.units import as_duration_s
 from gpusize.observe.machine import MachineObserver
-from gpusize.observe.metrics import Forwards, is_kube, resolve_kube, server_metrics
+from gpusize.observe.metrics import Forwards, ServerMetrics, is_kube, resolve_kube, server_metrics
 from gpusize.observe.metrics.trust import prometheus_trust
 from gpusize.targets.server import Target
 from gpusize.targets.server_checks import checked_headers
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from gpusize.targets.workflow.target import WorkflowTarget
 
 __all__ = ["forwarded", "observers_of"]
+
+_METRICS: Final = ("metrics_url", "metrics_keep", "gpu_sample", "prometheus")
+"""Options of the server metrics that gpusize makes."""
 
 
 def forwarded(urls: Sequence[str], stack: contextlib.ExitStack) -> tuple[list[str], list[KubeForward]]:
@@ -53,6 +56,7 @@ def observers_of(
     cluster: SimulatedCluster | None = None,
     kserve: KserveRun | None = None,
     ways: Sequence[KubeForward] = (),
+    own: Sequence[Observer] = (),
 ) -> list[Observer]:
     """What watches a run: ways into a cluster first, then the server's metrics, statistics, this machine and its GPUs.
 
@@ -65,14 +69,40 @@ def observers_of(
         cluster: the simulated cluster behind it.
         kserve: its models, where it speaks KServe.
         ways: port forwards that the target itself needs.
+        own: observers of the user's; server metrics among them take the place of the usual ones.
 
     Raises:
-        UsageError: an address, a pattern or a header that cannot be meant.
+        UsageError: an address, a pattern or a header that cannot be meant; or server metrics are asked for twice.
         EnvironmentLacks: a ``kube://`` address, and no kubectl.
     """
+    metrics, more = _metrics(options, target, cluster, kserve) if not _has_metrics(own, options) else (None, [])
+    all_ways = [*ways, *more]
+    forwards = [Forwards(all_ways)] if all_ways else []
+    machine = [] if any(isinstance(each, MachineObserver) for each in own) else [MachineObserver()]
+    return [*forwards, *([] if metrics is None else [metrics]), *machine, *_resources(options)]
+
+
+def _has_metrics(own: Sequence[Observer], options: Mapping[str, Any]) -> bool:
+    """Whether the user brought server metrics of their own: two would write the same files."""
+    if not any(isinstance(each, ServerMetrics) for each in own):
+        return False
+    named = next((name for name in _METRICS if options.get(name)), None)
+    if named is not None:
+        todo = f"leave {named} out, or the observer"
+        raise UsageError("server metrics are asked for by an option and by an observer", named, todo)
+    return True
+
+
+def _metrics(
+    options: Mapping[str, Any],
+    target: Target | WorkflowTarget,
+    cluster: SimulatedCluster | None,
+    kserve: KserveRun | None,
+) -> tuple[ServerMetrics, list[KubeForward]]:
+    """What samples the server and its GPUs, and the port forwards that it needs."""
     simulated = None if cluster is None else cluster.config
     server = isinstance(target, Target)
-    metrics, more = server_metrics(
+    return server_metrics(
         [{"url": url, "api": target.api, "simulated": simulated} for url in target.urls] if server else [],
         metrics_urls=_texts(options.get("metrics_url")),
         keep=options.get("metrics_keep"),
@@ -86,8 +116,6 @@ def observers_of(
         statistics=[] if kserve is None else _statistics(kserve),
         verify=not target.insecure and (target.cacert or True) if isinstance(target, Target) else True,
     )
-    all_ways = [*ways, *more]
-    return [*([Forwards(all_ways)] if all_ways else []), metrics, MachineObserver(), *_resources(options)]
 
 
 def _prometheus_headers(options: Mapping[str, Any]) -> dict[str, str]:

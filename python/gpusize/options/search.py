@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.analysis.slo import Slo
 from gpusize.base.errors import UsageError
 from gpusize.estimate.search.terms import Adaptive, cannot_search
 from gpusize.options import LOAD_STOPS, LOAD_WAYS
 
 if TYPE_CHECKING:
+    from gpusize.analysis.slo import Slo
     from gpusize.options import Kind
+    from gpusize.workload.load import Load
 
-__all__ = ["SEARCH_OPTIONS", "over_levels", "refuse_levels", "terms_from_options", "wants_search"]
+__all__ = ["SEARCH_OPTIONS", "over_levels", "refuse_levels", "terms_of", "wants_search"]
 
 SEARCH_OPTIONS: Final[dict[str, Kind]] = {
     "adaptive": "flag",
@@ -63,20 +64,23 @@ def refuse_levels(options: Mapping[str, Any]) -> None:
         raise UsageError(f"a search and {own} are both given", own, _NO_RATES if at_rates else _CHOOSES)
 
 
-def terms_from_options(options: Mapping[str, Any], apis: Sequence[str]) -> Adaptive | None:
+def terms_of(options: Mapping[str, Any], load: Load, slos: Sequence[Slo], apis: Sequence[str]) -> Adaptive | None:
     """The search that is asked for, or that the SLOs call for; None for the levels of the load.
 
     Args:
-        options: of the run.
+        options: of the run; those of the load are not read.
+        load: how hard.
+        slos: what has to be kept.
         apis: what the targets speak, "" for a workflow.
 
     Raises:
         UsageError: a search beside levels, or what belongs to a search without one.
     """
-    if wants_search(options):
-        refuse_levels(options)
-        slos = options.get("slo") or []
-        problem = cannot_search([Slo.parse(text) for text in ([slos] if isinstance(slos, str) else slos)], apis)
+    said = {name: value for name, value in load.options().items() if load.names_way or name not in LOAD_WAYS}
+    given = {**{name: options.get(name) for name in SEARCH_OPTIONS}, **said, "slo": list(slos)}
+    if wants_search(given):
+        refuse_levels(given)
+        problem = cannot_search(slos, apis)
         if problem is None:
             return Adaptive.of(options)
         if options.get("adaptive"):

@@ -91,10 +91,10 @@ def measure(
 ) -> Result:
     """One run in this process, as ``gpusize run`` does it; raises as that does."""
     from gpusize.measure.execute import execute
-    from gpusize.options.assemble import assembled
+    from gpusize.options.assemble import spec_from_options
 
-    with assembled(options, command=command, resume=resume) as ready:
-        return execute(ready.spec, progress=progress, stop=stop)
+    with spec_from_options(options, command=command, resume=resume) as spec:
+        return execute(spec, progress=progress, stop=stop)
 
 
 def run_study(

@@ -117,6 +117,9 @@ class Load:
     priority_header: str | None = None
     pin: Sequence[int] | str = ()
     source_addresses: Sequence[str] = ()
+    names_way: bool = field(init=False, repr=False, compare=False, default=False)
+    """Whether the levels were named; without, they are `DEFAULT_CONCURRENCIES`, or a search's."""
+
     _levels: dict[Any, list[Level]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _own: dict[tuple[str | None, ...], Dataset] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -155,6 +158,7 @@ class Load:
         if len(ways) > 1 and set(ways) != {"streams", "plan"}:
             what = f"{' and '.join(ways)} are both given" if len(ways) == 2 else f"{', '.join(ways)} are given"
             raise UsageError(what, "load", "give one of them: each says what is sent")
+        object.__setattr__(self, "names_way", bool(ways))
         chosen = DEFAULT_CONCURRENCIES if not ways else self.concurrencies
         concurrencies = as_sequence(chosen, "concurrencies")
         counts = tuple(as_whole(value, "concurrency", 1, MAX_CONCURRENCY) for value in concurrencies)
@@ -301,7 +305,7 @@ class Load:
     def changed(self, **values: Any) -> Load:
         """The same load with other values of some arguments."""
         mine = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
-        if self.concurrencies and set(values) & set(_WAYS):
+        if not self.names_way or (self.concurrencies and set(values) & set(_WAYS)):
             mine["concurrencies"] = ()
         return Load(**{**mine, **values})
 
