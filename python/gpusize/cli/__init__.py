@@ -60,9 +60,9 @@ def _invoke(argv: Sequence[str]) -> int:
         with _own_warnings():
             code = app(args=list(argv), prog_name="gpusize", standalone_mode=False)
     except TyperException as error:
-        text = error.format_message().rstrip(".")
-        # Without any argument the help has been shown, and there is nothing to add.
-        return _fail(f"{text}. Try --help.", USAGE) if text else USAGE
+        from gpusize.cli.mistakes import mistake
+
+        return _fail(mistake(error, argv), USAGE)
     except (KeyboardInterrupt, Abort):
         return _fail("interrupted", INTERRUPTED)
     except GpusizeError as error:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from gpusize.cli import (
     dataset,
@@ -22,28 +21,16 @@ from gpusize.cli import (
     simulate,
     study,
 )
-
-
-class _Commands(TyperGroup):
-    """Typer turns Ctrl-C into a bare exit code; as an Abort it reaches the caller, who says so."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            raise typer.Abort from error
-
+from gpusize.cli.command import Command, Commands
 
 app = typer.Typer(
     name="gpusize",
-    cls=_Commands,
+    cls=Commands,
     help="Measures how many GPUs a model, an agent or a pipeline needs, and says how sure it is.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="[dim]gpusize run[/dim] without a target sizes a small simulated cluster, to see how it works.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="gpusize run without a target sizes a small simulated cluster, to show how it works.",
 )
 
 
@@ -65,14 +52,16 @@ def common(
     """Options of the program itself."""
 
 
-app.command("run", epilog=run.EPILOG)(run.command)
-app.command("study", epilog=study.EPILOG)(study.command)
-app.command("estimate", epilog=estimate.EPILOG)(estimate.command)
-app.command("plan", epilog=plan.EPILOG)(plan.command)
-app.command("report", epilog=report.EPILOG)(report.command)
-app.command("sample", epilog=sample.EPILOG, context_settings={"allow_interspersed_args": False})(sample.command)
-app.command("simulate", epilog=simulate.EPILOG)(simulate.command)
-app.command("doctor", epilog=doctor.EPILOG)(doctor.command)
+app.command("run", cls=run.COMMAND, epilog=run.EPILOG)(run.command)
+app.command("study", cls=Command, epilog=study.EPILOG)(study.command)
+app.command("estimate", cls=Command, epilog=estimate.EPILOG)(estimate.command)
+app.command("plan", cls=plan.COMMAND, epilog=plan.EPILOG)(plan.command)
+app.command("report", cls=Command, epilog=report.EPILOG)(report.command)
+app.command("sample", cls=Command, epilog=sample.EPILOG, context_settings={"allow_interspersed_args": False})(
+    sample.command
+)
+app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.command)
+app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.command)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(load.app, name="load")
 app.add_typer(dataset.app, name="dataset")

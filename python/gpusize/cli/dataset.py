@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Make rows to send, and look at them.", no_args_is_help=True, rich_markup_mode="rich")
+from gpusize.cli.command import Command, Commands
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+app = typer.Typer(cls=Commands, help="Make rows to send, and look at them.", no_args_is_help=True)
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 
 @app.callback()
@@ -17,16 +19,20 @@ def group() -> None:
     """Make rows to send, and look at them."""
 
 
-@app.command("traccc")
+@app.command("traccc", cls=Command)
 def traccc(
     folder: Annotated[Path, typer.Argument(help="Folder of event*-cells.csv, or one of these files.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="File to write; compact when it ends in .npz.")],
-    count: Annotated[int | None, typer.Option("-n", "--count", help="Events, in order of names; all.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Write this file. .npz is compact.", metavar="FILE")],
+    count: Annotated[
+        int | None, typer.Option("-n", "--count", help="Take this many events, in order of names.", show_default="all")
+    ] = None,
     layout: Annotated[
         str,
-        typer.Option(help="features: GEOMETRY_ID and FEATURES; cells: CELL_POSITIONS and CELL_PROPERTIES."),
+        typer.Option(
+            help="features (GEOMETRY_ID, FEATURES) or cells (CELL_POSITIONS, CELL_PROPERTIES).", metavar="NAME"
+        ),
     ] = "features",
-    tml: Annotated[bool, typer.Option("--tml", help="FEATURES alone, with all columns.")] = False,
+    tml: Annotated[bool, typer.Option("--tml", help="Write FEATURES alone, with all columns.")] = False,
     _debug: Debug = False,
 ) -> None:
     """Turn traccc's event files into input for its server, for --input."""
@@ -36,14 +42,17 @@ def traccc(
     typer.echo(f"{out}: {events} events, {cells} cells")
 
 
-@app.command("synthetic")
+@app.command("synthetic", cls=Command)
 def synthetic(
     description: Annotated[
         str, typer.Argument(help="As 'input=normal(512,64) output=lognormal(128,0.5) rows=200 prefix=0.3 seed=1'.")
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="JSON Lines file to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Write this JSON Lines file.", metavar="FILE")],
     tokenizer: Annotated[
-        str | None, typer.Option(help="tokenizer.json to count with; else 4 characters per token.")
+        str | None,
+        typer.Option(
+            help="Count tokens with this tokenizer.json.", metavar="FILE", show_default="4 characters a token"
+        ),
     ] = None,
     _debug: Debug = False,
 ) -> None:
@@ -60,13 +69,20 @@ def synthetic(
     typer.echo(f"{out}: {len(made)} rows")
 
 
-@app.command("show")
+@app.command("show", cls=Command)
 def show(
     file: Annotated[str, typer.Argument(help="A dataset, as --dataset takes it.")],
-    dataset_key: Annotated[str | None, typer.Option(help="The field to send.")] = None,
-    dataset_format: Annotated[str | None, typer.Option(help="Where suffix and contents do not tell.")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="tokenizer.json, or estimate.")] = None,
-    head: Annotated[int, typer.Option(min=0, help="Rows to show.")] = 5,
+    dataset_key: Annotated[
+        str | None, typer.Option(help="Send this field of a row.", metavar="KEY", show_default="the usual names")
+    ] = None,
+    dataset_format: Annotated[
+        str | None, typer.Option(help="Format of the file.", metavar="FORMAT", show_default="by its name and contents")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Count tokens with this tokenizer.json; estimate counts characters.", metavar="FILE"),
+    ] = None,
+    head: Annotated[int, typer.Option(min=0, help="Show this many rows.")] = 5,
     _debug: Debug = False,
 ) -> None:
     """Show a dataset's first rows, its lengths, and what is to be known about it."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """[bold]Examples[/bold]
+EPILOG = """Examples:
 
   gpusize doctor
 
@@ -16,10 +16,10 @@ EPILOG = """[bold]Examples[/bold]
 
 def command(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out the highest rate, which takes about ten seconds.")
+        bool, typer.Option("--quick", help="Do not measure the highest rate, which takes about ten seconds.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> int:
     """Look at clock, timers, cores, limits and software, and measure the highest rate this machine itself can send."""
     from gpusize.cli.shared import note

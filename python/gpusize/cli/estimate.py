@@ -8,37 +8,50 @@ import typer
 
 from gpusize.cli import question_options as question
 
-EPILOG = """[bold]Examples[/bold]
+EPILOG = """Examples:
 
   gpusize estimate runs/20261120T210312Z-7f3a9c --users 250 --slo 'p95 runtime <= 6s'
 
   gpusize estimate runs/ --label gpu=H200 --users 250 --slo 'p99 ttft <= 500ms' --json
 
-  gpusize estimate runs/ --users 250 --slo 'p95 runtime <= 6s' --method all     [dim]# every method, side by side[/dim]
+  gpusize estimate runs/ --users 250 --slo 'p95 runtime <= 6s' --method all     # every method, side by side
 
-  gpusize estimate runs/1gpu runs/2gpu runs/4gpu --rate 40/s     [dim]# with the loss between GPUs[/dim]"""
+  gpusize estimate runs/1gpu runs/2gpu runs/4gpu --rate 40/s     # with the loss between GPUs"""
 
 
 def command(
     runs: question.Runs,
     users: Annotated[
-        float | None, typer.Option(help="Requests in flight to size for.", rich_help_panel=question.QUESTION)
+        float | None,
+        typer.Option(
+            "--users",
+            "--target-users",
+            help="Size for this many requests in flight.",
+            metavar="N",
+            show_default="the run's own",
+            rich_help_panel=question.QUESTION,
+        ),
     ] = None,
     rate: Annotated[
         str | None,
         typer.Option(
-            help="Requests per second to size for, as 40/s, instead of users.", rich_help_panel=question.QUESTION
+            help="Size for this many requests per second, as 40/s.", metavar="RATE", rich_help_panel=question.QUESTION
         ),
     ] = None,
     token_rate: Annotated[
         str | None,
-        typer.Option(help="Output tokens per second, as 2000/s, instead of users.", rich_help_panel=question.QUESTION),
+        typer.Option(
+            help="Size for this many output tokens per second, as 2000/s.",
+            metavar="RATE",
+            rich_help_panel=question.QUESTION,
+        ),
     ] = None,
     slo: question.Slos = None,
     method: Annotated[
         str,
         typer.Option(
-            help="auto: the twin, or what stands in for it; all, side by side; twin, scaling, slope or crossing.",
+            help="Estimate by this method: auto, twin, scaling, slope, crossing, or all side by side.",
+            metavar="NAME",
             rich_help_panel=question.QUESTION,
         ),
     ] = "auto",
@@ -47,7 +60,7 @@ def command(
     host_gpus: Annotated[
         int | None,
         typer.Option(
-            help="GPUs come in whole hosts of so many, which share nothing.", rich_help_panel=question.QUESTION
+            help="GPUs in a host. Hosts share nothing, and are added whole.", rich_help_panel=question.QUESTION
         ),
     ] = None,
     think: question.Think = None,
@@ -59,7 +72,7 @@ def command(
     label: question.Labels = None,
     allow: question.Allow = None,
     skip_damaged: question.SkipDamaged = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a level is flagged.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a level is flagged.")] = False,
     json: question.Json = False,
     _debug: question.Debug = False,
 ) -> int:

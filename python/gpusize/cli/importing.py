@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Make a run folder from another tool's files.", no_args_is_help=True, rich_markup_mode="rich")
+from gpusize.cli.command import Command, Commands
+
+app = typer.Typer(cls=Commands, help="Make a run folder from another tool's files.", no_args_is_help=True)
 
 
 @app.callback()
@@ -15,16 +17,14 @@ def group() -> None:
     """Make a run folder from another tool's files."""
 
 
-@app.command("nat")
+@app.command("nat", cls=Command)
 def nat(
     file: Annotated[
         Path, typer.Argument(help="calc_runner_output.json, a job's folder, or the calculator's output folder.")
     ],
-    gpus: Annotated[
-        int, typer.Option(min=0, help="GPUs behind the tested model; the file does not say. 0: unknown.")
-    ] = 0,
-    out: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs behind the model. The file does not say; 0 is unknown.")] = 0,
+    out: Annotated[Path, typer.Option(help="Put the run's folder in here.", metavar="DIR")] = Path("runs"),
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
     """Import the NeMo Agent Toolkit's sizing calculator, in its present and its older spelling."""
     from gpusize.studies.imports.nat import import_nat
@@ -32,19 +32,19 @@ def nat(
     typer.echo(import_nat(file, out, gpus))
 
 
-@app.command("perf_analyzer")
+@app.command("perf_analyzer", cls=Command)
 def perf_analyzer(
     file: Annotated[Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f.")],
     gpus: Annotated[
-        int, typer.Option(min=0, help="GPUs, or model instances, measured; the file does not say. 0: unknown.")
+        int, typer.Option(min=0, help="GPUs or model instances measured. The file does not say; 0 is unknown.")
     ] = 0,
-    slo: Annotated[list[str] | None, typer.Option(help="An SLO that estimates ask for; repeatable.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Samples in a request, as perf_analyzer's -b.")] = 1,
+    slo: Annotated[list[str] | None, typer.Option(help="Keep this SLO for estimates.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Samples in one request, as perf_analyzer's -b.")] = 1,
     expect: Annotated[
-        str | None, typer.Option(help="Concurrencies that were asked for, as 1:16:1; missing ones are named.")
+        str | None, typer.Option(help="Name the concurrencies that are missing of these, as 1:16:1.", metavar="LIST")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    out: Annotated[Path, typer.Option(help="Put the run's folder in here.", metavar="DIR")] = Path("runs"),
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
     """Import a CSV of Triton's perf_analyzer."""
     from gpusize.base.units import parse_concurrencies

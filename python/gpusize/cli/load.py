@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusize.cli import load_options
+from gpusize.cli.command import Command, Commands, taking
 
 if TYPE_CHECKING:
     from gpusize.workload.dataset import Dataset
     from gpusize.workload.load import Load
 
-app = typer.Typer(
-    help="Look at a load before it is run, and store its plan.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = typer.Typer(cls=Commands, help="Look at a load before it is run, and store its plan.", no_args_is_help=True)
 
-SHOW_EPILOG = """[bold]Examples[/bold]
+SHOW_EPILOG = """Examples:
 
   gpusize load show --stages '0.5/s@10m, 1/s@10m, 1.5/s@10m, 2/s@30m'
 
@@ -25,8 +23,18 @@ SHOW_EPILOG = """[bold]Examples[/bold]
 
   gpusize load export --load load.yaml --dataset prompts.jsonl --out plan.parquet"""
 
-ConfigFile = Annotated[Path | None, typer.Option(help="Options from a configuration file or a run.json.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+_SENT = (
+    *("stages", "rates", "load", "count", "duration", "process", "burstiness", "seed", "sessions"),
+    *("arrivals", "arrivals_format", "arrivals_from", "arrivals_until", "speed", "rate_scale", "plan"),
+    *("dataset", "dataset_format", "shuffle"),
+)
+"""Options of loads that have a plan before they run."""
+_SHOWN = ("concurrencies", "passes", "think", *_SENT)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="Read options from this file, or from a run folder.", metavar="FILE")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 
 @app.callback()
@@ -34,77 +42,38 @@ def group() -> None:
     """Look at a load before it is run, and store its plan."""
 
 
-@app.command("show", epilog=SHOW_EPILOG)
+@app.command("show", cls=Command, epilog=SHOW_EPILOG)
+@taking(_SHOWN)
 def show(
-    stages: load_options.Stages = None,
-    load_file: load_options.LoadFile = None,
-    arrivals: load_options.Arrivals = None,
-    arrivals_format: load_options.ArrivalsFormat = None,
-    arrivals_from: load_options.ArrivalsFrom = None,
-    arrivals_until: load_options.ArrivalsUntil = None,
-    speed: load_options.Speed = None,
-    rate_scale: load_options.RateScale = None,
-    rates: load_options.Rates = None,
-    concurrencies: load_options.Concurrencies = None,
-    plan: load_options.StoredPlan = None,
-    process: load_options.Process = None,
-    burstiness: load_options.Burstiness = None,
-    think: load_options.Think = None,
-    sessions: load_options.Sessions = None,
-    passes: load_options.Passes = None,
-    count: load_options.Count = None,
-    duration: load_options.Duration = None,
-    seed: load_options.Seed = None,
-    dataset: load_options.DatasetFile = None,
-    dataset_format: load_options.DatasetFormat = None,
-    shuffle: load_options.Shuffle = False,
     config: ConfigFile = None,
-    png: Annotated[Path | None, typer.Option(help="Draw it into this file too: .png, .svg or .pdf.")] = None,
-    width: Annotated[int | None, typer.Option(min=60, max=120, help="Columns; those of the terminal.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    png: Annotated[
+        Path | None, typer.Option(help="Draw it into this .png, .svg or .pdf file too.", metavar="FILE")
+    ] = None,
+    width: Annotated[
+        int | None, typer.Option(min=60, max=120, help="Columns of the drawing.", show_default="those of the terminal")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     _debug: Debug = False,
+    **given: Any,
 ) -> None:
-    """Draw the schedule of a load and say how many requests it will be; nothing is sent."""
-    given = dict(locals())
-    for name in ("png", "width", "json"):
-        given.pop(name)
-    _show(*_load_of(given), png, width, json=json)
+    """Draw the schedule of a load and say how many requests it will be. Nothing is sent."""
+    _show(*_load_of(given, config), png, width, json=json)
 
 
-@app.command("export")
+@app.command("export", cls=Command)
+@taking(_SENT)
 def export(
-    out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .parquet, .csv or .jsonl.")],
-    stages: load_options.Stages = None,
-    load_file: load_options.LoadFile = None,
-    arrivals: load_options.Arrivals = None,
-    arrivals_format: load_options.ArrivalsFormat = None,
-    arrivals_from: load_options.ArrivalsFrom = None,
-    arrivals_until: load_options.ArrivalsUntil = None,
-    speed: load_options.Speed = None,
-    rate_scale: load_options.RateScale = None,
-    rates: load_options.Rates = None,
-    plan: load_options.StoredPlan = None,
-    process: load_options.Process = None,
-    burstiness: load_options.Burstiness = None,
-    sessions: load_options.Sessions = None,
-    count: load_options.Count = None,
-    duration: load_options.Duration = None,
-    seed: load_options.Seed = None,
-    dataset: load_options.DatasetFile = None,
-    dataset_format: load_options.DatasetFormat = None,
-    shuffle: load_options.Shuffle = False,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Write this .parquet, .csv or .jsonl file.", metavar="FILE")],
     config: ConfigFile = None,
     _debug: Debug = False,
+    **given: Any,
 ) -> None:
-    """Write every due time, row and stream of a load; --plan of gpusize run sends them again exactly."""
+    """Write every due time, row and stream of a load. gpusize run --plan sends them again exactly."""
     from gpusize.base.errors import UsageError
     from gpusize.cli.shared import note
     from gpusize.workload.schedule.export import write_plan
 
-    given = dict(locals())
-    for name in ("out", "note", "UsageError", "write_plan"):
-        given.pop(name)
-    load, rows = _load_of(given)
+    load, rows = _load_of(given, config)
     if rows is None and load.plan is None:
         note("no dataset is named: the plan sends row 0 only; name it with --dataset")
     sent = _rows(load, rows)
@@ -119,7 +88,7 @@ def export(
     typer.echo(f"{out}: {count_:,} requests in {len(levels)} level{'' if len(levels) == 1 else 's'}")
 
 
-def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
+def _load_of(given: dict[str, Any], config: Path | None) -> tuple[Load, Dataset | None]:
     """The load that the options describe, and the rows that they name."""
     from gpusize.base.errors import UsageError
     from gpusize.measure.mix import dealt, streamed, streamed_rows
@@ -129,9 +98,7 @@ def _load_of(given: dict[str, Any]) -> tuple[Load, Dataset | None]:
     from gpusize.targets.kserve.prepare import is_kserve
     from gpusize.targets.server import Target
 
-    given.pop("_debug")
-    config = given.pop("config")
-    given |= {"load": given.pop("load_file"), "order": "shuffled" if given.pop("shuffle") else None}
+    given["order"] = "shuffled" if given.pop("shuffle") else None
     # Nothing is sent: what the sizing calculator's file leaves open plays no part.
     options, _ = read_options(config, given, sends=False)
     if wants_search(options):

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from gpusize.cli import pipeline_options as options
+from gpusize.cli.command import Command, Commands
 from gpusize.cli.pipeline_options import FORCE
 
-EPILOG = """[bold]Examples[/bold]
+EPILOG = """Examples:
 
   gpusize pipeline run spleen.yaml input --models-dir models --metrics-dir metrics
 
@@ -24,14 +24,11 @@ EPILOG = """[bold]Examples[/bold]
   gpusize pipeline clean"""
 
 app = typer.Typer(
+    cls=Commands,
     help="What each operator of a pipeline of containers needs.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
     epilog=EPILOG,
 )
-
-# CPOST's users write --metrics_dir.
-_UNDERSCORES = {"token_normalize_func": lambda name: name.replace("_", "-")}
 
 
 @app.callback()
@@ -39,8 +36,10 @@ def group() -> None:
     """What each operator of a pipeline of containers needs."""
 
 
-class _Run(TyperCommand):
+class _Run(Command):
     """Takes ``--force`` without a word, as CPOST's command line does."""
+
+    common = options.COMMON
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _with_force(args))
@@ -59,7 +58,7 @@ def _with_force(args: Sequence[str]) -> list[str]:
     return made
 
 
-@app.command("run", cls=_Run, context_settings=_UNDERSCORES, epilog=EPILOG)
+@app.command("run", cls=_Run, epilog=EPILOG)
 def run(
     definition: options.Definition,
     input_dir: options.InputDir = None,
@@ -92,7 +91,7 @@ def run(
     no_plots: options.NoPlots = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> int:
     """Run each operator in its container, one at a time, measure it, and say what to request for it."""
     from gpusize.cli.pipeline_run import run_and_report
@@ -103,14 +102,19 @@ def run(
     return run_and_report(command=["gpusize", *sys.argv[1:]], **given)
 
 
-@app.command("show")
+@app.command("show", cls=Command)
 def show(
-    folder: Annotated[Path, typer.Argument(help="A metrics folder, or one of the runs in it.")],
-    policy: Annotated[str | None, typer.Option(help="Another rule: default, cpost, krr or vpa.")] = None,
-    whole_cores: Annotated[bool, typer.Option("--whole-cores", help="CPU in whole cores.")] = False,
-    cpu_limit: Annotated[bool, typer.Option("--cpu-limit", help="Recommend a CPU limit, too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    folder: Annotated[Path, typer.Argument(help="A metrics folder, or a run in it.")],
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Recommend by this rule: default, cpost, krr or vpa.", metavar="NAME", show_default="the run's"
+        ),
+    ] = None,
+    whole_cores: Annotated[bool, typer.Option("--whole-cores", help="Recommend whole cores.")] = False,
+    cpu_limit: Annotated[bool, typer.Option("--cpu-limit", help="Recommend a CPU limit too.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
     """Show a run again, perhaps by another rule."""
     from gpusize.report.containers.pipeline_show import show_run
@@ -118,13 +122,13 @@ def show(
     sys.stdout.write(show_run(folder, policy, whole_cores=whole_cores, cpu_limit=cpu_limit, json=json))
 
 
-@app.command("clean")
+@app.command("clean", cls=Command)
 def clean(
     everything: Annotated[
-        bool, typer.Option("--all", help="Also of runs that seem to go on, and of other hosts.")
+        bool, typer.Option("--all", help="Remove those of runs that seem to go on, and of other hosts, too.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> int:
     """Remove containers, networks, cgroups and folders of runs that were killed."""
     from dataclasses import asdict

@@ -12,57 +12,114 @@ CONTAINERS = "Containers"
 MODELS = "Models"
 OUTPUT = "Output"
 
+COMMON = (
+    "definition",
+    "input_dir",
+    "metrics_dir",
+    "models_dir",
+    "force",
+    "policy",
+    "repeat",
+    "verify",
+    "parameter",
+    "gpus",
+    "timeout",
+    "json",
+)
+"""What the short help shows."""
 FORCE = ("none", "cont", "stop")
 
 Definition = Annotated[
-    Path, typer.Argument(metavar="PIPELINE", help="Clara's pipeline, a Compose file, or the short form.")
+    Path, typer.Argument(metavar="PIPELINE", help="A pipeline of Clara's, a Compose file, or the short form.")
 ]
 InputDir = Annotated[Path | None, typer.Argument(metavar="INPUT_DIR", help="The folder that the first operators read.")]
 MetricsDir = Annotated[
-    Path | None, typer.Option(help="Folder for measurements; without it all rows are printed.", rich_help_panel=OUTPUT)
+    Path | None,
+    typer.Option(
+        help="Write measurements into this folder. Without it they are printed.", metavar="DIR", rich_help_panel=OUTPUT
+    ),
 ]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Show a docker run line for each container.", rich_help_panel=OUTPUT)
+    bool, typer.Option("-v", "--verbose", help="Print a docker run line for each container.", rich_help_panel=OUTPUT)
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.", rich_help_panel=OUTPUT)]
-NoPlots = Annotated[bool, typer.Option("--no-plots", help="No pictures.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=OUTPUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
+NoPlots = Annotated[bool, typer.Option("--no-plots", help="Draw no figures.", rich_help_panel=OUTPUT)]
 Force = Annotated[
     str,
     typer.Option(
-        help="After a failure: none asks, cont goes on, stop stops; alone it is none.", rich_help_panel=CONTAINERS
+        help="After a failure ask (none), go on (cont) or stop (stop).", metavar="HOW", rich_help_panel=CONTAINERS
     ),
 ]
-Policy = Annotated[str, typer.Option(help="The rule: default, cpost, krr or vpa.", rich_help_panel=SIZING)]
-WholeCores = Annotated[bool, typer.Option("--whole-cores", help="CPU in whole cores.", rich_help_panel=SIZING)]
-CpuLimit = Annotated[bool, typer.Option("--cpu-limit", help="Recommend a CPU limit, too.", rich_help_panel=SIZING)]
-Repeat = Annotated[int, typer.Option(min=1, help="Executions of each operator.", rich_help_panel=SIZING)]
+Policy = Annotated[
+    str,
+    typer.Option(help="Recommend by this rule: default, cpost, krr or vpa.", metavar="NAME", rich_help_panel=SIZING),
+]
+WholeCores = Annotated[bool, typer.Option("--whole-cores", help="Recommend whole cores.", rich_help_panel=SIZING)]
+CpuLimit = Annotated[bool, typer.Option("--cpu-limit", help="Recommend a CPU limit too.", rich_help_panel=SIZING)]
+Repeat = Annotated[int, typer.Option(min=1, help="Run each operator this many times.", rich_help_panel=SIZING)]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Run each operator again under its limits.", rich_help_panel=SIZING)
 ]
-CpuCurve = Annotated[str | None, typer.Option(help="Try less CPU: auto, or cores as 1,2,4.", rich_help_panel=SIZING)]
-Interval = Annotated[str, typer.Option(help="Time between two readings, 1ms to 1h.", rich_help_panel=SIZING)]
+CpuCurve = Annotated[
+    str | None, typer.Option(help="Try less CPU: auto, or cores as 1,2,4.", metavar="LIST", rich_help_panel=SIZING)
+]
+Interval = Annotated[str, typer.Option(help="Read this often: 1ms to 1h.", metavar="TIME", rich_help_panel=SIZING)]
 Parameter = Annotated[
-    list[str] | None, typer.Option(help="NAME=VALUE for the definition; repeatable.", rich_help_panel=CONTAINERS)
+    list[str] | None,
+    typer.Option(help="Set a parameter of the pipeline.", metavar="NAME=VALUE", rich_help_panel=CONTAINERS),
 ]
-User = Annotated[str | None, typer.Option(help="User and group in all containers.", rich_help_panel=CONTAINERS)]
+User = Annotated[
+    str | None, typer.Option(help="Run all containers as this user.", metavar="UID[:GID]", rich_help_panel=CONTAINERS)
+]
 Gpus = Annotated[
-    str | None, typer.Option(help="GPUs of all operators: a number, all, none.", rich_help_panel=CONTAINERS)
+    str | None,
+    typer.Option(help="Give operators these GPUs: a number, all or none.", metavar="N", rich_help_panel=CONTAINERS),
 ]
-ShmSize = Annotated[str | None, typer.Option(help="Size of /dev/shm in all containers.", rich_help_panel=CONTAINERS)]
+ShmSize = Annotated[
+    str | None, typer.Option(help="Size of /dev/shm in all containers.", metavar="SIZE", rich_help_panel=CONTAINERS)
+]
 Network = Annotated[
-    str | None, typer.Option(help="A network that exists, instead of one of the run.", rich_help_panel=CONTAINERS)
+    str | None,
+    typer.Option(
+        help="Use this network, which must exist.",
+        metavar="NAME",
+        show_default="one of the run's own",
+        rich_help_panel=CONTAINERS,
+    ),
 ]
 WritableInputs = Annotated[
-    bool, typer.Option("--writable-inputs", help="Operators may write to what they read.", rich_help_panel=CONTAINERS)
+    bool, typer.Option("--writable-inputs", help="Let operators write to what they read.", rich_help_panel=CONTAINERS)
 ]
-StartTimeout = Annotated[str, typer.Option(help="Longest time until a container runs.", rich_help_panel=CONTAINERS)]
-Timeout = Annotated[str | None, typer.Option(help="Longest time that an operator may run.", rich_help_panel=CONTAINERS)]
-WorkDir = Annotated[Path | None, typer.Option(help="Where the data lies while it runs.", rich_help_panel=CONTAINERS)]
-Keep = Annotated[Path | None, typer.Option(help="A folder in which the data stays.", rich_help_panel=CONTAINERS)]
-ModelsDir = Annotated[Path | None, typer.Option(help="Model repository of Triton.", rich_help_panel=MODELS)]
-TritonImage = Annotated[str | None, typer.Option(help="Triton's image.", rich_help_panel=MODELS)]
-TritonGpus = Annotated[str | None, typer.Option(help="Triton's GPUs: a number, all, none.", rich_help_panel=MODELS)]
-TritonUrl = Annotated[str | None, typer.Option(help="A Triton that runs already.", rich_help_panel=MODELS)]
-TritonGrpc = Annotated[str | None, typer.Option(help="Its gRPC address, HOST:PORT.", rich_help_panel=MODELS)]
-TritonTimeout = Annotated[str, typer.Option(help="Longest time until a server is ready.", rich_help_panel=MODELS)]
+StartTimeout = Annotated[
+    str,
+    typer.Option(
+        help="Give up a container that does not run after this time.", metavar="TIME", rich_help_panel=CONTAINERS
+    ),
+]
+Timeout = Annotated[
+    str | None, typer.Option(help="Stop an operator after this time.", metavar="TIME", rich_help_panel=CONTAINERS)
+]
+WorkDir = Annotated[
+    Path | None, typer.Option(help="Keep the data here while it runs.", metavar="DIR", rich_help_panel=CONTAINERS)
+]
+Keep = Annotated[
+    Path | None, typer.Option(help="Keep the data here afterwards.", metavar="DIR", rich_help_panel=CONTAINERS)
+]
+ModelsDir = Annotated[
+    Path | None, typer.Option(help="Start Triton with this model repository.", metavar="DIR", rich_help_panel=MODELS)
+]
+TritonImage = Annotated[str | None, typer.Option(help="Image of Triton.", metavar="IMAGE", rich_help_panel=MODELS)]
+TritonGpus = Annotated[
+    str | None, typer.Option(help="Give Triton these GPUs: a number, all or none.", metavar="N", rich_help_panel=MODELS)
+]
+TritonUrl = Annotated[
+    str | None, typer.Option(help="Use this Triton, which runs already.", metavar="URL", rich_help_panel=MODELS)
+]
+TritonGrpc = Annotated[
+    str | None, typer.Option(help="gRPC address of that Triton.", metavar="HOST:PORT", rich_help_panel=MODELS)
+]
+TritonTimeout = Annotated[
+    str,
+    typer.Option(help="Give up a server that is not ready after this time.", metavar="TIME", rich_help_panel=MODELS),
+]

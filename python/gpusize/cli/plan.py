@@ -11,14 +11,15 @@ import typer
 
 from gpusize.cli import plan_over_time as over
 from gpusize.cli import question_options as question
+from gpusize.cli.command import long_command
 
 if TYPE_CHECKING:
     from gpusize.estimate.plan import WhatIf
     from gpusize.estimate.plan.table import Progress
 
-EPILOG = """[bold]Examples[/bold]
+EPILOG = """Examples:
 
-  gpusize plan runs/20261120T210312Z-7f3a9c     [dim]# half to 16 times what was measured to be carried[/dim]
+  gpusize plan runs/20261120T210312Z-7f3a9c     # half to 16 times what was measured to be carried
 
   gpusize plan runs/ --users 50,100,200..1000 --slo 'p95 runtime <= 6s' --failed 1 --gpu-hour-price '2.5 EUR'
 
@@ -26,33 +27,65 @@ EPILOG = """[bold]Examples[/bold]
 
   gpusize plan runs/ --users 250 --growth '30%/year for 5' --headroom 20%
 
-  gpusize plan runs/ --arrivals trace.csv --start-delay 90s --plot day.png     [dim]# GPUs over time[/dim]"""
+  gpusize plan runs/ --arrivals trace.csv --start-delay 90s --plot day.png     # GPUs over time"""
 
-VARIED = "What is varied"
-SAID = "What is said besides"
+COMMAND = long_command(
+    "runs",
+    "users",
+    "rate",
+    "slo_bounds",
+    "growth",
+    "failed",
+    "gpu_hour_price",
+    "slo",
+    "headroom",
+    "arrivals",
+    "plot",
+    "out",
+    "json",
+)
+VARIED = "Vary"
+SAID = "Costs and failures"
 
 
 def command(
     runs: question.Runs,
     users: Annotated[
         str | None,
-        typer.Option(help="Requests in flight, one row each: 50,100,200..1000.", rich_help_panel=VARIED),
+        typer.Option(
+            "--users",
+            "--target-users",
+            help="Requests in flight, one row each: 50,100,200..1000.",
+            metavar="LIST",
+            show_default="half to 16 times the measured capacity",
+            rich_help_panel=VARIED,
+        ),
     ] = None,
     rate: Annotated[
-        str | None, typer.Option(help="Requests per second, one row each: 10,20,40..160/s.", rich_help_panel=VARIED)
+        str | None,
+        typer.Option(
+            help="Requests per second, one row each: 10,20,40..160/s.", metavar="LIST", rich_help_panel=VARIED
+        ),
     ] = None,
     token_rate: Annotated[
-        str | None, typer.Option(help="Output tokens per second, one row each.", rich_help_panel=VARIED)
+        str | None, typer.Option(help="Output tokens per second, one row each.", metavar="LIST", rich_help_panel=VARIED)
     ] = None,
     slo_bounds: Annotated[
-        str | None, typer.Option(help="Other bounds: 2s,4s,8s, or multiples 0.5x..4x.", rich_help_panel=VARIED)
+        str | None,
+        typer.Option(
+            help="Other bounds of the SLO: 2s,4s,8s, or multiples 0.5x..4x.", metavar="LIST", rich_help_panel=VARIED
+        ),
     ] = None,
     growth: Annotated[
-        str | None, typer.Option(help="Of the load: 1.5, 50%, 30%/year, '30%/year for 5'.", rich_help_panel=VARIED)
+        str | None,
+        typer.Option(
+            help="Growth of the load: 1.5, 50%, 30%/year or '30%/year for 5'.", metavar="TEXT", rich_help_panel=VARIED
+        ),
     ] = None,
-    failed: Annotated[int, typer.Option(help="Replicas that fail.", rich_help_panel=SAID)] = 0,
+    failed: Annotated[int, typer.Option(help="Let this many replicas fail.", rich_help_panel=SAID)] = 0,
     gpu_hour_price: Annotated[
-        str | None, typer.Option(help="Price of a GPU for an hour: 2.5 or '2.5 EUR'.", rich_help_panel=SAID)
+        str | None,
+        typer.Option(help="Price of a GPU for an hour: 2.5 or '2.5 EUR'.", metavar="PRICE", rich_help_panel=SAID),
     ] = None,
     slo: question.Slos = None,
     gpus: question.Gpus = None,
@@ -81,8 +114,12 @@ def command(
     label: question.Labels = None,
     allow: question.Allow = None,
     skip_damaged: question.SkipDamaged = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it into a .png, .svg or .pdf.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for plan.json, .csv, .parquet and plots.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the plan into this .png, .svg or .pdf file.", metavar="FILE")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write plan.json, .csv, .parquet and plots into this folder.", metavar="DIR")
+    ] = None,
     json: question.Json = False,
     _debug: question.Debug = False,
 ) -> int:

@@ -35,40 +35,86 @@ __all__ = [
     "refuse_without_arrivals",
 ]
 
-TRACE = "Over time: arrivals"
-RULES = "Over time: rules"
+TRACE = "Trace: GPUs over time for recorded arrivals"
+RULES = "Autoscaling rules"
 
 Arrivals = Annotated[
     Path | None,
-    typer.Option(help="Recorded arrivals, or a profile with rate_per_s: answers over time.", rich_help_panel=TRACE),
+    typer.Option(
+        help="Answer over time, for these arrivals: a trace, or a profile with rate_per_s.",
+        metavar="FILE",
+        rich_help_panel=TRACE,
+    ),
 ]
-ArrivalsFormat = Annotated[str | None, typer.Option(help="Its format, where it does not show.", rich_help_panel=TRACE)]
+ArrivalsFormat = Annotated[
+    str | None,
+    typer.Option(
+        help="Format of the trace.", metavar="FORMAT", show_default="by its name and contents", rich_help_panel=TRACE
+    ),
+]
 ArrivalsFrom = Annotated[
-    str | None, typer.Option(help="Time of the trace that is left out at first.", rich_help_panel=TRACE)
+    str | None,
+    typer.Option(help="Skip the trace before this time.", metavar="TIME", show_default="0s", rich_help_panel=TRACE),
 ]
-ArrivalsUntil = Annotated[str | None, typer.Option(help="Time of the trace at which it ends.", rich_help_panel=TRACE)]
-Speed = Annotated[float | None, typer.Option(help="How many times faster the trace goes; 1.", rich_help_panel=TRACE)]
+ArrivalsUntil = Annotated[
+    str | None,
+    typer.Option(help="End the trace at this time.", metavar="TIME", show_default="its end", rich_help_panel=TRACE),
+]
+Speed = Annotated[
+    float | None, typer.Option(help="Replay this many times faster.", show_default="1", rich_help_panel=TRACE)
+]
 RateScale = Annotated[
-    float | None, typer.Option(help="How many times as many requests it has; 1.", rich_help_panel=TRACE)
+    float | None,
+    typer.Option(help="Let this many times as many requests come.", show_default="1", rich_help_panel=TRACE),
 ]
 Lengths = Annotated[
-    str | None, typer.Option(help="Tokens of requests: trace or run; trace where it has them.", rich_help_panel=TRACE)
+    str | None,
+    typer.Option(
+        help="Take the tokens of requests from the trace or from the run.",
+        metavar="WHAT",
+        show_default="trace, where it has them",
+        rich_help_panel=TRACE,
+    ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Key of all draws; 1.", rich_help_panel=TRACE)]
+Seed = Annotated[int | None, typer.Option(help="Seed of all random draws.", show_default="1", rich_help_panel=TRACE)]
 
-Policy = Annotated[str | None, typer.Option(help="planned, reactive or both: planned,reactive.", rich_help_panel=RULES)]
-Window = Annotated[str | None, typer.Option(help="Whose rate is looked at; 60s.", rich_help_panel=RULES)]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        help="Scale by these policies.", metavar="NAMES", show_default="planned,reactive", rich_help_panel=RULES
+    ),
+]
+Window = Annotated[
+    str | None,
+    typer.Option(help="Average rates over this time.", metavar="TIME", show_default="60s", rich_help_panel=RULES),
+]
 DecideEvery = Annotated[
-    str | None, typer.Option(help="How often the reactive policy decides; 15s.", rich_help_panel=RULES)
+    str | None,
+    typer.Option(
+        help="Let the reactive policy decide this often.", metavar="TIME", show_default="15s", rich_help_panel=RULES
+    ),
 ]
 StartDelay = Annotated[
-    str | None, typer.Option(help="From when a replica is asked for to when it serves; 60s.", rich_help_panel=RULES)
+    str | None,
+    typer.Option(
+        help="Let a new replica take this long to start.", metavar="TIME", show_default="60s", rich_help_panel=RULES
+    ),
 ]
 ScaleDownAfter = Annotated[
-    str | None, typer.Option(help="Replicas go when none of so long asked for them; 5m.", rich_help_panel=RULES)
+    str | None,
+    typer.Option(
+        help="Remove a replica once it has been unneeded this long.",
+        metavar="TIME",
+        show_default="5m",
+        rich_help_panel=RULES,
+    ),
 ]
-MinReplicas = Annotated[int | None, typer.Option(help="There are never fewer; 1.", rich_help_panel=RULES)]
-MaxReplicas = Annotated[int | None, typer.Option(help="There are never more; no bound.", rich_help_panel=RULES)]
+MinReplicas = Annotated[
+    int | None, typer.Option(help="Never run fewer replicas.", show_default="1", rich_help_panel=RULES)
+]
+MaxReplicas = Annotated[
+    int | None, typer.Option(help="Never run more replicas.", show_default="no bound", rich_help_panel=RULES)
+]
 
 OPTIONS: Final = (
     "arrivals_format",

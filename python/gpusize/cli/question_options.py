@@ -27,43 +27,60 @@ __all__ = [
     "fields",
 ]
 
-QUESTION = "Question"
-TWIN = "Question (method twin)"
-RUNS = "Which runs"
+QUESTION = "Sizing"
+TWIN = "Twin: the model of a cluster that estimates come from"
+RUNS = "Runs to read"
 
-Runs = Annotated[
-    list[Path], typer.Argument(help="Run folders, or a folder of runs; equal levels are pooled as repeats.")
-]
+Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")]
 Slos = Annotated[
     list[str] | None,
-    typer.Option("--slo", help="An SLO, as 'p95 runtime <= 10s'; repeatable.", rich_help_panel=QUESTION),
+    typer.Option(
+        help="Meet this SLO, as 'p95 runtime <= 10s'. All must hold.",
+        show_default="the run's own",
+        rich_help_panel=QUESTION,
+    ),
 ]
 Gpus = Annotated[
-    int | None, typer.Option(help="GPUs that were tested, where the run does not say.", rich_help_panel=QUESTION)
+    int | None,
+    typer.Option(
+        "--gpus",
+        "--test-gpu-count",
+        help="GPUs that were measured, where the run does not say.",
+        rich_help_panel=QUESTION,
+    ),
 ]
-GpusPerReplica = Annotated[int, typer.Option(help="GPUs come in multiples of this.", rich_help_panel=QUESTION)]
-Headroom = Annotated[str, typer.Option(help="GPUs on top of what is needed, as 20%.", rich_help_panel=QUESTION)]
-Spare = Annotated[int, typer.Option(help="Replicas on top of that, as for one that fails.", rich_help_panel=QUESTION)]
+GpusPerReplica = Annotated[int, typer.Option(help="GPUs in one replica of the model.", rich_help_panel=QUESTION)]
+Headroom = Annotated[
+    str, typer.Option(help="Add this share of GPUs, as 20%.", metavar="SHARE", rich_help_panel=QUESTION)
+]
+Spare = Annotated[int, typer.Option(help="Add this many replicas, for those that fail.", rich_help_panel=QUESTION)]
 Think = Annotated[
-    str | None, typer.Option(help="Pause of each user after an answer: 2s or exp(2s); none.", rich_help_panel=TWIN)
+    str | None,
+    typer.Option(
+        help="Let users pause after an answer: 2s or exp(2s).", metavar="TIME", show_default="0s", rich_help_panel=TWIN
+    ),
 ]
-Router = Annotated[str, typer.Option(help="least_loaded, round_robin or random.", rich_help_panel=TWIN)]
-Process = Annotated[str, typer.Option(help="How requests come at a rate: poisson or constant.", rich_help_panel=TWIN)]
+Router = Annotated[
+    str, typer.Option(help="Route requests: least_loaded, round_robin or random.", metavar="RULE", rich_help_panel=TWIN)
+]
+Process = Annotated[
+    str, typer.Option(help="Arrivals at a rate: poisson or constant.", metavar="NAME", rich_help_panel=TWIN)
+]
 Together = Annotated[
-    bool, typer.Option("--together", help="All SLOs are kept by one share of the requests.", rich_help_panel=TWIN)
+    bool, typer.Option("--together", help="The same requests must meet all SLOs.", rich_help_panel=TWIN)
 ]
 Labels = Annotated[
-    list[str] | None, typer.Option("--label", help="Only runs labelled KEY=VALUE; repeatable.", rich_help_panel=RUNS)
+    list[str] | None, typer.Option(help="Read only runs with this label.", metavar="KEY=VALUE", rich_help_panel=RUNS)
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option(help="What may differ between runs: targets, models or dataset; repeatable.", rich_help_panel=RUNS),
+    typer.Option(help="Let runs differ in this: targets, models or dataset.", metavar="WHAT", rich_help_panel=RUNS),
 ]
 SkipDamaged = Annotated[
     bool, typer.Option("--skip-damaged", help="Leave out levels whose files are damaged.", rich_help_panel=RUNS)
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 
 def fields(given: Mapping[str, Any]) -> dict[str, Any]:

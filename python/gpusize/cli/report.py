@@ -7,26 +7,33 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """[bold]Example[/bold]
+EPILOG = """Examples:
 
   gpusize report runs/20261120T210312Z-7f3a9c --users 250 --slo 'p95 runtime <= 6s' --out report/
 
-  gpusize report studies/vllm     [dim]# all combinations of a study on one page[/dim]"""
+  gpusize report studies/vllm     # all combinations of a study on one page"""
 
 
 def command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, a folder of runs, or the folder of a study.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write; the (first) run's folder by default.")] = None,
-    users: Annotated[
-        float | None, typer.Option(help="Requests in flight to size for; the run's own by default.")
+    out: Annotated[
+        Path | None, typer.Option(help="Write into this folder.", metavar="DIR", show_default="the first run's folder")
     ] = None,
-    slo: Annotated[list[str] | None, typer.Option(help="An SLO; repeatable; the run's own by default.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Only runs labelled KEY=VALUE; repeatable.")] = None,
+    users: Annotated[
+        float | None,
+        typer.Option(help="Size for this many requests in flight.", metavar="N", show_default="the run's own"),
+    ] = None,
+    slo: Annotated[
+        list[str] | None, typer.Option(help="Meet this SLO. All must hold.", show_default="the run's own")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Read only runs with this label.", metavar="KEY=VALUE")
+    ] = None,
     skip_damaged: Annotated[
         bool, typer.Option("--skip-damaged", help="Leave out levels whose files are damaged.")
     ] = False,
     plots: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
     """Write summary, estimate, plots and report.html of earlier runs, or the page of a study. No load is sent.
 

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Look after run folders.", no_args_is_help=True, rich_markup_mode="rich")
+from gpusize.cli.command import Command, Commands
+
+app = typer.Typer(cls=Commands, help="Look after run folders.", no_args_is_help=True)
 
 
 @app.callback()
@@ -15,10 +17,10 @@ def group() -> None:
     """Look after run folders."""
 
 
-@app.command("verify")
+@app.command("verify", cls=Command)
 def verify(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> int:
     """Check that every file of a run is as it was written: parts, rows, checksums. Exit 3 when one is not."""
     from gpusize.analysis.read_levels import verify_run

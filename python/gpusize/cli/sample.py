@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """[bold]Examples[/bold]
+EPILOG = """Examples:
 
   gpusize sample -- python preprocess.py input.dcm
 
@@ -16,60 +16,83 @@ EPILOG = """[bold]Examples[/bold]
 
   gpusize sample --interval 5ms --json -- make -j8 > sample.json
 
-  gpusize sample --pid 4711     [dim]# until it ends, or Ctrl-C[/dim]
+  gpusize sample --pid 4711     # until it ends, or Ctrl-C
 
   gpusize sample --cgroup /system.slice/nginx.service --duration 10s"""
 
-WHAT = "What to sample"
-HOW = "How"
+WHAT = "Source"
+HOW = "Readings"
 OUTPUT = "Output"
 INTERRUPTED = 130
 
 
 def command(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command to run, sampled from its start.")
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="Run this command, and sample it from its start."),
     ] = None,
     pid: Annotated[
-        int | None, typer.Option(help="A running process, with its descendants.", rich_help_panel=WHAT)
+        int | None, typer.Option(help="Sample this process and its descendants.", metavar="PID", rich_help_panel=WHAT)
     ] = None,
     container: Annotated[
-        str | None, typer.Option(help="A running container, by name or id.", rich_help_panel=WHAT)
+        str | None, typer.Option(help="Sample this container: its name or id.", metavar="NAME", rich_help_panel=WHAT)
     ] = None,
     cgroup: Annotated[
-        str | None, typer.Option(help="A cgroup: its path in the hierarchies, or its directory.", rich_help_panel=WHAT)
+        str | None,
+        typer.Option(
+            help="Sample this cgroup: its path in the hierarchy, or its directory.",
+            metavar="PATH",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     interval: Annotated[
-        str | None, typer.Option(help="Time between readings, 1ms to 1h; 20ms.", rich_help_panel=HOW)
+        str | None,
+        typer.Option(help="Read this often: 1ms to 1h.", metavar="TIME", show_default="20ms", rich_help_panel=HOW),
     ] = None,
     windows: Annotated[
-        str | None, typer.Option(help="Windows to look at CPU use over; 100ms,1s.", rich_help_panel=HOW)
+        str | None,
+        typer.Option(
+            help="Report the highest CPU use over windows of these lengths.",
+            metavar="LIST",
+            show_default="100ms,1s",
+            rich_help_panel=HOW,
+        ),
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(help="End after this time; not with a command.", rich_help_panel=HOW)
+        str | None, typer.Option(help="End after this time. Not with a command.", metavar="TIME", rich_help_panel=HOW)
     ] = None,
     repeat: Annotated[
-        int, typer.Option(help="Run the command so often, one after the other; 1.", rich_help_panel=HOW)
+        int, typer.Option(help="Run the command this many times, one after the other.", rich_help_panel=HOW)
     ] = 1,
     pss: Annotated[
-        bool, typer.Option("--pss", help="Count shared memory of processes by parts too; slow.", rich_help_panel=HOW)
+        bool,
+        typer.Option(
+            "--pss", help="Divide shared memory among the processes that share it. Slow.", rich_help_panel=HOW
+        ),
     ] = False,
     gpu_sample: Annotated[
         bool,
-        typer.Option("--gpu-sample/--no-gpu-sample", help="Watch this machine's GPUs too; on.", rich_help_panel=HOW),
+        typer.Option("--gpu-sample/--no-gpu-sample", help="Sample this machine's GPUs too.", rich_help_panel=HOW),
     ] = True,
     policy: Annotated[
-        str, typer.Option(help="What recommends: default, cpost, krr, vpa.", rich_help_panel=HOW)
+        str,
+        typer.Option(help="Recommend by this rule: default, cpost, krr or vpa.", metavar="NAME", rich_help_panel=HOW),
     ] = "default",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the files; samples/ and the time.", rich_help_panel=OUTPUT)
+        Path | None,
+        typer.Option(
+            help="Write the files into this folder.",
+            metavar="DIR",
+            show_default="samples/ and an id",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw nothing.", rich_help_panel=OUTPUT)] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No live line, no summary.", rich_help_panel=OUTPUT)] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on standard output.", rich_help_panel=OUTPUT)
+    no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw no figures.", rich_help_panel=OUTPUT)] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Show no live line and no summary.", rich_help_panel=OUTPUT)
     ] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.", rich_help_panel=OUTPUT)] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.", rich_help_panel=OUTPUT)] = False,
 ) -> int:
     """Read CPU, memory, pressure and GPUs of one thing at a high rate, and say what it used and what to request."""
     from gpusize.base.errors import UsageError

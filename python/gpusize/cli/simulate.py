@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-EPILOG = """[bold]Examples[/bold]
+EPILOG = """Examples:
 
   gpusize simulate --gpus 4 --port 8000
 
@@ -21,55 +21,79 @@ FAULTS = "Faults"
 
 def command(
     gpus: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="GPUs; 2 by default.", rich_help_panel=CLUSTER)
+        int | None,
+        typer.Option(min=1, max=100_000, help="GPUs of the cluster.", show_default="2", rich_help_panel=CLUSTER),
     ] = None,
     replicas: Annotated[
         str | None,
         typer.Option(
-            help="Replicas over time, as 1@0s,2@30s; --gpus is the most there can be.",
+            help="Replicas over time, as 1@0s,2@30s. --gpus is the most there can be.",
             metavar="COUNT@TIME,...",
+            show_default="one per GPU",
             rich_help_panel=CLUSTER,
         ),
     ] = None,
     start_delay: Annotated[
         str | None,
         typer.Option(
-            help="From when a replica is asked for to when it takes requests; 0s by default.",
-            metavar="DURATION",
+            help="Let a new replica take this long to start.",
+            metavar="TIME",
+            show_default="0s",
             rich_help_panel=CLUSTER,
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the model.", rich_help_panel=CLUSTER)] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Name of the model.", metavar="NAME", show_default="simulated", rich_help_panel=CLUSTER),
+    ] = None,
     max_batch: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, help="Sequences at once per GPU.", rich_help_panel=CLUSTER)
+        int | None,
+        typer.Option(
+            min=1, max=1_000_000, help="Requests that a GPU serves at once.", show_default="32", rich_help_panel=CLUSTER
+        ),
     ] = None,
     output_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Answers of exactly so many tokens.", rich_help_panel=CLUSTER)
+        int | None,
+        typer.Option(
+            min=1,
+            max=2**31 - 1,
+            help="Answer with exactly this many tokens.",
+            show_default="lognormal",
+            rich_help_panel=CLUSTER,
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="The same seed gives the same answers.", rich_help_panel=CLUSTER)
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, help="Seed of all random draws.", show_default="1", rich_help_panel=CLUSTER),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="The cluster's configuration as JSON; the options win.", rich_help_panel=CLUSTER)
+        str | None,
+        typer.Option(help="The cluster's configuration. Options win over it.", metavar="JSON", rich_help_panel=CLUSTER),
     ] = None,
     fail_rate: Annotated[
-        float | None, typer.Option(help="Share answered with status 500.", rich_help_panel=FAULTS)
+        float | None, typer.Option(help="Answer this share with status 500.", metavar="SHARE", rich_help_panel=FAULTS)
     ] = None,
-    reset_rate: Annotated[float | None, typer.Option(help="Share reset halfway.", rich_help_panel=FAULTS)] = None,
-    malformed: Annotated[float | None, typer.Option(help="Share with a broken answer.", rich_help_panel=FAULTS)] = None,
+    reset_rate: Annotated[
+        float | None, typer.Option(help="Reset this share halfway.", metavar="SHARE", rich_help_panel=FAULTS)
+    ] = None,
+    malformed: Annotated[
+        float | None, typer.Option(help="Break the answers of this share.", metavar="SHARE", rich_help_panel=FAULTS)
+    ] = None,
     stall: Annotated[
-        str | None, typer.Option(help="Freeze all GPUs once for so long, as 1s.", rich_help_panel=FAULTS)
+        str | None, typer.Option(help="Freeze all GPUs once for this long.", metavar="TIME", rich_help_panel=FAULTS)
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 0,
+    host: Annotated[str, typer.Option(help="Listen on this address.", metavar="IP")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Listen on this port; 0 for any free one.", metavar="PORT")
+    ] = 0,
     grpc_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on for gRPC; 0 for any free one.")
+        int, typer.Option(min=0, max=65535, help="Listen on this port for gRPC; 0 for any free one.", metavar="PORT")
     ] = 0,
     json_ready: Annotated[
         bool,
-        typer.Option("--json-ready", help="Print one JSON line when it is up, and end when standard input does."),
+        typer.Option("--json-ready", help="Print one JSON line when ready. End when standard input ends."),
     ] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
     """Serve a simulated GPU cluster until Ctrl-C: the OpenAI APIs, KServe v2 (HTTP and gRPC), /generate, /metrics."""
     from gpusize.engine.limits import allow_most_files

@@ -12,23 +12,28 @@ import typer
 if TYPE_CHECKING:
     from gpusize.result import Result
 
-EPILOG = """[bold]Examples[/bold]
+EPILOG = """Examples:
 
   gpusize study traccc.yaml --dry-run
 
   gpusize study traccc.yaml
 
-  gpusize study traccc.yaml --resume     [dim]# measures what is missing[/dim]"""
+  gpusize study traccc.yaml --resume     # measures what is missing"""
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="The study: YAML, TOML or JSON.")],
-    out: Annotated[Path | None, typer.Option(help="The study's folder; what the file says, else studies/NAME.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in its folder.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    file: Annotated[Path, typer.Argument(help="The study, as YAML, TOML or JSON.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Put the study into this folder.", metavar="DIR", show_default="as the file says, else studies/NAME"
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Measure what is missing in the study's folder.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> int:
     """Go through combinations of settings: set up, wait until ready, warm up, sweep, and always tear down."""
     from gpusize.cli.shared import note

@@ -11,11 +11,9 @@ from gpusize.base.errors import UsageError
 from gpusize.base.numeric import check_limits
 from gpusize.base.units import as_duration_s
 from gpusize.options import (
-    INPUT_OPTIONS,
     LOAD_OPTIONS,
     LOAD_STOPS,
     LOAD_WAYS,
-    Kind,
     dataset_from_options,
     demo,
     load_config,
@@ -23,7 +21,8 @@ from gpusize.options import (
     over,
 )
 from gpusize.options.run_spec import Sent, reached, refuse_simulated, run_spec
-from gpusize.options.search import SEARCH_OPTIONS, over_levels, refuse_levels, wants_search
+from gpusize.options.search import over_levels, refuse_levels, wants_search
+from gpusize.options.table import kinds_of
 from gpusize.targets.kserve.prepare import is_kserve
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from gpusize.targets.simulated.replicas import replica_steps
@@ -35,42 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN_OPTIONS", "read_options", "spec_from_options"]
 
-RUN_OPTIONS: Final[dict[str, Kind]] = {
-    **INPUT_OPTIONS,
-    "workflow": "text",
-    "command": "text",
-    "llm_proxy": "text",
-    "replicas": "text",
-    "start_delay": "duration",
-    "stop_when": "texts",
-    "metrics_port": "whole",
-    "metrics_address": "text",
-    "push_gateway": "text",
-    "push_every": "duration",
-    "metrics_url": "texts",
-    "metrics_keep": "text",
-    "prometheus": "text",
-    "prometheus_match": "text",
-    "prometheus_header": "texts",
-    "prometheus_token_env": "text",
-    "prometheus_cacert": "text",
-    "prometheus_insecure": "flag",
-    "gpu_sample": "flag",
-    "sample_container": "texts",
-    "sample_pid": "texts",
-    "sample_cgroup": "texts",
-    "sample_interval": "duration",
-    **SEARCH_OPTIONS,
-    "users": "number",
-    "slo": "texts",
-    "out": "text",
-    "label": "pairs",
-    "append": "flag",
-    "strict": "flag",
-    "plots": "flag",
-    "quiet": "flag",
-    "json": "flag",
-}
+RUN_OPTIONS: Final = kinds_of("target", "dataset", "load", "search", "run")
 """Every option of ``gpusize run`` that a file may hold, with the kind of its value."""
 
 _ROWS: Final = ("prompt", "dataset", "synthetic", "input")

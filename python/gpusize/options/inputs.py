@@ -13,6 +13,7 @@ from gpusize.base.units import as_duration_s
 from gpusize.options.kinds import Kind
 from gpusize.options.load import load_from_options, over
 from gpusize.options.load_values import LOAD_OPTIONS
+from gpusize.options.table import kinds_of
 from gpusize.targets.apis import response_from_texts
 from gpusize.targets.apis.generic import BODILESS
 from gpusize.targets.server import Target
@@ -28,47 +29,8 @@ __all__ = [
     "target_from_options",
 ]
 
-_TARGET: Final[dict[str, Kind]] = {
-    "url": "texts",
-    "api": "text",
-    "balance": "text",
-    "http2": "flag",
-    "streams": "whole",
-    "record_events": "flag",
-    "output_length": "text",
-    "history": "text",
-    "model": "text",
-    "header": "texts",
-    "headers": "pairs",
-    "api_key_env": "text",
-    "gpus": "whole",
-    "timeout": "duration",
-    "connect_timeout": "duration",
-    "resolve_every": "duration",
-    "cacert": "text",
-    "insecure": "flag",
-    "method": "text",
-    "stream": "flag",
-    "max_tokens": "whole",
-    "temperature": "number",
-    "extra_body": "table",
-    "body_template": "text",
-    "content_type": "text",
-    "response": "any",
-    "success": "text",
-}
-_DATASET: Final[dict[str, Kind]] = {
-    "dataset": "text",
-    "dataset_key": "text",
-    "dataset_format": "text",
-    "dataset_id_key": "text",
-    "prompt": "text",
-    "synthetic": "any",
-    "tokenizer": "text",
-    "input": "texts",
-    "shape": "texts",
-    "batch": "whole",
-}
+_TARGET: Final = kinds_of("target")
+_DATASET: Final = kinds_of("dataset")
 INPUT_OPTIONS: Final[dict[str, Kind]] = {**_TARGET, **_DATASET, **LOAD_OPTIONS}
 """All options that this module reads, with the kind of value of each."""
 

@@ -7,46 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from gpusize.base.errors import ConfigError, UsageError
-from gpusize.options.kinds import Kind
+from gpusize.options.table import kinds_of
 from gpusize.workload.load import ArrivalTrace, parse_stages
 from gpusize.workload.load.stages import Stage
 
 __all__ = ["LOAD_OPTIONS", "TRACE_OPTIONS", "placed", "stages_of", "trace_of"]
 
-LOAD_OPTIONS: Final[dict[str, Kind]] = {
-    "concurrencies": "concurrencies",
-    "rates": "rates",
-    "stages": "stages",
-    "load": "load",
-    "arrivals": "text",
-    "arrivals_format": "text",
-    "arrivals_from": "duration",
-    "arrivals_until": "duration",
-    "speed": "number",
-    "rate_scale": "number",
-    "plan": "text",
-    "process": "text",
-    "burstiness": "number",
-    "sessions": "flag",
-    "passes": "whole",
-    "count": "whole",
-    "duration": "duration",
-    "warmup": "duration",
-    "drain": "duration",
-    "max_error_rate": "number",
-    "order": "text",
-    "seed": "whole",
-    "think": "think",
-    "overload": "text",
-    "connections": "whole",
-    "max_connections": "whole",
-    "queue": "whole",
-    "priority_header": "text",
-    "sample_records": "sample",
-    "workers": "whole",
-    "pin": "text",
-    "source_address": "texts",
-}
+LOAD_OPTIONS: Final = kinds_of("load")
 """All options of the load, with the kind of value of each."""
 
 TRACE_OPTIONS: Final = ("arrivals_format", "arrivals_from", "arrivals_until", "speed", "rate_scale")

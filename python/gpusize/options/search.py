@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.errors import UsageError
 from gpusize.estimate.search.terms import Adaptive, cannot_search
 from gpusize.options import LOAD_STOPS, LOAD_WAYS
+from gpusize.options.table import kinds_of
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
-    from gpusize.options import Kind
     from gpusize.workload.load import Load
 
 __all__ = ["SEARCH_OPTIONS", "over_levels", "refuse_levels", "terms_of", "wants_search"]
 
-SEARCH_OPTIONS: Final[dict[str, Kind]] = {
-    "adaptive": "flag",
-    "precision": "any",
-    "budget": "any",
-    "most_users": "whole",
-}
+SEARCH_OPTIONS: Final = kinds_of("search")
 """Options of a search, with the kind of value of each."""
 
 _LEVELS: Final = (*LOAD_WAYS, *LOAD_STOPS)
