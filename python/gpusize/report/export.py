@@ -6,12 +6,12 @@ server reaches a terminal that shows it.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from io import BytesIO
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,7 +53,36 @@ def strict(value: Any) -> Any:
 
 def dumps(document: Any) -> str:
     """Strict JSON text with a line end, two blanks of indent, keys in the document's order."""
-    return json.dumps(strict(document), indent=2, allow_nan=False) + "\n"
+    return _text(document, "\n") + "\n"
+
+
+def _text(value: Any, line: str) -> str:
+    """As ``json.dumps(strict(value), indent=2)``, whose writer of indented text is slow where requests are listed.
+
+    Args:
+        value: what ``strict`` takes.
+        line: a line end and the indent that the value stands at.
+    """
+    if isinstance(value, str):
+        return encode_basestring_ascii(value)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "null"
+    if isinstance(value, float):
+        return float.__repr__(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return int.__repr__(value)
+    inner = line + "  "
+    if isinstance(value, Mapping):
+        # Of keys that are the same as text the last one counts, as in ``strict``.
+        fields = {str(key): _text(each, inner) for key, each in value.items()}
+        lines = [f"{encode_basestring_ascii(key)}: {text}" for key, text in fields.items()]
+        return "{" + inner + f",{inner}".join(lines) + line + "}" if lines else "{}"
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = [_text(each, inner) for each in value]
+        return "[" + inner + f",{inner}".join(items) + line + "]" if items else "[]"
+    return _text(strict(value), line)
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
@@ -135,10 +164,10 @@ def estimate_document(
             "answer": answer(best) if best is not None else None,
             "estimates": [_estimate(each) for each in estimates],
             "truth": truth and asdict(truth),
-            **(calc_output or {}),
         }
     )
-    return document
+    # Plain numbers and texts already, a line or more for each request.
+    return {**document, **(calc_output or {})}
 
 
 def write_summary(frame: pl.DataFrame, out_dir: Path, name: str = "summary") -> list[Path]:
@@ -202,5 +231,6 @@ def write_outputs(
             drawn = figures(source, estimates)
             written += save_figures(drawn, out_dir / "plots") if drawn else []
             made = drawn
-    written.append(write_html(source, estimates, out_dir / "report.html", truth=truth, figures=made))
+    page = out_dir / "report.html"
+    written.append(write_html(source, estimates, page, truth=truth, figures=made, folder=out_dir / "plots"))
     return written

@@ -43,6 +43,7 @@ def render_html(
     *,
     truth: Truth | None = None,
     figures: Mapping[str, Figure] | None = None,
+    folder: Path | None = None,
 ) -> str:
     """The page as text.
 
@@ -51,6 +52,7 @@ def render_html(
         estimates: its estimates; the first that has an answer is the headline.
         truth: what the simulated cluster would really need.
         figures: figures to show, by the names of ``plots.figures``; none when empty or None.
+        folder: where ``plots.save_figures`` has just drawn them, so that they need not be drawn again.
     """
     from markupsafe import Markup
 
@@ -61,7 +63,7 @@ def render_html(
     views = [view_estimate(each) for each in estimates]
     best = headline(views)
     shown = [
-        (name, Markup(inline_svg(name, figure)), caption(name))  # noqa: S704 (matplotlib escapes the text in it)
+        (name, Markup(inline_svg(name, figure, folder)), caption(name))  # noqa: S704 (matplotlib escapes the text in it)
         for name, figure in (figures or {}).items()
     ]
     return env.get_template("page.html.j2").render(
@@ -160,27 +162,34 @@ def write_html(
     *,
     truth: Truth | None = None,
     figures: Mapping[str, Figure] | None = None,
+    folder: Path | None = None,
 ) -> Path:
-    """Write the page.
+    """Write the page; arguments as ``render_html``.
 
     Raises:
         StoreError: the file cannot be written.
     """
-    text = render_html(source, estimates, truth=truth, figures=figures)
+    text = render_html(source, estimates, truth=truth, figures=figures, folder=folder)
     with storing(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, text.encode())
     return file
 
 
-def inline_svg(name: str, figure: Figure) -> str:
-    """A figure as an ``<svg>`` element for the page: ids of its own, colours from the page's variables."""
+def inline_svg(name: str, figure: Figure, folder: Path | None = None) -> str:
+    """A figure as an ``<svg>`` element for the page: ids of its own, colours from the page's variables.
+
+    Args:
+        name: its name.
+        figure: the figure.
+        folder: where it lies drawn; None to draw it.
+    """
     from gpusize.report.figures import style
     from gpusize.report.figures.plots import svg_text
 
-    text = svg_text(figure)
+    text = svg_text(figure) if folder is None else (folder / f"{name}.svg").read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", text)
     # Two figures have ids in common, and ids are one namespace per page.
     text = re.sub(r'\bid="', f'id="{name}-', text)
