@@ -193,13 +193,15 @@ def _many(level: LevelData) -> bool:
 
 def fading(level: LevelData) -> bool:
     """Whether a level was answered up to a moment, and nothing that was due after it."""
+    failed, ended = _failed(level.meta.get("outcomes") or {})
+    return bool(failed) and failed != ended and level.kept.once("fading", lambda: _fades(level))
+
+
+def _fades(level: LevelData) -> bool:
     import polars as pl
 
-    failed, ended = _failed(level.meta.get("outcomes") or {})
-    if not failed or failed == ended:
-        return False
     outcome = pl.col("outcome").cast(pl.String)
-    rows = level.records.filter(~outcome.is_in(("cancelled", "shed")))
+    rows = level.requests().filter(~outcome.is_in(("cancelled", "shed")))
     first = pl.col("due_ns").filter(outcome != "ok").min()
     return bool(rows.select((outcome.filter(pl.col("due_ns") >= first) != "ok").all()).collect().item())
 
@@ -216,8 +218,10 @@ def brought(level: LevelData) -> bool:
         return False
     took = pl.col("end_ns") - pl.col("sent_ns")
     outcome = pl.col("outcome").cast(pl.String)
-    usual = level.records.filter(outcome == "ok").select(took.median()).collect().item()
+    usual = level.requests().filter(outcome == "ok").select(took.median()).collect().item()
     late = took >= SLOW * usual if usual else pl.lit(value=False)
     told = outcome.is_in(SLOW_OUTCOMES) | pl.col("status").is_in(BUSY) | late
-    found = level.records.filter(~outcome.is_in(NO_FAILURE)).select(told.fill_null(value=False).mean()).collect().item()
+    found = (
+        level.requests().filter(~outcome.is_in(NO_FAILURE)).select(told.fill_null(value=False).mean()).collect().item()
+    )
     return found is None or float(found) >= MOST

@@ -9,7 +9,7 @@ from gpusize.analysis.generator import generator_cpu, generator_limits, longer_b
 from gpusize.analysis.remarks import remarks
 from gpusize.analysis.steadiness import drift_of, growth_of, steadiness_of
 from gpusize.analysis.tokens import token_counts
-from gpusize.analysis.windows import Little, littles_law
+from gpusize.analysis.windows import Little, little_of
 
 if TYPE_CHECKING:
     from gpusize.analysis.detect import Drift, Growth, Steadiness
@@ -53,7 +53,11 @@ class Checks(NamedTuple):
 
 
 def check(level: LevelData) -> Checks:
-    """Judge one visit of a level."""
+    """Judge one visit of a level; the same is not judged twice."""
+    return level.kept.once("checks", lambda: _check(level))
+
+
+def _check(level: LevelData) -> Checks:
     delivery = verdict(level)
     flags, alerts = _state_flags(level), []
     if level.imported:
@@ -61,7 +65,7 @@ def check(level: LevelData) -> Checks:
         # What the import itself found to be wrong stands in its alerts already.
         flags += level.meta.get("flags") or []
         return Checks(little, None, None, flags, [], [], delivery)
-    little = littles_law(level.meta, level.records, level.window(), sampled=level.sampled)
+    little = little_of(level)
     if little.status == "flagged":
         flags.append("little")
         alerts.append(f"Little's law: {little.reason}")
@@ -135,7 +139,7 @@ def unbelieved(level: LevelData) -> bool:
         return False
     if generator_limits(level):
         return True
-    return littles_law(level.meta, level.records, level.window(), sampled=level.sampled).status == "flagged"
+    return little_of(level).status == "flagged"
 
 
 def _state_flags(level: LevelData) -> list[str]:

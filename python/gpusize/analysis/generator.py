@@ -137,11 +137,13 @@ def longer_by(level: LevelData, part: str) -> Longer | None:
         level: one visit; of a sampled one the requests that have a row.
         part: ``pacer_late``, the generator's own, or ``no_connection``.
     """
+    return None if level.imported else level.kept.once(("longer", part), lambda: _longer_by(level, part))
+
+
+def _longer_by(level: LevelData, part: str) -> Longer | None:
     import numpy as np
     import polars as pl
 
-    if level.imported:
-        return None
     late, runtime = metric(part).raw(), metric("runtime").raw()
     rows = level.ok().select(late.cast(pl.Float64).alias("late"), runtime.cast(pl.Float64).alias("runtime"))
     found = rows.drop_nulls().collect(engine="streaming")

@@ -39,7 +39,8 @@ def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float 
     asked = [_of_request(level, slo) for slo in asked if slo.metric != "llm_latency" or _is_call(level)]
     if not asked or level.imported:
         return None, None
-    found = [answers(visit) for visit in level.visits()]
+    columns = {name for slo in asked for origin in (_FROM_DUE, _FROM_SENT) for name in _timed(slo, origin).columns}
+    found = [answers(visit, *sorted(columns)) for visit in level.visits()]
     length_s = sum(each_s for _, _, each_s in found)
     if length_s <= 0:
         return None, None
@@ -58,10 +59,15 @@ def _of_request(level: LevelData, slo: Slo) -> Slo:
     return replace(slo, metric="service") if slo.metric == "llm_latency" and _is_call(level) else slo
 
 
+def _timed(slo: Slo, origin: dict[str, str]) -> Slo:
+    """The same bound, on times from another origin."""
+    return replace(slo, metric=origin.get(slo.metric, slo.metric))
+
+
 def _share(rows: pl.LazyFrame, slos: Sequence[Slo], origin: dict[str, str]) -> float:
     """Share of some answers that keep the bounds of all SLOs; 0 of none."""
     import polars as pl
 
-    good = [replace(slo, metric=origin.get(slo.metric, slo.metric)).within_expr() for slo in slos]
+    good = [_timed(slo, origin).within_expr() for slo in slos]
     within = pl.all_horizontal(*(each.fill_null(value=False) for each in good))
     return float(rows.select(within.mean()).collect(engine="streaming").item() or 0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.histograms import COUNTED, attainment, histogram_mean, histogram_quantiles, outcomes_due
+from gpusize.analysis.kept import LARGEST, Kept
 from gpusize.analysis.metrics import Metric, metric
 from gpusize.records.calls import judged_calls
 from gpusize.records.schema import empty
@@ -41,7 +42,8 @@ class LevelData:
         meta: the level's ``level.json``.
         labels: the run's labels.
         source: what must be equal for levels to be compared: ``targets``, ``models``, ``dataset`` (any JSON).
-        records: one row per attempt; without rows for an imported level, 1 row in ``sampled`` for a sampled one.
+        records: one row per attempt; without rows for an imported level, 1 row in ``sampled`` for a sampled one. Over
+            the files, where the level has a folder: figures take ``requests``.
         calls: the calls of language models inside the requests, of this visit; None when none are known.
         histograms: as ``gpusize.records.per_second.scan_histograms``; None when there are none.
         seconds: as ``gpusize.records.per_second.scan_seconds``; None when there are none.
@@ -70,6 +72,17 @@ class LevelData:
     parts: tuple[LevelData, ...] = ()
     rows: pl.DataFrame | None = None
     folder: Path | None = None
+    kept: Kept = field(default_factory=Kept, init=False, repr=False)
+
+    def requests(self, *more: str) -> pl.LazyFrame:
+        """The records with the columns ``kept.COLUMNS`` and ``more``, read from the files once for all figures."""
+        import polars as pl
+
+        if self.parts:
+            return pl.concat([part.requests(*more) for part in self.parts])
+        if self.folder is None or int(self.meta.get("rows") or 0) > LARGEST:
+            return self.records
+        return self.kept.rows(self.records, more)
 
     @property
     def concurrency(self) -> int | None:
@@ -119,7 +132,7 @@ class LevelData:
                 return metric(name), calls
             return (metric("service"), self.steady()) if self.llm else None
         found = metric(name)
-        return (found, self.steady()) if found.build is not None else None
+        return (found, self.steady(*found.columns)) if found.build is not None else None
 
     @property
     def knows_calls(self) -> bool:
@@ -159,23 +172,29 @@ class LevelData:
         """Length of the steady intervals in seconds, summed over pooled visits."""
         return sum((v.window()[1] - v.window()[0]) / 1e9 for v in self.visits())
 
-    def steady(self) -> pl.LazyFrame:
-        """The records due in a steady interval."""
+    def steady(self, *more: str) -> pl.LazyFrame:
+        """The records due in a steady interval, with columns as ``requests``."""
         import polars as pl
 
         if self.parts:
-            return pl.concat([part.steady() for part in self.parts])
-        windows = [(i["start_ns"], i["end_ns"]) for i in self.intervals if i["name"] == "steady"]
-        if not windows:
-            return self.records
-        due = pl.col("due_ns")
-        return self.records.filter(pl.any_horizontal(*((due >= low) & (due < high) for low, high in windows)))
+            return pl.concat([part.steady(*more) for part in self.parts])
+        return self.in_window(self.requests(*more))
 
-    def ok(self) -> pl.LazyFrame:
-        """The steady records that ended ok."""
+    def in_window(self, records: pl.LazyFrame) -> pl.LazyFrame:
+        """Those of a single visit's records that were due in a steady interval."""
         import polars as pl
 
-        return self.steady().filter(pl.col("outcome") == "ok")
+        windows = [(i["start_ns"], i["end_ns"]) for i in self.intervals if i["name"] == "steady"]
+        if not windows:
+            return records
+        due = pl.col("due_ns")
+        return records.filter(pl.any_horizontal(*((due >= low) & (due < high) for low, high in windows)))
+
+    def ok(self, *more: str) -> pl.LazyFrame:
+        """The steady records that ended ok, with columns as ``requests``."""
+        import polars as pl
+
+        return self.steady(*more).filter(pl.col("outcome") == "ok")
 
     def quantile(self, name: str, prob: float) -> float | None:
         """Exact quantile of a metric over steady requests that ended ok, in the metric's unit.
@@ -187,8 +206,7 @@ class LevelData:
         if counted is not None:
             return histogram_quantiles(self, counted, [prob])[0]
         if not self.imported:
-            found = self._measured(name)
-            return None if found is None else found[0].quantiles(_ok(found[1]), [prob])[0]
+            return self.kept.once(("quantile", name, prob), lambda: self._row_quantile(name, prob))
         stored = self._stored(name, f"p{round(prob * 100, 6):g}")
         if stored is not None:
             return stored if math.isfinite(stored) and stored > 0 else None
@@ -196,6 +214,10 @@ class LevelData:
 
         values = self.values(name)
         return float(np.quantile(values, prob)) if values.size else None
+
+    def _row_quantile(self, name: str, prob: float) -> float | None:
+        found = self._measured(name)
+        return None if found is None else found[0].quantiles(_ok(found[1]), [prob])[0]
 
     def _stored(self, name: str, what: str) -> float | None:
         """An imported level's own figure; its runtime is its service time, unless it tells both apart."""
@@ -208,7 +230,8 @@ class LevelData:
         """As ``quantile``, over all steady requests that were sent; for what the generator itself adds."""
         if self._from_histograms(name) is not None:
             return histogram_quantiles(self, name, [prob])[0]
-        return None if self.imported else metric(name).quantiles(self.steady(), [prob])[0]
+        found = metric(name)
+        return None if self.imported else found.quantiles(self.steady(*found.columns), [prob])[0]
 
     def mean(self, name: str) -> float | None:
         """Mean of a metric over steady requests that ended ok, in its unit; of others as ``quantile``."""
@@ -244,8 +267,12 @@ class LevelData:
 
         if self.sampled > 1 and self.seconds is not None:
             return outcomes_due(self)
-        counted = self.steady().group_by("outcome").agg(pl.len()).collect(engine="streaming")
-        return {str(outcome): int(n) for outcome, n in counted.iter_rows()}
+
+        def count() -> dict[str, int]:
+            counted = self.steady().group_by("outcome").agg(pl.len()).collect(engine="streaming")
+            return {str(outcome): int(n) for outcome, n in counted.iter_rows()}
+
+        return dict(self.kept.once("outcomes", count))
 
     def attainment(self, slo: Slo) -> tuple[float, int]:
         """Share of steady requests (or calls) within the SLO and the number judged; (nan, 0) when nothing is known.
@@ -257,12 +284,15 @@ class LevelData:
         if counted is not None:
             return counted
         if not self.imported:
-            judged = self.judged(slo)
-            return (math.nan, 0) if judged is None else judged[0].attainment(judged[1])
+            return self.kept.once(("attainment", slo), lambda: self._row_attainment(slo))
         values = self.item_values(slo.metric) if slo.kind != "share" else []
         if not values:
             return math.nan, 0
         return sum(slo.within(value) for value in values) / len(values), len(values)
+
+    def _row_attainment(self, slo: Slo) -> tuple[float, int]:
+        judged = self.judged(slo)
+        return (math.nan, 0) if judged is None else judged[0].attainment(judged[1])
 
     def met(self, slo: Slo) -> bool | None:
         """Whether the level keeps the SLO; None when it says nothing about it."""

@@ -67,6 +67,11 @@ class Metric:
         return self.raw() / self.per_unit
 
     @property
+    def columns(self) -> list[str]:
+        """The columns of its table that it is made from."""
+        return self.raw().meta.root_names()
+
+    @property
     def per_unit(self) -> float:
         """How many of ``raw`` make one ``unit``."""
         return NS_PER_S if self.unit == "s" else 1.0

@@ -24,6 +24,10 @@ def remarks(level: LevelData) -> list[str]:
     """One text per thing to know about a single visit; none for an import."""
     if level.imported:
         return []
+    return list(level.kept.once("remarks", lambda: _remarks(level)))
+
+
+def _remarks(level: LevelData) -> list[str]:
     return [
         *_ramp_remarks(level),
         *_sample_remarks(level),

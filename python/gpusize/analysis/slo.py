@@ -68,6 +68,11 @@ class Slo:
         return cls(*parse(text))
 
     @property
+    def columns(self) -> list[str]:
+        """The columns of records (or calls) that say how a request fared."""
+        return self.within_expr().meta.root_names()
+
+    @property
     def bound_s(self) -> float | None:
         """The bound in seconds, None when the metric is no time."""
         return self.bound if self.kind != "share" and METRICS[self.metric].unit == "s" else None

@@ -92,7 +92,8 @@ def _growth_by_rows(level: LevelData, start_s: float, close_s: float) -> Growth:
     start_ns = int(level.meta["start_ns"])
     due, end = pl.col("due_ns"), pl.col("end_ns")
     rows = (
-        level.records.select(
+        level.requests()
+        .select(
             (due - start_ns).alias("due"), (end - start_ns).alias("end"), pl.col("outcome").is_in(ANSWERED).alias("ok")
         )
         .with_columns(pl.col("due", "end").cast(pl.Float64) / NS_PER_S)
@@ -125,7 +126,7 @@ def _growth_by_seconds(level: LevelData, start_s: float, close_s: float) -> Grow
     rows = frame.sort("second").collect().fill_null(0)
     held = rows["due"].cum_sum().to_numpy() - rows["ended"].cum_sum().to_numpy()
     low = math.ceil(start_s)
-    sample = level.records.select("due_ns", "end_ns").drop_nulls().collect(engine="streaming")
+    sample = level.requests().select("due_ns", "end_ns").drop_nulls().collect(engine="streaming")
     end_s = (sample["end_ns"] - int(level.meta["start_ns"])).cast(pl.Float64).to_numpy() / NS_PER_S
     times_s = (sample["end_ns"] - sample["due_ns"]).cast(pl.Float64).to_numpy() / NS_PER_S
     runtime_s = _medians(times_s, end_s, np.arange(low, whole + 1, dtype=float))

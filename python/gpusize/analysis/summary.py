@@ -24,7 +24,7 @@ from gpusize.analysis.server_columns import server_figures
 from gpusize.analysis.slo import Slo
 from gpusize.analysis.summary_columns import LLM, QUANTILES, SUMMARY_COLUMNS, TIMES, summary_schema
 from gpusize.analysis.throughput import throughput
-from gpusize.records.schema import EVENTS, OUTCOMES, quantiles
+from gpusize.records.schema import EVENTS, OUTCOMES, has_events, quantiles
 
 if TYPE_CHECKING:
     import polars as pl
@@ -210,11 +210,14 @@ def _itl(level: LevelData, probs: Sequence[float]) -> tuple[list[float | None], 
     import polars as pl
 
     times = pl.col(EVENTS)
-    kept = level.ok().filter(times.list.len() > 1)
-    gaps = kept.select(times.list.diff(null_behavior="drop").explode().alias("gap"))
-    values = quantiles(gaps, pl.col("gap"), probs)
-    if values[0] is not None:
-        return [None if value is None else value / NS_PER_S for value in values], "events"
+    # Lists of times are as large as all else together, and wanted once: they are read where there are any.
+    kept = [v.in_window(v.records) for v in level.visits() if v.folder is None or has_events(v.folder)]
+    if kept:
+        several = pl.concat(kept).filter((pl.col("outcome") == "ok") & (times.list.len() > 1))
+        gaps = several.select(times.list.diff(null_behavior="drop").explode().alias("gap"))
+        values = quantiles(gaps, pl.col("gap"), probs)
+        if values[0] is not None:
+            return [None if value is None else value / NS_PER_S for value in values], "events"
     values = histogram_quantiles(level, "itl", probs)
     return values, None if values[0] is None else "histogram"
 
@@ -239,7 +242,7 @@ def _rates(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, float | N
     import polars as pl
 
     first, last = (
-        level.records.select(pl.col("sent_ns").min(), pl.col("end_ns").max()).collect(engine="streaming").row(0)
+        level.requests().select(pl.col("sent_ns").min(), pl.col("end_ns").max()).collect(engine="streaming").row(0)
     )
     rates = throughput(level)
     ok = outcomes.get("ok", 0)

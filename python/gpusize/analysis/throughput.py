@@ -12,12 +12,13 @@ the requests of a short level are all kept, those of its drain included.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpusize.analysis.delivery.intended import is_ramp
 from gpusize.analysis.metrics import NS_PER_S
 from gpusize.analysis.stop_cause import WHOLE
-from gpusize.analysis.windows import filled_ns
+from gpusize.analysis.windows import filled_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,8 +44,9 @@ class Throughput(NamedTuple):
     tokens_in: float | None
 
 
-class _Answers(NamedTuple):
-    """Answers of one visit in their window: all of them, and those that have a row."""
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Answers of one visit in their window (``low`` to ``high``, ns): all of them, and those that have a row."""
 
     answered: int
     kept: int
@@ -52,7 +54,8 @@ class _Answers(NamedTuple):
     tokens_in: float
     told: bool
     length_s: float
-    rows: pl.LazyFrame
+    low: int
+    high: int
 
 
 def throughput(level: LevelData) -> Throughput:
@@ -72,14 +75,14 @@ def throughput(level: LevelData) -> Throughput:
     return Throughput(offered, achieved, tokens_out if told else None, tokens_in if told else None)
 
 
-def answers(visit: LevelData) -> tuple[pl.LazyFrame, int, float]:
-    """The answers of a single visit that make its achieved rate.
+def answers(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float]:
+    """The answers of a single visit that make its achieved rate, with columns as ``LevelData.requests``.
 
     Returns:
         Their rows, the number of all of them (of a sampled level more than have a row), and seconds in which they came.
     """
     found = _answers(visit)
-    return found.rows, found.answered, found.length_s
+    return _rows(visit, found.low, found.high, *columns), found.answered, found.length_s
 
 
 def answered_by(level: LevelData, column: str) -> dict[int, float] | None:
@@ -91,8 +94,8 @@ def answered_by(level: LevelData, column: str) -> dict[int, float] | None:
     if length_s <= 0:
         return None
     rates: dict[int, float] = {}
-    for each in found:
-        counted = each.rows.group_by(column).agg(pl.len()).collect(engine="streaming")
+    for visit, each in zip(level.visits(), found, strict=True):
+        counted = _rows(visit, each.low, each.high, column).group_by(column).agg(pl.len()).collect(engine="streaming")
         for value, rows in counted.iter_rows():
             # Of a sampled level each row stands for as many answers as all others.
             rates[value] = rates.get(value, 0.0) + rows * each.answered / each.kept / length_s
@@ -113,19 +116,26 @@ def _span_s(low: int, high: int) -> float:
 
 
 def _answers(visit: LevelData) -> _Answers:
+    return visit.kept.once("answers", lambda: _counted(visit))
+
+
+def _rows(visit: LevelData, low: int, high: int, *columns: str) -> pl.LazyFrame:
+    """The answers that came in a window."""
     import polars as pl
 
     end = pl.col("end_ns")
-    if visit.concurrency is not None:
-        low, high = _busy_window(visit)
-        # As a level by count closes, an answer has just come.
-        inside = (end > low) & (end <= high)
-    else:
-        low, high = _answer_window(visit)
-        inside = (end >= low) & (end < high)
-    frame = _ok(visit).filter(inside)
+    # As a level by count closes, an answer has just come.
+    inside = (end > low) & (end <= high) if visit.concurrency is not None else (end >= low) & (end < high)
+    return _ok(visit, *columns).filter(inside)
+
+
+def _counted(visit: LevelData) -> _Answers:
+    import polars as pl
+
+    low, high = _busy_window(visit) if visit.concurrency is not None else _answer_window(visit)
     count, tokens_out, tokens_in, told = (
-        frame.select(
+        _rows(visit, low, high)
+        .select(
             pl.len(),
             pl.col("tokens_out").cast(pl.Int64).sum().alias("out"),
             pl.col("tokens_in").cast(pl.Int64).sum().alias("in"),
@@ -134,31 +144,35 @@ def _answers(visit: LevelData) -> _Answers:
         .collect(engine="streaming")
         .row(0)
     )
-    found = _Answers(count, count, tokens_out, tokens_in, bool(told), _span_s(low, high), frame)
-    return found if visit.sampled == 1 else _of_all(found, visit, low, high)
+    found = _Answers(count, count, tokens_out, tokens_in, bool(told), _span_s(low, high), low, high)
+    return found if visit.sampled == 1 else _of_all(found, visit)
 
 
-def _ok(visit: LevelData) -> pl.LazyFrame:
+def _ok(visit: LevelData, *columns: str) -> pl.LazyFrame:
     import polars as pl
 
-    return visit.records.filter(pl.col("outcome") == "ok")
+    return visit.requests(*columns).filter(pl.col("outcome") == "ok")
 
 
 def _busy_window(visit: LevelData) -> tuple[int, int]:
     """Of a closed loop the part of the window in which all its slots were busy, as far as answers came in it."""
+    return visit.kept.once("busy", lambda: _found_busy(visit))
+
+
+def _found_busy(visit: LevelData) -> tuple[int, int]:
     import polars as pl
 
     low, high = visit.window()
     slots, close = visit.concurrency or 1, visit.meta.get("close_ns")
     begun = low
     if not is_ramp(visit.setting) and visit.sampled == 1:
-        begun = max(low, filled_ns(visit.records, slots, int(visit.meta.get("start_ns") or low)))
+        begun = max(low, filled_of(visit, slots, int(visit.meta.get("start_ns") or low)))
     closed = high if close is None else min(high, int(close))
     end = pl.col("end_ns")
     came = _ok(visit).select(((end > begun) & (end <= closed)).sum()).collect(engine="streaming").item()
     if came * visit.sampled >= slots and closed > begun:
         return begun, closed
-    last = visit.records.select(end.max()).collect(engine="streaming").item()
+    last = visit.requests().select(end.max()).collect(engine="streaming").item()
     return low, high if last is None else max(low, min(high, int(last)))
 
 
@@ -188,11 +202,11 @@ def _answer_window(visit: LevelData) -> tuple[int, int]:
     return low, high
 
 
-def _of_all(rows: _Answers, visit: LevelData, low: int, high: int) -> _Answers:
+def _of_all(rows: _Answers, visit: LevelData) -> _Answers:
     """Likewise of a level of which not every request has a row: by whole seconds, with the rows' mean of tokens."""
     import polars as pl
 
-    start = int(visit.meta.get("start_ns") or 0)
+    start, low, high = int(visit.meta.get("start_ns") or 0), rows.low, rows.high
     first, last = math.ceil((low - start) / NS_PER_S), math.floor((high - start) / NS_PER_S)
     if visit.seconds is None or last <= first:
         count, length_s = visit.sampled * rows.answered, rows.length_s
@@ -201,4 +215,4 @@ def _of_all(rows: _Answers, visit: LevelData, low: int, high: int) -> _Answers:
         inside = visit.seconds.filter((second >= first) & (second < last)).select(pl.col("ok").sum()).collect()
         count, length_s = int(inside.item() or 0), float(last - first)
     each = count / rows.answered if rows.answered else 0.0
-    return _Answers(count, rows.kept, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, rows.rows)
+    return _Answers(count, rows.kept, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, low, high)

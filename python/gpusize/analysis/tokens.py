@@ -84,8 +84,10 @@ class TokenCounts(NamedTuple):
 
 def token_counts(level: LevelData) -> list[TokenCounts]:
     """The counts of each side that has at least two; empty for an import. Of a sampled level, over its rows."""
-    if level.imported:
-        return []
+    return [] if level.imported else list(level.kept.once("tokens", lambda: _counts(level)))
+
+
+def _counts(level: LevelData) -> list[TokenCounts]:
     import polars as pl
 
     rows = level.ok().select("row", "events", "tokens_in", "tokens_out")

@@ -27,7 +27,9 @@ from gpusize.records.schema import quantiles
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Little", "Windows", "filled_ns", "intervals", "littles_law"]
+    from gpusize.analysis.level import LevelData
+
+__all__ = ["Little", "Windows", "filled_ns", "filled_of", "intervals", "little_of", "littles_law"]
 
 RESIDENCE_QUANTILE: Final = 0.99
 MIN_REQUESTS: Final = 20
@@ -124,6 +126,20 @@ def intervals(
         return Windows(_cut(span, warm, span.cut, how, f"from {_CUT}"), [alert])
     alert = f"too short for a steady window: {counts[1]} requests were due after the warm-up; all {counts[2]} count"
     return Windows(_cut(span, span.start, span.cut, "", f"from {_CUT}", "all, too short for a warm-up"), [alert])
+
+
+def little_of(visit: LevelData) -> Little:
+    """Little's law for one visit over its steady window, worked out once."""
+
+    def found() -> Little:
+        return littles_law(visit.meta, visit.requests(), visit.window(), sampled=visit.sampled)
+
+    return visit.kept.once("little", found)
+
+
+def filled_of(visit: LevelData, slots: int, start_ns: int) -> int:
+    """``filled_ns`` of one visit, worked out once."""
+    return visit.kept.once(("filled", slots, start_ns), lambda: filled_ns(visit.requests(), slots, start_ns))
 
 
 def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[int, int], *, sampled: int = 1) -> Little:

@@ -144,7 +144,7 @@ def _total_s(level: LevelData) -> float:
     total = 0.0
     for visit in level.visits():
         first, last = (
-            visit.records.select(pl.col("sent_ns").min(), pl.col("end_ns").max()).collect(engine="streaming").row(0)
+            visit.requests().select(pl.col("sent_ns").min(), pl.col("end_ns").max()).collect(engine="streaming").row(0)
         )
         total = max(total, 0.0 if first is None or last is None else (last - first) / 1e9)
     return total

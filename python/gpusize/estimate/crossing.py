@@ -106,36 +106,46 @@ def effective_n(level: LevelData, slo: Slo, share: float, n: int) -> float:
     The steady window of each visit is cut into batches of equal time; the variance of the attainment between them over
     the binomial one is the factor by which n is divided, never below 1. Small levels keep n: there is nothing to tell.
     """
-    import polars as pl
-
     visits = level.visits()
     if level.imported or n < BATCHES * MIN_PER_BATCH * len(visits) or not 0 < share < 1:
         return float(n)
     squares, batches = 0.0, 0
     for visit in visits:
-        start, end = visit.window()
-        width = max(1, (end - start) // BATCHES)
-        found = visit.judged(slo)
-        if found is None:
+        counted = visit.kept.once(("batches", slo), lambda visit=visit: _batches(visit, slo))
+        if counted is None:
             return float(n)
-        own, rows = found
-        # Calls inside requests have no due time; one that was never made has no place in time at all.
-        at = pl.col("due_ns" if "due_ns" in rows.collect_schema() else "start_ns")
-        counted = (
-            rows.filter(at.is_not_null())
-            .select(((at - start) // width).alias("batch"), own.within_expr().alias("within"))
-            .group_by("batch")
-            .agg(pl.col("within").sum().alias("good"), pl.col("within").count().alias("n"))
-            .filter(pl.col("n") > 0)
-            .collect(engine="streaming")
-        )
         # Each term has the expectation share (1 - share) when requests are independent.
-        squares += sum((good - size * share) ** 2 / size for _, good, size in counted.iter_rows())
-        batches += counted.height
+        squares += sum((good - size * share) ** 2 / size for good, size in counted)
+        batches += len(counted)
     if batches <= len(visits):
         return float(n)
     inflation = squares / (batches - 1) / (share * (1 - share))
     return n / max(1.0, inflation)
+
+
+def _batches(visit: LevelData, slo: Slo) -> list[tuple[int, int]] | None:
+    """How many requests of each batch keep an SLO, of how many; None where the visit says nothing about it."""
+    import polars as pl
+
+    found = visit.judged(slo)
+    if found is None:
+        return None
+    start, end = visit.window()
+    width = max(1, (end - start) // BATCHES)
+    own, rows = found
+    # Calls inside requests have no due time; one that was never made has no place in time at all.
+    at = pl.col("due_ns" if "due_ns" in rows.collect_schema() else "start_ns")
+    counted = (
+        rows.filter(at.is_not_null())
+        .select(((at - start) // width).alias("batch"), own.within_expr().alias("within"))
+        .group_by("batch")
+        .agg(pl.col("within").sum().alias("good"), pl.col("within").count().alias("n"))
+        .filter(pl.col("n") > 0)
+        # The order in which rounding errors add up.
+        .sort("batch")
+        .collect(engine="streaming")
+    )
+    return [(good, size) for _, good, size in counted.iter_rows()]
 
 
 def _answered(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gpusize.base.errors import StoreError
+from gpusize.base.regular_files import part_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +26,7 @@ __all__ = [
     "empty",
     "first_line",
     "from_arrow",
+    "has_events",
     "outcome_dtype",
     "quantiles",
     "record_dtypes",
@@ -198,6 +200,13 @@ def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     # Without a schema Polars takes the first part's, and parts of one level may differ in the columns of version 2.
     frame = pl.scan_parquet(parts, glob=False, schema=stored, missing_columns="insert", extra_columns="ignore")
     return _decode(frame.with_columns(pl.col("reasoning_events").fill_null(0)), str(parts[0].parent))
+
+
+def has_events(folder: Path) -> bool:
+    """Whether a part of a level's records has the times of all events; by the footers alone."""
+    import polars as pl
+
+    return any(EVENTS in pl.read_parquet_schema(part) for part in part_files(folder / "records"))
 
 
 def from_arrow(batches: ArrowStream) -> pl.LazyFrame:

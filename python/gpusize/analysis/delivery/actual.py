@@ -109,13 +109,13 @@ def sent_of(level: LevelData) -> Sent:
     """The requests of a single visit that were sent."""
     import polars as pl
 
-    frame = level.records.filter(pl.col("sent_ns").is_not_null())
+    frame = level.requests().filter(pl.col("sent_ns").is_not_null())
     if level.setting.get("unit") == "session":
         frame = frame.filter(pl.col("turn").fill_null(0) == 0)
     rows = frame.select(_NAMES).collect(engine="streaming")
     start_ns = level.meta.get("start_ns")
     if start_ns is None:
-        first = level.records.select(pl.col("due_ns").min()).collect(engine="streaming").item()
+        first = level.requests().select(pl.col("due_ns").min()).collect(engine="streaming").item()
         start_ns = first or 0
     due_s, fired_s, sent_s = (
         (rows[name].cast(pl.Int64) - start_ns).cast(pl.Float64).to_numpy() / NS_PER_S for name in _NAMES[2:]

@@ -9,7 +9,7 @@ from gpusize.analysis.delivery.check import DeliveryCheck
 from gpusize.analysis.delivery.intended import is_ramp, think_s
 from gpusize.analysis.delivery.never_sent import unsent_text
 from gpusize.analysis.metrics import NS_PER_S
-from gpusize.analysis.windows import littles_law
+from gpusize.analysis.windows import little_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +49,7 @@ def _count(level: LevelData, due: int, sent: int) -> DeliveryCheck:
 def _little(level: LevelData) -> DeliveryCheck:
     if is_ramp(level.setting):
         return DeliveryCheck("little", None, None, "not judged", "the number in flight changes while the level runs")
-    found = littles_law(level.meta, level.records, level.window(), sampled=level.sampled)
+    found = little_of(level)
     if found.status == "not checkable":
         return DeliveryCheck("little", None, None, "not judged", f"Little's law: {found.reason}")
     ok = found.status == "ok"
@@ -87,7 +87,7 @@ def _pauses_s(level: LevelData) -> NDArray[np.float64]:
         return np.zeros(0)
     slot = ["worker", "conn"]
     before = pl.col("end_ns").shift(1).over(slot, order_by="sent_ns")
-    rows = level.records.filter(pl.col("sent_ns").is_not_null() & pl.col("end_ns").is_not_null())
+    rows = level.requests().filter(pl.col("sent_ns").is_not_null() & pl.col("end_ns").is_not_null())
     slots = rows.select(pl.struct(slot).n_unique()).collect(engine="streaming").item()
     if slots == 1 and (level.concurrency or 1) > 1:
         return np.zeros(0)  # A workflow's users have no connections by which they could be told apart.

@@ -72,7 +72,7 @@ def counts_of(level: LevelData) -> Counts:
     else:
         import polars as pl
 
-        counted = level.records.select(pl.len().alias("due"), pl.col("sent_ns").count().alias("sent"))
+        counted = level.requests().select(pl.len().alias("due"), pl.col("sent_ns").count().alias("sent"))
         offered, sent = (int(n) for n in counted.collect(engine="streaming").row(0))
     shed = int(outcomes.get("shed", 0))
     return Counts(offered, sent, shed, max(0, offered - sent - shed))
@@ -87,6 +87,10 @@ def verdict(level: LevelData) -> Delivery:
     if level.imported:
         return Delivery(None, [], [DeliveryCheck("count", None, None, "not judged", "imported: there are no records")])
     visit = level.visits()[0]
+    return visit.kept.once("delivery", lambda: _verdict(visit))
+
+
+def _verdict(visit: LevelData) -> Delivery:
     if visit.setting.get("kind") == "closed":
         counts = counts_of(visit)
         checks = closed_checks(visit, counts.offered, counts.sent)

@@ -26,7 +26,7 @@ def unsent_text(level: LevelData, unsent: int) -> str:
     if level.sampled > 1:
         cut = int((level.meta.get("outcomes") or {}).get("cancelled", 0))
     else:
-        cut = int(level.records.select(never.sum()).collect(engine="streaming").item())
+        cut = int(level.requests().select(never.sum()).collect(engine="streaming").item())
     cut = min(cut, unsent)
     texts = [f"{cut:,} were never sent: {_end(level)} while they waited"] if cut else []
     if unsent > cut:

@@ -27,6 +27,9 @@ ASKED: Final = ("ok", "error")
 """Shares that a request keeps by ending ok; any other names the outcome that it must not have."""
 
 
+_READ: Final = ("due_ns", "sent_ns", "first_token_ns", "end_ns", "tokens_in", "tokens_out", "outcome")
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """An SLO in the form that the twin knows: the share ``share`` of requests has a value of at most ``bound``.
@@ -58,6 +61,11 @@ class Objective:
     def joint(cls, slos: Sequence[Slo], share: float) -> Objective:
         """So many of the requests must keep all SLOs at once: goodput."""
         return cls(tuple(slos), share, 1.0)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of records that its values are made from."""
+        return [name for part in self.parts for name in part.columns]
 
     def values(self, records: pl.DataFrame) -> NDArray[np.float64]:
         """The value of each request, shape (n,): infinite where it failed, NaN where it counts nowhere."""
@@ -164,7 +172,8 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     import numpy as np
     import polars as pl
 
-    records = visit.records.sort("due_ns").collect()
+    columns = dict.fromkeys(name for each in objectives for name in each.columns)
+    records = visit.requests(*columns).select(*{**dict.fromkeys(_READ), **columns}).sort("due_ns").collect()
     if not records.height or not visit.concurrency:
         return None
     zero = int(records["due_ns"][0])

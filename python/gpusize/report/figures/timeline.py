@@ -121,7 +121,7 @@ def _times(level: LevelData, zero_ns: int) -> pl.DataFrame:
 
     names = ("due_ns", "sent_ns", "end_ns")
     columns = [((pl.col(name) - zero_ns).cast(pl.Float64) / NS_PER_S).alias(name[:-3]) for name in names]
-    return level.records.select(*columns, (pl.col("outcome") == "ok").alias("ok")).collect(engine="streaming")
+    return level.requests().select(*columns, (pl.col("outcome") == "ok").alias("ok")).collect(engine="streaming")
 
 
 def _add(made: Timeline, level: LevelData, frame: pl.DataFrame, zero_ns: int) -> tuple[int, int]:
