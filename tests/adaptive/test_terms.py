@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -49,12 +50,12 @@ def test_terms_that_cannot_be_meant(given: dict[str, Any]) -> None:
     assert caught.value.where == next(iter(given))
 
 
-OPENAI = ["openai-chat"]
+LLM = ["language_model"]
 
 
-def terms(options: dict[str, Any], apis: list[str]) -> Adaptive | None:
+def terms(options: dict[str, Any], natures: Sequence[str | None]) -> Adaptive | None:
     refuse_levels(options)
-    return terms_of(options, load_from_options(options), as_slos(options.get("slo")), apis)
+    return terms_of(options, load_from_options(options), as_slos(options.get("slo")), natures)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def terms(options: dict[str, Any], apis: list[str]) -> Adaptive | None:
     ],
 )
 def test_an_slo_without_levels_is_searched_for(options: dict[str, Any], searches: bool) -> None:
-    assert (terms(options, OPENAI) is not None) is searches
+    assert (terms(options, LLM) is not None) is searches
 
 
 def test_a_stored_plan_names_the_levels() -> None:
@@ -85,9 +86,9 @@ def test_a_stored_plan_names_the_levels() -> None:
 
 def test_a_workflow_tells_nothing_of_its_calls_per_request() -> None:
     options = {"slo": ["p95 llm_latency <= 1s"]}
-    assert terms(options, [""]) is None
+    assert terms(options, [None]) is None
     with pytest.raises(UsageError, match="llm_latency is not known of each request"):
-        terms({**options, "adaptive": True}, [""])
+        terms({**options, "adaptive": True}, [None])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_a_workflow_tells_nothing_of_its_calls_per_request() -> None:
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, Any], where: str) -> None:
     with pytest.raises(UsageError) as caught:
-        terms(options, OPENAI)
+        terms(options, LLM)
     assert caught.value.where == where
 
 

@@ -12,6 +12,7 @@ from gpusize.analysis.histograms import COUNTED, attainment, histogram_mean, his
 from gpusize.analysis.kept import LARGEST, Kept
 from gpusize.analysis.metrics import Metric, metric
 from gpusize.records.calls import judged_calls
+from gpusize.records.run_json import nature_of
 from gpusize.records.schema import empty
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LevelData"]
 
-_LLM_API: Final = "openai"
 _ITEM_FIELDS: Final = {"runtime": "workflow_runtime", "service": "workflow_runtime", "llm_latency": "llm_latency"}
 
 
@@ -117,7 +117,7 @@ class LevelData:
     def llm(self) -> bool:
         """Whether a request is the call of a language model, so that its service time is the LLM latency."""
         targets = self.source.get("targets") or []
-        return bool(targets) and all(str(t.get("api") or "").startswith(_LLM_API) for t in targets)
+        return bool(targets) and all(nature_of(target) == "language_model" for target in targets)
 
     def _measured(self, name: str) -> tuple[Metric, pl.LazyFrame] | None:
         """The metric that says ``name``, and the steady rows that have it: records, or LLM calls with outcomes.

@@ -14,6 +14,7 @@ from gpusize.records.calls import llm_calls
 from gpusize.records.dataset_rows import read_rows
 from gpusize.records.intact import check_level, has_checksums
 from gpusize.records.per_second import scan_histograms, scan_seconds
+from gpusize.records.run_json import nature_of
 from gpusize.records.schema import scan
 from gpusize.records.store import level_dirs, read_level, read_run
 
@@ -26,7 +27,8 @@ __all__ = ["Verified", "read_levels", "source_of", "verify_run"]
 def source_of(run: Mapping[str, Any]) -> dict[str, Any]:
     """What identifies the system and the work: addresses and APIs, models, digest of the dataset."""
     targets = [
-        {"url": t.get("url"), "api": t.get("api"), "simulated": t.get("simulated")} for t in run.get("targets") or []
+        {"url": t.get("url"), "api": t.get("api"), "nature": nature_of(t), "simulated": t.get("simulated")}
+        for t in run.get("targets") or []
     ]
     # The simulated cluster listens on another port each time; its configuration is what it is.
     for target in targets:

@@ -18,7 +18,7 @@ from gpusize.measure.execute import execute
 from gpusize.options import dataset_from_options
 from gpusize.options.assemble import read_options, spec_from_options
 from gpusize.options.run_spec import Sent, reached, run_spec
-from gpusize.targets.kserve.prepare import is_kserve
+from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.server import Target
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from gpusize.targets.workflow.target import WorkflowTarget

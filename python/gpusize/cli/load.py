@@ -95,7 +95,7 @@ def _load_of(given: dict[str, Any], config: Path | None) -> tuple[Load, Dataset 
     from gpusize.options import dataset_from_options, load_from_options
     from gpusize.options.assemble import read_options
     from gpusize.options.search import wants_search
-    from gpusize.targets.kserve.prepare import is_kserve
+    from gpusize.targets.apis.kserve import is_kserve
     from gpusize.targets.server import Target
 
     given["order"] = "shuffled" if given.pop("shuffle") else None

@@ -39,7 +39,7 @@ def other_ways(target: Target) -> list[Target]:
     path = path.rstrip("/")
     if target.api_is_guessed and target.api == "nat":
         return [replace(target, api="generic")] if path.endswith(_SHARED_PATHS) else []
-    name = _openai_name(target)
+    name = _versioned(target)
     if name is None or not path:
         return []
     default = create_api(name, target.api_options()).default_path
@@ -47,14 +47,14 @@ def other_ways(target: Target) -> list[Target]:
     return [] if path.endswith(ending) else [_moved(target, path + more, name) for more in (ending, default)]
 
 
-def _openai_name(target: Target) -> str | None:
-    """The OpenAI API that may be meant: the named one, or chat where nothing says what else it is."""
+def _versioned(target: Target) -> str | None:
+    """The API below ``/v1`` that may be meant: the named one, or chat where nothing says what else it is."""
     name = str(target.api)
-    if name.startswith("openai-"):
-        return name
+    if name != "generic":
+        return name if target.make_api().default_path.startswith("/v1/") else None
     # Who says how bodies are made or answers read does not mean chat.
     own = target.body_template or target.response or target.method != "POST"
-    return "openai-chat" if name == "generic" and target.api_is_guessed and not own else None
+    return "openai-chat" if target.api_is_guessed and not own else None
 
 
 def _moved(target: Target, path: str, api: str) -> Target:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.units import seconds_to_ns
+from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.kserve.inputs import TENSORS
 from gpusize.targets.kserve.mix import interleave
 from gpusize.targets.kserve.rows import TensorRow
@@ -110,7 +111,7 @@ def streamed(target: Target, dataset: Dataset | None, load: Load) -> tuple[Targe
         DatasetError: a stream's dataset cannot be read.
     """
     own = load.own_datasets()
-    kserve = str(target.api).startswith("kserve")
+    kserve = is_kserve(target.api)
     # As soon as there are several models, rows say theirs: those of streams that name none are dealt to the target's.
     several = len(target.models) > 1 or any(each.model for each in load.streams)
     if several and not kserve and target.models:

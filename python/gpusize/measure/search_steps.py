@@ -39,7 +39,7 @@ class Searching:
     def __init__(self, spec: RunSpec, terms: Adaptive, path: Path) -> None:
         # A system that allows fewer open files than the search may use connections bounds it sooner.
         bounded = replace(terms, most_users=spec.most_connections)
-        self._planner = Planner([Objective.of(slo) for slo in searched(spec.slos, spec.apis)], bounded)
+        self._planner = Planner([Objective.of(slo) for slo in searched(spec.slos, spec.natures)], bounded)
         self._load = spec.load
         self._path = path
         self._known: dict[int, Visit] = {}

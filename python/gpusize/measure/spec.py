@@ -17,9 +17,9 @@ from gpusize.measure.encode import model_names
 from gpusize.measure.mix import dealt, streamed, streamed_rows
 from gpusize.measure.monitor.options import WatchOptions
 from gpusize.measure.sweep import Step
-from gpusize.records.run_json import run_facts
+from gpusize.records.run_json import nature_of, run_facts
 from gpusize.records.store import find_runs, read_run
-from gpusize.targets.kserve.prepare import is_kserve
+from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.server import Target
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from gpusize.targets.workflow.target import WorkflowTarget
@@ -115,14 +115,14 @@ class RunSpec:
         if load.sample_records > 1:
             todo = "leave --sample-records out: a search sends as few requests as it can"
             raise UsageError("a search needs every record", "sample_records", todo)
-        problem = cannot_search(self.slos, self.apis)
+        problem = cannot_search(self.slos, self.natures)
         if problem is not None:
             raise problem
 
     @property
-    def apis(self) -> list[str]:
-        """What the targets speak; "" for a workflow."""
-        return [str(each.get("api") or "") for each in self.target.public()]
+    def natures(self) -> list[str | None]:
+        """What a request to each target is; None for a workflow."""
+        return [nature_of(each) for each in self.target.public()]
 
     @property
     def most_connections(self) -> int:

@@ -23,7 +23,7 @@ from gpusize.options import (
 from gpusize.options.run_spec import Sent, reached, refuse_simulated, run_spec
 from gpusize.options.search import over_levels, refuse_levels, wants_search
 from gpusize.options.table import kinds_of
-from gpusize.targets.kserve.prepare import is_kserve
+from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from gpusize.targets.simulated.replicas import replica_steps
 from gpusize.targets.workflow.target import workflow_from_options

@@ -103,7 +103,7 @@ def _metrics(
     simulated = None if cluster is None else cluster.config
     server = isinstance(target, Target)
     return server_metrics(
-        [{"url": url, "api": target.api, "simulated": simulated} for url in target.urls] if server else [],
+        [{**each, "simulated": simulated} for each in target.public()] if server else [],
         metrics_urls=_texts(options.get("metrics_url")),
         keep=options.get("metrics_keep"),
         gpu_sample=options.get("gpu_sample"),

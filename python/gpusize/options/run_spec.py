@@ -21,8 +21,10 @@ from gpusize.measure.monitor.options import WatchOptions
 from gpusize.measure.spec import RunSpec
 from gpusize.options import addresses_of, target_from_options
 from gpusize.options.search import terms_of
+from gpusize.records.run_json import nature_of
 from gpusize.targets.apis.generic import BODILESS
-from gpusize.targets.kserve.prepare import is_kserve, prepare_kserve
+from gpusize.targets.apis.kserve import is_kserve
+from gpusize.targets.kserve.prepare import prepare_kserve
 from gpusize.targets.server import Target
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from gpusize.targets.simulated.replicas import ReplicaSchedule, replica_steps
@@ -135,7 +137,7 @@ def run_spec(
         ]
         notes = [*target.notes(), *dataset.notes, *(note for observer in beside for note in observer.notes)]
         slos = as_slos(options.get("slo"))
-        apis = [str(each.get("api") or "") for each in target.public()]
+        natures = [nature_of(each) for each in target.public()]
         yield RunSpec(
             target=target,
             dataset=dataset,
@@ -153,7 +155,7 @@ def run_spec(
             command=command,
             options=_again(sent, options, ready),
             watch=WatchOptions.of(options),
-            adaptive=terms_of(options, sent.load, slos, apis),
+            adaptive=terms_of(options, sent.load, slos, natures),
             notes=list(dict.fromkeys(notes)),
         )
 

@@ -59,14 +59,16 @@ def refuse_levels(options: Mapping[str, Any]) -> None:
         raise UsageError(f"a search and {own} are both given", own, _NO_RATES if at_rates else _CHOOSES)
 
 
-def terms_of(options: Mapping[str, Any], load: Load, slos: Sequence[Slo], apis: Sequence[str]) -> Adaptive | None:
+def terms_of(
+    options: Mapping[str, Any], load: Load, slos: Sequence[Slo], natures: Sequence[str | None]
+) -> Adaptive | None:
     """The search that is asked for, or that the SLOs call for; None for the levels of the load.
 
     Args:
         options: of the run; those of the load are not read.
         load: how hard.
         slos: what has to be kept.
-        apis: what the targets speak, "" for a workflow.
+        natures: what a request to each target is (`records.run_json.nature_of`).
 
     Raises:
         UsageError: a search beside levels, or what belongs to a search without one.
@@ -75,7 +77,7 @@ def terms_of(options: Mapping[str, Any], load: Load, slos: Sequence[Slo], apis: 
     given = {**{name: options.get(name) for name in SEARCH_OPTIONS}, **said, "slo": list(slos)}
     if wants_search(given):
         refuse_levels(given)
-        problem = cannot_search(slos, apis)
+        problem = cannot_search(slos, natures)
         if problem is None:
             return Adaptive.of(options)
         if options.get("adaptive"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.host import host_facts
 from gpusize.records.store import new_run_id
@@ -11,7 +11,23 @@ from gpusize.records.store import new_run_id
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["run_facts"]
+__all__ = ["nature_of", "run_facts"]
+
+_BEFORE: Final = {"openai": "language_model", "kserve": "inference"}
+"""How names of APIs began that were of a nature, before runs said it."""
+
+
+def nature_of(target: Mapping[str, Any]) -> str | None:
+    """What a request to a target is, `gpusize.targets.apis.base.Nature`; None where that is nothing in particular.
+
+    Args:
+        target: one of ``targets`` of ``run.json``. Where it does not say, as in runs of earlier versions, the name of
+            its API tells.
+    """
+    if "nature" in target:
+        return None if target["nature"] is None else str(target["nature"])
+    api = str(target.get("api") or "")
+    return next((nature for name, nature in _BEFORE.items() if api.startswith(name)), None)
 
 
 def run_facts(

@@ -119,6 +119,7 @@ _TARGET: Final = fields(
     {
         "url": _NAME,
         "api": _NAME,
+        "nature": _NAME,
         "model": _NAME,
         "gpus": optional(whole(0, _MOST_GPUS)),
         "tls_verified": optional(flag),

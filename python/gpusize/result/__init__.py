@@ -13,6 +13,7 @@ from gpusize.analysis.slo import Slo, as_slos
 from gpusize.analysis.sources import sources_of
 from gpusize.base.errors import SloError, StoreError, UsageError
 from gpusize.base.typed import PATH, check_kinds
+from gpusize.records.run_json import nature_of
 from gpusize.records.store import find_runs, read_run
 from gpusize.result.tables import LevelTables
 
@@ -209,8 +210,8 @@ class Result(LevelTables):
 
         mine = [level for level in self.levels if level.folder is not None and self.path in level.folder.parents]
         levels = [level for level in mine if level.meta.get("search")]
-        apis = [str(target.get("api") or "") for target in self.meta.get("targets") or []]
-        return found_of(levels, self._stored_slos(), Adaptive.of(terms), apis)
+        natures = [nature_of(target) for target in self.meta.get("targets") or []]
+        return found_of(levels, self._stored_slos(), Adaptive.of(terms), natures)
 
     @cached_property
     def truth(self) -> Truth | None:

@@ -14,6 +14,7 @@ from gpusize.base.text import shown
 from gpusize.base.units import seconds_to_ns
 from gpusize.base.urls import Address, parse_url
 from gpusize.targets.apis import Api, ApiOptions, create_api, guess_api
+from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.kserve.mix import parse_models
 from gpusize.targets.server_checks import Balance, check_kinds_of, check_target, checked_headers
 from gpusize.targets.server_facts import options_of, public_of
@@ -174,9 +175,9 @@ class Target:
 
     def api_options(self) -> ApiOptions:
         """What the API gets to know."""
-        is_kserve, mixed = str(self.api).startswith("kserve"), len(self.models) > 1
+        kserve, mixed = is_kserve(self.api), len(self.models) > 1
         return ApiOptions(
-            model=self.model if is_kserve else None if mixed else next(iter(self.models), None),
+            model=self.model if kserve else None if mixed else next(iter(self.models), None),
             stream=self.stream,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
@@ -186,7 +187,7 @@ class Target:
             content_type=self.content_type,
             response=self.response,
             output_length=self.output_length,
-            row_models=mixed and not is_kserve,
+            row_models=mixed and not kserve,
         )
 
     def speaking(self, api: str | None) -> Target:

@@ -94,7 +94,7 @@ def _check_numbers(target: Target) -> None:
             raise UsageError(f"{shown(repr(value))} is not a whole number", name, "give a whole number of 1 or more")
         if value is not None:
             within(name, value)
-    if target.streams > 1 and not (target.http2 or str(target.api).startswith("kserve-grpc")):
+    if target.streams > 1 and not target.http2 and getattr(target.make_api(), "transport", "http1") == "http1":
         raise UsageError("HTTP/1.1 carries one request at a time", "streams", "give --http2 as well, or 1")
     for name in ("timeout_s", "connect_timeout_s", "resolve_every_s"):
         value = getattr(target, name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpusize.base.secrets import public_value
 from gpusize.base.text import is_file
 from gpusize.base.units import format_duration
+from gpusize.targets.apis import nature_of_api
 
 if TYPE_CHECKING:
     from gpusize.targets.server import Target
@@ -17,12 +18,14 @@ __all__ = ["options_of", "public_of"]
 
 def public_of(target: Target) -> list[dict[str, Any]]:
     """As ``Target.public``."""
+    nature = nature_of_api(str(target.api), target.api_options())
     each, rest = divmod(target.gpus or 0, len(target.urls))
     shares = [each] * len(target.urls) if not rest else [target.gpus, *[0] * len(target.replicas)]
     return [
         {
             "url": url,
             "api": target.api,
+            "nature": nature,
             "model": target.asked_for,
             "gpus": None if target.gpus is None else gpus,
             "tls_verified": target.tls_verified,

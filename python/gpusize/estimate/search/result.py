@@ -86,7 +86,7 @@ class Found:
 
 
 def found_of(
-    levels: Sequence[LevelData], slos: Sequence[Slo], terms: Adaptive, apis: Sequence[str] = ()
+    levels: Sequence[LevelData], slos: Sequence[Slo], terms: Adaptive, natures: Sequence[str | None] = ()
 ) -> Found | None:
     """What the levels of a search show; None without any.
 
@@ -94,9 +94,9 @@ def found_of(
         levels: in the order of their visits.
         slos: what has to be kept.
         terms: what was asked for.
-        apis: what the targets speak.
+        natures: what a request to each target is (`records.run_json.nature_of`).
     """
-    planner = Planner([Objective.of(slo) for slo in searched(slos, apis)], terms)
+    planner = Planner([Objective.of(slo) for slo in searched(slos, natures)], terms)
     measured = visits_of(levels, planner.objectives)
     visits = of_part(measured)
     if not measured:

@@ -113,18 +113,18 @@ def _budget(value: int | str | None) -> int | str | None:
     return format_duration(seconds)
 
 
-def cannot_search(slos: Sequence[Slo], apis: Sequence[str]) -> UsageError | None:
+def cannot_search(slos: Sequence[Slo], natures: Sequence[str | None]) -> UsageError | None:
     """Why no edge can be searched for, None where it can.
 
     Args:
         slos: what has to be kept.
-        apis: what the targets speak, "" for a workflow.
+        natures: what a request to each target is (`records.run_json.nature_of`).
     """
     if not slos:
         return UsageError(
             "a search needs an SLO to search for", "adaptive", "give one, as in --slo 'p95 runtime <= 10s'"
         )
-    for slo, searched_slo in zip(slos, searched(slos, apis), strict=True):
+    for slo, searched_slo in zip(slos, searched(slos, natures), strict=True):
         found = None if slo.kind == "share" else METRICS[searched_slo.metric]
         if found is not None and (found.build is None or found.table != "records"):
             todo = "search for runtime, service, ttft or itl_mean; or name the levels, as in --concurrencies 1,2,4,8"
@@ -132,7 +132,7 @@ def cannot_search(slos: Sequence[Slo], apis: Sequence[str]) -> UsageError | None
     return None
 
 
-def searched(slos: Sequence[Slo], apis: Sequence[str]) -> list[Slo]:
+def searched(slos: Sequence[Slo], natures: Sequence[str | None]) -> list[Slo]:
     """The SLOs on what each request has: where it is the call of a language model, its service is the LLM latency."""
-    llm = bool(apis) and all(each.startswith("openai") for each in apis)
+    llm = bool(natures) and all(each == "language_model" for each in natures)
     return [replace(slo, metric="service") if llm and slo.metric == "llm_latency" else slo for slo in slos]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.estimate.laws.bounded_least_squares import least_squares
+from gpusize.records.run_json import nature_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,8 +43,6 @@ APART: Final = 1.5
 """Loads whose numbers of sequences differ by less tell nothing of what a sequence costs."""
 OTHERS: Final = 0.1
 """A server that answered more beyond what was sent, or less, as a share of it, tells of another load."""
-ONE_TO_ONE: Final = ("openai", "kserve")
-"""APIs of which a request is one request in the server."""
 _KV: Final = "kv_cache_use"
 
 
@@ -80,7 +79,7 @@ def served(visit: LevelData) -> Served | None:
     """What the server said during a visit; None where nothing was sampled, or the API has requests of its own."""
     rows: Sequence[Mapping[str, Any]] = visit.meta.get("server") or ()
     targets = visit.source.get("targets") or ()
-    if not rows or not all(str(each.get("api") or "").startswith(ONE_TO_ONE) for each in targets):
+    if not rows or any(nature_of(each) is None for each in targets):
         return None
     from gpusize.records.samples import value_of
 

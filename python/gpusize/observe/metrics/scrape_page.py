@@ -14,6 +14,7 @@ from gpusize.engine.session import monotonic_ns
 from gpusize.observe.metrics.prometheus_text import KNOWN_NAMES, MAX_PAGE_BYTES, PageReader
 from gpusize.observe.metrics.reading import Reading, SourceFailed
 from gpusize.observe.metrics.trust import Verify, tls_context
+from gpusize.records.run_json import nature_of
 
 if TYPE_CHECKING:
     import httpx
@@ -60,8 +61,8 @@ def default_metrics_urls(targets: Sequence[Mapping[str, Any]]) -> list[str]:
     """Where the servers behind these targets usually have their metrics: tried, and dropped when nothing is there.
 
     Args:
-        targets: per replica ``url`` and ``api``, as in ``run.json``'s ``targets``. A target without an address is left
-            out.
+        targets: per replica ``url``, ``api`` and ``nature``, as in ``run.json``'s ``targets``. One without an address
+            is left out.
 
     Returns:
         ``/metrics`` of each server; for KServe servers that of Triton's own port, 8002, besides. Without repetitions.
@@ -73,7 +74,7 @@ def default_metrics_urls(targets: Sequence[Mapping[str, Any]]) -> list[str]:
             continue
         address = parse_url(str(url))
         found.append(address.url("/metrics"))
-        if str(target.get("api") or "").startswith("kserve"):
+        if nature_of(target) == "inference":
             # Triton serves its metrics in plain text whatever its other ports speak.
             found.append(Address(tls=False, host=address.host, port=TRITON_METRICS_PORT, path="").url("/metrics"))
     return list(dict.fromkeys(found))

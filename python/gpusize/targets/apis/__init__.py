@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.base.errors import EnvironmentLacks, UsageError
 from gpusize.base.text import shown
-from gpusize.targets.apis.base import Api, ApiOptions, ResponseSpec, Segment, render
+from gpusize.targets.apis.base import Api, ApiOptions, Nature, ResponseSpec, Segment, render
 from gpusize.targets.apis.generic import Generic
 from gpusize.targets.apis.history import Conversing, History
 from gpusize.targets.apis.kserve import KSERVE, create_kserve
@@ -32,6 +32,7 @@ __all__ = [
     "BodyTemplate",
     "Conversing",
     "History",
+    "Nature",
     "ResponseSpec",
     "Segment",
     "api_names",
@@ -39,6 +40,7 @@ __all__ = [
     "create_kserve",
     "encode_rows",
     "guess_api",
+    "nature_of_api",
     "render",
     "response_from_texts",
 ]
@@ -109,6 +111,16 @@ def create_api(name: str, options: ApiOptions | None = None) -> Api:
             f"{point.value} does not make an API", f"API {name}", "see gpusize.targets.apis.base.Api for its shape"
         )
     return made
+
+
+def nature_of_api(name: str, options: ApiOptions | None = None) -> Nature | None:
+    """What a request to the API called ``name`` is, as the API itself declares; None where it declares nothing.
+
+    Raises:
+        UsageError: no such API, or options that it cannot take.
+        EnvironmentLacks: another package offers it and cannot be loaded.
+    """
+    return getattr(_OWN[name] if name in _OWN else create_api(name, options), "nature", None)
 
 
 def guess_api(path: str, method: str = "POST") -> str:

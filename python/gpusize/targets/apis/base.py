@@ -23,6 +23,7 @@ __all__ = [
     "ApiOptions",
     "Condition",
     "Framing",
+    "Nature",
     "OutputLength",
     "Place",
     "ResponseSpec",
@@ -34,6 +35,10 @@ __all__ = [
 
 Segment = dict[str, Any]
 """A piece of a body: ``{"static": text}``, ``{"field": k}``, a counter, a random number or an earlier answer."""
+
+Nature = Literal["language_model", "inference"]
+"""What a request to an API is: the call of a language model, so that its service time is the LLM latency; or tensors in
+and tensors out, as KServe has it. In both cases a server counts one request for each."""
 
 OutputLength = Literal["max", "exact"]
 """What an asked output length is: a bound, or what the server shall generate exactly."""
@@ -96,7 +101,11 @@ class ApiOptions:
 
 @runtime_checkable
 class Api(Protocol):
-    """How to ask one kind of server, and how to read its answer."""
+    """How to ask one kind of server, and how to read its answer.
+
+    An API may have further attributes: ``nature`` (`Nature`; without one it is neither), and ``transport`` (``http1``,
+    ``http2`` or ``grpc``), which decides how requests travel.
+    """
 
     @property
     def name(self) -> str:

@@ -12,14 +12,23 @@ from urllib.parse import quote
 
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
-from gpusize.targets.apis.base import ApiOptions, ResponseSpec, Segment, encode_json, row_error
+from gpusize.targets.apis.base import ApiOptions, Nature, ResponseSpec, Segment, encode_json, row_error
 from gpusize.targets.kserve.metadata import ModelMetadata
 from gpusize.targets.kserve.mix import parse_models
 from gpusize.targets.kserve.rows import TensorRow
 from gpusize.targets.kserve.tensors import from_raw
 from gpusize.workload.dataset import Row
 
-__all__ = ["KSERVE", "Kserve", "KserveBinary", "KserveGrpc", "KserveGrpcStream", "KserveJson", "create_kserve"]
+__all__ = [
+    "KSERVE",
+    "Kserve",
+    "KserveBinary",
+    "KserveGrpc",
+    "KserveGrpcStream",
+    "KserveJson",
+    "create_kserve",
+    "is_kserve",
+]
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _RAW_CONTENTS: Final = b"\x3a"
@@ -41,6 +50,7 @@ class Kserve:
     """
 
     name: ClassVar[str]
+    nature: ClassVar[Nature] = "inference"
     spec: ClassVar[ResponseSpec]
 
     def __init__(self, options: ApiOptions, model: ModelMetadata | None = None, rows: Sequence[TensorRow] = ()) -> None:
@@ -297,6 +307,11 @@ KSERVE: Final[Mapping[str, type[Kserve]]] = {
     one.name: one for one in (KserveBinary, KserveJson, KserveGrpc, KserveGrpcStream)
 }
 """The KServe APIs by name."""
+
+
+def is_kserve(api: str | None) -> bool:
+    """Whether an API of this name is one whose rows are made from what the server says of its models."""
+    return api in KSERVE
 
 
 def create_kserve(name: str, options: ApiOptions, model: ModelMetadata, rows: Sequence[TensorRow]) -> Kserve:

@@ -43,6 +43,7 @@ class NatChat(OpenAiChat):
     """Messages to a workflow, answered as chat completions are, but a stream has no event that ends it."""
 
     name = "nat-chat"
+    nature = None  # a workflow: one request may call any number of models
     default_path = "/chat/stream"
     spec = OpenAiChat.spec.changed({"end": None, "error": _ERRORS, "success_if": {"at": "/choices/0", "is": None}})
 

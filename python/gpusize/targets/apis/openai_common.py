@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypedDict
 
 from gpusize.base.errors import UsageError
-from gpusize.targets.apis.base import ApiOptions, ResponseSpec, Segment, encode_json, row_error
+from gpusize.targets.apis.base import ApiOptions, Nature, ResponseSpec, Segment, encode_json, row_error
 from gpusize.targets.apis.history import encode_spoken, refuse_tools, spoken_segments
 from gpusize.targets.apis.template import BodyTemplate
 from gpusize.workload.dataset import Row
@@ -47,6 +47,7 @@ class OpenAiApi(ABC):
     """
 
     name: ClassVar[str]
+    nature: ClassVar[Nature | None] = "language_model"
     default_path: str
     member: ClassVar[str]
     spec: ClassVar[ResponseSpec]

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
 from gpusize.targets.apis.base import Api, Segment
-from gpusize.targets.apis.kserve import KSERVE, Kserve, KserveGrpc, create_kserve
+from gpusize.targets.apis.kserve import KSERVE, Kserve, KserveGrpc, create_kserve, is_kserve
 from gpusize.targets.kserve.client import KserveClient, connect
 from gpusize.targets.kserve.entries import parse_shapes
 from gpusize.targets.kserve.inputs import TENSORS, dataset_of_rows, read_inputs
@@ -23,7 +23,7 @@ from gpusize.workload.dataset import Dataset, Row
 if TYPE_CHECKING:
     from gpusize.targets.server import Target
 
-__all__ = ["KserveRun", "is_kserve", "prepare_kserve", "split_path"]
+__all__ = ["KserveRun", "prepare_kserve", "split_path"]
 
 _PATH: Final = re.compile(r"(?P<prefix>.*)/v2/models/(?P<model>[^/?]+)(?:/versions/(?P<version>[^/?]+))?(?:/infer)?/?")
 
@@ -97,11 +97,6 @@ class _MixApi:
             for number, name in enumerate(names)
         ]
         return {"requests": requests, "of_row": [names.index(name) for name in named]}
-
-
-def is_kserve(api: str | None) -> bool:
-    """Whether an API of this name has to be prepared."""
-    return api in KSERVE
 
 
 def split_path(path: str) -> tuple[str, str | None, str | None]:
