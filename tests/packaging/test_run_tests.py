@@ -123,6 +123,16 @@ def test_a_test_that_was_disturbed_passes_and_is_named(
     assert (folder / "fine").read_text() == "x", "what had passed ran again too"
 
 
+def test_a_worker_that_dies_once_is_no_disturbed_test(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "test_a.py").write_text(
+        "import os\nfrom helper import once\ndef test_dies():\n    try: once('a')\n"
+        "    except AssertionError: os._exit(7)\ndef test_never_ran(): ...\n"
+    )
+    (folder / "test_b.py").write_text("def test_fine(): ...")
+    assert run_tests.main(["python"], CORES) == 3
+    assert run_tests.SAYS not in capfd.readouterr().out
+
+
 def test_tests_of_both_turns_that_were_disturbed_run_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for name, turn in zip("ab", TURNS, strict=True):
         (folder / f"test_{name}.py").write_text(f"{TURNS[turn]}from helper import once\ndef test_it(): once('{name}')")

@@ -75,7 +75,9 @@ def no_number(result: Result, told: str) -> None:
 
 def test_a_server_that_is_killed_in_a_sweep_becomes_no_number_of_gpus(serve: Serve, tmp_path: Path) -> None:
     server = serve()
-    result = run(server, tmp_path, progress=killing(server, 4))
+    # One user who is refused waits longer before each further try: ten tries take ten seconds, those of two users two.
+    load = gpusize.Load(concurrencies=(2, 3, 4, 8, 16), count=24)
+    result = run(server, tmp_path, load, progress=killing(server, 4))
     no_number(result, "the target failed: at concurrency ")
     states = [(level.concurrency, level.state) for level in result.levels]
     first = next(number for number, (_, state) in enumerate(states) if state == "interrupted")
