@@ -126,6 +126,7 @@ def test_a_run_leaves_a_folder_that_says_everything(request_: RunSpec) -> None:
     assert meta["targets"][0] == {
         "url": "http://127.0.0.1:9/v1/chat/completions",
         "api": "openai-chat",
+        "nature": "language_model",
         "model": "m",
         "gpus": 2,
         "tls_verified": None,

@@ -14,32 +14,14 @@ from gpusize.records.calls import llm_calls
 from gpusize.records.dataset_rows import read_rows
 from gpusize.records.intact import check_level, has_checksums
 from gpusize.records.per_second import scan_histograms, scan_seconds
-from gpusize.records.run_json import nature_of
+from gpusize.records.run_json import identity
 from gpusize.records.schema import scan
 from gpusize.records.store import level_dirs, read_level, read_run
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Verified", "read_levels", "source_of", "verify_run"]
-
-
-def source_of(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What identifies the system and the work: addresses and APIs, models, digest of the dataset."""
-    targets = [
-        {"url": t.get("url"), "api": t.get("api"), "nature": nature_of(t), "simulated": t.get("simulated")}
-        for t in run.get("targets") or []
-    ]
-    # The simulated cluster listens on another port each time; its configuration is what it is.
-    for target in targets:
-        if target["simulated"] is not None:
-            target["url"] = None
-    dataset = run.get("dataset") or {}
-    return {
-        "targets": targets,
-        "models": run.get("models") or [],
-        "dataset": dataset.get("sha256") or dataset.get("source"),
-    }
+__all__ = ["Verified", "read_levels", "verify_run"]
 
 
 def read_levels(
@@ -115,7 +97,7 @@ def _read_level(
         run=str(run.get("run", run_dir.name)),
         meta=meta,
         labels=run.get("labels") or {},
-        source=source_of(run),
+        source=identity(run),
         records=records,
         calls=llm_calls(folder),
         histograms=scan_histograms(folder),

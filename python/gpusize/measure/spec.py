@@ -17,7 +17,7 @@ from gpusize.measure.encode import model_names
 from gpusize.measure.mix import dealt, streamed, streamed_rows
 from gpusize.measure.monitor.options import WatchOptions
 from gpusize.measure.sweep import Step
-from gpusize.records.run_json import nature_of, run_facts
+from gpusize.records.run_json import nature_of, run_facts, what_differs
 from gpusize.records.store import find_runs, read_run
 from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.server import Target
@@ -186,17 +186,6 @@ class RunSpec:
         return [Step(index, each.setting, each.plan, each.arrays()) for index, each in enumerate(self.levels)]
 
 
-def _identity(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be equal for two runs to have measured the same thing."""
-    targets = [
-        {"url": target.get("url") if target.get("simulated") is None else None, "api": target.get("api")}
-        for target in run.get("targets") or []
-    ]
-    simulated = [target.get("simulated") for target in run.get("targets") or []]
-    dataset = (run.get("dataset") or {}).get("sha256")
-    return {"target": targets, "simulated cluster": simulated, "model": run.get("models"), "dataset": dataset}
-
-
 def _planned(run: Mapping[str, Any]) -> dict[str, Any]:
     """What its levels follow from."""
     return {"sweep": run.get("levels"), "search": run.get("adaptive"), "seed": run.get("seed")}
@@ -208,15 +197,11 @@ def must_agree(known: Mapping[str, Any], facts: Mapping[str, Any], where: Path) 
     Raises:
         UsageError: something else is asked for now.
     """
-    mine, theirs = _identity(facts), _identity(known)
-    for name, value in {**mine, **_planned(facts)}.items():
-        before = {**theirs, **_planned(known)}[name]
-        if value != before:
-            raise UsageError(
-                f"the {name} differs from that of the run to be resumed",
-                str(where),
-                "resume with the same, or start anew",
-            )
+    mine, theirs = _planned(facts), _planned(known)
+    found = what_differs(facts, known) or next((name for name in mine if mine[name] != theirs[name]), None)
+    if found is not None:
+        todo = "resume with the same, or start anew"
+        raise UsageError(f"the {found} differs from that of the run to be resumed", str(where), todo)
 
 
 def earlier_runs(spec: RunSpec, facts: Mapping[str, Any]) -> list[Path]:
@@ -226,10 +211,8 @@ def earlier_runs(spec: RunSpec, facts: Mapping[str, Any]) -> list[Path]:
         UsageError: one of them measured something else.
     """
     found = find_runs(spec.out) if any(spec.out.glob("*/run.json")) else []
-    mine = _identity(facts)
     for path in found:
-        theirs = _identity(read_run(path))
-        differs = next((name for name in mine if mine[name] != theirs[name]), None)
+        differs = what_differs(facts, read_run(path))
         if differs is not None:
             raise UsageError(
                 f"an earlier run has another {differs}, so it cannot be appended to", str(path), "choose another --out"

@@ -11,7 +11,7 @@ from gpusize.records.store import new_run_id
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["nature_of", "run_facts"]
+__all__ = ["identity", "nature_of", "run_facts", "what_differs"]
 
 _BEFORE: Final = {"openai": "language_model", "kserve": "inference"}
 """How names of APIs began that were of a nature, before runs said it."""
@@ -61,4 +61,50 @@ def run_facts(
         "seed": seed,
         "labels": dict(labels),
         "levels": [dict(level) for level in levels],
+    }
+
+
+def identity(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What identifies the system and the work: addresses and APIs, models, digest of the dataset.
+
+    Args:
+        run: the contents of ``run.json``.
+    """
+    # The simulated cluster listens on another port each time; its configuration is what it is.
+    targets = [
+        {
+            "url": None if target.get("simulated") is not None else target.get("url"),
+            "api": target.get("api"),
+            "nature": nature_of(target),
+            "simulated": target.get("simulated"),
+        }
+        for target in run.get("targets") or []
+    ]
+    dataset = run.get("dataset") or {}
+    return {
+        "targets": targets,
+        "models": run.get("models") or [],
+        "dataset": dataset.get("sha256") or dataset.get("source"),
+    }
+
+
+def what_differs(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """In a word what two runs did not have in common, so that they measured different things; None where nothing.
+
+    Args:
+        one: the contents of ``run.json``.
+        other: those of the other run.
+    """
+    mine, theirs = _parts(one), _parts(other)
+    return next((word for word in mine if mine[word] != theirs[word]), None)
+
+
+def _parts(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What identifies a run, by the words that errors have for it."""
+    known = identity(run)
+    return {
+        "target": [(target["url"], target["api"]) for target in known["targets"]],
+        "simulated cluster": [target["simulated"] for target in known["targets"]],
+        "model": known["models"],
+        "dataset": known["dataset"],
     }
