@@ -38,6 +38,9 @@ TURNS = {"together": "", "alone": "import pytest\npytestmark = pytest.mark.alone
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    # These tests may themselves be run by one worker of several, and what they start would take that for its own.
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
     # Plugins that are of no use here take a second to import, in every process.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
