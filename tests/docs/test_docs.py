@@ -110,6 +110,26 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert sorted(str(page.relative_to(ROOT)) for page in pages - linked) == []
 
 
+def pages_of_nav(entry: Any) -> list[str]:
+    """The pages of an entry of the side bar and of all below it, in their order."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry.values() if isinstance(entry, dict) else entry
+    return [page for part in parts for page in pages_of_nav(part)]
+
+
+def test_the_side_bar_has_every_page_in_the_order_of_the_index() -> None:
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"]
+    assert [next(iter(entry)) for entry in nav] == [
+        *("gpusize", "Install", "Tutorials", "How-to", "Reference", "Explanation", "Decisions")
+    ]
+    listed = pages_of_nav(nav)
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    below = re.findall(r"\]\(([\w/.-]+\.md)\)", index)
+    assert listed == ["index.md", *dict.fromkeys(below)]
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+
+
 def test_there_are_commands_to_check() -> None:
     assert len(COMMANDS) > 20
     assert "No such option" in parse("gpusize run --no-such-option 3")
