@@ -65,7 +65,7 @@ class Probe:
 
         Raises:
             BudgetSpent: fewer requests are left.
-            UsageError: this many replicas cannot be had, or the load cannot be meant.
+            UsageError: this many replicas cannot be had, or the load is invalid.
         """
         count = self.visible.replicas[0] if replicas is None else replicas
         if count not in self.visible.replicas:

@@ -42,7 +42,7 @@ class Session:
 
         The arrays belong to streams by plan, as in `schedule`.
 
-        Raises UsageError for a plan that cannot be meant, and arrays that do not fit it, the dataset or the addresses.
+        Raises UsageError for an invalid plan, and arrays that do not fit it, the dataset or the addresses.
         """
     def probe(self) -> str:
         """Send the first row once, outside every level.
@@ -127,7 +127,7 @@ def schedule(
     ``sessions`` and ``turns`` are the mix's, for arrivals that are conversations. With ``workers`` only what the
     ``worker``-th of so many sends.
 
-    Raises UsageError for a closed loop, a plan that cannot be meant, and arrays that do not fit.
+    Raises UsageError for a closed loop, an invalid plan, and arrays that do not fit.
     """
 
 def schedule_count(
@@ -152,7 +152,7 @@ def think_ns(plan: str, stream: int, first: int, count: int) -> list[int]:
 
     Where the dataset decides (``recorded``) all are 0.
 
-    Raises UsageError for a plan that cannot be meant.
+    Raises UsageError for an invalid plan.
     """
 
 @final
@@ -192,7 +192,7 @@ class ResourceSampler:
     """Samples cgroups, process trees and the host on a thread of its own, from now until it is stopped or dropped.
 
     ``plan`` is JSON; docs/reference/sampler.md has its keys, the columns of the readings, and the facts. Times are the
-    engine's. Raises UsageError for a plan that cannot be meant, EnvironmentLacks for a source that cannot be read.
+    engine's. Raises UsageError for an invalid plan, EnvironmentLacks for a source that cannot be read.
     """
 
     def __new__(cls, plan: str) -> ResourceSampler: ...
@@ -248,7 +248,7 @@ def simulate(
     becomes of them is ``judged`` in the summary. Without ``rows`` memory does not grow with the number of requests:
     no row comes back, and the quantiles of the summary are exact to a thousandth.
 
-    Raises UsageError for a configuration, a load, arrays or bounds that cannot be meant.
+    Raises UsageError for an invalid configuration, load, arrays or bounds.
     """
 
 def simulate_flow(
@@ -269,7 +269,7 @@ def simulate_flow(
     Columns: index, user, warmup, gpu, due_ns, sent_ns, start_ns (became active), end_ns, size (place in ``sizes``),
     active_at_arrival (active and waiting on its server, itself included), outcome (code).
 
-    Raises UsageError for a configuration, a load, arrays or bounds that cannot be meant.
+    Raises UsageError for an invalid configuration, load, arrays or bounds.
     """
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:

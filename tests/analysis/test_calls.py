@@ -206,7 +206,7 @@ def test_python_as_a_busy_generator_is_told(tmp_path: Path) -> None:
     alerts = summarize([replace(lv, meta={**lv.meta, "generator": each}) for each in (busy, calm)])["alerts"].to_list()
     assert [text.partition(":")[0] for text in alerts[0]] == [
         "Python is the generator here and used 97% of a core",
-        "Python's event loop came round late, p99 0.2 s",
-        "3 calls could not be ended when their time was over, and ran on",
+        "Python's event loop was late, p99 0.2 s",
+        "3 calls could not be stopped at their timeout and ran on",
     ]
     assert alerts[1] == []

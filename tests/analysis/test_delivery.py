@@ -127,10 +127,10 @@ def test_shed_and_unsent_requests_add_up_and_are_named():
 @pytest.mark.parametrize(
     "reason, state, why",
     [
-        ("cancelled", "cancelled", "the user asked for the end while they waited"),
+        ("cancelled", "cancelled", "the user ended the run while they waited"),
         ("saturation", "done", "a rule ended the level while they waited"),
         ("errors", "done", "a rule ended the level while they waited"),
-        ("errors", "interrupted", "too many had failed, and the level was ended while they waited"),
+        ("errors", "interrupted", "too many failed, so the level was ended while they waited"),
     ],
 )
 def test_why_requests_were_never_sent_is_told(reason, state, why):
@@ -140,7 +140,7 @@ def test_why_requests_were_never_sent_is_told(reason, state, why):
     lv = made(due, 100, 60, outcome=outcome, sent_s=sent, end_s=due + 0.02, facts={"stop_reason": reason})
     text = verdict(replace(lv, state=state)).text
     assert f"{outcome.count(CANCELLED):,} were never sent: {why}" in text
-    assert f"{outcome.count(REFUSED):,} were never sent: no connection was to be had" in text
+    assert f"{outcome.count(REFUSED):,} were never sent: no connection could be opened" in text
 
 
 def test_a_closed_loop_tells_why_requests_were_never_sent():
@@ -148,7 +148,7 @@ def test_a_closed_loop_tells_why_requests_were_never_sent():
     outcome = [REFUSED if k % 20 == 1 else 0 for k in range(len(columns_["due_ns"]))]
     columns_["sent_ns"] = [None if code else at for code, at in zip(outcome, columns_["sent_ns"], strict=True)]
     text = verdict(level(8, {**columns_, "outcome": outcome}, duration_s=4)).text
-    assert f"{outcome.count(REFUSED)} were never sent: no connection was to be had" in text
+    assert f"{outcome.count(REFUSED)} were never sent: no connection could be opened" in text
 
 
 def test_waiting_for_a_connection_is_told_from_a_late_pacer():
@@ -257,7 +257,7 @@ def test_nothing_due_is_not_judged():
     some = made(arrivals("poisson", 10, 5), 10, 5)
     lv = replace(some, records=some.records.head(0), meta={**some.meta, "due": 0, "sent": 0})
     assert verdict(lv).delivered is None
-    assert verdict(lv).text == "not judged: nothing was due"
+    assert verdict(lv).text == "not judged: no request was due"
 
 
 def test_sessions_are_judged_by_their_first_turns():

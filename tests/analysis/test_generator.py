@@ -81,7 +81,7 @@ def test_time_that_the_generator_stood_still_makes_it_the_limit(stalled_s, flagg
     assert ("generator-limited" in found.flags) is flagged
     assert unbelieved(lv) is flagged
     if flagged:
-        assert any("it stood still for 2.5 of 5 s, once for 2 s: it was stopped" in text for text in found.alerts)
+        assert any("it stalled for 2.5 of 5 s, at most 2 s at once: it was stopped" in text for text in found.alerts)
 
 
 def test_a_generator_at_its_cpu_limit_is_told_what_throttled_it():

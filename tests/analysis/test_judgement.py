@@ -142,12 +142,12 @@ def test_of_a_ramp_all_counts_and_no_steady_state_is_claimed(tmp_path):
     place = run_of(tmp_path / "r", due, due + 0.05, setting, 60)
     (level,) = read_levels(place)
     (only,) = level.intervals
-    assert only["method"] == "a ramp: all count, no steady state is claimed"
+    assert only["method"] == "a ramp: all count, no steady state is assumed"
     found = one(place)
     assert found["n"] == 3000
     assert (found["drift"], found["steady"], found["saturated"]) == (None, None, None)
     assert found["ramp"] == "0 to 100/s"
-    assert any(text.startswith("a ramp from 0 to 100/s: figures are of all its requests") for text in found["alerts"])
+    assert any(text.startswith("a ramp from 0 to 100/s: figures cover all its requests") for text in found["alerts"])
 
 
 def test_a_ramp_of_users_is_left_whole_and_has_no_little(tmp_path):
@@ -272,7 +272,7 @@ def test_requests_that_an_end_left_waiting_do_not_make_an_slo(tmp_path):
     place = run_of(tmp_path / "r", due, end, open_setting(100.0, 10, "constant"), 10, facts=facts, **given)
     found = one(place, ["share ok >= 99%"])
     assert (found["n"], found["unsent"], found["slo_0_attainment"]) == (680, 0, 1.0)
-    assert "300 were never sent: the user asked for the end" in found["delivery"]
+    assert "300 were never sent: the user ended the run" in found["delivery"]
 
 
 @pytest.mark.parametrize("outcome", ["shed", "connect_error"])

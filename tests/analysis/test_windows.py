@@ -237,7 +237,7 @@ def test_little_has_nothing_to_say_about_an_open_loop():
 
 def test_little_with_nothing_sent():
     lv = level(2, {"due_ns": [START, START], "end_ns": [START, START], "outcome": [4, 4]}, passes=1)
-    assert check(lv).reason == "nothing was sent"
+    assert check(lv).reason == "no request was sent"
 
 
 def test_a_short_sampled_level_counts_all_its_requests():

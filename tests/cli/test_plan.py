@@ -1,4 +1,4 @@
-"""``gpusize plan``: rows, files, exit codes, and complaints about what cannot be meant."""
+"""``gpusize plan``: rows, files, exit codes, and complaints about invalid options."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_rows_without_an_answer_say_why(gpusize: Gpusize, run: Path) -> None:
     some = gpusize("plan", run, "--users", "100", "--slo-bounds", "300ms,8s")
     assert some.code == 0
     assert "no answer" in some.out
-    assert "100 users; 300 ms: a single request in flight misses" in some.out
+    assert "100 users; 300 ms: a single request in flight already misses" in some.out
     none = gpusize("plan", run, "--users", "100", "--slo-bounds", "300ms", "--plot", "none.png")
     assert none.code == 1
-    assert none.complaint.startswith("no row has an answer: a single request in flight misses")
+    assert none.complaint.startswith("no row has an answer: a single request in flight already misses")
     assert not Path("none.png").exists()
 
 
@@ -81,10 +81,10 @@ def test_tokens_per_second_in_both_commands(gpusize: Gpusize, run: Path) -> None
         ("--users", "5,,6", "--users, column 3: an item is missing"),
         ("--rate", "fast", '--rate, column 1: "fast" is not a rate'),
         ("--token-rate", "x", '--token-rate, column 1: "x" is not a rate'),
-        ("--slo-bounds", "2s,3x", '--slo-bounds, column 1: "2s" is no multiple'),
-        ("--growth", "30%/decade", '--growth: "30%/decade" is no growth'),
+        ("--slo-bounds", "2s,3x", '--slo-bounds, column 1: "2s" is not a multiple'),
+        ("--growth", "30%/decade", '--growth: "30%/decade" is not a growth'),
         ("--failed", "-1", "--failed: -1 replicas cannot fail"),
-        ("--gpu-hour-price", "free", '--gpu-hour-price: "free" is no price'),
+        ("--gpu-hour-price", "free", '--gpu-hour-price: "free" is not a price'),
         ("--think", "uniform(1s,2s)", "--think: a pause that is uniform is not simulated"),
         ("--router", "best", "--router: there is no router 'best'"),
         ("--plot", "plan.doc", '--plot, plan.doc: the ending ".doc"'),

@@ -92,7 +92,7 @@ def test_one_that_fails_while_the_run_goes_on_is_told_by_the_readings_lost(
     document = json.loads(done.out)
     assert document["sources"] == [{"run": path.name, **told}]
     [alert] = document["alerts"]
-    assert alert["alerts"] == [f"prometheus {server.url}: nothing could be had for this level: {told['last_failure']}"]
+    assert alert["alerts"] == [f"prometheus {server.url}: no data for this level: {told['last_failure']}"]
     lost = f"prometheus {server.url}: 1 of 2 readings were lost, the last with: {told['last_failure']}"
     assert lost in (path / "report.html").read_text()
     assert lost in " ".join(gpusize("estimate", path, "--users", "1", "--slo", "p95 runtime <= 60s").out.split())

@@ -37,7 +37,7 @@ def test_a_command_keeps_its_streams_and_its_status(gpusize: Gpusize, tmp_path: 
     stay = f"{HOLD}time.sleep(2)\nprint('mine')\nraise SystemExit(3)"
     done = gpusize("sample", "--no-plots", "--", sys.executable, "-c", stay)
     assert (done.code, done.out) == (3, "mine\n")
-    assert "Nothing is recommended: it failed: exit code 3" in done.err
+    assert "No recommendation: it failed: exit code 3" in done.err
     folder = only(tmp_path / "samples")
     assert str(folder.relative_to(tmp_path)) in done.err
     readings = Readings.read_parquet(folder / "readings.parquet")
@@ -92,7 +92,7 @@ def test_the_first_that_fails_is_the_last(gpusize: Gpusize, tmp_path: Path):
     third = "echo x >> count; [ $(wc -l < count) -lt 3 ]"
     done = gpusize("sample", "--repeat", "5", "--no-plots", "--", "sh", "-c", third)
     assert done.code == 1
-    assert "Nothing is recommended: 1 of 3 executions failed, the last with: exit code 1" in done.err
+    assert "No recommendation: 1 of 3 executions failed, the last with: exit code 1" in done.err
 
 
 def test_options_behind_the_command_are_the_commands(gpusize: Gpusize):
@@ -117,9 +117,9 @@ def test_a_command_that_cannot_be_started(gpusize: Gpusize, tmp_path: Path):
         (["sample", "--pid", "1", "--", "true"], "a command is sampled from its start to its end, alone"),
         (["sample", "--duration", "1s", "--", "true"], "a command is sampled from its start to its end, alone"),
         (["sample", "--pid", str(2**22 + 1)], "--pid: there is no process"),
-        (["sample", "--repeat", "0", "--", "true"], "--repeat: a command cannot be run 0 times"),
+        (["sample", "--repeat", "0", "--", "true"], "--repeat: repeat must be 1 or more, not 0"),
         (["sample", "--repeat", "2", "--pid", "1"], "--repeat: only a command can be run several times"),
-        (["sample", "--interval", "0", "--", "true"], "--interval: readings every 0 s cannot be meant"),
+        (["sample", "--interval", "0", "--", "true"], "--interval: an interval must be 1 ms to 1 h, not 0 s"),
         (["sample", "--interval", "soon", "--", "true"], '--interval: "soon" is not a duration'),
         (["sample", "--windows", "1s,", "--", "true"], "--windows"),
         (["sample", "--policy", "best", "--", "true"], '--policy: there is no policy "best"'),
@@ -239,7 +239,7 @@ def test_a_signal_that_comes_while_the_command_starts_is_the_commands_too(
 
 
 STAY = f"import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(0))\n{SAY}"
-DOUBT = "it was asked to end before it ended by itself: what it would have used later is not known"
+DOUBT = "it was stopped before it ended by itself: its later use is unknown"
 
 
 def test_what_was_ended_early_and_calls_that_well_is_doubted(begin: Begin, tmp_path: Path):

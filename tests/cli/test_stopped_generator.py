@@ -43,6 +43,6 @@ def test_a_generator_that_was_stopped_for_part_of_a_closed_loop_says_so(
     [path] = (tmp_path / "runs").iterdir()
     [row] = pl.read_parquet(path / "summary.parquet").to_dicts()
     assert "generator-limited" in row["flags"]
-    [said] = [text for text in row["alerts"] if text.startswith("generator-limited: it stood still")]
+    [said] = [text for text in row["alerts"] if text.startswith("generator-limited: it stalled")]
     assert "idle" in said or "cores" in said
     assert process.returncode == 1, err

@@ -61,7 +61,7 @@ def test_tables_files_and_exit_code(run: Run, three: Path, payload: Path, tmp_pa
         for name in ("reader", "failing", "last")
         for text in (f"Executing Operator {name}", f"Operator {name} Summary")
     ]
-    assert "Operator failing failed with exitcode 126\nIts last words:\n  why\n" in done.stdout
+    assert "Operator failing failed with exitcode 126\nIts last output:\n  why\n" in done.stdout
     assert re.search(r"^\| failing +\| CPU +\|.*\| none +\|$", done.stdout, re.MULTILINE)
     assert re.search(r"^\| \(Non-zero exitcode\) +\| Memory +\|.*\| none +\|$", done.stdout, re.MULTILINE)
     assert re.search(r"^\| reader +\| CPU +\| \d+\.\d+ % +\| \d+\.\d+ % +\| cpu: \d+ +\|$", done.stdout, re.MULTILINE)
@@ -81,7 +81,7 @@ def test_tables_files_and_exit_code(run: Run, three: Path, payload: Path, tmp_pa
         ("last", "completed", 0),
     ]
     assert document["operators"][1]["recommendation"]["refused"] == "exit code 126"
-    assert "# failing: nothing is recommended: exit code 126" in (folder / "requests.yaml").read_text()
+    assert "# failing: no recommendation: exit code 126" in (folder / "requests.yaml").read_text()
     again = run("pipeline", "show", "m")
     assert again.returncode == 0, again.stderr
     assert again.stdout in done.stdout

@@ -84,7 +84,7 @@ def test_a_crowded_machine_has_no_ceiling(monkeypatch) -> None:
     findings = ceiling_findings(2)
     assert [finding.verdict for finding in findings] == ["warn", "warn"]
     assert "generator 40% busy, null server 60%: others took the rest" in findings[0].todo
-    assert findings[1].value == "not even 2,000/s left on time"
+    assert findings[1].value == "even 2,000/s was not sent on time"
 
 
 def test_without_a_server_nothing_can_be_measured(monkeypatch) -> None:

@@ -30,7 +30,7 @@ def test_a_good_machine_has_nothing_to_be_done(tmp_path: Path) -> None:
     findings = [*cpu_findings(system, IDLE, later), *limit_findings(system)[1:], *container_findings(system)]
     wrong = [finding for finding in findings if finding.verdict != "ok" or finding.todo]
     assert [finding.name for finding in wrong if finding.name != "cores"] == []
-    assert named(findings, "others").value == "5% of the cores busy with others, load 0.25"
+    assert named(findings, "others").value == "5% of the cores busy with other work, load 0.25"
     assert named(findings, "local ports").facts["connections_per_target"] == 28_232
     assert named(findings, "closed ports").facts == {"connects_per_s": pytest.approx(470.5, abs=0.1)}
     assert named(findings, "control groups").value == "v2"
@@ -42,7 +42,7 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     system = System(tmp_path)
     findings = [*cpu_findings(system, None, None), *limit_findings(system), *container_findings(system)]
     assert named(findings, "local ports").verdict == "warn"
-    assert named(findings, "memory").value == "the system does not tell, no limit of a container"
+    assert named(findings, "memory").value == "the system does not report it, no limit of a container"
     assert named(findings, "control groups").value == "none"
     assert "others" not in [finding.name for finding in findings]
     assert cpu_times("") is None
@@ -172,7 +172,7 @@ def test_without_the_extension_nothing_else_is_looked_at(monkeypatch) -> None:
     from gpusize.base.errors import EnvironmentLacks
 
     def missing() -> None:
-        raise EnvironmentLacks("the compiled part of gpusize cannot be loaded", "gpusize._core", "install it again")
+        raise EnvironmentLacks("the gpusize extension cannot be loaded", "gpusize._core", "install it again")
 
     monkeypatch.setattr(gpusize.engine.session, "core", missing)
     findings = examine(quick=True)

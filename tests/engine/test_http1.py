@@ -144,7 +144,7 @@ NOT_HTTP = {
     "garbage": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
     "bad version": b"HTTP/9.9 200 OK\r\nContent-Length: 0\r\n\r\n",
     "bad status": b"HTTP/1.1 2x0 OK\r\nContent-Length: 0\r\n\r\n",
-    "no colon": HEAD + b"this is no header\r\n\r\n",
+    "no colon": HEAD + b"this is not a header\r\n\r\n",
     "negative length": HEAD + b"Content-Length: -1\r\n\r\n",
     "no number": HEAD + b"Content-Length: many\r\n\r\n",
     "two lengths": HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",

@@ -156,7 +156,7 @@ def test_an_interrupted_level_can_show_the_edge_that_the_twin_did_not_see(levels
     stopped = replace(levels[-1], state="interrupted", meta={**levels[-1].meta, "state": "interrupted"})
     found = ask([levels[0], levels[1], stopped])
     assert found.method == "crossing"
-    assert "no load that was measured misses an SLO" in found.fallback
+    assert "no measured load misses an SLO" in found.fallback
     assert found.answered
     assert "interrupted" in " ".join(found.warnings)
 
@@ -178,7 +178,7 @@ def test_calls_inside_requests_are_answered_by_crossing(levels):
     found = ask([replace(each, source=source) for each in levels], [slo])
     assert found.method == "crossing"
     assert found.answered
-    assert "have no place in the twin" in found.fallback
+    assert "does not model the calls inside a request" in found.fallback
 
 
 def test_what_the_stand_in_does_not_know_is_assumed_aloud(levels):
@@ -214,11 +214,11 @@ def test_throughput_without_an_slo_is_a_question_for_scaling(levels):
 
 def test_the_answer_says_what_would_change_it(levels):
     found = ask(levels)
-    assert found.changes[0].startswith("above about ")
+    assert found.changes[0].startswith("more than about ")
     carried, less = (100 * count / found.gpus_raw for count in (found.gpus, found.gpus - 1))
     enough = f"{found.gpus - 1} GPUs are enough"
     assert found.changes[0] == (
-        f"above about {carried:.0f} users it takes more, at about {less:.3g} users or fewer {enough}"
+        f"more than about {carried:.0f} users need more GPUs, for about {less:.3g} users or fewer {enough}"
     )
     assert ask(levels, users=round(1.02 * carried)).gpus > found.gpus
     assert ask(levels, users=round(0.98 * less)).gpus < found.gpus

@@ -142,7 +142,7 @@ def test_a_rate_is_an_open_loop(measured):
         (pl.lit("soon").alias("end_s"), None, "cannot be read"),
         (None, pl.col("visit") + 1, "has requests and no level"),
         (None, pl.lit(0, pl.Int64).alias("visit"), "a visit is there twice"),
-        (None, pl.lit(0.5).alias("concurrency"), "0.5 is no load"),
+        (None, pl.lit(0.5).alias("concurrency"), "0.5 is not a load"),
         (None, pl.lit(1.0).alias("rate"), "either a concurrency or a rate"),
         (None, pl.lit("lost").alias("state"), "no state 'lost'"),
         (None, [pl.lit(2.0).alias("think_s"), pl.lit("uniform").alias("think")], "no pause 'uniform'"),

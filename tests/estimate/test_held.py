@@ -45,7 +45,7 @@ def test_an_answer_far_from_what_was_measured_is_refused_with_the_reason(held):
     many = held.hold(said(26, 17, 37), Question(100, [SLO]))
     assert (many.gpus, many.gpus_low, many.gpus_high, many.details["refusal"]) == (None, None, None, "measured")
     assert many.reason == (
-        "26 GPUs would be against what was measured, as 1 GPU surely keeps the SLO with 12 in flight: 9 GPUs or fewer"
+        "26 GPUs would be against what was measured, as 1 GPU surely meets the SLO with 12 in flight: 9 GPUs or fewer"
     )
     assert many.details["refused"]["gpus"] == 26
     few = held.hold(said(3, 2, 4), Question(100, [SLO]))

@@ -230,7 +230,7 @@ def test_a_count_without_a_capacity_is_left_out_and_said():
     levels = [*own(1, 1.0, (1, 4, 8, 10, 12, 16)), *own(4, 4.0, (1, 2, 4))]
     found = ask(levels, users=30)
     assert found.tested_gpus == 1
-    assert any("4 GPUs: concurrency 4, its largest level, keeps the SLO still" in text for text in found.warnings)
+    assert any("4 GPUs: concurrency 4, its largest level, still meets the SLO" in text for text in found.warnings)
     assert found.next_levels == (6, 8, 11, 16)
 
 
@@ -278,13 +278,13 @@ def test_overload_is_never_a_capacity():
     levels = read_perf_analyzer(FIXTURES / "perf_analyzer" / "v260_overload_sync.csv", gpus=1).levels
     found = ask(levels, rate=500, slos=())
     assert not found.answered
-    assert "1200 requests/s, its smallest level, is too much already" in found.reason
+    assert "1200 requests/s, its smallest level, is already too much" in found.reason
 
 
 def test_a_single_request_that_misses():
     found = ask(own(1, 0.05, (1, 2)), users=10)
     assert not found.answered
-    assert "a single request in flight misses the SLO already" in found.reason
+    assert "a single request in flight already misses the SLO" in found.reason
 
 
 def test_replicas_come_whole():

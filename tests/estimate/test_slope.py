@@ -155,7 +155,7 @@ def test_numbers_of_gpus_are_not_mixed():
 
 def test_the_number_of_gpus_must_be_known():
     nobody = line(gpus=0)
-    assert "how many GPUs" in ask(nobody).reason
+    assert "GPU count unknown" in ask(nobody).reason
     assert ask(nobody, gpus=8).gpus_raw == ask(line()).gpus_raw
 
 

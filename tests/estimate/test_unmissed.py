@@ -33,7 +33,7 @@ def test_a_curve_that_rises_fourfold_is_not_called_flat() -> None:
     reason = found.reason or ""
     assert "flat" not in reason
     assert "never near" not in reason
-    assert "no load that was measured misses an SLO, up to 16 in flight" in reason
+    assert "no measured load misses an SLO, up to 16 in flight" in reason
     assert "p95 of runtime rises from 240ms at 1 to 840ms at 16, where 1s is asked for" in reason
 
 

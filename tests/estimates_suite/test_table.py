@@ -112,7 +112,7 @@ def test_groups_are_by_mechanism_and_trait() -> None:
 @pytest.mark.parametrize(
     "reason, details, expected",
     [
-        ("a single request in flight misses the SLO already", {}, True),
+        ("a single request in flight already misses the SLO", {}, True),
         ("there is no closed-loop level to estimate from", {}, False),
         ("whatever", {"refusal": "single"}, True),
         ("a single request misses it", {"refusal": "flat"}, False),

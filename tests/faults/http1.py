@@ -212,7 +212,9 @@ STATUSES = [
     Fault("answers 500 without a body", [Send(answer(b"", status="500 X"))], "http_error"),
     Fault("answers 500 and breaks off", _close(b"HTTP/1.1 500 X\r\nContent-Length: 9\r\n\r\nas"), "truncated"),
     Fault("answers 500 with 1 MiB", [Send(answer(b"e" * (1 << 20), status="500 X"))], "http_error"),
-    Fault("answers 503 with bytes that are no text", [Send(answer(b"\xff\x00\x1b[31m", status="503 X"))], "http_error"),
+    Fault(
+        "answers 503 with bytes that are not text", [Send(answer(b"\xff\x00\x1b[31m", status="503 X"))], "http_error"
+    ),
     Fault("answers 304", [Send(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n")], "http_error"),
     *(Fault(f"answers {status}", [Send(answer(status=f"{status} X"))], "ok") for status in (200, 201, 202, 206, 299)),
 ]

@@ -322,7 +322,7 @@ GRPC = [
     FrameFault("ends inside a message", _said(_message(REPLY)[:-2]), "truncated"),
     FrameFault("ends inside a message's length", _said(_message(REPLY)[:3]), "truncated"),
     FrameFault("compresses a message", _said(_message(REPLY, compressed=True)), "protocol_error"),
-    FrameFault("replies bytes that are no protobuf", _said(_message(b"\xff" * 20)), "protocol_error"),
+    FrameFault("replies bytes that are not protobuf", _said(_message(b"\xff" * 20)), "protocol_error"),
     FrameFault("announces a message of 4 GiB", _said(b"\x00\xff\xff\xff\xff" + REPLY), "protocol_error"),
     FrameFault(
         "answers a page",

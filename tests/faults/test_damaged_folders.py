@@ -85,8 +85,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "one bit of the samples is flipped": (lambda f: flip(f.part(1, "samples")), "its checksum differs"),
     "a part is cut off": (lambda f: cut(f.part(1)), "its checksum differs"),
     "a part is there twice": (lambda f: twice(f.part(1)), "the run did not write this part"),
-    "a part is a pipe": (lambda f: pipe(f.part(1)), "this is no regular file"),
-    "level.json is a pipe": (lambda f: pipe(f.path / "levels/0001/level.json"), "this is no regular file"),
+    "a part is a pipe": (lambda f: pipe(f.part(1)), "this is not a regular file"),
+    "level.json is a pipe": (lambda f: pipe(f.path / "levels/0001/level.json"), "this is not a regular file"),
     "level.json is gone": (lambda f: gone(f.path / "levels/0001/level.json"), "0001/level.json: "),
     "level.json is cut off": (lambda f: cut(f.path / "levels/0001/level.json"), "not valid JSON"),
 }
@@ -95,7 +95,7 @@ OF_THE_RUN: dict[str, tuple[Damage, str]] = {
     "run.json is cut off": (lambda f: cut(f.path / "run.json"), "run.json: not valid JSON"),
     "fewer than no GPUs": (lambda f: with_gpus(f, -3), "targets[0].gpus: -3 is not a whole number from 0 to 1000000"),
     "GPUs beyond 64 bits": (lambda f: with_gpus(f, 2**70), "targets[0].gpus: "),
-    "the rows' names are a pipe": (lambda f: pipe(f.path / "dataset.parquet"), "this is no regular file"),
+    "the rows' names are a pipe": (lambda f: pipe(f.path / "dataset.parquet"), "this is not a regular file"),
     "the rows' names are cut off": (lambda f: cut(f.path / "dataset.parquet"), "unreadable rows of the dataset"),
 }
 

@@ -87,9 +87,9 @@ def test_a_multipart_form(tmp_path):
     "value,what",
     [
         ({"file": "/nowhere/at/all"}, "cannot be sent: there is no such file: /nowhere/at/all"),
-        ({"base64": "no!"}, "is no form"),
+        ({"base64": "no!"}, "is not a form"),
         (f"x{BOUNDARY}x", "contains the boundary"),
-        (object(), "is no form"),
+        (object(), "is not a form"),
     ],
 )
 def test_what_is_no_multipart_form(value, what):

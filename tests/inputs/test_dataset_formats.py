@@ -127,7 +127,7 @@ def test_a_batch_file(tmp_path):
         (batch("/v1/embeddings"), "this row goes to /v1/embeddings, those before to /v1/chat/completions"),
         (batch("/v1/images"), '"/v1/images" is not an address of the API'),
         (batch(method="GET"), "the method is GET, not POST"),
-        (batch(body=[1]), "this is no request of a batch"),
+        (batch(body=[1]), "this is not a request of a batch"),
     ],
 )
 def test_a_broken_batch(tmp_path, row, what):

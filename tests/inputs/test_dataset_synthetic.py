@@ -103,12 +103,12 @@ def test_a_table_and_a_text_mean_the_same():
         ("input=5 input=6", "synthetic, column 9", '"input" is given twice'),
         ("input=gamma(2,3)", "synthetic, column 1", '"gamma(2,3)" is not a distribution of lengths'),
         ("input=normal(2)", "synthetic, column 1", '"normal(2)" is not a distribution of lengths'),
-        ("input=0", "synthetic, column 1", '"0" gives lengths that cannot be meant'),
-        ("input=uniform(5,2)", "synthetic, column 1", '"uniform(5,2)" gives lengths that cannot be meant'),
+        ("input=0", "synthetic, column 1", '"0" is out of range'),
+        ("input=uniform(5,2)", "synthetic, column 1", '"uniform(5,2)" is out of range'),
         ("input=5 rows=two", "synthetic, column 9", "rows is two, not a number"),
         ("input=5 rows=2.5", "synthetic, column 9", "rows is 2.5, not a whole number"),
-        ("input=5 rows=0", "synthetic", "rows = 0 cannot be meant"),
-        ("input=5 prefix=1.5", "synthetic", "prefix = 1.5 cannot be meant"),
+        ("input=5 rows=0", "synthetic", "rows = 0 is out of range"),
+        ("input=5 prefix=1.5", "synthetic", "prefix = 1.5 is out of range"),
         ("input=nan", "synthetic, column 1", '"nan" is not a distribution of lengths'),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_correction_makes_the_server_report_what_was_asked():
     assert Dataset.from_synthetic(better.options()["synthetic"]).rows == better.rows
     with pytest.raises(UsageError, match="only synthetic"):
         corrected(Dataset.from_prompt("x"), 1, 2)
-    with pytest.raises(UsageError, match="cannot be meant"):
+    with pytest.raises(UsageError, match="mean lengths must be positive"):
         corrected(asked, 0, 2)
 
 

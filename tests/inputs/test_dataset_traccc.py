@@ -133,7 +133,7 @@ def test_the_line_of_a_missing_value(events, tmp_path):
     "options,error,what",
     [
         ({"count": 3}, DatasetError, "there are 2 events, not 3"),
-        ({"count": 0}, UsageError, "0 events cannot be meant"),
+        ({"count": 0}, UsageError, "the number of events must be 1 or more, not 0"),
         ({"layout": "old"}, UsageError, 'there is no layout "old"'),
         ({"layout": "cells", "tml": True}, UsageError, "tml is a form of the features layout"),
     ],

@@ -83,7 +83,7 @@ def test_no_key_is_needed_when_none_is_used(tmp_path, options):
         ({"concurrencies": "0"}, "concurrencies, column 1", "holds a 0"),
         ({"concurrencies": []}, "concurrencies", "no concurrencies are given"),
         ({"rates": "", "count": 1}, "rates, column 1", "no rates are given"),
-        ({"duration": "0s"}, "duration", "0 s cannot be meant"),
+        ({"duration": "0s"}, "duration", "duration_s must be positive, not 0 s"),
         ({"dataset": "a.json", "prompt": "b"}, "prompt", "both given"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Load settings: what a level sends, and what cannot be meant."""
+"""Load settings: what a level sends, and which are invalid."""
 
 import json
 
@@ -114,15 +114,15 @@ def test_plans_are_json(concurrencies, seed, count, duration_s):
 @pytest.mark.parametrize(
     "kwargs,what",
     [
-        ({"concurrencies": [0]}, "concurrency is 0"),
-        ({"concurrencies": [1, -2]}, "concurrency is -2"),
+        ({"concurrencies": [0]}, "concurrency must be 1 or more, not 0"),
+        ({"concurrencies": [1, -2]}, "concurrency must be 1 or more, not -2"),
         ({"concurrencies": [1.5]}, "1.5 is not a whole number"),
-        ({"concurrencies": [True]}, "concurrency is True"),
+        ({"concurrencies": [True]}, "concurrency must be 1 or more, not True"),
         ({"concurrencies": "1,2"}, "given as text"),
-        ({"concurrencies": [2**40]}, "concurrency is 1099511627776"),
+        ({"concurrencies": [2**40]}, "concurrency must be at most 1000000, not 1099511627776"),
         ({"concurrencies": [1], "rates": [1]}, "both given"),
-        ({"rates": [0], "count": 1}, "a rate of 0/s"),
-        ({"rates": [-1], "count": 1}, "a rate of -1/s"),
+        ({"rates": [0], "count": 1}, "a rate must be positive, not 0/s"),
+        ({"rates": [-1], "count": 1}, "a rate must be positive, not -1/s"),
         ({"rates": [float("inf")], "count": 1}, "not a number"),
         ({"rates": ["5"], "count": 1}, "not a number"),
         ({"rates": [5]}, "would never end"),
@@ -130,20 +130,20 @@ def test_plans_are_json(concurrencies, seed, count, duration_s):
         ({"rates": [5], "count": 1, "think_s": 1}, "think time"),
         ({"passes": 1, "count": 1}, "beside a count or a duration"),
         ({"passes": 1, "duration_s": 1}, "beside a count or a duration"),
-        ({"passes": -1}, "passes is -1"),
-        ({"count": 0}, "count is 0"),
-        ({"duration_s": 0}, "0 s cannot be meant"),
+        ({"passes": -1}, "passes must be 0 or more, not -1"),
+        ({"count": 0}, "count must be 1 or more, not 0"),
+        ({"duration_s": 0}, "duration_s must be positive, not 0 s"),
         ({"duration_s": "10s"}, "not a number"),
-        ({"warmup_s": -1}, "-1 s cannot be meant"),
+        ({"warmup_s": -1}, "warmup_s must be 0 s or more, not -1 s"),
         ({"duration_s": 5, "warmup_s": 5}, "warm-up"),
         ({"drain_s": float("nan")}, "not a number"),
         ({"max_error_share": 1.5}, "not a share"),
         ({"process": "bursty"}, "not an arrival process"),
         ({"order": "random"}, "not an order"),
-        ({"seed": -1}, "seed is -1"),
-        ({"connections": 0}, "connections is 0"),
-        ({"queue": -1}, "queue is -1"),
-        ({"workers": 0}, "workers is 0"),
+        ({"seed": -1}, "seed must be 0 or more, not -1"),
+        ({"connections": 0}, "connections must be 1 or more, not 0"),
+        ({"queue": -1}, "queue must be 0 or more, not -1"),
+        ({"workers": 0}, "workers must be 1 or more, not 0"),
     ],
 )
 def test_what_cannot_be_meant(kwargs, what):

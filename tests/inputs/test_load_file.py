@@ -98,7 +98,7 @@ def test_options_win_over_the_file(tmp_path):
         ("a.yaml", "duration: 1h\nstreams:\n  - name: a\n    rate: 0.5/q\n", "a.yaml:4:5", "is not a rate"),
         ("a.yaml", "stage: 1/s@1m\n", "a.yaml:1:1", 'no option "stage"'),
         ("a.yaml", "duration: 1h\nstreams:\n  - rate: 1/s\n    stats: 3\n", "a.yaml:4:5", 'no option "stats"'),
-        ("a.yaml", "stages:\n  - 1/s@1m\n  - 1/x@1m\n", "a.yaml:3:5, stages, column 3", "no unit of time"),
+        ("a.yaml", "stages:\n  - 1/s@1m\n  - 1/x@1m\n", "a.yaml:3:5, stages, column 3", "not a unit of time"),
         ("a.yaml", "think: sometimes\n", "a.yaml:1:1", "is not a think time"),
         ("a.yaml", "streams:\n  - name: a\n    rate: 1/s\n", "a.yaml:1", "never end"),
         ("a.yaml", "streams:\n  - name: a\n", 'a.yaml:2:5, stream "a"', "nothing says when"),
@@ -118,7 +118,7 @@ def test_options_win_over_the_file(tmp_path):
         ("a.yaml", "rates: 5\nduration: 1s\npasses: 3\n", "a.yaml:1", "passes"),
         ("a.toml", '[[streams]]\nrate = "1/s"\n[[streams]]\nrate = "x"\n', "a.toml:4:1", "is not a rate"),
         ("a.json", '{"duration": "1h",\n "streams": [{"rate": 1},\n  {"rate": "x"}]}', "a.json:3:4", "is not a rate"),
-        ("a.txt", "", "a.txt", "cannot be told from the suffix"),
+        ("a.txt", "", "a.txt", "cannot tell the format from the suffix"),
         ("a.yaml", "streams: [\n", "a.yaml:2:1", "broken YAML"),
     ],
 )
@@ -204,7 +204,7 @@ def test_samples():
 @pytest.mark.parametrize(
     "text, where, what",
     [
-        ("rates: 5\nduration: 1s\nqueue: -3\n", "load.yaml:3:1", "queue is -3"),
+        ("rates: 5\nduration: 1s\nqueue: -3\n", "load.yaml:3:1", "queue must be 0 or more, not -3"),
         ("rates: 5\nduration: 1s\npriority_header: X Y\n", "load.yaml:3:1", "is not a header name"),
         ("rates: 5\nduration: 1s\nmax_error_rate: 2\n", "load.yaml:3:1", "is not a share"),
         ("duration: 1s\nprocess: gama\nrates: 5\n", "load.yaml:2:1", "is not an arrival process"),

@@ -236,7 +236,7 @@ def test_a_secret_in_the_place_of_a_variables_name_is_not_shown():
 
 def test_a_key_over_plain_http_is_noted():
     assert Target("http://far.example", api_key_env="K").notes() == [
-        "far.example: a secret travels unencrypted, the address is http://"
+        "far.example: a secret is sent unencrypted: the address is http://"
     ]
     assert not Target("http://127.0.0.1", api_key_env="K").notes()
     assert not Target("https://far.example", api_key_env="K").notes()

@@ -115,7 +115,7 @@ def test_crossing_works_on_items():
     levels = read_nat(PRESENT, gpus=8).levels
     answer = ask(levels, Slo.parse("p50 runtime <= 4.03s"), method="crossing")
     assert "beyond what was measured" in answer.reason
-    assert "concurrency 2 is left out: it says nothing about p50 runtime <= 4.03s" in answer.warnings
+    assert "concurrency 2 is left out: it has no data for p50 runtime <= 4.03s" in answer.warnings
 
 
 def test_of_several_jobs_the_newest_wins_per_concurrency(tmp_path):
@@ -142,13 +142,13 @@ def test_a_broken_job_among_several_is_skipped_and_named(tmp_path):
         ('{\n  "calc_data": {,', r"line 2, column 17: broken JSON"),
         ("[1]", "not a JSON object"),
         ("{}", "neither calc_data nor per_concurrency_data"),
-        ('{"calc_data": {"one": {}}}', "'one' is no concurrency"),
-        ('{"calc_data": {"0": {}}}', "'0' is no concurrency"),
-        ('{"calc_data": {"1": 5}}', "no concurrency with an object"),
-        ('{"calc_data": {"1": {"sizing_metrics": 5}}}', "sizing_metrics is no object"),
-        ('{"calc_data": {"1": {"workflow_runtime_p95": "fast"}}}', "'fast' is no time"),
-        ('{"calc_data": {"1": {"workflow_runtime_p95": NaN}}}', "nan is no time"),
-        ('{"calc_data": {"1": {"workflow_runtime_p95": -1}}}', "-1 is no time"),
+        ('{"calc_data": {"one": {}}}', "'one' is not a concurrency"),
+        ('{"calc_data": {"0": {}}}', "'0' is not a concurrency"),
+        ('{"calc_data": {"1": 5}}', "not a concurrency with an object"),
+        ('{"calc_data": {"1": {"sizing_metrics": 5}}}', "sizing_metrics is not an object"),
+        ('{"calc_data": {"1": {"workflow_runtime_p95": "fast"}}}', "'fast' is not a time"),
+        ('{"calc_data": {"1": {"workflow_runtime_p95": NaN}}}', "nan is not a time"),
+        ('{"calc_data": {"1": {"workflow_runtime_p95": -1}}}', "-1 is not a time"),
         ('{"calc_data": {"1": {}}}', "no level with a p95"),
         ("[" * 100_000, "nested too deep|broken JSON"),
     ],

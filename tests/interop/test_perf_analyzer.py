@@ -144,16 +144,16 @@ def test_a_last_line_that_was_cut_short_is_left_out_and_named(tmp_path):
         ("Concurrency,p50 latency\n1,2\n", "Inferences/Second is not among", "line 1"),
         (f"{HEAD}\n", "no level in it", "x.csv"),
         (f"{HEAD}\n1,2\n1,2,3,4\n", "2 fields, and the header has 4", "line 2"),
-        (f"{HEAD}\n1,10,5,x\n", '"x" is no number', "line 2, Avg latency"),
-        (f"{HEAD}\n1,10,-5,5\n", '"-5" is no number', "line 2, p50 latency"),
+        (f"{HEAD}\n1,10,5,x\n", '"x" is not a number', "line 2, Avg latency"),
+        (f"{HEAD}\n1,10,-5,5\n", '"-5" is not a number', "line 2, p50 latency"),
         (f"{HEAD}\n1,,5,5\n", "an empty field", "line 2, Inferences/Second"),
-        (f"{HEAD}\n1.5,10,5,5\n", "1.5 is no load", "line 2, Concurrency"),
+        (f"{HEAD}\n1.5,10,5,5\n", "1.5 is not a load", "line 2, Concurrency"),
         (f"{HEAD},p50 latency\n1,10,5,5,5\n", "is there twice", "line 1"),
         (f'{HEAD}\n1,10,"5,5\n', "broken CSV", "x.csv"),
         (b"\xff\xfe", "not UTF-8 at byte 0", "x.csv"),
         (f"{HEAD},Avg GPU Utilization\n1,10,5,5,half\n", '"half" is not GPU:value', "line 2, Avg GPU Utilization"),
         (f"{HEAD},Avg GPU Utilization\n1,10,5,5,G:1;G:2;\n", "is not GPU:value", "line 2"),
-        (f"{HEAD},Total GPU Memory\n1,10,5,5,G:nan;\n", '"nan" is no number', "line 2, Total GPU Memory"),
+        (f"{HEAD},Total GPU Memory\n1,10,5,5,G:nan;\n", '"nan" is not a number', "line 2, Total GPU Memory"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path, text, what, where):
@@ -174,7 +174,7 @@ def test_a_file_that_is_not_there(tmp_path):
         read_perf_analyzer(tmp_path / "none.csv")
     with pytest.raises(StoreError, match="unreadable"):
         read_perf_analyzer(tmp_path)
-    with pytest.raises(UsageError, match="batch of 0"):
+    with pytest.raises(UsageError, match="a batch must be 1 or more, not 0"):
         read_perf_analyzer(FIXTURES / "p95.csv", batch=0)
 
 

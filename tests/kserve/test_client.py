@@ -79,7 +79,7 @@ def test_a_server_without_configuration():
         ((200, b"<html>"), "not JSON"),
         ((200, b"[1]"), "no JSON object"),
         ((200, b"{}"), "cannot be read"),
-        ((200, b'{"name":"m","inputs":[{"name":"x","datatype":"FP8","shape":[1]}]}'), '"FP8.* is no datatype'),
+        ((200, b'{"name":"m","inputs":[{"name":"x","datatype":"FP8","shape":[1]}]}'), '"FP8.* is not a datatype'),
         ((200, b'{"name":"m","inputs":[{"name":"x","datatype":"FP32","shape":[1]},3]}'), "cannot be read"),
         ((200, b'{"name":"m","inputs":7}'), "cannot be read"),
         ((200, b" " * (17 << 20)), "larger than 16 MiB"),

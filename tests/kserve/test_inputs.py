@@ -76,10 +76,10 @@ def test_forms_of_a_value(tmp_path, wanted, value, shape, raw):
         (FIXED, {"content": [1, 2, 3], "shape": [3]}, '"IN" has the shape [3]; m expects [4]'),
         (BATCHED, {"content": [1], "shape": [1]}, "m expects [4] (without the dimension of the batch)"),
         (BATCHED, {"content": [1] * 36, "shape": [9, 4]}, "a batch of 9; m takes 1 to 8"),
-        (MATRIX, [1, 2, 3], 'the shape of "IN" cannot be told: [-1, 2] from 3 elements'),
+        (MATRIX, [1, 2, 3], 'the shape of "IN" cannot tell: [-1, 2] from 3 elements'),
         (FIXED, ["1", "2", "3", "4"], '"IN" cannot be made FP32: 1 is not a number'),
         (FIXED, [[1, 2], [3]], '"IN" cannot be made FP32: the lists in it differ in length'),
-        (FIXED, b64(b"123"), '"IN" is not FP32: 3 bytes are no whole number'),
+        (FIXED, b64(b"123"), '"IN" is not FP32: 3 bytes are not a whole number'),
         (FIXED, {"b64": "!"}, '"IN" cannot be made FP32: this is not base64'),
         (FIXED, 3, '"IN" is 3'),
         (FIXED, {"value": [1]}, '"IN" has a value of no known form'),
@@ -179,7 +179,7 @@ def test_validation_data_is_named_and_not_compared(tmp_path):
         ('{"data": [{"IN": [1]}]', "the object is not closed"),
         ('{"data": [{"IN": [1]}]} x', "there is more"),
         ('{"data" [1]}', "a colon is missing"),
-        ("{3: 4}", "3 is no key"),
+        ("{3: 4}", "3 is not a key"),
         ('{"data": [{"IN": [1,]}]}', "not an input file"),
         ('{"payload": [{"messages": []}]}', "another kind of server"),
         ('{"a": ' + "[" * 100_000, "not an input file"),
@@ -405,14 +405,14 @@ def test_random_inputs_need_shapes():
     with pytest.raises(UsageError, match="--shape IN:N"):
         read_inputs(["random"], VARYING)
     assert rows_of(read_inputs(["random:1"], VARYING, shapes={"IN": (5,)}))[0].tensors[0].shape == (5,)
-    with pytest.raises(UsageError, match="is no number of rows"):
+    with pytest.raises(UsageError, match="is not a number of rows"):
         read_inputs(["random:0"], FIXED)
 
 
 def test_inputs_that_are_none(tmp_path):
     with pytest.raises(UsageError, match="nothing to send"):
         read_inputs([], FIXED)
-    for name, what in (("x.csv", "cannot be told"), ("no.json", "no such file"), ("random:x", "cannot be told")):
+    for name, what in (("x.csv", "cannot tell"), ("no.json", "no such file"), ("random:x", "cannot tell")):
         with pytest.raises(DatasetError, match=what):
             read_inputs([str(tmp_path / name) if "." in name else name], FIXED)
 
@@ -435,10 +435,10 @@ def test_made_up_values_of_absurd_sizes_are_refused_before_memory_is_taken(shape
 
 @pytest.mark.parametrize("name", ["random:" + "9" * 5000, "random:0", "zero:99999999"])
 def test_numbers_of_rows_that_cannot_be_meant(name):
-    with pytest.raises(UsageError, match="is no number of rows"):
+    with pytest.raises(UsageError, match="is not a number of rows"):
         read_inputs([name], FIXED)
 
 
 def test_sizes_of_shapes_that_cannot_be_meant():
-    with pytest.raises(UsageError, match="is no shape of a tensor"):
+    with pytest.raises(UsageError, match="is not a shape of a tensor"):
         parse_shapes(["IN:" + "9" * 5000])

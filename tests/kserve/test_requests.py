@@ -142,7 +142,7 @@ def test_all_types_in_json():
         (Tensor("IN", "FP16", (1,), b"\0\x3c"), "holds FP16, which JSON lacks"),
         (Tensor("IN", "BF16", (1,), b"\0\0"), "holds BF16"),
         (Tensor("IN", "FP32", (1,), b"\0\0\x80\x7f"), "not finite"),
-        (Tensor("IN", "BYTES", (1,), b"\1\0\0\0\xff"), "no text"),
+        (Tensor("IN", "BYTES", (1,), b"\1\0\0\0\xff"), "not text"),
     ],
 )
 def test_what_json_lacks(tensor, what):
@@ -263,7 +263,7 @@ def test_the_shape_of_the_apis():
         ({"body_template": "{}"}, "made of tensors"),
         ({"max_tokens": 3}, "generates no tokens"),
         ({"temperature": 0.5}, "generates no tokens"),
-        ({"extra_body": {"p": [1]}}, 'the parameter "p" is no single value'),
+        ({"extra_body": {"p": [1]}}, 'the parameter "p" is not a single value'),
     ],
 )
 def test_options_that_tensors_do_not_take(options, what):

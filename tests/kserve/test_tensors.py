@@ -74,7 +74,7 @@ def test_the_float_of_a_real_request():
         ("FP64", [10**400], "out of the range"),
         ("BYTES", [1], "1 is not a text"),
         ("BYTES", [{"b64": "!"}], "not base64"),
-        ("FP8", [1], '"FP8" is no datatype'),
+        ("FP8", [1], '"FP8" is not a datatype'),
     ],
 )
 def test_what_a_type_cannot_hold(datatype, values, what):

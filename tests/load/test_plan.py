@@ -136,7 +136,7 @@ def test_plans_that_do_not_fit(tmp_path):
     with pytest.raises(UsageError, match="a plan has its own end"):
         Load(plan=path, duration_s=5)
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
-    with pytest.raises(UsageError, match="is no plan"):
+    with pytest.raises(UsageError, match="is not a plan"):
         Plan.read(tmp_path / "other.parquet")
     with pytest.raises(UsageError, match="cannot be written as"):
         write_plan(tmp_path / "x.txt", LOADS[0].levels(13), 13)

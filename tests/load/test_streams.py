@@ -162,11 +162,11 @@ def test_a_stream_sends_the_row_of_each_arrival_when_the_trace_is_its_dataset(tr
         ({"rate": 1, "stages": "1/s@1m"}, "rate and stages are given"),
         ({"stages": "1@1m"}, "a stream has a rate, not a concurrency"),
         ({"stages": "1/s@1m", "duration_s": 5}, "a duration belongs to a rate"),
-        ({"rate": 0}, "a rate of 0/s"),
+        ({"rate": 0}, "a rate must be positive, not 0/s"),
         ({"rate": 1, "process": "bursty"}, "not an arrival process"),
         ({"rate": 1, "burstiness": -1}, "burstiness is -1"),
         ({"rate": 1, "priority": 0.5}, "not a whole number"),
-        ({"rate": 1, "start_s": -1}, "-1 s cannot be meant"),
+        ({"rate": 1, "start_s": -1}, "start must be 0 s or more, not -1 s"),
         ({"arrivals": "none.csv"}, "no such file"),
     ],
 )

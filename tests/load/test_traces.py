@@ -71,7 +71,7 @@ def test_formats(tmp_path, name, lines):
         ("x.csv", "arrival_s\n1\n-2\n", "is -2, not a time", "x.csv:3"),
         ("x.csv", "arrival_s\nsoon\n", "soon is not a time", "x.csv:2"),
         ("x.csv", "arrival_s\n", "no arrivals", "x.csv"),
-        ("x.txt", "1\n", "cannot be told from the suffix", "x.txt"),
+        ("x.txt", "1\n", "cannot tell the format from the suffix", "x.txt"),
     ],
 )
 def test_what_is_no_trace(tmp_path, name, text, what, where):

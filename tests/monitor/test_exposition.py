@@ -215,5 +215,5 @@ def test_a_gateway_that_is_not_there_is_one_note() -> None:
 
 @pytest.mark.parametrize("url", ["gateway:9091", "ftp://gateway", "http://", "", "http://g:9091/?a=b"])
 def test_an_address_that_cannot_be_meant(url: str) -> None:
-    with pytest.raises(UsageError, match="no address of a Pushgateway"):
+    with pytest.raises(UsageError, match="not an address of a Pushgateway"):
         PushGateway(RunTally(), url, instance="a")

@@ -29,8 +29,8 @@ def test_rules_alone_need_no_page() -> None:
     "options, what",
     [
         ({"stop_when": ["p99 ttft > 2s"]}, "for how long"),
-        ({"metrics_port": 70_000}, "no port"),
-        ({"push_gateway": "gateway:9091"}, "no address of a Pushgateway"),
+        ({"metrics_port": 70_000}, "not a port"),
+        ({"push_gateway": "gateway:9091"}, "not an address of a Pushgateway"),
         ({"push_gateway": "http://g", "push_every": "100ms"}, "once a second"),
         ({"push_every": "soon"}, "not a duration"),
     ],

@@ -234,7 +234,7 @@ REFUSED = {
     "an absolute import": (bad("- import: {path: /op.yaml}\n"), "is absolute"),
     "broken YAML": ("name: p\noperators: [\n", "broken YAML"),
     "something else": ("hello: 1\n", "neither operators nor services"),
-    "YAML that is no table": ("- a\n", "not a table of options"),
+    "YAML that is not a table": ("- a\n", "not a table of options"),
 }
 
 

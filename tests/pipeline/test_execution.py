@@ -18,7 +18,7 @@ NEVER = {"StartedAt": "0001-01-01T00:00:00Z", "FinishedAt": "0001-01-01T00:00:00
     [
         ("completed", RAN, ("completed", 0, None)),
         ("completed", RAN | {"ExitCode": 3}, ("failed", 3, None)),
-        ("completed", RAN | {"ExitCode": 137, "OOMKilled": True}, ("failed", 137, "it was killed for want of memory")),
+        ("completed", RAN | {"ExitCode": 137, "OOMKilled": True}, ("failed", 137, "it was killed for lack of memory")),
         ("failed", NEVER | {"ExitCode": 127}, ("failed", 127, "no such program")),
         # Podman tells 0 of what never ran.
         ("failed", NEVER, ("failed", None, "no such program")),
@@ -34,7 +34,7 @@ def test_ends(outcome: Outcome, state: dict[str, object], expected: tuple[Outcom
 @pytest.mark.parametrize(
     "execution, kills, expected",
     [
-        (Execution("failed", 137), 1, (True, "it was killed for want of memory")),
+        (Execution("failed", 137), 1, (True, "it was killed for lack of memory")),
         (Execution("failed", 137), 0, (False, None)),
         (Execution("failed", 137, error="of another reason"), 1, (True, "of another reason")),
         # Some child of it may have been: it got along without.

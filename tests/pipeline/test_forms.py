@@ -137,8 +137,8 @@ REFUSED = {
     "another form of placeholder": (service("command: '${A:+b}'"), "yaml:4:5: this placeholder is not supported"),
     "a variable that is not set": (service("command: $NOT_SET_ANYWHERE"), 'yaml:4:5: the variable "NOT_SET_ANYWHERE"'),
     "a variable with a message": (service("command: '${NOT_SET_ANYWHERE:?say which}'"), "Say which"),
-    "a volume that leads away": (service(top="volumes: {../w: }\n"), 'yaml:1:11: "../w" is no name of a volume'),
-    "a service that leads away": ("services: {../a: {image: i}}\n", "is no name of a service"),
+    "a volume that leads away": (service(top="volumes: {../w: }\n"), 'yaml:1:11: "../w" is not a valid volume name'),
+    "a service that leads away": ("services: {../a: {image: i}}\n", "is not a valid service name"),
     "replicas": (service("deploy: {replicas: 2}"), '"replicas" is not supported'),
     "another container's network": (service("network_mode: service:b"), "network"),
     "a device that is no GPU": (
@@ -149,7 +149,7 @@ REFUSED = {
     "no words": (service("command: 'a \"b'"), "cannot be split"),
     "own: an unknown key": ("pipeline: p\noperators: {a: {image: i, inputs: /x}}\n", 'yaml:2:27: "inputs"'),
     "own: the name of the input folder": ("pipeline: p\noperators: {input: {image: i}}\n", "input is taken"),
-    "own: a name that leads away": ("pipeline: p\noperators: {../a: {image: i}}\n", "is no name of an operator"),
+    "own: a name that leads away": ("pipeline: p\noperators: {../a: {image: i}}\n", "is not a valid operator name"),
     "own: GPUs that are none": ("pipeline: p\noperators: {a: {image: i, gpus: some}}\n", "gpus is some, not all"),
     "own: no name": ("operators: {a: {image: i}}\n", "has no pipeline"),
     "own: an output of the input folder": (

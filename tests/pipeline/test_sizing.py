@@ -17,7 +17,7 @@ from tests.resources.made import workload
     [
         (Execution("completed", exit_code=0), None),
         (Execution("failed", exit_code=126), "exit code 126"),
-        (Execution("failed", exit_code=137, oom_killed=True), "killed for want of memory"),
+        (Execution("failed", exit_code=137, oom_killed=True), "killed for lack of memory"),
         (Execution("timed_out", error="it ran longer than 5 s"), "it ran longer than 5 s"),
         (Execution("interrupted"), "interrupted"),
     ],

@@ -151,8 +151,8 @@ def test_lost_readings_are_named_and_the_rest_is_shown(folder: Path, damage: str
         else:
             pl.DataFrame({"x": [1]}).write_parquet(file)
     shown = show_run(folder)
-    assert "first: nothing was read of it: its readings are missing" in shown
-    assert "Server triton: nothing was read of it" in shown
+    assert "first: it has no readings: its readings are missing" in shown
+    assert "Server triton: it has no readings" in shown
     notes = [line for line in shown.splitlines() if line.startswith("readings/")]
     assert [line.partition(" ")[0] for line in notes] == [
         f"readings/{name}.parquet" for name in ("first.0", "second.1", "triton.server.0")

@@ -52,7 +52,7 @@ def test_composes_m_is_a_mebibyte():
 
 @pytest.mark.parametrize("block", [clara_requests, kubernetes_resources, compose_deploy])
 def test_nothing_recommended_is_a_comment_on_one_line(block):
-    assert block(NOTHING) == "# nothing is recommended: it failed: exit code 126\n"
+    assert block(NOTHING) == "# no recommendation: it failed: exit code 126\n"
     assert load(block(NOTHING)) is None
 
 
@@ -73,7 +73,7 @@ def test_both_units_are_named(size, text):
 def test_what_did_not_end_by_itself_is_said_where_it_is_pasted(block):
     made = Recommendation(policy="default", cpu_cores=1.0, mem_bytes=64 * MIB)
     cut = Recommendation(policy="default", cpu_cores=1.0, mem_bytes=64 * MIB, cut_short=True)
-    assert "# it was asked to end before it ended by itself: it may want more" in block(cut)
+    assert "# it was stopped before it ended by itself: it may need more" in block(cut)
     assert "#" not in block(made).replace("  # MB of 1,000,000 bytes", "")
     assert load(block(cut)) == load(block(made))
 

@@ -104,7 +104,7 @@ def test_the_terminal_has_a_compact_table_of_each(full: Result) -> None:
 def test_the_tables_leave_columns_where_there_is_no_room(tmp_path: Path) -> None:
     text = shown(everything(tmp_path), 60)
     assert max(map(len, text.splitlines())) <= 60
-    assert "not shown for lack of width" in text
+    assert "hidden, the terminal is too narrow" in text
     assert "70.0%" in text
     assert shown(everything(tmp_path / "ascii"), 120, "ascii").isascii()
 

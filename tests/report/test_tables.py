@@ -51,7 +51,7 @@ def test_eighty_columns_keep_what_matters_and_name_the_rest() -> None:
     line = next(each for each in text.splitlines() if each.strip().startswith("8 "))
     assert line.split()[:5] == ["8", "1,234", "1.26", "6.33", "7.91"]
     assert "99.0% ✓" in line
-    assert "not shown for lack of width: ITL p50, TTFT p50" in words(text)
+    assert "hidden, the terminal is too narrow: ITL p50, TTFT p50" in words(text)
 
 
 def test_requests_that_were_asked_again_have_a_column_where_there_were_any() -> None:
@@ -212,7 +212,7 @@ def test_extrapolation_is_named() -> None:
 
 
 def test_no_estimates() -> None:
-    assert "No estimate was asked for" in estimates()
+    assert "No estimate was requested" in estimates()
 
 
 def test_an_answer_in_one_piece_has_no_time_to_its_first_part() -> None:

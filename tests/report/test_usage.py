@@ -85,11 +85,11 @@ def test_a_recommendation_in_one_line_with_its_reasons():
     text = printed(usage_of(made), recommend([Execution.of(made)]))
     request = "Request 2.3 cores (an estimate), 537 MB (512 MiB) of memory; policy default, confidence low"
     assert request in text
-    assert "! one execution says nothing of how the next one differs" in text
+    assert "! one execution does not show how executions differ" in text
     gpus = Recommendation(policy="cpost", cpu_cores=1.0, mem_bytes=MIB, gpu_count=2, cpu_measured=True)
     assert recommendation_sentence(gpus).startswith("Request 1 core, 2 MB (1 MiB) of memory, 2 GPUs;")
     refused = Recommendation(policy="cpost", refused="it failed: exit code 126")
-    assert recommendation_sentence(refused) == "Nothing is recommended: it failed: exit code 126"
+    assert recommendation_sentence(refused) == "No recommendation: it failed: exit code 126"
 
 
 def test_further_figures_of_a_policy_have_units():

@@ -91,7 +91,7 @@ def test_notes():
     assert facts_of(source, "box", None, None).notes == (
         "the parent group /run/a could not be read: no such group",
         "a reading came 45 ms late",
-        "it was started anew 2 times",
+        "it was restarted 2 times",
     )
 
 

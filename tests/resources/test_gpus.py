@@ -94,10 +94,10 @@ def test_memory_by_process_that_is_not_told_is_that_of_the_whole_gpu_or_none():
     hidden = Read(Gpu(processes=None, drawing=None)).at(0).at(2)
     (use,) = hidden.uses()
     assert (use.mem_peak_bytes, use.mem_from) == (5 * GIB, "whole GPU")
-    assert "local GPUs: 1 of 1 do not tell their processes" in hidden.source.notes()
+    assert "local GPUs: 1 of 1 do not report their processes" in hidden.source.notes()
     unknown = Read(Gpu(processes=[(10, None)])).at(0)
     assert "nvml_process_memory_bytes" not in {metric for metric, _ in unknown.readings[0].values}
-    assert "local GPUs: 1 of 1 do not tell their memory by process" in unknown.source.notes()
+    assert "local GPUs: 1 of 1 do not report their memory by process" in unknown.source.notes()
     # It was there all the same, also where it came later: the GPU is not counted as unused.
     late = Gpu(processes=[(99, None)])
     read = Read(late).at(0)
@@ -128,7 +128,7 @@ def test_a_missing_driver_is_a_note():
     samples = watch.stop()
     assert samples.is_empty()
     assert watch.uses(samples, 0, S) == []
-    assert watch.notes[0].startswith("no GPU is watched: the NVIDIA driver does not answer")
+    assert watch.notes[0].startswith("GPUs are not watched: the NVIDIA driver does not answer")
 
 
 def test_the_watch_reads_on_its_own_thread_at_the_start_and_at_the_end():

@@ -98,7 +98,7 @@ def test_what_ends_is_said(worker, tmp_path: Path):
     observer.boundary()
     facts = observer.level(tmp_path, span[0], monotonic_ns())
     observer.stop()
-    assert facts["alerts"] == [f"pid {worker.pid}: it has ended, and nothing is measured of it any more"]
+    assert facts["alerts"] == [f"pid {worker.pid}: it has ended, so there are no further readings"]
     assert facts["resources"][0]["cpu_mean_cores"] > 0
 
 
@@ -114,7 +114,7 @@ def test_nothing_to_sample_leaves_a_level_as_it_is(tmp_path: Path):
 def test_what_is_not_there_is_refused_before_the_load(monkeypatch, tmp_path: Path):
     with pytest.raises(UsageError, match="no process"):
         ResourceObserver([Beside("pid", str(2**22 + 1))]).start()
-    with pytest.raises(UsageError, match='"x" is no process id'):
+    with pytest.raises(UsageError, match='"x" is not a process id'):
         ResourceObserver([Beside("pid", "x")]).start()
     with pytest.raises(EnvironmentLacks):
         ResourceObserver([Beside("cgroup", "/no/such/group")]).start()

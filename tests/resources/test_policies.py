@@ -117,7 +117,7 @@ def test_the_preset_krr_uses_the_working_set_and_steps_of_75_s():
     # A tenth of this memory is inactive file cache; p95 of (2, 1) is 1.95.
     assert advice.mem_bytes == 1035 * MIB
     assert advice.cpu_cores == pytest.approx(1.95)
-    assert any("KRR wants 100 steps" in doubt for doubt in advice.doubts)
+    assert any("KRR needs 100 steps" in doubt for doubt in advice.doubts)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_nothing_above_the_machines_cpus_is_recommended():
     full = workload(lambda _: 1.98, 20.0, cpus=2)
     made = recommend([Execution.of(full)], cpu_limit=True)
     assert (made.cpu_cores, made.cpu_limit_cores) == (2.0, 2.0)
-    assert "it may want more: it used all 2 CPUs that are there" in made.doubts
+    assert "it may need more: it used all 2 CPUs" in made.doubts
 
 
 def test_what_held_several_executions_back_is_said_once_with_the_most():
@@ -274,7 +274,7 @@ def test_what_held_several_executions_back_is_said_once_with_the_most():
         waited = {"cpu_some_ns": [0, round(share * S / 2), round(share * S)]}
         found.append(Execution.of(readings({**columns, **waited}, begun_ns=0, ended_ns=S)))
     [said] = [doubt for doubt in recommend(found).doubts if "waited for a CPU" in doubt]
-    assert said.startswith("it may want more: it waited for a CPU for 47% of the time")
+    assert said.startswith("it may need more: it waited for a CPU for 47% of the time")
     assert said.endswith("(the most of several executions)")
     [alone] = [doubt for doubt in recommend(found[:1]).doubts if "waited for a CPU" in doubt]
     assert alone.endswith("or it has many threads")
@@ -283,4 +283,4 @@ def test_what_held_several_executions_back_is_said_once_with_the_most():
 def test_a_limit_on_the_way_is_a_doubt():
     held = workload(lambda _: 1.0, 2.0, limits=(Limit("box", 64 * MIB),), memory=lambda _: 64 * MIB)
     doubts = recommend([Execution.of(held)]).doubts
-    assert "it may want more: memory in use, page cache included, reached the limit of box" in doubts
+    assert "it may need more: memory in use, page cache included, reached the limit of box" in doubts

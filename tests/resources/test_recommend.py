@@ -50,7 +50,7 @@ def test_of_several_executions_the_largest_need_counts_and_the_spread_is_told():
     assert made.mem_interval.high == made.mem_bytes
     assert made.reasons[-1] == (
         "each of 3 executions alone: 1.2 to 3.5 cores, 384 to 768 MiB; "
-        "the next one wants no more than the largest of them with a probability of 75%"
+        "the next one needs no more than the largest of them with a probability of 75%"
     )
     assert (alone.cpu_interval, len(alone.reasons)) == (None, len(made.reasons) - 1)
 

@@ -217,7 +217,7 @@ def test_containers_that_cannot_be_sampled(client, monkeypatch):
     with pytest.raises(UsageError, match="does not run, it is exited"):
         running_container("box")
     monkeypatch.setattr(client, "told", state(2**22 + 1))
-    with pytest.raises(EnvironmentLacks, match="not to be seen from here"):
+    with pytest.raises(EnvironmentLacks, match="not visible from here"):
         running_container("box")
 
 

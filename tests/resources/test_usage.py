@@ -272,7 +272,7 @@ def test_a_limit_of_a_group_above_makes_a_lower_bound_that_names_it(held, which,
     assert bounds.pop(which) == why
     assert list(bounds.values()) == [None]
     advice = recommend([Execution.of(made)] * 3)
-    assert f"it may want more: {why}" in advice.doubts
+    assert f"it may need more: {why}" in advice.doubts
     assert advice.confidence == "low"
     # Stored with the facts, and read back.
     assert type(made.facts).from_json(made.facts.to_json(), "here") == made.facts

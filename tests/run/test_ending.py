@@ -202,5 +202,5 @@ def test_the_engine_is_asked_to_end_while_requests_wait(
     assert level.meta["outcomes"] == {"cancelled": due}
     assert level.meta["alerts"][0] == f"cut off while it drained: the user ended {due} of its {due} requests"
     text = result.summary["delivery"].item()
-    assert f"2 of {due} requests were sent: {due - 2} were never sent: the user asked for the end" in text
+    assert f"2 of {due} requests were sent: {due - 2} were never sent: the user ended the run" in text
     assert finished_steps(result.path) == set()

@@ -46,7 +46,7 @@ def test_the_soft_limit_is_raised(limits: Callable[[int, int], list[tuple[int, i
 
 def test_beyond_the_hard_limit_there_is_a_clear_word(limits: Callable[[int, int], list[tuple[int, int]]]) -> None:
     calls = limits(1024, 1999 + RESERVE)
-    with pytest.raises(EnvironmentLacks, match="2000 connections take 2128 open files, 2127 are allowed here"):
+    with pytest.raises(EnvironmentLacks, match="2000 connections need 2128 open files; the limit here is 2127"):
         allow_connections(2000)
     assert calls == []
 

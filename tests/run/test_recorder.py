@@ -153,7 +153,7 @@ def test_what_cannot_be_meant_is_refused(recorder: gpusize.Recorder) -> None:
     with recorder.level(1) as level, level.request() as request:
         with pytest.raises(UsageError, match="'tokens' cannot be reported"):
             request.report(tokens=1)
-        with pytest.raises(UsageError, match="'bad' is no outcome"):
+        with pytest.raises(UsageError, match="'bad' is not an outcome"):
             request.fail("bad")
 
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_meant_of_a_call(recorder: gpusize.Recorder) -> None:
     with recorder.level(1) as level, level.request(), call("llm") as made:
         with pytest.raises(UsageError, match="tokens_out is -1"):
             made.usage(tokens_out=-1)
-        with pytest.raises(UsageError, match="'bad' is no outcome"):
+        with pytest.raises(UsageError, match="'bad' is not an outcome"):
             made.fail("bad")
 
 

@@ -98,7 +98,7 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
     "changes, said",
     [
         ({"slos": ()}, "there is no SLO to size 10 users for; add one"),
-        ({"target": Target("http://127.0.0.1:9/v1", model="m")}, "nobody said how many GPUs stand behind the target"),
+        ({"target": Target("http://127.0.0.1:9/v1", model="m")}, "GPU count unknown; pass --gpus N"),
         ({}, None),
         ({"slos": (), "users": None}, None),
     ],

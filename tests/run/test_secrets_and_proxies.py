@@ -75,7 +75,7 @@ def test_a_key_that_is_there_twice_in_a_json_file(tmp_path: Path, text: str, whe
     from gpusize.options.assemble import read_options
 
     (tmp_path / "c.json").write_text(text)
-    with pytest.raises(ConfigError, match="is there twice in one object") as caught:
+    with pytest.raises(ConfigError, match="is given twice in one object") as caught:
         read_options(tmp_path / "c.json", {})
     assert caught.value.where == f"{tmp_path / 'c.json'}{where}"
 
@@ -115,8 +115,8 @@ def test_nothing_goes_through_a_proxy_of_the_environment(
 
 def test_a_run_says_that_the_proxy_is_not_used(proxy: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     [note] = Target("http://models.example/v1").notes()
-    assert note == "HTTP_PROXY is set and not used: requests go to models.example directly"
-    assert Target("https://models.example/v1").notes()[0].startswith("HTTPS_PROXY is set")
+    assert note == "HTTP_PROXY is ignored: requests go to models.example directly"
+    assert Target("https://models.example/v1").notes()[0].startswith("HTTPS_PROXY is ignored")
     assert Target("http://127.0.0.1:9/v1").notes() == []
     monkeypatch.setenv("NO_PROXY", ".example")
     assert Target("http://models.example/v1").notes() == []

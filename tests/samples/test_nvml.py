@@ -60,7 +60,7 @@ def test_a_split_gpu_lacks_some_and_says_so():
     assert "nvml_gpu_utilization" not in told(source)
     assert told(source)["nvml_power_watts"] == 250
     assert source.notes() == [
-        "local GPUs: 1 of 2 do not tell their utilisation",
+        "local GPUs: 1 of 2 do not report their utilisation",
         "local GPUs: 1 of 2 are split (MIG); power, energy and memory are those of the whole GPU",
     ]
 

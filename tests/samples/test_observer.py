@@ -189,7 +189,7 @@ def test_prometheus_that_fails_later_is_an_alert_and_the_level_is_kept(tmp_path:
     metrics.stop()
     counts = {"readings": 0, "failures": 1, "missed": 0, "last_failure": "refused"}
     assert facts["sampling"] == [{"source": server.name, "interval_s": None, "cpu_s": None, **counts}]
-    assert facts["alerts"] == ["prometheus http://p:9090: nothing could be had for this level: refused"]
+    assert facts["alerts"] == ["prometheus http://p:9090: no data for this level: refused"]
     assert metrics.notes == ["prometheus http://p:9090: refused"]
 
 

@@ -49,7 +49,7 @@ def test_a_page_is_read_with_the_time_in_the_middle():
     "answer, reason",
     [
         (httpx.Response(404, text="no"), "status 404"),
-        (httpx.Response(200, text="<html>\n<body>hello</body>\n"), "no page of metrics"),
+        (httpx.Response(200, text="<html>\n<body>hello</body>\n"), "not a page of metrics"),
         (httpx.Response(200, text=""), "no series"),
         (httpx.Response(302, headers={"location": "http://evil/"}), "status 302"),
         (httpx.ConnectError("refused"), "refused"),
@@ -90,7 +90,7 @@ def test_a_guess_needs_a_known_name():
 def test_lines_that_are_no_samples_are_noted():
     source = page(httpx.Response(200, text="vllm:a 1\noops\nvllm:b 2\n"))
     source.open()
-    assert source.notes() == [f"metrics {URL}: up to 1 lines per page are no samples and were passed over"]
+    assert source.notes() == [f"metrics {URL}: up to 1 lines per page are not samples and were skipped"]
 
 
 def test_secrets_are_sent_and_never_told(monkeypatch: pytest.MonkeyPatch):

@@ -56,7 +56,7 @@ def test_create_writes_run_json_with_its_schema(store: RunStore) -> None:
 
 
 def test_a_run_folder_is_never_written_over(store: RunStore) -> None:
-    with pytest.raises(StoreError, match="it exists already"):
+    with pytest.raises(StoreError, match="it already exists"):
         RunStore.create(store.path.parent, FACTS)
     assert read_run(store.path)["run"] == FACTS["run"]
 

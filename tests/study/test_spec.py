@@ -93,17 +93,17 @@ def test_toml(tmp_path):
         ("name: x\n", "", "there is nothing to run"),
         ("run: 3\n", ":1:1", '"run" is 3, not a table'),
         ("run: {url: 'http://h'}\nsettings: {n: []}\n", ":2:1", "no combination is left"),
-        ("run: {url: 'http://h'}\nsettings: {n: [1, 1]}\n", ":2:1", "the combination n=1 is there twice"),
+        ("run: {url: 'http://h'}\nsettings: {n: [1, 1]}\n", ":2:1", "the combination n=1 is given twice"),
         ("run: {url: 'http://h'}\nsettings: {n: [[1]]}\n", ":2:1", '"n" is [1]'),
         ("run: {url: 'http://h'}\nsettings: {work: [1]}\n", ":2:1", '"work" cannot be the name of a setting'),
         ("run: {url: 'http://h'}\nsettings: [{a: 1}, {b: 1}]\n", ":2:1", '{"b": 1} has other settings than {"a": 1}'),
         ("run: {url: 'http://h'}\nsettings: 3\n", ":2:1", '"settings" is 3'),
         ("run: {url: 'http://h'}\nexclude: [{m: 1}]\n", ":2:1", '{"m": 1} names no setting'),
-        ("run: {url: 'http://h'}\nsetup: go {gpu}\n", ":2:1", '"setup" has {gpu}, which is no setting'),
+        ("run: {url: 'http://h'}\nsetup: go {gpu}\n", ":2:1", '"setup" has {gpu}, which is not a setting'),
         ("run: {url: 'http://h'}\nsetup: [3]\n", ":2:1", '"setup" is [3]'),
         ("run: {url: 'http://h'}\nsetup: \"go 'on\"\n", ":2:1", "the command go 'on cannot be split"),
         ("run: {url: 'http://h'}\nready-timeout: soon\n", ":2:1", '"soon" is not a duration'),
-        ("run: {url: '{host}'}\n", ":1:1", '"run" has {host}, which is no setting'),
+        ("run: {url: '{host}'}\n", ":1:1", '"run" has {host}, which is not a setting'),
     ],
 )
 def test_what_cannot_be_meant(tmp_path, text, where, what):
@@ -131,7 +131,7 @@ def test_options_of_the_run_are_checked_with_their_place(tmp_path, run, what):
 
 
 def test_another_suffix(tmp_path):
-    with pytest.raises(ConfigError, match="the format cannot be told"):
+    with pytest.raises(ConfigError, match="cannot tell the format"):
         read_study(write(tmp_path, "", "d.txt"))
 
 

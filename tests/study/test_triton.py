@@ -209,7 +209,7 @@ def test_serve_and_stop(models, tmp_path, tritonserver, port, capsys):
         pid = json.loads((work / "server.json").read_text())["pid"]
         assert os.getpgid(pid) == pid
         assert main(["serve", *map(str, common)]) == 2
-        assert "still runs" in capsys.readouterr().err
+        assert "is still running" in capsys.readouterr().err
     finally:
         assert main(["stop", "--work", str(work)]) == 0
     assert capsys.readouterr().out == "stopped\n"
@@ -268,7 +268,7 @@ def test_a_process_that_has_the_number_by_now_is_left_alone(tmp_path):
         (["--gpus", "1"], "without a number of instances"),
         (["--instances", "1", "--gpus", "1", "--gpu-ids", "0"], "by number and by name"),
         (["--instances", "1", "--gpu-ids", "a"], "is not a list of GPUs"),
-        (["--instances", "1", "--gpus", "-1"], "cannot be meant"),
+        (["--instances", "1", "--gpus", "-1"], "GPUs must be 0 or more, not -1"),
     ],
 )
 def test_command_lines_that_cannot_be_meant(models, tmp_path, capsys, words, what):

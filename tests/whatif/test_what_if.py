@@ -160,10 +160,10 @@ def test_what_cannot_be_answered_has_a_reason_and_no_number(run):
     found = what_if(run, 100, bounds="300ms,8s,100s")
     none, some, flat = found.rows
     assert (none.gpus, none.cost, none.failed) == (None, None, None)
-    assert "single request in flight misses" in none.reason
+    assert "single request in flight already misses" in none.reason
     assert some.gpus
     assert flat.gpus is None
-    assert "no load that was measured misses an SLO" in flat.reason
+    assert "no measured load misses an SLO" in flat.reason
     assert flat.gpus_high == 4, "but an upper end: 30 users on one GPU kept the SLO"
     assert found.answered
     assert not what_if(run, 100, bounds="300ms").answered
@@ -247,7 +247,7 @@ def test_what_an_estimate_leaves_out_a_plan_leaves_out_too():
     flat = [each if (each.concurrency or 0) < 12 else late(each) for each in levels()]
     [unseen] = plan(Answers(flat, question), question, Scenario(users=[200.0])).rows
     assert unseen.gpus is None
-    assert "no load that was measured misses an SLO" in unseen.reason
+    assert "no measured load misses an SLO" in unseen.reason
     assert "6 levels are left out (concurrency 12, 20, 22, 24, 26, 30), as the generator was the limit" in unseen.reason
 
 

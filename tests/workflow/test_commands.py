@@ -106,8 +106,8 @@ def test_a_command_knows_its_request(measure: Measure, tmp_path: Path) -> None:
     "text, message",
     [
         ("", "empty"),
-        ("prog 'open", "words cannot be told"),
-        ("prog {question", "no template"),
+        ("prog 'open", "cannot be split into words"),
+        ("prog {question", "not a template"),
         ("prog {question!r}", "no plain field"),
         ("prog {a.b[0]}", "no plain field"),
         ("prog {}", "no plain field"),

@@ -271,7 +271,7 @@ def test_an_upstream_that_is_not_there_is_told_as_an_error() -> None:
 def test_a_port_that_is_taken_is_told(upstream: tuple[str, type[_Upstream]]) -> None:
     taken = int(upstream[0].partition("//")[2].partition("/")[0].rpartition(":")[2])
     proxy = LlmProxy(upstream[0], port=taken)
-    with pytest.raises(EnvironmentLacks, match=f"port {taken} cannot be had"):
+    with pytest.raises(EnvironmentLacks, match=f"port {taken} cannot be opened"):
         proxy.start()
     proxy.stop()
 

@@ -11,7 +11,7 @@ from tests.workflow.conftest import Measure
 
 PATH = "tests.workflow.flows"
 FATES = [
-    ("mute", "api_error", "Mute: its text cannot be had, __str__ fails"),
+    ("mute", "api_error", "Mute: no message, as its __str__ fails"),
     ("raw", "api_error", "Raw: half ? a character"),
     ("riddle", "api_error", "Riddle: half ? a character"),
     ("odd", "api_error", "Odd: odd"),
@@ -44,6 +44,6 @@ def test_a_recorder_keeps_what_cannot_be_put_into_words(tmp_path) -> None:
     with Recorder(tmp_path) as recorder, recorder.level(1) as level:
         with pytest.raises(Mute), level.request():
             raise Mute
-        with level.request() as request, pytest.raises(ValueError, match="no count"):
+        with level.request() as request, pytest.raises(ValueError, match="not a count"):
             request.report(tokens_out=2.5)  # type: ignore[arg-type]
     assert open_run(recorder.path).records["outcome"].to_list() == ["api_error", "ok"]

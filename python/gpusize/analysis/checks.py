@@ -102,7 +102,7 @@ def _with_findings(checks: Checks, level: LevelData) -> Checks:
     if drift.status == "drifts":
         flags.append("drift")
         # A backlog that grows makes runtimes rise: one text says it.
-        alerts += [] if saturated else [f"runtime drifts: {drift.text}; percentiles are of no one state"]
+        alerts += [] if saturated else [f"runtime drifts: {drift.text}; percentiles mix several states"]
     elif steady.status == "not steady" and not saturated:
         notes.append(f"perhaps not steady: {steady.text}{_longer(steady)}")
     for each in token_counts(level):

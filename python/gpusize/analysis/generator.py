@@ -110,8 +110,8 @@ def _stood_still(level: LevelData) -> str:
     if not lost_s or start is None or end is None or lost_s * NS_PER_S <= STALL_SHARE * (end - start):
         return ""
     longest_s = (level.meta.get("longest_stall_ns") or 0) / NS_PER_S
-    took = f"it stood still for {lost_s:.3g} of {(end - start) / NS_PER_S:.3g} s"
-    return f"{took}, once for {longest_s:.3g} s{_why_still(level)}"
+    took = f"it stalled for {lost_s:.3g} of {(end - start) / NS_PER_S:.3g} s"
+    return f"{took}, at most {longest_s:.3g} s at once{_why_still(level)}"
 
 
 def _why_still(level: LevelData) -> str:
@@ -122,11 +122,11 @@ def _why_still(level: LevelData) -> str:
         "the host took the machine's cores": machine.get("stolen_ns") or 0,
     }
     said = "; ".join(f"{what} for {ns / NS_PER_S:.3g} s" for what, ns in told.items() if ns > 0)
-    todo = "it was stopped, or other processes had its cores: give it idle ones (--pin)"
+    todo = "it was stopped, or other processes used its cores: give it idle ones (--pin)"
     if (machine.get("throttled_ns") or 0) > 0:
         todo = "lift its CPU limit"
     elif said:
-        todo = "use a machine whose cores are its own"
+        todo = "use a machine with dedicated cores"
     return f" ({said}): {todo}" if said else f": {todo}"
 
 

@@ -37,7 +37,7 @@ class LevelData:
         setting: as in docs/reference/run-folder.md.
         state: ``done``, ``interrupted``, ``cancelled`` or ``partial``.
         intervals: warm-up, steady and drain; without any, all records are steady.
-        gpus: GPUs behind the target; 0 when nobody said.
+        gpus: GPUs behind the target; 0 when unknown.
         run: id of the (first) run.
         meta: the level's ``level.json``.
         labels: the run's labels.

@@ -39,7 +39,7 @@ def _remarks(level: LevelData) -> list[str]:
 
 def _ramp_remarks(level: LevelData) -> list[str]:
     ramp = ramp_text(level.setting)
-    return [] if ramp is None else [f"a ramp from {ramp}: figures are of all its requests, no steady state is claimed"]
+    return [] if ramp is None else [f"a ramp from {ramp}: figures cover all its requests; no steady state is assumed"]
 
 
 def _sample_remarks(level: LevelData) -> list[str]:

@@ -20,14 +20,17 @@ Rows = Sequence[Mapping[str, Any]]
 
 SERVER_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
-        "server_gpus": ("GPUs", "that told of their utilization"),
+        "server_gpus": ("GPUs", "that reported their utilization"),
         "server_gpu_utilization": ("share", "mean over time and GPUs; 1 when all were busy all the time"),
         "server_gpu_utilization_max": ("share", "of the busiest GPU, mean over time"),
         "server_gpu_power_w": ("W", "of all GPUs together, mean over time"),
         "server_gpu_power_limit_w": ("W", "what all GPUs together may draw"),
-        "server_gpu_power_share": ("share", "drawn over the limit, of the GPUs that tell both: means over time, added"),
+        "server_gpu_power_share": (
+            "share",
+            "drawn over the limit, of the GPUs that report both: means over time, added",
+        ),
         "server_gpu_memory_used_bytes": ("bytes", "of all GPUs together, the most at one time"),
-        "server_gpu_memory_share": ("share", "used over total, of the GPUs that tell both: means over time, added"),
+        "server_gpu_memory_share": ("share", "used over total, of the GPUs that report both: means over time, added"),
         "server_energy_per_output_token_j": ("J/token", "of all GPUs, per generated token"),
         "server_cpu_utilization": ("share", "of the servers' cores, mean over time and servers"),
         "server_kv_cache_use": ("share", "mean over time and replicas"),

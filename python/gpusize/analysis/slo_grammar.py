@@ -119,7 +119,9 @@ class SloParser:
         value = Decimal(percentile[1])
         share = float(value / 100)
         if not 0 < share <= 1 or (share == 1 and value != 100):
-            raise self.fail(f"{self.token} is no percentile", "use more than p0 and at most p100, as in p95 or p99.9")
+            raise self.fail(
+                f"{self.token} is not a percentile", "use more than p0 and at most p100, as in p95 or p99.9"
+            )
         self.next()
         return "percentile", share
 
@@ -168,7 +170,7 @@ class SloParser:
         digits = self.next()
         factor = known.get(self.token)
         if factor is None:
-            what = f"{self.token!r} is no unit of it" if self.token else "the bound has no unit"
+            what = f"{self.token!r} is not a unit of it" if self.token else "the bound has no unit"
             raise self.fail(what, f"write {digits} with one of {', '.join(known)}")
         bound = float(value * factor)
         if not math.isfinite(bound):
@@ -199,4 +201,4 @@ class SloParser:
 
     def _end(self) -> None:
         if self.kind != "end":
-            raise self.fail(f"{self.token!r} is too much", "the SLO ends before it; give further ones on their own")
+            raise self.fail(f"{self.token!r} is not expected here", "the SLO ends before it; give each SLO on its own")

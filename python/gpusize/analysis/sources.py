@@ -44,8 +44,6 @@ def lost_text(source: Mapping[str, Any]) -> str | None:
     """One sentence on what a source has lost; None where that is nothing."""
     if not source["lost"]:
         return None
-    why = (
-        f", the last with: {source['last_failure']}" if source["last_failure"] else ", those before them took too long"
-    )
+    why = f", the last with: {source['last_failure']}" if source["last_failure"] else ", as earlier ones took too long"
     due = source["readings"] + source["lost"]
     return f"{source['source']}: {source['lost']} of {due} readings were lost{why}"

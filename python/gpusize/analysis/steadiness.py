@@ -50,7 +50,7 @@ def growth_of(level: LevelData) -> Growth:
     start_s, _ = _window_s(level)
     meta = level.meta
     if meta.get("start_ns") is None or meta.get("close_ns") is None:
-        return Growth("not judged", None, None, "nobody says when the level was closed")
+        return Growth("not judged", None, None, "the time when the level closed is unknown")
     close_s = (meta["close_ns"] - meta["start_ns"]) / NS_PER_S
     if level.sampled > 1:
         return _growth_by_seconds(level, start_s, close_s)
@@ -62,7 +62,7 @@ def _unsteady_by_plan(level: LevelData) -> str:
     if setting.get("passes"):
         return "a level by passes counts its start and its end"
     if is_ramp(setting):
-        return "a ramp: no steady state is claimed"
+        return "a ramp: no steady state is assumed"
     if setting.get("bursts") or setting.get("process") in ("trace", "plan"):
         return "the load itself changes over time"
     return "" if level.state != "interrupted" else "the level was interrupted"

@@ -171,9 +171,9 @@ def _python_alerts(level: LevelData) -> list[str]:
         what = "it shares one core, so part of these times is its own"
         alerts.append(f"Python is the generator here and used {share:.0%} of a core: {what}")
     if lag_s > max(LAG_FLOOR_S, LATE_SHARE * (level.quantile("service", 0.5) or 0.0)):
-        alerts.append(f"Python's event loop came round late, p99 {lag_s:.2g} s: answers waited for it")
+        alerts.append(f"Python's event loop was late, p99 {lag_s:.2g} s: answers waited for it")
     if python.get("left_running"):
-        alerts.append(f"{python['left_running']} calls could not be ended when their time was over, and ran on")
+        alerts.append(f"{python['left_running']} calls could not be stopped at their timeout and ran on")
     return alerts
 
 

@@ -46,13 +46,13 @@ SUMMARY_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "tokens_in_per_s": ("tokens/s", "input tokens likewise"),
         "errors": ("requests", "ended neither ok nor cancelled"),
         "generator_cpu": ("share", "CPU time of the generator over elapsed time and workers"),
-        "stalled_s": ("s", "for which the generator stood still, its threads on average; null where nobody says"),
+        "stalled_s": ("s", "for which the generator stalled, mean over its threads; null where unknown"),
         "little_n": ("requests", "in flight by Little's law"),
         "little_ratio": ("1", "the same over what was asked for"),
         "little": ("", "ok, flagged or not checkable"),
         "pacer_late_p99_s": ("s", "the generator's own lateness"),
-        "flags": ("", "why the row must not be believed as it stands, and findings about the target"),
-        "gpus": ("GPUs", "behind the target; 0 when nobody said"),
+        "flags": ("", "why the row should not be trusted as it is, and findings about the target"),
+        "gpus": ("GPUs", "behind the target; 0 when unknown"),
         "alerts": ("", "the same in words"),
     }
 )

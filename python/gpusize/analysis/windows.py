@@ -39,7 +39,7 @@ MIN_ROUNDS: Final = 3
 LITTLE_TOLERANCE: Final = 0.05
 FULL_SHARE: Final = 0.95
 """All slots count as running from this share on: between two requests a slot is empty for a moment."""
-_CUT: Final = "the first request that was never sent, as an end was asked for"
+_CUT: Final = "the first request that was never sent, as the run was ended"
 
 
 class Windows(NamedTuple):
@@ -99,7 +99,7 @@ def intervals(
     asked = None if warmup_s is None else span.start + int(warmup_s * NS_PER_S)
     setting = meta["setting"]
     if span.rows == 0 or setting.get("passes") or is_ramp(setting) or meta.get("state") == "interrupted":
-        ramp = "a ramp: all count, no steady state is claimed" if is_ramp(setting) else "all"
+        ramp = "a ramp: all count, no steady state is assumed" if is_ramp(setting) else "all"
         return _whole(span, asked, records, "passes" if setting.get("passes") else ramp)
     residence_ns = _residence_ns(records)
     sampled = int(meta.get("sampled") or 1)
@@ -170,7 +170,7 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
     sent, end = pl.col("sent_ns"), pl.col("end_ns")
     last = records.select(sent.max()).collect(engine="streaming").item()
     if last is None:
-        return Little("not checkable", None, None, "nothing was sent")
+        return Little("not checkable", None, None, "no request was sent")
     full_ns = window[0] if sampled > 1 else filled_ns(records, slots, int(meta.get("start_ns") or window[0]))
     start_ns = max(window[0], full_ns)
     end_ns = min(window[1], int(last))

@@ -55,7 +55,7 @@ def gpus_over_time(
             fields ``router``, ``process``, ``together``, ``gpus``, ``gpus_per_replica``.
 
     Raises:
-        UsageError: SLOs that cannot be judged over time, rules that cannot be meant, runs that cannot be compared.
+        UsageError: SLOs that cannot be judged over time, invalid rules, runs that cannot be compared.
         DatasetError: the arrivals cannot be read.
         StoreError: a run cannot be read.
     """

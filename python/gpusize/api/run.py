@@ -111,7 +111,7 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         options: what ends the run, what is measured beside it and more: see `gpusize.api.run_options.RunOptions`.
 
     Raises:
-        UsageError: arguments that cannot be meant, or runs that do not belong together.
+        UsageError: invalid arguments, or runs that do not belong together.
         TargetError: the target cannot be reached, or refuses the first request; nothing is written then.
         StoreError: the run folder cannot be written. Levels committed before that are kept.
     """

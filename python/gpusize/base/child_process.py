@@ -72,7 +72,7 @@ class Child:
     def last_words(self) -> str:
         """What an ended child said on its standard error; waits for its end."""
         _, errors = self._process.communicate()
-        return errors.strip() or "it said nothing"
+        return errors.strip() or "it printed nothing"
 
     def end(self) -> None:
         """Let it end, and make sure that it does."""

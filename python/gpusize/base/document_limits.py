@@ -72,7 +72,7 @@ class _Counter:
             self._aliases += 1
             size = self._sizes.get(event.anchor)
             if size is None and any(anchor == event.anchor for anchor, _ in self._open):
-                raise self._fail(event, f"*{shown(event.anchor)} stands inside what it repeats")
+                raise self._fail(event, f"*{shown(event.anchor)} stands inside its own anchor")
             self._nodes += size or 1
         elif kind.endswith("StartEvent") and kind.startswith(("Mapping", "Sequence")):
             self._check_tag(event)
@@ -90,7 +90,7 @@ class _Counter:
             if event.anchor is not None:
                 self._sizes[event.anchor] = 1
         if self._aliases and (self._nodes > MOST_NODES or self._aliases > MOST_ALIASES):
-            raise self._fail(event, f"with its aliases this stands for more than {MOST_NODES:,} values")
+            raise self._fail(event, f"its aliases expand to more than {MOST_NODES:,} values")
 
     def _check_tag(self, event: Any) -> None:
         tag = event.tag

@@ -157,7 +157,7 @@ def _json(text: str, source: str) -> Document:
         # Where other objects have the name as well, which of them it is cannot be told from the name.
         place = LineIndex(text).place(found[1].start()) if len(found) == 2 else None
         where = f"{source}:{place[0]}:{place[1]}" if place else source
-        raise ConfigError(f'the key "{shown(name)}" is there twice in one object', where, "give it once") from None
+        raise ConfigError(f'the key "{shown(name)}" is given twice in one object', where, "give it once") from None
     except json.JSONDecodeError as problem:
         where = f"{source}:{problem.lineno}:{problem.colno}"
         raise ConfigError(f"broken JSON: {problem.msg}", where, "correct it there") from None

@@ -1,7 +1,7 @@
 """Every exception that gpusize raises on purpose.
 
     GpusizeError                what was wrong, where, and what to do
-    ├── UsageError      (2)     options or arguments that cannot be meant (ValueError)
+    ├── UsageError      (2)     invalid options or arguments (ValueError)
     │   ├── ConfigError (2)     a configuration file, with line and column
     │   ├── SloError    (2)     an SLO that does not parse, with the column
     │   └── DatasetError(2)     a dataset that is empty or broken, with line and column
@@ -54,7 +54,7 @@ class GpusizeError(Exception):
 
 
 class UsageError(GpusizeError, ValueError):
-    """Options or arguments that cannot be meant."""
+    """Invalid options or arguments."""
 
     exit_code = 2
 

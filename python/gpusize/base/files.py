@@ -37,8 +37,8 @@ _ADVICE: Final = {
     errno.EPERM: ("no permission", "choose a folder that you may write to, or change its permissions"),
     errno.EROFS: ("the file system is read-only", "choose a folder that you may write to"),
     errno.ENOTDIR: ("a part of this path is not a folder", "choose another folder"),
-    errno.EEXIST: ("it exists already", "choose another folder"),
-    errno.ENOENT: ("this path cannot be made", "choose another folder"),
+    errno.EEXIST: ("it already exists", "choose another folder"),
+    errno.ENOENT: ("this folder cannot be created", "choose another folder"),
     errno.ENAMETOOLONG: ("this path is too long", "choose a shorter one"),
 }
 

@@ -24,7 +24,7 @@ class HostFacts(TypedDict):
 
 
 def host_facts() -> HostFacts:
-    """Facts about this machine; what the system does not tell is left empty."""
+    """Facts about this machine; what the system does not report it is left empty."""
     return {
         "hostname": socket.gethostname(),
         "cpu": cpu_model(_read_text("/proc/cpuinfo")) or platform.machine(),

@@ -20,4 +20,4 @@ def proxy_note(address: Address) -> str | None:
     name = next((each for each in (scheme, "all") if found.get(each)), None)
     if name is None or address.is_loopback or proxy_bypass(f"{address.host}:{address.port}"):
         return None
-    return f"{name.upper()}_PROXY is set and not used: requests go to {address.host} directly"
+    return f"{name.upper()}_PROXY is ignored: requests go to {address.host} directly"

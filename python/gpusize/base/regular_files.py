@@ -27,7 +27,7 @@ def check_regular(file: Path) -> None:
     with storing(file):
         kind = file.stat().st_mode
     if not stat.S_ISREG(kind):
-        raise StoreError("this is no regular file", str(file), _RESTORE)
+        raise StoreError("this is not a regular file", str(file), _RESTORE)
 
 
 def read_regular(file: Path, most_bytes: int = MOST_BYTES) -> bytes:
@@ -42,7 +42,7 @@ def read_regular(file: Path, most_bytes: int = MOST_BYTES) -> bytes:
         with os.fdopen(fd, "rb") as handle:
             facts = os.fstat(handle.fileno())
             if not stat.S_ISREG(facts.st_mode):
-                raise StoreError("this is no regular file", str(file), _RESTORE)
+                raise StoreError("this is not a regular file", str(file), _RESTORE)
             data = handle.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise StoreError(f"it has more than {most_bytes >> 20} MiB", str(file), _RESTORE)

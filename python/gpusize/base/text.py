@@ -86,7 +86,7 @@ def read_bytes(path: str | Path, *, error: Callable[[str, str | None, str | None
     except IsADirectoryError:
         raise error("this is a folder, not a file", str(path), "name a file in it") from None
     except PermissionError:
-        raise error("this file may not be read", str(path), "check its permissions") from None
+        raise error("no permission to read this file", str(path), "check its permissions") from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise error(f"this file cannot be read: {reason}", shown(str(path), 200), None) from None
@@ -179,7 +179,7 @@ def said(error: BaseException) -> str:
     try:
         return f"{kind}: {well_formed(str(error))}"
     except BaseException:  # noqa: BLE001 -- the exception before it is the one to be told
-        return f"{kind}: its text cannot be had, __str__ fails"
+        return f"{kind}: no message, as its __str__ fails"
 
 
 def shown(value: Any, length: int = _SHOWN) -> str:

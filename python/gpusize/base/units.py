@@ -100,9 +100,8 @@ def as_duration_s(value: object, where: str | None = None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _not_a_duration(str(value), where)
     if not 0 <= value <= _MAX_S:
-        raise UsageError(
-            f"a duration of {figure(value)} s cannot be meant", where, "give 0 or more, up to a hundred years"
-        )
+        bound = "at most a hundred years" if value > 0 else "0 s or more"
+        raise UsageError(f"a duration must be {bound}, not {figure(value)} s", where, "write it as 500ms, 10s or 1h30m")
     return float(value)
 
 

@@ -95,7 +95,7 @@ def parse_url(url: str) -> Address:
     if not parts.hostname:
         raise refuse("it has no host", "write it as http://host:8000/path")
     if port == 0:
-        raise refuse("port 0 cannot be connected to", "give a port from 1 to 65535")
+        raise refuse("port 0 is not valid", "give a port from 1 to 65535")
     try:
         host = _host(parts.hostname, bracketed="[" in parts.netloc)
     except ValueError as problem:

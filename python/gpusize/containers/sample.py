@@ -164,7 +164,7 @@ def sample_repeated(
         EnvironmentLacks: this machine cannot be sampled.
     """
     if runs < 1:
-        raise UsageError(f"a command cannot be run {runs} times", "repeat", "give 1 or more")
+        raise UsageError(f"repeat must be 1 or more, not {runs}", "repeat", "give 1 or more")
     made: list[Sampled] = []
     while len(made) < runs and not (made and (made[-1].exit_code or made[-1].interrupted)):
         made.append(sample_command(words, options, show=show, to_stderr=to_stderr))

@@ -160,7 +160,7 @@ def _run(engine: AnyEngine, plan: Mapping[str, Any], server: NullServer, threads
     took_s = (outcome["end_ns"] - outcome["start_ns"]) / 1e9
     good = outcome["outcomes"].get("ok", 0)
     if not good:
-        said = outcome["errors"][0]["message"] if outcome["errors"] else "nobody says why"
+        said = outcome["errors"][0]["message"] if outcome["errors"] else "reason unknown"
         raise TargetError(f"no request to the null server was answered: {said}", server.url)
     cpu_s = outcome["cpu_ns"] / 1e9
     served_s = after.get("cpu_s", 0.0) - before.get("cpu_s", 0.0)
@@ -191,7 +191,7 @@ def _closed(burst: Burst, workers: int, threads: int) -> Finding:
     name = f"{workers} worker{'' if workers == 1 else 's'}"
     todo = (
         f"generator {burst.cpu_share:.0%} busy, null server {burst.server_share:.0%}: others took the rest of the "
-        "cores, and this is no ceiling; end them and look again"
+        "cores, and this is not a ceiling; end them and look again"
     )
     todo = "" if limit else todo
     return Finding("ceiling", name, "ok" if limit else "warn", shown, todo, facts)
@@ -200,8 +200,8 @@ def _closed(burst: Burst, workers: int, threads: int) -> Finding:
 def _open(best: Burst | None, most: float) -> Finding:
     if best is None:
         rate = _round(SHARES[0] * most)
-        todo = "nothing leaves on time here: end what else runs, or give the generator cores of its own (--pin)"
-        return Finding("ceiling", "on time", "warn", f"not even {count(rate)}/s left on time", todo)
+        todo = "nothing is sent on time here: stop other processes, or give the generator cores of its own (--pin)"
+        return Finding("ceiling", "on time", "warn", f"even {count(rate)}/s was not sent on time", todo)
     shown = f"{count(best.offered)}/s with one worker, pacer late p99 {duration(best.pacer_late_p99_s)}, "
     shown += f"{best.cpu_share:.0%} of its core"
     return Finding("ceiling", "on time", "ok", shown, "", best._asdict())

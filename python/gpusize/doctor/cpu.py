@@ -37,7 +37,7 @@ def _governor(system: System) -> Finding:
     governor = system.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     slow = bool(governor) and governor not in _PERFORMANCE
     todo = "set the governor to performance: a core that clocks up under load is slow for the first requests"
-    shown = governor or "not told, as on most virtual machines"
+    shown = governor or "not reported, as on most virtual machines"
     return Finding("cpu", "governor", "warn" if slow else "ok", shown, todo if slow else "", {"governor": governor})
 
 
@@ -48,9 +48,9 @@ def _others(system: System, before: CpuTimes | None, after: CpuTimes | None) -> 
     busy = 1 - (after.idle - before.idle) / total
     stolen = (after.stolen - before.stolen) / total
     load = system.text("proc/loadavg").partition(" ")[0]
-    shown = f"{busy:.0%} of the cores busy with others, load {load or 'unknown'}"
+    shown = f"{busy:.0%} of the cores busy with other work, load {load or 'unknown'}"
     crowded = busy > BUSY
-    todo = "end what else runs here, or measure from another machine"
+    todo = "stop other processes here, or measure from another machine"
     facts = {"busy_share": busy, "load_1min": float(load) if load else None}
     robbed = stolen > STOLEN
     advice = "the host gives this machine's cores to others: ask for dedicated ones"

@@ -44,7 +44,9 @@ def _files() -> Finding:
 def _ports(system: System) -> list[Finding]:
     ports = local_ports(system.root / "proc")
     if ports is None:
-        return [Finding("limits", "local ports", "warn", "the system does not tell", "look at ip_local_port_range")]
+        return [
+            Finding("limits", "local ports", "warn", "the system does not report it", "look at ip_local_port_range")
+        ]
     shown = f"{ports.low} to {ports.high}: {count(ports.usable)} connections to each target per source address"
     few = ports.usable < MANY
     todo = "widen net.ipv4.ip_local_port_range (1024 65535), or connect from more addresses (--source-address)"
@@ -62,7 +64,7 @@ def _ports(system: System) -> list[Finding]:
 def _listeners(system: System) -> Finding:
     queue = system.number("proc/sys/net/core/somaxconn")
     few = queue is not None and queue < 1024
-    shown = "the system does not tell" if queue is None else f"{count(queue)} connections may wait to be accepted"
+    shown = "the system does not report it" if queue is None else f"{count(queue)} connections may wait to be accepted"
     todo = "raise net.core.somaxconn if the target runs here: a burst of connects overflows its queue"
     return Finding("limits", "somaxconn", "warn" if few else "ok", shown, todo if few else "", {"somaxconn": queue})
 
@@ -93,7 +95,7 @@ def _memory(system: System, limit: float | None) -> Finding:
     told = [line.split() for line in system.text("proc/meminfo").splitlines() if line.startswith("MemAvailable:")]
     available = int(told[0][1]) * 1024 if told else None
     room = min((each for each in (limit, available) if each is not None), default=None)
-    shown = "the system does not tell" if room is None else f"{room / GIB:.3g} GiB"
+    shown = "the system does not report it" if room is None else f"{room / GIB:.3g} GiB"
     shown += f", limit of the container {limit / GIB:.3g} GiB" if limit is not None else ", no limit of a container"
     little = room is not None and room < GIB
     todo = "give it 1 GiB or more: records are written as they come, results are made in memory"

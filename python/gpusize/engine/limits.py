@@ -44,7 +44,7 @@ def allow_connections(connections: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise EnvironmentLacks(
-            f"{connections} connections take {needed} open files, {hard} are allowed here",
+            f"{connections} connections need {needed} open files; the limit here is {hard}",
             "open files",
             f"raise the hard limit (ulimit -Hn {needed}, or LimitNOFILE of the service), or ask for fewer connections",
         )
@@ -86,7 +86,7 @@ class LocalPorts(NamedTuple):
 
 
 def local_ports(proc: Path = _PROC) -> LocalPorts | None:
-    """The range of local ports for outgoing connections; None where the system does not tell."""
+    """The range of local ports for outgoing connections; None where the system does not report it."""
     base = proc / "sys/net/ipv4"
     try:
         low, high = (int(word) for word in (base / "ip_local_port_range").read_text().split())

@@ -197,7 +197,7 @@ def core() -> ModuleType:
         from gpusize import _core
     except ImportError as error:
         raise EnvironmentLacks(
-            f"the compiled part of gpusize cannot be loaded ({error})",
+            f"the gpusize extension cannot be loaded ({error})",
             "gpusize._core",
             "install gpusize again: pip install .",
         ) from error

@@ -88,7 +88,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not _CORE.fullmatch(low) or (dash and not _CORE.fullmatch(high)):
-            raise UsageError(f'"{shown(text)}" is no list of cores', "pin", "write it as 0,2-4")
+            raise UsageError(f'"{shown(text)}" is not a list of cores', "pin", "write it as 0,2-4")
         cores += range(int(low), int(high or low) + 1)
     allowed = os.sched_getaffinity(0)
     if wrong := [core for core in cores if core not in allowed]:

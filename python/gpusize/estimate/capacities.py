@@ -182,24 +182,24 @@ def _without(at: Edge, levels: Sequence[LevelData], kept: float | None) -> _Unkn
     if at.kind == "above":
         top = round(at.at)
         more = (math.ceil(1.5 * top), 2 * top, 4 * top)
-        return _Unknown(f"concurrency {top}, its largest level, keeps the SLO still", more, kept)
+        return _Unknown(f"concurrency {top}, its largest level, still meets the SLO", more, kept)
     if at.kind == "below" and at.at <= 1:
-        return _Unknown("a single request in flight misses the SLO already")
+        return _Unknown("a single request in flight already misses the SLO")
     if at.kind == "below":
         low = round(at.at)
         fewer = tuple(sorted({1, max(1, low // 4), max(1, low // 2)}))
         return _Unknown(f"concurrency {low}, its smallest level, misses the SLO", fewer)
-    return _Unknown("no level says anything about the SLO" if levels else "it has no closed-loop level")
+    return _Unknown("no level has data for the SLO" if levels else "it has no closed-loop level")
 
 
 def _without_rate(at: Edge) -> _Unknown:
     if at.kind == "above":
         more = f"measure {1.5 * at.at:g} and {2 * at.at:g}"
-        return _Unknown(f"{at.at:g} requests/s, its largest level, is kept up with still; {more}", kept=at.at)
+        return _Unknown(f"{at.at:g} requests/s, its largest level, is still kept up with; {more}", kept=at.at)
     if at.kind == "below":
         fewer = f"measure {at.at / 4:g} and {at.at / 2:g}"
-        return _Unknown(f"{at.at:g} requests/s, its smallest level, is too much already; {fewer}")
-    return _Unknown("no level says anything about the SLO")
+        return _Unknown(f"{at.at:g} requests/s, its smallest level, is already too much; {fewer}")
+    return _Unknown("no level has data for the SLO")
 
 
 def _curve(closed: Sequence[LevelData]) -> _Curve | None:

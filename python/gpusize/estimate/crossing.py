@@ -61,7 +61,7 @@ class Crossing:
             return replace(base, reason="a mean has no attainment; ask for a percentile or use the slope method")
         points, warnings = _points(levels, slo)
         if not points:
-            return replace(base, reason=f"no level says anything about {slo}", warnings=tuple(warnings))
+            return replace(base, reason=f"no level has data for {slo}", warnings=tuple(warnings))
         falling = decreasing([p.share for p in points], [float(p.n) for p in points])
         base = replace(base, warnings=(*warnings, *_few(points, slo)), details=_details(points, falling, slo))
         x = [float(p.concurrency) for p in points]
@@ -86,7 +86,7 @@ def _points(levels: Sequence[LevelData], slo: Slo) -> tuple[list[_Point], list[s
             continue
         share, n = level.attainment(slo)
         if n == 0:
-            warnings.append(f"concurrency {c} is left out: it says nothing about {slo}")
+            warnings.append(f"concurrency {c} is left out: it has no data for {slo}")
             continue
         interrupted = level.state == "interrupted"
         if interrupted and share >= slo.share:
@@ -185,7 +185,7 @@ def _below(base: Estimate, points: Sequence[_Point], question: Question) -> Esti
     lowest = points[0].concurrency
     bound = whole_gpus(scaled(question.users, lowest, base.tested_gpus), question.gpus_per_replica)
     if lowest == 1:
-        reason = "a single request in flight misses the SLO already; by this model no number of GPUs meets it"
+        reason = "a single request in flight already misses the SLO; by this model no number of GPUs meets it"
         return replace(base, reason=reason)
     reason = (
         f"beyond what was measured: concurrency {lowest}, the smallest level, misses the SLO; "
@@ -200,7 +200,7 @@ def _above(base: Estimate, points: Sequence[_Point], question: Question) -> Esti
     highest = points[-1].concurrency
     bound = whole_gpus(scaled(question.users, highest, base.tested_gpus), question.gpus_per_replica)
     reason = (
-        f"beyond what was measured: concurrency {highest}, the largest level, keeps the SLO; "
+        f"beyond what was measured: concurrency {highest}, the largest level, meets the SLO; "
         f"at most {gpus_text(bound)} {'is' if bound == 1 else 'are'} needed"
     )
     follow = (highest * 2, highest * 4)

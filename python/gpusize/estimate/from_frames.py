@@ -166,7 +166,9 @@ def _setting(row: Mapping[str, Any], count: int, where: str) -> dict[str, Any]:
         raise UsageError("a level has either a concurrency or a rate", where, "leave the other one null")
     load: float = row["rate" if users is None else "concurrency"]
     if not (math.isfinite(load) and load > 0) or (users is not None and load != int(load)):
-        raise UsageError(f"{load} is no load", where, "give a whole number of requests in flight, or a positive rate")
+        raise UsageError(
+            f"{load} is not a load", where, "give a whole number of requests in flight, or a positive rate"
+        )
     setting: dict[str, Any] = {"kind": "closed", "concurrency": int(load), "count": count, **_thinking(row, where)}
     if users is None:
         setting = {"kind": "open", "rate": float(load), "process": row.get("process") or "poisson", "count": count}

@@ -200,7 +200,7 @@ def _allowed(found: Sequence[Bracket], question: Question, *, several: bool) -> 
 
     for each in found:
         missed = f"{gpus_text(each.gpus)} surely miss{_es(each.gpus)} the SLO with {each.missed:g} {unit}"
-        kept = f"{gpus_text(each.gpus)} surely keep{_s(each.gpus)} the SLO with {each.kept:g} {unit}"
+        kept = f"{gpus_text(each.gpus)} surely meet{_s(each.gpus)} the SLO with {each.kept:g} {unit}"
         if load >= each.missed:
             lows.append((more_than(each.gpus), missed))
         if load <= each.kept and (routed or each.gpus <= per):
@@ -240,7 +240,7 @@ def _capacity(answer: Estimate, found: Sequence[Bracket]) -> Estimate:
     if at is None or bracket is None or bracket.kept <= at < bracket.missed:
         return answer
     few = at < bracket.kept
-    seen = f"{bracket.kept if few else bracket.missed:g} in flight surely {'keep' if few else 'miss'} the SLO"
+    seen = f"{bracket.kept if few else bracket.missed:g} in flight surely {'meet' if few else 'miss'} the SLO"
     if answer.gpus_low is None and answer.gpus_high is None:
         text = f"a capacity of {at:.4g} in flight would be against what was measured, as {seen}"
         return _refused(answer, text)

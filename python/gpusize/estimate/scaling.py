@@ -28,7 +28,7 @@ __all__ = ["EXTRAPOLATED", "Scaling"]
 EXTRAPOLATED: Final = "extrapolated: "
 
 LINEAR_ASSUMED: Final = (
-    "capacity grows in proportion to the number of GPUs: one count was measured, which cannot show it"
+    "capacity grows in proportion to the number of GPUs; only one count was measured, so this is not checked"
 )
 BOUND: Final = "no more is lost than Amdahl's law says from two counts: the count is a lower bound, its upper end open"
 FITTED: Final = "capacity follows the simplest law that agrees with the measured counts; the interval is the USL's"

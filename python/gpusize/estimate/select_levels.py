@@ -50,7 +50,7 @@ def cannot(levels: Sequence[LevelData], question: Question) -> str | None:
     if not levels:
         return f"there is no {'closed-loop ' if question.rate is None else ''}level to estimate from"
     if not levels[0].gpus:
-        return "nobody said how many GPUs stand behind the target; give their number"
+        return "GPU count unknown; pass --gpus N"
     return None
 
 

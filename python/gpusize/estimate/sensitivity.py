@@ -6,7 +6,7 @@ from gpusize.estimate.question import Estimate, Question, gpus_text
 
 __all__ = ["what_would_change"]
 
-ELSE = "other requests, another model, server version or router: measure again"
+ELSE = "with other requests, another model, server version or router, measure again"
 
 
 def what_would_change(answer: Estimate, question: Question) -> tuple[str, ...]:
@@ -29,14 +29,14 @@ def _load(answer: Estimate, question: Question) -> str:
     step = question.host_gpus or question.gpus_per_replica
     carried = load * answer.gpus / answer.gpus_raw
     less = answer.gpus - step
-    texts = [f"above about {_about(carried)} {unit} it takes more"] if carried >= load else []
+    texts = [f"more than about {_about(carried)} {unit} need more GPUs"] if carried >= load else []
     fewer = load * less / answer.gpus_raw
     if less == answer.tested_gpus and question.rate is None and question.think == "none":
         # What the tested ones carry is known better than in proportion to what more of them do.
         fewer = answer.capacity_concurrency or fewer
     if less > 0 and fewer < load:
         enough = f"{gpus_text(less)} {'is' if less == 1 else 'are'} enough"
-        texts.append(f"at about {_about(fewer)} {unit} or fewer {enough}")
+        texts.append(f"for about {_about(fewer)} {unit} or fewer {enough}")
     return ", ".join(texts)
 
 
@@ -62,13 +62,13 @@ def _counts(answer: Estimate) -> str:
         return ""
     pair = answer.next_counts or (2 * answer.tested_gpus,)
     together = " and ".join(map(str, pair))
-    return f"GPUs that slow each other down: it takes more; measure {together} GPUs together to know"
+    return f"if GPUs slow each other down, more are needed; measure {together} GPUs together to find out"
 
 
 def _pauses(question: Question) -> str:
     if question.rate is not None or question.think != "none":
         return ""
-    return "users who pause between an answer and the next request: it takes fewer; ask again with their pause"
+    return "if users pause between an answer and the next request, fewer are needed; ask again with their pause"
 
 
 def _about(load: float) -> str:

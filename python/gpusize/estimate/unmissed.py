@@ -49,7 +49,7 @@ def unmissed(
     if question.rate is None and question.router == "least_loaded":
         raw = scaled(question.users, top, answer.tested_gpus)
         enough = whole_gpus(raw, question.gpus_per_replica)
-        texts.append(f"So at most {gpus_text(enough)} {'is' if enough == 1 else 'are'} needed; how few nobody has seen")
+        texts.append(f"So at most {gpus_text(enough)} {'is' if enough == 1 else 'are'} needed; how few is unknown")
     details, warnings = dict(answer.details), answer.warnings
     at = None if line is None or not line.answered else line.capacity_concurrency
     follow = answer.next_levels

@@ -186,7 +186,7 @@ def _missing_notes(spec: RunSpec) -> list[str]:
     if not spec.slos:
         return [f"{none}: there is no SLO to size {spec.users:g} users for; add one, as --slo 'p95 runtime <= 10s'"]
     if not any(target.get("gpus") for target in spec.target.public()):
-        return [f"{none}: nobody said how many GPUs stand behind the target; add --gpus, here or to gpusize estimate"]
+        return [f"{none}: GPU count unknown; pass --gpus N here or to gpusize estimate"]
     return []
 
 

@@ -83,7 +83,7 @@ def located(spec: RunSpec, engine: Callable[..., AnyEngine]) -> tuple[RunSpec, l
         try:
             found = _first(spec, way, engine)
         except (UsageError, DatasetError):
-            # These rows, or these options, cannot be meant for that API.
+            # These rows, or these options, do not fit that API.
             continue
         if found["outcome"] == "ok":
             note = (

@@ -67,7 +67,7 @@ def _complaint(record: ProbeRecord, target: Target) -> tuple[str, str]:
             what = "ended too early" if outcome == "truncated" else "cannot be read"
             alone = "not an HTTP/1.1 response" in said
             todo = (
-                "a server that speaks HTTP/2 alone wants --http2" if alone else f"does it speak the {target.api} API?"
+                "a server that speaks HTTP/2 alone needs --http2" if alone else f"does it speak the {target.api} API?"
             )
             return f"the first answer {what}{said}", todo
 
@@ -103,7 +103,7 @@ def _advice(status: int | None, target: Target) -> str:
     if status in (401, 403) and target.has_key:
         return "is it the right key, and may it use this model?"
     if status in (401, 403):
-        return "does it want a key? name its variable with --api-key-env"
+        return "does it need a key? name its variable with --api-key-env"
     if status in (404, 405):
         path = f"is this the path of the {target.api} API, and does the model exist there?"
         return f"{path} a workflow without a stream wants --no-stream" if target.api == "nat-chat" else path

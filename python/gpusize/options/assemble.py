@@ -109,7 +109,7 @@ def spec_from_options(
         resume: a run folder to go on with.
 
     Raises:
-        UsageError: options that cannot be meant, or nothing to send.
+        UsageError: invalid options, or nothing to send.
         DatasetError: the dataset cannot be read.
         EnvironmentLacks: the simulated cluster cannot be started.
     """
@@ -135,7 +135,7 @@ def _sent(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[Sent
         rows = None if is_kserve(target.api) else dataset_from_options(options)
         return Sent(target, load, rows, tensors, ways=ways, names=names), options
     chosen = _demo_options(options)
-    # What cannot be meant is refused before the cluster is started.
+    # Invalid options are refused before the cluster is started.
     load, dataset = load_from_options(chosen), dataset_from_options(chosen)
     config = {**demo.CLUSTER, **_cluster_options(options, replica_steps(options))}
     cluster = stack.enter_context(SimulatedCluster(config))

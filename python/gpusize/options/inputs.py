@@ -44,7 +44,7 @@ def target_from_options(options: Mapping[str, Any]) -> Target | None:
     ``field=pointer``; ``success`` is ``any`` where an answer need not hold what its API always has.
 
     Raises:
-        UsageError: options that cannot be meant.
+        UsageError: invalid options.
     """
     given = _given(options, _TARGET)
     urls = addresses_of(given.pop("url", []))
@@ -71,7 +71,7 @@ def _without_rule(success: str, response: dict[str, Any]) -> dict[str, Any]:
     """The fields of a response without a rule of what a success holds."""
     if success != "any":
         todo = "give any, or statuses as --response success=200-204"
-        raise UsageError(f'"{shown(success)}" is no rule of success', "success", todo)
+        raise UsageError(f'"{shown(success)}" is not a success rule', "success", todo)
     if "success_if" in response:
         raise UsageError("any answer, and one with success_if, cannot both be wanted", "success", "leave one out")
     return {**response, "success_if": None}

@@ -63,8 +63,8 @@ def load_from_options(options: Mapping[str, Any]) -> Load:
     """The load that options describe; a closed loop over the default concurrencies when they say nothing.
 
     Raises:
-        UsageError: options that cannot be meant.
-        ConfigError: a load file that cannot be meant, with line and column.
+        UsageError: invalid options.
+        ConfigError: an invalid load file, with line and column.
         DatasetError: a trace that cannot be read.
     """
     given = {name: options[name] for name in LOAD_OPTIONS if options.get(name) is not None}

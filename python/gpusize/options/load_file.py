@@ -81,7 +81,7 @@ def read_load(given: str | Path | Mapping[str, Any]) -> LoadFile:
         given: a TOML, YAML or JSON file, or its contents.
 
     Raises:
-        ConfigError: unreadable or broken, an option that a load does not have, or a value that cannot be meant; with
+        ConfigError: unreadable or broken, an option that a load does not have, or an invalid value; with
             line and column.
         DatasetError: a trace that cannot be read.
     """
@@ -105,7 +105,7 @@ def _document(given: str | Path | Mapping[str, Any]) -> Document:
         return Document("load", dict(given))
     suffix = Path(given).suffix.lower()
     if suffix not in _SUFFIXES:
-        what = f'the format cannot be told from the suffix "{shown(suffix)}"'
+        what = f'cannot tell the format from the suffix "{shown(suffix)}"'
         raise ConfigError(what, str(given), "name it .yaml, .toml or .json")
     return read_document(str(given), suffix)
 

@@ -33,7 +33,7 @@ def forwarded(urls: Sequence[str], stack: contextlib.ExitStack) -> tuple[list[st
     """The addresses to send to; ``kube://`` ones by ``kubectl port-forward``, which is up until the stack closes.
 
     Raises:
-        UsageError: a ``kube://`` address that cannot be meant.
+        UsageError: an invalid ``kube://`` address.
         EnvironmentLacks: there is no kubectl.
         TargetError: the service cannot be reached.
     """
@@ -72,7 +72,7 @@ def observers_of(
         own: observers of the user's; server metrics among them take the place of the usual ones.
 
     Raises:
-        UsageError: an address, a pattern or a header that cannot be meant; or server metrics are asked for twice.
+        UsageError: an invalid address, pattern or header; or server metrics are asked for twice.
         EnvironmentLacks: a ``kube://`` address, and no kubectl.
     """
     metrics, more = _metrics(options, target, cluster, kserve) if not _has_metrics(own, options) else (None, [])

@@ -31,20 +31,20 @@ class Asked:
         given: values by the options' names.
 
     Raises:
-        UsageError: one that cannot be meant.
+        UsageError: one is invalid.
     """
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._given = given
         self.definition: Path = given["definition"]
         if given["force"] not in _FORCE:
-            raise UsageError(f'"{shown(given["force"])}" is no way to go on', "force", "give none, cont or stop")
+            raise UsageError(f'"{shown(given["force"])}" is not a way to go on', "force", "give none, cont or stop")
         # Without anybody to ask, asking means stopping.
         self.force = cast("Force", given["force"])
         self.parameters = dict(_pair(text) for text in given["parameter"] or ())
 
     def check(self) -> None:
-        """Refuse what cannot be meant before any folder is made."""
+        """Refuse invalid values before any folder is made."""
         from gpusize.containers.recommend import check_policy
 
         check_policy(self._given["policy"])
@@ -56,7 +56,7 @@ class Asked:
         given = self._given
         shm = None if given["shm_size"] is None else as_bytes(given["shm_size"])
         if given["shm_size"] is not None and not shm:
-            raise UsageError(f'"{shown(given["shm_size"])}" is no size', "shm_size", "write it as 64m or 2g")
+            raise UsageError(f'"{shown(given["shm_size"])}" is not a size', "shm_size", "write it as 64m or 2g")
         return RunOptions(
             user=given["user"],
             gpus=given["gpus"],
@@ -108,7 +108,7 @@ class Asked:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise UsageError(f'"{shown(text)}" is no parameter', "parameter", "write it as NAME=VALUE")
+        raise UsageError(f'"{shown(text)}" is not a parameter', "parameter", "write it as NAME=VALUE")
     return name, value
 
 

@@ -62,7 +62,7 @@ def load_config(path: str | Path, known: Mapping[str, Kind]) -> Config:
     suffix = file.suffix.lower()
     if suffix not in _SUFFIXES and not is_folder(file):
         raise ConfigError(
-            f'the format cannot be told from the suffix "{shown(suffix)}"', str(path), "name it .toml, .yaml or .json"
+            f'cannot tell the format from the suffix "{shown(suffix)}"', str(path), "name it .toml, .yaml or .json"
         )
     document = read_document(str(file), suffix)
     if is_calculator(document) and "eval" not in known:

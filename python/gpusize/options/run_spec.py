@@ -86,7 +86,7 @@ def reached(
         stack: closes the port forwards.
 
     Raises:
-        UsageError: there is no address, or one that cannot be meant.
+        UsageError: there is no address, or an invalid one.
         EnvironmentLacks: a ``kube://`` address, and no kubectl.
     """
     from gpusize.options.observers import forwarded
@@ -119,7 +119,7 @@ def run_spec(
         resume: a run folder to go on with.
 
     Raises:
-        UsageError: options that cannot be meant, or nothing to send.
+        UsageError: invalid options, or nothing to send.
         TargetError: a KServe server does not answer, or lacks the model.
     """
     steps = _replica_steps(sent.cluster, options)

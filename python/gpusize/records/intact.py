@@ -65,7 +65,7 @@ def check_level(folder: Path, meta: Mapping[str, Any]) -> None:
     if known:
         added = [name for name in _part_names(folder) if name not in known]
         if added:
-            raise StoreError("the run did not write this part", str(folder / added[0]), "take it away")
+            raise StoreError("the run did not write this part", str(folder / added[0]), "remove it")
     _check_rows(folder, meta)
 
 

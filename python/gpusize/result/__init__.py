@@ -333,7 +333,7 @@ class Result(LevelTables):
             return Question(users or 0, wanted, gpus_per_replica, gpus, asked_rate, host_gpus, **more)
         asked_users = self.users if users is None else users
         if asked_users is None:
-            raise UsageError("nobody said for how many users", "users", "give their number, as in --users 100")
+            raise UsageError("user count unknown", "users", "pass --users N")
         return Question(asked_users, wanted, gpus_per_replica, gpus, host_gpus=host_gpus, **more)
 
     def asking(
@@ -345,7 +345,7 @@ class Result(LevelTables):
         """The same measurements with another question; None keeps what was asked before, and a rate stands for users.
 
         Raises:
-            UsageError: users that cannot be meant.
+            UsageError: invalid users.
             SloError: an SLO that does not parse.
         """
         if users is not None and rate is not None:

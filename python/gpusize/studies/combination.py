@@ -77,8 +77,8 @@ def plan_of(study: Study, combination: Combination) -> Plan:
     0, the server on its CPU, tells it nothing.
 
     Raises:
-        ConfigError: an option that ``gpusize run`` does not have, or a value that cannot be meant, with its place.
-        UsageError: labels that cannot be meant.
+        ConfigError: an option that ``gpusize run`` does not have, or an invalid value, with its place.
+        UsageError: invalid labels.
     """
     work = (study.out / "work" / combination.name).absolute()
     names: dict[str, Scalar] = {
@@ -116,7 +116,7 @@ def plan_of(study: Study, combination: Combination) -> Plan:
 
 
 def _check(study: Study, key: str, options: Mapping[str, Any]) -> None:
-    """Refuse a load or an SLO that cannot be meant, while nothing has been started yet."""
+    """Refuse an invalid load or SLO, while nothing has been started yet."""
     if not any(name in options for name in _TARGETS):
         # The simulated cluster brings a load of its own.
         return

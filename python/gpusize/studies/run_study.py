@@ -118,7 +118,7 @@ def run_study(
         measure: measures one combination; for progress, and for tests.
 
     Raises:
-        UsageError: something in the study cannot be meant; nothing has been started then.
+        UsageError: something in the study is invalid; nothing has been started then.
         StoreError: ``study.json`` cannot be written.
     """
     plans = [plan_of(study, each) for each in study.combinations]

@@ -93,12 +93,12 @@ def read_study(path: str | Path, out: str | Path | None = None) -> Study:
         out: the study's folder; None for what the file says, else ``studies/<name of the file>``.
 
     Raises:
-        ConfigError: unreadable, broken, or something that cannot be meant, with line and column.
+        ConfigError: unreadable, broken or invalid, with line and column.
     """
     file = Path(path)
     if file.suffix.lower() not in _SUFFIXES:
         raise ConfigError(
-            f'the format cannot be told from the suffix "{shown(file.suffix)}"', str(path), "name it .yaml or .toml"
+            f'cannot tell the format from the suffix "{shown(file.suffix)}"', str(path), "name it .yaml or .toml"
         )
     document = read_document(str(path), file.suffix.lower())
     values = {str(key).replace("-", "_"): value for key, value in document.values.items()}
@@ -142,7 +142,7 @@ def _combinations(values: Mapping[str, Any], document: Document) -> tuple[Combin
     if isinstance(given, Mapping):
         lists = {str(key): item if isinstance(item, list) else [item] for key, item in given.items()}
         if math.prod(len(items) for items in lists.values()) > _MOST:
-            raise ConfigError(f"these are more than {_MOST} combinations", where, "give fewer values")
+            raise ConfigError(f"more than {_MOST} combinations", where, "give fewer values")
         tables = [dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values())]
     elif isinstance(given, list) and given and all(isinstance(item, Mapping) for item in given):
         tables = [{str(key): value for key, value in item.items()} for item in given]
@@ -164,7 +164,7 @@ def _combinations(values: Mapping[str, Any], document: Document) -> tuple[Combin
     names = [each.name for each in made]
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise ConfigError(f"the combination {name} is there twice", where, "give each value once")
+            raise ConfigError(f"the combination {name} is given twice", where, "give each value once")
     return tuple(made)
 
 
@@ -228,7 +228,7 @@ def _check_names(values: Mapping[str, Any], names: set[str], document: Document)
         unknown = unknown_names(values.get(key), names)
         if unknown:
             raise ConfigError(
-                f'"{key}" has {{{unknown[0]}}}, which is no setting',
+                f'"{key}" has {{{unknown[0]}}}, which is not a setting',
                 document.where(key),
                 f"known are {', '.join(sorted(names))}; {{{{ and }}}} stand for braces",
             )

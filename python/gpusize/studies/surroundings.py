@@ -80,7 +80,7 @@ class Surroundings:
     def _last_words(self, step: str) -> str:
         log = self._plan.work / f"{step}.log"
         tail = log_tail(log)
-        return f"its last words: {tail}" if tail else f"see {log}"
+        return f"its last output: {tail}" if tail else f"see {log}"
 
     def _wait_ready(self, ready: str | list[str]) -> None:
         timeout_s = self._timeouts_s["ready"]

@@ -64,7 +64,7 @@ class Target:
             this server answered to them.
 
     Raises:
-        UsageError: an address, a name or a number that cannot be meant.
+        UsageError: an invalid address, name or number.
     """
 
     url: str
@@ -272,7 +272,7 @@ class Target:
         if self.insecure:
             notes.append(f"{address.host}: the server's certificate is not checked")
         if self.has_key and not address.tls and not address.is_loopback:
-            notes.append(f"{address.host}: a secret travels unencrypted, the address is http://")
+            notes.append(f"{address.host}: a secret is sent unencrypted: the address is http://")
         notes += [note for note in [proxy_note(address)] if note is not None]
         twice = list(dict.fromkeys(url for url in self.urls if self.urls.count(url) > 1))
         return [*notes, *(f"{url} is named more than once: it gets a share of the load for each" for url in twice)]

@@ -68,7 +68,7 @@ def check_kinds_of(target: Target) -> None:
 
 
 def check_target(target: Target, *, tls: bool) -> None:
-    """Refuse numbers, words and files that cannot be meant.
+    """Refuse invalid numbers, words and files.
 
     Raises:
         UsageError: with the option's name.

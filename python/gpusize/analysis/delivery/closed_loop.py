@@ -39,7 +39,7 @@ def closed_checks(level: LevelData, due: int, sent: int) -> list[DeliveryCheck]:
 def _count(level: LevelData, due: int, sent: int) -> DeliveryCheck:
     """Requests that were due and never sent: a slot that cannot connect sends nothing."""
     if due == 0:
-        return DeliveryCheck("count", None, None, "not judged", "nothing was due")
+        return DeliveryCheck("count", None, None, "not judged", "no request was due")
     text = f"{sent:,} of {due:,} requests were sent"
     ok = sent >= 0.99 * due
     why = "" if ok else f": {unsent_text(level, due - sent)}"
@@ -67,7 +67,7 @@ def _think(level: LevelData) -> list[DeliveryCheck]:
         return []
     pauses_s = _pauses_s(level)
     if pauses_s.size < LEAST_PAUSES:
-        why = f"{pauses_s.size} pauses can be told from the records, {LEAST_PAUSES} are needed"
+        why = f"{pauses_s.size} pauses are in the records, {LEAST_PAUSES} are needed"
         return [DeliveryCheck("think", None, None, "not judged", why)]
     mean_s = float(pauses_s.mean())
     chance_s = 3 * float(pauses_s.std(ddof=1)) / math.sqrt(pauses_s.size)

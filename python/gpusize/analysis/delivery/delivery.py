@@ -104,7 +104,7 @@ def _verdict(visit: LevelData) -> Delivery:
 def _open_checks(level: LevelData) -> list[DeliveryCheck]:
     counts = counts_of(level)
     if counts.offered == 0:
-        return [DeliveryCheck("count", None, None, "not judged", "nothing was due")]
+        return [DeliveryCheck("count", None, None, "not judged", "no request was due")]
     sent = sent_of(level)
     checks = [_count(level, counts, sent)]
     streams = asked_of(level.setting)

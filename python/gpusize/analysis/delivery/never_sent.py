@@ -30,7 +30,7 @@ def unsent_text(level: LevelData, unsent: int) -> str:
     cut = min(cut, unsent)
     texts = [f"{cut:,} were never sent: {_end(level)} while they waited"] if cut else []
     if unsent > cut:
-        texts.append(f"{unsent - cut:,} were never sent: no connection was to be had; see the errors of the level")
+        texts.append(f"{unsent - cut:,} were never sent: no connection could be opened; see the errors of the level")
     return "; ".join(texts)
 
 
@@ -38,7 +38,7 @@ def _end(level: LevelData) -> str:
     """What ended the level."""
     reason = level.meta.get("stop_reason")
     if level.state == "interrupted":
-        return "too many had failed, and the level was ended"
+        return "too many failed, so the level was ended"
     if reason in ("stopped", "cancelled"):
-        return "the user asked for the end"
+        return "the user ended the run"
     return "the level was ended" if reason in (None, *WHOLE) else "a rule ended the level"

@@ -45,7 +45,7 @@ def _lateness(sent: Sent, asked: Asked) -> tuple[DeliveryCheck, float]:
 
     late_s = sent.late_p99_s
     if late_s is None:
-        return DeliveryCheck("lateness", None, None, "not judged", "nothing was sent"), LATE_FLOOR_S
+        return DeliveryCheck("lateness", None, None, "not judged", "no request was sent"), LATE_FLOOR_S
     gap_s = sent.length_s / max(sent.count, 1)
     bound_s = max(LATE_FLOOR_S, gap_s)
     # While the rate changes each request is held against the gap of its own moment.
@@ -76,7 +76,7 @@ def _order(sent: Sent) -> DeliveryCheck:
     import numpy as np
 
     if sent.sampled > 1 or sent.sent_s.size < 2:
-        return DeliveryCheck("order", None, None, "not judged", "not every row was kept, or there is but one")
+        return DeliveryCheck("order", None, None, "not judged", "not every row was kept, or there is only one")
     by_due = sent.sent_s[np.argsort(sent.due_s, kind="stable")]
     before = np.maximum.accumulate(by_due)
     share = float(np.mean(by_due < before - LATE_FLOOR_S))

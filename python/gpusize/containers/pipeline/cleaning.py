@@ -73,7 +73,7 @@ def _clean(daemon: Daemon, *, everything: bool) -> Cleaned:
     for name in groups:
         if name.run not in running:
             left = remove_groups(name)
-            cleaned.left += [f"{group}: something runs in it, or no permission" for group in left]
+            cleaned.left += [f"{group}: processes run in it, or no permission" for group in left]
             cleaned.removed += [] if left else [f"cgroups of run {name.run}"]
     for name, units in slices.items():
         if name.run not in running:

@@ -56,7 +56,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.repeat < 1:
-            raise UsageError(f"{self.repeat} executions cannot be meant", "repeat", "give 1 or more")
+            raise UsageError(f"repeat must be 1 or more, not {self.repeat}", "repeat")
         if self.gpus is not None and not _GPUS.fullmatch(self.gpus):
             raise UsageError(f'"{shown(self.gpus)}" are no GPUs', "gpus", "give a number, all, none, or device=0,2")
 

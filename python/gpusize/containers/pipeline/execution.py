@@ -23,7 +23,7 @@ Outcome = Literal["completed", "failed", "timed_out", "interrupted", "lost", "no
 ``lost`` where the daemon was gone before its end was known, ``not_run`` where the pipeline was ended before.
 """
 
-OOM_KILLED: Final = "it was killed for want of memory"
+OOM_KILLED: Final = "it was killed for lack of memory"
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 _NEVER_YEAR: Final = "0001-"
 
@@ -115,7 +115,7 @@ def timed(execution: Execution, readings: Readings | None) -> Execution:
     These begin when the daemon was asked to start it, not when it then ran: the runtime's own work is in its group's
     counters, some 30 ms of CPU time, and over the few milliseconds of a short container would make that many cores.
 
-    Not every daemon sees that a process inside was killed for want of memory; the kernel has counted it.
+    Not every daemon sees that a process inside was killed for lack of memory; the kernel has counted it.
     """
     known = None if readings is None else readings.at_wall(execution.asked_ns, execution.ended_ns)
     if execution.outcome == "failed" and known is not None and known.facts.totals.get("oom_kill_events"):

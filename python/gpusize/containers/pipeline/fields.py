@@ -223,7 +223,7 @@ class Node:
         found = {}
         for key, node in self.fields().nodes.items():
             if not key or "=" in key or "\0" in key:
-                raise ConfigError(f'"{shown(key)}" is no name of a variable', node.where, "leave out = in it")
+                raise ConfigError(f'"{shown(key)}" is not a valid variable name', node.where, "leave out = in it")
             found[key] = "" if node.value is None else node.text()
         return found
 

@@ -65,7 +65,7 @@ _VARIABLE: Final = re.compile(
 def interpolation(environment: Mapping[str, str]) -> Resolve:
     """What fills ``$NAME``, ``${NAME}``, ``${NAME:-default}`` and ``${NAME:?message}`` in; ``$$`` is a dollar sign.
 
-    A name that is not set and has no default is an error: empty in its place would rarely be meant.
+    A name that is not set and has no default is an error: an empty text in its place would rarely be wanted.
     """
 
     def resolve(text: str, where: str) -> str:
@@ -121,7 +121,9 @@ def _volumes(node: Node | None) -> set[str]:
     found = set()
     for name, below in node.fields():
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", name):
-            raise ConfigError(f'"{shown(name)}" is no name of a volume', below.where, "use letters, digits, -, _ and .")
+            raise ConfigError(
+                f'"{shown(name)}" is not a valid volume name', below.where, "use letters, digits, -, _ and ."
+            )
         if below.value not in (None, {}):
             raise ConfigError(
                 f'the volume "{shown(name)}" has options', below.where, "volumes are folders of the run and have none"
@@ -132,7 +134,7 @@ def _volumes(node: Node | None) -> set[str]:
 
 def _operator(name: str, node: Node, volumes: set[str], notes: list[str]) -> Operator:
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", name):
-        raise ConfigError(f'"{shown(name)}" is no name of a service', node.where, "use letters, digits, -, _ and .")
+        raise ConfigError(f'"{shown(name)}" is not a valid service name', node.where, "use letters, digits, -, _ and .")
     fields = node.fields()
     extensions = tuple(key for key in fields.nodes if key.startswith("x-"))
     fields.only((*_SERVICE, *extensions), _SERVICE_LEFT)

@@ -72,7 +72,7 @@ def read_own(root: Node, arguments: Mapping[str, str]) -> Pipeline:
 def _operator(name: str, node: Node) -> Operator:
     if name == _PAYLOAD or not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
         raise ConfigError(
-            f'"{shown(name)}" is no name of an operator', node.where, "use letters, digits, - and _; input is taken"
+            f'"{shown(name)}" is not a valid operator name', node.where, "use letters, digits, - and _; input is taken"
         )
     fields = node.fields()
     fields.only(_OPERATOR)
@@ -136,6 +136,8 @@ def _outputs(node: Node | None) -> list[Output]:
     found = []
     for name, below in node.fields():
         if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
-            raise ConfigError(f'"{shown(name)}" is no name of an output', below.where, "use letters, digits, - and _")
+            raise ConfigError(
+                f'"{shown(name)}" is not a valid output name', below.where, "use letters, digits, - and _"
+            )
         found.append(Output(below.place(), name, below.where))
     return found

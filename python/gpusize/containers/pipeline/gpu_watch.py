@@ -32,7 +32,7 @@ class ContainerGpus:
         try:
             self._watch.start()
         except GpusizeError as problem:
-            self.notes.append(f"no GPU is watched: {problem}")
+            self.notes.append(f"GPUs are not watched: {problem}")
             self._watch = None
 
     def stop(self) -> tuple[tuple[GpuUse, ...], pl.DataFrame | None]:

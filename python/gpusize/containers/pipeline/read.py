@@ -39,7 +39,7 @@ def read_pipeline(path: str | Path, arguments: Mapping[str, str] | None = None) 
         pipeline = read_clara(root, given)
     else:
         raise ConfigError(
-            "this is no pipeline: it has neither operators nor services",
+            "this is not a pipeline: it has neither operators nor services",
             root.document.source,
             "give a pipeline of Clara, a Compose file, or the short form",
         )

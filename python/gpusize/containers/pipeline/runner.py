@@ -95,9 +95,7 @@ class _Run:
     def through(self, ordered: list[Operator], force: Force, sizing: SizingOptions | None) -> PipelineResult:
         """Run the operators in this order, and take everything away."""
         if not self._session.has_groups:
-            self._notes.append(
-                "no cgroup of our own around the containers: what they do in their last moments may be missed"
-            )
+            self._notes.append("no cgroup of our own around the containers: their last moments may be missed")
         try:
             try:
                 self._servers.start()

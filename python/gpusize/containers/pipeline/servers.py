@@ -201,7 +201,7 @@ class Servers:
 
     def _not_ready(self, server: _Server, why: str) -> EnvironmentLacks:
         tail = server.running.log_tail()
-        last = f"its last words: {shown(tail, 600)}" if tail else "it said nothing"
+        last = f"its last output: {shown(tail, 600)}" if tail else "it printed nothing"
         return EnvironmentLacks(f"the server {server.name} is not ready: {why}", None, last)
 
     def _finish(self, server: _Server) -> None:

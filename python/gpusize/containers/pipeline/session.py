@@ -94,7 +94,7 @@ class Session:
             for network in networks:
                 with _collecting(left, f"network {network['Name']}"):
                     self.daemon.remove_network(network["Id"])
-        left += [f"{group}: something runs in it" for group in self._groups.remove()]
+        left += [f"{group}: processes run in it" for group in self._groups.remove()]
         reachable = None if left else self.daemon
         left += [f"{folder}: files of other users are in it" for folder in self.workspace.close(reachable)]
         return left

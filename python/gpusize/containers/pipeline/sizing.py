@@ -102,7 +102,7 @@ def failure_of(execution: Execution) -> str | None:
     if execution.ok:
         return None
     if execution.oom_killed:
-        return "killed for want of memory"
+        return "killed for lack of memory"
     if execution.outcome == "failed" and execution.exit_code is not None:
         return f"exit code {execution.exit_code}"
     return execution.error or execution.outcome.replace("_", " ")
@@ -130,7 +130,7 @@ def recommended(
     if failed is not None:
         return Recommendation(policy=options.policy, refused=failed)
     if not known:
-        why = next((each.unread for each in executions if each.unread is not None), "nothing was read of it")
+        why = next((each.unread for each in executions if each.unread is not None), "it has no readings")
         return Recommendation(policy=options.policy, refused=why)
     return recommend(known, options.policy, whole_cores=options.whole_cores, cpu_limit=options.cpu_limit, curve=curve)
 
@@ -179,7 +179,7 @@ def _ended(execution: Execution) -> str:
     """How an execution ended that did not go well, as the end of a sentence."""
     if execution.outcome == "not_run":
         return f"was not made: {execution.error}"
-    why = failure_of(execution) or "nothing was read of it"
+    why = failure_of(execution) or "it has no readings"
     return f"did not go well: {why}"
 
 

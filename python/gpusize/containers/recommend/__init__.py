@@ -155,16 +155,16 @@ def _spread(cpu: Interval | None, memory: Interval | None) -> list[str]:
     known = cpu or memory
     if known is None:
         return []
-    sure = f"the next one wants no more than the largest of them with a probability of {known.above:.0%}"
+    sure = f"the next one needs no more than the largest of them with a probability of {known.above:.0%}"
     return [f"each of {known.runs} executions alone: {', '.join(told)}; {sure}"]
 
 
 def _doubts(executions: Sequence[Execution], cores: float | None, size: int | None) -> list[str]:
     doubts = []
     if any(each.cut_short for each in executions):
-        doubts.append("it was asked to end before it ended by itself: what it would have used later is not known")
+        doubts.append("it was stopped before it ended by itself: its later use is unknown")
     if len(executions) == 1:
-        doubts.append("one execution says nothing of how the next one differs")
+        doubts.append("one execution does not show how executions differ")
     fewest = min(each.usage.readings for each in executions)
     if fewest < ENOUGH_READINGS:
         doubts.append(f"only {fewest} reading{'' if fewest == 1 else 's'} of it: a finer interval tells more")
@@ -173,11 +173,11 @@ def _doubts(executions: Sequence[Execution], cores: float | None, size: int | No
         bounds += [each.usage.memory.lower_bound for each in executions]
     if cores is not None:
         bounds += [each.usage.cpu.lower_bound for each in executions if each.usage.cpu is not None]
-    doubts += [f"it may want more: {bound}" for bound in _once([bound for bound in bounds if bound is not None])]
+    doubts += [f"it may need more: {bound}" for bound in _once([bound for bound in bounds if bound is not None])]
     if cores is None:
-        doubts.append("CPU time was not told")
+        doubts.append("CPU time was not reported")
     if size is None:
-        doubts.append("memory was not told")
+        doubts.append("memory was not reported")
     return doubts
 
 

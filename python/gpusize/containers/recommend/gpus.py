@@ -31,7 +31,7 @@ def gpu_request(made: Recommendation, executions: Sequence[Execution]) -> Recomm
     if any(gpu.mem_total_bytes and (gpu.mem_peak_bytes or 0) >= FULL * gpu.mem_total_bytes for gpu in every):
         doubts.append("GPU memory was nearly full: frameworks take it in advance, so that less may do")
     if any(gpu.mem_from == "whole GPU" for gpu in every):
-        doubts.append("the driver tells GPU memory only for the whole GPU, all of its processes together")
+        doubts.append("the driver reports GPU memory only for the whole GPU, all of its processes together")
     why = f"GPU: memory was held of {count}, at most {most / MIB:.0f} MiB of one; plus 15 %"
     wanted = int(round_up(-(-most * (100 + MARGIN_PERCENT) // 100), STEP))
     held = max((gpu.mem_total_bytes or 0 for gpu in every), default=0)

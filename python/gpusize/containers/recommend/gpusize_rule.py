@@ -64,7 +64,7 @@ def memory_base(memory: MemoryUsage) -> MemoryBase | None:
         known["memory without cache"] = memory.hard_peak_bytes + memory.error_bytes
     told = {name: value for name, value in known.items() if value is not None}
     if not told:
-        return MemoryBase(memory.peak_bytes, "all memory in use, its parts not being told,")
+        return MemoryBase(memory.peak_bytes, "all memory in use, its parts not reported,")
     name = max(told, key=lambda each: told[each])
     unseen = memory.unseen_bytes
     if memory.kernel_peak_bytes is not None and memory.sampled_max_bytes is not None:

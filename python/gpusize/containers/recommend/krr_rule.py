@@ -63,5 +63,5 @@ class Krr:
     def more(self, executions: Sequence[Execution]) -> dict[str, Any]:
         """A doubt where KRR itself would say nothing."""
         points = sum(len(windowed_cores(each.readings, STEP_S)) for each in executions)
-        doubt = f"KRR wants {ENOUGH_POINTS} steps of 75 s before it says anything, and there are {points}"
+        doubt = f"KRR needs {ENOUGH_POINTS} steps of 75 s before it recommends anything; there are {points}"
         return {"doubts": (doubt,)} if points < ENOUGH_POINTS else {}

@@ -156,7 +156,7 @@ class Policy(Protocol):
     name: str
 
     def cpu(self, executions: Sequence[Execution]) -> tuple[float | None, tuple[str, ...]]:
-        """CPU request in cores, and how it came about; None where CPU time was not told."""
+        """CPU request in cores, and how it came about; None where CPU time was not reported."""
 
     def memory(self, executions: Sequence[Execution]) -> tuple[int | None, tuple[str, ...]]:
         """Memory in bytes, and how it came about; None where it was not told."""

@@ -29,7 +29,7 @@ class Verdict:
     Attributes:
         holds: it completed, was not killed, and its limits did not make it slower by more than was allowed.
         completed: it ended well.
-        oom_killed: it, or a process in it, was killed for want of memory.
+        oom_killed: it, or a process in it, was killed for lack of memory.
         throttled_share: share of the scheduler periods in which it was throttled; None where not told.
         slower: share by which it took longer than without limits; None where that is not known.
         reasons: why it does not hold.
@@ -89,7 +89,7 @@ def verdict_of(
     remarks: list[str] = []
     changed: dict[str, Any] = {}
     if killed:
-        reasons.append("it was killed for want of memory")
+        reasons.append("it was killed for lack of memory")
     elif not completed:
         reasons.append(f"it failed: {rerun.failed}")
     if late and not (by_cpu or by_memory):

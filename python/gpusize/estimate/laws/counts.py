@@ -69,7 +69,7 @@ def count_for(points: Sequence[Point], wanted: float) -> Count:
         UsageError: no point, or a wanted load that is not above 0.
     """
     if not (math.isfinite(wanted) and wanted > 0):
-        raise UsageError(f"a load of {wanted:g} cannot be wanted", None, "give one above 0")
+        raise UsageError(f"a load must be positive, not {wanted:g}")
     counts = sorted({p.count for p in points})
     family = fit(points, USL)
     law = _simplest(points, LAWS[: len(counts)], family.widened)

@@ -62,7 +62,7 @@ class Point:
     def __post_init__(self) -> None:
         if self.count < 1 or not all(math.isfinite(x) and x > 0 for x in (self.capacity, self.se)):
             raise UsageError(
-                f"a capacity of {self.capacity:g} +- {self.se:g} with {self.count} cannot be meant",
+                f"invalid capacity: {self.capacity:g} +- {self.se:g} with {self.count}",
                 None,
                 "give counts from 1, and capacities and standard errors above 0",
             )

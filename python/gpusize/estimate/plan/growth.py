@@ -47,7 +47,7 @@ def parse_growth(text: str) -> tuple[Step, ...]:
     """
     match = _GROWTH.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f'"{text}" is no growth', "growth", _EXAMPLE)
+        raise UsageError(f'"{text}" is not a growth', "growth", _EXAMPLE)
     number = float(match["number"])
     factor = 1 + number / 100 if match["unit"] == "%" else number
     if not (0 < factor < math.inf and factor != 1):
@@ -57,8 +57,8 @@ def parse_growth(text: str) -> tuple[Step, ...]:
         return NOW, Step(f"x {factor:.4g}", factor)
     count = int(match["count"] or PERIODS)
     if not 1 <= count <= MOST_PERIODS:
-        raise UsageError(f"{count} {period}s are not planned for", "growth", f"give 1 to {MOST_PERIODS}")
+        raise UsageError(f"{count} {period}s are out of range", "growth", f"give 1 to {MOST_PERIODS}")
     if factor**count > 1e9 or factor**count < 1e-9:
-        raise UsageError(f'a growth of "{text}" cannot be meant', "growth", _EXAMPLE)
+        raise UsageError(f'"{text}" is not a valid growth', "growth", _EXAMPLE)
     after = [Step(f"after {k} {period}{'' if k == 1 else 's'}", factor**k) for k in range(1, count + 1)]
     return NOW, *after

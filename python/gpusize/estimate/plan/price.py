@@ -62,7 +62,7 @@ def parse_price(text: str) -> Price:
     """
     match = _PRICE.fullmatch(text.strip())
     if match is None or (match["before"] and match["after"]):
-        raise UsageError(f'"{text}" is no price', "gpu_hour_price", "write it as 2.5 or '2.5 EUR'")
+        raise UsageError(f'"{text}" is not a price', "gpu_hour_price", "write it as 2.5 or '2.5 EUR'")
     amount = float(match["number"])
     if not 0 < amount < math.inf:
         raise UsageError("a price of 0 costs nothing", "gpu_hour_price", "leave it out, or give one above 0")

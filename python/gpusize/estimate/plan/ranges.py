@@ -80,13 +80,13 @@ def parse_bounds(text: str, where: str = "slo_bounds") -> list[Bound]:
     def factor(item: str) -> float:
         match = _FACTOR.fullmatch(item)
         if match is None or not 0 < float(match[1]) <= MOST_TIMES:
-            raise UsageError(f'"{item}" is no multiple of a bound', None, "write 0.5x,1x,2x")
+            raise UsageError(f'"{item}" is not a multiple of a bound', None, "write 0.5x,1x,2x")
         return float(match[1])
 
     def time(item: str) -> float:
         seconds = parse_duration_s(item)
         if not seconds > 0:
-            raise UsageError(f'a bound of "{item}" keeps nothing', None, "give one above 0")
+            raise UsageError(f'a bound must be positive, not "{item}"', None, "give one above 0")
         return seconds
 
     if multiples:

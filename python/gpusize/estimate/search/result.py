@@ -30,8 +30,8 @@ BEYOND_CHANCE: Final = 4.5
 APART: Final = 0.06
 """And so much, as a share of the capacity, must lie between the edges that the two looks speak for."""
 COMPANY: Final = (
-    "requests are served in batches that run to their end: who shares one with whom lasts for a whole level, so "
-    "another start may carry more or less; the interval allows for that"
+    "the server runs each batch to its end, so which users share a batch is fixed for a whole level: another start may "
+    "carry more or less, and the interval allows for that"
 )
 
 

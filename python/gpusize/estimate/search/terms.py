@@ -39,7 +39,7 @@ class Adaptive:
         most_users: no level has more users.
 
     Raises:
-        UsageError: values that cannot be meant.
+        UsageError: invalid values.
     """
 
     precision: float | str = PRECISION
@@ -86,7 +86,7 @@ def _precision(value: float | str) -> float:
     try:
         share = float(number) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise UsageError(f'"{text}" is no precision', "precision", todo) from None
+        raise UsageError(f'"{text}" is not a precision', "precision", todo) from None
     if not (math.isfinite(share) and 0.001 <= share <= 0.5):
         raise UsageError(f"a precision of {text} is not between 0.1% and 50%", "precision", todo)
     return share
@@ -103,11 +103,11 @@ def _budget(value: int | str | None) -> int | str | None:
             raise UsageError(f"{text} requests find no edge", "budget", f"give at least {LEAST_REQUESTS}")
         return int(text)
     if not any(letter.isalpha() for letter in text):
-        raise UsageError(f'"{value}" is no budget', "budget", todo)
+        raise UsageError(f'"{value}" is not a budget', "budget", todo)
     try:
         seconds = as_duration_s(text, "budget")
     except UsageError:
-        raise UsageError(f'"{value}" is no budget', "budget", todo) from None
+        raise UsageError(f'"{value}" is not a budget', "budget", todo) from None
     if seconds < LEAST_S:
         raise UsageError(f"a budget of {text} finds no edge", "budget", "give at least 1s")
     return format_duration(seconds)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Fitted", "Twin"]
 
 LINEAR_ASSUMED: Final = (
-    "replicas do not slow each other down: one count was measured, which cannot show it; measure two or more together"
+    "replicas do not slow each other down; only one count was measured, so measure two or more together to check"
 )
 SAME: Final = "all replicas are like the measured one, and requests like the measured ones"
 LEVELS: Final = 2
@@ -119,7 +119,7 @@ class Fitted:
             return replace(base, reason=self._reason, next_levels=_next(self._usable), details={"refusal": "data"})
         least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
         if least % per:
-            return replace(base, reason=f"{least} GPUs were measured, which is no whole number of replicas of {per}")
+            return replace(base, reason=f"{least} GPUs were measured, which is not a whole number of replicas of {per}")
         found = _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
         return with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
@@ -168,7 +168,7 @@ def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: 
             return "imported levels have another tool's figures and no requests to fit a replica to"
         return "there is no closed loop without pauses that was measured to its end and can be believed"
     if any(slo.metric == "llm_latency" for slo in question.slos):
-        return "the calls inside a request have no place in the twin; ask for runtime, service, ttft or itl_mean"
+        return "the twin does not model the calls inside a request; ask for runtime, service, ttft or itl_mean"
     least = min(level.gpus for level in usable)
     loads = {level.concurrency for level in usable if level.gpus == least}
     # One request in flight that misses already needs no second load.

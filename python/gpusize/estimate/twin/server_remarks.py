@@ -126,4 +126,6 @@ def _preempted(visits: Sequence[Observed]) -> str:
     count = sum(each.served.preemptions for each in visits if each.served)
     if count < 1:
         return ""
-    return f"the server took back {count:,.0f} requests for want of cache and began them anew, which no model here has"
+    return (
+        f"the server preempted {count:,.0f} requests for lack of cache and restarted them, which no model here covers"
+    )

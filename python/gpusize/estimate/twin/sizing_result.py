@@ -77,7 +77,7 @@ def flat(visits: Sequence[Observed], asked: Asked) -> Sized:
     wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s
     if wanted <= top.users:
         return Sized(1, wanted / top.users, 1, 1, None, 1.0, None, 0, "", None, {"edge": None})
-    reason = f"no load that was measured misses an SLO, up to {top.users} in flight"
+    reason = f"no measured load misses an SLO, up to {top.users} in flight"
     return Sized(reason=reason, details={"refusal": "flat"})
 
 
@@ -86,20 +86,20 @@ def missed(curve: Curve) -> Sized:
     least = curve.range[0]
     slo = " and ".join(str(part) for part in curve.objective.parts)
     if least == 1:
-        reason = f"a single request in flight misses {slo} already; no number of GPUs meets it"
+        reason = f"a single request in flight already misses {slo}; no number of GPUs meets it"
         return Sized(reason=reason, details={"refusal": "single"})
     return Sized(reason=f"{least} in flight, the smallest load, miss {slo}; smaller ones are worth measuring")
 
 
 def never(chosen: Candidate, loss: Contention) -> Sized:
-    """No count was found: replicas slow each other down, or nobody knows why."""
+    """No count was found: replicas slow each other down, or the reason is unknown."""
     details = {"sigma": loss.sigma, "kappa": loss.kappa, "counts": loss.counts}
     if loss.sigma <= 0 and loss.kappa <= 0:
         reason = (
-            f"the {chosen.name} model found no number of replicas that keeps the SLOs, though nothing measured says "
+            f"the {chosen.name} model found no number of replicas that meets the SLOs, though nothing measured says "
             "that they slow each other down; more levels below the edge may tell why"
         )
         return Sized(reason=reason, model=chosen.name, details=details)
     peak = "" if loss.most is None else f", and beyond {loss.most} another one makes all slower"
-    reason = f"no number of replicas keeps the SLOs: they slow each other down{peak}"
+    reason = f"no number of replicas meets the SLOs: they slow each other down{peak}"
     return Sized(reason=reason, model=chosen.name, details={"refusal": "never", **details})

@@ -164,7 +164,7 @@ def silent(visits: Sequence[Observed], objectives: Sequence[Objective]) -> str |
     least = min((visit.gpus for visit in visits), default=0)
     for number, objective in enumerate(objectives):
         if all(np.isnan(visit.values[number]).all() for visit in visits if visit.gpus == least):
-            return f"no request says anything about {' and '.join(str(part) for part in objective.parts)}"
+            return f"no request has data for {' and '.join(str(part) for part in objective.parts)}"
     return None
 
 

@@ -61,11 +61,11 @@ def checked_gateway(url: str) -> str:
     """The address of a Pushgateway.
 
     Raises:
-        UsageError: it cannot be meant.
+        UsageError: it is invalid.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        what = f'"{shown(url)}" is no address of a Pushgateway'
+        what = f'"{shown(url)}" is not an address of a Pushgateway'
         raise UsageError(what, "push_gateway", "write it as http://host:9091")
     return url
 
@@ -98,7 +98,7 @@ class PushGateway:
         note: told of the first failure.
 
     Raises:
-        UsageError: an address that cannot be meant.
+        UsageError: an invalid address.
     """
 
     def __init__(

@@ -50,12 +50,12 @@ class WatchOptions:
 
         Raises:
             SloError: a rule that does not parse, with its column.
-            UsageError: another option that cannot be meant.
+            UsageError: another invalid option.
         """
         texts: str | Sequence[str] = options.get("stop_when") or ()
         port, gateway, every = (options.get(name) for name in ("metrics_port", "push_gateway", "push_every"))
         if port is not None and not 0 <= port <= _MOST_PORT:
-            raise UsageError(f"{port} is no port", "metrics_port", f"give 0 to {_MOST_PORT}; 0 is any free one")
+            raise UsageError(f"{port} is not a port", "metrics_port", f"give 0 to {_MOST_PORT}; 0 is any free one")
         every_s = PUSH_EVERY_S if every is None else as_duration_s(every, "push_every")
         if every_s < 1:
             raise UsageError("the metrics change once a second", "push_every", "give 1s or more")

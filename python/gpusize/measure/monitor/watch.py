@@ -117,7 +117,7 @@ class RunWatch:
         if seconds is None:
             if self.rules:
                 raise UsageError(
-                    "what runs the workflow does not tell how each second went",
+                    "the workflow's engine does not report single seconds",
                     "stop rules",
                     "leave them out, or bound the level by --max-error-rate and --duration",
                 )

@@ -131,7 +131,7 @@ class KubeForward:
             self.stop()
             raise
         if not came_up:
-            said = self.last_words() or "it said nothing"
+            said = self.last_words() or "it printed nothing"
             self.stop()
             raise TargetError(
                 f"kubectl port-forward did not come up: {said}", str(self.address), "check the context and the names"

@@ -55,7 +55,7 @@ def server_metrics(
         interval_s: time between two readings.
 
     Raises:
-        UsageError: an address, a pattern or a header that cannot be meant.
+        UsageError: an invalid address, pattern or header.
         EnvironmentLacks: a ``kube://`` address, and no kubectl.
     """
     planned, forwards = _pages(targets, metrics_urls, keep, verify)

@@ -129,7 +129,7 @@ class LocalGpus:
                 values[metric, labels] = value
         answered_ns = self._clock()
         if not values:
-            raise SourceFailed("no GPU told anything")
+            raise SourceFailed("no GPU reported anything")
         return Reading((asked_ns + answered_ns) // 2, answered_ns - asked_ns, values)
 
     def _of_gpu(self, uuid: str, handle: Any) -> Iterator[tuple[str, float]]:
@@ -223,7 +223,7 @@ class LocalGpus:
         """What some GPU does not tell, and which are split."""
         count = len(self._gpus)
         notes = [
-            f"local GPUs: {len(uuids)} of {count} do not tell their {what}"
+            f"local GPUs: {len(uuids)} of {count} do not report their {what}"
             for what, uuids in sorted(self._lacks.items())
         ]
         if self._mig:

@@ -69,7 +69,7 @@ class PrometheusServer:
         transport: replaces the network, for tests.
 
     Raises:
-        UsageError: an address, a header or matchers that cannot be meant.
+        UsageError: an invalid address, header or matchers.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PrometheusServer:
         self._keep = keep or KNOWN_NAMES
         if match is not None and not _MATCHERS.fullmatch(match):
             raise UsageError(
-                f'"{shown(match)}" are no label matchers', "prometheus-match", "write them as 'namespace=\"prod\"'"
+                f'"{shown(match)}" are not label matchers', "prometheus-match", "write them as 'namespace=\"prod\"'"
             )
         self._match = "" if match is None else f",{match}"
         self._headers = dict(headers or {})
@@ -111,7 +111,7 @@ class PrometheusServer:
         if address.tls and self._verify is False:
             notes.append(f"{self.name}: the server's certificate is not checked")
         if self._secrets and not address.tls and not address.is_loopback:
-            notes.append(f"{self.name}: a secret travels unencrypted, the address is http://")
+            notes.append(f"{self.name}: a secret is sent unencrypted: the address is http://")
         return notes
 
     def check(self) -> None:
@@ -221,7 +221,7 @@ def _series_frame(series: Mapping[str, Any], source: str, offset_ns: int) -> pl.
         times = [round(float(at) * 1e3) * 1_000_000 - offset_ns for at, _ in points]
         values = [float(text) for _, text in points]
     except (TypeError, ValueError):
-        raise SourceFailed("answered with values that are no numbers") from None
+        raise SourceFailed("answered with values that are not numbers") from None
     frame = pl.DataFrame({"t_ns": times, "value": values}, schema={"t_ns": pl.Int64, "value": pl.Float64})
     return frame.select(
         "t_ns",

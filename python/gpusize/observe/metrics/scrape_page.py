@@ -43,7 +43,7 @@ def keep_pattern(text: str | None) -> re.Pattern[str] | None:
         return re.compile(text)
     except re.error as problem:
         raise UsageError(
-            f'"{shown(text)}" is no regular expression: {problem}', "metrics-keep", "write it as 'vllm:|nv_gpu_'"
+            f'"{shown(text)}" is not a regular expression: {problem}', "metrics-keep", "write it as 'vllm:|nv_gpu_'"
         ) from None
 
 
@@ -145,7 +145,7 @@ class MetricsPage:
         page = self._reader.read(text)
         self._bad_lines = max(self._bad_lines, page.bad_lines)
         if page.bad_lines and not page.series:
-            raise SourceFailed("what is there is no page of metrics in the Prometheus text format")
+            raise SourceFailed("this is not a page of metrics in the Prometheus text format")
         return Reading((asked_ns + answered_ns) // 2, answered_ns - asked_ns, page.values)
 
     def _fetch(self, until_ns: int) -> tuple[str, int]:
@@ -184,7 +184,7 @@ class MetricsPage:
         """Lines that could not be read, if there were any."""
         if not self._bad_lines:
             return []
-        return [f"metrics {self.name}: up to {self._bad_lines} lines per page are no samples and were passed over"]
+        return [f"metrics {self.name}: up to {self._bad_lines} lines per page are not samples and were skipped"]
 
     def close(self) -> None:
         """Close the connection."""

@@ -169,7 +169,7 @@ class ServerMetrics:
                 frames.append(self._prometheus.pull(start_ns, end_ns, self._wall_ns))
             except SourceFailed as problem:
                 self._note(f"{self._prometheus.name}: {problem}")
-                self._unread.append(f"{self._prometheus.name}: nothing could be had for this level: {problem}")
+                self._unread.append(f"{self._prometheus.name}: no data for this level: {problem}")
         return pl.concat(frames or [empty_samples()]).sort("t_ns", maintain_order=True)
 
     def _wall_ns(self, mono_ns: int) -> int:
@@ -185,7 +185,7 @@ class ServerMetrics:
             if failed:
                 alerts.append(f"{name}: {failed} readings failed, the last with: {sampler.last_failure}")
             if missed:
-                alerts.append(f"{name}: {missed} readings were left out, those before them took too long")
+                alerts.append(f"{name}: {missed} readings were left out, as earlier ones took too long")
         return alerts
 
     def stop(self) -> None:
@@ -271,7 +271,7 @@ class Forwards:
             if hit:
                 down += [[a, b] for a, b in hit]
                 lost_s = sum(b - a for a, b in hit) / 1e9
-                what = f"the way there was down {len(hit)} times, {lost_s:.1f} s in all"
+                what = f"the connection was down {len(hit)} times, {lost_s:.1f} s in all"
                 alerts.append(f"{forward.address}: {what}; requests then failed for that reason")
         return {"forward_down": sorted(down), "alerts": alerts} if down else {}
 

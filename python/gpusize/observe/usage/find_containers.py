@@ -62,7 +62,7 @@ def running_container(named: str) -> RunningContainer:
     pid = int(state["Pid"])
     if not Path(f"/proc/{pid}").is_dir():
         todo = "run gpusize on the machine of the daemon, in its pid namespace"
-        raise EnvironmentLacks(f"its process {pid} is not to be seen from here", name, todo)
+        raise EnvironmentLacks(f"its process {pid} is not visible from here", name, todo)
     return RunningContainer(str(told["Id"]), name, str(told["Config"].get("Image") or ""), pid)
 
 

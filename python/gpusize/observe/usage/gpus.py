@@ -197,7 +197,7 @@ class GpuWatch:
         try:
             self._source.open()
         except SourceFailed as problem:
-            self.notes.append(f"no GPU is watched: {problem}")
+            self.notes.append(f"GPUs are not watched: {problem}")
             return
         self._running = True
         self._sampler.start()

@@ -114,7 +114,7 @@ def _bound(readings: Readings, span: Span, peak: int | None, events: float | Non
     held = held_reasons(facts, span, *MEMORY_KINDS)
     reasons = [] if peak is None or held else _reached(facts, peak)
     if kills:
-        reasons = [f"{round(kills)} processes were killed for want of memory"]
+        reasons = [f"{round(kills)} processes were killed for lack of memory"]
     elif events:
         own = named(own_limit(facts, "mem_bytes"))
         reasons = [f"memory in use, page cache included, reached its limit {round(events)} times{own}"]

@@ -89,7 +89,7 @@ class Beside:
             source, _ = source_of(container=self.named)
         elif self.kind == "pid":
             if not self.named.isascii() or not self.named.isdigit():
-                raise UsageError(f'"{self.named}" is no process id', "sample_pid", "give a number, as ps shows it")
+                raise UsageError(f'"{self.named}" is not a process id', "sample_pid", "give a number, as ps shows it")
             source, _ = source_of(pid=int(self.named))
         else:
             source, _ = source_of(cgroup=self.named)
@@ -214,9 +214,9 @@ def _alerts(readings: Readings, usage: Usage, end_ns: int) -> list[str]:
     alerts = []
     facts = readings.facts
     if facts.ended_ns is not None and facts.ended_ns <= end_ns:
-        alerts.append(f"{usage.name}: it has ended, and nothing is measured of it any more")
+        alerts.append(f"{usage.name}: it has ended, so there are no further readings")
     if usage.restarts:
-        alerts.append(f"{usage.name}: it was started anew {usage.restarts} times")
+        alerts.append(f"{usage.name}: it was restarted {usage.restarts} times")
     if usage.throttling is not None and usage.throttling.share >= THROTTLED:
         alerts.append(f"{usage.name}: its CPU limit throttled it in {usage.throttling.share:.0%} of the periods")
     span = Span(usage.start_ns, usage.start_ns + round(usage.duration_s * 1e9))

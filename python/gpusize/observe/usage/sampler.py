@@ -64,7 +64,7 @@ def check_interval(interval_s: float, where: str = "interval") -> float:
         UsageError: it cannot.
     """
     if not LEAST_S <= interval_s <= MOST_S:
-        raise UsageError(f"readings every {interval_s:g} s cannot be meant", where, "give 1ms to 1h")
+        raise UsageError(f"an interval must be 1 ms to 1 h, not {interval_s:g} s", where)
     return interval_s
 
 
@@ -77,7 +77,7 @@ class Sampling:
         root: the directory that stands for ``/``, for tests.
 
     Raises:
-        UsageError: a source that cannot be meant.
+        UsageError: an invalid source.
         EnvironmentLacks: one that cannot be read.
     """
 
@@ -219,7 +219,7 @@ def _notes(told: Mapping[str, Any], source: Mapping[str, Any], parent: Mapping[s
     if told["late_max_ns"] > told["interval_ns"]:
         notes.append(f"a reading came {told['late_max_ns'] / 1e6:.0f} ms late")
     if source.get("restarts"):
-        notes.append(f"it was started anew {source['restarts']} times")
+        notes.append(f"it was restarted {source['restarts']} times")
     return notes
 
 

@@ -127,7 +127,7 @@ def _cpu_bound(readings: Readings, span: Span, windows: tuple[CpuWindow, ...]) -
     if limit is not None and limit.cpu_cores is not None and longest >= FULL * limit.cpu_cores:
         return f"it used all that the CPU limit of {limit.path or '/'} allows ({with_cores(f'{limit.cpu_cores:g}')})"
     if readings.facts.cpus is not None and longest >= FULL * readings.facts.cpus:
-        return f"it used all {readings.facts.cpus} CPUs that are there"
+        return f"it used all {readings.facts.cpus} CPUs"
     waited = _pressure(readings, span).get("cpu_some", 0.0)
     if waited >= WAITED:
         return f"it waited for a CPU for {waited:.0%} of the time, as this machine was busy or it has many threads"

@@ -98,7 +98,7 @@ class MemoryUsage:
         limit_bytes: the smallest limit on the way to the root.
         limit_path: the cgroup that has it.
         limit_events: times that memory in use reached the limit.
-        oom_kills: processes killed for want of memory.
+        oom_kills: processes killed for lack of memory.
         lower_bound: why more may be wanted than was used; None where nothing held it back.
     """
 
@@ -142,7 +142,7 @@ class Usage:
         readings: readings in it.
         missed: due readings that were not taken, over all of the sampling.
         restarts: times that it began anew.
-        cpu: None where CPU time was not told.
+        cpu: None where CPU time was not reported.
         throttling: None where there is no CPU limit, or none is told.
         memory: figures that are not told are None.
         pressure: share of the time in which ``some`` or all tasks (``full``) waited for a resource, as ``cpu_some``.

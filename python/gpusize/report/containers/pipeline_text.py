@@ -89,10 +89,10 @@ def _failure(name: str, execution: Execution) -> list[str]:
         told = f"Operator {clean(name)} {execution.outcome.replace('_', ' ')}"
     lines = [f"{told}: {clean(execution.error)}" if execution.error else told]
     if execution.oom_killed and "memory" not in lines[0]:
-        lines.append("It was killed for want of memory.")
+        lines.append("It was killed for lack of memory.")
     tail = execution.log_tail.splitlines()[-LOG_LINES:]
     if tail:
-        lines += ["Its last words:", *(f"  {clean(line, LINE_CHARS)}" for line in tail)]
+        lines += ["Its last output:", *(f"  {clean(line, LINE_CHARS)}" for line in tail)]
     return lines
 
 
@@ -105,7 +105,7 @@ def all_operators(result: PipelineResult) -> str:
     for each in ran:
         if _readings(each) is None:
             why = each.executions[0].unread or each.executions[0].error
-            lines.append(f"{clean(each.name)}: nothing was read of it{f': {clean(why)}' if why else ''}")
+            lines.append(f"{clean(each.name)}: it has no readings{f': {clean(why)}' if why else ''}")
     rest = [each.name for each in result.operators if not each.executions]
     if rest:
         lines.append(f"Not run: {', '.join(map(clean, rest))}")
@@ -123,7 +123,7 @@ def _servers(result: PipelineResult) -> list[str]:
     for server in result.servers:
         readings = server.execution.readings
         if readings is None:
-            lines.append(f"Server {clean(server.name)}: nothing was read of it")
+            lines.append(f"Server {clean(server.name)}: it has no readings")
             continue
         usage = usage_of(readings)
         cores = None if usage.cpu is None else usage.cpu.mean_cores
@@ -152,7 +152,7 @@ def _advice(result: OperatorResult) -> list[str]:
     times = [each.duration_s for each in result.executions if each.duration_s is not None]
     took = f" ({', '.join(duration(each) for each in times)})" if times else ""
     if made.refused is not None:
-        return [f"{name}{took}: nothing is recommended: {clean(made.refused)}", *_gpus(result.executions[0])]
+        return [f"{name}{took}: no recommendation: {clean(made.refused)}", *_gpus(result.executions[0])]
     cores = "no CPU figure" if made.cpu_cores is None else with_cores(plain_number(made.cpu_cores))
     cores += "" if made.cpu_measured or made.cpu_cores is None else " (an estimate)"
     memory = "no memory figure" if made.mem_bytes is None else request_text(made.mem_bytes)

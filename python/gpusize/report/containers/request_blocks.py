@@ -76,9 +76,9 @@ def compose_deploy(made: Recommendation) -> str:
 
 def _block(head: str, lines: list[str], made: Recommendation) -> str:
     if made.refused is not None or (made.cpu_cores is None and made.mem_bytes is None):
-        why = made.refused or "neither CPU time nor memory was told"
-        return f"# nothing is recommended: {' '.join(why.split())}\n"
-    doubts = ["  # it was asked to end before it ended by itself: it may want more"] if made.cut_short else []
+        why = made.refused or "neither CPU time nor memory was reported"
+        return f"# no recommendation: {' '.join(why.split())}\n"
+    doubts = ["  # it was stopped before it ended by itself: it may need more"] if made.cut_short else []
     return "\n".join([head, *doubts, *lines, ""])
 
 

@@ -166,7 +166,7 @@ def _bound_text(name: str, value: float) -> str:
 def recommendation_sentence(made: Recommendation) -> str:
     """The recommendation in one line."""
     if made.refused is not None:
-        return f"Nothing is recommended: {clean(made.refused)}"
+        return f"No recommendation: {clean(made.refused)}"
     parts = []
     if made.cpu_cores is not None:
         kind = "" if made.cpu_measured else " (an estimate)"
@@ -177,5 +177,5 @@ def recommendation_sentence(made: Recommendation) -> str:
         size = "" if made.gpu_mem_bytes is None else f" with {request_text(made.gpu_mem_bytes)} each"
         parts.append(f"{made.gpu_count} {'GPU' if made.gpu_count == 1 else 'GPUs'}{size}")
     if not parts:
-        return "Nothing is recommended: neither CPU time nor memory was told"
+        return "No recommendation: neither CPU time nor memory was reported"
     return f"Request {', '.join(parts)}; policy {made.policy}, confidence {made.confidence}"

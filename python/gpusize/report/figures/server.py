@@ -101,7 +101,7 @@ def _title(sweep: Sweep) -> str:
         return f"{which} {'were' if gpus > 1 else 'was'} {percent(busy[best])} busy at {sweep.at(best)}, the peak rate"
     if best in waiting:
         return f"{number(waiting[best])} requests waited in the server at {sweep.at(best)}, the peak rate"
-    return "What the server said of itself"
+    return "Server metrics"
 
 
 def replicas_figure(source: ReportSource, sweep: Sweep) -> Figure | None:

@@ -88,7 +88,7 @@ def _title(usage: Usage) -> str:
         parts.append(f"at most {with_cores(plain_number(window.peak_cores))} over {duration(window.over_s)}")
     if usage.memory.peak_bytes is not None:
         parts.append(f"{memory_text(usage.memory.peak_bytes)} of memory")
-    text = " and ".join(parts) or "Nothing was told"
+    text = " and ".join(parts) or "No readings"
     return text[:1].upper() + text[1:]
 
 

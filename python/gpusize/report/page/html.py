@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["render_html", "render_study", "write_html"]
 
 CAPTIONS: Final = {
-    "runtime": "Percentiles of runtime; the line runs through the mean of a level's visits, every visit is a point.",
+    "runtime": "Percentiles of runtime. Points are repeats; the line joins their means.",
     "fit": "The straight line of the slope method. Nothing was measured where it is shaded.",
     "attainment": "Share of requests that ended ok within the bound; the bars are 95 % intervals.",
-    "throughput": "Completed work; dotted: what it would be without queueing.",
-    "server": "What servers and GPUs said of themselves: means over the whole level, of all GPUs together.",
+    "throughput": "Completed work. Dotted: what it would be without queueing.",
+    "server": "Metrics of servers and GPUs: means over the whole level, all GPUs together.",
     "over_time": "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
     "study-rate": "Completed requests/s at the best level of each combination of settings.",
     "study-p95": "p95 runtime at each level of the sweeps, against the setting.",
-    "replicas": "Completed requests/s of each replica; with equal shares the lines lie on each other.",
+    "replicas": "Completed requests/s of each replica; with equal shares the lines coincide.",
 }
 
 

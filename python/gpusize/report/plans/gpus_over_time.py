@@ -67,7 +67,7 @@ def conclusion(found: OverTime) -> str:
     less = f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} {against}" if saved else f"no less {against}"
     text = f"{best.policy}: {gpus_text(best.peak_gpus)} at most, {plain_number(best.mean_gpus)} on average, "
     text += f"{_hours(best)}: {less}"
-    return text if keeping else f"no policy that scales keeps the SLOs over the whole trace; {text}"
+    return text if keeping else f"no policy that scales meets the SLOs over the whole trace; {text}"
 
 
 def _hours(course: Course) -> str:

@@ -194,7 +194,7 @@ def _own_assumptions(plan: WhatIf) -> list[str]:
     if plan.price is not None:
         texts.append("a month has 730 hours; costs per request and token hold while the load is there, day and night")
     if any(row.raised for row in plan.rows):
-        texts.append("raised: an easier row needs as many; by chance this one seemed to need fewer")
+        texts.append("raised: an easier row needs as many, so the smaller count here was chance")
     return texts
 
 
@@ -203,7 +203,7 @@ def _reasons(plan: WhatIf) -> list[str]:
     about: dict[str, list[Row]] = {}
     for row in plan.rows:
         if row.gpus is None:
-            about.setdefault(clean(row.reason or "nobody knows why", 600), []).append(row)
+            about.setdefault(clean(row.reason or "reason unknown", 600), []).append(row)
     return [f"{_rows_text(plan, rows)}: {reason}" for reason, rows in about.items()]
 
 
@@ -219,7 +219,7 @@ def _rows_text(plan: WhatIf, rows: Sequence[Row]) -> str:
 
 def why_none(plan: WhatIf) -> str:
     """The reason of the first row without an answer."""
-    return next((clean(row.reason, 600) for row in plan.rows if row.reason), "nobody knows why")
+    return next((clean(row.reason, 600) for row in plan.rows if row.reason), "reason unknown")
 
 
 def write_plan(plan: WhatIf, folder: Path) -> list[Path]:

@@ -51,7 +51,7 @@ def found_text(found: Found) -> str:
     slo = f" within {clean(found.slo)}" if found.slo else " within the SLOs"
     if found.capacity is None:
         least = f"at least {_users(found.low)} users" if found.low >= 1 else "no load is known to be"
-        return f"{least}{slo}; no load that was measured surely misses one"
+        return f"{least}{slo}; no measured load surely misses one"
     if found.capacity < 1:
         return f"none: a single user is not served{slo}"
     if found.wall is not None and found.high == found.wall:
@@ -69,7 +69,7 @@ def ended_text(found: Found) -> str:
         "precision": f"the precision of {asked} is reached{known}",
         "budget": f"{_spent(found)}, short of the precision of {asked}{known}",
         "limit": f"no SLO was missed up to {found.most_users} users; --most-users allows more",
-        "single": "a single user misses an SLO already: no smaller load is there to be tried",
+        "single": "a single user already misses an SLO: there is no smaller load to try",
         "failed": "the target failed: it no longer answered under a load that it had carried before",
         "ended": f"it was cut short{known}",
     }[found.reason]
@@ -82,9 +82,9 @@ def _spent(found: Found) -> str:
     if budget is None or used >= WHOLE * budget:
         return "the budget is spent"
     asked, gone = f"{found.terms.budget}", format_duration(round(used)) if found.terms.time_s else count(round(used))
-    why = "its looks were planned when the growth had shown the edge, and what is left has no room for more of them"
+    why = "its measurements were planned once the growth had shown the edge, and the rest has no room for more"
     if found.capacity is None:
-        why = "half of it is for looks at the edge, and no load up to then showed one"
+        why = "half of it is kept for measurements at the edge, and no load up to then showed one"
     return f"{gone} of the budget of {asked} were used: {why}"
 
 

@@ -90,7 +90,7 @@ def _gpus(sweep: Sweep) -> Section | None:
         plain_column(rows, "server_gpu_memory_used_bytes", "memory", "GiB, all" if several else "GiB", 5, _gib),
         plain_column(rows, "server_gpu_memory_share", "memory", "used", 4, percent),
     ]
-    note = "Means over the whole level, as the GPUs tell them; memory in GiB is the most at one time."
+    note = "Means over the whole level, as the GPUs report them; memory in GiB is the peak."
     return section("gpus", "GPUs", note, sweep, columns)
 
 

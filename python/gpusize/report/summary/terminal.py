@@ -89,7 +89,7 @@ def fitted_table(columns: Sequence[Column], console: Console) -> Table:
         table = _table(kept, console, FLAGS_WIDTH)
     if dropped:
         names = ", ".join(f"{each.title} {each.unit.split()[0] if each.unit else ''}".strip() for each in dropped)
-        table.caption = plain(console, f"not shown for lack of width: {names}")
+        table.caption = plain(console, f"hidden, the terminal is too narrow: {names}")
         table.caption_style = "dim"
         table.caption_justify = "left"
     return table
@@ -177,7 +177,7 @@ def estimate_panel(estimates: Sequence[Any], console: Console, truth: Truth | No
     views = [view_estimate(each) for each in estimates]
     best = headline(views)
     if best is None:
-        return Text("No estimate was asked for.", style="dim")
+        return Text("No estimate was requested.", style="dim")
     body = _body(best, views, console, truth)
     style = "green" if best.answered and not best.outside_tested_range else "yellow"
     return Panel(

@@ -121,7 +121,7 @@ def _read_file(file: Path, gpus: int) -> tuple[list[LevelData], list[str]]:
     for key, entry in data.items():
         where = f"{file}, concurrency {key}"
         if not key.isdecimal() or int(key) < 1 or not isinstance(entry, dict):
-            raise ConfigError(f"{key!r} is no concurrency with an object", where, "keys are whole numbers from 1")
+            raise ConfigError(f"{key!r} is not a concurrency with an object", where, "keys are whole numbers from 1")
         level = _level(int(key), entry, where, gpus, len(levels))
         if level is None:
             warnings.append(f"{where}: without a p95, left out")
@@ -182,7 +182,7 @@ def _object(entry: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise ConfigError(f"{key} is no object", where, "is it the calculator's file?")
+        raise ConfigError(f"{key} is not an object", where, "is it the calculator's file?")
     return found
 
 
@@ -191,7 +191,7 @@ def _number(value: Any, where: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{value!r} is no time in seconds", where, "is it the calculator's file?")
+        raise ConfigError(f"{value!r} is not a time in seconds", where, "is it the calculator's file?")
     return float(value)
 
 

@@ -90,7 +90,7 @@ def read_perf_analyzer(
         UsageError: a batch below 1.
     """
     if batch < 1:
-        raise UsageError(f"a batch of {batch} cannot be meant", "batch", "give the samples of one request, 1 or more")
+        raise UsageError(f"a batch must be 1 or more, not {batch}", "batch", "give the samples of one request")
     content = _bytes(path)
     try:
         text = content.decode("utf-8-sig")

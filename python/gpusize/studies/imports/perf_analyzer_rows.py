@@ -99,7 +99,7 @@ def _row(fields: Mapping[str, str], kind: str, line: int, where: str) -> Row:
             raise ConfigError("an empty field", f"{where}, {needed}", "the file is damaged")
     load = values.pop(kind)
     if load <= 0 or (kind == USERS and load != int(load)):
-        raise ConfigError(f"{load:g} is no load", f"{where}, {kind}", _WHAT)
+        raise ConfigError(f"{load:g} is not a load", f"{where}, {kind}", _WHAT)
     return Row(kind, load, line, values, texts)
 
 
@@ -128,5 +128,5 @@ def _number(text: str, where: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise ConfigError(f'"{shown(text, 40)}" is no number of 0 or more', where, "the file is damaged")
+        raise ConfigError(f'"{shown(text, 40)}" is not a number of 0 or more', where, "the file is damaged")
     return value

@@ -76,7 +76,7 @@ class Generic:
         except UsageError as problem:
             raise row_error(row, f"cannot be sent: {problem.what}: {problem.where}", problem.todo or "") from None
         except (TypeError, ValueError) as problem:
-            what = "is not JSON" if encode is encode_json else "is no form"
+            what = "is not JSON" if encode is encode_json else "is not a form"
             raise row_error(row, f"{what}: {problem}", "use texts, numbers, lists and objects") from None
 
     def response(self) -> dict[str, Any]:

@@ -64,7 +64,9 @@ class Kserve:
         wrong = next((name for name, value in options.extra_body.items() if type(value) not in _PARAMETERS), None)
         if wrong is not None:
             raise UsageError(
-                f'the parameter "{shown(wrong)}" is no single value', "extra body", "give a text, a number or a boolean"
+                f'the parameter "{shown(wrong)}" is not a single value',
+                "extra body",
+                "give a text, a number or a boolean",
             )
         self._options = options
         self._model = model
@@ -218,7 +220,7 @@ class KserveJson(Kserve):
         try:
             return [one.decode() for one in values]
         except UnicodeDecodeError:
-            raise row_error(row, "holds bytes that are no text, which JSON lacks", "use --api kserve") from None
+            raise row_error(row, "holds bytes that are not text, which JSON lacks", "use --api kserve") from None
 
 
 class KserveGrpc(Kserve):

@@ -24,7 +24,7 @@ def response_from_texts(texts: Any) -> dict[str, Any]:
     ``error=`` switches a field off.
 
     Raises:
-        UsageError: a text without ``=``, or one that cannot be meant.
+        UsageError: a text without ``=``, or an invalid one.
     """
     if isinstance(texts, Mapping):
         return dict(texts)

@@ -65,7 +65,7 @@ class ResponseSpec:
             ``time_s``, ``tokens_in``, ``tokens_out``.
 
     Raises:
-        UsageError: a value that cannot be meant.
+        UsageError: an invalid value.
     """
 
     framing: Framing = "auto"
@@ -100,7 +100,7 @@ class ResponseSpec:
         """This with some fields replaced.
 
         Raises:
-            UsageError: a name that is no field, or a value that cannot be meant.
+            UsageError: a name that is no field, or an invalid value.
         """
         known = [item.name for item in fields(self)]
         values: dict[str, Any] = {}

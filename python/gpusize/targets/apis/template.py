@@ -82,7 +82,7 @@ class Placeholder:
         if self.mode == "value":
             return encode_json(value)
         if value is None:
-            raise ValueError("it is null, which is no text")
+            raise ValueError("it is null, which is not a text")
         text = value if isinstance(value, str) else encode_json(value).decode()
         if self.mode == "form":
             return quote_plus(text).encode()

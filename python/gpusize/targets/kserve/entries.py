@@ -54,7 +54,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         if name in shapes:
             raise UsageError(f'the shape of "{shown(name)}" is given twice', "shape", "give it once")
         if any(len(one) > _MOST_DIGITS for one in sizes):
-            raise UsageError(f'"{shown(text)}" is no shape of a tensor', "shape", "give sizes below 1e10")
+            raise UsageError(f'"{shown(text)}" is not a shape of a tensor', "shape", "give sizes below 1e10")
         shapes[name] = tuple(int(one) for one in sizes)
     return shapes
 

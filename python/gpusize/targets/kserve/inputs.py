@@ -143,7 +143,7 @@ def _read(
     kind, _, count = name.partition(":")
     if kind in _MADE and not is_file(name) and (not count or count.isdecimal()):
         if count and (len(count) > _MOST_DIGITS or int(count) < 1):
-            raise UsageError(f'"{shown(name)}" is no number of rows', "input", "give 1 to 9999999")
+            raise UsageError(f'"{shown(name)}" is not a number of rows', "input", "give 1 to 9999999")
         return make_entries(kind, model, shapes, seed, int(count) if count else None), []
     if Path(name).is_dir():
         return read_folder(name, model, shapes), []
@@ -155,4 +155,4 @@ def _read(
     if suffix == ".json":
         made = read_json(name, model, shapes, first_sequence=sequences + 1)
         return made.entries, made.notes
-    raise DatasetError("the kind of this input cannot be told from its name", name, _FORMS)
+    raise DatasetError("cannot tell the format of this input from its name", name, _FORMS)

@@ -113,7 +113,7 @@ class _Reader:
                 self._skip()
                 key = self.value()
                 if not isinstance(key, str):
-                    self._refuse(f"{shown(key)} is no key")
+                    self._refuse(f"{shown(key)} is not a key")
                 self._expect(":", "a colon is missing")
                 yield key
                 if self._next() != ",":

@@ -137,7 +137,7 @@ def _tensors(listed: Sequence[Any]) -> tuple[TensorSpec, ...]:
     for one in listed:
         datatype = _text(one["datatype"])
         if datatype not in DATATYPES:
-            raise ValueError(f'"{shown(datatype)}" is no datatype')
+            raise ValueError(f'"{shown(datatype)}" is not a datatype')
         specs.append(TensorSpec(_text(one["name"]), datatype, _shape(one.get("shape") or ())))
     if len({spec.name for spec in specs}) < len(specs):
         raise ValueError("two tensors have the same name")

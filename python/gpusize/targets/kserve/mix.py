@@ -29,7 +29,7 @@ def parse_models(text: str) -> dict[str, int]:
         if not equals:
             name, share = share, "1"
         if not name or not re.fullmatch(r"[0-9]{1,9}", share) or int(share) < 1:
-            raise UsageError(f'"{shown(each)}" is no model with its weight', "model", "write it as a=3,b=1")
+            raise UsageError(f'"{shown(each)}" is not a model with its weight', "model", "write it as a=3,b=1")
         if name in weights:
             raise UsageError(f'"{shown(name)}" is named twice', "model", "name each model once")
         weights[name] = int(share)

@@ -132,7 +132,7 @@ def prepare_kserve(
 
     Raises:
         TargetError: the server does not answer, or has no such model; it names those that exist.
-        UsageError: options that cannot be meant.
+        UsageError: invalid options.
         DatasetError: an input that does not fit its model.
     """
     name = str(target.api)

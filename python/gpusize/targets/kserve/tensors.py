@@ -61,7 +61,7 @@ def element_bytes(datatype: str) -> int | None:
         ValueError: no such type.
     """
     if datatype not in DATATYPES:
-        raise ValueError(f'"{shown(datatype)}" is no datatype; there are {", ".join(DATATYPES)}')
+        raise ValueError(f'"{shown(datatype)}" is not a datatype; there are {", ".join(DATATYPES)}')
     return _SIZES.get(datatype)
 
 
@@ -75,7 +75,7 @@ def count_elements(datatype: str, raw: bytes) -> int:
     if size is None:
         return len(unpack_bytes(raw))
     if len(raw) % size:
-        raise ValueError(f"{len(raw)} bytes are no whole number of {datatype} elements of {size} bytes")
+        raise ValueError(f"{len(raw)} bytes are not a whole number of {datatype} elements of {size} bytes")
     return len(raw) // size
 
 

@@ -43,7 +43,7 @@ class SimulatedCluster:
         grpc_url: its gRPC address, as ``127.0.0.1:8001``; empty before entry.
 
     Raises:
-        UsageError: a text of replicas that cannot be meant.
+        UsageError: an invalid text of replicas.
         EnvironmentLacks: on entry, when the child does not come up; with what it said.
     """
 
@@ -125,7 +125,7 @@ class SimulatedCluster:
 
     def _administer(self, method: str, what: str, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
         if not self.url or self._child is None:
-            raise UsageError("the simulated cluster does not run", "SimulatedCluster", "ask it within its with block")
+            raise UsageError("the simulated cluster is not running", "SimulatedCluster", "ask it within its with block")
         # No urllib: that would send it through a proxy of the environment.
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=ADMIN_S)
         try:

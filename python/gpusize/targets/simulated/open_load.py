@@ -86,7 +86,7 @@ def simulate_open(
         duration_s: what is due, sent or answered up to here makes the rates; None: up to the last due time.
 
     Raises:
-        UsageError: a configuration or a load that cannot be meant.
+        UsageError: an invalid configuration or load.
     """
     import polars as pl
 

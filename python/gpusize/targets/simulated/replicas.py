@@ -32,7 +32,7 @@ def parse_replicas(text: str) -> list[dict[str, float]]:
         ``{"at_s", "replicas"}`` each, as the cluster's configuration has them.
 
     Raises:
-        UsageError: a text that cannot be meant, with the column.
+        UsageError: an invalid text, with the column.
     """
     steps: list[dict[str, float]] = []
     column = 1
@@ -65,7 +65,7 @@ def with_replicas(config: Mapping[str, Any]) -> dict[str, Any]:
     """A cluster's configuration with its text of ``replicas`` read; without ``gpus``, it gets as many as there will be.
 
     Raises:
-        UsageError: a text of replicas that cannot be meant, or that names more than there are GPUs.
+        UsageError: an invalid text of replicas, or one that names more than there are GPUs.
     """
     replicas = config.get("replicas")
     if isinstance(replicas, str):

@@ -41,7 +41,7 @@ def cluster_config(
         fields: further fields; those that are faults go there, None stands for not given.
 
     Raises:
-        UsageError: the text is no JSON object, or a value cannot be meant.
+        UsageError: the text is no JSON object, or a value is invalid.
     """
     try:
         config = json.loads(text) if text is not None else {}
@@ -86,7 +86,7 @@ def serve(
         grpc_port: port to listen on for gRPC; 0 for any free one.
 
     Raises:
-        UsageError: the configuration cannot be meant.
+        UsageError: the configuration is invalid.
         EnvironmentLacks: the port cannot be had.
     """
     server = core().SimServer(json.dumps(dict(config)), host, port, grpc_port=grpc_port)

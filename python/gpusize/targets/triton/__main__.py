@@ -67,7 +67,7 @@ def _gpus(count: int | None, ids: str | None) -> list[int] | None:
     if count is None:
         return None
     if count < 0:
-        raise UsageError(f"{count} GPUs cannot be meant", "--gpus", "give 0 for the CPU, or more")
+        raise UsageError(f"GPUs must be 0 or more, not {count}", "--gpus", "0 is the CPU")
     return list(range(count))
 
 

@@ -56,10 +56,10 @@ def with_instance_group(
 
     Raises:
         ConfigError: the text is broken, with line and column.
-        UsageError: values that cannot be meant.
+        UsageError: invalid values.
     """
     if count < 1 or any(gpu < 0 for gpu in gpus or ()) or len(set(gpus or ())) < len(gpus or ()):
-        raise UsageError("such an instance group cannot be meant", source, "give 1 instance or more, and each GPU once")
+        raise UsageError("invalid instance group", source, "give 1 instance or more, and each GPU once")
     if kind is not None and kind not in _KINDS:
         raise UsageError(f'there is no kind "{kind}"', source, f"use one of {', '.join(_KINDS)}")
     groups = [field for field in _fields(text, 0, len(text), source) if field.name == "instance_group"]

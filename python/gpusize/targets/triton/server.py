@@ -64,7 +64,7 @@ def serve(
     """
     where = ports or Ports()
     if _running(work) is not None:
-        raise UsageError("the server of this folder still runs", str(work), "stop it first")
+        raise UsageError("the server of this folder is still running", str(work), "stop it first")
     words = [
         program,
         f"--model-repository={repository.absolute()}",
@@ -155,4 +155,4 @@ def _is_ready(url: str) -> bool:
 
 def _words(work: Path) -> str:
     tail = process_group.log_tail(work / _LOG)
-    return f"its last words: {tail}" if tail else f"see {work / _LOG}"
+    return f"its last output: {tail}" if tail else f"see {work / _LOG}"

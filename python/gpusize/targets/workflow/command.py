@@ -45,7 +45,9 @@ class CommandTemplate:
         try:
             words = shlex.split(text)
         except ValueError as error:
-            raise UsageError(f"the words cannot be told: {error}", "command", "close the quotes") from None
+            raise UsageError(
+                f"the command cannot be split into words: {error}", "command", "close the quotes"
+            ) from None
         if not words:
             raise UsageError("the command is empty", "command", "write it as in: prog {question}")
         self._words = [self._parse(word) for word in words]
@@ -59,7 +61,7 @@ class CommandTemplate:
             ]
         except ValueError as error:
             raise UsageError(
-                f'"{shown(word)}" is no template: {error}', "command", "write {field}, and {{ for a brace"
+                f'"{shown(word)}" is not a template: {error}', "command", "write {field}, and {{ for a brace"
             ) from None
         for _, field, spec, conversion in pieces:
             if field is not None and (spec or conversion or not _FIELD.fullmatch(field)):

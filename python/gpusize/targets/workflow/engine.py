@@ -80,10 +80,10 @@ class WorkflowEngine:
             arrays: ``due`` and the like of streams by plan; see docs/reference/engine.md.
 
         Raises:
-            UsageError: the plan has no ``dir`` or cannot be meant, or the arrays do not fit it.
+            UsageError: the plan has no ``dir`` or is invalid, or the arrays do not fit it.
         """
         if not plan.get("dir"):
-            raise UsageError("the records of a workflow have no place", "plan", "give it a dir")
+            raise UsageError("no folder is given for the records of a workflow", "plan", "give it a dir")
         [load] = plan["load"].values()
         unit = str(load.get("unit") or "request")
         if unit not in self._conversations:

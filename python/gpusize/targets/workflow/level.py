@@ -53,7 +53,7 @@ class WorkflowLevel:
         arrays: due times and the like of streams by plan; see docs/reference/engine.md.
 
     Raises:
-        UsageError: a plan that cannot be meant, or arrays that do not fit it.
+        UsageError: an invalid plan, or arrays that do not fit it.
     """
 
     def __init__(

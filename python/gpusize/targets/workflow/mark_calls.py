@@ -167,7 +167,7 @@ class Call:
         from gpusize.records.schema import OUTCOMES
 
         if outcome not in OUTCOMES:
-            raise UsageError(f"{outcome!r} is no outcome", "call", f"known are {', '.join(OUTCOMES)}")
+            raise UsageError(f"{outcome!r} is not an outcome", "call", f"known are {', '.join(OUTCOMES)}")
         self._row["outcome"] = outcome
 
 

@@ -178,7 +178,9 @@ class RecordedRequest:
             if name not in _REPORTED:
                 raise UsageError(f"{name!r} cannot be reported", None, f"known are {', '.join(sorted(_REPORTED))}")
             if not _is_count(value, _BITS.get(name, 32)):
-                raise UsageError(f"this {type(value).__name__} is no count", name, "give a whole number of 0 or more")
+                raise UsageError(
+                    f"this {type(value).__name__} is not a count", name, "give a whole number of 0 or more"
+                )
             self.values[name] = value
 
     def fail(self, outcome: str, message: str = "") -> None:
@@ -188,7 +190,7 @@ class RecordedRequest:
             UsageError: ``outcome`` is none of the names in docs/reference/records.md.
         """
         if outcome not in OUTCOMES:
-            raise UsageError(f"{outcome!r} is no outcome", None, f"known are {', '.join(OUTCOMES)}")
+            raise UsageError(f"{outcome!r} is not an outcome", None, f"known are {', '.join(OUTCOMES)}")
         with self._lock:
             if not self._ended:
                 self._fail(outcome, message)

@@ -216,7 +216,7 @@ def arrivals(plan: Mapping[str, Any], conversations: Conversations, arrays: Mapp
         arrays: due times and the like of streams by plan; see docs/reference/engine.md.
 
     Raises:
-        UsageError: a plan that cannot be meant, or arrays that do not fit it.
+        UsageError: an invalid plan, or arrays that do not fit it.
     """
     if any(arrays.get("targets") or b""):
         raise UsageError("a workflow has no replicas", "targets", "leave the targets out of the plan")

@@ -44,7 +44,7 @@ class WorkflowTarget:
         llm_proxy: address at which the workflow would reach its language model; calls are timed on their way there.
 
     Raises:
-        UsageError: neither or both are given, or they cannot be meant.
+        UsageError: neither or both are given, or they are invalid.
         EnvironmentLacks: the workflow's module fails while it is imported.
     """
 
@@ -173,7 +173,7 @@ def workflow_from_options(options: Mapping[str, Any]) -> WorkflowTarget | None:
     Read are ``workflow``, ``command``, ``model``, ``gpus``, ``timeout`` and ``llm_proxy``.
 
     Raises:
-        UsageError: options that cannot be meant, or an address beside a workflow.
+        UsageError: invalid options, or an address beside a workflow.
     """
     given = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
     if not given.keys() & {"workflow", "command"}:

@@ -139,7 +139,7 @@ class Dataset:
             tokenizer: a ``tokenizer.json`` that lengths are counted with; without it they are estimated.
 
         Raises:
-            UsageError: a description that cannot be meant.
+            UsageError: an invalid description.
             DatasetError: a file in it cannot be read, or the prompts would not fit into memory.
             EnvironmentLacks: a tokenizer without the package that reads it.
         """

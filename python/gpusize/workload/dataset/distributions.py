@@ -57,7 +57,7 @@ def parse_lengths(text: str, where: str) -> Lengths:
         where: what the text is, for error texts.
 
     Raises:
-        UsageError: not such a distribution, or parameters that cannot be meant.
+        UsageError: not such a distribution, or invalid parameters.
         DatasetError: the file cannot be read, or holds no lengths.
     """
     plain = text.strip()
@@ -74,7 +74,7 @@ def parse_lengths(text: str, where: str) -> Lengths:
         raise UsageError(f'"{shown(plain)}" is not a distribution of lengths', where, _FORMS)
     first, second = numbers[0], numbers[-1]
     if not 1 <= first <= _MOST or second < 0 or (kind == "uniform" and not first <= second <= _MOST):
-        raise UsageError(f'"{shown(plain)}" gives lengths that cannot be meant', where, "lengths are 1 or more")
+        raise UsageError(f'"{shown(plain)}" is out of range', where, "lengths are 1 or more, low before high")
     return Lengths(plain, _inverse(kind, first, second))
 
 

@@ -155,7 +155,7 @@ def check_format(source: str, fmt: str | None) -> None:
     if is_folder(source):
         raise DatasetError("this is a folder, not a file", source, "name a file in it")
     raise DatasetError(
-        f'the format cannot be told from the suffix "{shown(suffix)}"',
+        f'cannot tell the format from the suffix "{shown(suffix)}"',
         source,
         f"say --dataset-format {'|'.join(FORMATS)}",
     )

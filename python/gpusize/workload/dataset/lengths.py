@@ -111,12 +111,12 @@ def corrected(dataset: Dataset, asked: float, reported: float) -> Dataset:
         reported: mean of what the server reported for them.
 
     Raises:
-        UsageError: the prompts are not synthetic, or the means cannot be meant.
+        UsageError: the prompts are not synthetic, or the means are invalid.
     """
     if dataset.synthetic is None:
         raise UsageError(
             "only synthetic prompts can be made longer or shorter", dataset.source, "describe them with --synthetic"
         )
     if not (math.isfinite(asked) and math.isfinite(reported) and asked > 0 and reported > 0):
-        raise UsageError(f"lengths of {asked:g} and {reported:g} cannot be meant", "corrected", "give means above 0")
+        raise UsageError(f"mean lengths must be positive, not {asked:g} and {reported:g}", "corrected")
     return Dataset.from_synthetic(dataset.synthetic.scaled(asked / reported), dataset.tokenizer)

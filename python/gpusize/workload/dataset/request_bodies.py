@@ -41,7 +41,7 @@ def from_batch(parsed: Parsed, source: str) -> tuple[Parsed, str]:
         where = _where(parsed, source, number)
         if not isinstance(row.get("body"), dict) or not isinstance(row.get("url"), str):
             raise DatasetError(
-                "this is no request of a batch", where, 'write {"custom_id", "method", "url", "body": {…}}'
+                "this is not a request of a batch", where, 'write {"custom_id", "method", "url", "body": {…}}'
             )
         if str(row.get("method", "POST")).upper() != "POST":
             raise DatasetError(f"the method is {shown(row['method'])}, not POST", where, "a batch holds POST requests")

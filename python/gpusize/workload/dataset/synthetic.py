@@ -61,14 +61,14 @@ class Synthetic:
         }
         for name, fits in bounds.items():
             if not fits:
-                raise UsageError(f"{name} = {getattr(self, name):g} cannot be meant", "synthetic", _EXAMPLE)
+                raise UsageError(f"{name} = {getattr(self, name):g} is out of range", "synthetic", _EXAMPLE)
 
     @classmethod
     def parse(cls, value: str | Mapping[str, Any]) -> Synthetic:
         """From a text such as ``input=normal(512,64) output=lognormal(128,0.5) rows=200`` or from a table.
 
         Raises:
-            UsageError: a name or a value that cannot be meant, with its column in a text.
+            UsageError: a name or an invalid value, with its column in a text.
         """
         check_kinds({"synthetic": value}, {"synthetic": ((str, Mapping), "a text or a dictionary")})
         pairs = _pairs(value) if isinstance(value, str) else {str(key): (item, None) for key, item in value.items()}
@@ -132,7 +132,7 @@ def synthetic_rows(what: Synthetic, counter: Counter) -> tuple[list[dict[str, An
     seed and its own number alone: more rows leave the first ones as they are.
 
     Raises:
-        UsageError: lengths that cannot be meant.
+        UsageError: invalid lengths.
         DatasetError: a file of lengths that cannot be read, or more text than fits into memory.
     """
     inputs = parse_lengths(what.input, "synthetic")

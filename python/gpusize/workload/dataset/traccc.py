@@ -45,7 +45,7 @@ def event_files(path: Path, count: int | None = None) -> list[Path]:
         UsageError: ``count`` is below 1.
     """
     if count is not None and count < 1:
-        raise UsageError(f"{count} events cannot be meant", "n", "give 1 or more")
+        raise UsageError(f"the number of events must be 1 or more, not {count}", "n")
     if not path.exists():
         raise DatasetError("there is no such folder", str(path), "check the path")
     folder = path if path.is_dir() else path.parent

@@ -32,7 +32,7 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
         rate    = number "/" ( "s" | "m" | "min" | "h" )
 
     Raises:
-        UsageError: the text does not follow the grammar, or a value cannot be meant; it points at the column.
+        UsageError: the text does not follow the grammar, or a value is invalid; it points at the column.
     """
     return _Parser(text, "stages").stages()
 
@@ -106,7 +106,7 @@ class _Parser:
 
     def _stage(self) -> Stage:
         if self.kind != "number":
-            raise self.fail("a stage is missing" if self.kind == "end" else f"{self.word!r} is no rate", _STAGE)
+            raise self.fail("a stage is missing" if self.kind == "end" else f"{self.word!r} is not a rate", _STAGE)
         column = self.column
         value = self._value()
         to = None
@@ -136,12 +136,12 @@ class _Parser:
         column, digits = self.column, self.next()
         if self.word != "/":
             if not digits.isdecimal():
-                raise self.fail(f"{digits} is no count of requests", "write a rate as 0.5/s, a count as 8", column)
+                raise self.fail(f"{digits} is not a count of requests", "write a rate as 0.5/s, a count as 8", column)
             return float(digits), False
         self.next()
         per = _PER.get(self.word)
         if per is None:
-            raise self.fail(f"{self.word!r} is no unit of time", "write the rate as 20/s, 300/m or 90/h")
+            raise self.fail(f"{self.word!r} is not a unit of time", "write the rate as 20/s, 300/m or 90/h")
         self.next()
         return float(digits) / per, True
 
@@ -163,7 +163,7 @@ class _Parser:
                 raise self.fail(f"{self.word!r} is given twice", "give it once")
             else:
                 known = ", ".join(PROCESSES)
-                raise self.fail(f"{self.word!r} is no arrival process", f"write one of {known}, or bursts")
+                raise self.fail(f"{self.word!r} is not an arrival process", f"write one of {known}, or bursts")
         return process, shape, bursts
 
     def _bursts(self) -> Bursts:
@@ -191,7 +191,7 @@ class _Parser:
             return None
         self.next()
         if self.kind != "number" or float(self.word) <= 0:
-            raise self.fail(f"{self.word!r} is no burstiness", form)
+            raise self.fail(f"{self.word!r} is not a burstiness", form)
         shape = float(self.next())
         self.take(")", "a bracket is not closed", form)
         return shape
@@ -217,13 +217,13 @@ class _Parser:
         else:
             made = self._distribution()
         if self.kind != "end":
-            raise self.fail(f"{self.word!r} is too much", _THINK)
+            raise self.fail(f"{self.word!r} is not expected here", _THINK)
         return made
 
     def _distribution(self) -> Think:
         column, name = self.column, self.word
         if name not in ("exp", "uniform", "lognormal"):
-            raise self.fail(f"{name!r} is no think time" if name else "a think time is missing", _THINK)
+            raise self.fail(f"{name!r} is not a think time" if name else "a think time is missing", _THINK)
         self.next()
         self.take("(", "a bracket is missing", _THINK)
         first = self._duration()

@@ -85,7 +85,7 @@ class Load:
         priority_header: name of a header that tells the server a stream's priority, instead of the body.
 
     Raises:
-        UsageError: settings that cannot be meant.
+        UsageError: invalid settings.
         DatasetError: a trace that cannot be read.
     """
 

@@ -1,4 +1,4 @@
-"""Numbers as users give them from Python: what cannot be meant is refused where it is given."""
+"""Numbers as users give them from Python: an invalid one is refused where it is given."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def as_whole(value: Any, name: str, low: int, high: int) -> int:
     except TypeError:
         raise UsageError(f"{value!r} is not a whole number", name, "give a whole number") from None
     if isinstance(value, bool) or not low <= number <= high:
-        raise UsageError(f"{name} is {value}", name, f"give {low} or more, at most {high}")
+        bound = f"at most {high}" if not isinstance(value, bool) and number > high else f"{low} or more"
+        raise UsageError(f"{name} must be {bound}, not {value}", name, f"give {low} to {high}")
     return number
 
 
@@ -90,9 +91,8 @@ def as_seconds(value: Any, name: str, *, positive: bool) -> float:
     """
     number = as_number(value, name)
     if number < 0 or (positive and number == 0) or number > _MAX_S:
-        raise UsageError(
-            f"{number:g} s cannot be meant", name, f"give {'more than 0' if positive else '0 or more'} seconds"
-        )
+        bound = "at most ten years" if number > _MAX_S else "positive" if positive else "0 s or more"
+        raise UsageError(f"{name} must be {bound}, not {number:g} s", name, "give seconds, up to ten years")
     return number
 
 
@@ -104,6 +104,6 @@ def as_rate(value: Any, name: str, *, positive: bool = True) -> float:
     """
     rate = as_number(value, name.removesuffix("s"))
     if rate < 0 or (positive and rate == 0) or rate > MAX_RATE:
-        low = "more than 0" if positive else "0 or more"
-        raise UsageError(f"a rate of {rate:g}/s cannot be meant", name, f"give {low}, up to {MAX_RATE:g}/s")
+        bound = f"at most {MAX_RATE:g}/s" if rate > MAX_RATE else "positive" if positive else "0/s or more"
+        raise UsageError(f"a rate must be {bound}, not {rate:g}/s", name, f"give at most {MAX_RATE:g}/s")
     return rate

@@ -30,7 +30,7 @@ class Bursts:
         every_s: length of a period.
 
     Raises:
-        UsageError: values that cannot be meant, such as a burst as long as its period.
+        UsageError: invalid values, such as a burst as long as its period.
     """
 
     rate: float
@@ -63,7 +63,7 @@ class Stage:
         bursts: of a rate that is held.
 
     Raises:
-        UsageError: values that cannot be meant.
+        UsageError: invalid values.
     """
 
     start: float

@@ -53,7 +53,7 @@ class Stream:
         rows: its part of the rows, first and count; filled in when datasets are put together.
 
     Raises:
-        UsageError: settings that cannot be meant.
+        UsageError: invalid settings.
     """
 
     name: str = ""

@@ -25,7 +25,7 @@ class Think:
         second: the high end in seconds, or the standard deviation of the logarithm.
 
     Raises:
-        UsageError: values that cannot be meant.
+        UsageError: invalid values.
     """
 
     kind: str = "fixed"
@@ -34,7 +34,7 @@ class Think:
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:
-            raise UsageError(f'"{self.kind}" is no think time', "think", f"use one of {', '.join(_KINDS)}")
+            raise UsageError(f'"{self.kind}" is not a think time', "think", f"use one of {', '.join(_KINDS)}")
         object.__setattr__(self, "first", as_seconds(self.first, "think", positive=False))
         if (self.second is not None) != (self.kind in ("uniform", "lognormal")):
             raise UsageError(
@@ -46,7 +46,9 @@ class Think:
             if self.kind == "uniform" and second < self.first:
                 raise UsageError("the high end lies below the low end", "think", "write it as uniform(1s,3s)")
             if not 0 <= second <= (10 if self.kind == "lognormal" else 1e9):
-                raise UsageError(f"{second:g} cannot be meant", "think", "write it as lognormal(2s,0.5)")
+                raise UsageError(
+                    f"the spread must be positive, not {second:g}", "think", "write it as lognormal(2s,0.5)"
+                )
 
     @property
     def fixed_s(self) -> float | None:

@@ -43,7 +43,7 @@ class ArrivalTrace:
         until_s: second of the trace at which it ends.
 
     Raises:
-        UsageError: values that cannot be meant.
+        UsageError: invalid values.
         DatasetError: the file cannot be read, or holds no times.
     """
 

@@ -23,7 +23,7 @@ Overload = Literal["queue", "shed", "grow"]
 
 
 def check_words(load: Load) -> None:
-    """Refuse words that are not among those that there are, and shares and shapes that cannot be meant.
+    """Refuse words that are not among those that there are, and invalid shares and shapes.
 
     Raises:
         UsageError: such a value.
@@ -73,7 +73,7 @@ def recorded_process(where: str) -> UsageError:
 
 
 def check_connections(load: Load) -> None:
-    """Refuse a bound on connections that cannot be meant.
+    """Refuse an invalid bound on connections.
 
     Raises:
         UsageError: such a bound.

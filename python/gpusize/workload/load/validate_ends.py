@@ -1,4 +1,4 @@
-"""When a load ends: what of it cannot be meant."""
+"""When a load ends: which ends are invalid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_ends"]
 
 
 def check_ends(load: Load) -> None:
-    """Refuse ends that cannot be meant, that contradict each other, and a load that never ends.
+    """Refuse ends that are invalid, that contradict each other, and a load that never ends.
 
     Raises:
         UsageError: such an end.

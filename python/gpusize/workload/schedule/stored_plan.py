@@ -90,7 +90,7 @@ class Plan:
         except (pl.exceptions.PolarsError, ValueError, OSError) as problem:
             raise UsageError(f"this is no Parquet file: {shown(str(problem), 100)}", source, None) from None
         if facts.get("version") != VERSION or not set(COLUMNS) <= set(frame.columns):
-            raise UsageError("this Parquet file is no plan", source, "make one with gpusize load export")
+            raise UsageError("this Parquet file is not a plan", source, "make one with gpusize load export")
         parts = tuple(
             _part(level["setting"], level["plan"], frame.filter(pl.col("level") == number))
             for number, level in enumerate(facts["levels"])

@@ -70,7 +70,7 @@ def demand(source: str | Path, *, seed: int = 1, **shape: Any) -> Demand:
     import numpy as np
 
     if str(source) == DATASET:
-        raise UsageError("there is no dataset whose times these could be", "arrivals", "name a file of arrivals")
+        raise UsageError("no dataset is given whose arrival times could be used", "arrivals", "name a file of arrivals")
     if _is_profile(Path(source)):
         return _of_profile(Path(source), seed, shape)
     trace = ArrivalTrace(str(source), **shape)

@@ -227,15 +227,15 @@ class _Planner:
     def _assumed(self, courses: Sequence[Course]) -> list[str]:
         texts = {
             "planned": "planned: the arrivals are known in advance",
-            "reactive": "reactive: the rate of the last window is all that is seen; what waits is no signal",
+            "reactive": "reactive: scales on the rate of the last window alone; queued requests are not a signal",
         }
         found = [texts[course.policy] for course in courses if course.policy in texts]
-        found.append("replicas of the beginning are there already; later ones are paid from when they are asked for")
+        found.append("the first replicas are running already; later ones cost from when they are requested")
         slowest = max(self._model.loss.slowness(course.schedule.peak) for course in courses)
         if slowest > 1:
             found.append(
-                f"replicas slow each other down by up to {slowest - 1:.1%}: each course is simulated as slow as its "
-                "most replicas are, all the time"
+                f"replicas slow each other down by up to {slowest - 1:.1%}: each course is "
+                "simulated at the speed of its largest replica count, all the time"
             )
         return found
 

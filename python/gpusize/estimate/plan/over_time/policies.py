@@ -42,7 +42,7 @@ class ScalingRules:
         spare: replicas on top of that.
 
     Raises:
-        UsageError: values that cannot be meant.
+        UsageError: invalid values.
     """
 
     window_s: float = 60.0
@@ -63,10 +63,13 @@ class ScalingRules:
         ):
             value = getattr(self, name)
             if not (math.isfinite(value) and least <= value <= 1e7):
-                raise UsageError(f"{value:g} s cannot be meant", name.removesuffix("_s"), f"give {least:g}s or more")
+                shown = name.removesuffix("_s")
+                raise UsageError(
+                    f"{shown} must be {least:g} s or more, not {value:g} s", shown, "give 500ms, 10s or 2m"
+                )
         if self.min_replicas < 1:
             what = f"there must be at least one replica at all times, not {self.min_replicas}"
-            raise UsageError(what, "min_replicas", "what starts from nothing makes the first request wait for it")
+            raise UsageError(what, "min_replicas", "from zero, the first request waits for a replica to start")
         if self.max_replicas is not None and self.max_replicas < self.min_replicas:
             what = f"at most {self.max_replicas} replicas and at least {self.min_replicas} exclude each other"
             raise UsageError(what, "max_replicas", "give at least as many as min_replicas")

@@ -38,7 +38,7 @@ async def _main(origin: str, port: int) -> None:
         try:
             server = await asyncio.start_server(proxy.handle, "127.0.0.1", port)
         except OSError as error:
-            _say({"error": f"port {port} cannot be had: {error.strerror}"})
+            _say({"error": f"port {port} cannot be opened: {error.strerror}"})
             return
         _say(
             {
