@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusize.analysis.metrics import METRICS
-from gpusize.analysis.slo import Slo
+from gpusize.analysis.slo import Slo, readings
 from gpusize.base.errors import SloError
 from gpusize.records.schema import OUTCOMES, from_arrow
 from tests.analysis.synthetic import MS, frame
@@ -184,3 +184,55 @@ def test_attainment_is_the_inverted_percentile(runtimes, bound, percent):
     slo = Slo.parse(f"p{percent} runtime <= {bound}ms")
     exact = np.quantile(np.array(runtimes), percent / 100, method="inverted_cdf")
     assert slo.met(requests(runtimes)) == (exact <= bound)
+
+
+@pytest.mark.parametrize(
+    "text, canonical",
+    [
+        ("p95 latency <= 2s", "p95 service <= 2s"),
+        ("p95 e2e <= 2s", "p95 service <= 2s"),
+        ("p95 e2e from sent <= 2s", "p95 service <= 2s"),
+        ("p95 e2e from due <= 2s", "p95 runtime <= 2s"),
+        ("mean tpot <= 30ms", "mean itl_mean <= 30ms"),
+    ],
+)
+def test_names_of_other_tools_are_metrics_of_ours(text, canonical):
+    assert str(Slo.parse(text)) == canonical
+
+
+def test_the_answer_says_which_metric_was_taken():
+    told = readings(
+        ["p95 tpot <= 30ms", "p95 e2e <= 2s", "p95 latency <= 2s", "p95 llm_latency <= 2s", "runtime <= 1s"]
+    )
+    assert [text.partition(":")[0] for text in told] == [
+        'SLO "tpot" is read as itl_mean',
+        'SLO "e2e" is read as service',
+        'SLO "latency" is read as service',
+    ]
+    assert readings("p95 tpot <= 30ms") == told[:1]
+    assert readings(None) == readings("p95 e2e from due <= 2s") == []
+
+
+def test_they_judge_by_the_formulas_of_other_tools():
+    """e2e = end - sent, tpot = (e2e - ttft) / (tokens - 1), worked out here from the columns."""
+    due, sent, first, end, tokens = 0, 500 * MS, 700 * MS, 1_690 * MS, 100
+    rows = from_arrow(
+        frame(
+            {
+                "due_ns": [due],
+                "sent_ns": [sent],
+                "first_token_ns": [first],
+                "last_token_ns": [end],
+                "end_ns": [end],
+                "tokens_out": [tokens],
+                "outcome": [0],
+            }
+        )
+    )
+    e2e_ms = (end - sent) / MS
+    tpot_ms = (end - sent - (first - sent)) / (tokens - 1) / MS
+    assert (e2e_ms, tpot_ms) == (1190.0, 10.0)
+    for name, value in (("e2e", e2e_ms), ("latency", e2e_ms), ("tpot", tpot_ms)):
+        assert Slo.parse(f"p95 {name} <= {value}ms").met(rows)
+        assert not Slo.parse(f"p95 {name} < {value}ms").met(rows)
+    assert not Slo.parse(f"p95 e2e from due <= {e2e_ms}ms").met(rows)

@@ -128,3 +128,30 @@ def test_devices_and_pipes_are_no_files(gpusize: Gpusize, pipe: Path, option: st
         done = gpusize("run", "--quiet", *url, *sent, *given, *fmt)
         assert done.code == 2, done.err
         assert f"this is a {kind}, which may never end" in done.complaint
+
+
+@pytest.mark.parametrize(
+    "option, least, most",
+    [
+        ("--users", "1e-06", "1000000000"),
+        ("--gpus", "1", "1000000"),
+        ("--gpus-per-replica", "1", "1000000"),
+        ("--host-gpus", "1", "1000000"),
+        ("--spare", "0", "1000000"),
+    ],
+)
+def test_an_estimate_names_the_option_and_its_bounds(gpusize: Gpusize, option: str, least: str, most: str) -> None:
+    """``--users 1e30`` reached the extension and came back in the words of its parser."""
+    for value in ("-1", "9" * 30):
+        done = gpusize("estimate", "runs", f"{option}={value}")
+        assert done.code == 2
+        assert done.complaint.startswith(f"{option}: ")
+        assert least in done.complaint
+        assert most in done.complaint
+
+
+def test_a_float_beyond_what_is_simulated_does_not_reach_the_extension(gpusize: Gpusize) -> None:
+    for value in ("1e30", "inf", "nan"):
+        done = gpusize("estimate", "runs", "--users", value)
+        assert done.code == 2
+        assert done.complaint.startswith("--users: ")

@@ -6,6 +6,7 @@ Tables, SLOs, plots and ``docs/reference/metrics.md`` are made from it.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["METRICS", "NS_PER_S", "Metric", "markdown", "metric"]
+__all__ = ["FIELD", "METRICS", "NS_PER_S", "Metric", "markdown", "metric", "read_as"]
 
 NS_PER_S: Final = 1e9
 
@@ -242,6 +243,30 @@ _ALL: Final = (
 
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({m.name: m for m in _ALL})
 """Every metric by name, in the order in which tables show them."""
+
+
+FIELD: Final[Mapping[str, str]] = MappingProxyType({"latency": "service", "e2e": "service", "tpot": "itl_mean"})
+"""Names of other tools in SLOs, and which metric of ours each is.
+
+Their end-to-end latency counts from the write, as ``service`` does; ``runtime`` counts from when a request was due.
+Their time per output token is (e2e - ttft) / (tokens - 1); ``itl_mean`` differs by what comes after the last token
+alone.
+"""
+
+_MEANS: Final = {
+    "latency": "from the first write to the last byte; runtime counts from when a request was due",
+    "e2e": "from the first write to the last byte; runtime counts from when a request was due",
+    "tpot": "from the first token to the last, by the tokens between them",
+}
+
+
+def read_as(text: str) -> str | None:
+    """Which metric of ours an SLO takes for a name of other tools, in a sentence; None where it has none of them."""
+    words = re.findall(r"\w+", text)
+    name = next((name for name in FIELD if name in words), None)
+    if name is None or "due" in words:
+        return None
+    return f'"{name}" is read as {FIELD[name]}: {_MEANS[name]}'
 
 
 def metric(name: str) -> Metric:

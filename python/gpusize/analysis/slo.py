@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpusize.analysis.metrics import METRICS, metric
+from gpusize.analysis.metrics import METRICS, metric, read_as
 from gpusize.analysis.slo_grammar import Kind, Op, parse
 from gpusize.base.typed import SEQUENCE, check_kinds
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Counts", "Slo", "as_slos"]
+__all__ = ["Counts", "Slo", "as_slos", "readings"]
 
 
 class Counts(NamedTuple):
@@ -186,6 +186,12 @@ def as_slos(slos: Sequence[Slo | str] | Slo | str | None) -> tuple[Slo, ...]:
     for each in given:
         check_kinds({"slo": each}, {"slo": ((Slo, str), "an SLO, as 'p95 runtime <= 10s'")})
     return tuple(Slo.parse(each) if isinstance(each, str) else each for each in given)
+
+
+def readings(slos: Sequence[Slo | str] | Slo | str | None) -> list[str]:
+    """What to tell of SLOs with names of other tools for metrics: which of ours each was taken for."""
+    texts = [slos] if isinstance(slos, str) else slos if isinstance(slos, Sequence) else []
+    return [f"SLO {found}" for text in texts if isinstance(text, str) and (found := read_as(text)) is not None]
 
 
 def _compare(left: pl.Expr, op: Op, bound: float) -> pl.Expr:

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 from typing import ClassVar, Final, Literal, NamedTuple
 
-from gpusize.analysis.metrics import METRICS, metric
+from gpusize.analysis.metrics import FIELD, METRICS, metric
 from gpusize.base.errors import SloError, UsageError
 from gpusize.records.schema import OUTCOMES
 
@@ -128,8 +128,9 @@ class SloParser:
     def _metric(self) -> str:
         if self.kind != "word":
             raise self.fail("a metric is missing", f"name one of {', '.join(METRICS)}")
+        typed = self.token
         try:
-            found = metric(self.token)
+            found = metric(FIELD.get(self.token, self.token))
         except UsageError as error:
             raise self.fail(error.what, error.todo or "") from None
         if found.name == "itl":
@@ -138,7 +139,8 @@ class SloParser:
         if (self.kind, self.token) != ("word", "from"):
             return found.name
         self.next()
-        name = _ORIGINS.get((found.name, self.token))
+        # What other tools call latency may count from either; our service is a time from the write by its name.
+        name = _ORIGINS.get(("runtime" if typed in ("latency", "e2e") else found.name, self.token))
         if name is None:
             raise self.fail(
                 f"{found.name} cannot count from {self.token or 'nothing'}",

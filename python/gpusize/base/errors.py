@@ -7,6 +7,7 @@
     │   └── DatasetError(2)     a dataset that is empty or broken, with line and column
     ├── TargetError     (3)     the target cannot be reached or refuses the first request (ConnectionError)
     ├── StoreError      (3)     the run folder cannot be read or written (OSError)
+    │   └── PathMissing (2)     a path that was named is not there
     ├── EnvironmentLacks(3)     this machine lacks something that the command needs
     └── MeasuredNo      (1)     a measured "no": no level usable, no estimate possible
 
@@ -23,6 +24,7 @@ __all__ = [
     "EnvironmentLacks",
     "GpusizeError",
     "MeasuredNo",
+    "PathMissing",
     "SloError",
     "StoreError",
     "TargetError",
@@ -81,6 +83,12 @@ class StoreError(GpusizeError, OSError):
     """The run folder cannot be read or written."""
 
     exit_code = 3
+
+
+class PathMissing(StoreError):
+    """A path that was named and is not there: a mistake in the command, as any other."""
+
+    exit_code = 2
 
 
 class EnvironmentLacks(GpusizeError):

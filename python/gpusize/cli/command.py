@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from gpusize.base.numeric import LIMITS, within
 from gpusize.cli.page import command_page, commands_page, panels_of
 from gpusize.options.table import ALIASES, GROUPS, OPTIONS
 
@@ -67,9 +68,19 @@ class Command(TyperCommand):
             self.context_settings["help_option_names"] = ["-h", "--help", "--help-all"]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the words: what follows ``--help`` may name a group."""
+        """Keep the words, as what follows ``--help`` may name a group, and hold numbers against their limits.
+
+        Raises:
+            UsageError: a number beyond the limits of its option.
+        """
         ctx.meta[_WORDS] = tuple(args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            value = ctx.params.get(param.name)
+            # Those with bounds of their own have been held against them.
+            if param.name in LIMITS and isinstance(value, int | float) and getattr(param, "min", None) is None:
+                within(param.name, value, param.opts[0])
+        return rest
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Completions without the names of other tools: with them no name of ours would be the only one."""

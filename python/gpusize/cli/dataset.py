@@ -24,7 +24,10 @@ def traccc(
     folder: Annotated[Path, typer.Argument(help="Folder of event*-cells.csv, or one of these files.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Write this file. .npz is compact.", metavar="FILE")],
     count: Annotated[
-        int | None, typer.Option("-n", "--count", help="Take this many events, in order of names.", show_default="all")
+        int | None,
+        typer.Option(
+            "-n", "--count", min=1, max=2**53, help="Take this many events, in order of names.", show_default="all"
+        ),
     ] = None,
     layout: Annotated[
         str,
@@ -82,7 +85,7 @@ def show(
         str | None,
         typer.Option(help="Count tokens with this tokenizer.json; estimate counts characters.", metavar="FILE"),
     ] = None,
-    head: Annotated[int, typer.Option(min=0, help="Show this many rows.")] = 5,
+    head: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Show this many rows.")] = 5,
     _debug: Debug = False,
 ) -> None:
     """Show a dataset's first rows, its lengths, and what is to be known about it."""

@@ -60,7 +60,10 @@ def command(
     host_gpus: Annotated[
         int | None,
         typer.Option(
-            help="GPUs in a host. Hosts share nothing, and are added whole.", rich_help_panel=question.QUESTION
+            min=1,
+            max=question.MOST,
+            help="GPUs in a host. Hosts share nothing, and are added whole.",
+            rich_help_panel=question.QUESTION,
         ),
     ] = None,
     think: question.Think = None,
@@ -79,13 +82,14 @@ def command(
     """Estimate the GPU count from earlier runs. No load is sent."""
     from gpusize.base.units import parse_rate
     from gpusize.cli.exit_code import judge
-    from gpusize.cli.shared import conclude, print_json, print_result, tell_damaged
+    from gpusize.cli.shared import conclude, print_json, print_result, tell_damaged, tell_read
     from gpusize.options.run_spec import labels_of
     from gpusize.result import open_run
 
     asked = question.fields(locals())
     per_s = None if rate is None else parse_rate(rate, "rate")
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged).asking(users, slo or None, per_s)
+    tell_read(slo)
     tell_damaged(result)
     estimates = result.estimates(
         method=method,

@@ -22,7 +22,9 @@ def nat(
     file: Annotated[
         Path, typer.Argument(help="calc_runner_output.json, a job's folder, or the calculator's output folder.")
     ],
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs behind the model. The file does not say; 0 is unknown.")] = 0,
+    gpus: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="GPUs behind the model. The file does not say; 0 is unknown.")
+    ] = 0,
     out: Annotated[Path, typer.Option(help="Put the run's folder in here.", metavar="DIR")] = Path("runs"),
     _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
@@ -36,10 +38,15 @@ def nat(
 def perf_analyzer(
     file: Annotated[Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f.")],
     gpus: Annotated[
-        int, typer.Option(min=0, help="GPUs or model instances measured. The file does not say; 0 is unknown.")
+        int,
+        typer.Option(
+            min=0, max=1_000_000, help="GPUs or model instances measured. The file does not say; 0 is unknown."
+        ),
     ] = 0,
     slo: Annotated[list[str] | None, typer.Option(help="Keep this SLO for estimates.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Samples in one request, as perf_analyzer's -b.")] = 1,
+    batch: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Samples in one request, as perf_analyzer's -b.")
+    ] = 1,
     expect: Annotated[
         str | None, typer.Option(help="Name the concurrencies that are missing of these, as 1:16:1.", metavar="LIST")
     ] = None,

@@ -57,7 +57,9 @@ Policy = Annotated[
 ]
 WholeCores = Annotated[bool, typer.Option("--whole-cores", help="Recommend whole cores.", rich_help_panel=SIZING)]
 CpuLimit = Annotated[bool, typer.Option("--cpu-limit", help="Recommend a CPU limit too.", rich_help_panel=SIZING)]
-Repeat = Annotated[int, typer.Option(min=1, help="Run each operator this many times.", rich_help_panel=SIZING)]
+Repeat = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="Run each operator this many times.", rich_help_panel=SIZING)
+]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Run each operator again under its limits.", rich_help_panel=SIZING)
 ]

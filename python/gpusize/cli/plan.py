@@ -82,7 +82,9 @@ def command(
             help="Growth of the load: 1.5, 50%, 30%/year or '30%/year for 5'.", metavar="TEXT", rich_help_panel=VARIED
         ),
     ] = None,
-    failed: Annotated[int, typer.Option(help="Let this many replicas fail.", rich_help_panel=SAID)] = 0,
+    failed: Annotated[
+        int, typer.Option(min=0, max=question.MOST, help="Let this many replicas fail.", rich_help_panel=SAID)
+    ] = 0,
     gpu_hour_price: Annotated[
         str | None,
         typer.Option(help="Price of a GPU for an hour: 2.5 or '2.5 EUR'.", metavar="PRICE", rich_help_panel=SAID),
@@ -125,7 +127,7 @@ def command(
 ) -> int:
     """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
     from gpusize.api.what_if import what_if
-    from gpusize.cli.shared import tell_damaged
+    from gpusize.cli.shared import tell_damaged, tell_read
     from gpusize.options.run_spec import labels_of
     from gpusize.result import open_run
 
@@ -134,6 +136,7 @@ def command(
 
         check_place(plot)
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
+    tell_read(slo)
     tell_damaged(result)
     asked = question.fields(locals())
     options = {name: value for name, value in locals().items() if name in over.OPTIONS}

@@ -110,10 +110,12 @@ ScaleDownAfter = Annotated[
     ),
 ]
 MinReplicas = Annotated[
-    int | None, typer.Option(help="Never run fewer replicas.", show_default="1", rich_help_panel=RULES)
+    int | None,
+    typer.Option(min=0, max=1_000_000, help="Never run fewer replicas.", show_default="1", rich_help_panel=RULES),
 ]
 MaxReplicas = Annotated[
-    int | None, typer.Option(help="Never run more replicas.", show_default="no bound", rich_help_panel=RULES)
+    int | None,
+    typer.Option(min=0, max=1_000_000, help="Never run more replicas.", show_default="no bound", rich_help_panel=RULES),
 ]
 
 OPTIONS: Final = (

@@ -30,6 +30,8 @@ __all__ = [
 QUESTION = "Sizing"
 TWIN = "Twin: the model of a cluster that estimates come from"
 RUNS = "Runs to read"
+MOST = 1_000_000
+"""GPUs and replicas, as in ``gpusize.base.numeric``."""
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")]
 Slos = Annotated[
@@ -49,11 +51,15 @@ Gpus = Annotated[
         rich_help_panel=QUESTION,
     ),
 ]
-GpusPerReplica = Annotated[int, typer.Option(help="GPUs in one replica of the model.", rich_help_panel=QUESTION)]
+GpusPerReplica = Annotated[
+    int, typer.Option(min=1, max=MOST, help="GPUs in one replica of the model.", rich_help_panel=QUESTION)
+]
 Headroom = Annotated[
     str, typer.Option(help="Add this share of GPUs, as 20%.", metavar="SHARE", rich_help_panel=QUESTION)
 ]
-Spare = Annotated[int, typer.Option(help="Add this many replicas, for those that fail.", rich_help_panel=QUESTION)]
+Spare = Annotated[
+    int, typer.Option(min=0, max=MOST, help="Add this many replicas, for those that fail.", rich_help_panel=QUESTION)
+]
 Think = Annotated[
     str | None,
     typer.Option(

@@ -39,7 +39,7 @@ def command(
 
     A study is shown as a whole; with --label, --users or --slo its runs are taken like others.
     """
-    from gpusize.cli.shared import tell_damaged
+    from gpusize.cli.shared import tell_damaged, tell_read
     from gpusize.options.run_spec import labels_of
     from gpusize.result import open_run
     from gpusize.studies.page import is_study, write_study
@@ -48,5 +48,6 @@ def command(
         typer.echo(write_study(runs[0], out, plots=plots)[-1])
         return
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged).asking(users, slo or None)
+    tell_read(slo)
     tell_damaged(result)
     typer.echo(result.report(out, plots=plots))

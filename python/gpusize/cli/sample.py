@@ -32,7 +32,10 @@ def command(
         typer.Argument(metavar="[-- COMMAND...]", help="Run this command, and sample it from its start."),
     ] = None,
     pid: Annotated[
-        int | None, typer.Option(help="Sample this process and its descendants.", metavar="PID", rich_help_panel=WHAT)
+        int | None,
+        typer.Option(
+            min=1, max=2**31 - 1, help="Sample this process and its descendants.", metavar="PID", rich_help_panel=WHAT
+        ),
     ] = None,
     container: Annotated[
         str | None, typer.Option(help="Sample this container: its name or id.", metavar="NAME", rich_help_panel=WHAT)
@@ -62,7 +65,10 @@ def command(
         str | None, typer.Option(help="End after this time. Not with a command.", metavar="TIME", rich_help_panel=HOW)
     ] = None,
     repeat: Annotated[
-        int, typer.Option(help="Run the command this many times, one after the other.", rich_help_panel=HOW)
+        int,
+        typer.Option(
+            min=1, max=1_000_000, help="Run the command this many times, one after the other.", rich_help_panel=HOW
+        ),
     ] = 1,
     pss: Annotated[
         bool,

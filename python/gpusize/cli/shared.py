@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.methods import Estimate
     from gpusize.result import Result
 
-__all__ = ["conclude", "keep_lost", "note", "print_json", "print_result", "spoken", "tell_damaged"]
+__all__ = ["conclude", "keep_lost", "note", "print_json", "print_result", "spoken", "tell_damaged", "tell_read"]
 
 MOST_CHARS: Final = 600
 """Of one line that is told."""
@@ -83,6 +83,14 @@ def tell_damaged(result: Result) -> None:
     """Name what was left out of earlier runs because it is damaged."""
     for text in result.damaged:
         note(f"left out: {text}")
+
+
+def tell_read(slos: Sequence[str] | None) -> None:
+    """Say which metrics SLOs with names of other tools were taken for."""
+    from gpusize.analysis.slo import readings
+
+    for text in readings(slos):
+        note(text)
 
 
 def keep_lost(run: Path) -> None:

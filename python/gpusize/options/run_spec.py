@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.analysis.slo import as_slos
+from gpusize.analysis.slo import as_slos, readings
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
 from gpusize.base.units import format_duration
@@ -135,7 +135,12 @@ def run_spec(
             *([] if proxy is None else [proxy]),
             *observers,
         ]
-        notes = [*target.notes(), *dataset.notes, *(note for observer in beside for note in observer.notes)]
+        notes = [
+            *readings(options.get("slo")),
+            *target.notes(),
+            *dataset.notes,
+            *(note for observer in beside for note in observer.notes),
+        ]
         slos = as_slos(options.get("slo"))
         natures = [nature_of(each) for each in target.public()]
         yield RunSpec(

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from gpusize.base.errors import StoreError
+from gpusize.base.errors import PathMissing, StoreError
 from gpusize.base.files import fsync_path, lock_folder, storing, write_atomic, write_json, write_parquet
 from gpusize.base.regular_files import refuse_links
 from gpusize.records.intact import checksums
@@ -69,8 +69,10 @@ def find_runs(path: Path) -> list[Path]:
     """
     with storing(path):
         if not path.is_dir():
-            what = "not a folder" if path.exists() else "no such folder"
-            raise StoreError(what, str(path), "name a run folder, or a folder of runs")
+            todo = "name a run folder, or a folder of runs"
+            if not path.exists():
+                raise PathMissing("no such folder", str(path), todo)
+            raise StoreError("not a folder", str(path), todo)
         if is_run_folder(path):
             return [path]
         runs = sorted(entry for entry in path.iterdir() if is_run_folder(entry))

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusize.base.errors import StoreError
+from gpusize.base.errors import PathMissing, StoreError
 from gpusize.containers.cpost_csv import SUFFIX, read_cpost_csv
 from gpusize.records.schema import check_schema
 from gpusize.report.containers.pipeline_files import DOCUMENT, SCHEMA, pipeline_document
@@ -72,7 +72,8 @@ def open_pipeline_run(folder: Path, again: SizingOptions | None = None) -> tuple
         if not runs and (files := sorted(folder.glob(f"*{SUFFIX}"))):
             return _of_cpost(folder, files, again)
         if not runs:
-            raise StoreError("there is no run of a pipeline", str(folder), "name the folder that --metrics-dir named")
+            kind = StoreError if folder.exists() else PathMissing
+            raise kind("there is no run of a pipeline", str(folder), "name the folder that --metrics-dir named")
         file = runs[-1]
     try:
         document: dict[str, Any] = json_lib.loads(file.read_text("utf-8"))

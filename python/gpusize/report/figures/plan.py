@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpusize.base.errors import StoreError, UsageError
+from gpusize.base.errors import PathMissing, UsageError
 from gpusize.base.files import write_atomic
 from gpusize.report.figures import style
 from gpusize.report.plans.words import bound_text, finding, load_text, slo_text, unit_text
@@ -49,7 +49,7 @@ def check_place(path: str | Path) -> None:
 
     check_ending(path, "plot")
     if not Path(path).parent.is_dir():
-        raise StoreError("no such folder", str(Path(path).parent), "make it, or choose another")
+        raise PathMissing("no such folder", str(Path(path).parent), "make it, or choose another")
 
 
 def draw_plan(plan: WhatIf, path: str | Path) -> Path:

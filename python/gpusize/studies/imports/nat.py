@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gpusize.analysis.level import LevelData
-from gpusize.base.errors import ConfigError, StoreError
+from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.run_folder import write_run
 
@@ -81,7 +81,7 @@ def _find(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise StoreError("not found", str(path), f"give a {FILE_NAME} or the calculator's output folder")
+        raise PathMissing("not found", str(path), f"give a {FILE_NAME} or the calculator's output folder")
     for folder in (path, path / "online"):
         if (folder / FILE_NAME).is_file():
             return [folder / FILE_NAME]

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
 from gpusize.analysis.windows import LITTLE_TOLERANCE
-from gpusize.base.errors import ConfigError, StoreError, UsageError
+from gpusize.base.errors import ConfigError, PathMissing, StoreError, UsageError
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.perf_analyzer_rows import RATE, USERS, Row, gpu_values, parse_rows
 from gpusize.studies.imports.run_folder import write_run
@@ -175,7 +175,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise StoreError("not found", str(path), "give the file that perf_analyzer wrote with -f") from None
+        raise PathMissing("not found", str(path), "give the file that perf_analyzer wrote with -f") from None
     except OSError as error:
         raise StoreError(f"unreadable ({error.strerror})", str(path), "check the path and its permissions") from None
 
