@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 
 from gpusize.base.errors import StoreError
@@ -133,3 +136,33 @@ def test_labels_of_a_server_cannot_steer_a_terminal_from_a_csv_file(tmp_path):
     rows = pl.read_csv(tmp_path / "server.csv")
     assert rows["labels"].to_list() == ['gpu="\\x1b[2J\\x1b]0;owned\\x07\\u202e\\x9b31m"', "gpu=é"]
     assert pl.read_parquet(tmp_path / "server.parquet")["labels"].to_list() == frame["labels"].to_list()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4) | st.integers(0, 9), inner, max_size=4)
+    ),
+    max_leaves=30,
+)
+
+
+@given(JSON)
+def test_json_is_what_the_standard_library_writes(document: Any) -> None:
+    assert dumps(document) == json.dumps(strict(document), indent=2, allow_nan=False) + "\n"
+    assert dumps(document) == dumps(strict(document))
+
+
+def test_each_figure_is_drawn_once_for_each_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    savefig = Figure.savefig
+
+    def count(self: Figure, *args: Any, **more: Any) -> None:
+        drawn.append(more["format"])
+        savefig(self, *args, **more)
+
+    monkeypatch.setattr(Figure, "savefig", count)
+    files = write_outputs(sweep(), [slope(), crossing()], tmp_path)
+    pictures = [file for file in files if file.suffix == ".svg"]
+    assert sorted(drawn) == ["png"] * len(pictures) + ["svg"] * len(pictures)
+    assert (tmp_path / "report.html").read_text().count("<svg role=") == len(pictures)
