@@ -177,6 +177,10 @@ bench-sample: setup $(STAMPS)/dev ## What the sampler of resources costs, and ho
 	-$(BIN)/python scripts/peers.py psutil
 	$(BIN)/python -m benches.sample
 
+.PHONY: bench-report
+bench-report: setup $(STAMPS)/dev ## CPU time of reports and estimates beside the commit before they read files once (an hour; --large 0 for minutes)
+	$(BIN)/python -m benches.report --record
+
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
 	$(BIN)/python -m benches.soak

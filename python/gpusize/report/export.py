@@ -6,9 +6,10 @@ server reaches a terminal that shows it.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from io import BytesIO
 from json.encoder import encode_basestring_ascii
@@ -63,26 +64,34 @@ def _text(value: Any, line: str) -> str:
         value: what ``strict`` takes.
         line: a line end and the indent that the value stands at.
     """
-    if isinstance(value, str):
-        return encode_basestring_ascii(value)
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return "null"
-    if isinstance(value, float):
-        return float.__repr__(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return int.__repr__(value)
+    write = _PLAIN.get(type(value))
+    if write is not None:
+        return write(value)
     inner = line + "  "
     if isinstance(value, Mapping):
         # Of keys that are the same as text the last one counts, as in ``strict``.
-        fields = {str(key): _text(each, inner) for key, each in value.items()}
-        lines = [f"{encode_basestring_ascii(key)}: {text}" for key, text in fields.items()]
+        fields = value if all(type(key) is str for key in value) else {str(key): each for key, each in value.items()}
+        lines = [f"{encode_basestring_ascii(key)}: {_text(each, inner)}" for key, each in fields.items()]
         return "{" + inner + f",{inner}".join(lines) + line + "}" if lines else "{}"
     if isinstance(value, (list, tuple, set, frozenset)):
         items = [_text(each, inner) for each in value]
         return "[" + inner + f",{inner}".join(items) + line + "]" if items else "[]"
-    return _text(strict(value), line)
+    plain = strict(value)
+    # Of a class of its own that is a number or a text, as those of numpy and enumerations are.
+    return json.dumps(plain) if isinstance(plain, (str, int, float)) else _text(plain, line)
+
+
+def _float(value: float) -> str:
+    return float.__repr__(value) if math.isfinite(value) else "null"
+
+
+_PLAIN: Final[Mapping[type, Callable[[Any], str]]] = {
+    str: encode_basestring_ascii,
+    int: int.__repr__,
+    float: _float,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda _: "null",
+}
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
