@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.batch_limit import limits, told_tokens
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["Service", "fit_service", "streamed"]
+__all__ = ["Fits", "Service", "fit_service", "streamed"]
 
 FEWEST: Final = 20
 """Fewer answers tell no costs."""
@@ -66,7 +67,26 @@ class Service:
     whole: tuple[float, float] | None = None
 
 
-def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> Service | None:
+class Fits:
+    """What several fits to the same visits have in common, worked out when the first one asks for it."""
+
+    def __init__(self, visits: Sequence[Observed]) -> None:
+        self._visits = visits
+
+    @cached_property
+    def lives(self) -> list[_Lives]:
+        """The answers of each visit."""
+        return [found for each in self._visits if (found := _Lives.of(each)) is not None]
+
+    @cached_property
+    def limits(self) -> tuple[int | None, int | None]:
+        """Sequences and tokens that run at once, as ``batch_limit.limits``."""
+        return limits(self._visits)
+
+
+def fit_service(
+    visits: Sequence[Observed], *, prompts_alone: bool = False, shared: Fits | None = None
+) -> Service | None:
     """Costs and limits; None where records do not tell tokens and first tokens, nor the server its steps.
 
     Args:
@@ -74,25 +94,27 @@ def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> S
         prompts_alone: whether p is taken from first tokens of requests that were alone: t0 + t1 + p P, less the t0 + t1
             of their other tokens. Each that joins brings a prompt and tokens, so lives of answers hardly tell them
             apart. A server that spends more on a first token than its prompt is fitted better without.
+        shared: of the same visits, where they are fitted several times.
     """
     import numpy as np
 
+    shared = shared or Fits(visits)
     if not streamed(visits):
         told = None if prompts_alone else steps([each.served for each in visits])
-        return None if told is None else Service(*told, *limits(visits))
-    lives = [found for each in visits if (found := _Lives.of(each)) is not None]
+        return None if told is None else Service(*told, *shared.limits)
+    lives = shared.lives
     if sum(each.took.size for each in lives) < FEWEST:
         return None
     alone, waits = _alone(visits)
     took = [each.took * each.scale for each in lives]
     costs = np.array([1.0, 0.0, 0.0])
-    kept = [np.ones(each.size, dtype=bool) for each in took]
+    kept: list[NDArray[np.bool_] | slice] = [slice(None)] * len(took)
     known_s = _prompt_cost(visits) if prompts_alone else None
     if prompts_alone and known_s is None:
         return None
     for turn in range(TURNS):
         designs = [each.design(costs) for each in lives]
-        weight = math.sqrt(sum(each.sum() for each in kept) / max(1, waits.size))
+        weight = math.sqrt(sum(each[k].size for each, k in zip(took, kept, strict=True)) / max(1, waits.size))
         rows = np.concatenate([weight * alone, *(each[k] for each, k in zip(designs, kept, strict=True))])
         times = np.concatenate([weight * waits, *(each[k] for each, k in zip(took, kept, strict=True))])
         if known_s is None:
@@ -103,7 +125,7 @@ def fit_service(visits: Sequence[Observed], *, prompts_alone: bool = False) -> S
             return None
         if turn == TURNS - 2:
             kept = [inside(t - each @ costs) for t, each in zip(took, designs, strict=True)]
-    batch, tokens = limits(visits)
+    batch, tokens = shared.limits
     base_s, per_sequence_s, per_prompt_token_s = (float(each) for each in costs)
     return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.batch_limit import limits
-from gpusize.estimate.twin.batching_model import fit_service
+from gpusize.estimate.twin.batching_model import Fits, fit_service
 from gpusize.estimate.twin.flow_model import Flow, Measured
 from gpusize.estimate.twin.rates import rates_of
 from gpusize.estimate.twin.server_figures import served_limit
@@ -26,12 +26,17 @@ FEWEST: Final = 20
 
 
 def batching(
-    visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool, prompts_alone: bool = False
+    visits: Sequence[Observed],
+    curves: Sequence[Curve],
+    *,
+    joint: bool,
+    prompts_alone: bool = False,
+    shared: Fits | None = None,
 ) -> Replica | None:
     """The simulated cluster's own model; None where the records do not tell what it needs. See ``fit_service``."""
     if _known(curves) is None:
         return None
-    service = fit_service(visits, prompts_alone=prompts_alone)
+    service = fit_service(visits, prompts_alone=prompts_alone, shared=shared)
     return None if service is None else _served(service, visits, curves, joint=joint)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.twin.batching_model import Fits
 from gpusize.estimate.twin.calibration import Candidate, calibrated
 from gpusize.estimate.twin.candidates import batching, flow, measured, static
 from gpusize.estimate.twin.goodness_of_fit import runtimes_off
@@ -60,7 +61,8 @@ def choose(
         found.append(together)
     if model in (None, "batching"):
         reach = 0.25 if even else 0.6
-        fits = [batching(visits, curves, joint=joint, prompts_alone=alone) for alone in (True, False)]
+        shared = Fits(visits)
+        fits = [batching(visits, curves, joint=joint, prompts_alone=alone, shared=shared) for alone in (True, False)]
         tried = [
             calibrated("batching", each, curves, edges, prior=0.004, reach=reach, sampled=sampled)
             for each in fits
