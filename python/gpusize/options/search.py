@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.estimate.search.terms import Adaptive, cannot_search
-from gpusize.options import LOAD_STOPS, LOAD_WAYS
+from gpusize.options.load import LOAD_STOPS, LOAD_WAYS
 from gpusize.options.table import kinds_of
 
 if TYPE_CHECKING:
