@@ -58,6 +58,9 @@ $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/run
 .PHONY: test
 test: setup $(STAMPS)/dev ## Rust and Python tests (PYTEST_ARGS="-k name" narrows the latter)
 	$(BIN)/python scripts/run_tests.py rust
+	@# Programs that some tests start; compiling them is no part of a test, nor of its time limit.
+	cargo build --quiet --release --locked --package bench-worlds
+	cargo build --quiet --release --locked --package bench-tools
 	$(BIN)/python scripts/run_tests.py python $(PYTEST_ARGS)
 
 .PHONY: test-slow
