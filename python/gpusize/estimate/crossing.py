@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.isotonic import crossing_point, decreasing, wilson
@@ -111,7 +112,7 @@ def effective_n(level: LevelData, slo: Slo, share: float, n: int) -> float:
         return float(n)
     squares, batches = 0.0, 0
     for visit in visits:
-        counted = visit.kept.once(("batches", slo), lambda visit=visit: _batches(visit, slo))
+        counted = visit.kept.once(("batches", slo), partial(_batches, visit, slo))
         if counted is None:
             return float(n)
         # Each term has the expectation share (1 - share) when requests are independent.
