@@ -86,7 +86,7 @@ def test_a_command_whose_text_is_all_it_gives_fails_with_it(
 @pytest.mark.parametrize(
     "argv, code",
     [
-        (("estimate", "absent", "--debug"), 3),
+        (("estimate", "absent", "--debug"), 2),
         (("run", "--users", "0", "--debug"), 2),
         (("run", "--slo", "p95 runtme <= 1s", "--debug"), 2),
     ],

@@ -83,7 +83,7 @@ def test_tokens_per_second_in_both_commands(gpusize: Gpusize, run: Path) -> None
         ("--token-rate", "x", '--token-rate, column 1: "x" is not a rate'),
         ("--slo-bounds", "2s,3x", '--slo-bounds, column 1: "2s" is not a multiple'),
         ("--growth", "30%/decade", '--growth: "30%/decade" is not a growth'),
-        ("--failed", "-1", "--failed: -1 replicas cannot fail"),
+        ("--failed", "-1", '--failed: "-1" is not a whole number from 0 to 1000000'),
         ("--gpu-hour-price", "free", '--gpu-hour-price: "free" is not a price'),
         ("--think", "uniform(1s,2s)", "--think: a pause that is uniform is not simulated"),
         ("--router", "best", "--router: there is no router 'best'"),
@@ -99,7 +99,7 @@ def test_what_cannot_be_meant(gpusize: Gpusize, run: Path, option: str, value: s
 
 def test_a_picture_that_cannot_be_written_is_told_at_once(gpusize: Gpusize, run: Path) -> None:
     done = gpusize("plan", run, "--plot", "missing/plan.png")
-    assert done.code == 3
+    assert done.code == 2
     assert done.complaint.startswith("missing: no such folder")
 
 
