@@ -95,7 +95,8 @@ def execute(
             for text in notes:
                 note(text)
         told = _tell_notes(spec, note, [*spec.notes, *notes])
-        watch = stack.enter_context(_open_watch(spec, len(steps), note)) if spec.watch else None
+        watched = _Told(note)
+        watch = stack.enter_context(_open_watch(spec, len(steps), watched)) if spec.watch else None
         with on_interrupt(switch), _open_store(spec, facts) as store:
             keep_rows(store.path, spec.dataset.ids, spec.dataset.rows)
             if spec.resume is None:
@@ -125,7 +126,7 @@ def execute(
     if note is not None:
         for text in late:
             note(text)
-    result.notes = _tell_notes(spec, note, [*told, *late])
+    result.notes = _tell_notes(spec, note, [*told, *watched.texts, *late])
     if sweep.stopped is not None:
         # A search has no planned levels.
         missing = len({step.index for step in steps} - {level.meta.get("step") for level in read_levels(store.path)})
@@ -211,7 +212,20 @@ def run_info(spec: RunSpec) -> dict[str, str]:
     return {**own, **told}
 
 
-def _open_watch(spec: RunSpec, levels: int, note: Callable[[str], None] | None) -> RunWatch:
+class _Told:
+    """Passes notes on, and keeps them for the result: a program has nobody to tell meanwhile."""
+
+    def __init__(self, note: Callable[[str], None] | None) -> None:
+        self.texts: list[str] = []
+        self._note = note
+
+    def __call__(self, text: str) -> None:
+        self.texts.append(text)
+        if self._note is not None:
+            self._note(text)
+
+
+def _open_watch(spec: RunSpec, levels: int, note: Callable[[str], None]) -> RunWatch:
     return spec.watch.open(run_info(spec), levels=levels, workers=spec.workers, note=note)
 
 
