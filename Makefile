@@ -113,6 +113,7 @@ lint-python: $(STAMPS)/dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/python -m scripts.layers
+	$(BIN)/python -m scripts.prose --check
 	$(BIN)/mypy
 
 .PHONY: lint-stubs
@@ -124,10 +125,11 @@ audit-deps: $(STAMPS)/dev ## Licences of all dependencies, and known advisories 
 	$(BIN)/python scripts/audit_deps.py
 
 .PHONY: fmt
-fmt: $(STAMPS)/dev ## Format Rust and Python in place
+fmt: $(STAMPS)/dev ## Format Rust and Python in place, and break lines of prose at 120
 	cargo fmt --all
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
+	$(BIN)/python -m scripts.prose
 
 .PHONY: coverage
 coverage: setup $(STAMPS)/dev ## Line coverage of Rust and of Python, both printed at the end
