@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A plan or specification that cannot be meant.
+    /// A plan or specification that is invalid.
     #[error("{what}")]
     Usage {
         /// What was wrong.
@@ -37,7 +37,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A plan that cannot be meant.
+    /// A plan that is invalid.
     pub fn usage(what: impl Into<String>, place: impl Into<String>, todo: impl Into<String>) -> Self {
         Self::Usage { what: what.into(), place: place.into(), todo: todo.into() }
     }

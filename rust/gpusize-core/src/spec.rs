@@ -221,7 +221,7 @@ impl TargetSpec {
         std::iter::once((self.host.as_str(), self.port, self.tls.as_ref())).chain(more)
     }
 
-    /// Refuse what cannot be meant.
+    /// Refuse what is invalid.
     pub fn check(&self) -> Result<()> {
         let messages = matches!(self.response.framing, Framing::Kserve | Framing::KserveStream);
         let texts = matches!(self.response.framing, Framing::Sse | Framing::Ndjson | Framing::Text);
@@ -247,7 +247,7 @@ impl TargetSpec {
 }
 
 impl LevelPlan {
-    /// Refuse what cannot be meant.
+    /// Refuse what is invalid.
     pub fn check(&self) -> Result<()> {
         let bad = |what: &str, place: &str, todo: &str| Err(Error::usage(what, place, todo));
         self.load.check()?;

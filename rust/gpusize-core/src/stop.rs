@@ -42,7 +42,7 @@ impl Reason {
             "errors" => Ok(Self::Errors),
             _ => {
                 let todo = "give stopped, slo, saturation or errors";
-                Err(Error::usage(format!("{name:?} is no reason to stop"), "reason", todo))
+                Err(Error::usage(format!("{name:?} is not a reason to stop"), "reason", todo))
             }
         }
     }

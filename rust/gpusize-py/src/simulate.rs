@@ -143,7 +143,7 @@ fn numbers<T, const N: usize>(name: &str, bytes: &[u8], read: impl Fn([u8; N]) -
     if rest.is_empty() {
         return Ok(whole.iter().copied().map(read).collect());
     }
-    let what = format!("{} bytes are no array of numbers with {N} bytes each", bytes.len());
+    let what = format!("{} bytes are not an array of numbers with {N} bytes each", bytes.len());
     Err(UsageError::new_err((what, name.to_owned(), "hand over a little-endian array".to_owned())))
 }
 

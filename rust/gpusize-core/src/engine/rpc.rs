@@ -67,7 +67,7 @@ impl Replies {
                 Framing::KserveStream => kserve::stream_response(message),
                 _ => Some(kserve::Reply { error: None, has_outputs: !message.is_empty() }),
             };
-            let reply = reply.ok_or_else(|| "a reply that is no protobuf message".to_owned())?;
+            let reply = reply.ok_or_else(|| "a reply that is not a protobuf message".to_owned())?;
             if reply.has_outputs {
                 content();
             }

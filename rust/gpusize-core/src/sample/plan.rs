@@ -94,7 +94,7 @@ fn root() -> PathBuf {
 }
 
 impl Plan {
-    /// Refuse what cannot be meant.
+    /// Refuse what is invalid.
     pub fn check(&self) -> Result<()> {
         for (name, value) in [
             ("interval_ns", self.interval_ns),

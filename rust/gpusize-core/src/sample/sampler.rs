@@ -113,7 +113,7 @@ impl Sampler {
     /// Open every source and begin.
     ///
     /// # Errors
-    /// A plan that cannot be meant; a source that cannot be read; no descriptor or thread to be had.
+    /// An invalid plan; a source that cannot be read; no descriptor or thread to be had.
     pub fn start(plan: Plan) -> Result<Self> {
         plan.check()?;
         let mut sources = Vec::new();

@@ -107,7 +107,7 @@ fn numbers<T, const N: usize>(place: &str, bytes: &[u8], read: impl Fn([u8; N]) 
     let (whole, rest) = bytes.as_chunks::<N>();
     if !rest.is_empty() {
         let todo = format!("give little-endian numbers of {N} bytes each");
-        return Err(Error::usage(format!("{} bytes are no whole number of entries", bytes.len()), place, todo));
+        return Err(Error::usage(format!("{} bytes are not a whole number of entries", bytes.len()), place, todo));
     }
     Ok(whole.iter().map(|chunk| read(*chunk)).collect())
 }

@@ -218,7 +218,7 @@ impl LoadSpec {
         })
     }
 
-    /// Refuse what cannot be meant.
+    /// Refuse what is invalid.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Closed(closed) => closed.check(),
@@ -348,7 +348,7 @@ impl Think {
             Self::Lognormal(median_ns, sigma) => median_ns >= 0 && (0.0..=10.0).contains(&sigma),
             Self::Recorded => true,
         };
-        if fine { Ok(()) } else { bad("a think time cannot be meant", place, "give times of 0 or more") }
+        if fine { Ok(()) } else { bad("a think time is out of range", place, "give times of 0 or more") }
     }
 }
 

@@ -176,7 +176,7 @@ impl Trailer {
         }
         let is_empty = self.length == 1 + usize::from(self.after_cr);
         if !is_empty && !self.has_colon && !self.is_fold {
-            return Err(bad("a trailer that is no field"));
+            return Err(bad("a trailer that is not a field"));
         }
         *self = Self { total: self.total, ..Self::default() };
         Ok(is_empty)

@@ -36,7 +36,7 @@ impl Head {
         let method = if is_grpc { "POST" } else { target.method.as_str() };
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| bad("not a method", method))?;
         if method == Method::CONNECT {
-            return Err(bad("CONNECT opens a tunnel, it is no request", "method"));
+            return Err(bad("CONNECT opens a tunnel, it is not a request", "method"));
         }
         let says_zero = !matches!(method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS);
         let mut request = Request::new(());
