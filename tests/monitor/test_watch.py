@@ -89,7 +89,7 @@ class Mute:
 
 def test_an_engine_that_tells_no_seconds_has_counts_and_no_rules() -> None:
     progress = {"state": "running", "elapsed_ns": S, "due": 5, "sent": 4, "ok": 2, "failed": {"timeout": 1}}
-    with pytest.raises(UsageError, match="does not tell"):
+    with pytest.raises(UsageError, match="does not report"):
         RunWatch(parse_rules(["saturation"]), clock=lambda: 0).look(Mute(), 1, SETTING, progress)  # type: ignore[arg-type]
     tally = RunTally()
     RunWatch(tally=tally, clock=lambda: 0).look(Mute(), 1, SETTING, progress)  # type: ignore[arg-type]

@@ -105,7 +105,7 @@ def test_an_interruption_goes_before_everything(result: Result) -> None:
 
 
 def test_a_result_asks_for_what_it_needs(result: Result) -> None:
-    with pytest.raises(UsageError, match="for how many users"):
+    with pytest.raises(UsageError, match="user count unknown"):
         result.estimate(slos="p95 runtime <= 1s")
     with pytest.raises(UsageError, match="no SLO"):
         result.estimate(users=3)

@@ -47,7 +47,7 @@ def test_tls_that_is_not_spoken_there() -> None:
 
 def test_a_server_of_http2_alone() -> None:
     said = "not an HTTP/1.1 response: invalid HTTP version in the response head"
-    assert "wants --http2" in told("protocol_error", 0, said)
+    assert "needs --http2" in told("protocol_error", 0, said)
 
 
 def test_a_key_that_is_refused_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,11 +90,11 @@ def test_it_is_scaled_and_the_metrics_follow() -> None:
 
 def test_only_a_running_cluster_is_scaled() -> None:
     cluster = SimulatedCluster(FAST)
-    with pytest.raises(UsageError, match="does not run"):
+    with pytest.raises(UsageError, match="is not running"):
         cluster.scale(1)
     with cluster:
         pass
-    with pytest.raises(UsageError, match="does not run"):
+    with pytest.raises(UsageError, match="is not running"):
         cluster.replicas()
 
 
