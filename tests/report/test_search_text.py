@@ -42,7 +42,7 @@ def test_a_budget_that_is_not_spent_says_why_the_search_ended() -> None:
     timed = replace(FOUND, terms=Adaptive(budget="4m"))
     assert dict(search_rows(replace(timed, length_s=236.0)))["ended"].startswith("the budget is spent, short of")
     early = dict(search_rows(replace(timed, length_s=152.0)))["ended"]
-    assert early.startswith("2m32s of the budget of 4m were used: its looks were planned")
+    assert early.startswith("2m32s of the budget of 4m were used: its measurements were planned")
     open_end = dict(search_rows(replace(timed, length_s=152.0, capacity=None)))["ended"]
     assert "no load up to then showed one" in open_end
     few = dict(search_rows(replace(FOUND, terms=Adaptive(budget=4000))))["ended"]
