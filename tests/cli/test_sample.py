@@ -117,7 +117,7 @@ def test_a_command_that_cannot_be_started(gpusize: Gpusize, tmp_path: Path):
         (["sample", "--pid", "1", "--", "true"], "a command is sampled from its start to its end, alone"),
         (["sample", "--duration", "1s", "--", "true"], "a command is sampled from its start to its end, alone"),
         (["sample", "--pid", str(2**22 + 1)], "--pid: there is no process"),
-        (["sample", "--repeat", "0", "--", "true"], "--repeat: repeat must be 1 or more, not 0"),
+        (["sample", "--repeat", "0", "--", "true"], '--repeat: "0" is not a whole number from 1 to 1000000'),
         (["sample", "--repeat", "2", "--pid", "1"], "--repeat: only a command can be run several times"),
         (["sample", "--interval", "0", "--", "true"], "--interval: an interval must be 1 ms to 1 h, not 0 s"),
         (["sample", "--interval", "soon", "--", "true"], '--interval: "soon" is not a duration'),
