@@ -263,4 +263,4 @@ def _told(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -
         return 0
     if found.reason is not None:
         return conclude(Verdict(1, f"no answer over time: {found.reason}"))
-    return conclude(Verdict(1, "no policy that scales keeps the SLOs over the whole trace"))
+    return conclude(Verdict(1, "no policy that scales meets the SLOs over the whole trace"))
