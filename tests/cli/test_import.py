@@ -84,7 +84,7 @@ def test_a_rate_without_an_answer_is_a_measured_no(gpusize: Gpusize) -> None:
     assert "measure 96.1 and 192 requests/s" in done.complaint
     asked = gpusize("estimate", path, "--rate", "500/s", "--method", "scaling")
     assert asked.code == 1
-    assert "is too much already" in asked.complaint
+    assert "is already too much" in asked.complaint
     assert "192.2 of 1200 requests/s were answered" in asked.out
 
 

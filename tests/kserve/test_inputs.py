@@ -76,7 +76,7 @@ def test_forms_of_a_value(tmp_path, wanted, value, shape, raw):
         (FIXED, {"content": [1, 2, 3], "shape": [3]}, '"IN" has the shape [3]; m expects [4]'),
         (BATCHED, {"content": [1], "shape": [1]}, "m expects [4] (without the dimension of the batch)"),
         (BATCHED, {"content": [1] * 36, "shape": [9, 4]}, "a batch of 9; m takes 1 to 8"),
-        (MATRIX, [1, 2, 3], 'the shape of "IN" cannot tell: [-1, 2] from 3 elements'),
+        (MATRIX, [1, 2, 3], 'the shape of "IN" cannot be told: [-1, 2] from 3 elements'),
         (FIXED, ["1", "2", "3", "4"], '"IN" cannot be made FP32: 1 is not a number'),
         (FIXED, [[1, 2], [3]], '"IN" cannot be made FP32: the lists in it differ in length'),
         (FIXED, b64(b"123"), '"IN" is not FP32: 3 bytes are not a whole number'),

@@ -132,7 +132,7 @@ def test_rate_sweeps_keep_their_schedule():
         ({"overload": "grow", "max_connections": 5}, "below connections"),
         ({"burstiness": 0.5}, "belongs to gamma"),
         ({"process": "gamma", "burstiness": 0}, "burstiness is 0"),
-        ({"sample_records": 0}, "sample_records is 0"),
+        ({"sample_records": 0}, "sample_records must be 1 or more, not 0"),
     ],
 )
 def test_what_cannot_be_meant(kwargs, what):

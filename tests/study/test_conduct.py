@@ -254,7 +254,7 @@ def test_resume_measures_what_is_missing_and_goes_on_with_what_was_begun(study, 
     measure.during = interrupt
     first = run_study(study(**members), measure=measure)
     assert [entry["state"] for entry in first.entries.values()] == ["done", "interrupted", "pending"]
-    with pytest.raises(UsageError, match="holds a study already"):
+    with pytest.raises(UsageError, match="already holds a study"):
         run_study(study(**members), measure=measure)
     measure.during = None
     said: list[str] = []

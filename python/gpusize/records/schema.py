@@ -206,7 +206,7 @@ def has_events(folder: Path) -> bool:
     """Whether a part of a level's records has the times of all events; by the footers alone."""
     import polars as pl
 
-    return any(EVENTS in pl.read_parquet_schema(part) for part in part_files(folder / "records"))
+    return any(EVENTS in pl.scan_parquet(part, glob=False).collect_schema() for part in part_files(folder / "records"))
 
 
 def from_arrow(batches: ArrowStream) -> pl.LazyFrame:
