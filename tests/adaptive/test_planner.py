@@ -271,11 +271,11 @@ def test_batches_that_run_to_their_end_widen_the_interval_and_are_told() -> None
     assert over == Over("budget")
     assert found.precision is not None
     assert found.precision > 0.19
-    assert any("who shares one with whom" in remark for remark in found.remarks)
+    assert any("which users share a batch" in remark for remark in found.remarks)
     _, levels, _ = search(terms)
     found = found_of(levels, [SLO], terms)
     assert found is not None
-    assert not any("who shares one with whom" in remark for remark in found.remarks)
+    assert not any("which users share a batch" in remark for remark in found.remarks)
 
 
 def test_a_mean_and_several_slos_have_intervals_too() -> None:

@@ -234,7 +234,7 @@ def test_a_limit_that_the_server_shows_goes_before_the_one_that_times_show():
         (Served(request_s=0.5), "outside the server"),
         (Served(step_s=0.015, sequences=4.0), "ms apart"),
         (Served(step_s=0.024, sequences=4.0), None),
-        (Served(preemptions=12.0), "took back 12 requests"),
+        (Served(preemptions=12.0), "preempted 12 requests"),
     ],
 )
 def test_what_speaks_against_the_records_is_said(said, text):

@@ -227,7 +227,7 @@ def test_gpus_of_a_container() -> None:
 def test_a_machine_without_a_driver_is_a_note() -> None:
     watched = ContainerGpus(os.getpid(), nvml=fake_nvml(refuses=True))
     assert watched.stop() == ((), None)
-    assert "no GPU is watched" in watched.notes[0]
+    assert "GPUs are not watched" in watched.notes[0]
 
 
 def test_whose_process_lives() -> None:

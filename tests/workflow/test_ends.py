@@ -80,7 +80,7 @@ def test_a_thread_that_runs_out_of_time_is_left_and_counted(measure: Measure, re
     result = measure(target, ["first", "hang"], load)
     assert result.records.sort("seq")["outcome"].to_list() == ["ok", "timeout"] * 2
     assert result.levels[0].meta["generator"]["left_running"] == 2
-    assert any("2 calls could not be ended" in alert for alert in result.summary["alerts"][0])
+    assert any("2 calls could not be stopped" in alert for alert in result.summary["alerts"][0])
 
 
 def test_a_call_that_will_not_be_cancelled_does_not_hold_the_level(
