@@ -197,8 +197,8 @@ fn replies_that_break_the_rules_are_outcomes() {
     for (framing, body, outcome, words) in [
         ("kserve_stream", framed(&[field(2, &infer(true)), failed]), "api_error", "out of memory"),
         ("kserve", [&[1][..], &whole[1..]].concat(), "protocol_error", "compressed"),
-        ("kserve", framed(&[b"{\"not\":1}".to_vec()]), "protocol_error", "no protobuf"),
-        ("kserve_stream", framed(&[field(2, b"\xff")]), "protocol_error", "no protobuf"),
+        ("kserve", framed(&[b"{\"not\":1}".to_vec()]), "protocol_error", "not a protobuf"),
+        ("kserve_stream", framed(&[field(2, b"\xff")]), "protocol_error", "not a protobuf"),
         ("kserve", framed(&[vec![b'x'; 2_000]]), "protocol_error", "longer than 1000 bytes"),
         ("kserve", vec![], "protocol_error", "0 replies"),
         ("kserve", framed(&[infer(true), infer(true)]), "protocol_error", "2 replies"),
