@@ -68,7 +68,7 @@ def test_a_container_under_limits_tells_them(gpusize: Gpusize, start: Start):
     assert "a CPU limit throttled it" in use["cpu"]["lower_bound"]
     assert use["memory"]["limit_bytes"] == 64 * MIB
     assert use["memory"]["peak_from"] in {"kernel", "sampled"}
-    assert any("it may want more" in doubt for doubt in told["recommendation"]["doubts"])
+    assert any("it may need more" in doubt for doubt in told["recommendation"]["doubts"])
 
 
 def test_sampling_ends_with_the_container(gpusize: Gpusize, start: Start, daemon: Daemon):
