@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ TOP: Final = "gpusize"
 _KEEPS_TOTALS: Final = frozenset({"cpu", "cpuacct", "memory", "blkio", "pids"})
 _SYSTEMCTL_S: Final = 10.0
 _TRIES: Final = 20
+_LEAVES_S: Final = 3.0
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,19 @@ def run_groups() -> list[GroupName]:
 def remove_groups(name: GroupName) -> list[str]:
     """Remove the groups of a run from every hierarchy, and the folder above when it is empty.
 
+    Processes on their way out are waited for: Podman's monitor ends a moment after its container is gone.
+
     Returns:
         Their path, if something is left of them.
     """
+    until = time.monotonic() + _LEAVES_S
+    while (left := _remains(name)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return [f"cgroups /{TOP}/{name.text}"] if left else []
+
+
+def _remains(name: GroupName) -> bool:
+    """Whether something is left of a run's groups after one try to remove them."""
     left = False
     for point, _ in hierarchies():
         top = point / TOP / name.text
@@ -175,7 +187,7 @@ def remove_groups(name: GroupName) -> list[str]:
             left = left or top.exists()
         with contextlib.suppress(OSError):
             (point / TOP).rmdir()
-    return [f"cgroups /{TOP}/{name.text}"] if left else []
+    return left
 
 
 def run_slices() -> dict[GroupName, list[str]]:
