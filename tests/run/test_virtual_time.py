@@ -112,7 +112,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
     cases: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
         ({"rates": []}, CLOSED, {"sizes": one}, r"flow\.rates"),
         ({"rates": [1.0]}, CLOSED, {"sizes": b""}, r"flow\.sizes"),
-        ({"rates": [1.0]}, CLOSED, {"sizes": b"123"}, "no array"),
+        ({"rates": [1.0]}, CLOSED, {"sizes": b"123"}, "not an array"),
         ({"rates": [1.0]}, CLOSED, {"sizes": one, "judge": '{"bound": []}'}, "unknown field"),
         ({"rates": [1.0]}, {"arrivals": "plan"}, {"sizes": one}, "due times"),
     ]
