@@ -112,6 +112,12 @@ fn replies_are_counted_and_stamped_however_their_frames_are_cut() {
                 let (first, end) = (column::<Int64Type>(&rows, "first_token_ns"), column::<Int64Type>(&rows, "end_ns"));
                 assert!(first.iter().zip(end).all(|(f, e)| *f <= e));
             }
+            if events == 2 {
+                // One gap a call, of its own: from its first event to its last.
+                let ns = |name| column::<Int64Type>(&rows, name);
+                let gaps: Vec<_> = ns("last_token_ns").iter().zip(ns("first_token_ns")).map(|(l, f)| l - f).collect();
+                assert_eq!((ns("itl_min_ns"), ns("itl_max_ns")), (gaps.clone(), gaps), "{framing}");
+            }
         }
     }
 }

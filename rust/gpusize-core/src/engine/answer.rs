@@ -79,6 +79,8 @@ pub struct Reader {
     is_full: bool,
     events: Splitter,
     content: Content,
+    /// Something may stand in `events` or `content`; of a body that nobody reads there is nothing.
+    fills: bool,
 }
 
 /// What the events of an answer brought.
@@ -94,12 +96,13 @@ impl Reader {
     /// Forget the last answer, and give back what is more than a usual one needs.
     #[inline]
     pub fn reset(&mut self) {
-        let Some(framing) = self.framing.take() else { return };
+        if self.framing.take().is_none() {
+            return;
+        }
         empty(&mut self.text);
         self.held.release();
         self.is_full = false;
-        // Of a body that nobody reads there is nothing else.
-        if framing != Framing::Whole || self.reads_whole {
+        if std::mem::take(&mut self.fills) {
             self.forget();
         }
     }
@@ -155,6 +158,7 @@ impl Reader {
             (true, false) => 0,
         };
         self.framing = Some(framing);
+        self.fills = framing != Framing::Whole || self.reads_whole;
         if reading.calls.is_some() {
             let clocks = clock::pair();
             self.content.calls.reset(clocks.wall_ns - clocks.mono_ns);
@@ -203,6 +207,7 @@ impl Reader {
 
     /// A gRPC reply with content, which a read at `now` completed.
     pub fn reply(&mut self, now: i64, reading: &Reading, row: &mut Row) {
+        self.fills = true;
         reading.interpreter.note_content(&mut self.content.answer);
         self.content.take(Found::Content, now, reading, row);
     }
