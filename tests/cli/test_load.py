@@ -101,7 +101,7 @@ def test_a_plan_without_rows_says_so(capsys, tmp_path):
         (["show", "--stages", "1/s@9s", "--png", "x"], 2, "--png, x: its kind cannot be told. Name it .png, .svg or"),
         (["show", "--arrivals", "a.xyz"], 2, "Say --arrivals-format json"),
         (["show", "--arrivals", ""], 2, "--arrivals: no file is named"),
-        (["show", "--rates", "5", "--duration", "0s"], 2, "--duration: duration is 0 s"),
+        (["show", "--rates", "5", "--duration", "0s"], 2, "--duration: must be positive, not 0 s"),
     ],
 )
 def test_what_cannot_be_meant(words, code, what, capsys, tmp_path, monkeypatch):

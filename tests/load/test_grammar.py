@@ -135,7 +135,7 @@ def test_think_times_that_cannot_be_meant(text, column):
     [
         (lambda: Stage(1, 2, 60, process="bursty"), "not an arrival process"),
         (lambda: Stage(1, 2, 60, shape=0.5), "belongs to gamma"),
-        (lambda: Stage(1, 1, 60, process="gamma", shape=0), "burstiness is 0"),
+        (lambda: Stage(1, 1, 60, process="gamma", shape=0), "burstiness:? must be at least 0.001, not 0"),
         (lambda: Stage(8, 8, 60, "closed", process="poisson"), "a concurrency has no arrival process"),
         (lambda: Stage(1, 2, 60, bursts=Bursts(1, 1, 2)), "a ramp has no bursts"),
         (lambda: Think("later"), "is not a think time"),

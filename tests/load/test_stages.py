@@ -131,7 +131,7 @@ def test_rate_sweeps_keep_their_schedule():
         ({"max_connections": 512}, "belongs to --overload grow"),
         ({"overload": "grow", "max_connections": 5}, "below connections"),
         ({"burstiness": 0.5}, "belongs to gamma"),
-        ({"process": "gamma", "burstiness": 0}, "burstiness is 0"),
+        ({"process": "gamma", "burstiness": 0}, "burstiness:? must be at least 0.001, not 0"),
         ({"sample_records": 0}, "sample_records must be 1 or more, not 0"),
     ],
 )

@@ -164,7 +164,7 @@ def test_a_stream_sends_the_row_of_each_arrival_when_the_trace_is_its_dataset(tr
         ({"stages": "1/s@1m", "duration_s": 5}, "a duration belongs to a rate"),
         ({"rate": 0}, "a rate must be positive, not 0/s"),
         ({"rate": 1, "process": "bursty"}, "not an arrival process"),
-        ({"rate": 1, "burstiness": -1}, "burstiness is -1"),
+        ({"rate": 1, "burstiness": -1}, "burstiness must be at least 0.001, not -1"),
         ({"rate": 1, "priority": 0.5}, "not a whole number"),
         ({"rate": 1, "start_s": -1}, "start must be 0 s or more, not -1 s"),
         ({"arrivals": "none.csv"}, "no such file"),

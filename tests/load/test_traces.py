@@ -155,9 +155,9 @@ def test_the_draws_stay_what_they_are():
 @pytest.mark.parametrize(
     "kwargs, what",
     [
-        ({"speed": 0}, "speed is 0 times"),
+        ({"speed": 0}, "speed: must be positive, not 0 times"),
         ({"speed": "fast"}, "not a number"),
-        ({"rate_scale": -1}, "rate_scale is -1 times"),
+        ({"rate_scale": -1}, "rate_scale: must be positive, not -1 times"),
         ({"from_s": 5, "until_s": 5}, "ends before it begins"),
     ],
 )

@@ -30,15 +30,24 @@ class Limit:
     most: float
     unit: str = ""
 
-    def complaint(self, value: float) -> str | None:
-        """What to give instead of ``value``; None where it may be."""
+    def complaint(self, value: float) -> tuple[str, str] | None:
+        """What is wrong with ``value``, to follow its name, and what to give instead; None where it may be."""
         if self.least <= value <= self.most:
             return None
         most = "ten years" if self.most == _YEARS_S else f"{self.most:.12g}{self.unit}"
-        return f"give {self.least:g}{self.unit if most == 'ten years' else ''} to {most}"
+        least = f"{self.least:g}{self.unit if most == 'ten years' else ''}"
+        given = f"not {figure(value)}{self.unit}"
+        if self.least == _TINY and value <= 0:
+            return f"must be positive, {given}", f"give at most {most}"
+        if isinstance(value, float) and math.isnan(value):
+            return f"must be a number, {given}", f"give {least} to {most}"
+        bound = f"at least {self.least:g}{self.unit}" if value < self.least else f"at most {most}"
+        return f"must be {bound}, {given}", f"give {least} to {most}"
 
 
 _SECONDS: Final = " s"
+_TINY: Final = 1e-6
+"""The least of what has to be positive."""
 
 LIMITS: Final[Mapping[str, Limit]] = {
     # The target.
@@ -46,22 +55,22 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "gpus": Limit(1, 1_000_000),
     "max_tokens": Limit(1, 2**31 - 1),
     "temperature": Limit(0, 1000),
-    "timeout": Limit(1e-6, 1e9, _SECONDS),
-    "connect_timeout": Limit(1e-6, 1e9, _SECONDS),
+    "timeout": Limit(_TINY, 1e9, _SECONDS),
+    "connect_timeout": Limit(_TINY, 1e9, _SECONDS),
     "resolve_every": Limit(0, 1e9, _SECONDS),
     "batch": Limit(1, 1_000_000),
     # The load.
     "passes": Limit(0, _EXACT),
     "count": Limit(1, _EXACT),
-    "duration": Limit(1e-6, _YEARS_S, _SECONDS),
+    "duration": Limit(_TINY, _YEARS_S, _SECONDS),
     "warmup": Limit(0, _YEARS_S, _SECONDS),
     "drain": Limit(0, _YEARS_S, _SECONDS),
     "max_error_rate": Limit(0, 1),
     "burstiness": Limit(1e-3, 1e6),
     "arrivals_from": Limit(0, _YEARS_S, _SECONDS),
-    "arrivals_until": Limit(1e-6, _YEARS_S, _SECONDS),
-    "speed": Limit(1e-6, 1e9, " times"),
-    "rate_scale": Limit(1e-6, 1e6, " times"),
+    "arrivals_until": Limit(_TINY, _YEARS_S, _SECONDS),
+    "speed": Limit(_TINY, 1e9, " times"),
+    "rate_scale": Limit(_TINY, 1e6, " times"),
     "seed": Limit(0, 2**63 - 1),
     "connections": Limit(1, 2**31),
     "max_connections": Limit(1, 2**31),
@@ -69,7 +78,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "workers": Limit(1, 1024),
     "start_delay": Limit(0, _YEARS_S, _SECONDS),
     # What is asked, and what watches.
-    "users": Limit(1e-6, 1e9),
+    "users": Limit(_TINY, 1e9),
     "most_users": Limit(1, 1_000_000),
     "metrics_port": Limit(0, 65_535),
     "push_every": Limit(1, _YEARS_S, _SECONDS),
@@ -104,10 +113,12 @@ def within(name: str, value: float, where: str | None = None) -> None:
     Raises:
         UsageError: it is beyond them.
     """
-    limit = LIMITS[name]
-    todo = limit.complaint(value)
-    if todo is not None:
-        raise UsageError(f"{name} is {figure(value)}{limit.unit}", where or name, todo)
+    found = LIMITS[name].complaint(value)
+    if found is not None:
+        wrong, todo = found
+        # An option's own name stands before the message already.
+        own = where is None or where.lstrip("-").replace("-", "_") == name
+        raise UsageError(wrong if own else f"{name} {wrong}", where or name, todo)
 
 
 def figure(value: Any) -> str:
