@@ -178,7 +178,7 @@ def answer(
         json: print a document instead of tables.
 
     Raises:
-        UsageError: options that do not go together or cannot be meant.
+        UsageError: options that do not go together, or are out of range.
     """
     from gpusize.api.over_time import gpus_over_time
     from gpusize.base.errors import UsageError

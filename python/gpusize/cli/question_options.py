@@ -96,7 +96,7 @@ def fields(given: Mapping[str, Any]) -> dict[str, Any]:
         given: the arguments of a command by name, others among them.
 
     Raises:
-        UsageError: a pause or a share that cannot be meant.
+        UsageError: a pause or a share is out of range.
     """
     plain = ("gpus", "gpus_per_replica", "router", "process", "together", "spare")
     asked = {name: given[name] for name in plain}

@@ -48,7 +48,7 @@ def other_ways(target: Target) -> list[Target]:
 
 
 def _versioned(target: Target) -> str | None:
-    """The API below ``/v1`` that may be meant: the named one, or chat where nothing says what else it is."""
+    """The API below ``/v1``: the named one, or chat where nothing says what else it is."""
     name = str(target.api)
     if name != "generic":
         return name if target.make_api().default_path.startswith("/v1/") else None
