@@ -27,6 +27,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_folder(tmp_path_factory.mktemp("runs"))
 
 
+def test_an_estimate_for_users_who_pause_shows_no_count_of_a_level_alone(gpusize: Gpusize, run: Path) -> None:
+    """That column counts requests in flight: it said 172 GPUs where one was the answer."""
+    assert "by level" in gpusize("estimate", run, "--users", "400").out
+    assert "by level" not in gpusize("estimate", run, "--users", "400", "--think", "exp(30s)").out
+
+
 def test_a_table_with_what_it_rests_on(gpusize: Gpusize, run: Path) -> None:
     done = gpusize("plan", run, "--users", "40,200", "--failed", "1", "--gpu-hour-price", "2.5 EUR")
     assert done.code == 0, done.err

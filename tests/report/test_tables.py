@@ -238,6 +238,14 @@ def test_each_level_has_the_calculators_figure_of_its_own() -> None:
     assert "GPUs by level: users over the level" in page
 
 
+def test_users_who_pause_have_no_figure_of_a_level_alone() -> None:
+    """1,000 users who pause 30 s need one GPU; the column said 24 to 172 beside it."""
+    source = sweep(interrupted())
+    source.users = 100.0  # type: ignore[attr-defined]
+    source.pausing = True  # type: ignore[attr-defined]
+    assert "by level" not in summary(source, 200)
+
+
 def test_of_several_slos_the_most_gpus_stand_at_a_level() -> None:
     rows = [row(4, 5.0, slo_1="p50 ttft <= 1s", slo_1_attainment=1.0, slo_1_met=True)]
     source = Source(frame(rows), slos=(SLO, "p50 ttft <= 1s"))

@@ -21,7 +21,7 @@ class Sweep:
     """The rows of a summary, each with its place on the x axis.
 
     ``x`` is concurrency for closed loops and the offered rate, in requests/s, for open ones. ``users`` are those that
-    are sized for; None where nobody said.
+    are sized for; None where nobody said, and where they pause: no level says how many of them it stands for.
     """
 
     rows: tuple[Row, ...]
@@ -112,7 +112,7 @@ def sweeps_of(source: ReportSource) -> tuple[Sweep, ...]:
     """
     rows = source.summary.to_dicts()
     kinds = [tuple(row for row in rows if (row.get("kind") == "open") == kind) for kind in (False, True)]
-    users = finite(getattr(source, "users", None))
+    users = None if getattr(source, "pausing", False) else finite(getattr(source, "users", None))
     made = [
         Sweep(each, bool(kind), _slos(source, each), about(source.meta), users)
         for kind, each in enumerate(kinds)
