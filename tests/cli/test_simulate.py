@@ -52,7 +52,7 @@ def test_the_help_shows_how(gpusize: Gpusize) -> None:
     for said in (
         "--replicas",
         "--start-delay",
-        "COUNT@TIME",
+        "N@TIME",
         "gpusize simulate --replicas '1@0s,2@30s' --start-delay 5s",
     ):
         assert said in done.out, said

@@ -11,9 +11,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from gpusize.base.numeric import LIMITS, within
 from gpusize.cli.page import command_page, commands_page, panels_of
-from gpusize.options.table import ALIASES, GROUPS, OPTIONS
+from gpusize.options.table import ALIASES, GROUPS, OPTIONS, SHARED
 
-__all__ = ["Command", "Commands", "long_command", "taking"]
+__all__ = ["Command", "Commands", "Debug", "Json", "listed", "long_command", "taking"]
 
 USAGE: Final = 2
 _WORDS: Final = "gpusize.words"
@@ -22,6 +22,28 @@ _REST: Final = inspect.Parameter.VAR_KEYWORD
 _NAMED: Final = inspect.Parameter.KEYWORD_ONLY
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def listed(name: str, panel: str | None = None, **changes: Any) -> Any:
+    """An option of the table, for the signature of a command.
+
+    Args:
+        name: with underscores.
+        panel: its group in the help of this command.
+        **changes: what `typer.Option` is told otherwise here, such as another default in ``show_default``.
+    """
+    option = OPTIONS.get(name) or SHARED[name]
+    told: dict[str, Any] = {
+        "help": option.help,
+        "metavar": option.value or None,
+        "show_default": option.default or False,
+        "rich_help_panel": panel,
+    }
+    return typer.Option(*option.flags, **(told | changes))
+
+
+Json = Annotated[bool, listed("json")]
+Debug = Annotated[bool, listed("debug")]
 
 
 def taking(names: Iterable[str]) -> Callable[[F], F]:
@@ -44,13 +66,7 @@ def taking(names: Iterable[str]) -> Callable[[F], F]:
 def _parameter(name: str) -> inspect.Parameter:
     option = OPTIONS[name]
     plain = _TYPES.get(option.kind, str)
-    info = typer.Option(
-        *option.flags,
-        help=option.help,
-        metavar=option.value or None,
-        show_default=option.default or False,
-        rich_help_panel=next(group.title for group in GROUPS if option in group.options),
-    )
+    info = listed(name, next(group.title for group in GROUPS if option in group.options))
     kind: Any = list[plain] if option.repeatable else plain  # type: ignore[valid-type]
     return inspect.Parameter(name, _NAMED, default=None, annotation=Annotated[kind | None, info])
 

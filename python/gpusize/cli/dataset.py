@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli.command import Command, Commands
+from gpusize.cli.command import Command, Commands, Debug, listed
 
 app = typer.Typer(cls=Commands, help="Make rows to send, and look at them.", no_args_is_help=True)
-
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 
 @app.callback()
@@ -51,12 +49,7 @@ def synthetic(
         str, typer.Argument(help="As 'input=normal(512,64) output=lognormal(128,0.5) rows=200 prefix=0.3 seed=1'.")
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="Write this JSON Lines file.", metavar="FILE")],
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help="Count tokens with this tokenizer.json.", metavar="FILE", show_default="4 characters a token"
-        ),
-    ] = None,
+    tokenizer: Annotated[str | None, listed("tokenizer")] = None,
     _debug: Debug = False,
 ) -> None:
     """Make up prompts of wanted lengths."""
@@ -75,15 +68,13 @@ def synthetic(
 @app.command("show", cls=Command)
 def show(
     file: Annotated[str, typer.Argument(help="A dataset, as --dataset takes it.")],
-    dataset_key: Annotated[
-        str | None, typer.Option(help="Send this field of a row.", metavar="KEY", show_default="the usual names")
-    ] = None,
-    dataset_format: Annotated[
-        str | None, typer.Option(help="Format of the file.", metavar="FORMAT", show_default="by its name and contents")
-    ] = None,
+    dataset_key: Annotated[str | None, listed("dataset_key")] = None,
+    dataset_format: Annotated[str | None, listed("dataset_format")] = None,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Count tokens with this tokenizer.json; estimate counts characters.", metavar="FILE"),
+        listed(
+            "tokenizer", help="Count tokens with this tokenizer.json; estimate counts characters.", show_default=False
+        ),
     ] = None,
     head: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Show this many rows.")] = 5,
     _debug: Debug = False,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from gpusize.cli.command import Debug, Json
+
 EPILOG = """Examples:
 
   gpusize doctor
@@ -18,8 +20,8 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Do not measure the highest rate, which takes about ten seconds.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    json: Json = False,
+    _debug: Debug = False,
 ) -> int:
     """Look at clock, timers, cores, limits and software, and measure the highest rate this machine itself can send."""
     from gpusize.cli.shared import note

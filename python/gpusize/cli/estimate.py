@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gpusize.cli import question_options as question
+from gpusize.cli.command import Debug, Json, listed
 
 EPILOG = """Examples:
 
@@ -21,17 +22,7 @@ EPILOG = """Examples:
 
 def command(
     runs: question.Runs,
-    users: Annotated[
-        float | None,
-        typer.Option(
-            "--users",
-            "--target-users",
-            help="Size for this many requests in flight.",
-            metavar="N",
-            show_default="the run's own",
-            rich_help_panel=question.QUESTION,
-        ),
-    ] = None,
+    users: question.Users = None,
     rate: Annotated[
         str | None,
         typer.Option(
@@ -75,9 +66,9 @@ def command(
     label: question.Labels = None,
     allow: question.Allow = None,
     skip_damaged: question.SkipDamaged = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a level is flagged.")] = False,
-    json: question.Json = False,
-    _debug: question.Debug = False,
+    strict: Annotated[bool, listed("strict")] = False,
+    json: Json = False,
+    _debug: Debug = False,
 ) -> int:
     """Estimate the GPU count from earlier runs. No load is sent."""
     from gpusize.base.units import parse_rate

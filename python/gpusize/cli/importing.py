@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli.command import Command, Commands
+from gpusize.cli.command import Command, Commands, Debug, listed
 
 app = typer.Typer(cls=Commands, help="Make a run folder from another tool's files.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ def nat(
     gpus: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="GPUs behind the model. The file does not say; 0 is unknown.")
     ] = 0,
-    out: Annotated[Path, typer.Option(help="Put the run's folder in here.", metavar="DIR")] = Path("runs"),
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
 ) -> None:
     """Import the NeMo Agent Toolkit's sizing calculator, in its present and its older spelling."""
     from gpusize.studies.imports.nat import import_nat
@@ -43,15 +43,15 @@ def perf_analyzer(
             min=0, max=1_000_000, help="GPUs or model instances measured. The file does not say; 0 is unknown."
         ),
     ] = 0,
-    slo: Annotated[list[str] | None, typer.Option(help="Keep this SLO for estimates.")] = None,
+    slo: Annotated[list[str] | None, listed("slo", help="Keep this SLO for estimates.")] = None,
     batch: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Samples in one request, as perf_analyzer's -b.")
     ] = 1,
     expect: Annotated[
         str | None, typer.Option(help="Name the concurrencies that are missing of these, as 1:16:1.", metavar="LIST")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Put the run's folder in here.", metavar="DIR")] = Path("runs"),
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
 ) -> None:
     """Import a CSV of Triton's perf_analyzer."""
     from gpusize.base.units import parse_concurrencies

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusize.cli.command import Command, Commands, taking
+from gpusize.cli.command import Command, Commands, Debug, Json, listed, taking
 
 if TYPE_CHECKING:
     from gpusize.workload.dataset import Dataset
@@ -31,10 +31,7 @@ _SENT = (
 """Options of loads that have a plan before they run."""
 _SHOWN = ("concurrencies", "passes", "think", *_SENT)
 
-ConfigFile = Annotated[
-    Path | None, typer.Option(help="Read options from this file, or from a run folder.", metavar="FILE")
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
+ConfigFile = Annotated[Path | None, listed("config")]
 
 
 @app.callback()
@@ -52,7 +49,7 @@ def show(
     width: Annotated[
         int | None, typer.Option(min=60, max=120, help="Columns of the drawing.", show_default="those of the terminal")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
     _debug: Debug = False,
     **given: Any,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gpusize.cli import pipeline_options as options
-from gpusize.cli.command import Command, Commands
+from gpusize.cli.command import Command, Commands, Debug, Json, listed
 from gpusize.cli.pipeline_options import FORCE
 
 EPILOG = """Examples:
@@ -88,10 +88,10 @@ def run(
     triton_url: options.TritonUrl = None,
     triton_grpc: options.TritonGrpc = None,
     triton_timeout: options.TritonTimeout = "10m",
-    no_plots: options.NoPlots = False,
+    plots: options.Plots = True,
     quiet: options.Quiet = False,
     json: options.Json = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    _debug: Debug = False,
 ) -> int:
     """Run each operator in its container, one at a time, measure it, and say what to request for it."""
     from gpusize.cli.pipeline_run import run_and_report
@@ -105,16 +105,11 @@ def run(
 @app.command("show", cls=Command)
 def show(
     folder: Annotated[Path, typer.Argument(help="A metrics folder, or a run in it.")],
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Recommend by this rule: default, cpost, krr or vpa.", metavar="NAME", show_default="the run's"
-        ),
-    ] = None,
-    whole_cores: Annotated[bool, typer.Option("--whole-cores", help="Recommend whole cores.")] = False,
-    cpu_limit: Annotated[bool, typer.Option("--cpu-limit", help="Recommend a CPU limit too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    policy: Annotated[str | None, listed("policy", show_default="the run's")] = None,
+    whole_cores: Annotated[bool, listed("whole_cores")] = False,
+    cpu_limit: Annotated[bool, listed("cpu_limit")] = False,
+    json: Json = False,
+    _debug: Debug = False,
 ) -> None:
     """Show a run again, perhaps by another rule."""
     from gpusize.report.containers.pipeline_show import show_run
@@ -127,8 +122,8 @@ def clean(
     everything: Annotated[
         bool, typer.Option("--all", help="Remove those of runs that seem to go on, and of other hosts, too.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    json: Json = False,
+    _debug: Debug = False,
 ) -> int:
     """Remove containers, networks, cgroups and folders of runs that were killed."""
     from dataclasses import asdict

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from gpusize.cli.command import listed
+
 SIZING = "Sizing"
 CONTAINERS = "Containers"
 MODELS = "Models"
@@ -42,21 +44,18 @@ MetricsDir = Annotated[
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Print a docker run line for each container.", rich_help_panel=OUTPUT)
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=OUTPUT)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
-NoPlots = Annotated[bool, typer.Option("--no-plots", help="Draw no figures.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, listed("quiet", OUTPUT)]
+Json = Annotated[bool, listed("json", OUTPUT)]
+Plots = Annotated[bool, listed("plots", OUTPUT)]
 Force = Annotated[
     str,
     typer.Option(
         help="After a failure ask (none), go on (cont) or stop (stop).", metavar="HOW", rich_help_panel=CONTAINERS
     ),
 ]
-Policy = Annotated[
-    str,
-    typer.Option(help="Recommend by this rule: default, cpost, krr or vpa.", metavar="NAME", rich_help_panel=SIZING),
-]
-WholeCores = Annotated[bool, typer.Option("--whole-cores", help="Recommend whole cores.", rich_help_panel=SIZING)]
-CpuLimit = Annotated[bool, typer.Option("--cpu-limit", help="Recommend a CPU limit too.", rich_help_panel=SIZING)]
+Policy = Annotated[str, listed("policy", SIZING)]
+WholeCores = Annotated[bool, listed("whole_cores", SIZING)]
+CpuLimit = Annotated[bool, listed("cpu_limit", SIZING)]
 Repeat = Annotated[
     int, typer.Option(min=1, max=1_000_000, help="Run each operator this many times.", rich_help_panel=SIZING)
 ]
@@ -66,7 +65,7 @@ Verify = Annotated[
 CpuCurve = Annotated[
     str | None, typer.Option(help="Try less CPU: auto, or cores as 1,2,4.", metavar="LIST", rich_help_panel=SIZING)
 ]
-Interval = Annotated[str, typer.Option(help="Read this often: 1ms to 1h.", metavar="TIME", rich_help_panel=SIZING)]
+Interval = Annotated[str, listed("interval", SIZING)]
 Parameter = Annotated[
     list[str] | None,
     typer.Option(help="Set a parameter of the pipeline.", metavar="NAME=VALUE", rich_help_panel=CONTAINERS),
@@ -100,7 +99,7 @@ StartTimeout = Annotated[
     ),
 ]
 Timeout = Annotated[
-    str | None, typer.Option(help="Stop an operator after this time.", metavar="TIME", rich_help_panel=CONTAINERS)
+    str | None, listed("timeout", CONTAINERS, help="Stop an operator after this time.", show_default=False)
 ]
 WorkDir = Annotated[
     Path | None, typer.Option(help="Keep the data here while it runs.", metavar="DIR", rich_help_panel=CONTAINERS)

@@ -148,7 +148,7 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
         _to_stdout(f"{'' if quiet else chr(10)}{all_operators(result)}")
     if files is not None:
         files.finish(result, about)
-        if not given["no_plots"]:
+        if given["plots"]:
             try:
                 files.draw(result)
             except StoreError as problem:

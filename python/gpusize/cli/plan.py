@@ -11,7 +11,7 @@ import typer
 
 from gpusize.cli import plan_over_time as over
 from gpusize.cli import question_options as question
-from gpusize.cli.command import long_command
+from gpusize.cli.command import Debug, Json, long_command
 
 if TYPE_CHECKING:
     from gpusize.estimate.plan import WhatIf
@@ -122,8 +122,8 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="Write plan.json, .csv, .parquet and plots into this folder.", metavar="DIR")
     ] = None,
-    json: question.Json = False,
-    _debug: question.Debug = False,
+    json: Json = False,
+    _debug: Debug = False,
 ) -> int:
     """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
     from gpusize.api.what_if import what_if

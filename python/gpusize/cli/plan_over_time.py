@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from gpusize.cli.command import listed
+
 if TYPE_CHECKING:
     from gpusize.estimate.plan.over_time.over_time import Progress
     from gpusize.estimate.plan.over_time.types import OverTime
@@ -40,33 +42,13 @@ RULES = "Autoscaling rules"
 
 Arrivals = Annotated[
     Path | None,
-    typer.Option(
-        help="Answer over time, for these arrivals: a trace, or a profile with rate_per_s.",
-        metavar="FILE",
-        rich_help_panel=TRACE,
-    ),
+    listed("arrivals", TRACE, help="Answer over time, for these arrivals: a trace, or a profile with rate_per_s."),
 ]
-ArrivalsFormat = Annotated[
-    str | None,
-    typer.Option(
-        help="Format of the trace.", metavar="FORMAT", show_default="by its name and contents", rich_help_panel=TRACE
-    ),
-]
-ArrivalsFrom = Annotated[
-    str | None,
-    typer.Option(help="Skip the trace before this time.", metavar="TIME", show_default="0s", rich_help_panel=TRACE),
-]
-ArrivalsUntil = Annotated[
-    str | None,
-    typer.Option(help="End the trace at this time.", metavar="TIME", show_default="its end", rich_help_panel=TRACE),
-]
-Speed = Annotated[
-    float | None, typer.Option(help="Replay this many times faster.", show_default="1", rich_help_panel=TRACE)
-]
-RateScale = Annotated[
-    float | None,
-    typer.Option(help="Let this many times as many requests come.", show_default="1", rich_help_panel=TRACE),
-]
+ArrivalsFormat = Annotated[str | None, listed("arrivals_format", TRACE)]
+ArrivalsFrom = Annotated[str | None, listed("arrivals_from", TRACE)]
+ArrivalsUntil = Annotated[str | None, listed("arrivals_until", TRACE)]
+Speed = Annotated[float | None, listed("speed", TRACE)]
+RateScale = Annotated[float | None, listed("rate_scale", TRACE, help="Let this many times as many requests come.")]
 Lengths = Annotated[
     str | None,
     typer.Option(
@@ -76,7 +58,7 @@ Lengths = Annotated[
         rich_help_panel=TRACE,
     ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of all random draws.", show_default="1", rich_help_panel=TRACE)]
+Seed = Annotated[int | None, listed("seed", TRACE)]
 
 Policy = Annotated[
     str | None,
@@ -96,9 +78,7 @@ DecideEvery = Annotated[
 ]
 StartDelay = Annotated[
     str | None,
-    typer.Option(
-        help="Let a new replica take this long to start.", metavar="TIME", show_default="60s", rich_help_panel=RULES
-    ),
+    listed("start_delay", RULES, help="Let a new replica take this long to start.", show_default="60s"),
 ]
 ScaleDownAfter = Annotated[
     str | None,

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from gpusize.cli.command import listed
+
 __all__ = [
     "Allow",
-    "Debug",
     "Gpus",
     "GpusPerReplica",
     "Headroom",
-    "Json",
     "Labels",
     "Process",
     "Router",
@@ -24,32 +24,24 @@ __all__ = [
     "Spare",
     "Think",
     "Together",
+    "Users",
     "fields",
 ]
 
 QUESTION = "Sizing"
 TWIN = "Twin: the model of a cluster that estimates come from"
 RUNS = "Runs to read"
+STORED = "the run's own"
+"""Default of what a run folder knows."""
 MOST = 1_000_000
 """GPUs and replicas, as in ``gpusize.base.numeric``."""
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")]
-Slos = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Meet this SLO, as 'p95 runtime <= 10s'. All must hold.",
-        show_default="the run's own",
-        rich_help_panel=QUESTION,
-    ),
-]
+Users = Annotated[float | None, listed("users", QUESTION, show_default=STORED)]
+Slos = Annotated[list[str] | None, listed("slo", QUESTION, show_default=STORED)]
 Gpus = Annotated[
     int | None,
-    typer.Option(
-        "--gpus",
-        "--test-gpu-count",
-        help="GPUs that were measured, where the run does not say.",
-        rich_help_panel=QUESTION,
-    ),
+    listed("gpus", QUESTION, help="GPUs that were measured, where the run does not say."),
 ]
 GpusPerReplica = Annotated[
     int, typer.Option(min=1, max=MOST, help="GPUs in one replica of the model.", rich_help_panel=QUESTION)
@@ -60,24 +52,15 @@ Headroom = Annotated[
 Spare = Annotated[
     int, typer.Option(min=0, max=MOST, help="Add this many replicas, for those that fail.", rich_help_panel=QUESTION)
 ]
-Think = Annotated[
-    str | None,
-    typer.Option(
-        help="Let users pause after an answer: 2s or exp(2s).", metavar="TIME", show_default="0s", rich_help_panel=TWIN
-    ),
-]
+Think = Annotated[str | None, listed("think", TWIN, help="Let users pause after an answer: 2s or exp(2s).")]
 Router = Annotated[
     str, typer.Option(help="Route requests: least_loaded, round_robin or random.", metavar="RULE", rich_help_panel=TWIN)
 ]
-Process = Annotated[
-    str, typer.Option(help="Arrivals at a rate: poisson or constant.", metavar="NAME", rich_help_panel=TWIN)
-]
+Process = Annotated[str, listed("process", TWIN, help="Arrivals at a rate: poisson or constant.")]
 Together = Annotated[
     bool, typer.Option("--together", help="The same requests must meet all SLOs.", rich_help_panel=TWIN)
 ]
-Labels = Annotated[
-    list[str] | None, typer.Option(help="Read only runs with this label.", metavar="KEY=VALUE", rich_help_panel=RUNS)
-]
+Labels = Annotated[list[str] | None, listed("label", RUNS, help="Read only runs with this label.")]
 Allow = Annotated[
     list[str] | None,
     typer.Option(help="Let runs differ in this: targets, models or dataset.", metavar="WHAT", rich_help_panel=RUNS),
@@ -85,8 +68,6 @@ Allow = Annotated[
 SkipDamaged = Annotated[
     bool, typer.Option("--skip-damaged", help="Leave out levels whose files are damaged.", rich_help_panel=RUNS)
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 
 def fields(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from gpusize.cli import question_options as question
+from gpusize.cli.command import Debug, listed
+
 EPILOG = """Examples:
 
   gpusize report runs/20261120T210312Z-7f3a9c --users 250 --slo 'p95 runtime <= 6s' --out report/
@@ -19,21 +22,12 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="Write into this folder.", metavar="DIR", show_default="the first run's folder")
     ] = None,
-    users: Annotated[
-        float | None,
-        typer.Option(help="Size for this many requests in flight.", metavar="N", show_default="the run's own"),
-    ] = None,
-    slo: Annotated[
-        list[str] | None, typer.Option(help="Meet this SLO. All must hold.", show_default="the run's own")
-    ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(help="Read only runs with this label.", metavar="KEY=VALUE")
-    ] = None,
-    skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Leave out levels whose files are damaged.")
-    ] = False,
-    plots: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    users: question.Users = None,
+    slo: question.Slos = None,
+    label: question.Labels = None,
+    skip_damaged: question.SkipDamaged = False,
+    plots: Annotated[bool, listed("plots")] = True,
+    _debug: Debug = False,
 ) -> None:
     """Write summary, estimate, plots and report.html of earlier runs, or the page of a study. No load is sent.
 

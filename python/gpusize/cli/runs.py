@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli.command import Command, Commands
+from gpusize.cli.command import Command, Commands, Debug
 
 app = typer.Typer(cls=Commands, help="Look after run folders.", no_args_is_help=True)
 
@@ -20,7 +20,7 @@ def group() -> None:
 @app.command("verify", cls=Command)
 def verify(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    _debug: Debug = False,
 ) -> int:
     """Check that every file of a run is as it was written: parts, rows, checksums. Exit 3 when one is not."""
     from gpusize.analysis.read_levels import verify_run

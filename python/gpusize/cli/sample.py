@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from gpusize.cli.command import listed
+
 EPILOG = """Examples:
 
   gpusize sample -- python preprocess.py input.dcm
@@ -48,10 +50,7 @@ def command(
             rich_help_panel=WHAT,
         ),
     ] = None,
-    interval: Annotated[
-        str | None,
-        typer.Option(help="Read this often: 1ms to 1h.", metavar="TIME", show_default="20ms", rich_help_panel=HOW),
-    ] = None,
+    interval: Annotated[str | None, listed("interval", HOW)] = None,
     windows: Annotated[
         str | None,
         typer.Option(
@@ -61,9 +60,7 @@ def command(
             rich_help_panel=HOW,
         ),
     ] = None,
-    duration: Annotated[
-        str | None, typer.Option(help="End after this time. Not with a command.", metavar="TIME", rich_help_panel=HOW)
-    ] = None,
+    duration: Annotated[str | None, listed("duration", HOW, help="End after this time. Not with a command.")] = None,
     repeat: Annotated[
         int,
         typer.Option(
@@ -76,29 +73,16 @@ def command(
             "--pss", help="Divide shared memory among the processes that share it. Slow.", rich_help_panel=HOW
         ),
     ] = False,
-    gpu_sample: Annotated[
-        bool,
-        typer.Option("--gpu-sample/--no-gpu-sample", help="Sample this machine's GPUs too.", rich_help_panel=HOW),
-    ] = True,
-    policy: Annotated[
-        str,
-        typer.Option(help="Recommend by this rule: default, cpost, krr or vpa.", metavar="NAME", rich_help_panel=HOW),
-    ] = "default",
+    gpu_sample: Annotated[bool, listed("gpu_sample", HOW, show_default="on")] = True,
+    policy: Annotated[str, listed("policy", HOW)] = "default",
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the files into this folder.",
-            metavar="DIR",
-            show_default="samples/ and an id",
-            rich_help_panel=OUTPUT,
-        ),
+        listed("out", OUTPUT, help="Write the files into this folder.", show_default="samples/ and an id"),
     ] = None,
-    no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw no figures.", rich_help_panel=OUTPUT)] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Show no live line and no summary.", rich_help_panel=OUTPUT)
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.", rich_help_panel=OUTPUT)] = False,
+    plots: Annotated[bool, listed("plots", OUTPUT)] = True,
+    quiet: Annotated[bool, listed("quiet", OUTPUT, help="Show no live line and no summary.")] = False,
+    json: Annotated[bool, listed("json", OUTPUT)] = False,
+    _debug: Annotated[bool, listed("debug", OUTPUT)] = False,
 ) -> int:
     """Read CPU, memory, pressure and GPUs of one thing at a high rate, and say what it used and what to request."""
     from gpusize.base.errors import UsageError
@@ -144,7 +128,7 @@ def command(
     # Said before it is written: a full disk must not take the figures as well.
     if not json and not quiet:
         print_sampled(made, console)
-    written = write_executions(made, folder, plot=not no_plots)
+    written = write_executions(made, folder, plot=plots)
     if json:
         from gpusize.report.export import dumps
 

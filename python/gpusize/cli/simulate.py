@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from gpusize.cli.command import Debug, listed
+
 EPILOG = """Examples:
 
   gpusize simulate --gpus 4 --port 8000
@@ -21,31 +23,16 @@ FAULTS = "Faults"
 
 def command(
     gpus: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, help="GPUs of the cluster.", show_default="2", rich_help_panel=CLUSTER),
+        int | None, listed("gpus", CLUSTER, help="GPUs of the cluster.", show_default="2", min=1, max=100_000)
     ] = None,
     replicas: Annotated[
         str | None,
-        typer.Option(
-            help="Replicas over time, as 1@0s,2@30s. --gpus is the most there can be.",
-            metavar="COUNT@TIME,...",
-            show_default="one per GPU",
-            rich_help_panel=CLUSTER,
-        ),
+        listed("replicas", CLUSTER, help="Replicas over time, as 1@0s,2@30s. --gpus is the most there can be."),
     ] = None,
     start_delay: Annotated[
-        str | None,
-        typer.Option(
-            help="Let a new replica take this long to start.",
-            metavar="TIME",
-            show_default="0s",
-            rich_help_panel=CLUSTER,
-        ),
+        str | None, listed("start_delay", CLUSTER, help="Let a new replica take this long to start.")
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Name of the model.", metavar="NAME", show_default="simulated", rich_help_panel=CLUSTER),
-    ] = None,
+    model: Annotated[str | None, listed("model", CLUSTER, help="Name of the model.", show_default="simulated")] = None,
     max_batch: Annotated[
         int | None,
         typer.Option(
@@ -62,10 +49,7 @@ def command(
             rich_help_panel=CLUSTER,
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**63 - 1, help="Seed of all random draws.", show_default="1", rich_help_panel=CLUSTER),
-    ] = None,
+    seed: Annotated[int | None, listed("seed", CLUSTER, min=0, max=2**63 - 1)] = None,
     cluster: Annotated[
         str | None,
         typer.Option(help="The cluster's configuration. Options win over it.", metavar="JSON", rich_help_panel=CLUSTER),
@@ -93,7 +77,7 @@ def command(
         bool,
         typer.Option("--json-ready", help="Print one JSON line when ready. End when standard input ends."),
     ] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    _debug: Debug = False,
 ) -> None:
     """Serve a simulated GPU cluster until Ctrl-C: the OpenAI APIs, KServe v2 (HTTP and gRPC), /generate, /metrics."""
     from gpusize.engine.limits import allow_most_files

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusize.cli.command import Debug, Json, listed
+
 if TYPE_CHECKING:
     from gpusize.result import Result
 
@@ -31,9 +33,9 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Measure what is missing in the study's folder.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    _debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    quiet: Annotated[bool, listed("quiet")] = False,
+    json: Json = False,
+    _debug: Debug = False,
 ) -> int:
     """Go through combinations of settings: set up, wait until ready, warm up, sweep, and always tear down."""
     from gpusize.cli.shared import note

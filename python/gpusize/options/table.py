@@ -9,7 +9,7 @@ from gpusize.options.option import Group, Option, Part
 if TYPE_CHECKING:
     from gpusize.options.kinds import Kind
 
-__all__ = ["ALIASES", "GROUPS", "OPTIONS", "kinds_of"]
+__all__ = ["ALIASES", "GROUPS", "OPTIONS", "SHARED", "kinds_of"]
 
 _APIS: Final = (
     "Speak this API: openai-chat, openai-completions, openai-embeddings, openai-responses, kserve, kserve-json, "
@@ -280,7 +280,7 @@ GROUPS: Final[tuple[Group, ...]] = (
                 "users", "number", "Size for this many requests in flight.", "N", common=True, aliases=("target-users",)
             ),
             Option("slo", "texts", "Meet this SLO, as 'p95 runtime <= 10s'. All must hold.", "TEXT", common=True),
-            Option("strict", "flag", "Exit with 1 if the load of a level was not delivered as asked."),
+            Option("strict", "flag", "Exit with 1 if a level was not delivered as asked, or is in doubt otherwise."),
         ),
     ),
     Group(
@@ -347,6 +347,17 @@ GROUPS: Final[tuple[Group, ...]] = (
 
 OPTIONS: Final = {option.name: option for group in GROUPS for option in group.options}
 """Every option by name."""
+
+SHARED: Final = {
+    option.name: option
+    for option in (
+        Option("policy", "text", "Recommend by this rule: default, cpost, krr or vpa.", "NAME", "default"),
+        Option("whole_cores", "flag", "Recommend whole cores."),
+        Option("cpu_limit", "flag", "Recommend a CPU limit too."),
+        Option("interval", "duration", "Read this often: 1ms to 1h.", "TIME", "20ms"),
+    )
+}
+"""What several of the other commands have, and ``gpusize run`` has not."""
 
 ALIASES: Final = frozenset(f"--{alias}" for option in OPTIONS.values() for alias in option.aliases)
 """Names of other tools that work, as they are typed."""

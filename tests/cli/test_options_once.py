@@ -1,0 +1,77 @@
+"""An option that several commands have reads the same in each; where it means something else, this page says why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from typer.main import get_command
+
+from gpusize.cli.app import app
+
+ELSEWHERE: Final = {
+    "--arrivals": "plan answers for them, and takes a profile as well; the others replay them",
+    "--batch": "an import says how perf_analyzer spells it",
+    "--duration": "sample has no levels, and no duration beside a command",
+    "--gpu-sample": "sample is always on this machine, so it is on by itself",
+    "--gpus": "behind a target, of a simulated cluster, in an earlier run, for a container: each time other GPUs",
+    "--label": "run gives labels, the others choose runs by them",
+    "--method": "of HTTP, and of an estimate",
+    "--model": "run asks for a model, simulate names its own",
+    "--out": "each command writes something else",
+    "-o": "each command writes another kind of file",
+    "--policy": "rules of recommendations, and of autoscaling in plan; pipeline show knows the run's",
+    "--process": "the twin has no gamma arrivals",
+    "--quiet": "sample prints a summary as it goes, and has no notes",
+    "--rate": "plan takes several, one row each",
+    "--rate-scale": "plan sends nothing",
+    "--repeat": "of the command that is sampled, and of each operator",
+    "--replicas": "simulate says how they go with its --gpus",
+    "--resume": "a study knows its own folder",
+    "--slo": "estimates and reports take the run's own, an import only keeps it",
+    "--start-delay": "plan knows no simulated cluster, and machines start slower than that",
+    "--think": "the twin draws fewer kinds of pauses; 0s in either",
+    "--timeout": "of a request, and of an operator, which has none by itself",
+    "--token-rate": "plan takes several, one row each",
+    "--tokenizer": "dataset show can estimate besides, and counts nothing by itself",
+    "--users": "estimates and reports take the run's own, plan takes several, one row each",
+}
+
+
+def options(command: Any, path: str = "") -> Iterator[tuple[str, str, tuple[object, ...]]]:
+    """Every option of every command: its name, the command, and what a reader is told."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from options(inner, f"{path} {name}".strip())
+    for each in command.params:
+        if each.param_type_name == "option":
+            default = each.default if each.show_default is True else each.show_default
+            yield each.opts[0], path, (each.metavar, each.help, default or None)
+
+
+def declared() -> dict[str, dict[tuple[object, ...], list[str]]]:
+    found: dict[str, dict[tuple[object, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, command, told in options(get_command(app)):
+        found[name][told].append(command)
+    return found
+
+
+DECLARED: Final = declared()
+
+
+@pytest.mark.parametrize("name", [name for name in DECLARED if name not in ELSEWHERE])
+def test_an_option_reads_the_same_in_every_command(name: str) -> None:
+    told = DECLARED[name]
+    assert len(told) == 1, dict(told)
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_an_option_that_is_excused_does_differ(name: str) -> None:
+    assert len(DECLARED[name]) > 1
+
+
+def test_options_of_all_commands_are_looked_at() -> None:
+    assert {"run", "load show", "dataset show", "runs verify", "import nat"} <= {
+        command for told in DECLARED.values() for commands in told.values() for command in commands
+    }
