@@ -7,7 +7,7 @@ pub mod error;
 pub mod kserve;
 pub mod null_server;
 pub mod outcome;
-mod owner;
+pub mod owner;
 pub mod pace;
 pub mod record;
 pub mod sample;

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::wire::trace;
-pub use load::{Arrivals, Closed, LoadSpec, Open, Overload, Phase, Process, Rate, Start, Stream, Think, Unit};
+pub use load::{
+    Arrivals, Closed, LoadSpec, Open, Order, Overload, Phase, Process, Rate, Start, StopSpec, Stream, Think, Unit,
+};
 pub use mix::{Mix, RequestSpec};
 pub use response::{
     CallsSpec, Condition, ConditionalPlace, ContentSign, End, Framing, JsonRule, Literal, Place, Places, ResponseSpec,
@@ -187,31 +189,6 @@ pub struct LevelPlan {
     /// Of every so many requests of a stream one is kept as a row, by its number; all are counted. 0 counts as 1.
     #[serde(default)]
     pub sample: u64,
-}
-
-/// In which order dataset rows are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Order {
-    /// As in the file, again from the start when it ends.
-    #[default]
-    File,
-    /// A new permutation for each round through the file.
-    Shuffled,
-}
-
-/// When a level stops asking for more.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StopSpec {
-    /// After this many requests.
-    pub count: Option<u64>,
-    /// After this time.
-    pub duration_ns: Option<i64>,
-    /// When more than this share of the finished requests failed.
-    pub max_error_share: Option<f64>,
-    /// But not before this many failures.
-    pub min_errors: u64,
 }
 
 impl TargetSpec {

@@ -6,7 +6,8 @@ use arrow_array::types::ArrowPrimitiveType;
 use arrow_array::{ArrayRef, PrimitiveArray};
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 
-use super::columns::Chunk;
+/// Rows of the largest columns that are made here (a chunk of records).
+pub const LARGEST_ROWS: usize = 1 << 18;
 
 /// A column without nulls.
 pub fn full<T: ArrowPrimitiveType>(mut values: Vec<T::Native>) -> ArrayRef {
@@ -29,8 +30,8 @@ pub fn nothing<T: ArrowPrimitiveType>(n: usize) -> ArrayRef {
 
 /// Every column in which nothing but zeros would stand shares them: memory that nobody has written to takes no room.
 fn zeros<T: ArrowNativeType>(n: usize) -> ScalarBuffer<T> {
-    static ZEROS: LazyLock<Buffer> = LazyLock::new(|| Buffer::from_vec(vec![0_u64; Chunk::LARGEST_ROWS]));
-    if n > Chunk::LARGEST_ROWS {
+    static ZEROS: LazyLock<Buffer> = LazyLock::new(|| Buffer::from_vec(vec![0_u64; LARGEST_ROWS]));
+    if n > LARGEST_ROWS {
         return vec![T::default(); n].into();
     }
     ScalarBuffer::new(ZEROS.clone(), 0, n)

@@ -4,7 +4,7 @@ use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Typ
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::ArrowError;
 
-use super::arrays::{filled, full, gaps};
+use super::arrays::{LARGEST_ROWS, filled, full, gaps};
 use super::lists::Lists;
 pub use super::row::{Due, NO_TIME, Row};
 use super::row::{NO_COUNT, NO_SESSION, NO_STATUS, NO_TURN};
@@ -78,7 +78,7 @@ pub struct Counted<'a> {
 impl Chunk {
     /// Most rows of a chunk. Each column of each batch costs Polars a kilobyte of fresh memory at the hand-over, so ten
     /// million rows must not come in hundreds of batches.
-    pub const LARGEST_ROWS: usize = 1 << 18;
+    pub const LARGEST_ROWS: usize = LARGEST_ROWS;
 
     /// Bytes of one row in memory, without the times of its events.
     pub const ROW_BYTES: u64 =

@@ -1,7 +1,7 @@
 //! What is kept of every request: columns in memory, Parquet parts on disk, counts by the second.
 
 pub mod accounts;
-mod arrays;
+pub mod arrays;
 pub mod columns;
 pub mod counter;
 pub mod feed;
@@ -15,7 +15,7 @@ pub mod row;
 mod row_times;
 pub mod schema;
 pub mod spans;
-pub(crate) mod sparse;
+pub mod sparse;
 mod tables;
 pub mod tally;
 mod window;

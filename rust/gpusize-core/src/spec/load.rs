@@ -1,4 +1,4 @@
-//! How hard a level loads its target: plain data, the same as JSON (docs/reference/engine.md).
+//! How hard, how long and in which order a level loads its target: plain data, the same as JSON (docs/reference/engine.md).
 
 use serde::{Deserialize, Serialize};
 
@@ -203,6 +203,31 @@ pub enum Start {
 }
 
 const MOST_RATE: f64 = 1e8;
+
+/// In which order dataset rows are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// As in the file, again from the start when it ends.
+    #[default]
+    File,
+    /// A new permutation for each round through the file.
+    Shuffled,
+}
+
+/// When a level stops asking for more.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StopSpec {
+    /// After this many requests.
+    pub count: Option<u64>,
+    /// After this time.
+    pub duration_ns: Option<i64>,
+    /// When more than this share of the finished requests failed.
+    pub max_error_share: Option<f64>,
+    /// But not before this many failures.
+    pub min_errors: u64,
+}
 
 impl LoadSpec {
     /// A closed loop of so many slots that all start at once.
