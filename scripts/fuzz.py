@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fuzz the wire's readers with libFuzzer, on the stable toolchain; needs a C++ compiler for libFuzzer itself.
 
-Each target starts from the corpora of rust/gpusize-core/tests/corpus and from rust/fuzz/corpus, which earlier runs
+Each target starts from the corpora of rust/gpusize-engine/tests/corpus and from rust/fuzz/corpus, which earlier runs
 left. With --keep what a run learnt goes back there, minimised. An input that breaks a property ends the run with exit
 code 1 and lies in target/fuzz/found.
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-CORPORA = ROOT / "rust" / "gpusize-core" / "tests" / "corpus"
+CORPORA = ROOT / "rust" / "gpusize-engine" / "tests" / "corpus"
 KEPT = ROOT / "rust" / "fuzz" / "corpus"
 BUILD = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "fuzz"
 TARGETS = ("http1", "sse", "grpc")

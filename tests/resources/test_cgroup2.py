@@ -22,7 +22,7 @@ MIB = 2**20
 def _program() -> Path:
     """The program for the guest, linked statically."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    build = ["cargo", "rustc", "--quiet", "--locked", "-p", "gpusize-core", "--example", "cgroup2_guest"]
+    build = ["cargo", "rustc", "--quiet", "--locked", "-p", "gpusize-sampler", "--example", "cgroup2_guest"]
     flags = ["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"]
     subprocess.run([*build, *flags], cwd=ROOT, check=True)
     return target / "debug" / "examples" / "cgroup2_guest"

@@ -11,7 +11,7 @@ from typing import Any
 import h11
 import pytest
 
-CORPUS = Path(__file__).parents[2] / "rust" / "gpusize-core" / "tests" / "corpus" / "http1"
+CORPUS = Path(__file__).parents[2] / "rust" / "gpusize-engine" / "tests" / "corpus" / "http1"
 
 CODINGS = "h11 knows no coding but chunked"
 BOUNDS = "our bound"

@@ -12,14 +12,14 @@ const MESSAGE: &str = "#[serde(default, deny_unknown_fields)]";
 const FLATTENED: &str = ".inference.InferParameter";
 
 /// Of the checkout that runs this: a target folder that several share keeps the path of the one that compiled it.
-fn core() -> PathBuf {
+fn kserve() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    Path::new(&here).join("../gpusize-core")
+    Path::new(&here).join("../gpusize-kserve")
 }
 
 /// Where the Rust lies.
 pub fn messages_path() -> PathBuf {
-    core().join("src/kserve/messages.rs")
+    kserve().join("src/messages.rs")
 }
 
 /// The Rust of all messages.
@@ -28,7 +28,7 @@ pub fn messages_path() -> PathBuf {
 ///
 /// The `.proto` cannot be read or means nothing.
 pub fn messages() -> io::Result<String> {
-    let proto = core().join("proto");
+    let proto = kserve().join("proto");
     let files = protox::compile([proto.join("kserve.proto")], [&proto]).map_err(io::Error::other)?;
     let mut config = Config::new();
     config.bytes(["."]).btree_map(["."]).type_attribute(".", SERDE);

@@ -1,7 +1,7 @@
 //! gRPC bodies, and what `KServe` replies in them say.
 
-use gpusize_core::kserve::messages::{ModelInferResponse, ModelStreamInferResponse};
-use gpusize_core::wire::kserve::{infer_response, stream_response};
+use gpusize_engine::wire::kserve::{infer_response, stream_response};
+use gpusize_kserve::messages::{ModelInferResponse, ModelStreamInferResponse};
 use prost::Message;
 
 use crate::input::Input;

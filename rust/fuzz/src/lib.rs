@@ -7,7 +7,7 @@ mod http1;
 mod input;
 mod sse;
 
-#[path = "../../gpusize-core/tests/wire_corpus/readers/mod.rs"]
+#[path = "../../gpusize-engine/tests/wire_corpus/readers/mod.rs"]
 mod readers;
 
 pub use grpc::grpc;

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use gpusize_core::spec::ResponseSpec;
-use gpusize_core::wire::calls::{CallReader, Calls};
-use gpusize_core::wire::interpret::{Answer, Found, Interpreter};
-use gpusize_core::wire::message::{MAX_MESSAGE, message_of};
+use gpusize_engine::spec::ResponseSpec;
+use gpusize_engine::wire::calls::{CallReader, Calls};
+use gpusize_engine::wire::interpret::{Answer, Found, Interpreter};
+use gpusize_engine::wire::message::{MAX_MESSAGE, message_of};
 
 use crate::input::Input;
 use crate::readers::sse::{Event, reference, split};

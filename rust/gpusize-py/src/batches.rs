@@ -3,9 +3,9 @@
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
-use gpusize_core::record::columns::{Chunk, Common, Due, Row};
-use gpusize_core::record::schema::schema;
-use gpusize_core::record::spans;
+use gpusize_engine::record::columns::{Chunk, Common, Due, Row};
+use gpusize_engine::record::schema::schema;
+use gpusize_engine::record::spans;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -45,7 +45,7 @@ impl RecordBatches {
                 row.sent_ns = due_ns + 10;
                 row.first_byte_ns = row.sent_ns + 1_000_000 + (seq.wrapping_mul(0x9E37_79B9) % 1_000_000) as i64;
                 row.end_ns = row.first_byte_ns;
-                row.outcome = gpusize_core::outcome::Outcome::Ok;
+                row.outcome = gpusize_engine::outcome::Outcome::Ok;
                 row.status = 200;
                 chunk.push(&row);
             }

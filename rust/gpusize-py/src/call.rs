@@ -4,8 +4,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gpusize_core::engine;
-use gpusize_core::spec::TargetSpec;
+use gpusize_engine::engine;
+use gpusize_engine::spec::TargetSpec;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

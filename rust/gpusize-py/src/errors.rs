@@ -8,8 +8,8 @@ import_exception!(gpusize.base.errors, TargetError);
 import_exception!(gpusize.base.errors, EnvironmentLacks);
 
 /// Raise the class that says it best, with what, where and what to do.
-pub fn raise(error: gpusize_core::error::Error) -> PyErr {
-    use gpusize_core::error::Error;
+pub fn raise(error: gpusize_base::error::Error) -> PyErr {
+    use gpusize_base::error::Error;
     match error {
         Error::Usage { what, place, todo } => UsageError::new_err((what, place, todo)),
         Error::Target { what, place, todo } => TargetError::new_err((what, place, todo)),

@@ -1,6 +1,5 @@
 //! Messages of the KServe v2 protocol over gRPC: JSON to bytes and back.
 
-use gpusize_core::kserve;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -14,7 +13,7 @@ pub fn kserve_encode<'py>(
     request_json: &str,
     raw: Vec<Vec<u8>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let encode = || kserve::encode(method, request_json, raw.into_iter().map(Into::into).collect());
+    let encode = || gpusize_kserve::encode(method, request_json, raw.into_iter().map(Into::into).collect());
     let message = py.detach(encode).map_err(raise)?;
     Ok(PyBytes::new(py, &message))
 }
@@ -22,12 +21,12 @@ pub fn kserve_encode<'py>(
 /// The JSON of a response from `method`.
 #[pyfunction]
 pub fn kserve_decode(py: Python<'_>, method: &str, response: &[u8]) -> PyResult<String> {
-    py.detach(|| kserve::decode(method, response)).map_err(raise)
+    py.detach(|| gpusize_kserve::decode(method, response)).map_err(raise)
 }
 
 /// The raw tensors of a `ModelInferResponse`.
 #[pyfunction]
 pub fn kserve_raw_outputs<'py>(py: Python<'py>, response: &[u8]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let tensors = py.detach(|| kserve::raw_outputs(response)).map_err(raise)?;
+    let tensors = py.detach(|| gpusize_kserve::raw_outputs(response)).map_err(raise)?;
     Ok(tensors.iter().map(|tensor| PyBytes::new(py, tensor)).collect())
 }

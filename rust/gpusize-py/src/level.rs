@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use gpusize_core::engine;
-use gpusize_core::stop::Reason;
+use gpusize_engine::engine;
+use gpusize_load::stop::Reason;
 use pyo3::prelude::*;
 
 use crate::batches::RecordBatches;

@@ -63,4 +63,4 @@ mod _core {
     }
 }
 
-use gpusize_core::clock;
+use gpusize_base::clock;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use gpusize_core::null_server as core;
+use gpusize_engine::null_server as core;
 use pyo3::prelude::*;
 
 use crate::errors::{EnvironmentLacks, UsageError};

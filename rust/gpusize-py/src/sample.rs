@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use gpusize_core::sample;
-use gpusize_core::sample::groups::Asked;
+use gpusize_sampler::groups::Asked;
 use pyo3::prelude::*;
 
 use crate::batches::RecordBatches;
@@ -11,17 +10,17 @@ use crate::errors::{UsageError, raise};
 
 /// Samples cgroups, process trees and the host on a thread of its own, until it is stopped or dropped.
 #[pyclass(frozen, module = "gpusize._core")]
-pub struct ResourceSampler(sample::Sampler);
+pub struct ResourceSampler(gpusize_sampler::Sampler);
 
 #[pymethods]
 impl ResourceSampler {
     #[new]
     fn new(py: Python<'_>, plan: &str) -> PyResult<Self> {
-        let plan: sample::Plan = serde_json::from_str(plan).map_err(|error| {
+        let plan: gpusize_sampler::Plan = serde_json::from_str(plan).map_err(|error| {
             let todo = "see docs/reference/sampler.md";
             UsageError::new_err((format!("does not fit: {error}"), "plan".to_owned(), todo.to_owned()))
         })?;
-        py.detach(|| sample::Sampler::start(plan)).map(Self).map_err(raise)
+        py.detach(|| gpusize_sampler::Sampler::start(plan)).map(Self).map_err(raise)
     }
 
     /// The readings since the last call: each source's name and its rows.
@@ -50,7 +49,7 @@ impl ResourceSampler {
 #[pyfunction]
 #[pyo3(signature = (root = "/"))]
 pub fn cgroup_mounts(py: Python<'_>, root: &str) -> PyResult<String> {
-    py.detach(|| sample::groups::mounts(Path::new(root))).map(|told| told.to_string()).map_err(raise)
+    py.detach(|| gpusize_sampler::groups::mounts(Path::new(root))).map(|told| told.to_string()).map_err(raise)
 }
 
 /// JSON: the group of a process, or the one at a path.
@@ -59,8 +58,8 @@ pub fn cgroup_mounts(py: Python<'_>, root: &str) -> PyResult<String> {
 pub fn cgroup_of(py: Python<'_>, asked: Named, root: &str) -> PyResult<String> {
     let root = Path::new(root);
     let found = py.detach(move || match asked {
-        Named::Pid(pid) => sample::groups::group(root, Asked::Pid(pid)),
-        Named::Path(path) => sample::groups::group(root, Asked::Path(&path)),
+        Named::Pid(pid) => gpusize_sampler::groups::group(root, Asked::Pid(pid)),
+        Named::Path(path) => gpusize_sampler::groups::group(root, Asked::Path(&path)),
     });
     found.map(|told| told.to_string()).map_err(raise)
 }

@@ -6,10 +6,10 @@ use arrow_array::builder::{Int32Builder, Int64Builder, UInt16Builder, UInt32Buil
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
-use gpusize_core::error::{Error, Result};
-use gpusize_core::schedule::{Planned, Schedule, Sessions, Thinks};
-use gpusize_core::spec::{LevelPlan, LoadSpec, Open};
-use gpusize_core::stop::Rules;
+use gpusize_base::error::{Error, Result};
+use gpusize_engine::spec::{LevelPlan, LoadSpec, Open};
+use gpusize_load::schedule::{Planned, Schedule, Sessions, Thinks};
+use gpusize_load::stop::Rules;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 

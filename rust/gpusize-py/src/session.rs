@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gpusize_core::engine;
-use gpusize_core::error::Error;
-use gpusize_core::schedule::Planned;
-use gpusize_core::spec::{Mix, Segment, TargetSpec};
+use gpusize_base::error::Error;
+use gpusize_engine::engine;
+use gpusize_engine::spec::{Mix, Segment, TargetSpec};
+use gpusize_load::schedule::Planned;
 use pyo3::prelude::*;
 
 use crate::errors::{UsageError, bad_json, raise};
@@ -26,7 +26,7 @@ impl Session {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&engine::Session) -> gpusize_core::error::Result<T> + Send,
+        call: impl FnOnce(&engine::Session) -> gpusize_base::error::Result<T> + Send,
     ) -> PyResult<T> {
         if self.pid != std::process::id() {
             let todo = "open a session in the child, or start processes with 'spawn'";

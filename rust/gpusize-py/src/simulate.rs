@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use arrow_schema::ArrowError;
-use gpusize_core::simulate::{
+use gpusize_simulator::{
     self as core, Beside, ClusterConfig, FlowBeside, FlowConfig, Judge, Load, Mix, Plan, SimError,
 };
 use pyo3::prelude::*;

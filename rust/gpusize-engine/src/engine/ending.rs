@@ -1,0 +1,102 @@
+//! How a worker's part of a level ends before its last answer: stopped, cancelled, or for want of a target.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::job::Job;
+use super::level::LevelShared;
+use super::messages::spawn_noted;
+use super::slot::{Abort, CANCELLED};
+use super::worker::Worker;
+use super::worker_level::WorkerLevel;
+use crate::outcome::Outcome;
+use crate::record::Row;
+use gpusize_base::clock::now_ns;
+use gpusize_load::stop::Reason;
+
+impl Worker {
+    pub fn find(&self, level: &Arc<LevelShared>) -> Option<Rc<WorkerLevel>> {
+        self.levels.borrow().iter().find(|l| Arc::ptr_eq(&l.shared, level)).cloned()
+    }
+
+    /// No new request of the level on this worker.
+    pub fn close(&self, level: &Arc<LevelShared>, reason: Reason) {
+        self.open_no_more(level);
+        let Some(mine) = self.find(level) else { return };
+        for (_, pacer) in self.pacers.borrow_mut().extract_if(.., |(theirs, _)| Rc::ptr_eq(theirs, &mine)) {
+            pacer.abort();
+        }
+        mine.close(reason, now_ns());
+        // What is due but not on its way would be a new request.
+        self.withdraw(&mine);
+        self.have_others_look(level);
+    }
+
+    /// Cancel what is left of the level at its `cancel_ns`.
+    pub fn cancel_at(self: &Rc<Self>, level: Arc<LevelShared>) {
+        let worker = self.clone();
+        spawn_noted(self.death_note(), async move {
+            worker.alarms.sleep_until(level.cancel_ns()).await;
+            if let Some(mine) = worker.find(&level) {
+                worker.cancel(&mine);
+            }
+        });
+    }
+
+    /// Record the level's requests that no slot has begun as cancelled.
+    fn withdraw(&self, level: &Rc<WorkerLevel>) {
+        let held: Vec<Job> = self.slots.borrow().iter().filter_map(|s| s.withdraw(level)).collect();
+        end_unsent(level, held, Outcome::Cancelled, CANCELLED);
+        self.end_waiting(level, Outcome::Cancelled, CANCELLED);
+    }
+
+    /// Record the level's requests that wait for a connection.
+    fn end_waiting(&self, level: &Rc<WorkerLevel>, outcome: Outcome, message: &str) {
+        let waiting = self.waiting.borrow_mut().withdraw(level);
+        self.left_queue(level, waiting.len() as u64);
+        end_unsent(level, waiting, outcome, message);
+    }
+
+    fn cancel(&self, level: &Rc<WorkerLevel>) {
+        self.withdraw(level);
+        for slot in self.slots.borrow().iter() {
+            if slot.serves(level) {
+                slot.abort(Abort::Cancelled);
+            }
+        }
+    }
+
+    /// A connect failed, or nothing came in time.
+    pub fn note_lack(&self, outcome: Outcome, message: Option<&str>) {
+        *self.lack.borrow_mut() = Some((outcome, message.unwrap_or_default().to_owned()));
+    }
+
+    /// A level that is over does not wait for a target that no slot can reach, or that answers none: pauses between connects,
+    /// or one timeout after the other, would make it wait for minutes or hours. What still waits fails as the last one did.
+    pub fn give_up_waiting(&self) {
+        let Some((outcome, message)) = self.lack.borrow().clone().filter(|_| !self.waiting.borrow().is_empty()) else {
+            return;
+        };
+        let is_hopeless = |level: &WorkerLevel| {
+            let slots = self.slots.borrow();
+            level.is_closed() && slots.iter().take(level.shared.slots_of(self.index)).all(|s| s.lacks_target.get())
+        };
+        let over: Vec<_> = self.levels.borrow().iter().filter(|level| is_hopeless(level)).cloned().collect();
+        for level in over {
+            self.end_waiting(&level, outcome, &message);
+        }
+    }
+}
+
+/// Record requests that were never sent.
+pub fn end_unsent(level: &WorkerLevel, jobs: Vec<Job>, outcome: Outcome, message: &str) {
+    for job in jobs {
+        let mut row = Row::due(job.due);
+        row.outcome = outcome;
+        row.end_ns = now_ns();
+        level.finish(&mut row, Some(message.to_owned()));
+        if job.into_talk().is_some() {
+            level.following.end();
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! From one level to the next: each begins on its nanosecond, whatever is left of the one before.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::level::LevelShared;
+use super::messages::spawn_noted;
+use super::open;
+use super::ramp;
+use super::worker::Worker;
+use super::worker_level::WorkerLevel;
+use crate::spec::{Closed, LoadSpec};
+use gpusize_base::clock::now_ns;
+use gpusize_load::stop::Reason;
+
+impl Worker {
+    /// Begin a level at `start_ns`, until when the one before goes on.
+    pub fn start(self: &Rc<Self>, level: &Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32) {
+        let mine = (self.index < level.members)
+            .then(|| Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone())));
+        let order = self.starts.get() + 1;
+        self.starts.set(order);
+        let is_busy = self.levels.borrow().iter().any(|level| !level.is_closed());
+        if let Some(mine) = &mine {
+            self.levels.borrow_mut().push(mine.clone());
+            let (there, needed) = (self.slots.borrow().len(), level.opened_of(self.index));
+            if there < needed && (stagger_ns > 0 || start_ns > now_ns()) {
+                self.open_ahead(level, there, needed, false);
+            }
+        }
+        match (&level.plan.load, mine) {
+            (LoadSpec::Open(_), Some(mine)) => {
+                let pacer = spawn_noted(self.death_note(), open::pace(self.clone(), mine.clone(), order));
+                self.pacers.borrow_mut().push((mine, pacer));
+            }
+            (_, mine) => {
+                if !is_busy {
+                    return self.take_over(mine, order, stagger_ns, running);
+                }
+                let worker = self.clone();
+                spawn_noted(self.death_note(), async move {
+                    worker.alarms.sleep_until(start_ns).await;
+                    worker.take_over(mine, order, stagger_ns, running);
+                });
+            }
+        }
+    }
+
+    /// The level's time begins; with none, this worker's slots rest.
+    pub fn take_over(self: &Rc<Self>, mine: Option<Rc<WorkerLevel>>, order: u64, stagger_ns: i64, running: u32) {
+        if order < self.taken_over.replace(order.max(self.taken_over.get())) {
+            // The thread was stopped until the next one had begun: of this one only its end is left, which a pacer sees to itself.
+            if let Some(mine) = mine.filter(|mine| matches!(mine.shared.plan.load, LoadSpec::Closed(_))) {
+                self.end_at_time(mine);
+            }
+            return;
+        }
+        self.current.borrow_mut().clone_from(&mine);
+        self.closed_slots.set(0);
+        // What was left of conversations belongs to a level that is over.
+        self.slots.borrow().iter().for_each(|slot| drop(slot.talk.take()));
+        let Some(mine) = mine else { return self.wake_all() };
+        mine.begin();
+        match &mine.shared.plan.load {
+            LoadSpec::Open(_) => self.free_all(),
+            LoadSpec::Closed(closed) => {
+                self.place_users(&mine, closed, stagger_ns, running);
+                self.closed_slots.set(mine.shared.slots_of(self.index));
+                self.wake_all();
+                self.end_at_time(mine);
+            }
+        }
+    }
+
+    /// When each slot of a closed loop begins and leaves.
+    fn place_users(self: &Rc<Self>, mine: &WorkerLevel, closed: &Closed, stagger_ns: i64, running: u32) {
+        let (start_ns, workers) = (mine.shared.start_ns(), mine.shared.shares.len());
+        let first = closed.from.unwrap_or(closed.concurrency);
+        let fresh = i64::from(first.saturating_sub(running)).max(1);
+        for index in 0..mine.shared.slots_of(self.index) {
+            let slot = self.slot(index);
+            let place = (index * workers + self.index) as u32;
+            let leaves_ns = ramp::leaves_after_ns(closed, place).map(|after_ns| start_ns.saturating_add(after_ns));
+            slot.leaves_ns.set(leaves_ns.unwrap_or(i64::MAX));
+            if place >= first {
+                slot.ready_ns.set(start_ns + ramp::begins_after_ns(closed, place));
+            } else if place >= running {
+                let turn = i128::from(place - running);
+                slot.ready_ns.set(start_ns + (i128::from(stagger_ns) * turn / i128::from(fresh)) as i64);
+            }
+        }
+    }
+
+    /// A closed loop whose slots are all busy must still close on time.
+    fn end_at_time(self: &Rc<Self>, level: Rc<WorkerLevel>) {
+        if let Some(after) = level.shared.rules.end_after_ns() {
+            let worker = self.clone();
+            spawn_noted(self.death_note(), async move {
+                let end = level.shared.start_ns().saturating_add(after);
+                worker.alarms.sleep_until(end).await;
+                level.close(Reason::Duration, end);
+            });
+        }
+    }
+
+    pub fn wake_all(&self) {
+        self.idle.borrow_mut().clear();
+        self.peers.set_idle(self.index, 0);
+        for slot in self.slots.borrow().iter() {
+            slot.parked.set(false);
+            slot.wake();
+        }
+    }
+
+    /// Those that lie in a pause of a closed loop can take requests, the first ones first.
+    fn free_all(&self) {
+        let mut idle = self.idle.borrow_mut();
+        idle.clear();
+        for slot in self.slots.borrow().iter().rev() {
+            let is_idle = slot.is_idle();
+            slot.parked.set(is_idle);
+            if is_idle {
+                idle.push(slot.index);
+            }
+        }
+        self.peers.set_idle(self.index, idle.len());
+    }
+}

@@ -1,0 +1,240 @@
+//! Requests of an open loop that wait on one worker go to connections that are free on another.
+//!
+//! Each worker has its stride of the schedule, and only its own thread touches its queue. One that has to let a request wait
+//! hands it to a worker with a free slot; one whose slot finds nothing to do asks one whose requests wait. A request counts as
+//! in flight where it came from until the other has taken it, so that no level ends without it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicI64, fence};
+
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
+
+use super::ending::end_unsent;
+use super::job::Job;
+use super::level::LevelShared;
+use super::messages::Command;
+use super::slot::CANCELLED;
+use super::worker::Worker;
+use super::worker_level::WorkerLevel;
+use crate::outcome::Outcome;
+use gpusize_base::clock::now_ns;
+use gpusize_load::stop::Reason;
+
+/// Requests on their way from one worker to another.
+#[derive(Debug)]
+pub struct Handed {
+    pub level: Arc<LevelShared>,
+    pub jobs: Vec<Job>,
+    pub from: usize,
+}
+
+/// How a worker reaches the others.
+#[derive(Debug)]
+pub struct Peers(Vec<Peer>);
+
+#[derive(Debug)]
+#[repr(align(128))] // as for counts: each worker writes its own
+struct Peer {
+    /// Not kept open by the others: a worker whose coordinator is gone ends.
+    commands: WeakUnboundedSender<Command>,
+    /// Slots that have nothing to do, as far as is known.
+    idle: AtomicI64,
+}
+
+impl Peers {
+    pub fn new(workers: &[UnboundedSender<Command>]) -> Self {
+        Self(workers.iter().map(|w| Peer { commands: w.downgrade(), idle: AtomicI64::new(0) }).collect())
+    }
+
+    /// This worker has so many slots with nothing to do.
+    #[inline]
+    pub fn set_idle(&self, worker: usize, slots: usize) {
+        self.0[worker].idle.store(slots as i64, Relaxed);
+    }
+
+    /// A worker but this one that has a slot for a request, which counts as taken.
+    fn take_idle(&self, but: usize) -> Option<usize> {
+        let others = self.0.iter().enumerate().filter(|(worker, _)| *worker != but);
+        let (worker, peer) = others.max_by_key(|(_, peer)| peer.idle.load(Relaxed))?;
+        (peer.idle.load(Relaxed) > 0).then(|| {
+            peer.idle.fetch_sub(1, Relaxed);
+            worker
+        })
+    }
+
+    /// Tell a worker; false when it is gone.
+    fn tell(&self, worker: usize, command: Command) -> bool {
+        self.0[worker].commands.upgrade().is_some_and(|commands| commands.send(command).is_ok())
+    }
+}
+
+impl Worker {
+    /// Hand a request that would have to wait to a worker with a free slot; it comes back where there is none.
+    #[cold]
+    pub fn pass_on(&self, level: &Rc<WorkerLevel>, job: Job) -> Option<Job> {
+        // A conversation stays where its turns are counted.
+        if job.is_turn() {
+            return Some(job);
+        }
+        let Some(peer) = self.peers.take_idle(self.index) else { return Some(job) };
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.push(level, job);
+        // The one that has waited longest goes, and this one takes its place.
+        let jobs = waiting.pop_single(level).into_iter().collect();
+        self.hand_over(peer, level, jobs);
+        None
+    }
+
+    /// Let a request wait. A worker whose last slot became free meanwhile has seen no queue and asks for nothing: look again.
+    #[cold]
+    pub fn enqueue(&self, level: &Rc<WorkerLevel>, job: Job, is_first: bool) {
+        joined_queue(level);
+        if is_first {
+            self.waiting.borrow_mut().push_front(level, job);
+        } else {
+            self.waiting.borrow_mut().push(level, job);
+        }
+        fence(SeqCst);
+        if let Some(peer) = self.peers.take_idle(self.index) {
+            let job = self.waiting.borrow_mut().pop_single(level);
+            let n = u64::from(job.is_some());
+            self.hand_over(peer, level, job.into_iter().collect());
+            self.left_queue(level, n);
+        }
+    }
+
+    /// What is on its way counts as waiting, so that nobody who may get it is done with the level before.
+    fn hand_over(&self, peer: usize, level: &Rc<WorkerLevel>, jobs: Vec<Job>) {
+        level.shared.queues.fetch_add(usize::from(!jobs.is_empty()), SeqCst);
+        let handed = Handed { level: level.shared.clone(), jobs, from: self.index };
+        // A worker that is gone has said so, which ends the level.
+        self.peers.tell(peer, Command::Take(handed));
+    }
+
+    /// Ask for work if there is a slot with nothing to do, and requests wait on another worker.
+    #[inline]
+    pub fn ask_if_idle(&self, level: &WorkerLevel) {
+        if level.shared.queues.load(Relaxed) > 0 && !self.idle.borrow().is_empty() {
+            self.ask_for_work(level);
+        }
+    }
+
+    /// A slot has nothing to do: ask the worker with the longest queue, unless an answer is under way.
+    #[cold]
+    fn ask_for_work(&self, level: &WorkerLevel) {
+        let shares = level.shared.shares.iter().enumerate().filter(|(worker, _)| *worker != self.index);
+        let longest = shares.map(|(worker, share)| (share.waiting.load(Relaxed), worker)).max();
+        if let Some((waiting, worker)) = longest
+            && waiting > 0
+            && !self.asks.replace(true)
+        {
+            let (level, room) = (level.shared.clone(), self.idle.borrow().len().max(1));
+            self.peers.tell(worker, Command::Give { level, room, to: self.index });
+        }
+    }
+
+    /// Another worker has room for requests of the level: give it up to half of those that wait.
+    pub fn give(&self, level: &Arc<LevelShared>, room: usize, to: usize) {
+        let Some(mine) = self.find(level) else {
+            self.peers.tell(to, Command::Take(Handed { level: level.clone(), jobs: Vec::new(), from: self.index }));
+            return;
+        };
+        let most = room.min((mine.share().waiting.load(Relaxed) as usize).div_ceil(2));
+        let jobs: Vec<Job> = (0..most).map_while(|_| self.waiting.borrow_mut().pop_single(&mine)).collect();
+        let n = jobs.len() as u64;
+        self.hand_over(to, &mine, jobs);
+        self.left_queue(&mine, n);
+    }
+
+    /// Take what another worker hands over; what this one cannot take any more goes back.
+    pub fn take(self: &Rc<Self>, handed: Handed) {
+        self.asks.set(false);
+        if handed.jobs.is_empty() {
+            return;
+        }
+        let Some(mine) = self.find(&handed.level).filter(|mine| !mine.is_drained()) else {
+            let Handed { level, jobs, from } = handed;
+            self.peers.tell(from, Command::TakeBack { level, jobs });
+            return;
+        };
+        let n = handed.jobs.len() as u64;
+        mine.take_in(n);
+        self.peers.tell(handed.from, Command::Taken { level: handed.level, n });
+        self.place(&mine, handed.jobs);
+        self.ask_if_idle(&mine);
+    }
+
+    /// What was handed over comes back.
+    pub fn take_back(self: &Rc<Self>, level: &Arc<LevelShared>, jobs: Vec<Job>) {
+        if let Some(mine) = self.find(level) {
+            self.place(&mine, jobs);
+            self.one_less_waits(&mine);
+        }
+    }
+
+    /// What was handed over counts elsewhere now.
+    pub fn taken(&self, level: &Arc<LevelShared>, n: u64) {
+        if let Some(mine) = self.find(level) {
+            self.one_less_waits(&mine);
+            mine.handed_off(n);
+        }
+    }
+
+    /// Requests that count as in flight here go to slots, or wait; of a level that was ended meanwhile they are cancelled, as
+    /// those in its queue have been.
+    fn place(self: &Rc<Self>, mine: &Rc<WorkerLevel>, jobs: Vec<Job>) {
+        let is_cut_off = mine.shared.reason().is_some_and(|r| !matches!(r, Reason::Count | Reason::Duration))
+            || mine.shared.cancel_ns() <= now_ns();
+        if is_cut_off {
+            return end_unsent(mine, jobs, Outcome::Cancelled, CANCELLED);
+        }
+        let slots = mine.shared.slots_of(self.index);
+        for job in jobs {
+            if let Some(job) = self.send_to_slot(mine, job, slots) {
+                self.enqueue(mine, job, true);
+            }
+        }
+        self.give_up_waiting();
+    }
+
+    /// So many wait no longer. Workers that have nothing left may have waited for them to end the level.
+    pub fn left_queue(&self, level: &WorkerLevel, n: u64) {
+        let waiting = &level.share().waiting;
+        let left = waiting.load(Relaxed) - n;
+        waiting.store(left, Relaxed);
+        if left == 0 && n > 0 {
+            self.one_less_waits(level);
+        }
+    }
+
+    /// A queue is empty, or what was on its way has come.
+    fn one_less_waits(&self, level: &WorkerLevel) {
+        if level.shared.queues.fetch_sub(1, SeqCst) > 1 {
+            return;
+        }
+        // Either this thread sees that the level is closing, or those that close it see that nothing waits.
+        fence(SeqCst);
+        if level.shared.reason().is_some() {
+            self.have_others_look(&level.shared);
+        }
+    }
+
+    /// Other workers may have stayed for this one's requests only.
+    pub fn have_others_look(&self, level: &Arc<LevelShared>) {
+        for worker in (0..level.members).filter(|worker| *worker != self.index) {
+            self.peers.tell(worker, Command::Look(level.clone()));
+        }
+    }
+}
+
+/// One more waits.
+fn joined_queue(level: &WorkerLevel) {
+    let waiting = &level.share().waiting;
+    let before = waiting.load(Relaxed);
+    waiting.store(before + 1, Relaxed);
+    if before == 0 {
+        level.shared.queues.fetch_add(1, Relaxed);
+    }
+}

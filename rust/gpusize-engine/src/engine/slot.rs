@@ -1,0 +1,298 @@
+//! A slot: one connection's task, which waits for work, does it and records it.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::backoff::Backoff;
+use super::connection::Line;
+use super::job::{Job, Talk};
+use super::level::LevelShared;
+use super::mailbox::{Mailbox, Work};
+use super::turns;
+use super::worker::Worker;
+use super::worker_level::WorkerLevel;
+use crate::outcome::Outcome;
+use crate::record::Row;
+use crate::record::columns::NO_TIME;
+use gpusize_base::clock::now_ns;
+
+/// Why a wait for the peer is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// Its time is over.
+    Timeout,
+    /// The user stopped the level.
+    Cancelled,
+}
+
+/// The message of a cancelled request.
+pub const CANCELLED: &str = "the level was stopped";
+
+/// What others see of a slot.
+#[derive(Debug)]
+pub struct Slot {
+    pub index: usize,
+    pub mailbox: Mailbox,
+    /// Earliest due time of the next request of a closed loop.
+    pub ready_ns: Cell<i64>,
+    /// When its user leaves the closed loop.
+    pub leaves_ns: Cell<i64>,
+    /// The conversation of a closed loop whose next turn it sends.
+    pub talk: RefCell<Option<Box<Talk>>>,
+    /// The task waits for work.
+    pub free: Cell<bool>,
+    /// No new connect before.
+    rests_until_ns: Cell<i64>,
+    /// Its last connect failed, or nothing was answered in time.
+    pub lacks_target: Cell<bool>,
+    /// When the running wait is given up.
+    pub deadline_ns: Cell<i64>,
+    pub abort: Cell<Option<Abort>>,
+    /// The level for which a connection is being opened ahead of its first request.
+    pub connecting: RefCell<Option<Arc<LevelShared>>>,
+    /// The level of the running request, whose task holds it: only to be compared.
+    serving: Cell<*const WorkerLevel>,
+    pub parked: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+    alarm_ns: Cell<i64>,
+    last_now_ns: Cell<i64>,
+}
+
+impl Slot {
+    pub fn new(index: usize) -> Self {
+        Self {
+            index,
+            mailbox: Mailbox::default(),
+            ready_ns: Cell::new(0),
+            leaves_ns: Cell::new(i64::MAX),
+            talk: RefCell::default(),
+            free: Cell::new(false),
+            rests_until_ns: Cell::new(0),
+            lacks_target: Cell::new(false),
+            deadline_ns: Cell::new(i64::MAX),
+            abort: Cell::new(None),
+            connecting: RefCell::default(),
+            serving: Cell::new(std::ptr::null()),
+            parked: Cell::new(false),
+            waker: RefCell::default(),
+            alarm_ns: Cell::new(0),
+            last_now_ns: Cell::new(0),
+        }
+    }
+
+    /// Give it a request to send; says whose connect that displaced. A slot that has one gives it back.
+    pub fn send(&self, level: &Rc<WorkerLevel>, job: Job) -> Result<Option<Arc<LevelShared>>, Job> {
+        let result = self.mailbox.request(level, job);
+        self.called();
+        result
+    }
+
+    /// Have it open a connection; says for whom none is to be waited for.
+    #[must_use = "who waits for it has to be told"]
+    pub fn open(&self, level: &Arc<LevelShared>) -> Option<Arc<LevelShared>> {
+        let left = self.mailbox.connect(level);
+        self.called();
+        left
+    }
+
+    fn called(&self) {
+        self.parked.set(false);
+        self.wake();
+    }
+
+    /// Take back a request of `level` that the task has not begun.
+    pub fn withdraw(&self, level: &Rc<WorkerLevel>) -> Option<Job> {
+        self.mailbox.take_of(level)
+    }
+
+    /// Whether it can take a request at once.
+    pub fn is_idle(&self) -> bool {
+        self.free.get() && self.rests_until_ns.get() == 0 && self.mailbox.is_empty()
+    }
+
+    /// Whether the request that it sends is of `level`.
+    pub fn serves(&self, level: &Rc<WorkerLevel>) -> bool {
+        self.serving.get() == Rc::as_ptr(level)
+    }
+
+    /// Let the task look again.
+    pub fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Give up the running wait.
+    pub fn abort(&self, why: Abort) {
+        self.abort.set(Some(why));
+        self.wake();
+    }
+
+    /// The task: until the worker quits.
+    pub async fn run(self: Rc<Self>, worker: Rc<Worker>) {
+        let note = worker.death_note();
+        let mut line = Line::new(&worker);
+        let mut backoff = Backoff::new(worker.index, self.index);
+        while let Some(work) = poll_fn(|cx| self.poll_work(&worker, &mut line, cx)).await {
+            match work {
+                Work::Connect(level) => {
+                    let mut fails = false;
+                    if worker.wants_connection(&level) {
+                        fails = !line.prepare(&worker, &self, &level).await;
+                        self.lacks_target.set(fails);
+                        if !fails {
+                            backoff.succeeded();
+                            self.rests_until_ns.set(0);
+                        }
+                    }
+                    worker.prepared(&level, fails);
+                }
+                Work::Request(level, mut job) => {
+                    let mut row = Row::due(job.due);
+                    self.serving.set(Rc::as_ptr(&level));
+                    let message = line.exchange(&worker, &self, &level, &mut job, &mut row).await;
+                    self.deadline_ns.set(i64::MAX);
+                    self.abort.set(None);
+                    self.serving.set(std::ptr::null());
+                    self.last_now_ns.set(row.end_ns);
+                    self.ready_ns.set(row.end_ns);
+                    // However it was asked, the target did not say a word.
+                    let is_silent = row.outcome == Outcome::Timeout && row.first_byte_ns == NO_TIME;
+                    self.lacks_target.set(line.lacks_target() || is_silent);
+                    if self.lacks_target.get() {
+                        worker.note_lack(row.outcome, message.as_deref());
+                    }
+                    if line.lacks_target() {
+                        self.rest(row.end_ns, &mut backoff);
+                    } else {
+                        backoff.succeeded();
+                    }
+                    let lacked = self.lacks_target.get() || row.sent_ns == NO_TIME;
+                    level.finish(&mut row, message);
+                    match level.shared.plain_pause_ns {
+                        Some(pause_ns) if job.is_plain() => {
+                            self.ready_ns.set(self.ready_ns.get().saturating_add(pause_ns));
+                        }
+                        _ => turns::go_on(&self, &level, job.into_talk(), &row),
+                    }
+                    if lacked {
+                        worker.give_up_waiting();
+                        // A connect may fail at once, again and again; the thread's other tasks must get their turn.
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }
+        }
+        note.tear_up();
+    }
+
+    fn poll_work(&self, worker: &Worker, line: &mut Line, cx: &mut Context<'_>) -> Poll<Option<Work>> {
+        // The waker of a task never changes, so it is stored once.
+        if self.waker.borrow().is_none() {
+            *self.waker.borrow_mut() = Some(cx.waker().clone());
+        }
+        if worker.quits() {
+            return Poll::Ready(None);
+        }
+        let work = self.mailbox.take().or_else(|| self.look_for_work(worker, cx));
+        self.free.set(work.is_none());
+        if work.is_some() {
+            self.parked.set(false);
+            return Poll::Ready(work);
+        }
+        line.attend();
+        Poll::Pending
+    }
+
+    fn look_for_work(&self, worker: &Worker, cx: &Context<'_>) -> Option<Work> {
+        if self.rests_until_ns.get() > 0 && self.rests(worker, cx) {
+            return None;
+        }
+        if let Some(work) = worker.queued(self.index) {
+            return Some(work);
+        }
+        if let Some(level) = worker.closed_loop(self.index) {
+            let due_ns = self.ready_ns.get().max(level.shared.start_ns());
+            if due_ns < self.leaves_ns.get() {
+                let mut fired_ns = due_ns;
+                if due_ns > self.last_now_ns.get() {
+                    fired_ns = now_ns();
+                    if fired_ns < due_ns {
+                        level.close_if_used_up();
+                        self.alarm(worker, due_ns, cx);
+                        return None;
+                    }
+                    self.last_now_ns.set(fired_ns);
+                }
+                if let Some(job) = self.next_job(&level, due_ns, fired_ns) {
+                    return Some(Work::Request(level, job));
+                }
+            } else if self.talk.take().is_some() {
+                // The user leaves in the middle of a conversation.
+                level.following.end();
+                level.close_if_used_up();
+            }
+        }
+        if !self.parked.replace(true) {
+            worker.park(self.index);
+        }
+        None
+    }
+
+    /// The next request of a closed loop.
+    #[inline]
+    fn next_job(&self, level: &WorkerLevel, due_ns: i64, fired_ns: i64) -> Option<Job> {
+        if level.shared.by_session {
+            return self.next_turn(level, due_ns, fired_ns);
+        }
+        level.allocate(due_ns, fired_ns).map(|(seq, row)| Job::of_loop(seq, row, due_ns, fired_ns))
+    }
+
+    /// The next turn of this user's conversation, or the first of another.
+    #[cold]
+    fn next_turn(&self, level: &WorkerLevel, due_ns: i64, fired_ns: i64) -> Option<Job> {
+        let sessions = &level.shared.sessions;
+        let talk = self.talk.take();
+        if talk.is_some() {
+            level.admit_item(due_ns);
+        }
+        let talk = talk.or_else(|| {
+            let (number, session) = level.allocate(due_ns, fired_ns)?;
+            level.following.begin();
+            Some(Box::new(Talk::of_loop(number, sessions.first(session as usize))))
+        })?;
+        Job::of_talk(talk, sessions, due_ns, fired_ns)
+    }
+
+    /// A connect failed: none for a while.
+    #[cold]
+    fn rest(&self, now: i64, backoff: &mut Backoff) {
+        let until_ns = now + backoff.failed();
+        self.rests_until_ns.set(until_ns);
+        self.ready_ns.set(until_ns);
+    }
+
+    /// Whether it rests still.
+    #[cold]
+    fn rests(&self, worker: &Worker, cx: &Context<'_>) -> bool {
+        let until_ns = self.rests_until_ns.get();
+        if now_ns() >= until_ns {
+            self.rests_until_ns.set(0);
+            return false;
+        }
+        if let Some(level) = worker.closed_loop(self.index) {
+            level.close_if_used_up();
+        }
+        self.alarm(worker, until_ns, cx);
+        true
+    }
+
+    fn alarm(&self, worker: &Worker, due_ns: i64, cx: &Context<'_>) {
+        if self.alarm_ns.replace(due_ns) != due_ns {
+            worker.alarms.ring(due_ns, cx.waker().clone());
+        }
+    }
+}

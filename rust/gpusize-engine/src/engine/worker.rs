@@ -1,0 +1,338 @@
+//! A worker: one OS thread with its own runtime, its slots, and its part of each level.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::context::Context;
+use super::cores;
+use super::http1;
+use super::job::Job;
+use super::level::LevelShared;
+use super::links::Links;
+use super::mailbox::Work;
+use super::messages::{Command, DeathNote, Event, spawn_noted};
+use super::preparing::Preparing;
+use super::sharing::Peers;
+use super::slot::{Abort, Slot};
+use super::sources::Sources;
+use super::stalls;
+use super::waiting::Waiting;
+use super::worker_level::WorkerLevel;
+use crate::outcome::Outcome;
+use crate::record::Row;
+use gpusize_base::clock::now_ns;
+use gpusize_load::pace::alarms::Alarms;
+
+/// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request. Short ones are
+/// noticed sooner, by this share of them, but not in less than the least.
+const SWEEP_NS: i64 = 10_000_000;
+const SWEEP_SHARE: i64 = 50;
+const LEAST_SWEEP_NS: i64 = 100_000;
+/// From one publication of counts to the next.
+const TICK_NS: i64 = 100_000_000;
+
+/// What the tasks of one thread share.
+#[derive(Debug)]
+pub struct Worker {
+    pub index: usize,
+    pub context: Arc<Context>,
+    pub peers: Arc<Peers>,
+    /// Another worker was asked for requests.
+    pub asks: Cell<bool>,
+    pub alarms: Alarms,
+    pub events: Sender<Event>,
+    pub slots: RefCell<Vec<Rc<Slot>>>,
+    pub idle: RefCell<Vec<usize>>,
+    pub levels: RefCell<Vec<Rc<WorkerLevel>>>,
+    pub current: RefCell<Option<Rc<WorkerLevel>>>,
+    /// Levels that this worker was told to start, and the last of them that has begun.
+    pub starts: Cell<u64>,
+    pub taken_over: Cell<u64>,
+    /// Slots of the current closed loop; 0 in an open one.
+    pub closed_slots: Cell<usize>,
+    pub waiting: RefCell<Waiting>,
+    /// How the last connect that failed did so.
+    pub lack: RefCell<Option<(Outcome, String)>>,
+    pub pacers: RefCell<Vec<(Rc<WorkerLevel>, JoinHandle<()>)>>,
+    /// Levels whose connections are being opened.
+    pub preparing: RefCell<Vec<Preparing>>,
+    connections: Cell<u32>,
+    /// Connections that are open now.
+    pub open_connections: Rc<Cell<u64>>,
+    /// Where they come from.
+    pub sources: Sources,
+    /// No wait can have run out before.
+    sweep_ns: Cell<i64>,
+    /// Connections of HTTP/2 that slots share.
+    pub links: Links,
+    /// Where its connections of HTTP/1.1 read: one after the other, so one will do for all.
+    pub read_buffer: RefCell<Vec<u8>>,
+    quit: Cell<bool>,
+}
+
+/// The thread: serve commands until told to quit.
+pub fn run(
+    index: usize,
+    context: Arc<Context>,
+    peers: Arc<Peers>,
+    events: Sender<Event>,
+    commands: UnboundedReceiver<Command>,
+) {
+    let note = DeathNote::new(events.clone());
+    if cores::pin(&context.target.pin, index).is_err() {
+        return;
+    }
+    // Without tokio's timers, which cost every turn of the thread: its own wait on one descriptor.
+    let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default());
+    let Ok(runtime) = runtime else { return };
+    runtime.block_on(async move {
+        let Ok(worker) = Worker::new(index, context, peers, events) else { return };
+        let driver = worker.clone();
+        spawn_local(async move {
+            let _note = driver.death_note();
+            driver.alarms.drive().await
+        });
+        let sweeper = worker.clone();
+        spawn_noted(worker.death_note(), async move { sweeper.sweep_forever().await });
+        let watcher = worker.clone();
+        spawn_noted(worker.death_note(), async move { stalls::watch(&watcher).await });
+        worker.serve(commands).await;
+        note.tear_up();
+    });
+}
+
+impl Worker {
+    /// A worker without tasks; needs a tokio runtime.
+    pub fn new(index: usize, context: Arc<Context>, peers: Arc<Peers>, events: Sender<Event>) -> io::Result<Rc<Self>> {
+        let sources = Sources::new(&context.sources, index);
+        let links = Links::new(context.target.streams, context.endpoints.len());
+        Ok(Rc::new(Self {
+            index,
+            peers,
+            asks: Cell::new(false),
+            alarms: Alarms::new()?,
+            events,
+            slots: RefCell::default(),
+            idle: RefCell::default(),
+            levels: RefCell::default(),
+            current: RefCell::default(),
+            starts: Cell::new(0),
+            taken_over: Cell::new(0),
+            closed_slots: Cell::new(0),
+            waiting: RefCell::default(),
+            lack: RefCell::default(),
+            pacers: RefCell::default(),
+            preparing: RefCell::default(),
+            connections: Cell::new(0),
+            open_connections: Rc::default(),
+            sources,
+            sweep_ns: Cell::new(0),
+            links,
+            read_buffer: RefCell::new(http1::read_buffer(&context.target)),
+            context,
+            quit: Cell::new(false),
+        }))
+    }
+
+    /// To be held by a task that must not end by itself.
+    pub fn death_note(&self) -> DeathNote {
+        DeathNote::new(self.events.clone())
+    }
+
+    /// Say something to the coordinator, which outlives the workers.
+    pub fn tell(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    async fn serve(self: &Rc<Self>, mut commands: UnboundedReceiver<Command>) {
+        while let Some(command) = commands.recv().await {
+            match command {
+                Command::Prepare(level) => self.open_ahead(&level, 0, level.opened_of(self.index), true),
+                Command::Start { level, start_ns, stagger_ns, running } => {
+                    self.start(&level, start_ns, stagger_ns, running);
+                }
+                Command::Close { level, reason } => self.close(&level, reason),
+                Command::CancelAt(level) => self.cancel_at(level),
+                Command::Take(handed) => self.take(handed),
+                Command::Taken { level, n } => self.taken(&level, n),
+                Command::TakeBack { level, jobs } => self.take_back(&level, jobs),
+                Command::Give { level, room, to } => self.give(&level, room, to),
+                Command::Look(level) => self.find(&level).into_iter().for_each(|mine| mine.check_drained()),
+                Command::Quit => break,
+            }
+        }
+        self.quit.set(true);
+        self.wake_all();
+    }
+
+    /// The slot with this number, and all before it.
+    pub fn slot(self: &Rc<Self>, index: usize) -> Rc<Slot> {
+        let mut slots = self.slots.borrow_mut();
+        while slots.len() <= index {
+            let slot = Rc::new(Slot::new(slots.len()));
+            spawn_local(slot.clone().run(self.clone()));
+            slots.push(slot);
+        }
+        slots[index].clone()
+    }
+
+    /// Whether a connection for `level` is still of use: not to one that is over on this worker, whatever its reason.
+    pub fn wants_connection(&self, level: &Arc<LevelShared>) -> bool {
+        !self.quit.get()
+            && match self.find(level) {
+                Some(mine) => !mine.is_closed(),
+                None => level.start_ns() == 0 && level.reason().is_none(),
+            }
+    }
+
+    /// The current closed loop, if slot `index` belongs to it and it takes requests.
+    pub fn closed_loop(&self, index: usize) -> Option<Rc<WorkerLevel>> {
+        if index >= self.closed_slots.get() {
+            return None;
+        }
+        self.current.borrow().as_ref().filter(|l| !l.is_closed()).cloned()
+    }
+
+    /// A due request that waits for a connection.
+    pub fn queued(&self, index: usize) -> Option<Work> {
+        let fits = |level: &WorkerLevel| index < level.shared.slots_of(self.index);
+        let (level, job) = self.waiting.borrow_mut().pop(fits)?;
+        self.left_queue(&level, 1);
+        Some(Work::Request(level, job))
+    }
+
+    /// Hand a due request to a free connection of this worker or of another, or let it wait, or shed it.
+    pub fn dispatch(self: &Rc<Self>, level: &Rc<WorkerLevel>, job: Job, slots: usize, room: u64) {
+        let Some(job) = self.send_to_slot(level, job, slots) else { return };
+        let Some(job) = self.pass_on(level, job) else { return };
+        if level.share().waiting.load(Relaxed) < room {
+            self.enqueue(level, job, false);
+        } else {
+            let mut row = Row::due(job.due);
+            row.outcome = Outcome::Shed;
+            row.end_ns = job.due.fired_ns;
+            level.finish(&mut row, None);
+            if job.into_talk().is_some() {
+                level.following.end();
+            }
+        }
+    }
+
+    /// Hand a request to a free connection; it comes back where there is none.
+    #[inline]
+    pub fn send_to_slot(self: &Rc<Self>, level: &Rc<WorkerLevel>, job: Job, slots: usize) -> Option<Job> {
+        let there = self.slots.borrow().len();
+        let free = self.pop_idle(slots).or_else(|| (there < slots).then(|| self.slot(there)));
+        let Some(slot) = free else { return Some(job) };
+        match slot.send(level, job) {
+            Ok(None) => None,
+            // The request opens the connection that the slot was to open ahead.
+            Ok(Some(other)) => {
+                self.prepared(&other, false);
+                None
+            }
+            Err(job) => Some(job),
+        }
+    }
+
+    fn pop_idle(&self, below: usize) -> Option<Rc<Slot>> {
+        let mut idle = self.idle.borrow_mut();
+        // Of a level that has more connections than this one.
+        let mut others = Vec::new();
+        let mut found = None;
+        while found.is_none()
+            && let Some(index) = idle.pop()
+        {
+            let slot = self.slots.borrow()[index].clone();
+            // The list may name a slot that has been woken since.
+            match slot.parked.get() {
+                true if index < below => found = Some(slot),
+                true => others.push(index),
+                false => {}
+            }
+        }
+        idle.extend(others.into_iter().rev());
+        self.peers.set_idle(self.index, idle.len());
+        found
+    }
+
+    /// A slot has nothing to do.
+    pub fn park(&self, index: usize) {
+        let mut idle = self.idle.borrow_mut();
+        idle.push(index);
+        self.peers.set_idle(self.index, idle.len());
+        drop(idle);
+        if let Some(level) = &*self.current.borrow() {
+            self.ask_if_idle(level);
+        }
+    }
+
+    async fn sweep_forever(&self) {
+        let target = &self.context.target;
+        let pause_ns = sweep_pause_ns(target.timeout_ns.min(target.connect_timeout_ns));
+        let mut tick_ns = now_ns() + TICK_NS;
+        while !self.quit.get() {
+            // No wait can run out before the sweep that is due: until then there is no reason to wake.
+            self.alarms.sleep_until(self.sweep_ns.get().min(tick_ns).max(now_ns() + pause_ns)).await;
+            let now = now_ns();
+            if now >= self.sweep_ns.get() {
+                self.sweep(now);
+            }
+            if now >= tick_ns {
+                tick_ns = now + TICK_NS;
+                self.waiting.borrow_mut().forget_drained();
+                self.levels.borrow_mut().retain(|l| !l.is_drained());
+                self.pacers.borrow_mut().retain(|(level, _)| !level.is_closed());
+                if let Some(level) = &*self.current.borrow() {
+                    // What was missed in the blink of an eye.
+                    self.ask_if_idle(level);
+                }
+                for level in self.levels.borrow().iter() {
+                    level.share().connections.store(self.open_connections.get(), Relaxed);
+                    level.tick(now);
+                }
+            }
+        }
+    }
+
+    /// Give up the waits that have run out. A wait that begins later cannot run out before the shortest timeout from now,
+    /// so that there is nothing to look at until then, or until the first of those under way runs out.
+    fn sweep(&self, now: i64) {
+        let target = &self.context.target;
+        let mut next = now.saturating_add(target.timeout_ns.min(target.connect_timeout_ns));
+        for slot in self.slots.borrow().iter() {
+            let deadline = slot.deadline_ns.get();
+            if deadline <= now {
+                slot.deadline_ns.set(i64::MAX);
+                slot.abort(Abort::Timeout);
+            } else {
+                next = next.min(deadline);
+            }
+        }
+        self.sweep_ns.set(next);
+    }
+
+    /// A number for a new connection.
+    pub fn next_connection(&self) -> u32 {
+        let number = self.connections.get();
+        self.connections.set(number + 1);
+        number
+    }
+
+    pub fn quits(&self) -> bool {
+        self.quit.get()
+    }
+}
+
+/// From one sweep to the next, where nothing waits longer than this.
+fn sweep_pause_ns(shortest_timeout_ns: i64) -> i64 {
+    (shortest_timeout_ns / SWEEP_SHARE).clamp(LEAST_SWEEP_NS, SWEEP_NS)
+}

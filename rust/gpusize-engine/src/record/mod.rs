@@ -1,0 +1,22 @@
+//! What is kept of every request: columns in memory, Parquet parts on disk, counts by the second.
+
+pub mod accounts;
+pub mod columns;
+pub mod counter;
+pub mod feed;
+pub mod gaps;
+pub mod histogram;
+mod kept;
+mod lists;
+mod packed;
+mod parts;
+pub mod row;
+mod row_times;
+pub mod schema;
+pub mod spans;
+mod tables;
+pub mod tally;
+mod window;
+pub mod writer;
+
+pub use columns::{Chunk, Due, Row};

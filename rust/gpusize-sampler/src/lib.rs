@@ -1,0 +1,34 @@
+//! The resource sampler: cgroups of either version, process trees and the host, read by one thread.
+//!
+//! Files stay open and are read by `pread` into one buffer, numbers are parsed from its bytes. What a source has and has not is
+//! found once, per controller, and told in its facts.
+
+mod account;
+mod bytes;
+mod cgroup;
+pub mod columns;
+mod files;
+mod group_files;
+pub mod groups;
+mod held;
+mod host;
+mod kept;
+mod layout;
+mod limits;
+mod member;
+mod mounts;
+mod parent;
+pub mod plan;
+mod proc_files;
+mod process;
+mod sampler;
+mod source;
+mod sys;
+#[cfg(test)]
+#[path = "../../gpusize-base/src/test_folder.rs"]
+mod test_folder;
+mod ticks;
+mod waiting;
+
+pub use plan::Plan;
+pub use sampler::Sampler;

@@ -1,0 +1,178 @@
+//! One processor-sharing server, by the virtual service that every active request has had since the server was last idle.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::FlowConfig;
+use crate::NS_PER_S;
+
+/// Work per nanosecond that each of k active requests gets.
+#[derive(Debug)]
+pub(super) struct Speeds {
+    each: Vec<f64>,
+    last_rate: f64,
+    max_active: usize,
+}
+
+impl Speeds {
+    pub(super) fn new(config: &FlowConfig) -> Self {
+        let each = config.rates.iter().enumerate().map(|(before, rate)| rate / NS_PER_S / (before + 1) as f64);
+        Self {
+            each: each.collect(),
+            last_rate: config.rates.last().copied().unwrap_or(0.0) / NS_PER_S,
+            max_active: config.max_active.map_or(usize::MAX, |most| most as usize),
+        }
+    }
+
+    fn of_each(&self, active: usize) -> f64 {
+        self.each.get(active - 1).copied().unwrap_or_else(|| self.last_rate / active as f64)
+    }
+}
+
+/// A request that waits for a place among the active ones.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    pub row: usize,
+    pub slot: usize,
+    pub size: f64,
+}
+
+/// All active requests get the same service, so what each has had since it came is the difference of two values of one sum; and who
+/// leaves next is who has the least such sum to reach.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    /// (bits of the sum at which it is done, row, slot). Positive numbers are in the order of their bits.
+    active: BinaryHeap<Reverse<(u64, usize, usize)>>,
+    waiting: VecDeque<Waiting>,
+    /// The sum at `at_ns`: what a request that was active all the while would have got.
+    served: f64,
+    at_ns: i64,
+    busy_ns: i64,
+    /// Active requests times nanoseconds.
+    active_ns: u64,
+}
+
+impl Server {
+    /// Active and waiting.
+    pub(super) fn load(&self) -> usize {
+        self.active.len() + self.waiting.len()
+    }
+
+    pub(super) fn busy_ns(&self) -> i64 {
+        self.busy_ns
+    }
+
+    pub(super) fn active_ns(&self) -> u64 {
+        self.active_ns
+    }
+
+    /// When the next request is done, unless something comes in between; rounded up.
+    pub(super) fn next_ns(&self, speeds: &Speeds) -> Option<i64> {
+        let Reverse((done, ..)) = self.active.peek()?;
+        let left = (f64::from_bits(*done) - self.served).max(0.0);
+        Some(self.at_ns.saturating_add((left / speeds.of_each(self.active.len())).ceil() as i64))
+    }
+
+    fn advance(&mut self, now_ns: i64, speeds: &Speeds) {
+        let active = self.active.len();
+        let gone_ns = now_ns - self.at_ns;
+        self.at_ns = now_ns;
+        if active > 0 {
+            self.served += gone_ns as f64 * speeds.of_each(active);
+            self.busy_ns = self.busy_ns.saturating_add(gone_ns);
+            self.active_ns = self.active_ns.saturating_add((active as u64).saturating_mul(gone_ns as u64));
+        }
+    }
+
+    /// Take a request; whether it is active at once.
+    pub(super) fn arrive(&mut self, now_ns: i64, request: Waiting, speeds: &Speeds) -> bool {
+        self.advance(now_ns, speeds);
+        let at_once = self.active.len() < speeds.max_active;
+        if at_once {
+            self.begin(request);
+        } else {
+            self.waiting.push_back(request);
+        }
+        at_once
+    }
+
+    fn begin(&mut self, request: Waiting) {
+        let done = self.served + request.size;
+        self.active.push(Reverse((done.to_bits(), request.row, request.slot)));
+    }
+
+    /// The next request is done at `now_ns`, which was [`next_ns`](Self::next_ns); its slot, and that of the one that becomes active instead.
+    pub(super) fn finish(&mut self, now_ns: i64, speeds: &Speeds) -> Option<(usize, Option<usize>)> {
+        self.advance(now_ns, speeds);
+        let Reverse((done, _, slot)) = self.active.pop()?;
+        // Of the last fraction of a nanosecond nothing is lost: the others keep what they got.
+        self.served = self.served.max(f64::from_bits(done));
+        if self.active.is_empty() {
+            // From zero again, so that sums stay as exact as sizes are.
+            self.served = 0.0;
+        }
+        let next = self.waiting.pop_front();
+        if let Some(next) = next {
+            self.begin(next);
+        }
+        Some((slot, next.map(|next| next.slot)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+
+    fn run(server: &mut Server, speeds: &Speeds) -> Vec<(usize, i64)> {
+        let mut ends = Vec::new();
+        while let Some(next_ns) = server.next_ns(speeds) {
+            let (slot, _) = server.finish(next_ns, speeds).unwrap();
+            ends.push((slot, next_ns));
+        }
+        ends
+    }
+
+    #[test]
+    fn active_requests_share_the_rate_of_their_number() {
+        // Alone 1/s; two get 1.5/s together.
+        let speeds = Speeds::new(&FlowConfig::new(vec![1.0, 1.5]));
+        let mut server = Server::default();
+        assert!(server.arrive(0, Waiting { row: 0, slot: 7, size: 4.0 }, &speeds));
+        assert!(server.arrive(S, Waiting { row: 1, slot: 8, size: 1.5 }, &speeds));
+        // Slot 8 needs 2 s at 0.75/s; then slot 7 has 1.5 left, alone.
+        assert_eq!(run(&mut server, &speeds), [(8, 3 * S), (7, 4 * S + S / 2)]);
+        assert_eq!((server.busy_ns(), server.active_ns()), (4 * S + S / 2, 6_500_000_000));
+    }
+
+    #[test]
+    fn beyond_the_limit_they_wait_in_order() {
+        let speeds = Speeds::new(&FlowConfig { max_active: Some(2), ..FlowConfig::new(vec![1.0, 1.0]) });
+        let mut server = Server::default();
+        let came: Vec<bool> =
+            (0..4).map(|row| server.arrive(0, Waiting { row, slot: row, size: 1.0 }, &speeds)).collect();
+        assert_eq!((came, server.load()), (vec![true, true, false, false], 4));
+        assert_eq!(run(&mut server, &speeds), [(0, 2 * S), (1, 2 * S), (2, 4 * S), (3, 4 * S)]);
+    }
+
+    #[test]
+    fn what_never_ends_overflows_nothing() {
+        let speeds = Speeds::new(&FlowConfig::new(vec![1e-9]));
+        let mut server = Server::default();
+        for row in 0..3 {
+            server.arrive(S, Waiting { row, slot: row, size: 1e12 }, &speeds);
+        }
+        assert_eq!(run(&mut server, &speeds).last(), Some(&(2, i64::MAX)));
+    }
+
+    #[test]
+    fn the_last_rate_holds_beyond_the_curve() {
+        let speeds = Speeds::new(&FlowConfig::new(vec![1.0, 2.0]));
+        let mut server = Server::default();
+        for row in 0..4 {
+            server.arrive(0, Waiting { row, slot: row, size: 1.0 }, &speeds);
+        }
+        assert_eq!(run(&mut server, &speeds).last(), Some(&(3, 2 * S)));
+    }
+}

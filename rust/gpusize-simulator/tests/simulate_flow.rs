@@ -1,0 +1,258 @@
+//! Flow-equivalent servers against queueing theory.
+
+use gpusize_simulator::{
+    Arrivals, Bound, FlowBeside, FlowConfig, FlowResult, Judge, JudgedMetric, Load, Outcome, Process, ReplicaStep,
+    Router, Think, run_flow,
+};
+
+const S: i64 = 1_000_000_000;
+
+fn closed(users: u32, requests: u64) -> Load {
+    Load { warmup_requests: 4 * u64::from(users), ..Load::closed(users, requests) }
+}
+
+fn thinking(users: u32, think_s: f64, think: Think, requests: u64) -> Load {
+    let Load { arrivals: Arrivals::Closed { start, stagger_s, .. }, .. } = Load::closed(users, 1) else {
+        unreachable!("a closed loop")
+    };
+    Load { arrivals: Arrivals::Closed { users, think_s, think, start, stagger_s }, ..closed(users, requests) }
+}
+
+fn open(rate_per_s: f64, requests: u64) -> Load {
+    let arrivals = Arrivals::Open { rate_per_s, process: Process::Poisson };
+    Load { arrivals, warmup_requests: requests / 10, ..Load::closed(1, requests) }
+}
+
+fn flow(config: &FlowConfig, load: &Load, sizes: &[f64]) -> FlowResult {
+    run_flow(config, load, FlowBeside { sizes, ..FlowBeside::default() }).expect("a run")
+}
+
+/// Sizes of mean 1 with an exponential spread, by equal shares of the probability.
+fn exponential(count: usize) -> Vec<f64> {
+    let sizes: Vec<f64> = (0..count).map(|i| -(1.0 - (i as f64 + 0.5) / count as f64).ln()).collect();
+    let mean = sizes.iter().sum::<f64>() / count as f64;
+    sizes.into_iter().map(|size| size / mean).collect()
+}
+
+/// Mean runtime and its standard error over seeds.
+fn mean_runtime_s(config: &FlowConfig, load: &Load, sizes: &[f64], seeds: u64) -> (f64, f64) {
+    let means: Vec<f64> = (1..=seeds)
+        .map(|seed| flow(&FlowConfig { seed, ..config.clone() }, load, sizes).summary.runtime_s.expect("answers").mean)
+        .collect();
+    let mean = means.iter().sum::<f64>() / seeds as f64;
+    let variance = means.iter().map(|found| (found - mean).powi(2)).sum::<f64>() / (seeds - 1) as f64;
+    (mean, (variance / seeds as f64).sqrt())
+}
+
+fn assert_within_3_errors(what: &str, (mean, error): (f64, f64), expected: f64) {
+    assert!((mean - expected).abs() < 3.0 * error, "{what}: {mean} +- {error} against {expected}");
+}
+
+/// (mean number, throughput) of one load-dependent server among `users` who think for `think_s` on average, by the product form of its
+/// birth-death process: p(k) ~ p(k-1) (users - k + 1) / think / rate(k).
+fn repairman(users: u32, think_s: f64, rates: &[f64]) -> (f64, f64) {
+    let rate = |k: u32| rates[(k as usize).min(rates.len()) - 1];
+    let mut weights = vec![1.0];
+    for k in 1..=users {
+        weights.push(weights[k as usize - 1] * f64::from(users - k + 1) / think_s / rate(k));
+    }
+    let sum: f64 = weights.iter().sum();
+    let over = |f: &dyn Fn(u32) -> f64| (1..=users).map(|k| weights[k as usize] / sum * f(k)).sum::<f64>();
+    (over(&f64::from), over(&rate))
+}
+
+#[test]
+fn the_mean_response_of_an_open_server_is_that_of_m_m_1() {
+    let config = FlowConfig::new(vec![1.0]);
+    for load in [0.3, 0.7, 0.85] {
+        let found = mean_runtime_s(&config, &open(load, 20_000), &exponential(1000), 10);
+        assert_within_3_errors(&format!("load {load}"), found, 1.0 / (1.0 - load));
+    }
+}
+
+#[test]
+fn sharing_makes_the_mean_insensitive_to_the_spread_of_sizes() {
+    let config = FlowConfig::new(vec![1.0]);
+    let bimodal: Vec<f64> = (0..100).map(|i| if i < 90 { 0.2 } else { 8.2 }).collect();
+    for sizes in [vec![1.0], bimodal] {
+        let found = mean_runtime_s(&config, &open(0.7, 20_000), &sizes, 10);
+        assert_within_3_errors(&format!("{} sizes", sizes.len()), found, 1.0 / 0.3);
+    }
+    // First come, first served is not: M/G/1 by Pollaczek and Khinchine, with constant sizes half the waiting.
+    let one_by_one = FlowConfig { max_active: Some(1), ..config };
+    let found = mean_runtime_s(&one_by_one, &open(0.7, 20_000), &[1.0], 10);
+    assert_within_3_errors("one by one", found, 1.0 + 0.7 / 2.0 / 0.3);
+}
+
+#[test]
+fn a_closed_loop_on_one_server_keeps_its_number() {
+    let rates: Vec<f64> = (1..=20).map(|k| f64::from(k) / (1.0 + 0.05 * f64::from(k))).collect();
+    let sizes = [0.5, 1.0, 2.5];
+    for users in [1, 7, 20, 30] {
+        let config = FlowConfig::new(rates.clone());
+        let result = flow(&config, &closed(users, 3000), &sizes);
+        let each = rates[(users as usize).min(20) - 1] / f64::from(users);
+        let columns = &result.columns;
+        for row in 0..columns.len() {
+            if columns.warmup[row] {
+                continue;
+            }
+            assert_eq!(columns.active_at_arrival[row], users);
+            assert_eq!(columns.start_ns[row], columns.due_ns[row]);
+            let expected_s = sizes[columns.size[row] as usize] / each;
+            let found_s = (columns.end_ns[row] - columns.due_ns[row]) as f64 / S as f64;
+            // Each event in between may be rounded up by a nanosecond.
+            assert!((found_s - expected_s).abs() < 1e-6, "{users} users: {found_s} against {expected_s}");
+        }
+        assert!((result.summary.in_flight - f64::from(users)).abs() < 1e-3, "{}", result.summary.in_flight);
+        assert!((result.summary.mean_active / f64::from(users) - 1.0).abs() < 0.05);
+    }
+}
+
+#[test]
+fn think_time_gives_the_product_form_whatever_the_spreads() {
+    let (users, think_s) = (12, 4.0);
+    let rates: Vec<f64> = (1..=8).map(|k| f64::from(k).powf(0.6)).collect();
+    let (number, throughput) = repairman(users, think_s, &rates);
+    let config = FlowConfig::new(rates);
+    // Little's law turns number and throughput into the response.
+    for (think, sizes) in [
+        (Think::Exponential, exponential(500)),
+        (Think::Exponential, vec![0.4, 1.6]),
+        (Think::Constant, exponential(500)),
+    ] {
+        let load = thinking(users, think_s, think, 15_000);
+        let found = mean_runtime_s(&config, &load, &sizes, 10);
+        assert_within_3_errors(&format!("{think:?} with {} sizes", sizes.len()), found, number / throughput);
+    }
+}
+
+#[test]
+fn the_least_loaded_of_several_keeps_floor_and_ceiling() {
+    let config = FlowConfig { gpus: 7, ..FlowConfig::new(vec![1.0, 1.8, 2.4, 2.8]) };
+    let columns = flow(&config, &closed(7 * 3 + 2, 5000), &exponential(100)).columns;
+    let warm = (0..columns.len()).filter(|&row| !columns.warmup[row]);
+    // Who asks again finds its own place free: 2 servers have 4, 5 have 3.
+    let found: Vec<u32> = warm.map(|row| columns.active_at_arrival[row]).collect();
+    assert!(found.iter().all(|active| (3..=4).contains(active)), "{:?}", found.iter().max());
+    assert!(found.contains(&3));
+    let alone = flow(&config, &closed(7, 500), &exponential(100)).columns;
+    assert!(alone.active_at_arrival[28..].iter().all(|&active| active == 1));
+}
+
+#[test]
+fn routers_spread_as_they_say() {
+    let config = FlowConfig { gpus: 4, router: Router::RoundRobin, ..FlowConfig::new(vec![1.0]) };
+    let turns = flow(&config, &open(2.0, 1000), &[1.0]).columns;
+    assert!((0..turns.len()).all(|row| turns.gpu[row] as usize == row % 4));
+    let random = FlowConfig { router: Router::Random, ..config };
+    // Poisson arrivals split by lot stay Poisson: each server is M/G/1-PS of its own.
+    let found = mean_runtime_s(&random, &open(2.0, 20_000), &[0.2, 1.8], 10);
+    assert_within_3_errors("by lot", found, 1.0 / 0.5);
+}
+
+#[test]
+fn beyond_the_limit_requests_wait() {
+    let config = FlowConfig { max_active: Some(2), ..FlowConfig::new(vec![1.0, 2.0]) };
+    let columns = flow(&config, &closed(5, 200), &[1.0]).columns;
+    for row in 20..columns.len() {
+        assert_eq!(columns.active_at_arrival[row], 5);
+        // Two at a time for a second each, and three in front.
+        let (start_s, end_s) =
+            (columns.start_ns[row] - columns.due_ns[row], columns.end_ns[row] - columns.start_ns[row]);
+        assert!((end_s - S).abs() < 100 && (start_s - 3 * S / 2).abs() < S, "{row}: {start_s} {end_s}");
+    }
+}
+
+#[test]
+fn replicas_come_and_go() {
+    let step = |at_s, replicas| ReplicaStep { at_s, replicas };
+    let replicas = vec![step(0.0, 1), step(20.0, 3), step(60.0, 1)];
+    let config = FlowConfig { gpus: 3, replicas, start_delay_s: 5.0, ..FlowConfig::new(vec![1.0]) };
+    let due_ns: Vec<i64> = (0..200).map(|i| i * S / 2).collect();
+    let load = Load { arrivals: Arrivals::Plan, requests: None, warmup_requests: 0, ..Load::closed(1, 1) };
+    let beside = FlowBeside { sizes: &[0.4], due_ns: Some(&due_ns), ..FlowBeside::default() };
+    let columns = run_flow(&config, &load, beside).expect("a plan").columns;
+    assert_eq!(columns.due_ns, due_ns);
+    let on_others = |from_s: i64, to_s: i64| {
+        (0..200).filter(|&row| (from_s * S..to_s * S).contains(&due_ns[row]) && columns.gpu[row] > 0).count()
+    };
+    assert_eq!((on_others(0, 25), on_others(60, 100)), (0, 0));
+    // Nobody waits for anybody here, so all go to the first; with longer requests the others have their share.
+    let columns = run_flow(&config, &load, FlowBeside { sizes: &[1.2], ..beside }).expect("a plan").columns;
+    let on_others = (0..200).filter(|&row| columns.gpu[row] > 0);
+    assert!(on_others.clone().count() > 30 && on_others.clone().all(|row| (25 * S..60 * S).contains(&due_ns[row])));
+}
+
+#[test]
+fn connections_shed_and_judges_count_it() {
+    let config = FlowConfig::new(vec![1.0]);
+    let due_ns: Vec<i64> = (0..100).map(|i| i * S / 2).collect();
+    let load = Load {
+        arrivals: Arrivals::Plan,
+        requests: None,
+        warmup_requests: 0,
+        connections: Some(1),
+        queue: Some(1),
+        ..Load::closed(1, 1)
+    };
+    let bound = |metric, bound_s| Bound { metric, bound_s };
+    let bounds =
+        vec![bound(JudgedMetric::Service, 1.0), bound(JudgedMetric::Runtime, 1.1), bound(JudgedMetric::Ttft, 1.0)];
+    let judge = Judge { bounds, every_s: Some(10.0) };
+    let rows = FlowBeside { sizes: &[1.0], due_ns: Some(&due_ns), judge: Some(&judge), summary_only: false };
+    let result = run_flow(&config, &load, rows).expect("a plan");
+    let shed = result.columns.outcome.iter().filter(|&&outcome| outcome == Outcome::Shed).count() as u64;
+    assert!((48..=50).contains(&shed), "{shed}");
+    let judged = result.summary.judged.clone().expect("a verdict");
+    let [service, runtime, ttft] = judged.bounds[..] else { panic!("three counts: {:?}", judged.bounds) };
+    assert_eq!((service.within, service.over), (100 - shed, shed));
+    assert_eq!((runtime.within, runtime.over), (1, 99), "all but the first wait for the connection");
+    assert_eq!((ttft.over, ttft.undetermined), (shed, 100 - shed));
+    let steps = judged.steps.expect("counts by time");
+    assert_eq!((steps.requests, steps.within[0].iter().sum::<u64>()), (vec![20; 5], 100 - shed));
+    let summary = run_flow(&config, &load, FlowBeside { summary_only: true, ..rows }).expect("a plan");
+    assert!(summary.columns.is_empty() && summary.summary.judged == result.summary.judged);
+}
+
+#[test]
+fn the_seed_decides_and_a_summary_alone_says_the_same() {
+    let config = FlowConfig { gpus: 3, ..FlowConfig::new(vec![1.0, 1.5]) };
+    let load = thinking(40, 2.0, Think::Exponential, 20_000);
+    let sizes = exponential(200);
+    let all = flow(&config, &load, &sizes);
+    assert_eq!(all, flow(&config, &load, &sizes));
+    assert_ne!(all, flow(&FlowConfig { seed: 2, ..config.clone() }, &load, &sizes));
+    let beside = FlowBeside { sizes: &sizes, summary_only: true, ..FlowBeside::default() };
+    let alone = run_flow(&config, &load, beside).expect("a run");
+    assert!(alone.columns.is_empty());
+    let (exact, binned) = (all.summary, alone.summary);
+    assert_eq!((exact.requests, exact.sent, &exact.outcomes), (binned.requests, binned.sent, &binned.outcomes));
+    let (runtime, of_bins) = (exact.runtime_s.expect("answers"), binned.runtime_s.expect("answers"));
+    for (exact, binned) in [
+        (exact.rate_per_s, binned.rate_per_s),
+        (exact.in_flight, binned.in_flight),
+        (runtime.mean, of_bins.mean),
+        (runtime.p50, of_bins.p50),
+        (runtime.p99, of_bins.p99),
+        (runtime.max, of_bins.max),
+    ] {
+        assert!((exact / binned - 1.0).abs() < 2e-3, "{exact} against {binned}");
+    }
+    assert_eq!(all.columns.into_record_batch().expect("a batch").num_rows(), 20_160);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let config = FlowConfig::new(vec![1.0]);
+    for (sizes, load, needle) in [
+        (&[][..], Load::closed(1, 1), "flow.sizes"),
+        (&[0.0], Load::closed(1, 1), "flow.sizes"),
+        (&[f64::NAN], Load::closed(1, 1), "flow.sizes"),
+        (&[1.0], Load { arrivals: Arrivals::Plan, ..Load::closed(1, 1) }, "needs due times"),
+        (&[1.0], Load::closed(0, 1), "users"),
+    ] {
+        let error = run_flow(&config, &load, FlowBeside { sizes, ..FlowBeside::default() }).expect_err(needle);
+        assert!(error.to_string().contains(needle), "{error}");
+    }
+}
