@@ -52,7 +52,7 @@ def shell_commands() -> list[tuple[str, str]]:
         for language, text in blocks(page):
             if language == "sh":
                 lines = re.sub(r"\\\n\s*", "", text).splitlines()
-                found += [(name, line) for line in lines if line.startswith("gpusize")]
+                found += [(name, line.removesuffix(" &")) for line in lines if line.startswith("gpusize")]
     return found
 
 

@@ -69,7 +69,8 @@ def warnings(found: Sized, visits: Sequence[Observed], question: Question) -> li
     if found.capacity:
         near = sum(int(v.steady.sum()) for v in visits if 0.8 <= v.users / found.capacity <= 1.25)
         if near < SHORT:
-            texts.append(f"only {near} steady requests were measured within a quarter of the capacity")
+            few = "no steady request was" if near == 0 else f"only {near} steady requests were"
+            texts.append(f"{few} measured within a quarter of the capacity")
     if question.think != "none" and question.think_s == 0:
         texts.append("a pause of 0 s is none")
     return texts
