@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from gpusize.analysis.metrics import METRICS, markdown, metric
+from gpusize.analysis.metrics import METRICS, QUANTILES, by_second, markdown, metric
 from gpusize.base.errors import UsageError
 from tests.analysis.synthetic import MS, frame
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "reference" / "metrics.md"
+RUN = ROOT / "tests" / "fixtures" / "before" / "run"
 
 ROW = {
     "due_ns": [1000 * MS],
@@ -110,3 +113,37 @@ def test_every_expression_is_numeric():
 
 def test_the_documentation_is_current():
     assert DOCS.read_text("utf-8") == markdown()
+
+
+def named(page: str, *marks: str) -> set[str]:
+    """Names in code on the one line of a page that has all these marks."""
+    [line] = [line for line in (ROOT / "docs" / page).read_text("utf-8").splitlines() if all(m in line for m in marks)]
+    return set(re.findall(r"`(\w+)`", line))
+
+
+def test_the_engine_counts_what_the_table_says_by_the_second():
+    counted = pl.scan_parquet(RUN / "levels" / "*" / "histograms" / "*.parquet").select("metric").unique().collect()
+    assert set(counted["metric"]) == set(by_second())
+
+
+def test_pages_that_list_metrics_list_those_of_the_table():
+    exported = [name for name, each in METRICS.items() if each.exported]
+    assert named("reference/records.md", "`metric`", "of requests that ended ok") == {"metric", *by_second()}
+    assert named("how-to/watch-a-run.md", "pNN METRIC >") == set(by_second())
+    ok, sent = (set(by_second(requests)) & set(exported) for requests in ("ok", "sent"))
+    assert named("how-to/watch-a-run.md", "histograms of requests that ended ok") == {f"{name}_seconds" for name in ok}
+    assert named("how-to/watch-a-run.md", "histograms of all that were sent") == {f"{name}_seconds" for name in sent}
+    page = " ".join((ROOT / "docs" / "reference" / "python.md").read_text("utf-8").split())
+    summary = [name for name, each in METRICS.items() if each.summary and each.table != "calls"]
+    families = ", ".join(f"`{name}_`" for name in summary[:-1]) + f" and `{summary[-1]}_`"
+    assert f"{families} each with {', '.join(f'`{q}_s`' for q in QUANTILES)};" in page
+
+
+def test_pairs_count_the_same_time_from_the_other_origin():
+    pairs = {each.name: each.pair for each in METRICS.values() if each.pair}
+    assert all(pairs[pair] == name for name, pair in pairs.items())
+    assert {each.origin for each in METRICS.values() if each.pair} == {"due", "sent"}
+    late = value("lateness") or 0
+    for name, pair in pairs.items():
+        from_due, from_sent = (name, pair) if metric(name).origin == "due" else (pair, name)
+        assert value(from_due) == pytest.approx((value(from_sent) or 0) + late)

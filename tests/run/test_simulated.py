@@ -21,6 +21,7 @@ from gpusize.estimate.truth import simulate_closed, true_gpus
 from gpusize.targets.simulated.cluster import LatenessWatch, SimulatedCluster
 from gpusize.targets.simulated.serve import cluster_config
 
+BEFORE = Path(__file__).parents[1] / "fixtures" / "before" / "run"
 FAST = {
     "gpus": 1,
     "iteration_base_s": 0.001,
@@ -117,6 +118,20 @@ def test_the_truth_is_the_smallest_number_that_keeps_the_slo(bound: str) -> None
 
 def test_the_truth_of_an_slo_that_no_number_keeps() -> None:
     assert true_gpus(FAST, 4, [Slo.parse("p95 runtime <= 1ms")]) is None
+
+
+@pytest.mark.parametrize("slo", ["p90 first_byte <= 1s", "mean bytes_in <= 1 MiB", "p99 itl_p99 <= 1s"])
+def test_a_run_has_no_truth_for_what_virtual_time_does_not_have(slo: str) -> None:
+    result = gpusize.open_run(BEFORE).asking(users=100, slos=slo)
+    assert result.truth is None
+    assert result.summary["slo_0_met"].to_list() == [True, True]
+
+
+def test_the_truth_of_llm_latency_is_that_of_service_where_a_request_is_the_call() -> None:
+    found = [gpusize.open_run(BEFORE).asking(100, f"p95 {name} <= 40ms").truth for name in ("llm_latency", "service")]
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert found[0].gpus not in (None, 1)
 
 
 @pytest.mark.parametrize(

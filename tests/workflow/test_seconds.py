@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from gpusize.analysis.metrics import by_second
 from gpusize.records.schema import OUTCOMES
 from gpusize.targets.workflow.level_counts import Tally
-from gpusize.targets.workflow.per_second import KEPT_SECONDS, METRICS, SecondLog
+from gpusize.targets.workflow.per_second import KEPT_SECONDS, SecondLog
 from gpusize.targets.workflow.record import PartWriter, RecordedRequest, part_age_s
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def test_seconds_are_told_once_they_are_over() -> None:
     [first] = log.seconds(0, START + S)
     assert (first["due"], first["sent"], first["done"], first["in_flight"]) == (2, 2, 1, 1)
     assert first["outcomes"] == {"ok": 1}
-    assert set(first["times"]) == set(METRICS)
+    assert set(first["times"]) == set(by_second())
     assert log.recent(START + S)["p50_ns"] is not None
     log.ended(row(S // 2, S // 10), "ok", [])  # it ended in a second that has been told of
     log.ended(row(S, S // 4), "http_error", [])

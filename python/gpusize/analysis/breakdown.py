@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpusize.analysis.metrics import metric
+from gpusize.analysis.metrics import METRICS, QUANTILES
 from gpusize.analysis.throughput import answered_by
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ __all__ = ["Part", "breakdown"]
 Part = Literal["target", "model"]
 """What a level is taken apart by: the replica that a request went to, or the model that it asked for."""
 
-_TIMES: Final = {"runtime": (0.5, 0.95, 0.99), "service": (0.5, 0.95), "ttft": (0.5, 0.95)}
+_PARTS: Final = [(metric, quantile) for metric in METRICS.values() for quantile in metric.parts]
+"""Metrics and quantiles that are told of each part."""
 
 
 def breakdown(levels: Sequence[LevelData], by: Part) -> pl.DataFrame:
@@ -62,7 +63,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _time_columns() -> list[str]:
-    return [f"{name}_p{prob * 100:g}_s" for name, probs in _TIMES.items() for prob in probs]
+    return [metric.column(quantile) for metric, quantile in _PARTS]
 
 
 def _names(level: LevelData, by: Part) -> list[str]:
@@ -79,9 +80,8 @@ def _rows(level: LevelData, by: Part) -> list[dict[str, Any]]:
 
     ok = pl.col("outcome") == "ok"
     times = [
-        metric(name).expr().filter(ok).quantile(prob, interpolation="linear").alias(f"{name}_p{prob * 100:g}_s")
-        for name, probs in _TIMES.items()
-        for prob in probs
+        metric.expr().filter(ok).quantile(QUANTILES[quantile], interpolation="linear").alias(metric.column(quantile))
+        for metric, quantile in _PARTS
     ]
     failed = ~pl.col("outcome").is_in(["ok", "cancelled"])
     counts = [pl.len().alias("n"), failed.sum().alias("errors")]

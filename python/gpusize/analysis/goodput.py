@@ -6,12 +6,13 @@ It is the part of the achieved rate that is good: the same answers, in the same 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from gpusize.analysis.metrics import FROM_DUE, FROM_SENT, METRICS, of_request
 from gpusize.analysis.throughput import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
 
 __all__ = ["goodput"]
-
-_FROM_DUE: Final = {"service": "runtime", "ttft_sent": "ttft"}
-_FROM_SENT: Final = {"runtime": "service", "ttft": "ttft_sent"}
 
 
 def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float | None]:
@@ -35,36 +33,32 @@ def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float 
     Returns:
         Requests per second; (None, None) where no SLO asks anything of a request, or nothing is known.
     """
-    asked = [slo for slo in slos if slo.kind == "percentile"]
-    asked = [_of_request(level, slo) for slo in asked if slo.metric != "llm_latency" or _is_call(level)]
+    asked = [_of_request(level, slo) for slo in slos if slo.kind == "percentile"]
+    asked = [slo for slo in asked if METRICS[slo.metric].table != "calls"]
     if not asked or level.imported:
         return None, None
-    columns = {name for slo in asked for origin in (_FROM_DUE, _FROM_SENT) for name in _timed(slo, origin).columns}
+    columns = {name for slo in asked for origin in (FROM_DUE, FROM_SENT) for name in _timed(slo, origin).columns}
     found = [answers(visit, *sorted(columns)) for visit in level.visits()]
     length_s = sum(each_s for _, _, each_s in found)
     if length_s <= 0:
         return None, None
     from_due, from_sent = (
-        sum(count * _share(rows, asked, origin) for rows, count, _ in found) for origin in (_FROM_DUE, _FROM_SENT)
+        sum(count * _share(rows, asked, origin) for rows, count, _ in found) for origin in (FROM_DUE, FROM_SENT)
     )
     return from_due / length_s, from_sent / length_s
 
 
-def _is_call(level: LevelData) -> bool:
-    """Whether a request is itself the call of a language model."""
-    return level.llm and not level.knows_calls
-
-
 def _of_request(level: LevelData, slo: Slo) -> Slo:
-    return replace(slo, metric="service") if slo.metric == "llm_latency" and _is_call(level) else slo
+    """The SLO in terms of a request, where a request is itself the call that it is about."""
+    return replace(slo, metric=of_request(slo.metric, None if level.knows_calls else level.nature))
 
 
-def _timed(slo: Slo, origin: dict[str, str]) -> Slo:
+def _timed(slo: Slo, origin: Mapping[str, str]) -> Slo:
     """The same bound, on times from another origin."""
     return replace(slo, metric=origin.get(slo.metric, slo.metric))
 
 
-def _share(rows: pl.LazyFrame, slos: Sequence[Slo], origin: dict[str, str]) -> float:
+def _share(rows: pl.LazyFrame, slos: Sequence[Slo], origin: Mapping[str, str]) -> float:
     """Share of some answers that keep the bounds of all SLOs; 0 of none."""
     import polars as pl
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from gpusize.analysis.metrics import NS_PER_S
+from gpusize.analysis.metrics import METRICS, NS_PER_S, by_second
 from gpusize.records.schema import OUTCOMES
 
 if TYPE_CHECKING:
@@ -32,12 +32,8 @@ __all__ = [
     "outcomes_due",
 ]
 
-COUNTED: Final = frozenset(
-    ("runtime", "service", "ttft", "ttft_sent", "itl", "lateness", "pacer_late", "no_connection")
-)
+COUNTED: Final = frozenset(by_second())
 """Metrics of which the engine keeps histograms."""
-OF_ALL: Final = frozenset(("lateness", "pacer_late", "no_connection"))
-"""Of these, those of every request that was sent; the others are of requests that ended ok."""
 
 
 def in_window(level: LevelData, frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -158,7 +154,7 @@ def attainment(level: LevelData, slo: Slo) -> tuple[float, int] | None:
     if slo.kind == "share":
         missed = asked - ok if slo.metric in ("ok", "error") else outcomes.get(slo.metric, 0)
         return ((asked - missed) / asked, asked) if asked else (math.nan, 0)
-    if slo.metric not in COUNTED - OF_ALL or slo.metric == "itl":
+    if slo.metric not in by_second("ok") or METRICS[slo.metric].table != "records":
         return None
     found = _buckets(level, slo.metric, steady=True, stream=None)
     known = 0 if found is None else int(found.count.sum())

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gpusize.analysis.histograms import COUNTED, attainment, histogram_mean, histogram_quantiles, outcomes_due
 from gpusize.analysis.kept import LARGEST, Kept
-from gpusize.analysis.metrics import Metric, metric
+from gpusize.analysis.metrics import METRICS, Metric, metric, of_request
 from gpusize.records.calls import judged_calls
 from gpusize.records.run_json import nature_of
 from gpusize.records.schema import empty
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from gpusize.workload.dataset import LengthReport
 
 __all__ = ["LevelData"]
-
-_ITEM_FIELDS: Final = {"runtime": "workflow_runtime", "service": "workflow_runtime", "llm_latency": "llm_latency"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,14 +108,19 @@ class LevelData:
         """The metric whose histogram tells of ``name``; None where every request has a row, and where there is none."""
         if self.sampled == 1 or self.histograms is None:
             return None
-        known = "service" if name == "llm_latency" and self.llm and not self.knows_calls else name
+        known = name if self.knows_calls or name not in METRICS else of_request(name, self.nature)
         return known if known in COUNTED else None
 
     @property
     def llm(self) -> bool:
         """Whether a request is the call of a language model, so that its service time is the LLM latency."""
-        targets = self.source.get("targets") or []
-        return bool(targets) and all(nature_of(target) == "language_model" for target in targets)
+        return self.nature == "language_model"
+
+    @property
+    def nature(self) -> str | None:
+        """What a request is, where the APIs of all targets declare the same (`gpusize.records.run_json.nature_of`)."""
+        natures = {nature_of(target) for target in self.source.get("targets") or []}
+        return natures.pop() if len(natures) == 1 else None
 
     def _measured(self, name: str) -> tuple[Metric, pl.LazyFrame] | None:
         """The metric that says ``name``, and the steady rows that have it: records, or LLM calls with outcomes.
@@ -126,13 +129,13 @@ class LevelData:
         """
         if self.imported:
             return None
-        if name == "llm_latency":
+        found = metric(name)
+        if found.table == "calls":
             calls = self.llm_calls()
             if calls is not None:
-                return metric(name), calls
-            return (metric("service"), self.steady()) if self.llm else None
-        found = metric(name)
-        return (found, self.steady(*found.columns)) if found.build is not None else None
+                return found, calls
+            found = metric(of_request(name, self.nature))
+        return (found, self.steady(*found.columns)) if found.build is not None and found.table == "records" else None
 
     @property
     def knows_calls(self) -> bool:
@@ -256,8 +259,8 @@ class LevelData:
 
     def item_values(self, name: str) -> list[float]:
         """An imported level's figures per item, seconds; zeros are that tool's missing values and left out."""
-        key = _ITEM_FIELDS.get(name)
-        if key is None:
+        key = METRICS[name].item if name in METRICS else ""
+        if not key:
             return []
         return [v for item in self.items.values() if (v := item.get(key)) is not None and math.isfinite(v) and v > 0]
 

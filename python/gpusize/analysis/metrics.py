@@ -1,6 +1,7 @@
-"""The registry of metrics: one place for name, unit, formula and origin of everything that is measured per request.
+"""Every metric, declared once: name, unit, formula, origin, whose it is and where it is shown.
 
-Tables, SLOs, plots and ``docs/reference/metrics.md`` are made from it.
+Tables, SLOs, stop rules, counts by the second, Prometheus histograms and ``docs/reference/metrics.md`` are made from
+this table. One more metric is one more entry here.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.base.errors import UsageError
 from gpusize.records.schema import column, quantiles
@@ -20,12 +21,30 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["FIELD", "METRICS", "NS_PER_S", "Metric", "markdown", "metric", "read_as"]
+__all__ = [
+    "FIELD",
+    "FROM_DUE",
+    "FROM_SENT",
+    "METRICS",
+    "NS_PER_S",
+    "QUANTILES",
+    "Metric",
+    "Span",
+    "by_second",
+    "markdown",
+    "metric",
+    "of_request",
+    "read_as",
+]
 
 NS_PER_S: Final = 1e9
 
+QUANTILES: Final[Mapping[str, float]] = MappingProxyType({"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0})
+"""Those that the summary has of a metric."""
+
 Origin = Literal["due", "sent", "none"]
 Table = Literal["records", "histograms", "calls"]
+Requests = Literal["ok", "sent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +59,21 @@ class Metric:
         table: ``records`` (exact, per request), ``histograms`` (pooled per level by the engine) or ``calls`` (exact,
             per call inside a request).
         note: what a reader must know, or an empty text.
+        build: makes the expression of ``raw``; None where it is no quantity of one request or call.
+        title: what tables and plots call it, where that is not its name.
+        requests: whose quantiles the summary has: of requests that ended ``ok``, or of all that were ``sent``.
+        by_second: whether the engine counts it by the second, of every request. The engine has to know it then.
+        exported: what Prometheus is told that it is; empty where it gets no histogram.
+        summary: whether the summary has its quantiles, as columns for each of ``QUANTILES``.
+        shown: quantiles that the table of levels shows (for ``calls``, that of the calls), and how important each is:
+            0 is never left out.
+        parts: quantiles in the tables of replicas and models, likewise; -1 for one that is kept and not shown.
+        streamed: whether it says something only of answers that come in parts.
+        pair: the metric that counts the same time from the other origin.
+        request: by nature of an API (`gpusize.targets.apis.base.Nature`), the metric of a request that this one is
+            where each request is a call of that nature.
+        item: the field of it in an imported level's items; empty where these do not have it.
+        names: what other tools call it in SLOs, and what their name means.
     """
 
     name: str
@@ -49,6 +83,27 @@ class Metric:
     table: Table
     note: str = ""
     build: Callable[[], pl.Expr] | None = None
+    title: str = ""
+    requests: Requests = "ok"
+    by_second: bool = False
+    exported: str = ""
+    summary: bool = False
+    shown: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, int] = field(default_factory=dict)
+    streamed: bool = False
+    pair: str = ""
+    request: Mapping[str, str] = field(default_factory=dict)
+    item: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What tables and plots call it."""
+        return self.title or self.name
+
+    def column(self, quantile: str) -> str:
+        """The summary's column of a quantile, as ``runtime_p95_s``."""
+        return f"{self.name}_{quantile}{'_s' if self.unit == 's' else ''}"
 
     def raw(self) -> pl.Expr:
         """Polars expression over its table: nanoseconds for times, else ``unit``; null where it is undefined.
@@ -87,24 +142,36 @@ class Metric:
         return [None if value is None else value / self.per_unit for value in found]
 
 
-def _between(start: str, end: str) -> Callable[[], pl.Expr]:
-    """From column ``start`` to column ``end``."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The time from one column of a row to another; called, the expression of it."""
 
-    def build() -> pl.Expr:
+    start: str
+    end: str
+
+    def __call__(self) -> pl.Expr:
+        """Nanoseconds from ``start`` to ``end``."""
         import polars as pl
 
-        return pl.col(end) - pl.col(start)
-
-    return build
+        return pl.col(self.end) - pl.col(self.start)
 
 
-def _plain(column: str) -> Callable[[], pl.Expr]:
+def _time(name: str, start: str, end: str, note: str = "", **more: Any) -> Metric:
+    """A metric that is the time between two moments of a request or call."""
+    origin: Origin = "due" if start == "due_ns" else "sent" if start in ("sent_ns", "start_ns") else "none"
+    table: Table = "calls" if start == "start_ns" else "records"
+    return Metric(name, "s", f"{end} - {start}", origin, table, note, Span(start, end), **more)
+
+
+def _plain(name: str, unit: str, column: str, note: str, **more: Any) -> Metric:
+    """A metric that a column of records holds."""
+
     def build() -> pl.Expr:
         import polars as pl
 
         return pl.col(column).cast(pl.Float64)
 
-    return build
+    return Metric(name, unit, column, "none", "records", note, build, **more)
 
 
 def _itl_mean() -> pl.Expr:
@@ -122,37 +189,67 @@ def _output_rate() -> pl.Expr:
     return pl.when(service_ns > 0).then(pl.col("tokens_out") * NS_PER_S / service_ns).otherwise(None)
 
 
+_TOLD: Final = "as the server reported"
+_WIRE: Final = "on the wire above TLS"
+_LATENCY: Final = "from the first write to the last byte; runtime counts from when a request was due"
+
 _ALL: Final = (
-    Metric("runtime", "s", "end_ns - due_ns", "due", "records", "what a user waits", _between("due_ns", "end_ns")),
-    Metric(
-        "service", "s", "end_ns - sent_ns", "sent", "records", "what the target took", _between("sent_ns", "end_ns")
+    _time(
+        "runtime",
+        "due_ns",
+        "end_ns",
+        "what a user waits",
+        by_second=True,
+        exported="From when a request was due to its last byte, of requests that ended ok",
+        summary=True,
+        shown={"p50": 3, "p95": 0, "p99": 5},
+        parts={"p50": 3, "p95": 1, "p99": 6},
+        pair="service",
+        item="workflow_runtime",
     ),
-    Metric(
+    _time(
+        "service",
+        "sent_ns",
+        "end_ns",
+        "what the target took",
+        by_second=True,
+        exported="From the first write of a request to its last byte, of requests that ended ok",
+        summary=True,
+        parts={"p50": -1, "p95": -1},
+        pair="runtime",
+        item="workflow_runtime",
+        names={"latency": _LATENCY, "e2e": _LATENCY},
+    ),
+    _time(
         "ttft",
-        "s",
-        "first_token_ns - due_ns",
-        "due",
-        "records",
+        "due_ns",
+        "first_token_ns",
         "time to first token",
-        _between("due_ns", "first_token_ns"),
+        title="TTFT",
+        by_second=True,
+        exported="From when a request was due to its first token, of requests that ended ok",
+        summary=True,
+        shown={"p50": 9, "p95": 6},
+        parts={"p50": 7, "p95": 4},
+        streamed=True,
+        pair="ttft_sent",
     ),
-    Metric(
+    _time(
         "ttft_sent",
-        "s",
-        "first_token_ns - sent_ns",
-        "sent",
-        "records",
+        "sent_ns",
+        "first_token_ns",
         "time to first token as most load generators count it",
-        _between("sent_ns", "first_token_ns"),
+        by_second=True,
+        summary=True,
+        streamed=True,
+        pair="ttft",
     ),
-    Metric(
+    _time(
         "ttfo",
-        "s",
-        "first_output_ns - due_ns",
-        "due",
-        "records",
+        "due_ns",
+        "first_output_ns",
         "time to first output: the first content that is not reasoning",
-        _between("due_ns", "first_output_ns"),
+        streamed=True,
     ),
     Metric(
         "itl_mean",
@@ -163,17 +260,17 @@ _ALL: Final = (
         "mean gap between the tokens of one request; null below two tokens; "
         "counts events with content where the server reported no tokens",
         _itl_mean,
+        streamed=True,
+        names={"tpot": "from the first token to the last, by the tokens between them"},
     ),
-    Metric(
+    _plain(
         "itl_p99",
         "s",
         "itl_p99_ns",
-        "none",
-        "records",
         "99th percentile of the gaps between the events with content of one request, by nearest rank",
-        _plain("itl_p99_ns"),
+        streamed=True,
     ),
-    Metric("itl_max", "s", "itl_max_ns", "none", "records", "longest of these gaps", _plain("itl_max_ns")),
+    _plain("itl_max", "s", "itl_max_ns", "longest of these gaps", streamed=True),
     Metric(
         "itl",
         "s",
@@ -182,6 +279,12 @@ _ALL: Final = (
         "histograms",
         "exact, over the steady requests that ended ok, where the times of events were kept (`--record-events`); "
         "else from the engine's histograms, to the width of their buckets; of the whole visit where it has but one",
+        title="ITL",
+        by_second=True,
+        exported="Gaps between the events with content of requests that ended ok",
+        summary=True,
+        shown={"p50": 10, "p95": 7},
+        streamed=True,
     ),
     Metric(
         "output_rate",
@@ -192,60 +295,60 @@ _ALL: Final = (
         "of one request; null where the server reported no tokens",
         _output_rate,
     ),
-    Metric("tokens_in", "tokens", "tokens_in", "none", "records", "as the server reported", _plain("tokens_in")),
-    Metric("tokens_out", "tokens", "tokens_out", "none", "records", "as the server reported", _plain("tokens_out")),
-    Metric(
-        "tokens_cached", "tokens", "tokens_cached", "none", "records", "as the server reported", _plain("tokens_cached")
-    ),
-    Metric("first_byte", "s", "first_byte_ns - sent_ns", "sent", "records", "", _between("sent_ns", "first_byte_ns")),
-    Metric(
+    _plain("tokens_in", "tokens", "tokens_in", _TOLD),
+    _plain("tokens_out", "tokens", "tokens_out", _TOLD),
+    _plain("tokens_cached", "tokens", "tokens_cached", _TOLD),
+    _time("first_byte", "sent_ns", "first_byte_ns"),
+    _time(
         "lateness",
-        "s",
-        "sent_ns - due_ns",
-        "due",
-        "records",
+        "due_ns",
+        "sent_ns",
         "how far the generator was behind its schedule: pacer_late + no_connection",
-        _between("due_ns", "sent_ns"),
+        requests="sent",
+        by_second=True,
+        exported="From when a request was due to its first write: pacer_late and no_connection",
+        summary=True,
     ),
-    Metric(
+    _time(
         "pacer_late",
-        "s",
-        "fired_ns - due_ns",
-        "due",
-        "records",
+        "due_ns",
+        "fired_ns",
         "the generator's own share",
-        _between("due_ns", "fired_ns"),
+        requests="sent",
+        by_second=True,
+        exported="From when a request was due to when the generator fired it",
     ),
-    Metric(
+    _time(
         "no_connection",
-        "s",
-        "sent_ns - fired_ns",
-        "none",
-        "records",
+        "fired_ns",
+        "sent_ns",
         "wait for a free connection, its set-up included",
-        _between("fired_ns", "sent_ns"),
+        requests="sent",
+        by_second=True,
+        exported="From when a request was fired to its first write: the wait for a connection",
     ),
-    Metric("connect", "s", "connect_ns", "none", "records", "TCP connect, where one was needed", _plain("connect_ns")),
-    Metric("tls", "s", "tls_ns", "none", "records", "TLS handshake, where one was needed", _plain("tls_ns")),
-    Metric("bytes_in", "bytes", "bytes_in", "none", "records", "on the wire above TLS", _plain("bytes_in")),
-    Metric("bytes_out", "bytes", "bytes_out", "none", "records", "on the wire above TLS", _plain("bytes_out")),
-    Metric(
+    _plain("connect", "s", "connect_ns", "TCP connect, where one was needed"),
+    _plain("tls", "s", "tls_ns", "TLS handshake, where one was needed"),
+    _plain("bytes_in", "bytes", "bytes_in", _WIRE),
+    _plain("bytes_out", "bytes", "bytes_out", _WIRE),
+    _time(
         "llm_latency",
-        "s",
-        "end_ns - start_ns",
-        "sent",
-        "calls",
+        "start_ns",
+        "end_ns",
         "of each LLM call inside a request; where no calls are known and the request itself is the LLM call, "
         "it is service; the sizing calculator's second metric",
-        _between("start_ns", "end_ns"),
+        title="LLM latency",
+        summary=True,
+        shown={"p50": 2, "p95": 1, "p99": 3},
+        request={"language_model": "service"},
+        item="llm_latency",
     ),
 )
 
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({m.name: m for m in _ALL})
 """Every metric by name, in the order in which tables show them."""
 
-
-FIELD: Final[Mapping[str, str]] = MappingProxyType({"latency": "service", "e2e": "service", "tpot": "itl_mean"})
+FIELD: Final[Mapping[str, str]] = MappingProxyType({name: m.name for m in _ALL for name in m.names})
 """Names of other tools in SLOs, and which metric of ours each is.
 
 Their end-to-end latency counts from the write, as ``service`` does; ``runtime`` counts from when a request was due.
@@ -253,11 +356,20 @@ Their time per output token is (e2e - ttft) / (tokens - 1); ``itl_mean`` differs
 alone.
 """
 
-_MEANS: Final = {
-    "latency": "from the first write to the last byte; runtime counts from when a request was due",
-    "e2e": "from the first write to the last byte; runtime counts from when a request was due",
-    "tpot": "from the first token to the last, by the tokens between them",
-}
+FROM_DUE: Final[Mapping[str, str]] = MappingProxyType({m.name: m.pair for m in _ALL if m.pair and m.origin == "sent"})
+"""Metrics that count from the write, and the same times from when a request was due."""
+FROM_SENT: Final[Mapping[str, str]] = MappingProxyType({m.name: m.pair for m in _ALL if m.pair and m.origin == "due"})
+"""The other way round."""
+
+
+def by_second(requests: Requests | None = None) -> dict[str, Metric]:
+    """Metrics that the engine counts by the second; of requests that ended ``ok``, of all ``sent``, or both."""
+    return {m.name: m for m in _ALL if m.by_second and requests in (None, m.requests)}
+
+
+def of_request(name: str, nature: str | None) -> str:
+    """The metric of a request that ``name`` is where each request is a call of ``nature``; else ``name`` itself."""
+    return name if nature is None else METRICS[name].request.get(nature, name)
 
 
 def read_as(text: str) -> str | None:
@@ -266,7 +378,7 @@ def read_as(text: str) -> str | None:
     name = next((name for name in FIELD if name in words), None)
     if name is None or "due" in words:
         return None
-    return f'"{name}" is read as {FIELD[name]}: {_MEANS[name]}'
+    return f'"{name}" is read as {FIELD[name]}: {METRICS[FIELD[name]].names[name]}'
 
 
 def metric(name: str) -> Metric:
@@ -310,14 +422,28 @@ times from due; `goodput_sent` is the same from the send: `service` stands for `
 
 
 def markdown() -> str:
-    """The registry as the text of ``docs/reference/metrics.md``."""
+    """The table as the text of ``docs/reference/metrics.md``."""
     head = (
         "# Metrics\n\n"
-        "Made from the registry in `gpusize/analysis/metrics.py`; a test fails when the two differ.\n\n"
+        "Made from the table in `gpusize/analysis/metrics.py`; a test fails when the two differ.\n\n"
         "Times are shown in seconds. `from` says what a time counts from: `due`, when the schedule wanted the request\n"
         "sent, or `sent`, just before the first write. Columns are those of [records](records.md)\n"
         "or, for `llm_latency`, of [calls](calls.md).\n\n"
         "| metric | unit | formula | from | table | note |\n|---|---|---|---|---|---|\n"
     )
     rows = (f"| `{m.name}` | {m.unit} | `{m.formula}` | {_FROM[m.origin]} | {m.table} | {m.note} |\n" for m in _ALL)
-    return head + "".join(rows) + _SLO_TEXT
+    return head + "".join(rows) + _where() + _SLO_TEXT
+
+
+def _where() -> str:
+    """Where each metric is to be found, beside SLOs."""
+    places = {
+        f"Quantiles in the summary ({', '.join(QUANTILES)})": [m for m in _ALL if m.summary],
+        "By replica and by model": [m for m in _ALL if m.parts],
+        "By the second, of every request that ended ok": list(by_second("ok").values()),
+        "By the second, of every request that was sent": list(by_second("sent").values()),
+        "Prometheus histograms of a run": [m for m in _ALL if m.exported],
+        "Only of answers that come in parts": [m for m in _ALL if m.streamed],
+    }
+    lines = (f"| {place} | {', '.join(f'`{m.name}`' for m in found)} |\n" for place, found in places.items())
+    return "\n## Where they are\n\n| where | metrics |\n|---|---|\n" + "".join(lines)

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 from typing import ClassVar, Final, Literal, NamedTuple
 
-from gpusize.analysis.metrics import FIELD, METRICS, metric
+from gpusize.analysis.metrics import FIELD, FROM_DUE, FROM_SENT, METRICS, metric
 from gpusize.base.errors import SloError, UsageError
 from gpusize.records.schema import OUTCOMES
 
@@ -35,12 +35,9 @@ _UNITS: Final[dict[str, dict[str, Decimal]]] = {
 _MOST_DIGITS: Final = 40
 _MOST_EXPONENT: Final = 400
 _ORIGINS: Final = {
-    ("runtime", "due"): "runtime",
-    ("runtime", "sent"): "service",
-    ("service", "sent"): "service",
-    ("ttft", "due"): "ttft",
-    ("ttft", "sent"): "ttft_sent",
-    ("ttft_sent", "sent"): "ttft_sent",
+    **{(name, "due"): name for name in FROM_SENT},
+    **{(name, "sent"): sent for name, sent in FROM_SENT.items()},
+    **{(name, "sent"): name for name in FROM_DUE},
 }
 _SHARES: Final = ("ok", "error", *(name for name in OUTCOMES if name not in ("ok", "cancelled")))
 
@@ -140,11 +137,12 @@ class SloParser:
             return found.name
         self.next()
         # What other tools call latency may count from either; our service is a time from the write by its name.
-        name = _ORIGINS.get(("runtime" if typed in ("latency", "e2e") else found.name, self.token))
+        either = FROM_DUE.get(found.name, found.name) if typed in FIELD else found.name
+        name = _ORIGINS.get((either, self.token))
         if name is None:
             raise self.fail(
                 f"{found.name} cannot count from {self.token or 'nothing'}",
-                "runtime and ttft can count from due or from sent",
+                f"{' and '.join(FROM_SENT)} can count from due or from sent",
             )
         self.next()
         return name

@@ -19,10 +19,10 @@ from gpusize.analysis.detect import plateau
 from gpusize.analysis.generator import CPU_LIMIT, LATE_SHARE, stalled_s
 from gpusize.analysis.goodput import goodput
 from gpusize.analysis.histograms import COUNTED, histogram_count, histogram_quantiles
-from gpusize.analysis.metrics import NS_PER_S, metric
+from gpusize.analysis.metrics import NS_PER_S, QUANTILES, Metric
 from gpusize.analysis.server_columns import server_figures
 from gpusize.analysis.slo import Slo
-from gpusize.analysis.summary_columns import LLM, QUANTILES, SUMMARY_COLUMNS, TIMES, summary_schema
+from gpusize.analysis.summary_columns import OF_CALLS, OF_LEVELS, SUMMARY_COLUMNS, summary_schema
 from gpusize.analysis.throughput import throughput
 from gpusize.records.schema import EVENTS, OUTCOMES, has_events, quantiles
 
@@ -47,7 +47,10 @@ def summarize(levels: Sequence[LevelData], slos: Sequence[Slo] = ()) -> pl.DataF
     import polars as pl
 
     seen = sorted({o for level in levels for o in level.outcomes() if o != "ok"}, key=OUTCOMES.index)
-    calls = any(level.knows_calls or (level.imported and level.quantile(LLM, 0.95)) for level in levels)
+    calls = any(
+        level.knows_calls or (level.imported and any(level.quantile(each.name, 0.95) for each in OF_CALLS))
+        for level in levels
+    )
     told = [server_figures(level) for level in levels]
     rows = [
         _row(level, slos, seen) | (_llm(level) if calls else {}) | server
@@ -147,13 +150,12 @@ def _llm(level: LevelData) -> dict[str, Any]:
 
     found = level.llm_calls()
     if found is None:
-        return {f"{LLM}_{q}_s": level.quantile(LLM, prob) for q, prob in QUANTILES.items()}
+        return {each.column(q): level.quantile(each.name, prob) for each in OF_CALLS for q, prob in QUANTILES.items()}
     calls = found.collect(engine="streaming").filter(pl.col("start_ns").is_not_null())
     good = calls.lazy().filter(pl.col("outcome") == "ok")
-    values = metric(LLM).quantiles(good, list(QUANTILES.values()))
     requests = level.steady().select(pl.len()).collect(engine="streaming").item()
     return {
-        **{f"{LLM}_{q}_s": value for q, value in zip(QUANTILES, values, strict=True)},
+        **{name: value for each in OF_CALLS for name, value in _named(each, each.quantiles(good, _PROBS)).items()},
         "llm_calls": calls.height,
         "llm_calls_failed": calls.filter(~pl.col("outcome").is_in(["ok", "cancelled"])).height,
         "llm_calls_per_request": calls.height / requests if requests else None,
@@ -188,20 +190,27 @@ def _judged(level: LevelData, slo: Slo, k: int) -> dict[str, Any]:
     }
 
 
+_PROBS: Final = tuple(QUANTILES.values())
+
+
+def _named(metric: Metric, values: Sequence[float | None]) -> dict[str, float | None]:
+    """Quantiles by the names of their columns."""
+    return {metric.column(q): value for q, value in zip(QUANTILES, values, strict=True)}
+
+
 def _times(level: LevelData) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    probs = list(QUANTILES.values())
-    for name in TIMES:
+    for each in OF_LEVELS:
         if level.imported:
-            values = [level.quantile(name, prob) for prob in probs]
-        elif name == "itl":
-            values, row["itl_source"] = _itl(level, probs)
-        elif level.sampled > 1 and level.histograms is not None and name in COUNTED:
-            values = histogram_quantiles(level, name, probs)
+            values = [level.quantile(each.name, prob) for prob in _PROBS]
+        elif each.table == "histograms":
+            values, row["itl_source"] = _itl(level, _PROBS)
+        elif level.sampled > 1 and level.histograms is not None and each.name in COUNTED:
+            values = histogram_quantiles(level, each.name, _PROBS)
         else:
-            frame = level.steady() if name == "lateness" else level.ok()
-            values = metric(name).quantiles(frame, probs)
-        row |= {f"{name}_{q}_s": value for q, value in zip(QUANTILES, values, strict=True)}
+            rows = level.steady if each.requests == "sent" else level.ok
+            values = each.quantiles(rows(*each.columns), _PROBS)
+        row |= _named(each, values)
     return row
 
 

@@ -6,13 +6,21 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from gpusize.analysis.metrics import METRICS, QUANTILES, Metric
 from gpusize.analysis.server_columns import SERVER_COLUMNS
 
-__all__ = ["LLM", "QUANTILES", "SUMMARY_COLUMNS", "TIMES", "summary_schema"]
+__all__ = ["OF_CALLS", "OF_LEVELS", "SUMMARY_COLUMNS", "quantile_columns", "summary_schema"]
 
-QUANTILES: Final[Mapping[str, float]] = MappingProxyType({"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0})
-TIMES: Final = ("runtime", "service", "ttft", "ttft_sent", "itl", "lateness")
-LLM: Final = "llm_latency"
+OF_LEVELS: Final = tuple(m for m in METRICS.values() if m.summary and m.table != "calls")
+"""Metrics whose quantiles every summary has."""
+OF_CALLS: Final = tuple(m for m in METRICS.values() if m.summary and m.table == "calls")
+"""Those that it has where calls inside requests are known."""
+
+
+def quantile_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, str]]:
+    """The summary's columns of their quantiles, with unit and meaning."""
+    return {m.column(q): (m.unit, f"{m.name}, {q}") for m in metrics for q in QUANTILES}
+
 
 SUMMARY_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
@@ -37,7 +45,7 @@ SUMMARY_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "drift": ("", "how runtimes change over the window, where they drift; else null"),
         "steady": ("", "whether the window is steady from its start; null where not judged"),
         "inferences_rate": ("inferences/s", "samples in these, where the dataset's rows say how many they hold"),
-        **{f"{m}_{q}_s": ("s", f"{m}, {q}") for m in TIMES for q in QUANTILES},
+        **quantile_columns(OF_LEVELS),
         "itl_source": ("", "events: exact gaps of the steady requests; histogram: to the width of its buckets"),
         "sampled": ("", "n where 1 in n requests has a row and histograms give the percentiles; else 1"),
         "runtime_mean_s": ("s", "mean runtime"),
@@ -87,7 +95,7 @@ def summary_schema(seen: Sequence[str], slos: int, *, calls: bool, server: bool)
         if name == "errors":
             schema.update({f"err_{outcome}": pl.Int64 for outcome in seen})
     if calls:
-        schema |= {f"{LLM}_{q}_s": pl.Float64 for q in QUANTILES}
+        schema |= dict.fromkeys(quantile_columns(OF_CALLS), pl.Float64)
         schema |= {"llm_calls": pl.Int64, "llm_calls_failed": pl.Int64, "llm_calls_per_request": pl.Float64}
     if server:
         schema |= dict.fromkeys(SERVER_COLUMNS, pl.Float64)

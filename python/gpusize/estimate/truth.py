@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.analysis.metrics import METRICS
 from gpusize.engine.session import core
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def true_gpus(
 
 def truth_of(
     config: Mapping[str, Any], users: float, slos: Sequence[Slo], records: pl.LazyFrame, max_tokens: int | None
-) -> Truth:
+) -> Truth | None:
     """The true answer to the question that was put to a run on a simulated cluster.
 
     Prompts are as long as the measured ones were on average, answers as the cluster is configured.
@@ -129,10 +130,21 @@ def truth_of(
         slos: what they have to keep.
         records: what was measured.
         max_tokens: what the requests allowed, None for no bound.
+
+    Returns:
+        None where an SLO is on something that virtual time does not have, such as connections.
     """
+    simulated = set(simulate_closed(config, 1, requests=1).columns)
+    if any(not simulated.issuperset(slo.columns) or _of_calls(slo) for slo in slos):
+        return None
     prompt_tokens = max(1, round(_mean_tokens_in(records)))
     gpus = true_gpus(_limited(config, max_tokens), round(users), slos, prompt_tokens=prompt_tokens)
     return Truth(gpus, note=f"by its model in virtual time, with prompts of {prompt_tokens} tokens")
+
+
+def _of_calls(slo: Slo) -> bool:
+    """Whether it is on the calls inside a request: a simulated one makes none."""
+    return slo.kind != "share" and METRICS[slo.metric].table == "calls"
 
 
 def _mean_tokens_in(records: pl.LazyFrame) -> float:

@@ -212,19 +212,24 @@ class Result(LevelTables):
 
         mine = [level for level in self.levels if level.folder is not None and self.path in level.folder.parents]
         levels = [level for level in mine if level.meta.get("search")]
-        natures = [nature_of(target) for target in self.meta.get("targets") or []]
-        return found_of(levels, self._stored_slos(), Adaptive.of(terms), natures)
+        return found_of(levels, self._stored_slos(), Adaptive.of(terms), self._natures)
+
+    @property
+    def _natures(self) -> list[str | None]:
+        return [nature_of(target) for target in self.meta.get("targets") or []]
 
     @cached_property
     def truth(self) -> Truth | None:
         """What the simulated cluster would really need, by its model in virtual time; None for a real target."""
+        from gpusize.estimate.search.terms import searched
         from gpusize.estimate.truth import truth_of
 
         config = (self.meta.get("targets") or [{}])[0].get("simulated")
         if config is None or not self.can_estimate:
             return None
         try:
-            return truth_of(config, self.users or 1, self.slos, self.scan(), self._option("max_tokens"))
+            slos = searched(self.slos, self._natures)
+            return truth_of(config, self.users or 1, slos, self.scan(), self._option("max_tokens"))
         except UsageError as error:
             # The options of this run were checked before it; what does not fit now was changed later.
             file, todo = str(self.path / "run.json"), "restore it from a copy, or leave this run out"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.analysis.metrics import METRICS
+from gpusize.analysis.metrics import METRICS, of_request
 from gpusize.base.errors import UsageError
 from gpusize.base.units import as_duration_s, format_duration
 from gpusize.workload.load.numbers import MAX_CONCURRENCY, as_whole
@@ -134,5 +134,5 @@ def cannot_search(slos: Sequence[Slo], natures: Sequence[str | None]) -> UsageEr
 
 def searched(slos: Sequence[Slo], natures: Sequence[str | None]) -> list[Slo]:
     """The SLOs on what each request has: where it is the call of a language model, its service is the LLM latency."""
-    llm = bool(natures) and all(each == "language_model" for each in natures)
-    return [replace(slo, metric="service") if llm and slo.metric == "llm_latency" else slo for slo in slos]
+    nature = natures[0] if len(set(natures)) == 1 else None
+    return [slo if slo.kind == "share" else replace(slo, metric=of_request(slo.metric, nature)) for slo in slos]

@@ -9,6 +9,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from gpusize.analysis.metrics import by_second
+
 __all__ = ["BUCKETS_S", "HISTOGRAMS", "Histogram", "RunTally", "View"]
 
 BUCKETS_S: Final = (
@@ -17,15 +19,7 @@ BUCKETS_S: Final = (
 )
 """Upper bounds of the buckets: from the noise of timers to the longest answers, 1, 2.5 and 5 of each decade."""
 
-HISTOGRAMS: Final[Mapping[str, str]] = {
-    "runtime": "From when a request was due to its last byte, of requests that ended ok",
-    "service": "From the first write of a request to its last byte, of requests that ended ok",
-    "ttft": "From when a request was due to its first token, of requests that ended ok",
-    "itl": "Gaps between the events with content of requests that ended ok",
-    "lateness": "From when a request was due to its first write: pacer_late and no_connection",
-    "pacer_late": "From when a request was due to when the generator fired it",
-    "no_connection": "From when a request was fired to its first write: the wait for a connection",
-}
+HISTOGRAMS: Final[Mapping[str, str]] = {name: each.exported for name, each in by_second().items() if each.exported}
 """Metrics of ``Level.seconds`` that are exported, with what they are."""
 
 

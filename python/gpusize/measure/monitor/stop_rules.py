@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from gpusize.analysis.detect.saturation import LEAST_STEPS
+from gpusize.analysis.metrics import METRICS, by_second
 from gpusize.analysis.slo_grammar import SloParser
 from gpusize.base.errors import UsageError
 from gpusize.base.units import parse_duration_s
@@ -25,9 +26,9 @@ from gpusize.records.schema import OUTCOMES
 
 __all__ = ["NOTHING", "TIMES", "Rule", "Seen", "failed_of", "parse_rule", "parse_rules"]
 
-TIMES: Final = ("runtime", "service", "ttft", "ttft_sent", "itl", "lateness", "pacer_late", "no_connection")
+TIMES: Final = tuple(by_second())
 """Metrics that are known for each second while a level runs."""
-OF_REQUESTS: Final = ("runtime", "service", "ttft", "ttft_sent")
+OF_REQUESTS: Final = tuple(name for name, each in by_second("ok").items() if each.table == "records")
 """Those of them that a request which failed has missed."""
 SATURATION_S: Final = 30
 """Time over which saturation is looked for when the rule does not say."""
@@ -89,7 +90,7 @@ class Rule:
 
         Not less than the bound: until then those in flight may still keep it.
         """
-        if self.kind != "percentile" or self.subject not in (*OF_REQUESTS, "itl"):
+        if self.kind != "percentile" or self.subject not in by_second("ok"):
             return None
         return max(self.for_s, math.ceil(self.bound_ns / 1e9))
 
@@ -173,9 +174,10 @@ class _RuleParser(SloParser):
 
     def _metric(self) -> str:
         column = self.column
-        if self._at("itl"):
+        name = self.token
+        if name in TIMES and METRICS[name].table != "records":
             self.next()
-            return "itl"
+            return name
         name = super()._metric()
         if name not in TIMES:
             self.column = column

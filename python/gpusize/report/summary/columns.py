@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpusize.analysis.metrics import METRICS, Metric
 from gpusize.analysis.sources import lost_text
 from gpusize.report.summary.source import ReportSource, SloView
 from gpusize.report.summary.sweep import Sweep, is_usable
@@ -20,6 +21,7 @@ __all__ = [
     "comes_in_parts",
     "level_column",
     "lost_readings",
+    "metric_columns",
     "notes",
     "plain_column",
     "several_columns",
@@ -62,16 +64,7 @@ def summary_columns(sweep: Sweep) -> list[Column]:
     made.append(plain_column(rows, "inferences_rate", "achieved", "infer/s", 2, number))
     if sweep.open_loop:
         made.insert(2, plain_column(rows, "offered_rate", "offered", "req/s", 6, number))
-    for rank, name in ((3, "p50"), (0, "p95"), (5, "p99")):
-        made.append(
-            time_column(rows, f"runtime_{name}_s", "runtime", name, rank, [f"runtime_{q}_s" for q in _QUANTILES])
-        )
-    tokens = [(6, "ttft", "TTFT"), (7, "itl", "ITL")] if comes_in_parts(rows) else []
-    for rank, metric, title in tokens:
-        made.append(
-            time_column(rows, f"{metric}_p50_s", title, "p50", rank + 3, [f"{metric}_{q}_s" for q in _QUANTILES])
-        )
-        made.append(time_column(rows, f"{metric}_p95_s", title, "p95", rank, [f"{metric}_{q}_s" for q in _QUANTILES]))
+    made += [column for each in METRICS.values() if each.table != "calls" for column in metric_columns(rows, each)]
     made.append(_goodput(rows))
     made.append(plain_column(rows, "tokens_out_per_s", "output", "tok/s", 8, _token_rate))
     made.append(_errors(rows))
@@ -83,6 +76,29 @@ def summary_columns(sweep: Sweep) -> list[Column]:
 
 
 _QUANTILES: Final = ("p50", "p95", "p99")
+
+
+def metric_columns(
+    rows: Sequence[Mapping[str, Any]], metric: Metric, shown: Mapping[str, int] | None = None
+) -> list[Column]:
+    """The columns of a metric: those quantiles that it shows; none where it says nothing that runtime does not.
+
+    Args:
+        rows: of a table that has them.
+        metric: one of ``analysis.metrics``.
+        shown: quantiles and their importance in that table, None for the metric's own.
+    """
+    if metric.streamed and not comes_in_parts(rows):
+        return []
+    ranks = {q: rank for q, rank in (metric.shown if shown is None else shown).items() if rank >= 0}
+    if metric.unit != "s":
+        return [
+            plain_column(rows, metric.column(q), metric.label, f"{q} {metric.unit}", rank, number)
+            for q, rank in ranks.items()
+        ]
+    siblings = [metric.column(q) for q in _QUANTILES]
+    return [time_column(rows, metric.column(q), metric.label, q, rank, siblings) for q, rank in ranks.items()]
+
 
 ROUGH: Final = "rough_gpus"
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpusize.analysis.metrics import METRICS
 from gpusize.analysis.server_columns import SERVER_COLUMNS
 from gpusize.report.summary.columns import (
     BAD,
     Cell,
     Column,
-    comes_in_parts,
+    metric_columns,
     plain_column,
     time_column,
 )
@@ -124,20 +125,12 @@ def _parts(key: str, title: str, sweep: Sweep) -> Section | None:
     rows = sweep.rows
     if not rows:
         return None
-    runtimes = [f"runtime_{q}_s" for q in ("p50", "p95", "p99")]
-    first = [
-        time_column(rows, "ttft_p50_s", "TTFT", "p50", 7, ["ttft_p50_s", "ttft_p95_s"]),
-        time_column(rows, "ttft_p95_s", "TTFT", "p95", 4, ["ttft_p50_s", "ttft_p95_s"]),
-    ]
     columns = [
         text_column(rows, "name", title.lower().removesuffix("s")),
         plain_column(rows, "n", "n", "req", 2, short_count),
         plain_column(rows, "share", "share", "of level", 5, percent),
         plain_column(rows, "achieved_rate", "achieved", "req/s", 1, number),
-        time_column(rows, "runtime_p50_s", "runtime", "p50", 3, runtimes),
-        time_column(rows, "runtime_p95_s", "runtime", "p95", 1, runtimes),
-        time_column(rows, "runtime_p99_s", "runtime", "p99", 6, runtimes),
-        *(first if comes_in_parts(rows) else []),
+        *(column for each in METRICS.values() for column in metric_columns(rows, each, each.parts)),
         _failures(rows, "errors", "errors", 2),
     ]
     what = "Each replica's" if key == "replicas" else "Each model's"
@@ -179,14 +172,11 @@ def _calls(sweep: Sweep) -> Section | None:
     rows = [row for row in sweep.rows if finite(row.get("llm_calls"))]
     if not rows:
         return None
-    seconds = [f"llm_latency_{q}_s" for q in ("p50", "p95", "p99")]
     columns = [
         plain_column(rows, "llm_calls", "calls", "n", 1, short_count),
         plain_column(rows, "llm_calls_per_request", "calls", "per req", 1, number),
         _failures(rows, "llm_calls_failed", "failed", 2),
-        time_column(rows, "llm_latency_p50_s", "LLM latency", "p50", 2, seconds),
-        time_column(rows, "llm_latency_p95_s", "LLM latency", "p95", 1, seconds),
-        time_column(rows, "llm_latency_p99_s", "LLM latency", "p99", 3, seconds),
+        *(column for each in METRICS.values() if each.table == "calls" for column in metric_columns(rows, each)),
     ]
     note = "The calls of language models inside the requests; percentiles are over calls that ended ok."
     return section("calls", "LLM calls", note, replace(sweep, rows=tuple(rows)), columns)

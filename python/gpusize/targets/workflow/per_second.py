@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.analysis.metrics import Span, by_second
 from gpusize.records.schema import OUTCOMES
 from gpusize.targets.workflow.histogram import Times
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
     from gpusize.engine.session import Recent, Second
 
-__all__ = ["KEPT_SECONDS", "METRICS", "SecondLog"]
+__all__ = ["KEPT_SECONDS", "SecondLog"]
 
-METRICS: Final = ("runtime", "service", "ttft", "ttft_sent", "itl", "lateness", "pacer_late", "no_connection")
+_METRICS: Final = by_second()
 KEPT_SECONDS: Final = 600
 """Seconds that who watches may ask for."""
 _SECOND_NS: Final = 1_000_000_000
@@ -41,7 +42,7 @@ class SecondLog:
     """
 
     def __init__(self) -> None:
-        self.totals = {name: Times() for name in METRICS}
+        self.totals = {name: Times() for name in _METRICS}
         self.start_ns = 0
         self._events: Counter[tuple[int, int, str]] = Counter()
         self._times: dict[tuple[str, int, int], Times] = {}
@@ -128,7 +129,7 @@ class SecondLog:
         """The second in which ``ns`` lies, or the first one that is still open."""
         number = max(self._second(ns), self._next)
         if number not in self._open:
-            times = {name: Times() for name in METRICS}
+            times = {name: Times() for name in _METRICS}
             self._open[number] = {"due": 0, "sent": 0, "outcomes": Counter(), "times": times}
         return self._open[number]
 
@@ -140,7 +141,7 @@ class SecondLog:
             seen = self._open.pop(number, None)
             if seen is None and number < through - KEPT_SECONDS:
                 continue
-            seen = seen or {"due": 0, "sent": 0, "outcomes": Counter(), "times": {name: Times() for name in METRICS}}
+            seen = seen or {"due": 0, "sent": 0, "outcomes": Counter(), "times": {name: Times() for name in _METRICS}}
             done = seen["outcomes"].total()
             self._under_way += seen["due"] - done
             self._kept.append(
@@ -163,17 +164,13 @@ def _times_of(
     row: Mapping[str, Any], sent_ns: int, end_ns: int, outcome: str, gaps_ns: Iterable[int]
 ) -> Iterable[tuple[str, int]]:
     """Metrics of one request that was sent, with its times."""
-    due_ns, fired_ns, first_ns = row["due_ns"], row.get("fired_ns"), row.get("first_token_ns")
-    yield "lateness", sent_ns - due_ns
-    if fired_ns is not None:
-        yield "pacer_late", fired_ns - due_ns
-        yield "no_connection", sent_ns - fired_ns
-    if outcome != "ok":
-        return
-    yield "runtime", end_ns - due_ns
-    yield "service", end_ns - sent_ns
-    if first_ns is not None:
-        yield "ttft", first_ns - due_ns
-        yield "ttft_sent", first_ns - sent_ns
-    for gap_ns in gaps_ns:
-        yield "itl", gap_ns
+    moments = {**row, "sent_ns": sent_ns, "end_ns": end_ns}
+    for name, each in _METRICS.items():
+        if each.requests == "ok" and outcome != "ok":
+            continue
+        if isinstance(each.build, Span):
+            start_ns, stop_ns = moments.get(each.build.start), moments.get(each.build.end)
+            if start_ns is not None and stop_ns is not None:
+                yield name, stop_ns - start_ns
+        else:
+            yield from ((name, gap_ns) for gap_ns in gaps_ns)
