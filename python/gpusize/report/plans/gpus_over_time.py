@@ -148,8 +148,8 @@ def _rules(found: OverTime) -> str:
     most = f" to {rules.max_replicas}" if rules.max_replicas is not None else " or more"
     text = (
         f"windows of {format_duration(rules.window_s)}; a replica takes requests "
-        f"{format_duration(rules.start_delay_s)} after it is asked for, and goes when nothing asked for it for "
-        f"{format_duration(rules.scale_down_after_s)}; "
+        f"{format_duration(rules.start_delay_s)} after it is requested, and is removed after "
+        f"{format_duration(rules.scale_down_after_s)} without need; "
         f"{rules.min_replicas}{most} replicas of {gpus_text(found.replica_gpus)}"
     )
     if rules.headroom:

@@ -35,7 +35,7 @@ class ScalingRules:
         window_s: length of the windows whose rates are looked at.
         decide_every_s: how often the reactive policy decides.
         start_delay_s: from when a replica is asked for to when it takes requests.
-        scale_down_after_s: replicas go when nothing has asked for them for so long.
+        scale_down_after_s: remove a replica once it has been unneeded this long.
         min_replicas: there are never fewer.
         max_replicas: there are never more; None for no bound.
         headroom: replicas on top of what a rate needs, as a share of it.
