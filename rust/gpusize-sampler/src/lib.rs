@@ -2,6 +2,11 @@
 //!
 //! Files stay open and are read by `pread` into one buffer, numbers are parsed from its bytes. What a source has and has not is
 //! found once, per controller, and told in its facts.
+//!
+//! Where a group is (`layout`, `mounts`, `limits`), which file has what (`files`, `bytes`), files that stay open (`kept`,
+//! `group_files`), ends and restarts (`cgroup`, `source`, `waiting`), limits that were met (`held`), what is asked without
+//! sampling (`groups`), sums over processes that come and go (`process`, `member`, `account`), one thread on an absolute
+//! schedule (`sampler`, `ticks`).
 
 mod account;
 mod bytes;

@@ -2,6 +2,13 @@
 //!
 //! One OS thread a worker, each with its own runtime; a connection lives and dies on one thread. A coordinator thread starts
 //! levels on all workers at one instant and notices when they have drained.
+//!
+//! Session, coordinator, workers, slots and progress aside: connections per address (`place`, `links`), exchanges (`http1`,
+//! `http2`, `download`, `rpc`; `departures`: what of a connection's requests has left), balance, and single gRPC calls of the
+//! control plane (`call`); hand-over of levels (`handover`, `following`) and of waiting requests (`sharing`), the addresses of
+//! a host name (`names`), what a slot holds (`mailbox`), what stands still (`watchdog`), shares of connections and queue
+//! (`parts`, `waiting`, `unsent`), ramps of users (`ramp`), turns of conversations (`turns`), time that a worker stood still
+//! (`stalls`), back-off, cores and source addresses (`backoff`, `cores`, `sources`).
 
 mod answer;
 mod backoff;

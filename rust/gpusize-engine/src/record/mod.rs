@@ -1,4 +1,8 @@
 //! What is kept of every request: columns in memory, Parquet parts on disk, counts by the second.
+//!
+//! Rows as columns (`columns`, `row`, `schema`), digests of gaps, spans; the counter's thread (`counter`, `accounts`, `window`,
+//! `row_times`, `tally`, `histogram`) with what it keeps for those who watch (`feed`, `kept`, `packed`); the writer's thread,
+//! Parquet parts (`writer`, `parts`, `tables`).
 
 pub mod accounts;
 pub mod columns;
