@@ -153,6 +153,29 @@ def test_json_is_what_the_standard_library_writes(document: Any) -> None:
     assert dumps(document) == dumps(strict(document))
 
 
+ODD = ['},"a":{', "}", "{", ",", ": ", "\0", "\1", '"', "\\", "ä", "", "a\nb"]
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        {"a": 1.5, "b": None},
+        {"}": "},", ":{": ": {", "c\0": "},\0", "d\1": ":\1{"},
+        {"a": math.nan},
+        {"a": np.float64(2.5)},
+        {},
+        {1: 2},
+        {"a": [1, {}]},
+        {"a": True, "b": -(10**30)},
+    ],
+)
+def test_many_records_are_written_as_few_are(leaf: dict[Any, Any]) -> None:
+    """From a hundred objects on they may be written all at once."""
+    many: dict[str, Any] = {f"{text}{number}": leaf for number in range(20) for text in ODD}
+    for document in (many, {"x": [many]}, {**many, "other": 1}):
+        assert dumps(document) == json.dumps(strict(document), indent=2, allow_nan=False) + "\n"
+
+
 def test_each_figure_is_drawn_once_for_each_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
     savefig = Figure.savefig

@@ -11,8 +11,8 @@ import gpusize
 from gpusize.api import run as api
 from gpusize.measure.spec import RunSpec, must_agree
 from gpusize.options.assemble import read_options, spec_from_options
-from gpusize.studies import read_study
 from gpusize.studies.combination import plan_of
+from gpusize.studies.spec import read_study
 
 BEFORE = Path(__file__).parents[1] / "fixtures" / "before"
 SLO = "p95 llm_latency <= 2s"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpusize.records.store import RunStore, new_run_id
-from gpusize.studies import Study, read_study
+from gpusize.studies.spec import Study, read_study
 from tests.servers.fixtures import scripted_server
 
 __all__ = ["scripted_server"]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpusize.base.errors import ConfigError
-from gpusize.studies import read_study
 from gpusize.studies.combination import plan_of
 from gpusize.studies.placeholders import Scalar, fill, fill_words, unknown_names
+from gpusize.studies.spec import read_study
 
 FILE = """\
 name: demo

@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gpusize.base.numeric import LIMITS, within
 from gpusize.cli.page import command_page, commands_page, panels_of
+from gpusize.cli.plain_values import read_plainly
 from gpusize.options.table import ALIASES, GROUPS, OPTIONS, SHARED
 
 __all__ = ["Command", "Commands", "Debug", "Json", "listed", "long_command", "taking"]
@@ -90,6 +91,7 @@ class Command(TyperCommand):
             UsageError: a number beyond the limits of its option.
         """
         ctx.meta[_WORDS] = tuple(args)
+        read_plainly(self.get_params(ctx))
         rest = super().parse_args(ctx, args)
         for param in self.params:
             value = ctx.params.get(param.name)
@@ -146,6 +148,7 @@ class Commands(TyperGroup):
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())
             raise typer.Exit(USAGE)
+        read_plainly(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

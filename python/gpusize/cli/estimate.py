@@ -74,7 +74,7 @@ def command(
     from gpusize.base.units import parse_rate
     from gpusize.cli.exit_code import judge
     from gpusize.cli.shared import conclude, print_json, print_result, tell_damaged, tell_read
-    from gpusize.options.run_spec import labels_of
+    from gpusize.options.labels import labels_of
     from gpusize.result import open_run
 
     asked = question.fields(locals())

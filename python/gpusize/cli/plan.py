@@ -128,7 +128,7 @@ def command(
     """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
     from gpusize.api.what_if import what_if
     from gpusize.cli.shared import tell_damaged, tell_read
-    from gpusize.options.run_spec import labels_of
+    from gpusize.options.labels import labels_of
     from gpusize.result import open_run
 
     if plot is not None:

@@ -90,11 +90,11 @@ def _pause(think: str | None) -> dict[str, Any]:
     Raises:
         UsageError: no pause, or one that is not simulated.
     """
+    if think is None:
+        return {}
     from gpusize.base.errors import UsageError
     from gpusize.workload.load.grammar import parse_think
 
-    if think is None:
-        return {}
     found = parse_think(think)
     if found.kind not in ("fixed", "exponential"):
         raise UsageError(f"a pause that is {found.kind} is not simulated", "--think", "take 2s or exp(2s)")

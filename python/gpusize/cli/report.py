@@ -34,7 +34,7 @@ def command(
     A study is shown as a whole; with --label, --users or --slo its runs are taken like others.
     """
     from gpusize.cli.shared import tell_damaged, tell_read
-    from gpusize.options.run_spec import labels_of
+    from gpusize.options.labels import labels_of
     from gpusize.result import open_run
     from gpusize.studies.page import is_study, write_study
 

@@ -41,9 +41,9 @@ def command(
     from gpusize.cli.shared import note
     from gpusize.report.live.live import LiveProgress
     from gpusize.report.summary.terminal import make_console
-    from gpusize.studies import read_study, run_study
     from gpusize.studies.combination import plan_of
-    from gpusize.studies.run_study import measure
+    from gpusize.studies.run_study import measure, run_study
+    from gpusize.studies.spec import read_study
     from gpusize.studies.table import print_study, study_rows
 
     def shown(options: Mapping[str, Any], **how: Any) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -158,20 +157,23 @@ def _items(level: LevelData, ids: Sequence[str] | None) -> dict[str, dict[str, f
     if int(ok.select(pl.len()).collect(engine="streaming").item()) > MAX_ITEMS:
         return {}
     llm = level.llm and not level.knows_calls
-    calls = _call_p95(level)
-    times = {"runtime": metric("runtime").raw(), "service": metric("service").raw()}
-    frame = ok.select("visit", "seq", "row", **times).collect(engine="streaming")
-    seen: Counter[str] = Counter()
-    items: dict[str, dict[str, float | None]] = {}
-    for visit, seq, number, runtime_ns, service_ns in frame.sort("visit", "seq").iter_rows():
-        name = ids[number] if ids is not None and number < len(ids) else str(number)
-        repeat = seen[name]
-        seen[name] += 1
-        items[f"{name}_rep{repeat}" if repeat else name] = {
-            "llm_latency": service_ns / NS_PER_S if llm else calls.get((visit, seq)),
-            "workflow_runtime": runtime_ns / NS_PER_S,
-        }
-    return items
+    times = {name: metric(name).raw().cast(pl.Float64) for name in ("runtime", "service")}
+    frame = ok.select("visit", "seq", "row", **times).collect(engine="streaming").sort("visit", "seq")
+    named = frame["row"].cast(pl.String) if ids is None else pl.Series([_id(ids, row) for row in frame["row"]])
+    repeat = pl.int_range(pl.len()).over("id")
+    name = pl.when(repeat > 0).then(pl.concat_str("id", pl.lit("_rep"), repeat)).otherwise("id")
+    names = pl.select(id=named).select(name).to_series()
+    runtime_s, service_s = ((frame[each].to_numpy() / NS_PER_S).tolist() for each in times)
+    calls = {} if llm else _call_p95(level)
+    latencies = service_s if llm else map(calls.get, zip(frame["visit"], frame["seq"], strict=True))
+    return {
+        item: {"llm_latency": latency, "workflow_runtime": runtime}
+        for item, latency, runtime in zip(names, latencies, runtime_s, strict=True)
+    }
+
+
+def _id(ids: Sequence[str], row: int) -> str:
+    return ids[row] if row < len(ids) else str(row)
 
 
 def _call_p95(level: LevelData) -> dict[tuple[int, int], float]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.slo import as_slos, readings
 from gpusize.base.errors import UsageError
-from gpusize.base.text import shown
 from gpusize.base.units import format_duration
 from gpusize.measure.mix import told_priorities
 from gpusize.measure.monitor.options import WatchOptions
 from gpusize.measure.spec import RunSpec
 from gpusize.options import addresses_of, target_from_options
+from gpusize.options.labels import labels_of
 from gpusize.options.search import terms_of
 from gpusize.records.run_json import nature_of
 from gpusize.targets.apis.generic import BODILESS
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpusize.targets.workflow.llm_proxy import LlmProxy
     from gpusize.workload.load import Load
 
-__all__ = ["Sent", "labels_of", "reached", "refuse_simulated", "run_spec"]
+__all__ = ["Sent", "reached", "refuse_simulated", "run_spec"]
 
 _BESIDE: Final = (
     "llm_proxy", "metrics_url", "metrics_keep", "prometheus", "prometheus_match", "prometheus_header",
@@ -262,22 +262,3 @@ def _again(sent: Sent, options: Mapping[str, Any], ready: KserveRun | None) -> d
 
 def _texts(value: str | Sequence[str] | None) -> list[str]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
-
-
-def labels_of(value: Mapping[str, Any] | str | Sequence[str] | None) -> dict[str, str]:
-    """Labels from a table or from texts such as ``gpu=H200``.
-
-    Raises:
-        UsageError: a text without a key or without ``=``.
-    """
-    if value is None:
-        return {}
-    if isinstance(value, Mapping):
-        return {str(key): str(text) for key, text in value.items()}
-    labels = {}
-    for each in _texts(value):
-        key, equals, text = each.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f'"{shown(each)}" is not a label', "label", "write it as key=value")
-        labels[key.strip()] = text.strip()
-    return labels

@@ -16,7 +16,7 @@ from gpusize.base.text import shown
 from gpusize.options import load_from_options
 from gpusize.options.assemble import RUN_OPTIONS
 from gpusize.options.kinds import complaint
-from gpusize.options.run_spec import labels_of
+from gpusize.options.labels import labels_of
 from gpusize.studies.placeholders import Scalar, fill, fill_words
 from gpusize.studies.spec import Combination, Study
 
