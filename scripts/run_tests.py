@@ -1,7 +1,7 @@
 """Runs tests, and once more, by themselves, those that failed. Standard library only.
 
-Python's tests take two turns: most share the cores, one process on each; those marked ``alone`` come after them.
-docs/decisions/0029-tests-on-both-cores.md says why.
+Python's tests take turns: most share the cores, one process on each; beside them one more runs those marked ``waits``;
+those marked ``alone`` come after both. docs/decisions/0029-tests-on-both-cores.md says why.
 
 Some thousand tests here run in real time against real servers, and share two cores with whatever else the machine
 does: now and then one is disturbed. A fault fails again. A test that passes the second time is named at the end, for
@@ -14,6 +14,7 @@ docs/decisions/0025-failed-tests-run-again.md says why.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,13 +23,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-__all__ = ["MAX_FILES", "Run", "main", "run_again", "run_python", "run_rust"]
+__all__ = ["MAX_FILES", "TURNS", "Run", "main", "run_again", "run_python", "run_rust"]
 
+TURNS = ("together", "waits", "alone")
 MAX_FILES = 3
 SAYS = "== run again: "
 SLOWEST = 10
@@ -71,17 +73,15 @@ def run_rust(only: frozenset[str] = frozenset()) -> Run:
 
 def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
     """The tests that pytest finds by these arguments; what failed is remembered in ``folder``."""
-    share = ["-n", str(cores), "--dist", "loadfile", "--max-worker-restart", "0"] if cores > 1 else []
-    statuses, times = [], []
-    for turn, more in (("together", share), ("alone", [])):
-        start = time.monotonic()
-        results = folder / f"{turn}.xml"
-        plugin = ["-p", "scripts.turns", "--turn", turn, "--junit-xml", str(results)]
-        statuses.append(_pytest(folder, [*plugin, *more, *arguments]))
-        if statuses[-1] not in {PASSED, FAILED, NOTHING}:
-            return Run(statuses[-1])
-        times += _times(results)
-        print(f"== tests {turn}: {time.monotonic() - start:.0f} s", flush=True)
+    statuses: list[int] = []
+    times: list[tuple[float, str]] = []
+    for turns in (("together", "waits"), ("alone",)) if cores > 1 else [(each,) for each in TURNS]:
+        statuses += _turns(turns, arguments, folder, cores)
+        broken = [each for each in statuses if each not in {PASSED, FAILED, NOTHING}]
+        if broken:
+            return Run(broken[0])
+        for turn in turns:
+            times += _times(folder / f"{turn}.xml")
     for seconds, name in sorted(times, reverse=True)[:SLOWEST]:
         print(f"== slowest: {seconds:6.1f} s  {name}", flush=True)
     if FAILED not in statuses:
@@ -90,9 +90,37 @@ def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
     return Run(FAILED, failed, frozenset(name.partition("::")[0] for name in failed))
 
 
+def _turns(turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: int) -> list[int]:
+    """The exit statuses of turns that run at once; what others than the first print comes when all have ended."""
+    start = time.monotonic()
+    first, *others = turns
+    with contextlib.ExitStack() as stack:
+        logs = [stack.enter_context((folder / f"{turn}.log").open("w+b")) for turn in others]
+        beside = [
+            stack.enter_context(subprocess.Popen(_pytest(folder / turn, _in_turn(turn, folder, arguments)), stdout=log))
+            for turn, log in zip(others, logs, strict=True)
+        ]
+        share = ["-n", str(cores), "--dist", "loadfile", "--max-worker-restart", "0"] if first == "together" else []
+        shared = [*(share if cores > 1 else []), *arguments]
+        statuses = [_shown(_pytest(folder, _in_turn(first, folder, shared)), kept=False, beside=beside)[0]]
+        print(f"== tests {first}: {time.monotonic() - start:.0f} s", flush=True)
+        for turn, log, child in zip(others, logs, beside, strict=True):
+            statuses.append(_waited(child, beside))
+            log.seek(0)
+            sys.stdout.write(log.read().decode(errors="replace"))
+            print(f"== tests {turn}: {time.monotonic() - start:.0f} s", flush=True)
+            _remember(folder, _remembered(folder / turn))
+    return statuses
+
+
+def _in_turn(turn: str, folder: Path, arguments: Sequence[str]) -> list[str]:
+    return ["-p", "scripts.turns", "--turn", turn, "--junit-xml", str(folder / f"{turn}.xml"), *arguments]
+
+
 def run_again(arguments: Sequence[str], folder: Path, only: frozenset[str]) -> Run:
     """Those that failed, in one process with nothing beside them."""
-    status = _pytest(folder, ["--last-failed", "--last-failed-no-failures=none", *arguments])
+    again = ["--last-failed", "--last-failed-no-failures=none", *arguments]
+    status = _shown(_pytest(folder, again), kept=False)[0]
     failed = _remembered(folder)
     if status:
         return Run(status, failed if status == FAILED else frozenset())
@@ -100,13 +128,24 @@ def run_again(arguments: Sequence[str], folder: Path, only: frozenset[str]) -> R
     return Run(status, passed=only - failed)
 
 
-def _pytest(folder: Path, arguments: Sequence[str]) -> int:
-    return _shown([sys.executable, "-m", "pytest", "-o", f"cache_dir={folder}", *arguments], kept=False)[0]
+def _pytest(cache: Path, arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *arguments]
 
 
-def _remembered(folder: Path) -> frozenset[str]:
-    memory = folder / "v" / "cache" / "lastfailed"
+def _memory(cache: Path) -> Path:
+    return cache / "v" / "cache" / "lastfailed"
+
+
+def _remembered(cache: Path) -> frozenset[str]:
+    memory = _memory(cache)
     return frozenset(json.loads(memory.read_text()) if memory.exists() else ())
+
+
+def _remember(cache: Path, names: frozenset[str]) -> None:
+    """Add to what pytest remembers as failed, for turns that run at once keep apart what they remember."""
+    if names:
+        _memory(cache).parent.mkdir(parents=True, exist_ok=True)
+        _memory(cache).write_text(json.dumps(dict.fromkeys(names | _remembered(cache), True)))
 
 
 def _times(results: Path) -> list[tuple[float, str]]:
@@ -114,25 +153,47 @@ def _times(results: Path) -> list[tuple[float, str]]:
     return [(float(case.get("time", "0")), f"{case.get('classname')}::{case.get('name')}") for case in cases]
 
 
-def _shown(command: Sequence[str], *, kept: bool = True) -> tuple[int, str]:
+def _shown(
+    command: Sequence[str], *, kept: bool = True, beside: Sequence[subprocess.Popen[bytes]] = ()
+) -> tuple[int, str]:
     """Exit status of a command, and its output if that is to be kept, which is shown as it comes."""
     lines = []
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     out, err = (subprocess.PIPE, subprocess.STDOUT) if kept else (None, None)
-    with subprocess.Popen(command, stdout=out, stderr=err, text=True, errors="replace") as child:
-        # The tests have things to put away: a terminal sends Ctrl-C to them too, and the rest is handed on.
-        signal.signal(signal.SIGINT, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-        try:
-            for line in child.stdout or ():
-                sys.stdout.write(line)
-                sys.stdout.flush()
-                lines.append(line)
-            child.wait()
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-    return (child.returncode if child.returncode >= 0 else 128 - child.returncode), "".join(lines)
+    with subprocess.Popen(command, stdout=out, stderr=err) as child, _signals_to([child, *beside]):
+        for line in child.stdout or ():
+            lines.append(line.decode(errors="replace"))
+            sys.stdout.write(lines[-1])
+            sys.stdout.flush()
+        child.wait()
+    return _status(child), "".join(lines)
+
+
+def _waited(child: subprocess.Popen[bytes], children: Sequence[subprocess.Popen[bytes]]) -> int:
+    with _signals_to(children):
+        child.wait()
+    return _status(child)
+
+
+def _status(child: subprocess.Popen[bytes]) -> int:
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _terminate(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.terminate()
+
+
+@contextlib.contextmanager
+def _signals_to(children: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """The tests have things to put away: a terminal sends Ctrl-C to them too, and the rest is handed on."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: _terminate(children))
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _say(text: str, names: frozenset[str] = frozenset()) -> None:

@@ -1,4 +1,4 @@
-"""A plugin for pytest: whose turn it is. Tests share the cores, but for those marked ``alone``, which come after them.
+"""A plugin for pytest: whose turn it is. Tests share the cores, but for those marked ``waits`` or ``alone``.
 
 ``run_tests.py`` runs pytest once for each turn; docs/decisions/0029-tests-on-both-cores.md says why.
 """
@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-__all__ = ["TURNS", "lost_worker"]
+from scripts.run_tests import TURNS
 
-TURNS = ("together", "alone")
+__all__ = ["lost_worker"]
+
 lost_worker = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--turn", choices=TURNS, help="Only the tests that share the cores, or only those marked `alone`")
+    parser.addoption("--turn", choices=TURNS, help="Only the tests marked so, or (together) with neither mark")
 
 
 @pytest.hookimpl(trylast=True)  # a conftest.py may mark a whole folder
@@ -25,9 +26,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     turn = config.getoption("--turn")
     if turn is None:
         return
-    others = [each for each in items if (each.get_closest_marker("alone") is None) == (turn == "alone")]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [each for each in items if each not in set(others)]
+    others = {each for each in items if _turn(each) != turn}
+    config.hook.pytest_deselected(items=[each for each in items if each in others])
+    items[:] = [each for each in items if each not in others]
+
+
+def _turn(item: pytest.Item) -> str:
+    """Of two marks the stricter: a folder may have one, and a test in it the other."""
+    marked = [turn for turn in ("alone", "waits") if item.get_closest_marker(turn) is not None]
+    return marked[0] if marked else "together"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -26,13 +26,13 @@ SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
 BARE = ("--metrics-url", "none", "--no-gpu-sample", "--no-plots")
 CLUSTER: dict[str, Any] = {
     "gpus": 1,
-    "iteration_base_s": 0.01,
-    "iteration_per_sequence_s": 0.001,
+    "iteration_base_s": 0.005,
+    "iteration_per_sequence_s": 0.0005,
     "prefill_per_token_s": 0.0,
     "max_batch": 16,
     "output_tokens": {"lognormal": {"median_tokens": 12.0, "sigma": 0.3, "max_tokens": 60}},
 }
-SLO = "p95 runtime <= 800ms"
+SLO = "p95 runtime <= 400ms"
 USERS = 100
 
 

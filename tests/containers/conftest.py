@@ -21,15 +21,20 @@ HERE = Path(__file__).parent
 LONGEST_S = 600.0
 """Of a test here: each starts containers, some of them dozens, and a busy machine takes seconds for each."""
 
+MEASURING = {f"tests.containers.{name}" for name in ("test_sample", "test_sizing", "test_verify")}
+"""Files whose tests measure what containers use, wherever else they are asked for (Podman)."""
+
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(gpusize.__file__).parents[1])}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever lies in this folder has that time, unless it says otherwise, and the daemons to itself."""
+    once = "one Docker daemon and one Podman for all, whose containers it waits for"
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.alone("one Docker daemon and one Podman for all, and CPU use is measured"))
+            measures = isinstance(item, pytest.Function) and item.function.__module__ in MEASURING
+            item.add_marker(pytest.mark.alone("measures what containers use") if measures else pytest.mark.waits(once))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(LONGEST_S))
 

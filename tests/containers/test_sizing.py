@@ -28,6 +28,7 @@ from tests.containers.stats import DockerStats
 MIB = 1 << 20
 # dd holds one block in memory: it fills it, writes it, and is gone.
 SPIKE = "sleep 0.6; dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null; sleep 0.3"
+QUICK_SPIKE = SPIKE.replace("0.6", "0.1").replace("0.3", "0.1")
 BURN = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"
 TWO_CORES = f"({BURN}) & ({BURN}) & wait"
 
@@ -53,7 +54,7 @@ def rarely(name: str, interval_ns: int | None = None) -> ResourceWatch:
 
 def test_a_spike_is_seen_in_every_run(daemon: Daemon, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stats = DockerStats(daemon)
-    result = one(daemon, SPIKE, SizingOptions(), RunOptions(repeat=20), stats)
+    result = one(daemon, QUICK_SPIKE, SizingOptions(), RunOptions(repeat=20), stats)
     stats.wait()
     seen = 0
     for execution in result.executions:

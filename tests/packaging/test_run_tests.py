@@ -31,7 +31,8 @@ RUST_ONCE = """
 
 ROOT = Path(run_tests.__file__).parents[1]
 CORES = 2
-TURNS = {"together": "", "alone": "import pytest\npytestmark = pytest.mark.alone\n"}
+MARKED = "import pytest\npytestmark = pytest.mark."
+TURNS = {"together": "", "waits": f"{MARKED}waits\n", "alone": f"{MARKED}alone\n"}
 """What a file of tests begins with, for its turn."""
 
 
@@ -44,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Plugins that are of no use here take a second to import, in every process.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = alone\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n  alone\n  waits\n")
     (tmp_path / "helper.py").write_text(ONCE)
     return tmp_path
 
@@ -80,12 +81,17 @@ def test_tests_share_the_cores_and_those_marked_come_after_them_one_by_one(folde
 import os, time
 def test_meets():
     open(f"{os.environ['PYTEST_XDIST_WORKER']}.here", "w").close()
-    while not all(os.path.exists(f"gw{n}.here") for n in range(2)):
+    while not all(os.path.exists(f"{name}.here") for name in ("gw0", "gw1", "no worker")):
         time.sleep(0.01)
     assert not os.path.exists("alone")
 """
     (folder / "test_a.py").write_text(meet)
     (folder / "test_b.py").write_text(meet)
+    # Beside those that share the cores, in one process, and a test in it may have a turn of its own.
+    waits = meet.replace("os.environ['PYTEST_XDIST_WORKER']", "os.environ.get('PYTEST_XDIST_WORKER', 'no worker')")
+    (folder / "test_e.py").write_text(
+        f"{TURNS['waits']}{waits}\n@pytest.mark.alone\ndef test_of_its_own(): assert os.path.exists('gw0.here')\n"
+    )
     for name in "cd":
         (folder / f"test_{name}.py").write_text(
             TURNS["alone"]
@@ -136,11 +142,11 @@ def test_a_worker_that_dies_once_is_no_disturbed_test(folder: Path, capfd: pytes
     assert run_tests.SAYS not in capfd.readouterr().out
 
 
-def test_tests_of_both_turns_that_were_disturbed_run_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for name, turn in zip("ab", TURNS, strict=True):
+def test_tests_of_all_turns_that_were_disturbed_run_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name, turn in zip("abc", TURNS, strict=True):
         (folder / f"test_{name}.py").write_text(f"{TURNS[turn]}from helper import once\ndef test_it(): once('{name}')")
     assert run_tests.main(["python", "-q"], CORES) == 0
-    assert capfd.readouterr().out.count("wants mending: ") == 2
+    assert capfd.readouterr().out.count("wants mending: ") == len(TURNS)
 
 
 @pytest.mark.parametrize("turn", TURNS)
