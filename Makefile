@@ -91,6 +91,10 @@ audit: setup $(STAMPS)/dev ## Figures against the raw requests of 1,000 random l
 	AUDIT_CASES=$$(($(AUDIT_CASES) * 3 / 10)) $(BIN)/pytest -q tests/audit/test_estimates_audit.py & other=$$!; \
 		AUDIT_CASES=$(AUDIT_CASES) $(BIN)/pytest -q tests/audit/test_summary_audit.py; wait $$other
 
+.PHONY: mutants
+mutants: setup $(STAMPS)/dev ## How many small faults the tests find: 25 in each of four areas (ARGS="--area records --count 50")
+	$(BIN)/python -m scripts.mutants $(ARGS)
+
 FUZZ_SECONDS ?= 120
 .PHONY: fuzz
 fuzz: ## Fuzz the readers of answers, each for FUZZ_SECONDS (120); what is learnt is kept in rust/fuzz/corpus
