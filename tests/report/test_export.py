@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import json
 import math
 from pathlib import Path
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 
+import gpusize
+from gpusize.analysis import slo
 from gpusize.base.errors import StoreError
 from gpusize.estimate.truth import Truth
 from gpusize.report.export import (
@@ -189,3 +192,16 @@ def test_each_figure_is_drawn_once_for_each_format(tmp_path: Path, monkeypatch: 
     pictures = [file for file in files if file.suffix == ".svg"]
     assert sorted(drawn) == ["png"] * len(pictures) + ["svg"] * len(pictures)
     assert (tmp_path / "report.html").read_text().count("<svg role=") == len(pictures)
+
+
+def test_each_slo_text_is_read_once_for_all_that_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    parse = slo.parse
+    monkeypatch.setattr(slo, "parse", lambda text: (read.append(text), parse(text))[1])
+    texts = ["p95 runtime <= 2s", "p99 itl_mean <= 30ms"]
+    folder = Path(__file__).parents[1] / "fixtures" / "before" / "run"
+    result = gpusize.open_run(folder).asking(users=3, slos=texts)
+    page = result.report(tmp_path).read_text("utf-8")
+    assert all(html.escape(text) in page for text in texts)
+    assert {"runtime", "attainment", "fit"} <= {each.stem for each in (tmp_path / "plots").iterdir()}
+    assert read == texts

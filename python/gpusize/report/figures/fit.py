@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpusize.report.figures import style
 from gpusize.report.figures.levels import draw_lost, draw_slo
-from gpusize.report.summary.source import EstimateView, Fit, view_fit, view_slo
+from gpusize.report.summary.source import EstimateView, Fit, view_fit
 from gpusize.report.summary.sweep import Sweep
 from gpusize.report.text import TimeUnit, finite, number, plain_number, time_unit
 
@@ -21,7 +21,7 @@ __all__ = ["fit_figure"]
 
 def fit_figure(sweep: Sweep, estimate: EstimateView) -> Figure | None:
     """The straight line of the slope method through the percentile it was fitted to; None without such points."""
-    slo = view_slo(estimate.slo)
+    slo = sweep.slo(estimate.slo)
     points = _fitted(estimate)
     if len(points) < 2 or sweep.open_loop:
         return None

@@ -93,6 +93,10 @@ class Sweep:
         """(x, mean over repeats) of the level with the most, wherever it is named: one number for one thing."""
         return max(self.line(column), key=lambda point: point[1], default=None)
 
+    def slo(self, text: str) -> SloView:
+        """The SLO that an estimate names by its text."""
+        return next((slo for slo in self.slos if slo.text == text), None) or view_slo(text)
+
     def attainments(self) -> Iterator[tuple[int, SloView]]:
         """The SLOs that the summary judges, with the ``k`` of their columns."""
         for k, slo in enumerate(self.slos):
@@ -136,10 +140,12 @@ def judged_slos(sweeps: Sequence[Sweep]) -> list[tuple[int, SloView]]:
 
 def _slos(source: ReportSource, rows: Sequence[Row]) -> tuple[SloView, ...]:
     """The SLOs of the summary's columns: by the texts that it holds, else those that the result names."""
-    texts: list[SloView] = []
-    while rows and (text := rows[0].get(f"slo_{len(texts)}")):
-        texts.append(view_slo(str(text)))
-    return tuple(texts) or tuple(view_slo(slo) for slo in source.slos)
+    views = [view_slo(slo) for slo in source.slos]
+    named = {view.text: view for view in views}
+    judged: list[SloView] = []
+    while rows and (text := rows[0].get(f"slo_{len(judged)}")):
+        judged.append(named.get(str(text)) or view_slo(str(text)))
+    return tuple(judged) or tuple(views)
 
 
 def about(meta: Mapping[str, Any]) -> str:
