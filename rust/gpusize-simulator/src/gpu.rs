@@ -3,7 +3,42 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::{ClusterConfig, Observer, ns};
+use super::cluster::{Cluster, Shape};
+use super::replica::{Replica, Serve, Watch};
+use super::{ClusterConfig, ns};
+
+/// What a driver of GPUs gets to see. Times are the cluster's own.
+pub trait Observer<P>: Watch {
+    /// `count` equal iterations of one GPU ended at `end_ns`, each with one token for every sequence in `batch`.
+    /// For `batch[fresh..]` it was the first token; `count` is then 1.
+    fn iterations(
+        &mut self,
+        gpu: usize,
+        end_ns: i64,
+        iteration_ns: i64,
+        count: u64,
+        batch: &[Running<P>],
+        fresh: usize,
+    );
+    /// A sequence left the batch with `tokens` made: all of them, or fewer when it was cancelled.
+    fn finished(&mut self, gpu: usize, end_ns: i64, running: Running<P>, tokens: u32);
+    /// A cancelled sequence left the queue without service.
+    fn abandoned(&mut self, sequence: Sequence<P>);
+}
+
+/// Why a request is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its tokens need more KV cache than a whole GPU has.
+    TooLong {
+        /// Tokens of prompt and answer.
+        tokens: u64,
+        /// Tokens that fit.
+        limit: u64,
+    },
+    /// The queue of its GPU is full.
+    QueueFull,
+}
 
 /// What a driver attaches to a request.
 pub trait Payload {
@@ -32,6 +67,12 @@ pub struct Sequence<P> {
     pub payload: P,
 }
 
+impl<P> Sequence<P> {
+    fn tokens(&self) -> u64 {
+        u64::from(self.prompt_tokens) + u64::from(self.output_tokens)
+    }
+}
+
 /// A sequence in the batch.
 #[derive(Debug)]
 pub struct Running<P> {
@@ -57,12 +98,15 @@ impl<P> Running<P> {
     }
 }
 
+/// What iterations cost, and what a GPU has room for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub struct Limits {
     base_s: f64,
     per_sequence_s: f64,
     prefill_per_token_s: f64,
     max_batch: usize,
+    queue: usize,
+    kv_blocks: u32,
     kv_block_tokens: u32,
     /// Several equal iterations count as one event; without it every iteration is an event.
     skip: bool,
@@ -77,12 +121,14 @@ struct WholeBatches {
 }
 
 impl Limits {
-    pub(super) fn new(config: &ClusterConfig, skip: bool) -> Self {
+    fn new(config: &ClusterConfig, skip: bool) -> Self {
         Self {
             base_s: config.iteration_base_s,
             per_sequence_s: config.iteration_per_sequence_s,
             prefill_per_token_s: config.prefill_per_token_s,
             max_batch: config.max_batch as usize,
+            queue: config.queue_limit.map_or(usize::MAX, |limit| limit as usize),
+            kv_blocks: config.kv_blocks,
             kv_block_tokens: config.kv_block_tokens,
             skip,
             whole: config
@@ -92,13 +138,13 @@ impl Limits {
     }
 
     fn blocks<P>(&self, sequence: &Sequence<P>) -> u64 {
-        let tokens = u64::from(sequence.prompt_tokens) + u64::from(sequence.output_tokens);
-        tokens.div_ceil(u64::from(self.kv_block_tokens))
+        sequence.tokens().div_ceil(u64::from(self.kv_block_tokens))
     }
 }
 
+/// One GPU; all that is seen of it is seen through its [`Cluster`].
 #[derive(Debug)]
-pub(super) struct Gpu<P> {
+pub struct Gpu<P> {
     running: Vec<Running<P>>,
     waiting: VecDeque<Sequence<P>>,
     free_blocks: u32,
@@ -114,8 +160,8 @@ pub(super) struct Gpu<P> {
     busy_ns: i64,
 }
 
-impl<P: Payload> Gpu<P> {
-    pub(super) fn new(kv_blocks: u32) -> Self {
+impl<P> Gpu<P> {
+    fn new(kv_blocks: u32) -> Self {
         Self {
             running: Vec::new(),
             waiting: VecDeque::new(),
@@ -130,53 +176,41 @@ impl<P: Payload> Gpu<P> {
         }
     }
 
-    pub(super) fn running(&self) -> usize {
-        self.running.len()
-    }
-
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// Whether it has nothing to do, and nobody waits.
-    pub(super) fn is_idle(&self) -> bool {
-        self.span == 0 && self.waiting.is_empty()
-    }
-
-    pub(super) fn free_blocks(&self) -> u32 {
-        self.free_blocks
-    }
-
-    pub(super) fn iterations(&self) -> u64 {
-        self.iterations
-    }
-
-    pub(super) fn busy_ns(&self) -> i64 {
-        self.busy_ns
-    }
-
-    pub(super) fn busy_until_ns(&self, now_ns: i64) -> i64 {
-        let under_way = if self.span == 0 { 0 } else { now_ns.min(self.iterations_end_ns()) - self.span_start_ns };
-        self.busy_ns + under_way.max(0)
-    }
-
-    /// End of the iterations under way, or of the wait for more to begin with.
-    pub(super) fn end_ns(&self) -> Option<i64> {
-        if self.span == 0 { self.gathers_until_ns } else { Some(self.iterations_end_ns()) }
-    }
-
     fn iterations_end_ns(&self) -> i64 {
         self.span_start_ns + self.iteration_ns * self.span as i64
     }
+}
 
-    /// Take a request at `now_ns`; `end_ns` may be another one afterwards.
-    pub(super) fn arrive(
-        &mut self,
-        now_ns: i64,
-        sequence: Sequence<P>,
-        limits: &Limits,
-        observer: &mut impl Observer<P>,
-    ) {
+impl<P> Replica for Gpu<P> {
+    type Model = Limits;
+    type Request = Sequence<P>;
+    type Refusal = Refusal;
+
+    fn load(&self) -> usize {
+        self.running.len() + self.waiting.len()
+    }
+
+    /// End of the iterations under way, or of the wait for more to begin with.
+    fn next_ns(&self, _limits: &Limits) -> Option<i64> {
+        if self.span == 0 { self.gathers_until_ns } else { Some(self.iterations_end_ns()) }
+    }
+
+    fn busy_ns(&self) -> i64 {
+        self.busy_ns
+    }
+
+    fn admit(&self, sequence: &Sequence<P>, limits: &Limits) -> Result<(), Refusal> {
+        let (tokens, limit) = (sequence.tokens(), u64::from(limits.kv_blocks) * u64::from(limits.kv_block_tokens));
+        if tokens > limit {
+            return Err(Refusal::TooLong { tokens, limit });
+        }
+        if self.waiting.len() >= limits.queue { Err(Refusal::QueueFull) } else { Ok(()) }
+    }
+}
+
+impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
+    /// Take a request at `now_ns`; `next_ns` may be another one afterwards.
+    fn arrive(&mut self, now_ns: i64, sequence: Sequence<P>, limits: &Limits, observer: &mut O) {
         if self.span == 0 {
             self.waiting.push_back(sequence);
             self.begin(now_ns, limits, observer);
@@ -195,14 +229,11 @@ impl<P: Payload> Gpu<P> {
 
     /// The iterations under way are over: tokens go out, sequences leave and join, the next iterations begin. Or the wait for more to begin
     /// with is.
-    pub(super) fn finish(&mut self, gpu: usize, limits: &Limits, observer: &mut impl Observer<P>) {
+    fn step(&mut self, gpu: usize, end_ns: i64, limits: &Limits, observer: &mut O) {
         if self.span == 0 {
-            if let Some(now_ns) = self.gathers_until_ns {
-                self.begin(now_ns, limits, observer);
-            }
+            self.begin(end_ns, limits, observer);
             return;
         }
-        let end_ns = self.iterations_end_ns();
         // In a batch that runs to its end the longest answers stand in front, and those behind may have all their tokens.
         let makes = self.running.partition_point(|running| {
             limits.whole.is_none() || running.last_iteration() >= self.iterations + self.span
@@ -227,7 +258,9 @@ impl<P: Payload> Gpu<P> {
         }
         self.begin(end_ns, limits, observer);
     }
+}
 
+impl<P: Payload> Gpu<P> {
     fn begin(&mut self, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) {
         self.fresh = 0;
         self.gathers_until_ns = limits.whole.and_then(|whole| self.gathers_until(now_ns, whole, limits.max_batch));
@@ -292,5 +325,54 @@ impl<P: Payload> Gpu<P> {
             self.fresh += 1;
         }
         prefill_s
+    }
+}
+
+/// Of GPUs.
+impl<P: Payload> Cluster<Gpu<P>> {
+    /// An idle cluster at time 0. With `skip`, runs of equal iterations are one event: exact, and as fast as it gets; without,
+    /// every iteration is one, so that each token can be delivered.
+    pub fn new(config: &ClusterConfig, skip: bool) -> Self {
+        let shape = Shape {
+            gpus: config.gpus,
+            router: config.router,
+            seed: config.seed,
+            replicas: &config.replicas,
+            start_delay_s: config.start_delay_s,
+        };
+        Self::of(shape, Limits::new(config, skip), || Gpu::new(config.kv_blocks))
+    }
+
+    /// Take a request at its `arrived_ns`, up to which the cluster must have advanced; returns its GPU.
+    pub fn arrive(&mut self, sequence: Sequence<P>, observer: &mut impl Observer<P>) -> Result<usize, Refusal> {
+        debug_assert!(sequence.output_tokens > 0, "a request without an answer");
+        self.take(sequence.index, sequence.arrived_ns, sequence, observer)
+    }
+
+    /// Sequences in the batch of a GPU.
+    pub fn running(&self, gpu: usize) -> usize {
+        self.replica(gpu).running.len()
+    }
+
+    /// Requests in the queue of a GPU.
+    pub fn waiting(&self, gpu: usize) -> usize {
+        self.replica(gpu).waiting.len()
+    }
+
+    /// Blocks of KV cache in use on a GPU.
+    pub fn used_blocks(&self, gpu: usize) -> u32 {
+        self.model.kv_blocks - self.replica(gpu).free_blocks
+    }
+
+    /// Iterations that a GPU has finished.
+    pub fn iterations(&self, gpu: usize) -> u64 {
+        self.replica(gpu).iterations
+    }
+
+    /// Time that a GPU has spent on iterations up to `now_ns`, the one under way included.
+    pub fn busy_until_ns(&self, gpu: usize, now_ns: i64) -> i64 {
+        let it = &self.replica(gpu);
+        let under_way = if it.span == 0 { 0 } else { now_ns.min(it.iterations_end_ns()) - it.span_start_ns };
+        it.busy_ns + under_way.max(0)
     }
 }

@@ -3,6 +3,12 @@
 //! An iteration of one GPU costs `iteration_base_s + iteration_per_sequence_s * active + prefill_per_token_s * new prompt tokens`
 //! and gives every running sequence one token. Sequences join and leave at the boundaries of iterations; a request that arrives
 //! during an iteration waits for its end, and one that arrives at the very end of an iteration waits for the next one to end.
+//!
+//! A cluster (`cluster`) is made of replicas of one kind (`replica`): GPUs (`gpu`), or servers of which only a curve is known
+//! (`flow`). It has the router (`routing`), replicas that come and go (`replicas`) and the order of events; what a request costs is
+//! the replica's. Drivers tell it the time: `virtual_time` with the load's clients (`clients`, `load`, `connections`, `window`) and
+//! their books (`ledger`, `tally`, `judge`, `summary`), and `server` over HTTP and gRPC. Tensor models have a queue of their own
+//! (`tensor_queue`); stalls are a map between two clocks (`stall`).
 
 mod clients;
 mod closed_form;
@@ -16,6 +22,7 @@ mod ledger;
 mod length;
 mod load;
 mod mix;
+mod replica;
 mod replicas;
 mod result;
 mod routing;
@@ -33,14 +40,15 @@ use std::io;
 use std::net::SocketAddr;
 
 pub use closed_form::closed_form_runtime_s;
-pub use cluster::{Cluster, Observer, Refusal};
+pub use cluster::Cluster;
 pub use config::{ChatConfig, ClusterConfig, Faults, Router, StaticBatching, WorkflowConfig};
 pub use flow::{FlowBeside, FlowColumns, FlowConfig, FlowResult, FlowSummary, run_flow};
-pub use gpu::{Payload, Running, Sequence};
+pub use gpu::{Gpu, Observer, Payload, Refusal, Running, Sequence};
 pub use judge::{Bound, Counts, Judge, Judged, JudgedMetric, Steps};
 pub use length::Length;
 pub use load::{Arrivals, Load, Plan, Process, Start, Think};
 pub use mix::Mix;
+pub use replica::{Replica, Serve, Watch};
 pub use replicas::ReplicaStep;
 pub use result::{Columns, Outcome, VirtualResult};
 pub use server::SimServer;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::config::in_range;
-use super::{Length, SimError};
+use super::{Length, SimError, ns};
 
 /// Who asks, how often and for how long. Requests that are due within the window are counted; the load goes on until all of
 /// them have ended, so that none of them sees the cluster drain.
@@ -167,6 +167,17 @@ impl Load {
         let load: Self = serde_json::from_str(text).map_err(|source| SimError::Json { what: "load", source })?;
         load.validate()?;
         Ok(load)
+    }
+
+    /// Over how long the first requests of a closed loop are spread: as asked, or over one residence time with the users shared out over
+    /// so many replicas; `residence_s` takes how many each then has.
+    pub(super) fn stagger_ns(&self, replicas: u32, residence_s: impl FnOnce(u32) -> f64) -> i64 {
+        match self.arrivals {
+            Arrivals::Closed { users, start: Start::Staggered, stagger_s, .. } => {
+                ns(stagger_s.unwrap_or_else(|| residence_s(users.div_ceil(replicas))))
+            }
+            _ => 0,
+        }
     }
 
     /// Refuse what cannot be driven, naming the field.

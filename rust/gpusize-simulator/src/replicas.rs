@@ -44,6 +44,11 @@ pub(super) fn validate(steps: &[ReplicaStep], gpus: u32) -> Result<(), SimError>
     Ok(())
 }
 
+/// How many of so many GPUs there are at first.
+pub(super) fn at_first(steps: &[ReplicaStep], gpus: u32) -> u32 {
+    steps.first().map_or(gpus, |first| first.replicas)
+}
+
 /// The replicas that are asked for, those that are ready, and the changes to come. Replicas are GPUs 0, 1, ... without a gap: the last
 /// to come is the first to go. Hence those that start are the last ones, and they are ready in order.
 #[derive(Debug)]
@@ -63,12 +68,11 @@ pub(super) struct Replicas {
 impl Replicas {
     /// On so many GPUs; without steps all of them are ready for ever.
     pub(super) fn new(steps: &[ReplicaStep], gpus: u32, start_delay_s: f64) -> Self {
-        let mut steps = steps.iter();
-        let ready = steps.next().map_or(gpus, |first| first.replicas) as usize;
+        let ready = at_first(steps, gpus) as usize;
         Self {
             ready,
             starting_ns: VecDeque::new(),
-            plan: steps.map(|step| (ns(step.at_s), step.replicas as usize)).collect(),
+            plan: steps.iter().skip(1).map(|step| (ns(step.at_s), step.replicas as usize)).collect(),
             delay_ns: ns(start_delay_s),
             uptime: Uptime::new(ready, gpus as usize),
             ready_ns: 0,

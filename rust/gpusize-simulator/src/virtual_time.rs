@@ -1,14 +1,16 @@
 //! The cluster in virtual time: the load's arrivals and the cluster's events, in order, as fast as they can be worked off.
 
 use super::clients::Clients;
+use super::gpu::Gpu;
 use super::ledger::Ledger;
-use super::load::{Plan, Start};
+use super::load::Plan;
 use super::mix::{Brought, Mix};
+use super::replica::{Serve, Watch};
 use super::service::purpose;
 use super::summary::Totals;
 use super::{
     Arrivals, Cluster, ClusterConfig, Fault, Judge, Load, Observer, Outcome, Payload, Refusal, Running, Sequence,
-    ServiceDraws, SimError, Stalls, VirtualResult, ns,
+    ServiceDraws, SimError, Stalls, VirtualResult, replicas,
 };
 use gpusize_base::draw::Draw;
 
@@ -43,18 +45,37 @@ pub fn run_beside(config: &ClusterConfig, load: &Load, beside: Beside<'_>) -> Re
     config.validate()?;
     beside.validate(load)?;
     let mut cluster = Cluster::new(config, true);
-    let mut driver = Driver::new(config, load, beside);
-    while !driver.clients.is_over() {
-        let arrival_ns = driver.next_event_ns();
-        // An iteration that ends as a request arrives has ended before: the request waits for the next one.
-        match (cluster.next_event_ns(), arrival_ns) {
-            (Some(event_ns), Some(arrival_ns)) if event_ns > arrival_ns => driver.act(&mut cluster),
-            (Some(_), _) => cluster.step(&mut driver),
-            (None, Some(_)) => driver.act(&mut cluster),
+    let mut driver = GpuDriver::new(config, load, beside);
+    run(&mut cluster, &mut driver);
+    Ok(driver.result(&cluster))
+}
+
+/// The other side of a cluster in virtual time.
+pub(super) trait Driver<R>: Watch + Sized
+where
+    R: Serve<Self>,
+{
+    /// Whether nothing that happens counts any more.
+    fn is_over(&self) -> bool;
+
+    /// When it acts next, in the cluster's time.
+    fn next_ns(&self) -> Option<i64>;
+
+    /// Let it act.
+    fn act(&mut self, cluster: &mut Cluster<R>);
+}
+
+/// Let everything happen in order, until the driver has seen enough.
+pub(super) fn run<R: Serve<D>, D: Driver<R>>(cluster: &mut Cluster<R>, driver: &mut D) {
+    while !driver.is_over() {
+        // What ends as a request arrives has ended before: the request waits for the next iteration.
+        match (cluster.next_event_ns(), driver.next_ns()) {
+            (Some(event_ns), Some(act_ns)) if event_ns > act_ns => driver.act(cluster),
+            (Some(_), _) => cluster.step(driver),
+            (None, Some(_)) => driver.act(cluster),
             (None, None) => break,
         }
     }
-    Ok(driver.result(&cluster))
 }
 
 impl Beside<'_> {
@@ -91,7 +112,7 @@ struct Slot(usize);
 
 impl Payload for Slot {}
 
-struct Driver<'a> {
+struct GpuDriver<'a> {
     load: &'a Load,
     brought: Brought<'a>,
     clients: Clients<'a>,
@@ -104,11 +125,12 @@ struct Driver<'a> {
     tokens: u64,
 }
 
-impl<'a> Driver<'a> {
+impl<'a> GpuDriver<'a> {
     fn new(config: &ClusterConfig, load: &'a Load, beside: Beside<'a>) -> Self {
         let plan = beside.plan.unwrap_or_default();
         let brought = Brought::new(config.seed, plan, beside.mix);
-        let stagger_ns = stagger_ns(config, load, &brought);
+        let gpus = replicas::at_first(&config.replicas, config.gpus);
+        let stagger_ns = load.stagger_ns(gpus, |users| residence_s(config, load, &brought, users));
         Self {
             load,
             brought,
@@ -122,26 +144,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// When a request is due or a connection is free next, in the cluster's time.
-    fn next_event_ns(&self) -> Option<i64> {
-        self.clients.next_ns().map(|at_ns| self.stalls.to_model_ns(at_ns))
-    }
-
-    /// Let that happen.
-    fn act(&mut self, cluster: &mut Cluster<Slot>) {
-        if let Some(at_ns) = self.next_event_ns() {
-            self.now_ns = at_ns;
-        }
-        let (load, brought, prompts) = (self.load, self.brought, self.prompts);
-        let drawn = |row| load.prompt_tokens.draw(prompts, row as u64);
-        if let Some((slot, sent_ns)) = self.clients.act(|row| brought.prompt_tokens(row).unwrap_or_else(|| drawn(row)))
-        {
-            self.send(slot, sent_ns, cluster);
-        }
-    }
-
     /// Send a request at `sent_ns`, in the world's time.
-    fn send(&mut self, slot: usize, sent_ns: i64, cluster: &mut Cluster<Slot>) {
+    fn send(&mut self, slot: usize, sent_ns: i64, cluster: &mut Cluster<Gpu<Slot>>) {
         let index = self.sent;
         self.sent += 1;
         let request = self.clients.request(slot);
@@ -173,24 +177,40 @@ impl<'a> Driver<'a> {
         self.clients.end(slot, self.stalls.thawed_ns(sent_ns) + ERROR_NS);
     }
 
-    fn result(self, cluster: &Cluster<Slot>) -> VirtualResult {
-        let (ledger, (open_ns, close_ns)) = self.clients.finish(self.now_ns);
-        let gpus = 0..cluster.gpus();
-        let totals = Totals {
-            gpus: cluster.gpus() as u32,
-            open_ns,
-            close_ns,
-            up_ns: gpus.clone().map(|gpu| self.now_ns - cluster.down_ns(gpu, self.now_ns)).sum(),
-            draining_ns: cluster.draining_ns(self.now_ns),
-            busy_ns: gpus.clone().map(|gpu| cluster.busy_ns(gpu)).sum(),
-            iterations: gpus.map(|gpu| cluster.iterations(gpu)).sum(),
-            tokens: self.tokens,
-        };
+    fn result(self, cluster: &Cluster<Gpu<Slot>>) -> VirtualResult {
+        let (ledger, window) = self.clients.finish(self.now_ns);
+        let iterations = (0..cluster.gpus()).map(|gpu| cluster.iterations(gpu)).sum();
+        let totals = Totals { iterations, tokens: self.tokens, ..cluster.totals(window, self.now_ns) };
         VirtualResult::new(ledger, &totals)
     }
 }
 
-impl Observer<Slot> for Driver<'_> {
+impl Driver<Gpu<Slot>> for GpuDriver<'_> {
+    fn is_over(&self) -> bool {
+        self.clients.is_over()
+    }
+
+    /// When a request is due or a connection is free next.
+    fn next_ns(&self) -> Option<i64> {
+        self.clients.next_ns().map(|at_ns| self.stalls.to_model_ns(at_ns))
+    }
+
+    fn act(&mut self, cluster: &mut Cluster<Gpu<Slot>>) {
+        if let Some(at_ns) = self.next_ns() {
+            self.now_ns = at_ns;
+        }
+        let (load, brought, prompts) = (self.load, self.brought, self.prompts);
+        let drawn = |row| load.prompt_tokens.draw(prompts, row as u64);
+        if let Some((slot, sent_ns)) = self.clients.act(|row| brought.prompt_tokens(row).unwrap_or_else(|| drawn(row)))
+        {
+            self.send(slot, sent_ns, cluster);
+        }
+    }
+}
+
+impl Watch for GpuDriver<'_> {}
+
+impl Observer<Slot> for GpuDriver<'_> {
     fn iterations(
         &mut self,
         _gpu: usize,
@@ -218,18 +238,11 @@ impl Observer<Slot> for Driver<'_> {
     fn abandoned(&mut self, _sequence: Sequence<Slot>) {}
 }
 
-/// Over how long the first requests of a closed loop are spread: as asked, or one residence time as the closed form has it, with the
-/// users shared out over the GPUs and at most a full batch on each.
-fn stagger_ns(config: &ClusterConfig, load: &Load, brought: &Brought<'_>) -> i64 {
-    let Arrivals::Closed { users, start, stagger_s, .. } = load.arrivals else { return 0 };
-    if start == Start::Burst {
-        return 0;
-    }
+/// One residence time as the closed form has it, with so many users on a GPU and at most a full batch.
+fn residence_s(config: &ClusterConfig, load: &Load, brought: &Brought<'_>, users: u32) -> f64 {
     let drawn = || load.output_tokens.unwrap_or(config.output_tokens).mean_tokens();
     let output = brought.mean_output_tokens().unwrap_or_else(drawn);
     let prompt = brought.mean_prompt_tokens().unwrap_or_else(|| load.prompt_tokens.mean_tokens());
-    let gpus = config.replicas.first().map_or(config.gpus, |first| first.replicas);
-    let per_gpu = f64::from(users.div_ceil(gpus).min(config.max_batch));
     let own_s = output * config.iteration_per_sequence_s + prompt * config.prefill_per_token_s;
-    ns(stagger_s.unwrap_or((output + 1.0) * config.iteration_base_s + per_gpu * own_s))
+    (output + 1.0) * config.iteration_base_s + f64::from(users.min(config.max_batch)) * own_s
 }

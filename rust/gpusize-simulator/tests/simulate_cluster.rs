@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpusize_base::draw::Draw;
-use gpusize_simulator::{Cluster, ClusterConfig, Observer, Payload, Refusal, Router, Running, Sequence};
+use gpusize_simulator::{Cluster, ClusterConfig, Observer, Payload, Refusal, Router, Running, Sequence, Watch};
 
 #[derive(Debug)]
 struct Ticket {
@@ -27,6 +27,8 @@ struct Log {
     abandoned: Vec<u64>,
     last_end_ns: i64,
 }
+
+impl Watch for Log {}
 
 impl Observer<Ticket> for Log {
     fn iterations(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gpusize_simulator::{
     Arrivals, Cluster, ClusterConfig, FlowBeside, FlowConfig, Length, Load, Observer, Payload, Plan, Process,
-    ReplicaStep, Router, Running, Sequence, run_flow, run_plan, run_virtual,
+    ReplicaStep, Router, Running, Sequence, Watch, run_flow, run_plan, run_virtual,
 };
 
 #[derive(Debug)]
@@ -19,6 +19,12 @@ struct Log {
     ready: Vec<(i64, usize)>,
 }
 
+impl Watch for Log {
+    fn replicas(&mut self, at_ns: i64, ready: usize) {
+        self.ready.push((at_ns, ready));
+    }
+}
+
 impl Observer<Plain> for Log {
     fn iterations(&mut self, _: usize, _: i64, _: i64, _: u64, _: &[Running<Plain>], _: usize) {}
 
@@ -27,10 +33,6 @@ impl Observer<Plain> for Log {
     }
 
     fn abandoned(&mut self, _: Sequence<Plain>) {}
-
-    fn replicas(&mut self, at_ns: i64, ready: usize) {
-        self.ready.push((at_ns, ready));
-    }
 }
 
 fn sequence(index: u64, arrived_ns: i64) -> Sequence<Plain> {
@@ -304,4 +306,28 @@ fn with_no_queue_everything_without_a_connection_is_shed() {
     // A connection is free at the very moment at which the answer ends.
     assert!((0..100).all(|row| columns.is_sent(row) == (row % 2 == 0)));
     assert_eq!(columns.to_record_batch().expect("a batch").num_columns(), 12);
+}
+
+#[test]
+fn gpus_and_servers_that_take_one_request_at_a_time_are_the_same_cluster() {
+    // Gaps of 0 to 54 ms in turn.
+    let due_ns: Vec<i64> =
+        (0..400_i64).map(|index| 9_000_000 * (index / 7 * 21 + (0..index % 7).sum::<i64>())).collect();
+    let load = Load { arrivals: Arrivals::Plan, requests: None, warmup_requests: 0, ..Load::closed(1, 1) };
+    for router in [Router::LeastLoaded, Router::RoundRobin, Router::Random] {
+        let (replicas, start_delay_s) = (steps(&[(0.0, 2), (2.0, 4), (5.0, 1), (8.0, 3)]), 0.33);
+        // 10 tokens of 10 ms, or as many units of work as nanoseconds: both without rounding.
+        let gpus = ClusterConfig { replicas: replicas.clone(), start_delay_s, ..one_at_a_time(4, router) };
+        let gpus = run_plan(&gpus, &load, Plan { due_ns: &due_ns, ..Plan::default() }).expect("a valid plan");
+        let servers =
+            FlowConfig { max_active: Some(1), gpus: 4, router, replicas, start_delay_s, ..FlowConfig::new(vec![1e9]) };
+        let beside = FlowBeside { sizes: &[1e8], due_ns: Some(&due_ns), ..FlowBeside::default() };
+        let servers = run_flow(&servers, &load, beside).expect("a valid plan");
+        let (of_gpus, of_servers) = (&gpus.columns, &servers.columns);
+        assert!(of_gpus.gpu == of_servers.gpu, "{router:?}");
+        assert!((&of_gpus.start_ns, &of_gpus.end_ns) == (&of_servers.start_ns, &of_servers.end_ns), "{router:?}");
+        let (of_gpus, of_servers) = (&gpus.summary, &servers.summary);
+        assert!(of_gpus.draining_s > 0.1 && (of_gpus.draining_s - of_servers.draining_s).abs() < 1e-9);
+        assert!((of_gpus.busy_share - of_servers.busy_share).abs() < 1e-9);
+    }
 }

@@ -7,7 +7,6 @@
 
 mod run;
 mod server;
-mod servers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

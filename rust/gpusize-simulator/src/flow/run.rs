@@ -1,13 +1,14 @@
 //! The servers in virtual time: the load's arrivals and the servers' events, in order.
 
-use super::server::Waiting;
-use super::servers::{Servers, Step};
+use super::server::{Customer, Server, Service, Speeds};
 use super::{FlowConfig, FlowResult};
 use crate::clients::Clients;
-use crate::load::Start;
+use crate::cluster::Shape;
 use crate::mix::Lots;
+use crate::replica::Watch;
 use crate::summary::Totals;
-use crate::{Arrivals, Beside, Judge, Load, Outcome, Plan, SimError, VirtualResult, ns};
+use crate::virtual_time::{Driver, run};
+use crate::{Beside, Cluster, Judge, Load, Outcome, Plan, SimError, VirtualResult, replicas};
 
 /// What is handed over beside servers and load, and what is wanted of the run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,18 +31,29 @@ pub fn run_flow(config: &FlowConfig, load: &Load, beside: FlowBeside<'_>) -> Res
     let plan = beside.due_ns.map(|due_ns| Plan { due_ns, ..Plan::default() });
     let shared = Beside { plan, mix: None, judge: beside.judge, summary_only: beside.summary_only };
     shared.validate(load)?;
-    let stagger_ns = stagger_ns(config, load, beside.sizes);
-    let clients = Clients::new(config.seed, load, beside.due_ns.unwrap_or_default(), stagger_ns, shared.ledger());
-    let mut driver = Driver {
-        servers: Servers::new(config),
-        clients,
+    let gpus = replicas::at_first(&config.replicas, config.gpus);
+    let stagger_ns = load.stagger_ns(gpus, |users| residence_s(config, beside.sizes, users));
+    let mut driver = FlowDriver {
+        clients: Clients::new(config.seed, load, beside.due_ns.unwrap_or_default(), stagger_ns, shared.ledger()),
         sizes: beside.sizes,
         lots: Lots::new(config.seed, beside.sizes.len()),
         sent: 0,
         now_ns: 0,
     };
-    driver.run();
-    Ok(driver.result(config))
+    let mut cluster = servers(config);
+    run(&mut cluster, &mut driver);
+    Ok(driver.result(&cluster))
+}
+
+fn servers(config: &FlowConfig) -> Cluster<Server> {
+    let shape = Shape {
+        gpus: config.gpus,
+        router: config.router,
+        seed: config.seed,
+        replicas: &config.replicas,
+        start_delay_s: config.start_delay_s,
+    };
+    Cluster::of(shape, Speeds::new(config), Server::default)
 }
 
 fn validate_sizes(sizes: &[f64]) -> Result<(), SimError> {
@@ -55,8 +67,7 @@ fn validate_sizes(sizes: &[f64]) -> Result<(), SimError> {
     }
 }
 
-struct Driver<'a> {
-    servers: Servers,
+struct FlowDriver<'a> {
     clients: Clients<'a>,
     sizes: &'a [f64],
     lots: Lots,
@@ -65,74 +76,65 @@ struct Driver<'a> {
     now_ns: i64,
 }
 
-impl Driver<'_> {
-    fn run(&mut self) {
-        while !self.clients.is_over() {
-            // Who is done as a request arrives has been done before.
-            match (self.servers.next_ns(), self.clients.next_ns()) {
-                (Some(event_ns), Some(arrival_ns)) if event_ns > arrival_ns => self.act(arrival_ns),
-                (Some(event_ns), _) => self.step(event_ns),
-                (None, Some(arrival_ns)) => self.act(arrival_ns),
-                (None, None) => break,
-            }
-        }
+impl FlowDriver<'_> {
+    fn result(self, cluster: &Cluster<Server>) -> FlowResult {
+        let (ledger, window) = self.clients.finish(self.now_ns);
+        let totals = cluster.totals(window, self.now_ns);
+        let active_ns = (0..cluster.gpus()).map(|gpu| cluster.replica(gpu).active_ns()).fold(0, u64::saturating_add);
+        // Their quotient is the mean number of active requests.
+        let totals = Totals { iterations: totals.busy_ns as u64, tokens: active_ns, ..totals };
+        VirtualResult::new(ledger, &totals).into()
+    }
+}
+
+impl Driver<Server> for FlowDriver<'_> {
+    fn is_over(&self) -> bool {
+        self.clients.is_over()
     }
 
-    fn act(&mut self, at_ns: i64) {
-        self.now_ns = at_ns;
+    fn next_ns(&self) -> Option<i64> {
+        self.clients.next_ns()
+    }
+
+    fn act(&mut self, cluster: &mut Cluster<Server>) {
+        if let Some(at_ns) = self.next_ns() {
+            self.now_ns = at_ns;
+        }
         let lots = self.lots;
         let Some((slot, sent_ns)) = self.clients.act(|row| lots.place(row) as u32) else { return };
         let index = self.sent;
         self.sent += 1;
         let request = self.clients.request(slot);
-        let size = self.sizes[request.input as usize];
-        let (gpu, active, at_once) = self.servers.arrive(index, sent_ns, Waiting { row: request.row, slot, size });
-        request.gpu = gpu as u32;
-        request.output = u32::try_from(active).unwrap_or(u32::MAX - 1);
         request.outcome = Outcome::Ok;
-        if at_once {
-            request.start_ns = sent_ns;
-        }
-    }
-
-    fn step(&mut self, event_ns: i64) {
-        self.now_ns = event_ns;
-        if let Some(Step::Done(done, next)) = self.servers.step() {
-            if let Some(next) = next {
-                self.clients.request(next).start_ns = event_ns;
-            }
-            self.clients.end(done, event_ns);
-        }
-    }
-
-    fn result(self, config: &FlowConfig) -> FlowResult {
-        let (ledger, (open_ns, close_ns)) = self.clients.finish(self.now_ns);
-        let busy_ns = self.servers.busy_ns();
-        let totals = Totals {
-            gpus: config.gpus,
-            open_ns,
-            close_ns,
-            up_ns: self.servers.up_ns(self.now_ns),
-            draining_ns: self.servers.draining_ns(self.now_ns),
-            busy_ns,
-            // Their quotient is the mean number of active requests.
-            iterations: busy_ns as u64,
-            tokens: self.servers.active_ns(),
-        };
-        VirtualResult::new(ledger, &totals).into()
+        let customer = Customer { row: request.row, slot, size: self.sizes[request.input as usize] };
+        let Ok(gpu) = cluster.take(index, sent_ns, customer, self);
+        let request = self.clients.request(slot);
+        request.gpu = gpu as u32;
+        request.output = u32::try_from(cluster.load(gpu)).unwrap_or(u32::MAX - 1);
     }
 }
 
-/// Over how long the first requests of a closed loop are spread: as asked, or one mean residence time with the users shared out over the
-/// servers.
-fn stagger_ns(config: &FlowConfig, load: &Load, sizes: &[f64]) -> i64 {
-    let Arrivals::Closed { users, start, stagger_s, .. } = load.arrivals else { return 0 };
-    if start == Start::Burst {
-        return 0;
+impl Watch for FlowDriver<'_> {
+    fn replicas(&mut self, at_ns: i64, _ready: usize) {
+        self.now_ns = at_ns;
     }
+}
+
+impl Service for FlowDriver<'_> {
+    fn begins(&mut self, at_ns: i64, slot: usize) {
+        self.clients.request(slot).start_ns = at_ns;
+    }
+
+    fn done(&mut self, at_ns: i64, slot: usize) {
+        self.now_ns = at_ns;
+        self.clients.end(slot, at_ns);
+    }
+}
+
+/// One mean residence time with so many users on a server.
+fn residence_s(config: &FlowConfig, sizes: &[f64], users: u32) -> f64 {
     let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
-    let gpus = config.replicas.first().map_or(config.gpus, |first| first.replicas);
-    let each = users.div_ceil(gpus).min(config.max_active.unwrap_or(u32::MAX)).max(1);
+    let each = users.min(config.max_active.unwrap_or(u32::MAX)).max(1);
     let rate = config.rates.get(each as usize - 1).or(config.rates.last()).copied().unwrap_or(1.0);
-    ns(stagger_s.unwrap_or(mean * f64::from(each) / rate))
+    mean * f64::from(each) / rate
 }

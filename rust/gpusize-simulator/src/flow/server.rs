@@ -2,9 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::convert::Infallible;
 
 use super::FlowConfig;
 use crate::NS_PER_S;
+use crate::replica::{Replica, Serve, Watch};
 
 /// Work per nanosecond that each of k active requests gets.
 #[derive(Debug)]
@@ -29,9 +31,9 @@ impl Speeds {
     }
 }
 
-/// A request that waits for a place among the active ones.
+/// A request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Waiting {
+pub(super) struct Customer {
     pub row: usize,
     pub slot: usize,
     pub size: f64,
@@ -43,7 +45,7 @@ pub(super) struct Waiting {
 pub(super) struct Server {
     /// (bits of the sum at which it is done, row, slot). Positive numbers are in the order of their bits.
     active: BinaryHeap<Reverse<(u64, usize, usize)>>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Customer>,
     /// The sum at `at_ns`: what a request that was active all the while would have got.
     served: f64,
     at_ns: i64,
@@ -52,25 +54,18 @@ pub(super) struct Server {
     active_ns: u64,
 }
 
+/// What a driver of flow-equivalent servers gets to see.
+pub(super) trait Service: Watch {
+    /// The request in a slot is active from now on.
+    fn begins(&mut self, at_ns: i64, slot: usize);
+    /// It is done.
+    fn done(&mut self, at_ns: i64, slot: usize);
+}
+
 impl Server {
-    /// Active and waiting.
-    pub(super) fn load(&self) -> usize {
-        self.active.len() + self.waiting.len()
-    }
-
-    pub(super) fn busy_ns(&self) -> i64 {
-        self.busy_ns
-    }
-
+    /// Active requests times nanoseconds.
     pub(super) fn active_ns(&self) -> u64 {
         self.active_ns
-    }
-
-    /// When the next request is done, unless something comes in between; rounded up.
-    pub(super) fn next_ns(&self, speeds: &Speeds) -> Option<i64> {
-        let Reverse((done, ..)) = self.active.peek()?;
-        let left = (f64::from_bits(*done) - self.served).max(0.0);
-        Some(self.at_ns.saturating_add((left / speeds.of_each(self.active.len())).ceil() as i64))
     }
 
     fn advance(&mut self, now_ns: i64, speeds: &Speeds) {
@@ -84,38 +79,62 @@ impl Server {
         }
     }
 
-    /// Take a request; whether it is active at once.
-    pub(super) fn arrive(&mut self, now_ns: i64, request: Waiting, speeds: &Speeds) -> bool {
+    fn begin(&mut self, now_ns: i64, request: Customer, observer: &mut impl Service) {
+        let done = self.served + request.size;
+        self.active.push(Reverse((done.to_bits(), request.row, request.slot)));
+        observer.begins(now_ns, request.slot);
+    }
+}
+
+impl Replica for Server {
+    type Model = Speeds;
+    type Request = Customer;
+    type Refusal = Infallible;
+
+    fn load(&self) -> usize {
+        self.active.len() + self.waiting.len()
+    }
+
+    /// When the next request is done; rounded up.
+    fn next_ns(&self, speeds: &Speeds) -> Option<i64> {
+        let Reverse((done, ..)) = self.active.peek()?;
+        let left = (f64::from_bits(*done) - self.served).max(0.0);
+        Some(self.at_ns.saturating_add((left / speeds.of_each(self.active.len())).ceil() as i64))
+    }
+
+    fn busy_ns(&self) -> i64 {
+        self.busy_ns
+    }
+
+    fn admit(&self, _request: &Customer, _speeds: &Speeds) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+impl<O: Service> Serve<O> for Server {
+    fn arrive(&mut self, now_ns: i64, request: Customer, speeds: &Speeds, observer: &mut O) {
         self.advance(now_ns, speeds);
-        let at_once = self.active.len() < speeds.max_active;
-        if at_once {
-            self.begin(request);
+        if self.active.len() < speeds.max_active {
+            self.begin(now_ns, request, observer);
         } else {
             self.waiting.push_back(request);
         }
-        at_once
     }
 
-    fn begin(&mut self, request: Waiting) {
-        let done = self.served + request.size;
-        self.active.push(Reverse((done.to_bits(), request.row, request.slot)));
-    }
-
-    /// The next request is done at `now_ns`, which was [`next_ns`](Self::next_ns); its slot, and that of the one that becomes active instead.
-    pub(super) fn finish(&mut self, now_ns: i64, speeds: &Speeds) -> Option<(usize, Option<usize>)> {
+    /// A request is done, and the one that has waited longest becomes active instead.
+    fn step(&mut self, _gpu: usize, now_ns: i64, speeds: &Speeds, observer: &mut O) {
         self.advance(now_ns, speeds);
-        let Reverse((done, _, slot)) = self.active.pop()?;
+        let Some(Reverse((done, _, slot))) = self.active.pop() else { return };
         // Of the last fraction of a nanosecond nothing is lost: the others keep what they got.
         self.served = self.served.max(f64::from_bits(done));
         if self.active.is_empty() {
             // From zero again, so that sums stay as exact as sizes are.
             self.served = 0.0;
         }
-        let next = self.waiting.pop_front();
-        if let Some(next) = next {
-            self.begin(next);
+        if let Some(next) = self.waiting.pop_front() {
+            self.begin(now_ns, next, observer);
         }
-        Some((slot, next.map(|next| next.slot)))
+        observer.done(now_ns, slot);
     }
 }
 
@@ -125,35 +144,57 @@ mod tests {
 
     const S: i64 = 1_000_000_000;
 
-    fn run(server: &mut Server, speeds: &Speeds) -> Vec<(usize, i64)> {
-        let mut ends = Vec::new();
-        while let Some(next_ns) = server.next_ns(speeds) {
-            let (slot, _) = server.finish(next_ns, speeds).unwrap();
-            ends.push((slot, next_ns));
+    /// Slots and times of those that became active and of those that were done.
+    #[derive(Debug, Default)]
+    struct Log {
+        begun: Vec<(usize, i64)>,
+        done: Vec<(usize, i64)>,
+    }
+
+    impl Watch for Log {}
+
+    impl Service for Log {
+        fn begins(&mut self, at_ns: i64, slot: usize) {
+            self.begun.push((slot, at_ns));
         }
-        ends
+
+        fn done(&mut self, at_ns: i64, slot: usize) {
+            self.done.push((slot, at_ns));
+        }
+    }
+
+    fn run(server: &mut Server, speeds: &Speeds) -> Log {
+        let mut log = Log::default();
+        while let Some(next_ns) = server.next_ns(speeds) {
+            server.step(0, next_ns, speeds, &mut log);
+        }
+        log
     }
 
     #[test]
     fn active_requests_share_the_rate_of_their_number() {
         // Alone 1/s; two get 1.5/s together.
         let speeds = Speeds::new(&FlowConfig::new(vec![1.0, 1.5]));
-        let mut server = Server::default();
-        assert!(server.arrive(0, Waiting { row: 0, slot: 7, size: 4.0 }, &speeds));
-        assert!(server.arrive(S, Waiting { row: 1, slot: 8, size: 1.5 }, &speeds));
+        let (mut server, mut log) = (Server::default(), Log::default());
+        server.arrive(0, Customer { row: 0, slot: 7, size: 4.0 }, &speeds, &mut log);
+        server.arrive(S, Customer { row: 1, slot: 8, size: 1.5 }, &speeds, &mut log);
+        assert_eq!(log.begun, [(7, 0), (8, S)]);
         // Slot 8 needs 2 s at 0.75/s; then slot 7 has 1.5 left, alone.
-        assert_eq!(run(&mut server, &speeds), [(8, 3 * S), (7, 4 * S + S / 2)]);
+        assert_eq!(run(&mut server, &speeds).done, [(8, 3 * S), (7, 4 * S + S / 2)]);
         assert_eq!((server.busy_ns(), server.active_ns()), (4 * S + S / 2, 6_500_000_000));
     }
 
     #[test]
     fn beyond_the_limit_they_wait_in_order() {
         let speeds = Speeds::new(&FlowConfig { max_active: Some(2), ..FlowConfig::new(vec![1.0, 1.0]) });
-        let mut server = Server::default();
-        let came: Vec<bool> =
-            (0..4).map(|row| server.arrive(0, Waiting { row, slot: row, size: 1.0 }, &speeds)).collect();
-        assert_eq!((came, server.load()), (vec![true, true, false, false], 4));
-        assert_eq!(run(&mut server, &speeds), [(0, 2 * S), (1, 2 * S), (2, 4 * S), (3, 4 * S)]);
+        let (mut server, mut log) = (Server::default(), Log::default());
+        for row in 0..4 {
+            server.arrive(0, Customer { row, slot: row, size: 1.0 }, &speeds, &mut log);
+        }
+        assert_eq!((log.begun, server.load()), (vec![(0, 0), (1, 0)], 4));
+        let log = run(&mut server, &speeds);
+        assert_eq!(log.done, [(0, 2 * S), (1, 2 * S), (2, 4 * S), (3, 4 * S)]);
+        assert_eq!(log.begun, [(2, 2 * S), (3, 2 * S)]);
     }
 
     #[test]
@@ -161,9 +202,9 @@ mod tests {
         let speeds = Speeds::new(&FlowConfig::new(vec![1e-9]));
         let mut server = Server::default();
         for row in 0..3 {
-            server.arrive(S, Waiting { row, slot: row, size: 1e12 }, &speeds);
+            server.arrive(S, Customer { row, slot: row, size: 1e12 }, &speeds, &mut Log::default());
         }
-        assert_eq!(run(&mut server, &speeds).last(), Some(&(2, i64::MAX)));
+        assert_eq!(run(&mut server, &speeds).done.last(), Some(&(2, i64::MAX)));
     }
 
     #[test]
@@ -171,8 +212,8 @@ mod tests {
         let speeds = Speeds::new(&FlowConfig::new(vec![1.0, 2.0]));
         let mut server = Server::default();
         for row in 0..4 {
-            server.arrive(0, Waiting { row, slot: row, size: 1.0 }, &speeds);
+            server.arrive(0, Customer { row, slot: row, size: 1.0 }, &speeds, &mut Log::default());
         }
-        assert_eq!(run(&mut server, &speeds).last(), Some(&(3, 2 * S)));
+        assert_eq!(run(&mut server, &speeds).done.last(), Some(&(3, 2 * S)));
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
-use super::super::{Observer, Running, Sequence};
+use super::super::{Observer, Running, Sequence, Watch};
 use super::metrics::Metrics;
 use super::state::Shared;
 use super::ticket::Ticket;
@@ -97,6 +97,15 @@ pub(super) struct Delivery<'a> {
     pub metrics: &'a mut Metrics,
 }
 
+impl Watch for Delivery<'_> {
+    fn replicas(&mut self, at_ns: i64, ready: usize) {
+        let mut tensors = self.shared.tensors.borrow_mut();
+        // What ends before has ended with the instances that there were.
+        tensors.advance(at_ns, &self.shared.stalls.borrow(), self.shared.epoch_wall_s);
+        tensors.set_ready(at_ns, ready);
+    }
+}
+
 impl Observer<Rc<Ticket>> for Delivery<'_> {
     fn iterations(
         &mut self,
@@ -125,12 +134,5 @@ impl Observer<Rc<Ticket>> for Delivery<'_> {
 
     fn abandoned(&mut self, _sequence: Sequence<Rc<Ticket>>) {
         self.metrics.abandoned += 1;
-    }
-
-    fn replicas(&mut self, at_ns: i64, ready: usize) {
-        let mut tensors = self.shared.tensors.borrow_mut();
-        // What ends before has ended with the instances that there were.
-        tensors.advance(at_ns, &self.shared.stalls.borrow(), self.shared.epoch_wall_s);
-        tensors.set_ready(at_ns, ready);
     }
 }

@@ -8,7 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::super::{Cluster, ClusterConfig, Fault, Job, Refusal, Sequence, Service, ServiceDraws, Stalls, seconds};
+use super::super::{
+    Cluster, ClusterConfig, Fault, Gpu, Job, Refusal, Sequence, Service, ServiceDraws, Stalls, seconds,
+};
 use super::busy::BusyShares;
 use super::drive::Delivery;
 use super::kserve::{Code, Ready, Refused, TensorTicket, Tensors};
@@ -28,7 +30,7 @@ pub(super) struct Shared {
     pub epoch_ns: i64,
     /// The wall clock at the same moment, in seconds since 1970.
     pub epoch_wall_s: f64,
-    pub cluster: RefCell<Cluster<Rc<Ticket>>>,
+    pub cluster: RefCell<Cluster<Gpu<Rc<Ticket>>>>,
     pub tensors: RefCell<Tensors>,
     pub prefixes: RefCell<Prefixes>,
     pub metrics: RefCell<Metrics>,
@@ -221,7 +223,7 @@ impl Shared {
     }
 
     /// Read the cluster's state.
-    pub(super) fn with_cluster<T>(&self, read: impl FnOnce(&Cluster<Rc<Ticket>>) -> T) -> T {
+    pub(super) fn with_cluster<T>(&self, read: impl FnOnce(&Cluster<Gpu<Rc<Ticket>>>) -> T) -> T {
         read(&self.cluster.borrow())
     }
 }

@@ -1,0 +1,38 @@
+//! What a cluster is made of: replicas that take requests, and are done with them one event after the other.
+
+/// What a driver of any cluster gets to see. Times are the cluster's own.
+pub trait Watch {
+    /// From `at_ns` on, the first `ready` replicas take requests.
+    fn replicas(&mut self, _at_ns: i64, _ready: usize) {}
+}
+
+/// One replica, seen from the cluster around it. It has no clock: the cluster tells it the time, in order.
+pub trait Replica {
+    /// What all replicas of a cluster have in common: costs and limits.
+    type Model;
+    /// What it takes.
+    type Request;
+    /// Why it does not.
+    type Refusal;
+
+    /// Requests that it has, at work and waiting.
+    fn load(&self) -> usize;
+
+    /// When something happens next, unless a request comes before.
+    fn next_ns(&self, model: &Self::Model) -> Option<i64>;
+
+    /// Time at work on what is over.
+    fn busy_ns(&self) -> i64;
+
+    /// Refuse a request that it cannot take now.
+    fn admit(&self, request: &Self::Request, model: &Self::Model) -> Result<(), Self::Refusal>;
+}
+
+/// A replica whose events a driver of this kind is told of.
+pub trait Serve<O: Watch>: Replica {
+    /// Take a request at `now_ns`, which [`Replica::admit`] has let in.
+    fn arrive(&mut self, now_ns: i64, request: Self::Request, model: &Self::Model, observer: &mut O);
+
+    /// Let happen at `now_ns` what [`Replica::next_ns`] said; `number` is its own in the cluster.
+    fn step(&mut self, number: usize, now_ns: i64, model: &Self::Model, observer: &mut O);
+}
