@@ -168,6 +168,14 @@ def test_a_loss_within_the_noise_is_none():
     assert (found.law.name, found.law.sigma, found.n, found.low, found.high) == (AMDAHL, 0.0, 5, 4, None)
 
 
+@pytest.mark.parametrize("law", [AMDAHL, USL])
+def test_no_more_than_all_is_serial(law):
+    flat = [Point(n, 10.0, 0.5) for n in COUNTS]
+    low, high = fit(flat, law).sigma
+    assert low < 1
+    assert high == 1
+
+
 def test_between_measured_counts_the_interval_is_closed():
     found = count_for(TRACCC, 20.0)
     assert (found.n, found.low, found.high) == (3, 2, 3)

@@ -19,7 +19,8 @@ MAX_BATCH = 8
 STEP_S = 0.005
 SLO = Slo.parse("p95 runtime <= 40ms")
 MOST_RUNS = 4
-"""Of a measurement that neighbours of the machine disturbed the method rightly says nothing; one without is needed."""
+"""Of a measurement that neighbours of the machine disturbed the method says nothing, or misses the batches' limit; one
+without is needed."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,8 @@ def run(triton: PyTriton, tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = Gpusize(out).run(*server.target("kserve", "batched"), *load, "--out", out)
         assert done.code == 0, done.err
         path = Path(done.document["path"])
-        if fit_static(visits(path)) is not None:
+        found = fit_static(visits(path))
+        if found is not None and found.max_batch is not None:
             break
     return path
 
