@@ -119,6 +119,8 @@ def test_plans_are_json(concurrencies, seed, count, duration_s):
         ({"concurrencies": [1.5]}, "1.5 is not a whole number"),
         ({"concurrencies": [True]}, "concurrency must be 1 or more, not True"),
         ({"concurrencies": "1,2"}, "given as text"),
+        # More than a number with fraction can tell apart.
+        ({"count": 2**53 + 1}, f"count must be at most {2**53}, not {2**53 + 1}"),
         ({"concurrencies": [2**40]}, "concurrency must be at most 1000000, not 1099511627776"),
         ({"concurrencies": [1], "rates": [1]}, "both given"),
         ({"rates": [0], "count": 1}, "a rate must be positive, not 0/s"),

@@ -1,6 +1,8 @@
 """The text form of stages and think times."""
 
+import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,6 +130,22 @@ def test_think_times_that_cannot_be_meant(text, column):
         parse_think(text)
     assert caught.value.where == f"think, column {column}"
     assert caught.value.todo
+
+
+@pytest.mark.parametrize(
+    "think, pauses",
+    [
+        (Think("fixed", 2.0), lambda share: np.full_like(share, 2.0)),
+        (Think("uniform", 1.0, 4.0), lambda share: 1 + 3 * share),
+        (Think("exponential", 2.0), lambda share: -2 * np.log1p(-share)),
+        (Think("lognormal", 2.0, 0.5), lambda share: 2 * np.exp(0.5 * scipy.stats.norm.ppf(share))),
+    ],
+)
+def test_mean_and_deviation_are_those_of_the_pauses(think, pauses):
+    # The pauses that so large a share is shorter than, for shares in even steps.
+    all_s = pauses((np.arange(1_000_000) + 0.5) / 1_000_000)
+    assert think.mean_s == pytest.approx(all_s.mean(), rel=1e-3)
+    assert think.deviation_s == pytest.approx(all_s.std(), rel=1e-3, abs=1e-9)
 
 
 @pytest.mark.parametrize(
