@@ -4,8 +4,9 @@ Python's tests take turns: most share the cores, one process on each; beside the
 those marked ``alone`` come after both. docs/decisions/0029-tests-on-both-cores.md says why.
 
 Some thousand tests here run in real time against real servers, and share two cores with whatever else the machine
-does: now and then one is disturbed. A fault fails again. A test that passes the second time is named at the end, for
-somebody to mend; where more than ``MAX_FILES`` files (Rust: test programs) hold such tests, the run has failed.
+does: now and then one is disturbed. They are marked (Rust's are not). A fault fails again. A test that passes the
+second time is named at the end, for somebody to mend. Where more than ``MAX_FILES`` files (Rust: test programs) hold
+such tests, or one failed that has no such mark, the run has failed.
 docs/decisions/0025-failed-tests-run-again.md says why.
 
     run_tests.py rust
@@ -49,6 +50,8 @@ CUT_OFF = "process didn't exit successfully"
 class Run:
     """One run: its exit status, the tests that failed and their files, and those known to have passed.
 
+    Faults are those among the failed that nothing in the machine can have disturbed.
+
     No names although the status is bad: the run did not get to its end, and nothing of it can be run again.
     """
 
@@ -56,6 +59,7 @@ class Run:
     failed: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
     passed: frozenset[str] = frozenset()
+    faults: frozenset[str] = frozenset()
 
 
 def run_rust(only: frozenset[str] = frozenset()) -> Run:
@@ -87,7 +91,8 @@ def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
     if FAILED not in statuses:
         return Run(min(statuses))
     failed = _remembered(folder)
-    return Run(FAILED, failed, frozenset(name.partition("::")[0] for name in failed))
+    files = frozenset(name.partition("::")[0] for name in failed)
+    return Run(FAILED, failed, files, faults=frozenset().union(*(_faults(folder, turn) for turn in TURNS)))
 
 
 def _turns(turns: Sequence[str], arguments: Sequence[str], folder: Path, cores: int) -> list[int]:
@@ -139,6 +144,12 @@ def _memory(cache: Path) -> Path:
 def _remembered(cache: Path) -> frozenset[str]:
     memory = _memory(cache)
     return frozenset(json.loads(memory.read_text()) if memory.exists() else ())
+
+
+def _faults(folder: Path, turn: str) -> frozenset[str]:
+    """What the plugin has noted of a turn."""
+    notes = [cache / "v" / "turns" / turn for cache in (folder, folder / turn)]
+    return frozenset(name for note in notes if note.exists() for name in json.loads(note.read_text()))
 
 
 def _remember(cache: Path, names: frozenset[str]) -> None:
@@ -209,6 +220,9 @@ def main(argv: Sequence[str], cores: int | None = None) -> int:
         shared = cores or len(os.sched_getaffinity(0))
         first = run_rust() if kind == "rust" else run_python(arguments, folder, shared)
         if not first.failed:
+            return first.status
+        if first.faults:
+            _say("not at all, since no mark says that the machine may disturb it:", first.faults)
             return first.status
         if len(first.files) > MAX_FILES:
             _say(f"nothing: tests of {len(first.files)} files failed, and more than {MAX_FILES} are no accident")

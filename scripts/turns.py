@@ -12,13 +12,36 @@ import pytest
 
 from scripts.run_tests import TURNS
 
-__all__ = ["lost_worker"]
+__all__ = ["DISTURBED", "lost_worker"]
 
+DISTURBED = frozenset({"realtime", "waits", "alone"})
+"""Marks of tests that the machine may disturb: only these may run once more (docs/decisions/0025)."""
 lost_worker = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--turn", choices=TURNS, help="Only the tests marked so, or (together) with neither mark")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--turn") is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Undisturbed())
+
+
+class _Undisturbed:
+    """Notes what failed although no mark says that the machine may disturb it, where ``run_tests.py`` finds it."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and DISTURBED.isdisjoint(report.keywords):
+            self.names.append(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        config = session.config
+        if config.cache is not None:
+            config.cache.set(f"turns/{config.getoption('--turn')}", self.names)
 
 
 @pytest.hookimpl(trylast=True)  # a conftest.py may mark a whole folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,23 @@ settings.register_profile("untimed", settings(), deadline=None, suppress_health_
 settings.load_profile("untimed")
 
 
+HERE = Path(__file__).parent
+REALTIME = {
+    **dict.fromkeys(
+        ("engine", "run", "faults", "servers", "load/test_kserve_streams.py"), "load on servers of the test"
+    ),
+    **dict.fromkeys(("cli", "study", "docs/test_tutorials.py"), "commands that load servers of the test"),
+    **dict.fromkeys(("resources", "samples/test_observer.py"), "processes are watched while they run"),
+    **dict.fromkeys(
+        ("samples/test_kube.py", "samples/test_scrape.py"), "servers of the test are asked while they serve"
+    ),
+    "benches": "programs that are measured, with little room",
+    "estimate/test_twin_served_live.py": "a simulated cluster that serves in real time",
+    "workflow": "programs and threads that are given a time",
+}
+"""Folders and files whose tests the machine may disturb, and why: only these may run once more (decision 0025)."""
+
+
 def pytest_configure() -> None:
     # Commands that a script puts into the background ignore Ctrl-C, and the commands under test would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,6 +46,10 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)  # before turns are taken
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        name = item.path.relative_to(HERE)
+        reason = REALTIME.get(name.parts[0]) or REALTIME.get(name.as_posix())
+        if reason is not None:
+            item.add_marker(pytest.mark.realtime(reason))
         if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.alone("takes minutes, most of them measured"))
 

@@ -32,7 +32,7 @@ RUST_ONCE = """
 ROOT = Path(run_tests.__file__).parents[1]
 CORES = 2
 MARKED = "import pytest\npytestmark = pytest.mark."
-TURNS = {"together": "", "waits": f"{MARKED}waits\n", "alone": f"{MARKED}alone\n"}
+TURNS = {"together": f"{MARKED}realtime\n", "waits": f"{MARKED}waits\n", "alone": f"{MARKED}alone\n"}
 """What a file of tests begins with, for its turn."""
 
 
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Plugins that are of no use here take a second to import, in every process.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n  alone\n  waits\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n  alone\n  realtime\n  waits\n")
     (tmp_path / "helper.py").write_text(ONCE)
     return tmp_path
 
@@ -117,12 +117,9 @@ def test_nothing_to_run_is_told_as_pytest_tells_it(folder: Path) -> None:
     assert run_tests.main(["python", "-k", "of_no_such_name"], CORES) == 5
 
 
-@pytest.mark.parametrize("turn", TURNS)
-def test_a_test_that_was_disturbed_passes_and_is_named(
-    folder: Path, capfd: pytest.CaptureFixture[str], turn: str
-) -> None:
+def test_a_test_that_was_disturbed_passes_and_is_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "test_a.py").write_text(
-        f"{TURNS[turn]}from helper import once\n"
+        f"{TURNS['together']}from helper import once\n"
         "def test_once(): once('a')\ndef test_fine(): open('fine', 'a').write('x')\n"
     )
     assert run_tests.main(["python", "-q"], CORES) == 0
@@ -130,6 +127,14 @@ def test_a_test_that_was_disturbed_passes_and_is_named(
     assert "AssertionError: disturbed" in out
     assert out.rstrip().endswith("wants mending: test_a.py::test_once")
     assert (folder / "fine").read_text() == "x", "what had passed ran again too"
+
+
+def test_what_no_machine_can_disturb_has_no_second_chance(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name, begins in {"a": "", "b": TURNS["together"], "c": TURNS["alone"]}.items():
+        (folder / f"test_{name}.py").write_text(f"{begins}from helper import once\ndef test_it(): once('{name}')")
+    assert run_tests.main(["python", "-q"], CORES) == 1
+    told = [line for line in capfd.readouterr().out.splitlines() if line.startswith(run_tests.SAYS)]
+    assert told == ["== run again: not at all, since no mark says that the machine may disturb it: test_a.py::test_it"]
 
 
 def test_a_worker_that_dies_once_is_no_disturbed_test(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -149,10 +154,9 @@ def test_tests_of_all_turns_that_were_disturbed_run_again(folder: Path, capfd: p
     assert capfd.readouterr().out.count("wants mending: ") == len(TURNS)
 
 
-@pytest.mark.parametrize("turn", TURNS)
-def test_a_fault_fails_again(folder: Path, capfd: pytest.CaptureFixture[str], turn: str) -> None:
+def test_a_fault_fails_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "test_a.py").write_text(
-        f"{TURNS[turn]}from helper import once\ndef test_once(): once('a')\ndef test_fault(): assert False\n"
+        f"{TURNS['together']}from helper import once\ndef test_once(): once('a')\ndef test_fault(): assert False\n"
     )
     (folder / "test_b.py").write_text("def test_fine(): ...\n")
     assert run_tests.main(["python"], CORES) == 1
@@ -171,7 +175,7 @@ def test_a_test_that_hangs_fails_by_its_timeout_and_the_others_run(
 
 def test_a_fixture_that_was_disturbed_is_set_up_anew(folder: Path) -> None:
     (folder / "test_a.py").write_text(
-        "import pytest\nfrom helper import once\n"
+        f"{TURNS['together']}from helper import once\n"
         "@pytest.fixture(scope='module')\ndef server(): once('a')\n"
         + "".join(f"def test_{n}(server): ...\n" for n in range(MAX_FILES + 2))
     )
@@ -189,7 +193,9 @@ def test_a_test_whose_name_changes_is_not_taken_for_one_that_passed(folder: Path
 
 def test_a_run_that_was_disturbed_all_over_has_failed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for n in range(MAX_FILES + 1):
-        (folder / f"test_{n}.py").write_text(f"from helper import once\ndef test_once(): once('{n}')\n")
+        (folder / f"test_{n}.py").write_text(
+            f"{TURNS['together']}from helper import once\ndef test_once(): once('{n}')\n"
+        )
     assert run_tests.main(["python"], CORES) == 1
     assert f"tests of {MAX_FILES + 1} files failed" in capfd.readouterr().out
 

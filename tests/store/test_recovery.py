@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+from gpusize.base.errors import StoreError
 from gpusize.measure.recovery import finished_steps, recover
+from gpusize.records.per_second import scan_seconds
 from gpusize.records.store import RunStore, level_dirs, open_level_dirs, read_level
 
 if TYPE_CHECKING:
@@ -181,3 +183,12 @@ def test_a_level_of_which_only_counts_reached_the_disk_is_kept(store: RunStore) 
     counted(records.with_name("seconds") / "part-00000.parquet", [(0, 3, 3, 2)])
     [folder] = recover(store)
     assert (read_level(folder)["due"], read_level(folder)["rows"]) == (3, 0)
+
+
+def test_a_damaged_part_of_the_seconds_is_named_with_its_fault(tmp_path: Path) -> None:
+    part = tmp_path / "seconds" / "part-000.parquet"
+    part.parent.mkdir()
+    part.write_bytes(b"PAR1, and no more")
+    with pytest.raises(StoreError, match=r"unreadable part \(\S.*\S\)") as caught:
+        scan_seconds(tmp_path)
+    assert caught.value.where == str(part)
