@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from gpusize.analysis.checks import check
+from gpusize.analysis.histograms import histogram_quantiles
 from gpusize.analysis.pooling import pool
 from gpusize.analysis.slo import Slo
 from gpusize.analysis.summary import SUMMARY_COLUMNS, summarize
@@ -126,6 +127,14 @@ def test_itl_comes_from_the_histogram():
     lv = replace(steady(), histograms=pl.LazyFrame({**buckets, "count": [90, 9, 1]}))
     found = row(lv)
     assert [found[f"itl_{q}_s"] for q in ("p50", "p90", "p95", "p99", "max")] == [0.01, 0.01, 0.02, 0.02, 0.101]
+
+
+def test_a_quantile_of_a_histogram_is_the_request_of_that_rank():
+    buckets = {"metric": ["itl"] * 3, "low_ns": [9 * MS, 19 * MS, 99 * MS], "high_ns": [11 * MS, 21 * MS, 101 * MS]}
+    lv = replace(steady(), histograms=pl.LazyFrame({**buckets, "count": [1, 2, 1]}))
+    shares = [0.0, 0.25, 0.26, 0.75, 0.76]
+    ranked = np.quantile([0.01, 0.02, 0.02, 0.1], shares, method="inverted_cdf")
+    assert histogram_quantiles(lv, "itl", shares) == pytest.approx(list(ranked))
 
 
 def test_the_columns_are_those_that_are_documented():
