@@ -39,3 +39,21 @@ def test_a_missing_path_is_named_and_ends_with_code_2(gpusize: Gpusize, words: t
     done = gpusize(*words)
     assert done.code == 2
     assert "missing" in done.complaint
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--config", "missing"),
+        ("study", "missing"),
+        ("load", "show", "--load", "missing.txt"),
+        ("load", "show", "--arrivals", "missing"),
+        ("dataset", "show", "missing"),
+        ("run", *AT, "--dataset", "missing"),
+    ],
+    ids=" ".join,
+)
+def test_that_it_is_not_there_comes_before_its_format(gpusize: Gpusize, words: tuple[str, ...]) -> None:
+    done = gpusize(*words)
+    assert done.code == 2
+    assert done.complaint == f"{words[-1]}: there is no such file. Check the path"

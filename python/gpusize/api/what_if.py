@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.base.typed import Kind, check_kinds, or_none
 from gpusize.estimate.plan.growth import NOW, Step, parse_growth
 from gpusize.estimate.plan.price import parse_price
 from gpusize.estimate.plan.ranges import Bound, parse_bounds, parse_rates, parse_users
 from gpusize.estimate.plan.types import Scenario, WhatIf
+from gpusize.workload.load.numbers import as_number, as_sequence
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from gpusize.result import Result
 
 __all__ = ["what_if"]
+
+_KINDS: Final[dict[str, Kind]] = {
+    "bounds": or_none(((str, Sequence), "a text or a list")),
+    "growth": or_none(((str, Sequence), "a text or a list")),
+}
 
 
 def what_if(
@@ -63,10 +70,11 @@ def what_if(
     from gpusize.estimate.plan.table import plan
     from gpusize.result import Result, open_run
 
+    check_kinds(locals(), _KINDS)
     scenario = Scenario(
-        users=_listed(users, parse_users),
-        rates=_listed(rates, parse_rates),
-        token_rates=_listed(token_rates, partial(parse_rates, where="token_rate")),
+        users=_listed("users", users, parse_users),
+        rates=_listed("rates", rates, parse_rates),
+        token_rates=_listed("token_rates", token_rates, partial(parse_rates, where="token_rate")),
         bounds=parse_bounds(bounds) if isinstance(bounds, str) else tuple(bounds or ()),
         growth=(NOW,) if growth is None else parse_growth(growth) if isinstance(growth, str) else tuple(growth),
         failed=failed,
@@ -80,10 +88,13 @@ def what_if(
     return plan(Answers(result.levels, question, allow), question, scenario, progress)
 
 
-def _listed(given: str | float | Sequence[float] | None, parse: Callable[[str], list[float]]) -> tuple[float, ...]:
+def _listed(
+    name: str, given: str | float | Sequence[float] | None, parse: Callable[[str], list[float]]
+) -> tuple[float, ...]:
     """Ascending numbers, from a text, one number or several."""
     if given is None:
         return ()
     if isinstance(given, str):
         return tuple(parse(given))
-    return (float(given),) if isinstance(given, int | float) else tuple(sorted({float(each) for each in given}))
+    several = (given,) if isinstance(given, int | float) else as_sequence(given, name)
+    return tuple(sorted({as_number(each, name) for each in several}))

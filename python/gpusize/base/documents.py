@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from gpusize.base.document_limits import check_size, check_values, check_yaml
@@ -49,16 +50,23 @@ class Document:
         return f"{self.source}:{place[0]}:{place[1]}" if place else self.source
 
 
-def read_document(path: str, suffix: str) -> Document:
+def read_document(path: str, suffix: str | None = None) -> Document:
     """Read a file by its suffix.
 
+    Args:
+        path: the file.
+        suffix: the format, whatever the file's name is; None for what that ends with.
+
     Raises:
-        ConfigError: unreadable, broken (with line and column), or not a table of options.
+        ConfigError: unreadable, of an unknown suffix, broken (with line and column), or not a table of options.
     """
     text = read_text(path, error=ConfigError)
+    found = Path(path).suffix.lower() if suffix is None else suffix
+    if found not in _READERS:
+        what = f'cannot tell the format from the suffix "{shown(found)}"'
+        raise ConfigError(what, path, "name it .toml, .yaml or .json")
     check_size(text, path)
-    read = {".toml": _toml, ".json": _json}.get(suffix, _yaml)
-    document = read(text, path)
+    document = _READERS[found](text, path)
     check_values(document.values, document.places, path)
     return document
 
@@ -237,3 +245,11 @@ def _unwrapped(value: Any) -> Any:
             return plain(value)
     # A scalar with a tag of its own (``!!str 2``) is its text.
     return value.value if type(value).__name__ == "TaggedScalar" else value
+
+
+_READERS: Final[dict[str, Callable[[str, str], Document]]] = {
+    ".toml": _toml,
+    ".yaml": _yaml,
+    ".yml": _yaml,
+    ".json": _json,
+}

@@ -34,15 +34,20 @@ class Limit:
         """What is wrong with ``value``, to follow its name, and what to give instead; None where it may be."""
         if self.least <= value <= self.most:
             return None
-        most = "ten years" if self.most == _YEARS_S else f"{self.most:.12g}{self.unit}"
+        most = "ten years" if self.most == _YEARS_S else f"{_whole(self.most)}{self.unit}"
         least = f"{self.least:g}{self.unit if most == 'ten years' else ''}"
         given = f"not {figure(value)}{self.unit}"
         if self.least == _TINY and value <= 0:
             return f"must be positive, {given}", f"give at most {most}"
-        if isinstance(value, float) and math.isnan(value):
+        if not (value < self.least or value > self.most):  # not a number is neither
             return f"must be a number, {given}", f"give {least} to {most}"
         bound = f"at least {self.least:g}{self.unit}" if value < self.least else f"at most {most}"
         return f"must be {bound}, {given}", f"give {least} to {most}"
+
+
+def _whole(bound: Any) -> str:
+    """A bound to its last digit, where it is a whole number."""
+    return str(bound) if isinstance(bound, int) else f"{bound:.12g}"
 
 
 _SECONDS: Final = " s"

@@ -39,5 +39,5 @@ def check_kinds(values: Any, kinds: Mapping[str, Kind]) -> None:
     """
     for name, (types, words) in kinds.items():
         value = values[name] if isinstance(values, Mapping) else getattr(values, name)
-        if not isinstance(value, types):
+        if not isinstance(value, types) or (isinstance(value, bool) and (types[0] is int)):
             raise UsageError(f"{name} is of type {type(value).__name__}", name, f"give {words}")

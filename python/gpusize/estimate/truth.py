@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.metrics import METRICS
 from gpusize.engine.session import core
+from gpusize.targets.simulated.config import config_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ def simulate_closed(
         "prompt_tokens": {"fixed": {"tokens": prompt_tokens}},
         **(load or {}),
     }
-    stream, _summary = core().simulate(json.dumps(dict(config)), json.dumps(asked))
+    stream, _summary = core().simulate(config_text(config), json.dumps(asked))
     rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
     names = pl.Series(OUTCOMES, dtype=outcome_dtype())
     return rows.with_columns(

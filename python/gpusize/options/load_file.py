@@ -18,7 +18,6 @@ from gpusize.workload.load import Stream
 
 __all__ = ["LoadFile", "read_load"]
 
-_SUFFIXES: Final = (".toml", ".yaml", ".yml", ".json")
 _DEFAULTS: Final[dict[str, Kind]] = {
     "dataset": "text",
     "dataset_key": "text",
@@ -103,11 +102,7 @@ def read_load(given: str | Path | Mapping[str, Any]) -> LoadFile:
 def _document(given: str | Path | Mapping[str, Any]) -> Document:
     if isinstance(given, Mapping):
         return Document("load", dict(given))
-    suffix = Path(given).suffix.lower()
-    if suffix not in _SUFFIXES:
-        what = f'cannot tell the format from the suffix "{shown(suffix)}"'
-        raise ConfigError(what, str(given), "name it .yaml, .toml or .json")
-    return read_document(str(given), suffix)
+    return read_document(str(given))
 
 
 def _checked(

@@ -6,17 +6,15 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from gpusize.base.documents import Document, read_document
 from gpusize.base.errors import ConfigError
-from gpusize.base.text import is_file, is_folder, shown
+from gpusize.base.text import is_file, shown
 from gpusize.options.calculator_file import calculator_options, is_calculator
 from gpusize.options.kinds import Kind, complaint
 
 __all__ = ["Config", "load_config"]
-
-_SUFFIXES: Final = (".toml", ".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,7 @@ def load_config(path: str | Path, known: Mapping[str, Kind]) -> Config:
     file = Path(path)
     if is_file(file / "run.json"):
         file /= "run.json"
-    suffix = file.suffix.lower()
-    if suffix not in _SUFFIXES and not is_folder(file):
-        raise ConfigError(
-            f'cannot tell the format from the suffix "{shown(suffix)}"', str(path), "name it .toml, .yaml or .json"
-        )
-    document = read_document(str(file), suffix)
+    document = read_document(str(file))
     if is_calculator(document) and "eval" not in known:
         options, notes = calculator_options(document)
         mine = {name: value for name, value in options.items() if name in known}

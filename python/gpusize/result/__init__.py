@@ -12,10 +12,12 @@ from gpusize.analysis.read_levels import read_levels
 from gpusize.analysis.slo import Slo, as_slos
 from gpusize.analysis.sources import sources_of
 from gpusize.base.errors import SloError, StoreError, UsageError
+from gpusize.base.numeric import within
 from gpusize.base.typed import PATH, check_kinds
 from gpusize.records.run_json import nature_of
 from gpusize.records.store import find_runs, read_run
 from gpusize.result.tables import LevelTables
+from gpusize.workload.load.numbers import as_number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -233,7 +235,7 @@ class Result(LevelTables):
         except UsageError as error:
             # The options of this run were checked before it; what does not fit now was changed later.
             file, todo = str(self.path / "run.json"), "restore it from a copy, or leave this run out"
-            raise StoreError(f"targets[0].simulated: {error.where}: {error.what}", file, todo) from None
+            raise StoreError(f"targets[0].simulated: {error.what}", file, todo) from None
 
     def scan(self) -> pl.LazyFrame:
         """The records as a LazyFrame over the files, ``outcome`` as an enum; of several runs with a column ``run``."""
@@ -357,6 +359,8 @@ class Result(LevelTables):
         """
         if users is not None and rate is not None:
             raise UsageError("users and a rate are two questions", None, "ask for one of them")
+        if users is not None:
+            within("users", as_number(users, "users"))
         kept_users, kept_rate = (self._users, self.rate) if users is None and rate is None else (users, rate)
         kept = self._slos if slos is None else slos
         left: dict[str, Any] = {"skip_damaged": self._skip_damaged, "damaged": self._damaged_runs}

@@ -28,7 +28,6 @@ and the Python that gpusize runs on."""
 
 _KEYS: Final = ("name", "out", "settings", "exclude", "setup", "serve", "ready", "warmup", "run", "teardown")
 _TIMEOUTS_S: Final = {"setup": 600.0, "ready": 600.0, "warmup": math.inf, "run": math.inf, "teardown": 120.0}
-_SUFFIXES: Final = (".toml", ".yaml", ".yml", ".json")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST: Final = 10_000
 
@@ -96,11 +95,7 @@ def read_study(path: str | Path, out: str | Path | None = None) -> Study:
         ConfigError: unreadable, broken or invalid, with line and column.
     """
     file = Path(path)
-    if file.suffix.lower() not in _SUFFIXES:
-        raise ConfigError(
-            f'cannot tell the format from the suffix "{shown(file.suffix)}"', str(path), "name it .yaml or .toml"
-        )
-    document = read_document(str(path), file.suffix.lower())
+    document = read_document(str(path))
     values = {str(key).replace("-", "_"): value for key, value in document.values.items()}
     known = {*_KEYS, *(f"{step}_timeout" for step in _TIMEOUTS_S)}
     for key in document.values:

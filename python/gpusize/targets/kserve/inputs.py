@@ -155,4 +155,5 @@ def _read(
     if suffix == ".json":
         made = read_json(name, model, shapes, first_sequence=sequences + 1)
         return made.entries, made.notes
-    raise DatasetError("cannot tell the format of this input from its name", name, _FORMS)
+    what = "cannot tell the format of this input from its name" if is_file(name) else "there is no such file"
+    raise DatasetError(what, name, _FORMS)

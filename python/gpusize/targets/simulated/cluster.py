@@ -15,7 +15,9 @@ from gpusize.base.child_process import Child
 from gpusize.base.errors import EnvironmentLacks, UsageError
 from gpusize.base.text import shown
 from gpusize.base.units import as_duration_s
+from gpusize.targets.simulated.config import config_text
 from gpusize.targets.simulated.replicas import with_replicas
+from gpusize.workload.load.numbers import as_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +45,7 @@ class SimulatedCluster:
         grpc_url: its gRPC address, as ``127.0.0.1:8001``; empty before entry.
 
     Raises:
-        UsageError: an invalid text of replicas.
+        UsageError: an invalid text of replicas; on entry, a configuration that does not fit.
         EnvironmentLacks: on entry, when the child does not come up; with what it said.
     """
 
@@ -57,7 +59,7 @@ class SimulatedCluster:
 
     def __enter__(self) -> Self:
         ports = ["--port", str(self._port), "--grpc-port", str(self._grpc_port)]
-        child = Child(["gpusize", "simulate", "--json-ready", *ports, "--cluster", json.dumps(self.config)])
+        child = Child(["gpusize", "simulate", "--json-ready", *ports, "--cluster", config_text(self.config)])
         ready = child.read()
         if ready is None:
             said = shown(child.last_words(), 500)
@@ -97,7 +99,8 @@ class SimulatedCluster:
             UsageError: so many cannot be had, or the cluster does not run.
             EnvironmentLacks: no answer, as in a long stall.
         """
-        return self._administer("POST", "replicas", {"replicas": replicas})
+        wanted = as_whole(replicas, "replicas", 1, 2**31)
+        return self._administer("POST", "replicas", {"replicas": wanted})
 
     def replicas(self) -> dict[str, int]:
         """Replicas that are asked for (``desired``) and take requests (``ready``), of ``gpus``.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.base.errors import UsageError
 from gpusize.engine.session import core
+from gpusize.targets.simulated.config import config_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -100,7 +101,7 @@ def simulate_open(
         elif tokens is not None:
             more[name] = _little_endian("I", name, tokens)
     due = due_ns if isinstance(due_ns, bytes) else _little_endian("q", "due_ns", due_ns)
-    stream, said = core().simulate(json.dumps(dict(config)), json.dumps(load), due=due, **more)
+    stream, said = core().simulate(config_text(config), json.dumps(load), due=due, **more)
     summary, rows = json.loads(said), pl.DataFrame(stream).drop("user", "warmup")
     window_s = float(summary["window_s"])
     return OpenTruth(

@@ -11,6 +11,7 @@ from gpusize.base.errors import UsageError
 from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.base.units import as_duration_s
 from gpusize.engine.session import core
+from gpusize.targets.simulated.config import config_text
 from gpusize.targets.simulated.replicas import with_replicas
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def serve(
         UsageError: the configuration is invalid.
         EnvironmentLacks: the port cannot be had.
     """
-    server = core().SimServer(json.dumps(dict(config)), host, port, grpc_port=grpc_port)
+    server = core().SimServer(config_text(config), host, port, grpc_port=grpc_port)
     shown_host = f"[{host}]" if ":" in host else host
     url, grpc_url = f"http://{shown_host}:{server.port}", f"{shown_host}:{server.grpc_port}"
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gpusize.base.errors import DatasetError
-from gpusize.base.text import decode, is_folder, shown
+from gpusize.base.text import decode, read_bytes, shown
 from gpusize.workload.dataset.conversations import from_multi_turn, from_sharegpt, looks_like_sharegpt, looks_like_turns
 from gpusize.workload.dataset.csv_rows import parse_csv
 from gpusize.workload.dataset.json_rows import parse_document, parse_json, parse_jsonl
@@ -152,8 +152,7 @@ def check_format(source: str, fmt: str | None) -> None:
     suffix = Path(source).suffix.lower()
     if suffix in _SUFFIXES:
         return
-    if is_folder(source):
-        raise DatasetError("this is a folder, not a file", source, "name a file in it")
+    read_bytes(source, error=DatasetError)  # that there is no such file comes first
     raise DatasetError(
         f'cannot tell the format from the suffix "{shown(suffix)}"',
         source,
