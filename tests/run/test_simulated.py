@@ -15,7 +15,7 @@ import pytest
 
 import gpusize
 from gpusize.analysis.slo import Slo
-from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.base.errors import UsageError
 from gpusize.estimate import truth
 from gpusize.estimate.truth import simulate_closed, true_gpus
 from gpusize.targets.simulated.cluster import LatenessWatch, SimulatedCluster
@@ -50,7 +50,7 @@ def test_it_serves_while_the_block_runs_and_not_after() -> None:
 
 
 def test_a_configuration_that_cannot_be_meant_is_told() -> None:
-    with pytest.raises(EnvironmentLacks, match="max_batch"), SimulatedCluster({"max_batch": 0}):
+    with pytest.raises(UsageError, match="max_batch"), SimulatedCluster({"max_batch": 0}):
         pass
 
 

@@ -20,7 +20,6 @@ __all__ = [
     "LineIndex",
     "decode",
     "is_file",
-    "is_folder",
     "read_bytes",
     "read_text",
     "said",
@@ -61,14 +60,6 @@ def is_file(path: str | Path) -> bool:
     """Whether there is a file of this name; False also for what cannot be a name."""
     try:
         return Path(path).is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def is_folder(path: str | Path) -> bool:
-    """As `is_file`, for a folder."""
-    try:
-        return Path(path).is_dir()
     except (OSError, ValueError):
         return False
 

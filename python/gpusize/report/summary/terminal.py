@@ -16,7 +16,7 @@ from gpusize.estimate.truth import Truth
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Column, lost_readings, notes, summary_columns
 from gpusize.report.summary.sections import sections
 from gpusize.report.summary.source import EstimateView, ReportSource, each_slo, headline, view_estimate
-from gpusize.report.summary.sweep import judged_slos, sweep_of, sweeps_of
+from gpusize.report.summary.sweep import judged_slos, sweeps_of
 from gpusize.report.summary.words import (
     answer,
     capacity_text,
@@ -41,7 +41,6 @@ __all__ = [
     "print_estimates",
     "print_sections",
     "print_summary",
-    "summary_table",
 ]
 
 _STYLES: Final = {GOOD: "green", BAD: "bold red", FAINT: "dim", "": ""}
@@ -68,11 +67,6 @@ def make_console(file: IO[str] | None = None, *, width: int | None = None) -> Co
     if width is None and not out.isatty() and "COLUMNS" not in os.environ:
         width = _WIDE
     return Console(file=out, width=width, markup=False, emoji=False, highlight=False)
-
-
-def summary_table(source: ReportSource, console: Console) -> Table:
-    """The summary's (larger) sweep as a table that fits the console's width, with what was left out as its caption."""
-    return fitted_table(summary_columns(sweep_of(source)), console)
 
 
 def fitted_table(columns: Sequence[Column], console: Console) -> Table:
