@@ -44,17 +44,22 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
         known = told_tokens(visit)
         if known.sum() < 20:
             continue
+        judged = known & visit.steady
+        wait = np.median((visit.first_s - visit.sent_s)[judged]) if judged.any() else 0.0
+        took = np.median((visit.last_s - visit.first_s)[judged]) if judged.any() else 1.0
+        if wait <= QUEUE_SHARE * took:
+            continue
         first, last = visit.first_s[known], visit.last_s[known]
         held = visit.tokens_out[known] + np.nan_to_num(visit.tokens_in[known], nan=0.0)
         # A sequence has its place from the iteration on that ends with its first token.
         pace_s = (last - first) / np.maximum(visit.tokens_out[known] - 1, 1)
         begin = np.maximum(visit.sent_s[known], first - pace_s)
+        times = np.concatenate([last, begin])
+        order = np.argsort(times, kind="stable")
         low, high = visit.window
-        running, most, full = _level_of(begin, last, np.ones_like(first), low, high)
-        _, tokens, filled = _level_of(begin, last, held, low, high)
-        wait = np.median((visit.first_s - visit.sent_s)[known & visit.steady]) if (known & visit.steady).any() else 0.0
-        took = np.median((visit.last_s - visit.first_s)[known & visit.steady]) if (known & visit.steady).any() else 1.0
-        if running < (1 - QUEUE_SHARE) * visit.users and wait > QUEUE_SHARE * took:
+        running, most, full = _level_of(times[order], order, np.ones_like(first), low, high)
+        if running < (1 - QUEUE_SHARE) * visit.users:
+            _, tokens, filled = _level_of(times[order], order, held, low, high)
             batches.append((running, most, tokens, full, filled))
     if not batches:
         return None if told is None else told[0], None
@@ -68,18 +73,22 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
 
 
 def _level_of(
-    first: NDArray[np.float64], last: NDArray[np.float64], size: NDArray[np.float64], low: float, high: float
+    times: NDArray[np.float64], order: NDArray[np.intp], size: NDArray[np.float64], low: float, high: float
 ) -> tuple[float, float, float]:
     """Time average and top of what runs between two times, and the share of the time that it is within 2 % of the top.
 
     For a few per cent of the time more may seem to run, where one that ends and the next overlap.
+
+    Args:
+        times: ends and beginnings, ascending; shape (2 m,).
+        order: where each comes from: the ends, then the beginnings.
+        size: what each request adds; shape (m,).
+        low: from here on.
+        high: up to here.
     """
     import numpy as np
 
-    times = np.concatenate([last, first])
-    change = np.concatenate([-size, size])
-    order = np.argsort(times, kind="stable")
-    times, level = times[order], np.cumsum(change[order])
+    level = np.cumsum(np.concatenate([-size, size])[order])
     inside = (times[:-1] >= low) & (times[1:] <= high)
     lasts = np.diff(times)[inside]
     if not lasts.size or lasts.sum() <= 0:

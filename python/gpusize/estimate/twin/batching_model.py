@@ -25,7 +25,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.batch_limit import limits, told_tokens
-from gpusize.estimate.twin.least_squares import inside, non_negative
+from gpusize.estimate.twin.least_squares import inside, non_negative, triangle
+from gpusize.estimate.twin.lives import Lives
 from gpusize.estimate.twin.server_figures import steps
 
 if TYPE_CHECKING:
@@ -74,9 +75,16 @@ class Fits:
         self._visits = visits
 
     @cached_property
-    def lives(self) -> list[_Lives]:
+    def lives(self) -> list[Lives]:
         """The answers of each visit."""
-        return [found for each in self._visits if (found := _Lives.of(each)) is not None]
+        return [found for each in self._visits if (found := Lives.of(each)) is not None]
+
+    @cached_property
+    def even(self) -> list[NDArray[np.float64]]:
+        """Rows of each visit's answers while nothing is known of costs: all iterations last as long."""
+        import numpy as np
+
+        return [each.design(np.array([1.0, 0.0, 0.0])) for each in self.lives]
 
     @cached_property
     def limits(self) -> tuple[int | None, int | None]:
@@ -106,17 +114,18 @@ def fit_service(
     if sum(each.took.size for each in lives) < FEWEST:
         return None
     alone, waits = _alone(visits)
+    first = triangle(alone, waits)
     took = [each.took * each.scale for each in lives]
-    costs = np.array([1.0, 0.0, 0.0])
     kept: list[NDArray[np.bool_] | slice] = [slice(None)] * len(took)
     known_s = _prompt_cost(visits) if prompts_alone else None
     if prompts_alone and known_s is None:
         return None
+    designs = shared.even
     for turn in range(TURNS):
-        designs = [each.design(costs) for each in lives]
         weight = math.sqrt(sum(each[k].size for each, k in zip(took, kept, strict=True)) / max(1, waits.size))
-        rows = np.concatenate([weight * alone, *(each[k] for each, k in zip(designs, kept, strict=True))])
-        times = np.concatenate([weight * waits, *(each[k] for each, k in zip(took, kept, strict=True))])
+        parts = [triangle(rows[k], each[k]) for rows, each, k in zip(designs, took, kept, strict=True)]
+        whole = np.concatenate([weight * first, *parts])
+        rows, times = whole[:, :3], whole[:, 3]
         if known_s is None:
             costs = non_negative(rows, times)
         else:
@@ -125,6 +134,8 @@ def fit_service(
             return None
         if turn == TURNS - 2:
             kept = [inside(t - each @ costs) for t, each in zip(took, designs, strict=True)]
+        if turn < TURNS - 1:
+            designs = [each.design(costs) for each in lives]
     batch, tokens = shared.limits
     base_s, per_sequence_s, per_prompt_token_s = (float(each) for each in costs)
     return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs))
@@ -193,85 +204,3 @@ def _noise(visits: Sequence[Observed], costs: NDArray[np.float64]) -> float:
         return 0.0
     low, high = np.quantile(np.log(factor), [0.159, 0.841])
     return float(min(2.0, 0.5 * (high - low)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lives:
-    """Answers of one visit from first to last token, over a time line that changes where one begins or ends.
-
-    Attributes:
-        n: tokens after the first; shape (m,).
-        took: seconds for them.
-        begin: index of the piece of the time line at which each begins.
-        end: likewise, the one after its last.
-        lasts: length of each piece, s; shape (p,).
-        running: answers that run in it.
-        joined: answers that began before or at the beginning of each piece, running sum; shape (p + 1,).
-        prompts: the tokens of their prompts, running sum.
-    """
-
-    n: NDArray[np.float64]
-    took: NDArray[np.float64]
-    begin: NDArray[np.intp]
-    end: NDArray[np.intp]
-    lasts: NDArray[np.float64]
-    running: NDArray[np.float64]
-    joined: NDArray[np.float64]
-    prompts: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, visit: Observed) -> _Lives | None:
-        """The answers of a visit with at least three tokens; None without any."""
-        import numpy as np
-
-        known = told_tokens(visit)
-        if known.sum() < 3:
-            return None
-        first, last, n = visit.first_s[known], visit.last_s[known], visit.tokens_out[known]
-        prompts = np.nan_to_num(visit.tokens_in[known], nan=0.0)
-        times = np.unique(np.concatenate([first, last]))
-        begin, end = np.searchsorted(times, first), np.searchsorted(times, last)
-        size = times.size
-        change = np.bincount(begin, minlength=size) - np.bincount(end, minlength=size)
-        counted = (n >= 3) & (last > first)
-        if not counted.any():
-            return None
-        return cls(
-            n[counted] - 1,
-            (last - first)[counted],
-            begin[counted],
-            end[counted],
-            np.diff(times),
-            np.cumsum(change)[:-1].astype(float),
-            np.concatenate([[0.0], np.cumsum(np.bincount(begin, minlength=size))]),
-            np.concatenate([[0.0], np.cumsum(np.bincount(begin, weights=prompts, minlength=size))]),
-        )
-
-    @property
-    def scale(self) -> NDArray[np.float64]:
-        """What rows are multiplied by: the error of a time grows with the root of its iterations."""
-        import numpy as np
-
-        return 1.0 / np.sqrt(self.n)
-
-    def design(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Iterations, tokens of all and prompt tokens of each answer's life, scaled; shape (m, 3).
-
-        How a life's iterations are spread over the pieces of the time line follows from the costs so far.
-        """
-        import numpy as np
-
-        base_s, per_sequence_s, per_prompt_token_s = costs
-        # What joins at the end of a piece was taken in during it.
-        taken_s = per_prompt_token_s * np.diff(self.prompts)[1:]
-        busy_s = np.maximum(self.lasts - taken_s, 0.05 * self.lasts)
-        # Where nobody runs nothing is made: in no life, and the time there must not drown the others in the sums.
-        cost_s = base_s + per_sequence_s * np.maximum(self.running, 1.0)
-        made = np.where(self.running > 0, busy_s / cost_s, 0.0)
-        passed = np.concatenate([[0.0], np.cumsum(made)])
-        tokens = np.concatenate([[0.0], np.cumsum(made * self.running)])
-        ratio = self.n / np.maximum(passed[self.end] - passed[self.begin], 1e-300)
-        joined = self.joined[self.end + 1] - self.joined[self.begin + 1]
-        others = (tokens[self.end] - tokens[self.begin]) * ratio + joined
-        taken = self.prompts[self.end + 1] - self.prompts[self.begin + 1]
-        return np.stack([self.n, others, taken], axis=1) * self.scale[:, None]

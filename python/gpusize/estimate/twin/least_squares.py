@@ -8,10 +8,39 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["inside", "non_negative"]
+__all__ = ["inside", "non_negative", "triangle"]
 
 OUTLIER: Final = 4.0
 """What differs by more than so many robust standard deviations is left out."""
+
+
+BLOCK: Final = 1 << 13
+"""Rows that are made a triangle at once: they stay in the processor's cache."""
+
+
+def triangle(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A few rows in place of many, with the same least squares: R of the QR decomposition of ``[design, took]``.
+
+    Lengths and products of its columns are those of the given ones, so that residuals differ by a constant at most
+    (Golub and Van Loan, Matrix Computations, 4th ed., 5.3.2). It is made by blocks, and of their triangles again
+    (Demmel and others, Communication-optimal QR, 2012).
+
+    Args:
+        design: shape (n, k).
+        took: shape (n,).
+
+    Returns:
+        Shape (min(n, k + 1), k + 1), what was ``took`` as the last column.
+    """
+    import numpy as np
+
+    whole = np.column_stack([design, took])
+    while whole.shape[0] > BLOCK:
+        even = whole.shape[0] // BLOCK * BLOCK
+        made = np.linalg.qr(whole[:even].reshape(-1, BLOCK, whole.shape[1]), mode="r")
+        whole = np.concatenate([made.reshape(-1, whole.shape[1]), whole[even:]])
+    found: NDArray[np.float64] = np.linalg.qr(whole, mode="r") if whole.shape[0] > whole.shape[1] else whole
+    return found
 
 
 def inside(off: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -38,6 +67,9 @@ def non_negative(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDAr
     """
     import numpy as np
 
+    if design.shape[0] > design.shape[1] + 1:
+        whole = triangle(design, took)
+        design, took = whole[:, :-1], whole[:, -1]
     scale = np.maximum(np.linalg.norm(design, axis=0), 1e-300)
     rows = design / scale
     found = np.zeros(rows.shape[1])

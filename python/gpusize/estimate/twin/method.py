@@ -19,6 +19,7 @@ from gpusize.estimate.twin.words import around, details, loop, refused, warnings
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
+    from gpusize.estimate.twin.attainment_curve import Curve
     from gpusize.estimate.twin.load import Asked
     from gpusize.estimate.twin.performance import Fares
     from gpusize.estimate.twin.sizing import Model, Sized
@@ -120,7 +121,7 @@ class Fitted:
         least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is not a whole number of replicas of {per}")
-        found = _answered(base, self._sizer.size(_asked(question)), self._visits, self._objectives, question)
+        found = _answered(base, self._sizer.size(_asked(question)), self._visits, self._sizer.curves, question)
         return with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
     def fares(self, question: Question, gpus: int) -> Fares | None:
@@ -204,15 +205,16 @@ def _asked(question: Question) -> Asked:
 
 
 def _answered(
-    base: Estimate, found: Sized, visits: Sequence[Observed], objectives: Sequence[Objective], question: Question
+    base: Estimate, found: Sized, visits: Sequence[Observed], curves: Sequence[Curve], question: Question
 ) -> Estimate:
+    from gpusize.estimate.twin.lives import said
     from gpusize.estimate.twin.sizing_result import consistent
 
     tested = min(visit.gpus for visit in visits)
     several = any(visit.gpus > tested for visit in visits)
     if _asked(question).even and not several:
         found = consistent(found, question.users)
-    told = details(found, visits, objectives)
+    told = details(found, curves)
     if found.replicas is None or found.raw is None:
         return refused(replace(base, reason=found.reason, details=told), visits)
     per = question.gpus_per_replica
@@ -225,12 +227,15 @@ def _answered(
             return None
         return count * tested if whole else whole_gpus(raw * tested, per)
 
+    # The costs of iterations are those of one replica.
+    part = said([visit for visit in visits if visit.gpus == tested]) if found.model == "batching" else ""
+    assumed = (SAME, MODELS[found.model], part)
     doubts = [*base.warnings, *warnings(found, visits, question)]
     if not whole:
         doubts.append(f"{tested} GPUs were measured as one; parts of them are taken in proportion")
     return replace(
         base,
-        slo=str(question.slos[found.binding]) if len(objectives) == len(question.slos) else base.slo,
+        slo=str(question.slos[found.binding]) if len(curves) == len(question.slos) else base.slo,
         gpus=gpus(found.replicas, found.raw),
         gpus_raw=found.raw * tested,
         gpus_low=gpus(found.low, low),
@@ -238,9 +243,7 @@ def _answered(
         capacity_concurrency=found.capacity,
         capacity_rate=question.rate / found.raw if question.rate is not None else None,
         outside_tested_range=found.capacity is not None and found.capacity > max(v.users for v in visits),
-        assumptions=tuple(
-            text for text in (SAME, MODELS[found.model], "" if several else LINEAR_ASSUMED, loop(question)) if text
-        ),
+        assumptions=tuple(text for text in (*assumed, "" if several else LINEAR_ASSUMED, loop(question)) if text),
         warnings=tuple(doubts),
         next_levels=around(found, visits),
         next_counts=() if several else (2 * tested, 4 * tested),

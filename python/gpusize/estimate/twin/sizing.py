@@ -74,6 +74,9 @@ class Sizer:
     Args:
         visits: closed loops without pauses.
         objectives: what is to be kept.
+
+    Attributes:
+        curves: what was measured, one per objective.
     """
 
     def __init__(self, visits: Sequence[Observed], objectives: Sequence[Objective]) -> None:
@@ -82,8 +85,8 @@ class Sizer:
         self._others = [v for v in visits if v.gpus > base]
         self._visits = [v for v in visits if v.gpus == base]
         self._objectives = objectives
-        self._curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
-        self._edges = [_edge(curve) for curve in self._curves]
+        self.curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
+        self._edges = [_edge(curve) for curve in self.curves]
         self._fits: dict[tuple[bool, str | None], Candidate | None] = {}
         self._losses: dict[tuple[str, str], Contention] = {}
 
@@ -96,7 +99,7 @@ class Sizer:
             return flat(self._visits, asked)
         edge = min(known)
         if edge < 1:
-            return missed(self._curves[self._edges.index(edge)])
+            return missed(self.curves[self._edges.index(edge)])
         chosen = self._chosen(asked, model)
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
@@ -124,7 +127,7 @@ class Sizer:
             return flat(self._visits, asked.of(math.inf))
         edge = min(known)
         if edge < 1:
-            return missed(self._curves[self._edges.index(edge)])
+            return missed(self.curves[self._edges.index(edge)])
         chosen = self._chosen(asked, None)
         if lengths and (chosen is None or chosen.name != "static"):
             priced = self._chosen(asked, "batching")
@@ -140,7 +143,7 @@ class Sizer:
         if (asked.even, model) not in self._fits:
             top = float(max(each.users for each in self._visits))
             places = [max(1.0, top if each is None else each) for each in self._edges]
-            self._fits[asked.even, model] = choose(self._visits, self._curves, places, even=asked.even, model=model)
+            self._fits[asked.even, model] = choose(self._visits, self.curves, places, even=asked.even, model=model)
         return self._fits[asked.even, model]
 
     def _loss(self, chosen: Candidate, router: str) -> Contention:
@@ -153,11 +156,11 @@ class Sizer:
 
     def _timed(self) -> Replica | None:
         """What visits of more replicas are held against: a model of times, whichever may answer."""
-        joint = len(self._curves[0].objective.parts) > 1
+        joint = len(self.curves[0].objective.parts) > 1
         return (
-            batching(self._visits, self._curves, joint=joint, prompts_alone=True)
-            or batching(self._visits, self._curves, joint=joint)
-            or flow(self._visits, self._curves)
+            batching(self._visits, self.curves, joint=joint, prompts_alone=True)
+            or batching(self._visits, self.curves, joint=joint)
+            or flow(self._visits, self.curves)
         )
 
 

@@ -82,10 +82,10 @@ def _values(slo: Slo, records: pl.DataFrame) -> NDArray[np.float64]:
     import numpy as np
     import polars as pl
 
-    outcome = records["outcome"].cast(pl.String).to_numpy()
-    ok, void = outcome == "ok", outcome == "cancelled"
+    outcome = records["outcome"]
+    ok, void = (outcome == "ok").to_numpy(), (outcome == "cancelled").to_numpy()
     if slo.kind == "share":
-        kept = ok if slo.metric in ASKED else outcome != slo.metric
+        kept = ok if slo.metric in ASKED else (outcome.cast(pl.String) != slo.metric).to_numpy()
         return np.where(void, np.nan, np.where(kept, 0.0, np.inf))
     found = metric(slo.metric)
     raw = records.select(found.raw().cast(pl.Float64).fill_null(float("nan"))).to_series().to_numpy() / found.per_unit
@@ -205,7 +205,7 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         last_s=last_s,
         tokens_in=count("tokens_in"),
         tokens_out=count("tokens_out"),
-        ok=records["outcome"].cast(pl.String).to_numpy() == "ok",
+        ok=(records["outcome"] == "ok").to_numpy(),
         steady=steady,
         values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
         settled=settled,

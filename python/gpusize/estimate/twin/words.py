@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gpusize.estimate.question import Estimate, Question
+    from gpusize.estimate.twin.attainment_curve import Curve
     from gpusize.estimate.twin.sizing_result import Sized
-    from gpusize.estimate.twin.visit_data import Objective, Observed
+    from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["around", "details", "loop", "refused", "warnings", "with_served"]
 
@@ -76,12 +77,8 @@ def warnings(found: Sized, visits: Sequence[Observed], question: Question) -> li
     return texts
 
 
-def details(found: Sized, visits: Sequence[Observed], objectives: Sequence[Objective]) -> dict[str, Any]:
-    """What tables and plots need: the measured curve, the model, and what it gets wrong."""
-    from gpusize.estimate.twin.attainment_curve import Curve
-
-    least = min(visit.gpus for visit in visits)
-    curves = [Curve(each, number, [v for v in visits if v.gpus == least]) for number, each in enumerate(objectives)]
+def details(found: Sized, curves: Sequence[Curve]) -> dict[str, Any]:
+    """What tables and plots need: the measured curves, one per objective, the model, and what it gets wrong."""
     points = []
     for curve in curves:
         rows = []

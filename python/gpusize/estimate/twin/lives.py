@@ -1,0 +1,147 @@
+"""What happened to answers between their first token and their last: iterations, tokens of all, prompts taken in.
+
+Of a level with many requests so many answers tell its costs as well as all of them: those of blocks of neighbours that
+are spread evenly over the level. What ran beside them counts with all its tokens, so that what is said of the answers
+that are taken is what the whole level would say of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.twin.batch_limit import told_tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.twin.visit_data import Observed
+
+__all__ = ["LARGE", "Lives", "said"]
+
+LARGE: Final = 1 << 17
+"""Of a visit with more answers not all are taken."""
+BLOCKS: Final = 128
+BLOCK: Final = 1024
+"""Answers of a block, in the order in which they were due."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lives:
+    """Answers of one visit from first to last token, over a time line that changes where one begins or ends.
+
+    Attributes:
+        n: tokens after the first; shape (m,).
+        took: seconds for them.
+        begin: index of the piece of the time line at which each begins.
+        end: likewise, the one after its last.
+        lasts: length of each piece, s; shape (p,).
+        running: answers that run in it.
+        joined: answers that began before or at the beginning of each piece, running sum; shape (p + 1,).
+        prompts: the tokens of their prompts, running sum.
+    """
+
+    n: NDArray[np.float64]
+    took: NDArray[np.float64]
+    begin: NDArray[np.intp]
+    end: NDArray[np.intp]
+    lasts: NDArray[np.float64]
+    running: NDArray[np.float64]
+    joined: NDArray[np.float64]
+    prompts: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, visit: Observed) -> Lives | None:
+        """The answers of a visit with at least three tokens, of a large one those in its blocks; None without any."""
+        import numpy as np
+
+        known = told_tokens(visit)
+        if known.sum() < 3:
+            return None
+        first, last, n = visit.first_s[known], visit.last_s[known], visit.tokens_out[known]
+        prompts = np.nan_to_num(visit.tokens_in[known], nan=0.0)
+        counted = (n >= 3) & (last > first)
+        if not counted.any():
+            return None
+        if n.size > LARGE:
+            counted &= _blocks(n.size)
+            beside = _beside(first, last, counted)
+            first, last, n, prompts, counted = (each[beside] for each in (first, last, n, prompts, counted))
+        times = np.unique(np.concatenate([first, last]))
+        begin, end = np.searchsorted(times, first), np.searchsorted(times, last)
+        size = times.size
+        change = np.bincount(begin, minlength=size) - np.bincount(end, minlength=size)
+        return cls(
+            n[counted] - 1,
+            (last - first)[counted],
+            begin[counted],
+            end[counted],
+            np.diff(times),
+            np.cumsum(change)[:-1].astype(float),
+            np.concatenate([[0.0], np.cumsum(np.bincount(begin, minlength=size))]),
+            np.concatenate([[0.0], np.cumsum(np.bincount(begin, weights=prompts, minlength=size))]),
+        )
+
+    @property
+    def scale(self) -> NDArray[np.float64]:
+        """What rows are multiplied by: the error of a time grows with the root of its iterations."""
+        import numpy as np
+
+        return 1.0 / np.sqrt(self.n)
+
+    def design(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Iterations, tokens of all and prompt tokens of each answer's life, scaled; shape (m, 3).
+
+        How a life's iterations are spread over the pieces of the time line follows from the costs so far.
+        """
+        import numpy as np
+
+        base_s, per_sequence_s, per_prompt_token_s = costs
+        # What joins at the end of a piece was taken in during it.
+        taken_s = per_prompt_token_s * np.diff(self.prompts)[1:]
+        busy_s = np.maximum(self.lasts - taken_s, 0.05 * self.lasts)
+        # Where nobody runs nothing is made: in no life, and the time there must not drown the others in the sums.
+        cost_s = base_s + per_sequence_s * np.maximum(self.running, 1.0)
+        made = np.where(self.running > 0, busy_s / cost_s, 0.0)
+        passed = np.concatenate([[0.0], np.cumsum(made)])
+        tokens = np.concatenate([[0.0], np.cumsum(made * self.running)])
+        ratio = self.n / np.maximum(passed[self.end] - passed[self.begin], 1e-300)
+        joined = self.joined[self.end + 1] - self.joined[self.begin + 1]
+        others = (tokens[self.end] - tokens[self.begin]) * ratio + joined
+        taken = self.prompts[self.end + 1] - self.prompts[self.begin + 1]
+        return np.stack([self.n, others, taken], axis=1) * self.scale[:, None]
+
+
+def said(visits: Sequence[Observed]) -> str:
+    """What is assumed of large levels; nothing where there is none."""
+    large = sum(int(told_tokens(each).sum()) > LARGE for each in visits)
+    if not large:
+        return ""
+    where = f"{large} level visit{'' if large == 1 else 's'} with more"
+    return f"costs are fitted to {BLOCKS * BLOCK:,} answers, spread evenly over the level, of each of the {where}"
+
+
+def _blocks(answers: int) -> NDArray[np.bool_]:
+    """Which of so many answers lie in one of the blocks, each in the middle of its part of the level."""
+    import numpy as np
+
+    begins = ((np.arange(BLOCKS) + 0.5) * answers / BLOCKS).astype(np.intp) - BLOCK // 2
+    found = np.zeros(answers, dtype=bool)
+    found[(begins[:, None] + np.arange(BLOCK)).ravel()] = True
+    return found
+
+
+def _beside(first: NDArray[np.float64], last: NDArray[np.float64], taken: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which answers ran while one of those that are taken did."""
+    import numpy as np
+
+    order = np.argsort(first[taken], kind="stable")
+    begin, end = first[taken][order], np.maximum.accumulate(last[taken][order])
+    # Together they cover some stretches of time: one ends where the next begins after all before it have ended.
+    apart = np.flatnonzero(begin[1:] > end[:-1])
+    begins, ends = begin[np.concatenate([[0], apart + 1])], end[np.concatenate([apart, [end.size - 1]])]
+    at = np.searchsorted(ends, first)
+    found: NDArray[np.bool_] = (at < ends.size) & (begins[np.minimum(at, ends.size - 1)] <= last)
+    return found
