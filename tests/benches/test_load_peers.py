@@ -153,11 +153,14 @@ def test_a_lower_bound_is_kept_by_the_lower_end() -> None:
     assert short.line() == "BAR rate 1.2 [0.99,1.4] >=1 short"
 
 
-def test_the_cpu_of_a_whole_tree_counts_what_was_left_behind() -> None:
-    burn = "import time\nwhile time.process_time() < 0.4: pass"
-    leave = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {burn!r}])"
-    tree = [sys.executable, "-m", "benches.programs.whole_tree", "60", sys.executable, "-c", leave]
-    assert run_measured(tree).cpu_s >= 0.4
+def test_the_cpu_of_a_whole_tree_counts_what_was_left_behind(tmp_path: Path) -> None:
+    # The command ends as soon as its child has had so much, and never waits for it.
+    child = "while time.process_time() < 0.4: pass\npathlib.Path(sys.argv[1]).touch()"
+    command = "subprocess.Popen([sys.executable, *sys.argv[2:], sys.argv[1]])\n"
+    command += "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"
+    begins = "import pathlib, subprocess, sys, time\n"
+    words = [sys.executable, "-c", begins + command, str(tmp_path / "done"), "-c", begins + child]
+    assert run_measured([sys.executable, "-m", "benches.programs.whole_tree", "60", *words]).cpu_s >= 0.4
 
 
 def test_a_tree_that_does_not_end_is_killed_and_counted() -> None:

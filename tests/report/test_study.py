@@ -13,9 +13,9 @@ import pytest
 from gpusize.base.errors import StoreError, UsageError
 from gpusize.cli import invoke
 from gpusize.result import open_run
+from gpusize.studies.conduct import StudyResult
 from gpusize.studies.figures import study_figures
 from gpusize.studies.page import study_levels, write_study
-from gpusize.studies.run_study import StudyResult
 from gpusize.studies.table import study_rows
 from tests.analysis.synthetic import MS, closed
 from tests.report.folders import run_folder

@@ -29,7 +29,7 @@ from gpusize.measure import execute
 from gpusize.measure.spec import RunSpec
 from gpusize.options import demo
 from gpusize.options.assemble import RUN_OPTIONS
-from gpusize.studies.run_study import measure
+from gpusize.studies.conduct import measure
 from gpusize.targets.simulated import cluster as clusters
 from gpusize.workload.load import ArrivalTrace
 from gpusize.workload.schedule.export import write_plan

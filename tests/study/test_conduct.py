@@ -16,7 +16,7 @@ import pytest
 
 from gpusize.base.errors import MeasuredNo, StoreError, UsageError
 from gpusize.base.process_group import log_tail, run_command
-from gpusize.studies.run_study import run_study
+from gpusize.studies.conduct import run_study
 from gpusize.studies.spec import read_study
 from gpusize.studies.table import study_rows
 
@@ -159,7 +159,7 @@ def test_a_study_that_is_killed_leaves_no_server(study, tmp_path, deaf):
     script = textwrap.dedent("""
         import sys
         import gpusize.base.process_group as process
-        from gpusize.studies.run_study import run_study
+        from gpusize.studies.conduct import run_study
         from gpusize.studies.spec import read_study
         process._GRACE_S = 0.5
         run_study(read_study(sys.argv[1]))
@@ -237,7 +237,7 @@ def test_ctrl_c_twice_while_it_is_set_up_and_torn_down(study, tmp_path):
     )
     script = textwrap.dedent("""
         import sys
-        from gpusize.studies.run_study import run_study
+        from gpusize.studies.conduct import run_study
         from gpusize.studies.spec import read_study
         sys.exit(run_study(read_study(sys.argv[1])).exit_code)
     """)

@@ -42,7 +42,7 @@ def command(
     from gpusize.report.live.live import LiveProgress
     from gpusize.report.summary.terminal import make_console
     from gpusize.studies.combination import plan_of
-    from gpusize.studies.run_study import measure, run_study
+    from gpusize.studies.conduct import measure, run_study
     from gpusize.studies.spec import read_study
     from gpusize.studies.table import print_study, study_rows
 

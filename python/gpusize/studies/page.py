@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from gpusize.studies.run_study import StudyResult
+    from gpusize.studies.conduct import StudyResult
 
 __all__ = ["is_study", "study_columns", "study_frame", "study_levels", "write_study"]
 
@@ -109,8 +109,8 @@ def write_study(folder: Path, out_dir: Path | None = None, *, plots: bool = True
     from gpusize.report.figures.drawing import drawing
     from gpusize.report.figures.plots import save_figures
     from gpusize.report.page.html import render_study
+    from gpusize.studies.conduct import StudyResult
     from gpusize.studies.figures import study_figures
-    from gpusize.studies.run_study import StudyResult
     from gpusize.studies.state import read_state, state_file
     from gpusize.studies.table import study_rows
 

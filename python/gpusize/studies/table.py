@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import GpusizeError
 from gpusize.report.text import finite
-from gpusize.studies.run_study import StudyResult
+from gpusize.studies.conduct import StudyResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
