@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import gpusize
 
 PACKAGE = Path(gpusize.__file__).parent
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
 class House:
@@ -50,6 +52,13 @@ class House:
         )
         assert found.returncode == exits, found.stdout
         return found.stdout
+
+    def is_documented_as(self, addition: str) -> bool:
+        """Whether what was changed is what the table in docs/architecture.md names for an addition, one to three."""
+        [row] = [line for line in ARCHITECTURE.read_text("utf-8").splitlines() if line.startswith(f"| {addition} |")]
+        named = set(re.findall(r"`([\w/.]+)`", row.split("|")[2]))
+        found = {path if path in named else str(Path(path).parent) for path in self.changed}
+        return found == named and 1 <= len(self.changed) <= 3
 
     def _note(self, path: str) -> None:
         if path not in self.changed:

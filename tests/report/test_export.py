@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 
 import gpusize
-from gpusize.analysis import slo
+from gpusize.analysis.slo_grammar import Parsed, parse
 from gpusize.base.errors import StoreError
 from gpusize.estimate.truth import Truth
 from gpusize.report.export import (
@@ -196,8 +196,12 @@ def test_each_figure_is_drawn_once_for_each_format(tmp_path: Path, monkeypatch: 
 
 def test_each_slo_text_is_read_once_for_all_that_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    parse = slo.parse
-    monkeypatch.setattr(slo, "parse", lambda text: (read.append(text), parse(text))[1])
+
+    def noted(text: str) -> Parsed:
+        read.append(text)
+        return parse(text)
+
+    monkeypatch.setattr("gpusize.analysis.slo.parse", noted)
     texts = ["p95 runtime <= 2s", "p99 itl_mean <= 30ms"]
     folder = Path(__file__).parents[1] / "fixtures" / "before" / "run"
     result = gpusize.open_run(folder).asking(users=3, slos=texts)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpusize.options.option import Group, Option, Part
+from gpusize.targets.known_apis import listed
 
 if TYPE_CHECKING:
     from gpusize.options.kinds import Kind
 
 __all__ = ["ALIASES", "GROUPS", "OPTIONS", "SHARED", "kinds_of"]
-
-_APIS: Final = (
-    "Speak this API: openai-chat, openai-completions, openai-embeddings, openai-responses, kserve, kserve-json, "
-    "kserve-grpc, kserve-grpc-stream, nat, nat-chat or generic."
-)
 
 GROUPS: Final[tuple[Group, ...]] = (
     Group(
@@ -29,7 +25,7 @@ GROUPS: Final[tuple[Group, ...]] = (
                 "a simulated cluster",
                 common=True,
             ),
-            Option("api", "text", _APIS, "NAME", "guessed from the address", common=True),
+            Option("api", "text", f"Speak this API: {listed()}.", "NAME", "guessed from the address", common=True),
             Option("model", "text", "Ask for this model. Mix several as a=3,b=1.", "NAME", common=True),
             Option("api_key_env", "text", "Read the API key from this environment variable.", "VARIABLE", common=True),
             Option(

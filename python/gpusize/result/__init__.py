@@ -378,7 +378,7 @@ class Result(LevelTables):
         """One figure.
 
         Args:
-            kind: ``runtime``, ``fit``, ``attainment``, ``throughput``, ``replicas`` or ``server``.
+            kind: the name of one of ``gpusize.report.figures.plots.KINDS``, such as ``runtime`` or ``attainment``.
 
         Raises:
             UsageError: there is no such figure, or no data for it.

@@ -6,68 +6,144 @@ threads, are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.files import storing, write_atomic
-from gpusize.report.summary.source import ReportSource, each_slo, view_estimate
+from gpusize.report.summary.source import EstimateView, ReportSource, each_slo, view_estimate
+from gpusize.report.summary.sweep import Sweep, sweeps_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "figures", "save_figures", "save_plots", "svg_text"]
+__all__ = ["FORMATS", "KINDS", "Drawn", "Kind", "figures", "save_figures", "save_plots", "svg_text"]
 
 FORMATS: Final = ("png", "svg")
 
 
-def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Figure]:
-    """The figures that the result has data for, by name, in reading order.
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What figures are drawn from: a result, one of its sweeps, and the estimates to show in it, the answer first."""
 
-    Names: ``runtime`` (percentiles against concurrency or rate), ``fit`` (the slope method's line), ``throughput``,
-    ``attainment`` (share of requests within each SLO, with the capacity), ``replicas`` (rate of each), ``server`` (what
-    servers and GPUs said), ``over_time`` (the first run from its start to its end). Of pooled runs of both loops the
-    smaller sweep's have its loop in their names, as ``runtime-open``.
+    source: ReportSource
+    sweep: Sweep
+    views: Sequence[EstimateView]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of figure.
+
+    Attributes:
+        name: its name, and that of its files.
+        caption: what stands below it in the page.
+        draw: makes it; None where there is nothing to show.
+        each_sweep: whether a second sweep of a result has one too.
+        levels: whether it needs levels that lie on an axis.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[Drawn], Figure | None]
+    each_sweep: bool = False
+    levels: bool = True
+
+
+def _runtime(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.levels import runtime_figure
+
+    return runtime_figure(of.sweep)
+
+
+def _fit(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.fit import fit_figure
+
+    slopes = [each for each in of.views if each.method == "slope"]
+    # The line of the SLO that decides; of the first that has one, when that SLO is not of the kind that lines fit.
+    fitted = next((each for each in (*slopes, *each_slo(slopes)) if each.points), None)
+    return None if fitted is None else fit_figure(of.sweep, fitted)
+
+
+def _attainment(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.attainment import attainment_figure
+
+    crossings = each_slo([each for each in of.views if each.method == "crossing"])
+    answer = of.views[0] if of.views and of.views[0].method == "twin" else None
+    return attainment_figure(of.sweep, crossings, answer)
+
+
+def _throughput(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.levels import throughput_figure
+
+    return throughput_figure(of.sweep)
+
+
+def _replicas(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.server import replicas_figure
+
+    return replicas_figure(of.source, of.sweep)
+
+
+def _server(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.server import server_figure
+
+    return server_figure(of.sweep)
+
+
+def _over_time(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.over_time import over_time_figure
+
+    return over_time_figure(of.source)
+
+
+KINDS: Final = (
+    Kind(
+        "runtime",
+        "Percentiles of runtime. Points are repeats; the line joins their means.",
+        _runtime,
+        each_sweep=True,
+    ),
+    Kind("fit", "The straight line of the slope method. Nothing was measured where it is shaded.", _fit),
+    Kind(
+        "attainment",
+        "Share of requests that ended ok within the bound; the bars are 95 % intervals.",
+        _attainment,
+        each_sweep=True,
+    ),
+    Kind("throughput", "Completed work. Dotted: what it would be without queueing.", _throughput, each_sweep=True),
+    Kind("replicas", "Completed requests/s of each replica; with equal shares the lines coincide.", _replicas),
+    Kind("server", "Metrics of servers and GPUs: means over the whole level, all GPUs together.", _server),
+    Kind(
+        "over_time",
+        "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
+        _over_time,
+        levels=False,
+    ),
+)
+"""Every figure of a result, in reading order. One more figure is what draws it, and an entry here."""
+
+
+def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Figure]:
+    """The figures that the result has data for, by name, in reading order: those of `KINDS`.
+
+    Of pooled runs of both loops the smaller sweep's have its loop in their names, as ``runtime-open``.
 
     Args:
         source: a result, or anything with the properties of ``ReportSource``.
         estimates: estimates whose lines and crossings are drawn, the answer first.
     """
-    from gpusize.report.figures import levels, style
-    from gpusize.report.figures.attainment import attainment_figure
-    from gpusize.report.figures.fit import fit_figure
-    from gpusize.report.figures.over_time import over_time_figure
-    from gpusize.report.figures.server import replicas_figure, server_figure
-    from gpusize.report.summary.sweep import sweeps_of
+    from gpusize.report.figures import style
 
     sweep, *others = sweeps_of(source)
-    views = [view_estimate(each) for each in estimates]
-    slopes = [each for each in views if each.method == "slope"]
-    # The line of the SLO that decides; of the first that has one, when that SLO is not of the kind that lines fit.
-    fitted = next((each for each in (*slopes, *each_slo(slopes)) if each.points), None)
-    crossings = each_slo([each for each in views if each.method == "crossing"])
-    answer = views[0] if views and views[0].method == "twin" else None
-    over_time = over_time_figure(source)
-    if not sweep.levels:
-        return {} if over_time is None else {"over_time": over_time}
+    of = Drawn(source, sweep, [view_estimate(each) for each in estimates])
     with style.settings():
-        made = {
-            "runtime": levels.runtime_figure(sweep),
-            "fit": fit_figure(sweep, fitted) if fitted is not None else None,
-            "attainment": attainment_figure(sweep, crossings, answer),
-            "throughput": levels.throughput_figure(sweep),
-            "replicas": replicas_figure(source, sweep),
-            "server": server_figure(sweep),
-            "over_time": over_time,
-        }
-        for other in others:
-            drawn = {
-                "runtime": levels.runtime_figure(other),
-                "attainment": attainment_figure(other, (), None),
-                "throughput": levels.throughput_figure(other),
-            }
-            made |= {f"{name}-{other.short}": figure for name, figure in drawn.items()}
+        made = {kind.name: kind.draw(of) for kind in KINDS if sweep.levels or not kind.levels}
+        for other in others if sweep.levels else ():
+            alone = Drawn(source, other, ())
+            made |= {f"{kind.name}-{other.short}": kind.draw(alone) for kind in KINDS if kind.each_sweep}
     return {name: figure for name, figure in made.items() if figure is not None}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.files import storing, write_atomic
 from gpusize.base.units import with_cores
 from gpusize.estimate.truth import Truth
+from gpusize.report.figures.plots import KINDS
 from gpusize.report.summary import words
 from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns
 from gpusize.report.summary.sections import sections
@@ -25,15 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["render_html", "render_study", "write_html"]
 
 CAPTIONS: Final = {
-    "runtime": "Percentiles of runtime. Points are repeats; the line joins their means.",
-    "fit": "The straight line of the slope method. Nothing was measured where it is shaded.",
-    "attainment": "Share of requests that ended ok within the bound; the bars are 95 % intervals.",
-    "throughput": "Completed work. Dotted: what it would be without queueing.",
-    "server": "Metrics of servers and GPUs: means over the whole level, all GPUs together.",
-    "over_time": "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
+    **{kind.name: kind.caption for kind in KINDS},
     "study-rate": "Completed requests/s at the best level of each combination of settings.",
     "study-p95": "p95 runtime at each level of the sweeps, against the setting.",
-    "replicas": "Completed requests/s of each replica; with equal shares the lines coincide.",
 }
 
 

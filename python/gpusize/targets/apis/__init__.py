@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -10,16 +11,11 @@ from typing import TYPE_CHECKING, Final
 from gpusize.base.errors import EnvironmentLacks, UsageError
 from gpusize.base.text import shown
 from gpusize.targets.apis.base import Api, ApiOptions, Nature, ResponseSpec, Segment, render
-from gpusize.targets.apis.generic import Generic
 from gpusize.targets.apis.history import Conversing, History
-from gpusize.targets.apis.kserve import KSERVE, create_kserve
-from gpusize.targets.apis.nat import NatChat, NatGenerate
-from gpusize.targets.apis.openai_chat import OpenAiChat
-from gpusize.targets.apis.openai_completions import OpenAiCompletions
-from gpusize.targets.apis.openai_embeddings import OpenAiEmbeddings
-from gpusize.targets.apis.openai_responses import OpenAiResponses
+from gpusize.targets.apis.kserve import create_kserve
 from gpusize.targets.apis.response_options import response_from_texts
 from gpusize.targets.apis.template import BodyTemplate
+from gpusize.targets.known_apis import KNOWN
 from gpusize.workload.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -48,39 +44,27 @@ __all__ = [
 GROUP: Final = "gpusize.apis"
 """Entry point group of third parties' APIs."""
 
-_OWN: Final[dict[str, Callable[[ApiOptions], Api]]] = {
-    "openai-chat": OpenAiChat,
-    "openai-completions": OpenAiCompletions,
-    "openai-embeddings": OpenAiEmbeddings,
-    "openai-responses": OpenAiResponses,
-    **KSERVE,
-    "generic": Generic,
-    "nat": NatGenerate,
-    "nat-chat": NatChat,
-}
-_ENDINGS: Final = (
-    ("/chat/completions", "openai-chat"),
-    ("/completions", "openai-completions"),
-    ("/embeddings", "openai-embeddings"),
-    ("/responses", "openai-responses"),
-    *((f"/{route}{kind}", "nat") for route in ("generate", "workflow") for kind in ("", "/stream", "/full")),
-    ("/chat", "nat-chat"),
-    ("/chat/stream", "nat-chat"),
-    ("/inference.GRPCInferenceService/ModelInfer", "kserve-grpc"),
-    ("/inference.GRPCInferenceService/ModelStreamInfer", "kserve-grpc-stream"),
-)
 _KSERVE_PATH: Final = re.compile(r".*/v2/models/[^/]+(?:/versions/[^/]+)?(?:/infer)?")
+
+
+def _own(name: str) -> Callable[[ApiOptions], Api]:
+    """What makes one of our own APIs."""
+    known = KNOWN[name]
+    factory: Callable[[ApiOptions], Api] = getattr(
+        importlib.import_module(f"gpusize.targets.apis.{known.module}"), known.factory
+    )
+    return factory
 
 
 def _offered() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _OWN}
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in KNOWN}
 
 
 def api_names() -> list[str]:
     """Names of all APIs that can be used here, our own first."""
-    return [*_OWN, *sorted(_offered())]
+    return [*KNOWN, *sorted(_offered())]
 
 
 def create_api(name: str, options: ApiOptions | None = None) -> Api:
@@ -91,8 +75,8 @@ def create_api(name: str, options: ApiOptions | None = None) -> Api:
         EnvironmentLacks: another package offers it and cannot be loaded.
     """
     chosen = options or ApiOptions()
-    if name in _OWN:
-        return _OWN[name](chosen)
+    if name in KNOWN:
+        return _own(name)(chosen)
     offered = _offered()
     if name not in offered:
         close = difflib.get_close_matches(name, api_names(), n=1)
@@ -120,7 +104,7 @@ def nature_of_api(name: str, options: ApiOptions | None = None) -> Nature | None
         UsageError: no such API, or options that it cannot take.
         EnvironmentLacks: another package offers it and cannot be loaded.
     """
-    return getattr(_OWN[name] if name in _OWN else create_api(name, options), "nature", None)
+    return getattr(_own(name) if name in KNOWN else create_api(name, options), "nature", None)
 
 
 def guess_api(path: str, method: str = "POST") -> str:
@@ -131,9 +115,9 @@ def guess_api(path: str, method: str = "POST") -> str:
     plain = path.split("?", 1)[0].rstrip("/")
     if method not in {"POST", "PUT"}:
         return "generic"
-    for ending, name in _ENDINGS:
-        if plain.endswith(ending):
-            return name
+    fitting = next((name for name, known in KNOWN.items() if plain.endswith(known.endings)), None)
+    if fitting is not None:
+        return fitting
     if _KSERVE_PATH.fullmatch(plain):
         return "kserve"
     return "openai-chat" if not plain or plain.endswith("/v1") else "generic"

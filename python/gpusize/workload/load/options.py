@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.units import format_duration
 
@@ -11,6 +12,15 @@ if TYPE_CHECKING:
     from gpusize.workload.load.load import Load
 
 __all__ = ["options_of"]
+
+_WHAT: Final = ("concurrencies", "rates", "stages", "streams", "arrivals", "plan")
+_FORMED: Final = (
+    *_WHAT,
+    *("process", "connections", "queue", "overload"),
+    *("duration_s", "warmup_s", "drain_s", "think", "think_s", "max_error_share", "sample_records"),
+    *("workers", "pin", "source_addresses", "order", "seed"),
+)
+"""Arguments whose options have another name or form, or are left out at times; the others are options as they are."""
 
 
 def options_of(load: Load) -> dict[str, Any]:
@@ -23,13 +33,8 @@ def options_of(load: Load) -> dict[str, Any]:
         options |= {} if load.overload == "queue" else {"overload": load.overload}
     times = {"duration": load.duration_s, "warmup": load.warmup_s, "drain": load.drain_s}
     given: dict[str, Any] = {
-        "passes": load.passes,
-        "count": load.count,
+        **_plain(load),
         "max_error_rate": load.max_error_share,
-        "burstiness": load.burstiness,
-        "max_connections": load.max_connections,
-        "priority_header": load.priority_header,
-        "sessions": load.sessions or None,
         "sample_records": None if load.sample_records == 1 else f"1/{load.sample_records}",
         "think": str(load.think) if load.think is not None else None,
     }
@@ -44,6 +49,12 @@ def options_of(load: Load) -> dict[str, Any]:
     }
     options |= {name: value for name, value in where.items() if value}
     return {**options, "order": load.order, "seed": load.seed}
+
+
+def _plain(load: Load) -> dict[str, Any]:
+    """Arguments that are options of the same name and form, where they differ from their defaults."""
+    own = [each for each in fields(load) if each.init and each.name not in _FORMED]
+    return {each.name: value for each in own if (value := getattr(load, each.name)) != each.default}
 
 
 def _what(load: Load) -> dict[str, Any]:
