@@ -39,7 +39,7 @@ AREAS = {
     "parsers": ["analysis/slo_grammar.py", "workload/load/*.py", "base/units.py", "workload/dataset/*.py"],
     "records": ["records/*.py"],
 }
-TESTS = ["adaptive", "analysis", "estimate", "inputs", "load", "report", "run", "store", "whatif"]
+TESTS = ["adaptive", "analysis", "audit", "estimate", "inputs", "load", "report", "run", "store", "whatif"]
 ENOUGH = 0.8
 """The share that each area's tests have to kill; what survives is looked at one by one."""
 LONGEST_S = 20.0
