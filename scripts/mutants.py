@@ -3,7 +3,7 @@
 First all tests of ``TESTS`` run once and each line's tests are noted. Then each mutant of the sample runs with the
 tests of its line, and where those pass with all tests of their files, since a fixture runs for one test and serves
 many. A mutant that ends in an error or runs far too long counts as killed. Tests that start a program of their own do
-not see the mutant. docs/decisions/0033-mutants-by-a-script-of-our-own.md says why this is not a library.
+not see the mutant. docs/decisions/0031-mutants-by-a-script.md says why this is not a library.
 
     python -m scripts.mutants [--area estimate] [--count 25] [--seed 1] [--record]
 """
@@ -39,7 +39,7 @@ AREAS = {
     "parsers": ["analysis/slo_grammar.py", "workload/load/*.py", "base/units.py", "workload/dataset/*.py"],
     "records": ["records/*.py"],
 }
-TESTS = ["adaptive", "analysis", "audit", "estimate", "inputs", "load", "report", "run", "store", "whatif"]
+TESTS = ["adaptive", "analysis", "audit", "estimate", "faults", "inputs", "load", "report", "run", "store", "whatif"]
 ENOUGH = 0.8
 """The share that each area's tests have to kill; what survives is looked at one by one."""
 LONGEST_S = 20.0
