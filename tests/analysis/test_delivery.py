@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gpusize.analysis.delivery.delivery import counts_of, verdict
+from gpusize.analysis.delivery.delivery import counts_of, delivery_of
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.read_levels import read_levels
 from gpusize.records.schema import OUTCOMES
@@ -58,13 +58,13 @@ def thinking(users, service_s, pauses_s, length_s):
 
 
 def status(lv: LevelData) -> dict[str, str]:
-    return {check.name: check.status for check in verdict(lv).checks}
+    return {check.name: check.status for check in delivery_of(lv).checks}
 
 
 @pytest.mark.parametrize("process, shape", [("poisson", 1.0), ("gamma", 0.25), ("gamma", 4.0), ("constant", 1.0)])
 def test_a_correct_process_is_delivered(process, shape):
     due = arrivals(process, 100, 120, shape=shape)
-    found = verdict(made(due, 100, 120, process, shape=shape, expected=len(due)))
+    found = delivery_of(made(due, 100, 120, process, shape=shape, expected=len(due)))
     assert found.delivered
     assert found.text == "this load was delivered"
     assert {check.status for check in found.checks} == {"ok"}
@@ -72,7 +72,7 @@ def test_a_correct_process_is_delivered(process, shape):
 
 def test_of_correct_poisson_processes_hardly_any_is_refused():
     refused = sum(
-        verdict(made(arrivals("poisson", 50, 120, seed=seed), 50, 120)).delivered is not True for seed in range(200)
+        delivery_of(made(arrivals("poisson", 50, 120, seed=seed), 50, 120)).delivered is not True for seed in range(200)
     )
     assert refused < 2
 
@@ -81,7 +81,7 @@ def test_workers_with_one_seed_are_refused_although_their_gaps_look_right():
     due = same_seed_workers(50, 120)
     gaps = np.diff(due)
     assert gaps.std() / gaps.mean() == pytest.approx(1, abs=0.15)
-    found = verdict(made(due, 50, 120, expected=len(due)))
+    found = delivery_of(made(due, 50, 120, expected=len(due)))
     assert found.delivered is False
     failed = {check.name: check for check in found.checks if check.status == "failed"}
     assert set(failed) == {"autocorrelation", "dispersion"}
@@ -95,18 +95,18 @@ def test_workers_with_one_seed_are_refused_although_their_gaps_look_right():
 )
 def test_another_process_than_was_asked_for_is_refused(sent, wanted, finding):
     due = arrivals(sent, 100, 60)
-    found = verdict(made(due, 100, 60, wanted, expected=len(due)))
+    found = delivery_of(made(due, 100, 60, wanted, expected=len(due)))
     assert found.delivered is False
     assert f"arrivals are {finding} for {wanted}" in found.text
 
 
 def test_a_schedule_that_was_not_made_up_to_its_end_is_refused():
     due = arrivals("poisson", 100, 60)
-    found = verdict(made(due[:-100], 100, 60, expected=len(due)))
+    found = delivery_of(made(due[:-100], 100, 60, expected=len(due)))
     assert found.delivered is False
     assert f"became due where the schedule has {len(due):,}" in found.text
     stopped = made(due[:-100], 100, 60, expected=len(due), facts={"stop_reason": "stopped"})
-    assert verdict(stopped).delivered
+    assert delivery_of(stopped).delivered
 
 
 def test_shed_and_unsent_requests_add_up_and_are_named():
@@ -119,7 +119,7 @@ def test_shed_and_unsent_requests_add_up_and_are_named():
     assert counts.offered == n == counts.sent + counts.shed + counts.unsent
     assert counts.shed == outcome.count(SHED)
     assert counts.unsent == outcome.count(REFUSED)
-    text = verdict(lv).text
+    text = delivery_of(lv).text
     assert f"{counts.shed:,} were shed" in text
     assert f"{counts.unsent:,} were never sent" in text
 
@@ -138,7 +138,7 @@ def test_why_requests_were_never_sent_is_told(reason, state, why):
     outcome = [REFUSED if k % 10 == 1 else CANCELLED if k > due.size // 2 else 0 for k in range(due.size)]
     sent = np.where(np.array(outcome) == 0, due, np.nan)
     lv = made(due, 100, 60, outcome=outcome, sent_s=sent, end_s=due + 0.02, facts={"stop_reason": reason})
-    text = verdict(replace(lv, state=state)).text
+    text = delivery_of(replace(lv, state=state)).text
     assert f"{outcome.count(CANCELLED):,} were never sent: {why}" in text
     assert f"{outcome.count(REFUSED):,} were never sent: no connection could be opened" in text
 
@@ -147,17 +147,17 @@ def test_a_closed_loop_tells_why_requests_were_never_sent():
     columns_: dict[str, Any] = {**closed(8, lambda k: 50 * MS, duration_ns=4000 * MS)}
     outcome = [REFUSED if k % 20 == 1 else 0 for k in range(len(columns_["due_ns"]))]
     columns_["sent_ns"] = [None if code else at for code, at in zip(outcome, columns_["sent_ns"], strict=True)]
-    text = verdict(level(8, {**columns_, "outcome": outcome}, duration_s=4)).text
+    text = delivery_of(level(8, {**columns_, "outcome": outcome}, duration_s=4)).text
     assert f"{outcome.count(REFUSED)} were never sent: no connection could be opened" in text
 
 
 def test_waiting_for_a_connection_is_told_from_a_late_pacer():
     due = arrivals("poisson", 100, 60)
-    waited = verdict(made(due, 100, 60, late_s=0.05))
+    waited = delivery_of(made(due, 100, 60, late_s=0.05))
     assert waited.delivered is False
     assert "requests waited for a free connection: p99 0.05 s" in waited.text
     assert "--connections" in waited.text
-    late = verdict(made(due, 100, 60, late_s=0.05, fired_s=due + 0.049))
+    late = delivery_of(made(due, 100, 60, late_s=0.05, fired_s=due + 0.049))
     assert "the generator itself was late: p99 0.049 s" in late.text
     assert "--workers" in late.text
 
@@ -167,7 +167,7 @@ def test_waiting_for_a_connection_is_told_from_a_late_pacer():
 )
 def test_lateness_is_held_against_the_gap_between_requests(rate, late_s, fine):
     due = arrivals("poisson", rate, 30)
-    found = verdict(made(due, rate, 30, late_s=late_s))
+    found = delivery_of(made(due, rate, 30, late_s=late_s))
     assert found.delivered is fine
 
 
@@ -175,9 +175,9 @@ def test_lateness_that_is_noise_does_not_look_like_another_process():
     rng = np.random.default_rng(3)
     due = arrivals("poisson", 20_000, 10)
     lv = made(due, 20_000, 10, late_s=rng.exponential(0.0001, due.size))
-    assert verdict(lv).delivered
+    assert delivery_of(lv).delivered
     constant = arrivals("constant", 20_000, 10)
-    assert verdict(made(constant, 20_000, 10, "constant", late_s=rng.exponential(0.0001, constant.size))).delivered
+    assert delivery_of(made(constant, 20_000, 10, "constant", late_s=rng.exponential(0.0001, constant.size))).delivered
 
 
 def ramp(low, high, length_s, seed=1):
@@ -193,8 +193,8 @@ def test_ramps_and_bursts_are_judged_in_operational_time():
     asked = {"from_rate": 5.0, "to_rate": 95.0}
     assert set(status(made(due, 50, 120, **asked)).values()) == {"ok"}
     # Without knowing of the ramp the same arrivals are no Poisson process.
-    assert verdict(made(due, 50, 120)).delivered is False
-    assert verdict(made(np.sort(due.max() - due), 50, 120, **asked)).delivered is False
+    assert delivery_of(made(due, 50, 120)).delivered is False
+    assert delivery_of(made(np.sort(due.max() - due), 50, 120, **asked)).delivered is False
 
 
 def test_bursts_come_at_the_end_of_each_period():
@@ -207,8 +207,8 @@ def test_bursts_come_at_the_end_of_each_period():
     due = np.concatenate(parts)
     bursts = {"rate": 100.0, "length_s": 2.0, "every_s": 10.0}
     lv = made(due, 28.0, 120, bursts=bursts)
-    assert verdict(lv).delivered
-    assert verdict(made(due, 28.0, 120)).delivered is False
+    assert delivery_of(lv).delivered
+    assert delivery_of(made(due, 28.0, 120)).delivered is False
 
 
 def test_each_stream_is_judged_by_its_own_process():
@@ -221,7 +221,7 @@ def test_each_stream_is_judged_by_its_own_process():
         {"id": 1, "name": "users", "rate": 80.0, "process": "poisson"},
     ]
     lv = made(due[order], 100, 60, "mixed", stream=stream, streams=streams, expected=due.size)
-    found = verdict(lv)
+    found = delivery_of(lv)
     assert found.delivered
     names = [check.name for check in found.checks]
     assert names == [
@@ -233,16 +233,16 @@ def test_each_stream_is_judged_by_its_own_process():
         "dispersion (users)",
     ]
     swapped = [{**each, "process": streams[1 - k]["process"]} for k, each in enumerate(streams)]
-    assert verdict(made(due[order], 100, 60, "mixed", stream=stream, streams=swapped)).delivered is False
+    assert delivery_of(made(due[order], 100, 60, "mixed", stream=stream, streams=swapped)).delivered is False
 
 
 def test_a_trace_is_held_against_every_one_of_its_requests():
     due = np.sort(np.random.default_rng(1).uniform(0, 60, 500))
     whole = made(due, 500 / 60, 60, "trace", expected=500)
     assert status(whole) == {"count": "ok", "lateness": "ok", "order": "ok"}
-    assert verdict(made(due[1:], 500 / 60, 60, "trace", expected=500)).delivered is False
+    assert delivery_of(made(due[1:], 500 / 60, 60, "trace", expected=500)).delivered is False
     late = np.where(np.arange(500) % 20 == 0, 0.11, 0.0)
-    mixed_up = verdict(made(due, 500 / 60, 60, "plan", late_s=late, expected=500))
+    mixed_up = delivery_of(made(due, 500 / 60, 60, "plan", late_s=late, expected=500))
     assert {check.name for check in mixed_up.checks if check.status == "failed"} == {"order"}
 
 
@@ -256,8 +256,8 @@ def test_few_requests_are_not_judged_by_their_shape():
 def test_nothing_due_is_not_judged():
     some = made(arrivals("poisson", 10, 5), 10, 5)
     lv = replace(some, records=some.records.head(0), meta={**some.meta, "due": 0, "sent": 0})
-    assert verdict(lv).delivered is None
-    assert verdict(lv).text == "not judged: no request was due"
+    assert delivery_of(lv).delivered is None
+    assert delivery_of(lv).text == "not judged: no request was due"
 
 
 def test_sessions_are_judged_by_their_first_turns():
@@ -269,14 +269,14 @@ def test_sessions_are_judged_by_their_first_turns():
     setting = {"unit": "session", "expected": first.size}
     lv = made(due[order], 50, 60, **setting)
     lv = replace(lv, records=lv.records.with_columns(pl.Series("turn", turn, pl.UInt16)))
-    assert verdict(lv).delivered
-    assert verdict(lv).checks[0].text == f"{first.size:,} of {first.size:,} sessions began"
+    assert delivery_of(lv).delivered
+    assert delivery_of(lv).checks[0].text == f"{first.size:,} of {first.size:,} sessions began"
 
 
 def test_a_closed_loop_is_judged_by_littles_law_and_its_pauses():
     good = level(8, closed(8, lambda k: 50 * MS, duration_ns=4000 * MS), duration_s=4)
-    assert verdict(good).delivered
-    idle = verdict(level(8, closed(8, lambda k: 50 * MS, duration_ns=4000 * MS, idle_ns=10 * MS), duration_s=4))
+    assert delivery_of(good).delivered
+    idle = delivery_of(level(8, closed(8, lambda k: 50 * MS, duration_ns=4000 * MS, idle_ns=10 * MS), duration_s=4))
     assert idle.delivered is False
     assert "6.663 requests were in flight, 8 were asked for" in idle.text
 
@@ -284,7 +284,7 @@ def test_a_closed_loop_is_judged_by_littles_law_and_its_pauses():
 @pytest.mark.parametrize("asked_s, fine", [(0.15, True), (0.2, False)])
 def test_the_mean_pause_is_held_against_the_think_time(asked_s, fine):
     columns_ = closed(1, lambda k: 50 * MS, duration_ns=20_000 * MS, idle_ns=150 * MS)
-    found = {check.name: check for check in verdict(level(1, columns_, duration_s=20, think_s=asked_s)).checks}
+    found = {check.name: check for check in delivery_of(level(1, columns_, duration_s=20, think_s=asked_s)).checks}
     assert found["think"].value == pytest.approx(0.15)
     assert found["think"].status == ("ok" if fine else "failed")
 
@@ -300,10 +300,10 @@ def test_users_that_think_are_in_balance(think, mean_s):
     pauses = draws.get(think[:3], 0.1 * rng.lognormal(0, 0.9, 999) if mean_s else np.full(999, 0.45))
     columns_ = thinking(4, 0.05, pauses, 4.0)
     setting = {"think_s": 0.0, "think": think} if mean_s else {"think_s": 0.45}
-    found = {check.name: check for check in verdict(level(4, columns_, duration_s=4, **setting)).checks}
+    found = {check.name: check for check in delivery_of(level(4, columns_, duration_s=4, **setting)).checks}
     assert found["little"].status == "ok"
     assert found["think"].status == ("ok" if found["think"].value else "not judged")
-    silent = {check.name: check for check in verdict(level(4, columns_, duration_s=4, think_s=0.0)).checks}
+    silent = {check.name: check for check in delivery_of(level(4, columns_, duration_s=4, think_s=0.0)).checks}
     assert silent["little"].status == "failed"
 
 
@@ -323,7 +323,7 @@ def test_pauses_that_the_rows_say_are_not_judged():
 def test_a_ramp_of_users_has_no_number_in_flight():
     ramp_: dict[str, Any] = {"from": 2}
     lv = level(8, closed(8, lambda k: 50 * MS, duration_ns=4000 * MS), duration_s=4, **ramp_)
-    assert {check.name: check.status for check in verdict(lv).checks} == {"count": "ok", "little": "not judged"}
+    assert {check.name: check.status for check in delivery_of(lv).checks} == {"count": "ok", "little": "not judged"}
 
 
 @pytest.mark.parametrize("late_s, fine", [(0.0001, True), (0.02, False)])
@@ -335,12 +335,12 @@ def test_of_a_sampled_level_seconds_and_histograms_are_judged(tmp_path, late_s, 
     sample_down(place / "levels" / "0000", 100)
     (lv,) = read_levels(place)
     assert lv.records.collect().height == len(range(0, due.size, 100))
-    found = {check.name: check for check in verdict(lv).checks}
+    found = {check.name: check for check in delivery_of(lv).checks}
     assert counts_of(lv) == counts_of(whole)
     assert found["count"].status == found["dispersion"].status == "ok"
     assert found["autocorrelation"].status == "not judged"
     assert found["lateness"].value == pytest.approx(late_s, rel=0.008)
-    assert verdict(lv).delivered is fine
+    assert delivery_of(lv).delivered is fine
 
 
 def test_workers_with_one_seed_are_refused_in_a_sampled_level_too(tmp_path):
@@ -348,8 +348,8 @@ def test_workers_with_one_seed_are_refused_in_a_sampled_level_too(tmp_path):
     place = run_of(tmp_path / "r", due, due + 0.03, open_setting(200.0, 60, expected=due.size), 60)
     sample_down(place / "levels" / "0000", 50)
     (lv,) = read_levels(place)
-    assert verdict(lv).delivered is False
-    assert "clustered" in verdict(lv).text
+    assert delivery_of(lv).delivered is False
+    assert "clustered" in delivery_of(lv).text
 
 
 def test_an_overloaded_target_is_told_from_a_slow_generator(tmp_path):
@@ -360,7 +360,7 @@ def test_an_overloaded_target_is_told_from_a_slow_generator(tmp_path):
     place = write_run(tmp_path / "r")
     write_level(place, 0, columns(due, ends, sent_s=sent), open_setting(200.0, 30), 30)
     (lv,) = read_levels(place)
-    found = verdict(lv)
+    found = delivery_of(lv)
     assert found.delivered is False
     assert "waited for a free connection" in found.text
     assert json.loads((place / "levels" / "0000" / "level.json").read_text())["sent"] == due.size

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusize.cli.exit_code import Verdict
+from gpusize.cli.exit_code import ExitStatus
 from gpusize.cli.shared import MOST_CHARS, conclude
 from gpusize.measure.execute import run_info
 from gpusize.measure.spec import RunSpec
@@ -93,7 +93,7 @@ def test_strict_tells_one_reason_a_line(
 
 
 def test_each_line_of_a_reason_is_bounded_and_harmless(capsys: pytest.CaptureFixture[str]) -> None:
-    assert conclude(Verdict(1, f"why\n  one\x1b[2J\n  {'x' * 2 * MOST_CHARS}")) == 1
+    assert conclude(ExitStatus(1, f"why\n  one\x1b[2J\n  {'x' * 2 * MOST_CHARS}")) == 1
     first, second, third = capsys.readouterr().err.splitlines()
     assert (first, second) == ("gpusize: why", r"  one\x1b[2J")
     assert len(third) == MOST_CHARS

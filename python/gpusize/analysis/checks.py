@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpusize.analysis.delivery.delivery import Delivery, verdict
+from gpusize.analysis.delivery.delivery import Delivery, delivery_of
 from gpusize.analysis.generator import generator_cpu, generator_limits, longer_by
 from gpusize.analysis.remarks import remarks
 from gpusize.analysis.steadiness import drift_of, growth_of, steadiness_of
@@ -58,7 +58,7 @@ def check(level: LevelData) -> Checks:
 
 
 def _check(level: LevelData) -> Checks:
-    delivery = verdict(level)
+    delivery = delivery_of(level)
     flags, alerts = _state_flags(level), []
     if level.imported:
         little = Little("not checkable", None, None, "imported: there are no records")

@@ -1,7 +1,7 @@
 """The summary: one row per visit of a level.
 
-Everything counts requests due in the steady window, except ``total_runtime_s``, ``asked_again``, the verdict on
-delivery and what servers say, which are of the whole visit, as is ``itl_*`` where nothing but one histogram tells it.
+Everything counts requests due in the steady window, except ``total_runtime_s``, ``asked_again``, whether the load was
+delivered, and what servers say: these are of the whole visit, as is ``itl_*`` where nothing but one histogram tells it.
 Percentiles are of requests that ended ok and only describe; an SLO is judged by its attainment. Of a sampled level
 counts are of all requests, percentiles of all to the width of a bucket, and tokens and goodput of the rows, times the
 sample.

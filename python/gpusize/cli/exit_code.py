@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.methods import Estimate
     from gpusize.result import Result
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["ExitStatus", "judge"]
 
 INTERRUPTED = 130
 NO = 1
@@ -18,15 +18,15 @@ MOST_REASONS: Final = 8
 """Levels whose reasons are told; the summary has them all."""
 
 
-class Verdict(NamedTuple):
+class ExitStatus(NamedTuple):
     """An exit code, and in one sentence why it is not 0; further lines, two spaces in, are reasons."""
 
     code: int
     why: str = ""
 
 
-def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False) -> Verdict:
-    """The verdict over a result and what was asked of it.
+def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False) -> ExitStatus:
+    """The exit status for a result and what was asked of it.
 
     Args:
         result: what was measured.
@@ -36,21 +36,21 @@ def judge(result: Result, estimates: Sequence[Estimate], *, strict: bool = False
     """
     if result.cancelled:
         why = f"interrupted; what was measured is kept in {result.path}"
-        return Verdict(INTERRUPTED, f"{why}, gpusize run --resume {result.path} goes on with it")
+        return ExitStatus(INTERRUPTED, f"{why}, gpusize run --resume {result.path} goes on with it")
     failed = _failed(result)
     done = [row for row in result.summary.to_dicts() if row["state"] == "done"]
     no = _nothing(result, estimates, failed, measured=bool(done))
     if no:
-        return Verdict(NO, no)
+        return ExitStatus(NO, no)
     for k, slo in enumerate(result.slos):
         known = [row[f"slo_{k}_met"] for row in done if row[f"slo_{k}_met"] is not None]
         if known and not any(known):
-            return Verdict(NO, f"no measured level meets {slo}")
+            return ExitStatus(NO, f"no measured level meets {slo}")
     if failed:
-        return Verdict(NO, f"{failed}. What is said rests on the levels before")
+        return ExitStatus(NO, f"{failed}. What is said rests on the levels before")
     if strict:
         return _strict(done, _not_run(result))
-    return Verdict(0)
+    return ExitStatus(0)
 
 
 def _nothing(result: Result, estimates: Sequence[Estimate], failed: str, *, measured: bool) -> str:
@@ -66,14 +66,14 @@ def _nothing(result: Result, estimates: Sequence[Estimate], failed: str, *, meas
     return ""
 
 
-def _strict(rows: Sequence[Mapping[str, Any]], left: str) -> Verdict:
+def _strict(rows: Sequence[Mapping[str, Any]], left: str) -> ExitStatus:
     """A no where a load was not delivered, with the reasons, or where a level is in doubt otherwise."""
     from gpusize.analysis.checks import FINDINGS
 
     doubtful = {k: [flag for flag in row["flags"] if flag not in FINDINGS] for k, row in enumerate(rows)}
     doubtful = {k: flags for k, flags in doubtful.items() if flags}
     if not doubtful:
-        return Verdict(0)
+        return ExitStatus(0)
     names = ", ".join(sorted({flag for flags in doubtful.values() for flag in flags}))
     why = f"{len(doubtful)} of {len(rows)} levels cannot be believed as they stand: {names}{left}"
     reasons = [
@@ -81,7 +81,7 @@ def _strict(rows: Sequence[Mapping[str, Any]], left: str) -> Verdict:
         for k in doubtful
         if rows[k].get("delivered") is False
     ]
-    return Verdict(NO, why + "".join(reasons[:MOST_REASONS]))
+    return ExitStatus(NO, why + "".join(reasons[:MOST_REASONS]))
 
 
 def _failed(result: Result) -> str:

@@ -167,7 +167,7 @@ def _told(plan: WhatIf, plot: Path | None, out: Path | None, *, json: bool) -> i
     """Print and write a plan; the exit code."""
     import sys
 
-    from gpusize.cli.exit_code import Verdict
+    from gpusize.cli.exit_code import ExitStatus
     from gpusize.cli.shared import conclude
     from gpusize.report.export import dumps
     from gpusize.report.figures.plan import draw_plan
@@ -181,7 +181,7 @@ def _told(plan: WhatIf, plot: Path | None, out: Path | None, *, json: bool) -> i
         sys.stdout.write(dumps(plan))
     else:
         print_plan(plan, make_console(), written)
-    return conclude(Verdict(0) if plan.answered else Verdict(1, f"no row has an answer: {why_none(plan)}"))
+    return conclude(ExitStatus(0) if plan.answered else ExitStatus(1, f"no row has an answer: {why_none(plan)}"))
 
 
 @contextmanager

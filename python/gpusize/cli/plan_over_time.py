@@ -225,7 +225,7 @@ def _shape(options: Mapping[str, Any]) -> dict[str, Any]:
 def _told(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -> int:
     import sys
 
-    from gpusize.cli.exit_code import Verdict
+    from gpusize.cli.exit_code import ExitStatus
     from gpusize.cli.shared import conclude
     from gpusize.report.export import dumps
     from gpusize.report.figures.gpus_over_time import draw_over_time
@@ -242,5 +242,5 @@ def _told(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -
     if found.reason is None and (found.keeps or len(found.courses) == 1):
         return 0
     if found.reason is not None:
-        return conclude(Verdict(1, f"no answer over time: {found.reason}"))
-    return conclude(Verdict(1, "no policy that scales meets the SLOs over the whole trace"))
+        return conclude(ExitStatus(1, f"no answer over time: {found.reason}"))
+    return conclude(ExitStatus(1, "no policy that scales meets the SLOs over the whole trace"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.base.errors import GpusizeError
 
 if TYPE_CHECKING:
-    from gpusize.cli.exit_code import Verdict
+    from gpusize.cli.exit_code import ExitStatus
     from gpusize.estimate.methods import Estimate
     from gpusize.result import Result
 
@@ -104,13 +104,13 @@ def keep_lost(run: Path) -> None:
             store.add({"lost_output": lost})
 
 
-def conclude(verdict: Verdict) -> int:
+def conclude(status: ExitStatus) -> int:
     """Say why the exit code is not 0, and return it."""
-    if verdict.why:
+    if status.why:
         from gpusize.base.text import shown
 
-        why, *reasons = verdict.why.split("\n")
+        why, *reasons = status.why.split("\n")
         note(why)
         for reason in reasons:
             sys.stderr.write(f"{shown(reason, MOST_CHARS)}\n")
-    return verdict.code
+    return status.code

@@ -22,14 +22,14 @@ from gpusize.base.text import shown
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Delivery", "DeliveryCheck", "counts_of", "verdict"]
+__all__ = ["Delivery", "DeliveryCheck", "counts_of", "delivery_of"]
 
 COUNT_SHARE: Final = 0.01
 """Share of the schedule that may stay unsent."""
 
 
 class Delivery(NamedTuple):
-    """The verdict.
+    """Whether the load was sent as asked for, check by check.
 
     Attributes:
         delivered: whether this load was delivered; None where nothing could be judged.
@@ -43,7 +43,7 @@ class Delivery(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The verdict in one sentence."""
+        """The same in one sentence."""
         if self.delivered is None:
             return "not judged" + (f": {self.checks[0].text}" if self.checks else "")
         if self.delivered:
@@ -78,7 +78,7 @@ def counts_of(level: LevelData) -> Counts:
     return Counts(offered, sent, shed, max(0, offered - sent - shed))
 
 
-def verdict(level: LevelData) -> Delivery:
+def delivery_of(level: LevelData) -> Delivery:
     """Judge one visit of a level, over all of it: warm-up and drain were asked for as well.
 
     Args:
@@ -87,10 +87,10 @@ def verdict(level: LevelData) -> Delivery:
     if level.imported:
         return Delivery(None, [], [DeliveryCheck("count", None, None, "not judged", "imported: there are no records")])
     visit = level.visits()[0]
-    return visit.kept.once("delivery", lambda: _verdict(visit))
+    return visit.kept.once("delivery", lambda: _judge(visit))
 
 
-def _verdict(visit: LevelData) -> Delivery:
+def _judge(visit: LevelData) -> Delivery:
     if visit.setting.get("kind") == "closed":
         counts = counts_of(visit)
         checks = closed_checks(visit, counts.offered, counts.sent)
@@ -143,7 +143,7 @@ def _count(level: LevelData, counts: Counts, sent: Sent) -> DeliveryCheck:
 
 def check_rows(level: LevelData) -> list[dict[str, Any]]:
     """The checks of one level as rows of a table: ``check``, ``value``, ``bound``, ``status``, ``text``."""
-    found = verdict(level)
+    found = delivery_of(level)
     return [
         {"check": each.name, "value": each.value, "bound": each.bound, "status": each.status, "text": each.text}
         for each in found.checks

@@ -81,7 +81,7 @@ def timeline(levels: Sequence[LevelData], rows: Mapping[int, Mapping[str, Any]])
 
     Args:
         levels: visits of one run.
-        rows: the summary's rows by visit, for flags and verdicts.
+        rows: the summary's rows by visit, for flags and whether each load was delivered.
     """
     known = [level for level in levels if not level.imported and level.meta.get("start_ns") is not None]
     if not known:

@@ -35,7 +35,7 @@ def delivery_section(sweep: Sweep, checks: Sweep) -> Section | None:
     """One row per level and stream; None where nothing was judged.
 
     Args:
-        sweep: the summary's rows, for the verdicts.
+        sweep: the summary's rows, which say whether each load was delivered.
         checks: the rows of the table ``delivery``, on the same axis.
     """
     if not checks.rows:
@@ -44,11 +44,11 @@ def delivery_section(sweep: Sweep, checks: Sweep) -> Section | None:
     for row in checks.rows:
         name, _, stream = str(row["check"]).partition(" (")
         found.setdefault((row["run"], row["visit"], stream.removesuffix(")")), {})[name] = row
-    verdicts = {(row.get("run"), row.get("visit")): row for row in sweep.rows}
-    rows = [_row(key, each, verdicts) for key, each in found.items()]
+    summaries = {(row.get("run"), row.get("visit")): row for row in sweep.rows}
+    rows = [_row(key, each, summaries) for key, each in found.items()]
     columns = [
         *([text_column(rows, "stream", "stream")] if any(row["stream"] for row in rows) else []),
-        Column("delivered", "delivered", "", tuple(_verdict(row) for row in rows), 0),
+        Column("delivered", "delivered", "", tuple(_delivered(row) for row in rows), 0),
         *(_check_column(rows, name) for name in _CHECKS),
     ]
     doubtful = [row for row in rows if row["delivered"] is False]
@@ -63,24 +63,24 @@ def _named(sweep: Sweep, row: Mapping[str, Any]) -> str:
 
 
 def _row(
-    key: tuple[Any, ...], checks: Mapping[str, Mapping[str, Any]], verdicts: Mapping[Any, Mapping[str, Any]]
+    key: tuple[Any, ...], checks: Mapping[str, Mapping[str, Any]], summaries: Mapping[Any, Mapping[str, Any]]
 ) -> dict[str, Any]:
     run, visit, stream = key
-    summary = verdicts.get((run, visit), {})
+    summary = summaries.get((run, visit), {})
     first = next(iter(checks.values()))
     failed = [str(each["text"]) for each in checks.values() if each["status"] == "failed"]
     return {
         **{name: first.get(name) for name in ("run", "visit", "concurrency", "rate", "ramp")},
         "gpus": summary.get("gpus"),
         "stream": stream,
-        # The count is of all streams together: a row of one stream has the level's verdict only where it failed itself.
+        # The count is of all streams together: a row of one stream has the level's answer only where it failed itself.
         "delivered": summary.get("delivered") if not stream else not failed,
         "why": "; ".join(clean(text, 300) for text in failed),
         "checks": checks,
     }
 
 
-def _verdict(row: Mapping[str, Any]) -> Cell:
+def _delivered(row: Mapping[str, Any]) -> Cell:
     known = row["delivered"]
     return Cell(DASH, FAINT) if known is None else Cell("yes", GOOD) if known else Cell("no", BAD)
 
