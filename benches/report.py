@@ -2,18 +2,21 @@
 
 CPU time of whole processes, in alternating pairs with an earlier commit: ``gpusize report``, ``gpusize estimate`` and
 the end of ``gpusize run``, for 8 levels of 10^4 requests and of 10^6; ``gpusize report`` beside matplotlib alone; and
-the wall time of ``gpusize --help``. The earlier commit is checked out beside this one and shares its extension. Tables
-go to standard output, and with ``--record`` to benches/RESULTS.md. The exit code is 1 when a bar is short.
+the wall time of ``gpusize --help``. Beside them stands their floor: importing what each cannot do without, and drawing.
+The earlier commit is checked out beside this one and shares its extension. Of 10^6 requests it takes two minutes per
+pair, so there are fewer pairs. Tables go to standard output, and with ``--record`` to benches/RESULTS.md. The exit code
+is 1 when a bar is short.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +42,7 @@ COMMANDS = {
     "estimate": ["-c", MAIN, "estimate"],
     "run_end": [str(PROGRAMS / "run_end.py")],
 }
+READING = "import numpy, polars, typer"
 MATPLOTLIB = "import matplotlib.figure, matplotlib.backends.backend_agg, matplotlib.backends.backend_svg"
 
 
@@ -64,9 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for requests, pairs in ((SMALL, options.pairs), (options.large, options.large_pairs)):
             if requests:
                 run = write_run(Path(place) / f"of-{requests}", requests)
-                _beside(report, run, requests, pairs, sides)
+                before_s = _beside(report, run, requests, pairs, sides)
                 if requests == SMALL:
-                    _drawing(report, run, pairs, sides[0])
+                    drawn_s = _drawing(report, run, pairs, sides[0])
+                    _floors(report, before_s, drawn_s, pairs, sides[0])
                 shutil.rmtree(run)
         _help(report, options.pairs, sides[0])
     if options.record:
@@ -87,15 +92,16 @@ def _checked_out(commit: str, place: Path) -> Iterator[Side]:
         subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def _beside(report: Report, run: Path, requests: int, pairs: int, sides: Sequence[Side]) -> None:
-    """Each command on one run, now and before."""
-    rows = []
+def _beside(report: Report, run: Path, requests: int, pairs: int, sides: Sequence[Side]) -> dict[str, float]:
+    """Each command on one run, now and before; the median of its CPU seconds before."""
+    rows, before_s = [], {}
     for name, words in COMMANDS.items():
         turns = {side.name: lambda side=side, words=words: side.run(*words, str(run)) for side in sides}
         rotate(1, turns, _cpu)  # bytecode, fonts and files are in their caches from here on
         found = rotate(pairs, turns, _cpu)
         now, before = (found[side.name] for side in sides)
         ratio = paired([each.cpu_s for each in before], [each.cpu_s for each in now])
+        before_s[name] = statistics.median(each.cpu_s for each in before)
         cpu = (bootstrap_median([each.cpu_s for each in side]) for side in (before, now))
         peaks = (plain(max(each.peak_rss_bytes for each in side) / 2**20) for side in (before, now))
         rows.append([name, *cpu, ratio, *peaks])
@@ -103,10 +109,11 @@ def _beside(report: Report, run: Path, requests: int, pairs: int, sides: Sequenc
     header = ["command", "CPU s before", "CPU s now", "times less", "peak MiB before", "peak MiB now"]
     note = f"CPU time of the whole process, medians with their 95 % intervals, {pairs} alternating pairs."
     report.table(f"{len(LEVELS)} levels of {requests:,} requests", header, rows, note)
+    return before_s
 
 
-def _drawing(report: Report, run: Path, pairs: int, side: Side) -> None:
-    """``gpusize report`` beside an import of matplotlib and the same figures drawn and saved."""
+def _drawing(report: Report, run: Path, pairs: int, side: Side) -> float:
+    """``gpusize report`` beside an import of matplotlib and the same figures drawn and saved: CPU seconds of these."""
 
     def alone() -> float:
         drawn = side.run(str(PROGRAMS / "drawn_alone.py"), str(run))
@@ -117,6 +124,22 @@ def _drawing(report: Report, run: Path, pairs: int, side: Side) -> None:
     rows = [[name, bootstrap_median(each)] for name, each in found.items()]
     report.table("gpusize report beside matplotlib", ["what", "CPU s"], rows)
     report.bar(Bar("report_over_matplotlib", paired(found["report"], found["matplotlib alone"]), MOST_OVER_DRAWING))
+    return statistics.median(found["matplotlib alone"])
+
+
+def _floors(report: Report, before_s: Mapping[str, float], drawn_s: float, pairs: int, side: Side) -> None:
+    """What no command of these can do without: the most that it could ever become times less."""
+    turns = {code: lambda code=code: side.run("-c", code).cpu_s for code in ("import numpy", READING)}
+    found = rotate(pairs, turns, lambda cpu_s: f"{cpu_s:.2f} s")
+    numpy_s, reading_s = (statistics.median(found[each]) for each in turns)
+    # numpy is a part of importing matplotlib, too.
+    floors = {"estimate": reading_s} | dict.fromkeys(("report", "run_end"), reading_s - numpy_s + drawn_s)
+    rows = [[name, plain(at_s), plain(floors[name]), plain(at_s / floors[name])] for name, at_s in before_s.items()]
+    header = ["command", "CPU s before", "floor, CPU s", "before over floor"]
+    note = (
+        f"The floor: `{READING}`; where figures are drawn, matplotlib and their drawing besides. It computes nothing."
+    )
+    report.table(f"Floors of {len(LEVELS)} levels of {SMALL:,} requests", header, rows, note)
 
 
 def _help(report: Report, pairs: int, side: Side) -> None:
@@ -140,7 +163,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.report")
     parser.add_argument("--pairs", type=int, default=15, help="of 8 levels of 10,000 requests, and all else")
     parser.add_argument("--large", type=int, default=LARGE, help="requests of a large level; 0 for none")
-    parser.add_argument("--large-pairs", type=int, default=15, help="of these")
+    parser.add_argument("--large-pairs", type=int, default=5, help="of these")
     parser.add_argument("--base", default=BASE, help="the commit to stand beside")
     parser.add_argument("--dir", help="where the runs are written: 800 MB")
     parser.add_argument("--record", action="store_true", help="append to benches/RESULTS.md")

@@ -37,10 +37,9 @@ def triangle(design: NDArray[np.float64], took: NDArray[np.float64]) -> NDArray[
     whole = np.column_stack([design, took])
     while whole.shape[0] > BLOCK:
         even = whole.shape[0] // BLOCK * BLOCK
-        made = np.linalg.qr(whole[:even].reshape(-1, BLOCK, whole.shape[1]), mode="r")
+        made = np.asarray(np.linalg.qr(whole[:even].reshape(-1, BLOCK, whole.shape[1]), mode="r"))
         whole = np.concatenate([made.reshape(-1, whole.shape[1]), whole[even:]])
-    found: NDArray[np.float64] = np.linalg.qr(whole, mode="r") if whole.shape[0] > whole.shape[1] else whole
-    return found
+    return np.asarray(np.linalg.qr(whole, mode="r")) if whole.shape[0] > whole.shape[1] else whole
 
 
 def inside(off: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -171,16 +171,17 @@ def save_figures(made: Mapping[str, Figure], out_dir: Path, formats: Sequence[st
     with storing(out_dir):
         out_dir.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, figure in made.items():
-        for suffix in formats:
-            file = out_dir / f"{name}.{suffix}"
-            # Without a date the same result gives the same bytes.
-            metadata = {"Date": None} if suffix == "svg" else {"Software": "gpusize"}
-            drawn = BytesIO()
-            with style.settings():
+    # Settings are checked one by one whenever they begin, which takes as long as a small figure.
+    with style.settings():
+        for name, figure in made.items():
+            for suffix in formats:
+                file = out_dir / f"{name}.{suffix}"
+                # Without a date the same result gives the same bytes.
+                metadata = {"Date": None} if suffix == "svg" else {"Software": "gpusize"}
+                drawn = BytesIO()
                 figure.savefig(drawn, format=suffix, metadata=metadata)
-            write_atomic(file, drawn.getvalue())
-            written.append(file)
+                write_atomic(file, drawn.getvalue())
+                written.append(file)
     return written
 
 

@@ -189,8 +189,8 @@ def inline_svg(name: str, figure: Figure, folder: Path | None = None) -> str:
     # Two figures have ids in common, and ids are one namespace per page.
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'href="#', f'href="#{name}-', text).replace("url(#", f"url(#{name}-")
-    for color, variable in style.CSS_NAMES.items():
-        text = re.sub(rf"(?<=[ :]){color}(?=[;\"])", f"var(--{variable})", text)
+    colors = "|".join(style.CSS_NAMES)
+    text = re.sub(rf"(?<=[ :])(?:{colors})(?=[;\"])", lambda found: f"var(--{style.CSS_NAMES[found[0]]})", text)
     label = clean(figure.texts[0].get_text()) if figure.texts else name
     label = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
