@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from gpusize.cli.app import app
-from gpusize.measure.monitor.options import WatchOptions
+from gpusize.measure.monitor.options import MonitorOptions
 from gpusize.options.assemble import RUN_OPTIONS
 from gpusize.options.table import GROUPS, OPTIONS
 from gpusize.targets.server import Target
@@ -121,7 +121,7 @@ def test_files_know_the_options_of_the_command_line() -> None:
 
 def test_defaults_in_the_help_are_those_that_hold() -> None:
     target, load = Target("http://127.0.0.1/v1", model="m"), Load(rates=[1.0], count=1)
-    watch = WatchOptions.of({})
+    monitor = MonitorOptions.of({})
     held = {
         "timeout": f"{target.timeout_s / 60:g}m",
         "connect_timeout": f"{target.connect_timeout_s:g}s",
@@ -135,7 +135,7 @@ def test_defaults_in_the_help_are_those_that_hold() -> None:
         "connections": str(load.connections),
         "queue": str(load.queue),
         "overload": load.overload,
-        "metrics_address": watch.address,
-        "push_every": f"{watch.push_every_s:g}s",
+        "metrics_address": monitor.address,
+        "push_every": f"{monitor.push_every_s:g}s",
     }
     assert {name: OPTIONS[name].default for name in held} == held

@@ -1,4 +1,4 @@
-"""From options to a watch: all is checked before anything is started."""
+"""From options to a monitor: all is checked before anything is started."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import httpx
 import pytest
 
 from gpusize.base.errors import EnvironmentLacks, SloError, UsageError
-from gpusize.measure.monitor import WatchOptions
+from gpusize.measure.monitor import MonitorOptions
 
 
 def test_nothing_given_is_nothing_done() -> None:
-    options = WatchOptions.of({"stop_when": None, "metrics_port": None})
+    options = MonitorOptions.of({"stop_when": None, "metrics_port": None})
     assert not options
-    with options.open() as watch:
-        assert (watch.rules, watch.tally, list(watch.closing)) == ((), None, [])
+    with options.open() as monitor:
+        assert (monitor.rules, monitor.tally, list(monitor.closing)) == ((), None, [])
 
 
 def test_rules_alone_need_no_page() -> None:
-    options = WatchOptions.of({"stop_when": "saturation"})
+    options = MonitorOptions.of({"stop_when": "saturation"})
     assert options
     assert [rule.kind for rule in options.open().rules] == ["saturation"]
-    assert len(WatchOptions.of({"stop_when": ["saturation", "errors > 5% for 10s"]}).rules) == 2
+    assert len(MonitorOptions.of({"stop_when": ["saturation", "errors > 5% for 10s"]}).rules) == 2
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_rules_alone_need_no_page() -> None:
 )
 def test_what_cannot_be_meant(options: dict, what: str) -> None:
     with pytest.raises(UsageError, match=what):
-        WatchOptions.of(options)
+        MonitorOptions.of(options)
     assert issubclass(SloError, UsageError)
 
 
-def test_the_page_is_told_and_ends_with_the_watch() -> None:
+def test_the_page_is_told_and_ends_with_the_monitor() -> None:
     told: list[str] = []
-    options = WatchOptions.of({"metrics_port": 0, "push_gateway": "http://127.0.0.1:9", "push_every": 3600})
+    options = MonitorOptions.of({"metrics_port": 0, "push_gateway": "http://127.0.0.1:9", "push_every": 3600})
     with options.open({"run": "r1"}, levels=4, workers=2, note=told.append):
         url = told[0].split()[-1]
         page = httpx.get(url, trust_env=False).text
@@ -57,6 +57,6 @@ def test_the_page_is_told_and_ends_with_the_watch() -> None:
 
 def test_a_taken_port_starts_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        options = WatchOptions.of({"metrics_port": taken.getsockname()[1], "push_gateway": "http://127.0.0.1:9"})
+        options = MonitorOptions.of({"metrics_port": taken.getsockname()[1], "push_gateway": "http://127.0.0.1:9"})
         with pytest.raises(EnvironmentLacks, match="--metrics-port"):
             options.open()

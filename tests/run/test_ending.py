@@ -51,8 +51,8 @@ class Draining(FakeLevel):
         return super().outcome()
 
 
-class Watch:
-    """Stands in for ``gpusize.measure.monitor.RunWatch``: its rule comes true at the first look."""
+class Monitor:
+    """Stands in for ``gpusize.measure.monitor.RunMonitor``: its rule comes true at the first look."""
 
     def look(self, *_: object) -> Stop:
         return RULE
@@ -80,7 +80,7 @@ def swept(
     steps = [Step(index, setting, plan) for index, (setting, plan) in enumerate(pairs)]
     clocks = ClockLog(read=FakeClock().pair)
     running = Sweep(cast("Engine", engine), store, clocks, switch, 7 * MS, describe, ask)
-    running.watch = Watch() if rule else None  # type: ignore[assignment]
+    running.monitor = Monitor() if rule else None  # type: ignore[assignment]
     running.run(steps)
     return [read_level(folder) for folder in level_dirs(store.path)]
 

@@ -45,7 +45,7 @@ def test_its_run_folder_can_be_gone_on_with(tmp_path: Path, monkeypatch: pytest.
     gpusize.run(resume=folder)
     [spec] = agreed
     assert (spec.resume, spec.users, dict(spec.labels)) == (folder, 3, {"gpu": "simulated"})
-    assert [rule.text for rule in spec.watch.rules] == ["p99 runtime > 30s for 10s"]
+    assert [rule.text for rule in spec.monitor.rules] == ["p99 runtime > 30s for 10s"]
 
 
 def test_its_configuration_file_makes_the_same_run() -> None:

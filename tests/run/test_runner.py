@@ -18,7 +18,7 @@ from gpusize.base.errors import StoreError, TargetError, UsageError
 from gpusize.base.interrupt import StopSwitch
 from gpusize.engine.clock_log import ClockLog
 from gpusize.measure.execute import execute
-from gpusize.measure.monitor.options import WatchOptions
+from gpusize.measure.monitor.options import MonitorOptions
 from gpusize.measure.spec import RunSpec
 from gpusize.records.store import RunStore, level_dirs, read_level, read_run
 from gpusize.result import open_run
@@ -148,8 +148,8 @@ def test_a_run_leaves_a_folder_that_says_everything(request_: RunSpec) -> None:
 
 
 def test_a_program_learns_where_the_metrics_were_and_that_a_gateway_failed(request_: RunSpec) -> None:
-    watch = WatchOptions.of({"metrics_port": 0, "push_gateway": "http://127.0.0.1:1"})
-    result = go(replace(request_, watch=watch))
+    monitor = MonitorOptions.of({"metrics_port": 0, "push_gateway": "http://127.0.0.1:1"})
+    result = go(replace(request_, monitor=monitor))
     page, failed = (next((text for text in result.notes if word in text), "") for word in ("metrics are at", ":1"))
     assert page.startswith("the run's metrics are at http://127.0.0.1:")
     assert "http://127.0.0.1:1" in failed

@@ -18,7 +18,7 @@ from gpusize.analysis.slo import Slo
 from gpusize.base.errors import UsageError
 from gpusize.estimate import truth
 from gpusize.estimate.truth import simulate_closed, true_gpus
-from gpusize.targets.simulated.cluster import LatenessWatch, SimulatedCluster
+from gpusize.targets.simulated.cluster import ClusterLateness, SimulatedCluster
 from gpusize.targets.simulated.serve import cluster_config
 
 BEFORE = Path(__file__).parents[1] / "fixtures" / "before" / "run"
@@ -173,7 +173,7 @@ def test_lateness_is_what_came_since_the_last_look() -> None:
             return {"lateness_buckets": self.buckets}
 
     cluster: Any = Cluster()
-    watch = LatenessWatch(cluster)
+    watch = ClusterLateness(cluster)
     assert watch.p99_s() == 0.0
     cluster.buckets = [[0.001, 100], [0.01, 200], [None, 200]]
     assert watch.p99_s() == pytest.approx(0.001 + 0.009 * 0.99)

@@ -150,8 +150,8 @@ def test_one_wish_to_stop_drains_and_keeps_everything(store: RunStore) -> None:
     assert [event.position for event in seen if event.kind == "level"] == [1, 2]
 
 
-class Watch:
-    """Stands in for ``gpusize.measure.monitor.RunWatch``: its rule comes true at a level."""
+class Monitor:
+    """Stands in for ``gpusize.measure.monitor.RunMonitor``: its rule comes true at a level."""
 
     def __init__(self, visit: int) -> None:
         self._visit = visit
@@ -172,15 +172,15 @@ class Watch:
 
 def test_a_rule_ends_the_run_and_keeps_what_was_measured(store: RunStore) -> None:
     engine = FakeEngine(looks=3)
-    watch = Watch(1)
+    monitor = Monitor(1)
     running = sweep(engine, store)
-    running.watch = watch  # type: ignore[assignment]
+    running.monitor = monitor  # type: ignore[assignment]
     running.run(steps_of(Load(concurrencies=(1, 2, 4, 8, 16), count=4)))
     assert [line for line in engine.log if line.startswith("stop")] == [f"stop {visit} {7 * MS}" for visit in (3, 2, 1)]
     levels = [json.loads((path / "level.json").read_text("utf-8")) for path in sorted(store.path.glob("levels/0*"))]
     assert [level["stop_reason"] for level in levels] == ["count", "slo"]
     assert levels[1]["alerts"][0] == "ended early: p99 runtime > 1s for 3s: 2 s"
-    assert watch.ends[:2] == [0, 1]
+    assert monitor.ends[:2] == [0, 1]
     assert open_level_dirs(store.path) == []
 
 

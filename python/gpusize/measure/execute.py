@@ -33,7 +33,7 @@ from gpusize.records.dataset_rows import keep_rows
 from gpusize.records.store import RunStore
 from gpusize.result import Result
 from gpusize.targets.server import Target
-from gpusize.targets.simulated.cluster import LatenessWatch
+from gpusize.targets.simulated.cluster import ClusterLateness
 from gpusize.targets.workflow.llm_proxy import LlmProxy
 from gpusize.targets.workflow.target import WorkflowTarget
 from gpusize.workload.schedule.export import cost_note, keep_plan
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.stop_cause import Ending
     from gpusize.engine.session import AnyEngine, LevelOutcome
     from gpusize.estimate.search import Adaptive
-    from gpusize.measure.monitor import RunWatch
+    from gpusize.measure.monitor import RunMonitor
     from gpusize.measure.spec import RunSpec
     from gpusize.measure.sweep import ProgressEvent
 
@@ -96,7 +96,7 @@ def execute(
                 note(text)
         told = _tell_notes(spec, note, [*spec.notes, *notes])
         watched = _Told(note)
-        watch = stack.enter_context(_open_watch(spec, len(steps), watched)) if spec.watch else None
+        monitor = stack.enter_context(_open_monitor(spec, len(steps), watched)) if spec.monitor else None
         with on_interrupt(switch), _open_store(spec, facts) as store:
             keep_rows(store.path, spec.dataset.ids, spec.dataset.rows)
             if spec.resume is None:
@@ -113,7 +113,7 @@ def execute(
                 _describer(spec),
                 progress,
                 _boundary(spec),
-                watch,
+                monitor,
                 alive.after if spec.adaptive is None else None,
             )
             done = finished_steps(store.path)
@@ -225,8 +225,8 @@ class _Told:
             self._note(text)
 
 
-def _open_watch(spec: RunSpec, levels: int, note: Callable[[str], None]) -> RunWatch:
-    return spec.watch.open(run_info(spec), levels=levels, workers=spec.workers, note=note)
+def _open_monitor(spec: RunSpec, levels: int, note: Callable[[str], None]) -> RunMonitor:
+    return spec.monitor.open(run_info(spec), levels=levels, workers=spec.workers, note=note)
 
 
 def _tell_notes(spec: RunSpec, note: Callable[[str], None] | None, told: list[str]) -> list[str]:
@@ -265,7 +265,7 @@ def _drain_ns(spec: RunSpec) -> int:
 
 
 def _describer(spec: RunSpec) -> Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]:
-    watch = None if spec.cluster is None else LatenessWatch(spec.cluster)
+    lateness = None if spec.cluster is None else ClusterLateness(spec.cluster)
     secrets = spec.target.secret_words()
 
     def describe(step: Step, outcome: LevelOutcome, folder: Path, ending: Ending) -> dict[str, Any]:
@@ -284,8 +284,8 @@ def _describer(spec: RunSpec) -> Callable[[Step, LevelOutcome, Path, Ending], di
             facts = observer.level(folder, outcome["start_ns"], outcome["end_ns"])
             level["alerts"] += facts.pop("alerts", [])
             level |= facts
-        if watch is not None:
-            late_s = watch.p99_s()
+        if lateness is not None:
+            late_s = lateness.p99_s()
             level["cluster_lateness_p99_s"] = late_s if math.isfinite(late_s) else None
             if late_s > max(LATE_FLOOR_S, CLUSTER_LATE_SHARE * (outcome["residence_ns"] or 0) / 1e9):
                 what = "the level shows this machine, not the cluster's model"

@@ -15,7 +15,7 @@ from gpusize.engine.workers import chosen_workers, is_local, peak_rate
 from gpusize.estimate.search.terms import Adaptive, cannot_search
 from gpusize.measure.encode import model_names
 from gpusize.measure.mix import dealt, streamed, streamed_rows
-from gpusize.measure.monitor.options import WatchOptions
+from gpusize.measure.monitor.options import MonitorOptions
 from gpusize.measure.sweep import Step
 from gpusize.records.run_json import nature_of, run_facts, what_differs
 from gpusize.records.store import find_runs, read_run
@@ -55,7 +55,7 @@ class RunSpec:
         names: the addresses as the user named them, where others are sent to.
         command: the command line, without secrets.
         options: further options for ``run.json``, as ``--config`` takes them.
-        watch: what looks at the run while it goes on: rules that end it, its own metrics.
+        monitor: what looks at the run while it goes on: rules that end it, its own metrics.
         adaptive: what a search for the edge is asked for; None for the levels of the load.
         notes: what the user should know before the run.
     """
@@ -75,7 +75,7 @@ class RunSpec:
     names: Sequence[str] = ()
     command: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    watch: WatchOptions = field(default_factory=WatchOptions)
+    monitor: MonitorOptions = field(default_factory=MonitorOptions)
     adaptive: Adaptive | None = None
     notes: Sequence[str] = ()
 
@@ -86,7 +86,7 @@ class RunSpec:
             raise UsageError("append and resume are both given", "resume", "a resumed run goes on in its own folder")
         if self.adaptive is not None:
             self._check_search()
-        if self.load.kind == "closed" and any(rule.kind == "saturation" for rule in self.watch.rules):
+        if self.load.kind == "closed" and any(rule.kind == "saturation" for rule in self.monitor.rules):
             todo = "leave the rule out; the summary says from which concurrency on the throughput no longer grows"
             raise UsageError("saturation is seen at rates; with users no queue grows", "stop rules", todo)
         target = self.target

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpusize.base.interrupt import StopSwitch
     from gpusize.engine.clock_log import ClockLog
     from gpusize.engine.session import AnyEngine, AnyLevel, LevelOutcome, Progress
-    from gpusize.measure.monitor import RunWatch
+    from gpusize.measure.monitor import RunMonitor
     from gpusize.records.store import RunStore
 
 __all__ = ["AHEAD", "ProgressEvent", "Step", "Sweep"]
@@ -104,7 +104,7 @@ class Sweep:
             and who ended it.
         progress: told how the run goes; runs on the thread that drives the sweep, ten times a second at most.
         boundary: told before the first level and after each one, when what is measured beside takes a reading.
-        watch: looks at the running levels and says when to end the run.
+        monitor: looks at the running levels and says when to end the run.
         after: told of each committed level; what it says is measured next, or ends the run.
     """
 
@@ -116,7 +116,7 @@ class Sweep:
     describe: Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]
     progress: Callable[[ProgressEvent], None] | None = None
     boundary: Callable[[], None] | None = None
-    watch: RunWatch | None = None
+    monitor: RunMonitor | None = None
     after: Callable[[Step, Mapping[str, Any]], Step | Stop | None] | None = None
     stopped: Stop | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
@@ -224,13 +224,13 @@ class Sweep:
         self.progress(replace(newest, before=tuple(before)))
 
     def _look(self, seen: Sequence[tuple[_Queued, Progress]], queued: Sequence[_Queued]) -> None:
-        if self.watch is None:
+        if self.monitor is None:
             return
         for each, progress in seen:
-            self._obey(self.watch.look(each.level, each.position, each.step.setting, progress), queued)
+            self._obey(self.monitor.look(each.level, each.position, each.step.setting, progress), queued)
 
     def _obey(self, stop: Stop | None, queued: Sequence[_Queued]) -> None:
-        """A rule of the watch has come true: end what runs, and begin nothing more."""
+        """A rule of the monitor has come true: end what runs, and begin nothing more."""
         if stop is None or self._ends:
             return
         self.stopped = stop
@@ -273,8 +273,8 @@ class Sweep:
         """Commit a level that has ended, and return its ``level.json``; None for one that the end left without any."""
         visit, step = ended.level.visit, ended.step
         outcome = ended.level.outcome()
-        if self.watch is not None:
-            self.watch.ended(ended.level, outcome)
+        if self.monitor is not None:
+            self.monitor.ended(ended.level, outcome)
         sending = visit in self._sending
         ending = ending_of(outcome, user=self.switch.asked > 0, rule=self.stopped, sending=sending)
         if self._ends and outcome["due"] == 0 and self.store.discard_if_empty(visit):

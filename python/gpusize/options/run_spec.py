@@ -16,7 +16,7 @@ from gpusize.analysis.slo import as_slos, readings
 from gpusize.base.errors import UsageError
 from gpusize.base.units import format_duration
 from gpusize.measure.mix import told_priorities
-from gpusize.measure.monitor.options import WatchOptions
+from gpusize.measure.monitor.options import MonitorOptions
 from gpusize.measure.spec import RunSpec
 from gpusize.options import addresses_of, target_from_options
 from gpusize.options.labels import labels_of
@@ -159,7 +159,7 @@ def run_spec(
             names=sent.names,
             command=command,
             options=_again(sent, options, ready),
-            watch=WatchOptions.of(options),
+            monitor=MonitorOptions.of(options),
             adaptive=terms_of(options, sent.load, slos, natures),
             notes=list(dict.fromkeys(notes)),
         )

@@ -13,9 +13,9 @@ from typing import Any, Final
 from gpusize.base.errors import EnvironmentLacks
 from gpusize.base.interrupt import StopSwitch
 from gpusize.containers.pipeline.container import Container
+from gpusize.containers.pipeline.container_gpus import ContainerGpus
 from gpusize.containers.pipeline.daemon import Daemon, talking
 from gpusize.containers.pipeline.execution import Execution, Outcome, Watch, finished, timed
-from gpusize.containers.pipeline.gpu_watch import ContainerGpus
 from gpusize.containers.pipeline.lifecycle import Life
 from gpusize.containers.pipeline.wait import Call, Interrupted, wait_for
 

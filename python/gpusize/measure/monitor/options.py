@@ -1,4 +1,4 @@
-"""From options, as the command line names them, to what watches a run."""
+"""From options, as the command line names them, to a run's monitor."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gpusize.base.errors import UsageError
 from gpusize.base.units import as_duration_s
 from gpusize.measure.monitor.metrics_page import MetricsPage, PushGateway, checked_gateway
 from gpusize.measure.monitor.run_counts import RunTally
+from gpusize.measure.monitor.run_monitor import RunMonitor
 from gpusize.measure.monitor.stop_rules import Rule, parse_rules
-from gpusize.measure.monitor.watch import RunWatch
 
-__all__ = ["WatchOptions"]
+__all__ = ["MonitorOptions"]
 
 HOST: Final = "127.0.0.1"
 PUSH_EVERY_S: Final = 15.0
@@ -23,8 +23,8 @@ _MOST_PORT: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class WatchOptions:
-    """How a run is watched; made and checked before anything is started.
+class MonitorOptions:
+    """How a run is monitored; made and checked before anything is started.
 
     Attributes:
         rules: what ends the run.
@@ -81,8 +81,8 @@ class WatchOptions:
         levels: int = 0,
         workers: int = 1,
         note: Callable[[str], None] | None = None,
-    ) -> RunWatch:
-        """Start the page and the pushes; they end with the watch, which is a context manager.
+    ) -> RunMonitor:
+        """Start the page and the pushes; they end with the monitor, which is a context manager.
 
         Args:
             info: labels of ``gpusize_run_info``, such as run, target, api and model.
@@ -94,7 +94,7 @@ class WatchOptions:
             EnvironmentLacks: the port cannot be had.
         """
         if self.port is None and self.gateway is None:
-            return RunWatch(self.rules)
+            return RunMonitor(self.rules)
         tally = RunTally(info or {}, levels, workers)
         with contextlib.ExitStack() as started:
             closing: list[MetricsPage | PushGateway] = []
@@ -108,4 +108,4 @@ class WatchOptions:
                 name = socket.gethostname()
                 closing.append(PushGateway(tally, self.gateway, instance=name, every_s=self.push_every_s, note=note))
             started.pop_all()
-        return RunWatch(self.rules, tally, closing)
+        return RunMonitor(self.rules, tally, closing)

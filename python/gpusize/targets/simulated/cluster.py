@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gpusize.targets.server import Target
 
-__all__ = ["LatenessWatch", "SimulatedCluster"]
+__all__ = ["ClusterLateness", "SimulatedCluster"]
 
 HOST: Final = "127.0.0.1"
 ADMIN_S: Final = 30.0
@@ -150,7 +150,7 @@ class SimulatedCluster:
             child.close()
 
 
-class LatenessWatch:
+class ClusterLateness:
     """How late the cluster was with its iterations, from one look to the next."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:

@@ -1,4 +1,4 @@
-"""What the sweep shows the watch, and what it hears back."""
+"""What the sweep shows the monitor, and what it hears back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpusize.base.errors import UsageError
-from gpusize.measure.monitor import RunWatch, parse_rules
+from gpusize.measure.monitor import RunMonitor, parse_rules
 from gpusize.measure.monitor.run_counts import RunTally
 from tests.monitor.seconds import second
 
@@ -43,7 +43,7 @@ class Level:
 def test_rules_hold_across_levels_and_each_second_is_read_once() -> None:
     now = [0]
     tally = RunTally(levels=2)
-    watch = RunWatch(parse_rules(["p99 ttft > 2s for 15s"]), tally, clock=lambda: now[0])
+    monitor = RunMonitor(parse_rules(["p99 ttft > 2s for 15s"]), tally, clock=lambda: now[0])
     first, next_one = Level(1, 0, []), Level(2, 10 * S, [])
     stops = []
     for tick in range(200):
@@ -53,9 +53,9 @@ def test_rules_hold_across_levels_and_each_second_is_read_once() -> None:
             begun = first if tick <= 100 else next_one
             begun.rows.append(second(len(begun.rows), ok=90, slow=10))
         if tick == 100:
-            watch.ended(first, first.outcome(10 * S))
-        stops.append(watch.look(level, level.visit, SETTING, level.progress(now[0])))
-    stop = watch.stop
+            monitor.ended(first, first.outcome(10 * S))
+        stops.append(monitor.look(level, level.visit, SETTING, level.progress(now[0])))
+    stop = monitor.stop
     assert stop is not None
     assert (stop.reason, stop.second) == ("slo", 14)
     assert stops.index(stop) == 150, "told with the second that decides"
@@ -69,16 +69,16 @@ def test_rules_hold_across_levels_and_each_second_is_read_once() -> None:
 
 def test_a_level_that_has_not_begun_is_left_alone() -> None:
     level = Level(1, 0, [])
-    watch = RunWatch(parse_rules(["saturation"]), clock=lambda: 0)
-    assert watch.look(level, 1, SETTING, {"state": "queued"}) is None
+    monitor = RunMonitor(parse_rules(["saturation"]), clock=lambda: 0)
+    assert monitor.look(level, 1, SETTING, {"state": "queued"}) is None
     assert level.asked == []
 
 
 def test_nothing_is_read_when_nobody_watches() -> None:
     level = Level(1, 0, [])
-    watch = RunWatch(clock=lambda: 0)
-    watch.look(level, 1, SETTING, level.progress(S))
-    watch.ended(level, level.outcome(S))
+    monitor = RunMonitor(clock=lambda: 0)
+    monitor.look(level, 1, SETTING, level.progress(S))
+    monitor.ended(level, level.outcome(S))
     assert level.asked == []
 
 
@@ -90,9 +90,9 @@ class Mute:
 def test_an_engine_that_tells_no_seconds_has_counts_and_no_rules() -> None:
     progress = {"state": "running", "elapsed_ns": S, "due": 5, "sent": 4, "ok": 2, "failed": {"timeout": 1}}
     with pytest.raises(UsageError, match="does not report"):
-        RunWatch(parse_rules(["saturation"]), clock=lambda: 0).look(Mute(), 1, SETTING, progress)  # type: ignore[arg-type]
+        RunMonitor(parse_rules(["saturation"]), clock=lambda: 0).look(Mute(), 1, SETTING, progress)  # type: ignore[arg-type]
     tally = RunTally()
-    RunWatch(tally=tally, clock=lambda: 0).look(Mute(), 1, SETTING, progress)  # type: ignore[arg-type]
+    RunMonitor(tally=tally, clock=lambda: 0).look(Mute(), 1, SETTING, progress)  # type: ignore[arg-type]
     assert tally.view().outcomes == {"ok": 2, "timeout": 1}
 
 
@@ -108,6 +108,6 @@ class Door:
 def test_what_shows_it_ends_after_the_last_word() -> None:
     tally = RunTally()
     door = Door(tally)
-    with pytest.raises(KeyboardInterrupt), RunWatch(tally=tally, closing=[door]):
+    with pytest.raises(KeyboardInterrupt), RunMonitor(tally=tally, closing=[door]):
         raise KeyboardInterrupt
     assert door.finished

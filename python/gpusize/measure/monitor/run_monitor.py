@@ -1,8 +1,8 @@
-"""Ties what watches a run to the run: the sweep shows it each running level, it says when to stop.
+"""Ties the monitor to the run: the sweep shows it each running level, it says when to stop.
 
-with RunWatch(rules=parse_rules(texts), tally=tally, closing=[page, gateway]) as watch:
-stop = watch.look(level, position, setting, level.poll())     # as often as one likes, for each running level
-watch.ended(level, outcome)                                   # once for each
+with RunMonitor(rules=parse_rules(texts), tally=tally, closing=[page, gateway]) as monitor:
+stop = monitor.look(level, position, setting, level.poll())     # as often as one likes, for each running level
+monitor.ended(level, outcome)                                   # once for each
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gpusize.measure.monitor.run_counts import RunTally
 from gpusize.measure.monitor.run_seconds import SecondsOfRun
 from gpusize.measure.monitor.stop_rules import Rule
 
-__all__ = ["RunWatch"]
+__all__ = ["RunMonitor"]
 
 EVERY_NS: Final = 1_000_000_000
 """Time between two looks at a level: it tells of whole seconds."""
 
 
-class WatchedLevel(Protocol):
+class MonitoredLevel(Protocol):
     """A level that tells of its seconds; `gpusize.engine.session.AnyLevel` with ``seconds``."""
 
     visit: int
@@ -49,8 +49,8 @@ class _Followed:
 
 
 @dataclass
-class RunWatch:
-    """Watches the levels of one run; a context manager.
+class RunMonitor:
+    """Monitors the levels of one run; a context manager.
 
     Args:
         rules: what ends the run.
@@ -78,7 +78,7 @@ class RunWatch:
         return self._monitor.stop
 
     def look(
-        self, level: WatchedLevel, position: int, setting: Mapping[str, Any], progress: Mapping[str, Any]
+        self, level: MonitoredLevel, position: int, setting: Mapping[str, Any], progress: Mapping[str, Any]
     ) -> Stop | None:
         """Look at a running level, at most once a second; the reason to end as soon as there is one.
 
@@ -102,7 +102,7 @@ class RunWatch:
         self._take(level, followed, now_ns - elapsed_ns, elapsed_ns)
         return self._judge()
 
-    def ended(self, level: WatchedLevel, outcome: Mapping[str, Any]) -> None:
+    def ended(self, level: MonitoredLevel, outcome: Mapping[str, Any]) -> None:
         """A level has ended; its last seconds count as well."""
         followed = self._followed.pop(level.visit, _Followed(0))
         if self.rules or self.tally:
@@ -112,7 +112,7 @@ class RunWatch:
         if self.tally is not None:
             self.tally.ended(level.visit, outcome)
 
-    def _take(self, level: WatchedLevel, followed: _Followed, start_ns: int, elapsed_ns: int) -> None:
+    def _take(self, level: MonitoredLevel, followed: _Followed, start_ns: int, elapsed_ns: int) -> None:
         seconds = getattr(level, "seconds", None)
         if seconds is None:
             if self.rules:
