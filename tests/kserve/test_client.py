@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from gpusize.base.errors import TargetError
-from gpusize.targets.kserve.answers import StatsUnavailable
 from gpusize.targets.kserve.client import GrpcClient, HttpClient
 from gpusize.targets.kserve.metadata import TensorSpec, parse_metadata
+from gpusize.targets.kserve.responses import StatsUnavailable
 from tests.kserve.exchanges import CONFIG, SPEC, STATS, server
 
 

@@ -9,9 +9,9 @@ import pytest
 from gpusize.base.errors import TargetError, UsageError
 from gpusize.targets.apis import encode_rows
 from gpusize.targets.apis.kserve import is_kserve
-from gpusize.targets.kserve.answers import StatsUnavailable
 from gpusize.targets.kserve.metadata import TensorSpec
 from gpusize.targets.kserve.prepare import prepare_kserve, split_path
+from gpusize.targets.kserve.responses import StatsUnavailable
 from gpusize.targets.server import Target
 from tests.kserve.models import model
 

@@ -13,7 +13,7 @@ from gpusize.records.schema import OUTCOMES
 from gpusize.targets.workflow.histogram import LONGEST_NS, Times
 from gpusize.targets.workflow.llm_proxy import LlmProxy
 from gpusize.targets.workflow.match_calls import tie, visit_of
-from gpusize.targets.workflow.proxy.answers import AnswerReader
+from gpusize.targets.workflow.proxy.responses import ResponseReader
 from gpusize.targets.workflow.schedule import RowOrder
 from gpusize.targets.workflow.trace_ids import key_of, key_of_traceparent, trace_id, traceparent
 from tests.analysis.synthetic import frame
@@ -166,7 +166,7 @@ def test_answers_are_read_in_whatever_pieces_they_come() -> None:
     ]
     text = b"".join(events)
     for size in (1, 7, len(text)):
-        reader = AnswerReader("text/event-stream; charset=utf-8")
+        reader = ResponseReader("text/event-stream; charset=utf-8")
         for at in range(0, len(text), size):
             reader.feed(text[at : at + size], at)
         reader.end()
@@ -187,7 +187,7 @@ def test_answers_are_read_in_whatever_pieces_they_come() -> None:
     ],
 )
 def test_whole_answers(content_type: str, body: bytes, expected: tuple[Any, ...]) -> None:
-    reader = AnswerReader(content_type)
+    reader = ResponseReader(content_type)
     reader.feed(body, 1)
     reader.end()
     assert (reader.model, reader.tokens_in, reader.tokens_out, reader.failed) == expected
@@ -204,7 +204,7 @@ def test_whole_answers(content_type: str, body: bytes, expected: tuple[Any, ...]
     ],
 )
 def test_content_of_every_api(event: bytes) -> None:
-    reader = AnswerReader("text/event-stream")
+    reader = ResponseReader("text/event-stream")
     reader.feed(b'data: {"type":"response.created","response":{"model":"m"}}\n\n', 1)
     before = reader.first_token_ns
     reader.feed(b"data: " + event + b"\n\n", 2)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpusize.analysis.metrics import FROM_DUE, FROM_SENT, METRICS, of_request
-from gpusize.analysis.throughput import answers
+from gpusize.analysis.throughput import responses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float 
     if not asked or level.imported:
         return None, None
     columns = {name for slo in asked for origin in (FROM_DUE, FROM_SENT) for name in _timed(slo, origin).columns}
-    found = [answers(visit, *sorted(columns)) for visit in level.visits()]
+    found = [responses(visit, *sorted(columns)) for visit in level.visits()]
     length_s = sum(each_s for _, _, each_s in found)
     if length_s <= 0:
         return None, None

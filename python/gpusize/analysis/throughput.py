@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Throughput", "answered_by", "answers", "throughput"]
+__all__ = ["Throughput", "answered_by", "responses", "throughput"]
 
 
 class Throughput(NamedTuple):
@@ -75,8 +75,8 @@ def throughput(level: LevelData) -> Throughput:
     return Throughput(offered, achieved, tokens_out if told else None, tokens_in if told else None)
 
 
-def answers(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float]:
-    """The answers of a single visit that make its achieved rate, with columns as ``LevelData.requests``.
+def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float]:
+    """The responses of a single visit that make its achieved rate, with columns as ``LevelData.requests``.
 
     Returns:
         Their rows, the number of all of them (of a sampled level more than have a row), and seconds in which they came.

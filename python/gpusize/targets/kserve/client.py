@@ -12,7 +12,8 @@ from urllib.parse import quote
 from gpusize.base.errors import TargetError
 from gpusize.base.secrets import without_secrets
 from gpusize.base.text import shown
-from gpusize.targets.kserve.answers import (
+from gpusize.targets.kserve.metadata import ModelMetadata, parse_metadata
+from gpusize.targets.kserve.responses import (
     Answer,
     StatsUnavailable,
     bounded,
@@ -23,7 +24,6 @@ from gpusize.targets.kserve.answers import (
     said_in,
     unknown_model,
 )
-from gpusize.targets.kserve.metadata import ModelMetadata, parse_metadata
 
 if TYPE_CHECKING:
     import httpx

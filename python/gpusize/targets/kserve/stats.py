@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpusize.base.text import shown
-from gpusize.targets.kserve.answers import StatsUnavailable
 from gpusize.targets.kserve.client import KserveClient
+from gpusize.targets.kserve.responses import StatsUnavailable
 
 __all__ = ["BatchStats", "KserveStats", "ModelStats", "Reading", "between", "counters", "key"]
 

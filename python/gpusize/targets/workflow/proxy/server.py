@@ -14,7 +14,7 @@ from typing import Any, Final
 import h11
 import httpx
 
-from gpusize.targets.workflow.proxy.answers import AnswerReader
+from gpusize.targets.workflow.proxy.responses import ResponseReader
 from gpusize.targets.workflow.trace_ids import key_of, key_of_traceparent
 
 __all__ = ["Proxy"]
@@ -115,7 +115,7 @@ class Proxy:
             await answer.aclose()
 
     async def _answer(self, connection: _Connection, answer: httpx.Response, exchange: _Exchange) -> None:
-        reading = AnswerReader(answer.headers.get("content-type", ""))
+        reading = ResponseReader(answer.headers.get("content-type", ""))
         kept = [(name, value) for name, value in answer.headers.raw if name.lower() not in _HOP]
         await connection.send(h11.Response(status_code=answer.status_code, headers=kept, reason=b""))
         exchange.facts["status"] = answer.status_code

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-__all__ = ["AnswerReader"]
+__all__ = ["ResponseReader"]
 
 MAX_BYTES: Final = 8 << 20
 """A whole answer, or a line of a stream, beyond this is passed on and not looked at."""
 NAME_CHARS: Final = 200
 
 
-class AnswerReader:
+class ResponseReader:
     """Reads along an answer of an OpenAI-like API; what it cannot read it leaves unknown.
 
     Args:

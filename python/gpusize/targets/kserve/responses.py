@@ -1,4 +1,4 @@
-"""What a KServe server's answers hold, and what they say when they hold nothing: bounded, without secrets."""
+"""What a KServe server's responses hold, and what they say when they hold nothing: bounded, without secrets."""
 
 from __future__ import annotations
 
