@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import gpusize
-from gpusize.analysis.stop_cause import Ending, ending_of
+from gpusize.analysis.stop_cause import StopCause, stop_cause_of
 from gpusize.base.interrupt import StopSwitch
 from gpusize.engine.clock_log import ClockLog
 from gpusize.measure.level_json import judge_level
@@ -68,8 +68,8 @@ def swept(
     switch, engine = StopSwitch(), FakeEngine(looks=9, outcomes={0: changed})
     engine.queue = lambda plan, **_: level(engine, plan)  # type: ignore[method-assign]
 
-    def describe(step: Step, outcome: LevelOutcome, folder: Path, ending: Ending) -> dict[str, Any]:
-        return judge_level(step.setting, outcome, folder, max_error_share=share, ending=ending)
+    def describe(step: Step, outcome: LevelOutcome, folder: Path, cause: StopCause) -> dict[str, Any]:
+        return judge_level(step.setting, outcome, folder, max_error_share=share, cause=cause)
 
     def ask(_event: ProgressEvent) -> None:
         if not rule:
@@ -109,10 +109,10 @@ def test_a_drain_that_was_cut_off_after_all_that_counts_is_no_loss(tmp_path: Pat
     write_part(tmp_path / "records" / "part-00000.parquet", 0, names, 0)
     ended = {"due": 100, "sent": 100, "rows": 100, "stop_reason": "duration", "outcomes": {"ok": 98, "cancelled": 2}}
     setting = {"kind": "open", "rate": 100.0, "process": "constant", "duration_s": 1.0}
-    ending = Ending("user", "cancelled", "", draining=True)
+    cause = StopCause("user", "cancelled", "", draining=True)
     # One residence is 10 ms: the drain begins at 975 ms, and the two were due at 980 and 990 ms.
     facts = outcome(0, **ended, close_ns=985 * MS, end_ns=1100 * MS)
-    level = judge_level(setting, cast("LevelOutcome", facts), tmp_path, max_error_share=0.01, ending=ending)
+    level = judge_level(setting, cast("LevelOutcome", facts), tmp_path, max_error_share=0.01, cause=cause)
     assert (level["state"], level["stop_reason"]) == ("done", "duration")
     [alert] = level["alerts"]
     assert alert.startswith("cut off while it drained: the user ended 2 of its 100 requests, none of which counts")
@@ -151,16 +151,16 @@ def test_a_rule_that_ends_a_level_before_anything_was_answered_leaves_it_to_be_m
 
 def test_a_level_that_was_void_when_the_rule_came_true_stays_void() -> None:
     told = cast("LevelOutcome", outcome(0, stop_reason="errors"))
-    assert ending_of(told, user=False, rule=RULE, sending=False) == Ending()
-    assert ending_of(told, user=False, rule=RULE, sending=True).by == "rule"
-    assert ending_of(told, user=True, rule=None, sending=True) == Ending()
+    assert stop_cause_of(told, user=False, rule=RULE, sending=False) == StopCause()
+    assert stop_cause_of(told, user=False, rule=RULE, sending=True).by == "rule"
+    assert stop_cause_of(told, user=True, rule=None, sending=True) == StopCause()
 
 
 @pytest.mark.parametrize("reason", ["stopped", "cancelled"])
 def test_a_level_that_the_user_ended_while_it_sent(reason: str) -> None:
     told = cast("LevelOutcome", outcome(0, stop_reason=reason))
-    assert ending_of(told, user=True, rule=None, sending=True) == Ending("user", reason)
-    assert ending_of(told, user=False, rule=None, sending=True) == Ending()
+    assert stop_cause_of(told, user=True, rule=None, sending=True) == StopCause("user", reason)
+    assert stop_cause_of(told, user=False, rule=None, sending=True) == StopCause()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.run.fakes import MS, FakeClock, FakeEngine, FakeLevel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpusize.analysis.stop_cause import Ending
+    from gpusize.analysis.stop_cause import StopCause
     from gpusize.engine.session import Engine, LevelOutcome
 
 
@@ -39,9 +39,9 @@ def steps_of(load: Load) -> list[Step]:
     return [Step(index, setting, plan) for index, (setting, plan) in enumerate(pairs)]
 
 
-def describe(step: Step, outcome: LevelOutcome, folder: Path, ending: Ending) -> dict[str, Any]:
+def describe(step: Step, outcome: LevelOutcome, folder: Path, cause: StopCause) -> dict[str, Any]:
     share = step.plan["stop"]["max_error_share"]
-    return judge_level(step.setting, outcome, folder, max_error_share=share, ending=ending)
+    return judge_level(step.setting, outcome, folder, max_error_share=share, cause=cause)
 
 
 def sweep(engine: FakeEngine, store: RunStore, switch: StopSwitch | None = None, **more: Any) -> Sweep:

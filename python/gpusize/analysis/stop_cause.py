@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpusize.engine.session import LevelOutcome
 
-__all__ = ["WHOLE", "Ending", "Stop", "ending_of", "first_cut"]
+__all__ = ["WHOLE", "Stop", "StopCause", "first_cut", "stop_cause_of"]
 
 WHOLE: Final = ("count", "duration")
 """Stop reasons of a level that sent for as long as it was asked to."""
@@ -33,7 +33,7 @@ class Stop(NamedTuple):
     text: str
 
 
-class Ending(NamedTuple):
+class StopCause(NamedTuple):
     """Who ended a level.
 
     Attributes:
@@ -49,7 +49,7 @@ class Ending(NamedTuple):
     draining: bool = False
 
 
-def ending_of(outcome: LevelOutcome, *, user: bool, rule: Stop | None, sending: bool) -> Ending:
+def stop_cause_of(outcome: LevelOutcome, *, user: bool, rule: Stop | None, sending: bool) -> StopCause:
     """Who ended a level, from what the engine says and what was asked of it.
 
     Args:
@@ -62,10 +62,10 @@ def ending_of(outcome: LevelOutcome, *, user: bool, rule: Stop | None, sending: 
     cut = reason in WHOLE and outcome["outcomes"].get("cancelled", 0) > 0
     # The engine ends a level for errors by itself, too: one that it had closed by then was not ended by the rule.
     if rule is not None and (cut or (reason == rule.reason and (sending or reason != "errors"))):
-        return Ending("rule", rule.reason, rule.text, cut)
+        return StopCause("rule", rule.reason, rule.text, cut)
     if user and (cut or reason in ("stopped", "cancelled")):
-        return Ending("user", "cancelled" if cut else reason, "", cut)
-    return Ending()
+        return StopCause("user", "cancelled" if cut else reason, "", cut)
+    return StopCause()
 
 
 def first_cut(meta: Mapping[str, Any], records: pl.LazyFrame, start_ns: int) -> int | None:

@@ -41,7 +41,7 @@ from gpusize.workload.schedule.export import cost_note, keep_plan
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpusize.analysis.stop_cause import Ending
+    from gpusize.analysis.stop_cause import StopCause
     from gpusize.engine.session import AnyEngine, LevelOutcome
     from gpusize.estimate.search import Adaptive
     from gpusize.measure.monitor import RunMonitor
@@ -264,18 +264,18 @@ def _drain_ns(spec: RunSpec) -> int:
     return seconds_to_ns(spec.load.drain_s)
 
 
-def _describer(spec: RunSpec) -> Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]:
+def _describer(spec: RunSpec) -> Callable[[Step, LevelOutcome, Path, StopCause], dict[str, Any]]:
     lateness = None if spec.cluster is None else ClusterLateness(spec.cluster)
     secrets = spec.target.secret_words()
 
-    def describe(step: Step, outcome: LevelOutcome, folder: Path, ending: Ending) -> dict[str, Any]:
+    def describe(step: Step, outcome: LevelOutcome, folder: Path, cause: StopCause) -> dict[str, Any]:
         level = judge_level(
             step.setting,
             _without_secrets(outcome, secrets),
             folder,
             max_error_share=spec.load.error_share,
             warmup_s=spec.load.warmup_s,
-            ending=ending,
+            cause=cause,
         )
         if step.search is not None and {"grow", "check"} & {step.search["why"], step.search.get("of")}:
             # It was made short on purpose: it only finds the way.

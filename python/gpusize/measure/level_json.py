@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.failures import failed_in, failures_text, judged_in
-from gpusize.analysis.stop_cause import Ending
+from gpusize.analysis.stop_cause import StopCause
 from gpusize.analysis.windows import intervals
 from gpusize.base.text import shown
 from gpusize.records.per_second import scan_seconds
@@ -24,7 +24,7 @@ __all__ = ["judge_level"]
 MESSAGE_CHARS: Final = 160
 RULE_CHARS: Final = 400
 
-_NOBODY: Final = Ending()
+_NOBODY: Final = StopCause()
 
 
 def judge_level(
@@ -34,7 +34,7 @@ def judge_level(
     *,
     max_error_share: float | None,
     warmup_s: float | None = None,
-    ending: Ending = _NOBODY,
+    cause: StopCause = _NOBODY,
 ) -> dict[str, Any]:
     """The contents of ``level.json`` for a level that has just ended.
 
@@ -44,23 +44,23 @@ def judge_level(
         folder: the level's folder, its parts closed.
         max_error_share: share of failed requests from which the level is void; None to allow any.
         warmup_s: warm-up that was asked for, in seconds; None for the rule of ``gpusize.analysis.windows``.
-        ending: who ended the level, if somebody did.
+        cause: who ended the level, if somebody did.
 
     Returns:
         ``setting``, ``state``, ``stop_reason``, ``intervals``, ``alerts`` and the outcome's fields.
     """
-    state = _state(outcome, max_error_share, ending)
+    state = _state(outcome, max_error_share, cause)
     facts: dict[str, Any] = {key: value for key, value in outcome.items() if key not in ("visit", "histograms")}
     meta = {"setting": dict(setting), "state": state, **facts}
     records = scan(folder / part for part in outcome["parts"])
     cut = intervals(meta, records, warmup_s, seconds=scan_seconds(folder))
-    counts = ending.draining and _touches(records, cut.intervals)
+    counts = cause.draining and _touches(records, cut.intervals)
     if counts:
-        meta["stop_reason"] = ending.reason
-    elif ending.draining and state == "cancelled":
+        meta["stop_reason"] = cause.reason
+    elif cause.draining and state == "cancelled":
         # All that counts had been measured by then.
         meta["state"] = state = "done"
-    alerts = [*_alerts(outcome, state), *_ended_by(outcome, ending, counts=counts), *cut.alerts]
+    alerts = [*_alerts(outcome, state), *_ended_by(outcome, cause, counts=counts), *cut.alerts]
     return {**meta, "intervals": cut.intervals, "alerts": alerts}
 
 
@@ -74,15 +74,15 @@ def _touches(records: pl.LazyFrame, found: Sequence[Mapping[str, Any]]) -> bool:
     return bool(records.select(missed.any()).collect(engine="streaming").item())
 
 
-def _state(outcome: LevelOutcome, max_error_share: float | None, ending: Ending) -> str:
+def _state(outcome: LevelOutcome, max_error_share: float | None, cause: StopCause) -> str:
     if outcome["write_error"] is not None:
         return "partial"
     void = max_error_share is not None and failed_in(outcome) > max_error_share * judged_in(outcome)
-    if void or outcome["stop_reason"] == "failed" or (outcome["stop_reason"] == "errors" and ending.by is None):
+    if void or outcome["stop_reason"] == "failed" or (outcome["stop_reason"] == "errors" and cause.by is None):
         return "interrupted"
     # A rule keeps what was measured; where nothing was, the level is as good as never begun.
     nothing = not judged_in(outcome) and not outcome["outcomes"].get("shed")
-    return "cancelled" if ending.by == "user" or (ending.by == "rule" and nothing) else "done"
+    return "cancelled" if cause.by == "user" or (cause.by == "rule" and nothing) else "done"
 
 
 def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
@@ -97,13 +97,13 @@ def _alerts(outcome: LevelOutcome, state: str) -> list[str]:
     return alerts
 
 
-def _ended_by(outcome: LevelOutcome, ending: Ending, *, counts: bool) -> list[str]:
+def _ended_by(outcome: LevelOutcome, cause: StopCause, *, counts: bool) -> list[str]:
     """Who ended the level and, where it had sent all by then, what that cut off."""
-    if ending.by is None:
+    if cause.by is None:
         return []
-    text = shown(ending.text, RULE_CHARS)
-    if not ending.draining:
-        return [f"ended early: {text}" if ending.by == "rule" else "cancelled by the user before it was done"]
-    n, who = outcome["outcomes"].get("cancelled", 0), f"a rule ({text})" if ending.by == "rule" else "the user"
+    text = shown(cause.text, RULE_CHARS)
+    if not cause.draining:
+        return [f"ended early: {text}" if cause.by == "rule" else "cancelled by the user before it was done"]
+    n, who = outcome["outcomes"].get("cancelled", 0), f"a rule ({text})" if cause.by == "rule" else "the user"
     where = "" if counts else ", none of which counts: all were sent, and due after the steady window"
     return [f"cut off while it drained: {who} ended {n:,} of its {outcome['due']:,} requests{where}"]

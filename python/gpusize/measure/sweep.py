@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpusize.analysis.stop_cause import Ending, ending_of
+from gpusize.analysis.stop_cause import StopCause, stop_cause_of
 from gpusize.base.errors import StoreError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Sweep:
     clocks: ClockLog
     switch: StopSwitch
     drain_ns: int
-    describe: Callable[[Step, LevelOutcome, Path, Ending], dict[str, Any]]
+    describe: Callable[[Step, LevelOutcome, Path, StopCause], dict[str, Any]]
     progress: Callable[[ProgressEvent], None] | None = None
     boundary: Callable[[], None] | None = None
     monitor: RunMonitor | None = None
@@ -276,12 +276,12 @@ class Sweep:
         if self.monitor is not None:
             self.monitor.ended(ended.level, outcome)
         sending = visit in self._sending
-        ending = ending_of(outcome, user=self.switch.asked > 0, rule=self.stopped, sending=sending)
+        cause = stop_cause_of(outcome, user=self.switch.asked > 0, rule=self.stopped, sending=sending)
         if self._ends and outcome["due"] == 0 and self.store.discard_if_empty(visit):
             return None
         why: dict[str, Any] = {} if step.search is None else {"search": dict(step.search)}
         why |= {} if step.checks is None else {"checks": step.checks}
-        found = self.describe(step, outcome, self.store.open_path(visit), ending)
+        found = self.describe(step, outcome, self.store.open_path(visit), cause)
         level: dict[str, Any] = {"visit": visit, "step": step.index, **why, **found}
         lost = outcome["write_error"]
         try:
