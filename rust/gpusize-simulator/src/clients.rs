@@ -2,14 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::slice;
 
 use super::connections::{Connections, Place};
 use super::ledger::{Ledger, Request};
-use super::load::{Process, Think};
+use super::load::Think;
 use super::service::purpose;
 use super::window::Window;
 use super::{Arrivals, Load, ns};
 use gpusize_base::draw::Draw;
+use gpusize_load::schedule;
 
 /// (due, order, user).
 type Due = (i64, u64, u32);
@@ -46,14 +48,37 @@ impl DueQueue {
     }
 }
 
+/// When the requests of an open loop are due.
+#[derive(Debug)]
+enum DueTimes<'a> {
+    /// By the same code that the engine sends by: the same seed gives the same nanoseconds.
+    Drawn(Box<schedule::Arrivals>),
+    HandedOver(slice::Iter<'a, i64>),
+}
+
+impl<'a> DueTimes<'a> {
+    fn new(seed: u64, load: &Load, plan_ns: &'a [i64]) -> Self {
+        match load.rate() {
+            Some(rate) => Self::Drawn(Box::new(schedule::Arrivals::new(&rate, seed, 0))),
+            None => Self::HandedOver(plan_ns.iter()),
+        }
+    }
+
+    fn next(&mut self) -> Option<i64> {
+        match self {
+            Self::Drawn(arrivals) => arrivals.next().map(|(_, due_ns)| due_ns),
+            Self::HandedOver(plan_ns) => plan_ns.next().copied(),
+        }
+    }
+}
+
 /// The other side of the cluster.
 #[derive(Debug)]
 pub(super) struct Clients<'a> {
     load: &'a Load,
-    /// When the requests of a plan are due.
-    plan_ns: &'a [i64],
+    /// When the requests of an open loop are due: drawn as the engine does that sends them, or as they were handed over.
+    due_times: DueTimes<'a>,
     connections: Connections,
-    gaps: Draw,
     thinks: Draw,
     due: DueQueue,
     order: u64,
@@ -66,13 +91,11 @@ pub(super) struct Clients<'a> {
 impl<'a> Clients<'a> {
     /// Clients that have yet to ask; the first requests of a closed loop are spread over `stagger_ns`.
     pub(super) fn new(seed: u64, load: &'a Load, plan_ns: &'a [i64], stagger_ns: i64, ledger: Ledger) -> Self {
-        let draw = |purpose| Draw::new(seed, 0, purpose);
         let mut clients = Self {
             load,
-            plan_ns,
+            due_times: DueTimes::new(seed, load, plan_ns),
             connections: Connections::new(load.connections, load.queue),
-            gaps: draw(purpose::ARRIVAL),
-            thinks: draw(purpose::THINK),
+            thinks: Draw::new(seed, 0, purpose::THINK),
             due: DueQueue::default(),
             order: 0,
             asked: 0,
@@ -80,7 +103,7 @@ impl<'a> Clients<'a> {
             ledger,
         };
         match load.arrivals {
-            Arrivals::Open { .. } | Arrivals::Plan => clients.next_of_open_loop(0),
+            Arrivals::Open { .. } | Arrivals::Plan => clients.next_of_open_loop(),
             Arrivals::Closed { users, .. } => {
                 for user in 0..users {
                     clients.push(stagger_ns * i64::from(user) / i64::from(users), user);
@@ -118,7 +141,7 @@ impl<'a> Clients<'a> {
         let row = self.asked;
         self.asked += 1;
         if !matches!(self.load.arrivals, Arrivals::Closed { .. }) {
-            self.next_of_open_loop(due_ns);
+            self.next_of_open_loop();
         }
         let warmup = self.window.place(self.load, row, due_ns);
         let recorded = row < self.window.recorded();
@@ -153,16 +176,8 @@ impl<'a> Clients<'a> {
         }
     }
 
-    fn next_of_open_loop(&mut self, last_ns: i64) {
-        let next_ns = match self.load.arrivals {
-            Arrivals::Open { rate_per_s, process } => {
-                let factor = if process == Process::Poisson { self.gaps.exp(self.order) } else { 1.0 };
-                Some(last_ns + ns(factor / rate_per_s))
-            }
-            Arrivals::Plan => self.plan_ns.get(self.order as usize).copied(),
-            Arrivals::Closed { .. } => None,
-        };
-        if let Some(next_ns) = next_ns {
+    fn next_of_open_loop(&mut self) {
+        if let Some(next_ns) = self.due_times.next() {
             self.push(next_ns, self.order as u32);
         }
     }

@@ -1,5 +1,6 @@
 //! The load on a cluster in virtual time.
 
+use gpusize_load::spec;
 use serde::{Deserialize, Serialize};
 
 use super::config::in_range;
@@ -167,6 +168,21 @@ impl Load {
         let load: Self = serde_json::from_str(text).map_err(|source| SimError::Json { what: "load", source })?;
         load.validate()?;
         Ok(load)
+    }
+
+    /// The rate of an open loop, as the engine takes it.
+    pub(super) fn rate(&self) -> Option<spec::Rate> {
+        let Arrivals::Open { rate_per_s, process } = self.arrivals else { return None };
+        Some(spec::Rate {
+            phases: vec![spec::Phase { duration_ns: None, from: rate_per_s, to: rate_per_s }],
+            repeat: false,
+            process: match process {
+                Process::Poisson => spec::Process::Poisson,
+                Process::Constant => spec::Process::Constant,
+            },
+            shape: 1.0,
+            lead: 0.0,
+        })
     }
 
     /// Over how long the first requests of a closed loop are spread: as asked, or over one residence time with the users shared out over

@@ -10,7 +10,7 @@ pub(super) mod purpose {
     pub const NOISE: u64 = 0x5102;
     pub const FAULT: u64 = 0x5103;
     pub const ROUTE: u64 = 0x5104;
-    pub const ARRIVAL: u64 = 0x5105;
+    // 0x5105 drew gaps between arrivals, which are the schedule's now.
     pub const THINK: u64 = 0x5106;
     pub const MIX: u64 = 0x5107;
 }

@@ -1,8 +1,10 @@
 //! The cluster in virtual time: against the closed form, against queueing laws, and against itself.
 
+use gpusize_load::schedule::Schedule;
+use gpusize_load::spec;
 use gpusize_simulator::{
-    Arrivals, Beside, Bound, ClusterConfig, Faults, Judge, JudgedMetric, Length, Load, Mix, Outcome, Plan, Process,
-    Router, Start, Think, closed_form_runtime_s, run_beside, run_virtual,
+    Arrivals, Beside, Bound, ClusterConfig, Faults, FlowBeside, FlowConfig, Judge, JudgedMetric, Length, Load, Mix,
+    Outcome, Plan, Process, Router, Start, Think, closed_form_runtime_s, run_beside, run_flow, run_virtual,
 };
 
 fn one_gpu() -> ClusterConfig {
@@ -97,7 +99,7 @@ fn a_window_by_time_counts_what_was_due_in_it() {
         ..open(50.0, Process::Constant, 1)
     };
     let result = run_virtual(&ClusterConfig::default(), &load).unwrap();
-    assert_eq!((result.summary.requests, result.columns.len()), (500, 599));
+    assert_eq!((result.summary.requests, result.columns.len()), (500, 600));
     assert!((result.summary.window_s - 10.0).abs() < 1e-6);
 }
 
@@ -242,6 +244,40 @@ fn a_summary_alone_says_the_same_without_rows() {
             (exact.in_flight, binned.in_flight),
         ] {
             assert!((exact / binned - 1.0).abs() < 1e-6, "{exact} against {binned}");
+        }
+    }
+}
+
+/// What the engine sends by, for a load of one stream at this rate.
+fn schedule(seed: u64, rate_per_s: f64, process: spec::Process) -> Schedule {
+    let phases = vec![spec::Phase { duration_ns: None, from: rate_per_s, to: rate_per_s }];
+    let rate = spec::Rate { phases, repeat: false, process, shape: 1.0, lead: 0.0 };
+    let stream =
+        spec::Stream { id: 0, arrivals: spec::Arrivals::Rate(rate), start_ns: 0, rows: None, priority: 0, count: None };
+    let open = spec::Open {
+        streams: vec![stream],
+        connections: 1,
+        max_connections: None,
+        queue: 0,
+        overload: spec::Overload::default(),
+        unit: spec::Unit::default(),
+        think: spec::Think::default(),
+    };
+    Schedule::new(&open, seed, spec::Order::File, 1, None).expect("one stream at a rate")
+}
+
+#[test]
+fn requests_at_a_rate_are_due_on_the_nanosecond_at_which_the_engine_sends_them() {
+    for (process, sent_by) in [(Process::Poisson, spec::Process::Poisson), (Process::Constant, spec::Process::Constant)]
+    {
+        for (seed, rate_per_s) in [(1, 0.3), (7, 20.0), (1 << 60, 123.456_789)] {
+            let sent: Vec<i64> = schedule(seed, rate_per_s, sent_by).take(400).map(|item| item.offset_ns).collect();
+            let load = Load { warmup_requests: 0, ..open(rate_per_s, process, 400) };
+            let gpus = ClusterConfig { seed, ..ClusterConfig::default() };
+            assert!(run_virtual(&gpus, &load).unwrap().columns.due_ns == sent, "{process:?} {seed} {rate_per_s}");
+            let servers = FlowConfig { seed, max_active: Some(4), ..FlowConfig::new(vec![1e6]) };
+            let flow = run_flow(&servers, &load, FlowBeside { sizes: &[1.0], ..FlowBeside::default() }).unwrap();
+            assert!(flow.columns.due_ns == sent, "{process:?} {seed} {rate_per_s}");
         }
     }
 }
