@@ -12,6 +12,7 @@ use super::http1;
 use super::http2;
 use super::job::Job;
 use super::level::{LevelShared, Share, bump};
+use super::outside::now_ns;
 use super::place::{Carrier, Conn, Counted, Place, open};
 use super::rpc::Replies;
 use super::slot::Slot;
@@ -23,7 +24,6 @@ use crate::record::columns::NO_TIME;
 use crate::record::{Due, Row};
 use crate::wire::http2::Head;
 use crate::wire::request::Buffers;
-use gpusize_base::clock::now_ns;
 
 /// A connection that lay idle this long is looked at before it is used. A server's close that comes sooner, or that only
 /// shows when we write, is met by asking once more.
@@ -77,9 +77,7 @@ impl Line {
         let endpoint = first % self.places.len();
         if self.places[endpoint].conn.as_mut().is_none_or(Conn::is_stale) {
             let mut row = Row::due(Due::default());
-            *slot.connecting.borrow_mut() = Some(level.clone());
             let _ = self.connect(endpoint, worker, slot, &level.shares[worker.index], &mut row).await;
-            slot.connecting.take();
         }
         slot.deadline_ns.set(i64::MAX);
         slot.abort.set(None);

@@ -9,10 +9,10 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::level::LevelShared;
 use super::messages::{Command, Event};
+use super::outside::now_ns;
 use super::standing::{Active, Opening, Waiting, end, end_unstarted, is_stuck, users_at};
 use super::watchdog::{Awaited, Patience, Watch};
 use crate::spec::{LoadSpec, Start};
-use gpusize_base::clock::now_ns;
 use gpusize_load::stop::Reason;
 
 /// What requests in flight have when failures close their level.
@@ -32,6 +32,8 @@ pub struct Coordinator {
     last: Option<Arc<LevelShared>>,
     /// A worker died, so no level can be whole any more.
     dead: bool,
+    /// The session is to end.
+    quits: bool,
     residence_ns: i64,
     patience: Patience,
 }
@@ -46,46 +48,74 @@ impl Coordinator {
             active: Vec::new(),
             last: None,
             dead: false,
+            quits: false,
             residence_ns: 0,
         }
     }
 
     /// Serve until `Quit`, then stop what runs and end the workers.
     pub fn run(mut self, events: &Receiver<Event>) {
-        let mut quits = false;
-        loop {
-            match self.next(events, quits) {
-                Ok(Some(Event::Queue(level))) if self.dead => end_unstarted(level, Reason::Failed),
-                Ok(Some(Event::Queue(level))) if quits => end_unstarted(level, Reason::Stopped),
-                Ok(Some(Event::Queue(level))) => self.waiting.push_back(Waiting { level, since_ns: now_ns() }),
-                Ok(Some(Event::Stop { level, reason, cancel_ns })) => self.stop(&level, reason, cancel_ns),
-                Ok(Some(Event::Ready { worker })) => self.ready(worker),
-                Ok(Some(Event::Closed { level, reason })) => self.closed(&level, reason),
-                Ok(Some(Event::Drained { level, worker })) => self.drained(&level, worker),
-                Ok(Some(Event::Died)) => self.fail(),
-                Ok(Some(Event::Quit)) => {
-                    quits = true;
-                    self.stop_everything();
-                }
-                // A boundary is near, or a level to be looked at.
-                Ok(None) => {}
-                Err(_) => break,
-            }
-            self.watch();
-            if quits && self.active.is_empty() && self.preparing.is_none() {
-                break;
-            }
-            while !quits && self.advance() {}
+        while let Ok(heard) = self.next(events)
+            && self.turn(heard)
+        {}
+        self.dismiss();
+    }
+
+    /// Act on what was heard, or on the time that it is; false when the session has ended.
+    pub fn turn(&mut self, heard: Option<Event>) -> bool {
+        if let Some(event) = heard {
+            self.hear(event);
         }
+        self.watch();
+        if self.quits && self.is_idle() {
+            return false;
+        }
+        while !self.quits && self.advance() {}
+        true
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Queue(level) if self.dead => end_unstarted(level, Reason::Failed),
+            Event::Queue(level) if self.quits => end_unstarted(level, Reason::Stopped),
+            Event::Queue(level) => self.waiting.push_back(Waiting { level, since_ns: now_ns() }),
+            Event::Stop { level, reason, cancel_ns } => self.stop(&level, reason, cancel_ns),
+            Event::Ready { worker } => self.ready(worker),
+            Event::Closed { level, reason } => self.closed(&level, reason),
+            Event::Drained { level, worker } => self.drained(&level, worker),
+            Event::Died => self.fail(),
+            Event::Quit => {
+                self.quits = true;
+                self.stop_everything();
+            }
+        }
+    }
+
+    /// Whether no level has begun or opens its connections.
+    fn is_idle(&self) -> bool {
+        self.active.is_empty() && self.preparing.is_none()
+    }
+
+    /// Whether no level is on its hands.
+    #[cfg(test)]
+    pub fn is_at_rest(&self) -> bool {
+        self.is_idle() && self.waiting.is_empty()
+    }
+
+    /// Have the workers end.
+    pub fn dismiss(&self) {
         self.tell(|| Command::Quit);
     }
 
-    /// What is heard next, or none when it is time to hand a level over or to look at one.
-    fn next(&self, events: &Receiver<Event>, quits: bool) -> Result<Option<Event>, RecvError> {
-        let boundary_ns = self.boundary_ns().filter(|_| !quits && self.may_follow()).map(|ns| ns - AHEAD_NS);
-        let Some(wake_ns) = boundary_ns.into_iter().chain(self.next_look_ns()).min() else {
-            return events.recv().map(Some);
-        };
+    /// When it is time to hand a level over or to look at one, whatever is heard.
+    pub fn wake_ns(&self) -> Option<i64> {
+        let boundary_ns = self.boundary_ns().filter(|_| !self.quits && self.may_follow()).map(|ns| ns - AHEAD_NS);
+        boundary_ns.into_iter().chain(self.next_look_ns()).min()
+    }
+
+    /// What is heard next, or none when it is time to act without.
+    fn next(&self, events: &Receiver<Event>) -> Result<Option<Event>, RecvError> {
+        let Some(wake_ns) = self.wake_ns() else { return events.recv().map(Some) };
         match events.recv_timeout(Duration::from_nanos((wake_ns - now_ns()).max(0) as u64)) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),

@@ -7,10 +7,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::http2::Seen;
+use super::outside::now_ns;
 use super::worker_level::WorkerLevel;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
-use gpusize_base::clock::now_ns;
 
 /// A client says this before its first frame.
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();

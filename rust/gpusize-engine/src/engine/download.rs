@@ -12,13 +12,13 @@ use super::answer::Reader;
 use super::failure::{self, Failure};
 use super::http2::{self, Channel};
 use super::io::Speaks;
+use super::outside::now_ns;
 use super::rpc::Replies;
 use super::worker::Worker;
 use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::spec::TargetSpec;
 use crate::wire::http1::Head;
-use gpusize_base::clock::now_ns;
 
 /// Read bytes are given back to the stream's window in portions of this size: doing it for each frame costs more than the frame.
 const RELEASE_BYTES: usize = 1 << 20;

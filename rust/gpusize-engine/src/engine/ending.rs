@@ -6,26 +6,20 @@ use std::sync::Arc;
 use super::job::Job;
 use super::level::LevelShared;
 use super::messages::spawn_noted;
+use super::outside::now_ns;
 use super::slot::{Abort, CANCELLED};
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::Row;
-use gpusize_base::clock::now_ns;
 use gpusize_load::stop::Reason;
 
 impl Worker {
-    pub fn find(&self, level: &Arc<LevelShared>) -> Option<Rc<WorkerLevel>> {
-        self.levels.borrow().iter().find(|l| Arc::ptr_eq(&l.shared, level)).cloned()
-    }
-
     /// No new request of the level on this worker.
     pub fn close(&self, level: &Arc<LevelShared>, reason: Reason) {
         self.open_no_more(level);
-        let Some(mine) = self.find(level) else { return };
-        for (_, pacer) in self.pacers.borrow_mut().extract_if(.., |(theirs, _)| Rc::ptr_eq(theirs, &mine)) {
-            pacer.abort();
-        }
+        let Some(mine) = self.levels.find(level) else { return };
+        self.levels.stop_pacer(&mine);
         mine.close(reason, now_ns());
         // What is due but not on its way would be a new request.
         self.withdraw(&mine);
@@ -37,7 +31,7 @@ impl Worker {
         let worker = self.clone();
         spawn_noted(self.death_note(), async move {
             worker.alarms.sleep_until(level.cancel_ns()).await;
-            if let Some(mine) = worker.find(&level) {
+            if let Some(mine) = worker.levels.find(&level) {
                 worker.cancel(&mine);
             }
         });
@@ -45,7 +39,7 @@ impl Worker {
 
     /// Record the level's requests that no slot has begun as cancelled.
     fn withdraw(&self, level: &Rc<WorkerLevel>) {
-        let held: Vec<Job> = self.slots.borrow().iter().filter_map(|s| s.withdraw(level)).collect();
+        let held: Vec<Job> = self.slots.all().iter().filter_map(|s| s.withdraw(level)).collect();
         end_unsent(level, held, Outcome::Cancelled, CANCELLED);
         self.end_waiting(level, Outcome::Cancelled, CANCELLED);
     }
@@ -59,7 +53,7 @@ impl Worker {
 
     fn cancel(&self, level: &Rc<WorkerLevel>) {
         self.withdraw(level);
-        for slot in self.slots.borrow().iter() {
+        for slot in self.slots.all().iter() {
             if slot.serves(level) {
                 slot.abort(Abort::Cancelled);
             }
@@ -78,10 +72,10 @@ impl Worker {
             return;
         };
         let is_hopeless = |level: &WorkerLevel| {
-            let slots = self.slots.borrow();
+            let slots = self.slots.all();
             level.is_closed() && slots.iter().take(level.shared.slots_of(self.index)).all(|s| s.lacks_target.get())
         };
-        let over: Vec<_> = self.levels.borrow().iter().filter(|level| is_hopeless(level)).cloned().collect();
+        let over: Vec<_> = self.levels.all().iter().filter(|level| is_hopeless(level)).cloned().collect();
         for level in over {
             self.end_waiting(&level, outcome, &message);
         }

@@ -8,9 +8,9 @@ use arrow_array::RecordBatch;
 
 use super::level::LevelShared;
 use super::messages::Event;
+use super::outside::now_ns;
 use super::progress::{self, LevelOutcome, Progress};
 use crate::record::feed::Second;
-use gpusize_base::clock::now_ns;
 use gpusize_load::stop::Reason;
 
 /// A caller's handle of one queued, running or finished visit.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::level::LevelShared;
 use super::messages::spawn_noted;
 use super::open;
+use super::outside::now_ns;
 use super::ramp;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::spec::{Closed, LoadSpec};
-use gpusize_base::clock::now_ns;
 use gpusize_load::stop::Reason;
 
 impl Worker {
@@ -18,12 +18,10 @@ impl Worker {
     pub fn start(self: &Rc<Self>, level: &Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32) {
         let mine = (self.index < level.members)
             .then(|| Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone())));
-        let order = self.starts.get() + 1;
-        self.starts.set(order);
-        let is_busy = self.levels.borrow().iter().any(|level| !level.is_closed());
-        if let Some(mine) = &mine {
-            self.levels.borrow_mut().push(mine.clone());
-            let (there, needed) = (self.slots.borrow().len(), level.opened_of(self.index));
+        let is_busy = self.levels.all().iter().any(|level| !level.is_closed());
+        let order = self.levels.begin(mine.as_ref());
+        if mine.is_some() {
+            let (there, needed) = (self.slots.len(), level.opened_of(self.index));
             if there < needed && (stagger_ns > 0 || start_ns > now_ns()) {
                 self.open_ahead(level, there, needed, false);
             }
@@ -31,7 +29,7 @@ impl Worker {
         match (&level.plan.load, mine) {
             (LoadSpec::Open(_), Some(mine)) => {
                 let pacer = spawn_noted(self.death_note(), open::pace(self.clone(), mine.clone(), order));
-                self.pacers.borrow_mut().push((mine, pacer));
+                self.levels.pace(mine, pacer);
             }
             (_, mine) => {
                 if !is_busy {
@@ -48,25 +46,24 @@ impl Worker {
 
     /// The level's time begins; with none, this worker's slots rest.
     pub fn take_over(self: &Rc<Self>, mine: Option<Rc<WorkerLevel>>, order: u64, stagger_ns: i64, running: u32) {
-        if order < self.taken_over.replace(order.max(self.taken_over.get())) {
+        if !self.levels.take_over(mine.as_ref(), order) {
             // The thread was stopped until the next one had begun: of this one only its end is left, which a pacer sees to itself.
             if let Some(mine) = mine.filter(|mine| matches!(mine.shared.plan.load, LoadSpec::Closed(_))) {
                 self.end_at_time(mine);
             }
             return;
         }
-        self.current.borrow_mut().clone_from(&mine);
-        self.closed_slots.set(0);
         // What was left of conversations belongs to a level that is over.
-        self.slots.borrow().iter().for_each(|slot| drop(slot.talk.take()));
-        let Some(mine) = mine else { return self.wake_all() };
+        self.slots.forget_talks();
+        let limit = mine.as_ref().map_or(0, |mine| mine.shared.slots_of(self.index));
+        let Some(mine) = mine else { return self.slots.call_all(limit) };
         mine.begin();
         match &mine.shared.plan.load {
-            LoadSpec::Open(_) => self.free_all(),
+            LoadSpec::Open(_) => self.slots.free_all(limit),
             LoadSpec::Closed(closed) => {
                 self.place_users(&mine, closed, stagger_ns, running);
-                self.closed_slots.set(mine.shared.slots_of(self.index));
-                self.wake_all();
+                self.levels.go_round(limit);
+                self.slots.call_all(limit);
                 self.end_at_time(mine);
             }
         }
@@ -101,28 +98,5 @@ impl Worker {
                 level.close(Reason::Duration, end);
             });
         }
-    }
-
-    pub fn wake_all(&self) {
-        self.idle.borrow_mut().clear();
-        self.peers.set_idle(self.index, 0);
-        for slot in self.slots.borrow().iter() {
-            slot.parked.set(false);
-            slot.wake();
-        }
-    }
-
-    /// Those that lie in a pause of a closed loop can take requests, the first ones first.
-    fn free_all(&self) {
-        let mut idle = self.idle.borrow_mut();
-        idle.clear();
-        for slot in self.slots.borrow().iter().rev() {
-            let is_idle = slot.is_idle();
-            slot.parked.set(is_idle);
-            if is_idle {
-                idle.push(slot.index);
-            }
-        }
-        self.peers.set_idle(self.index, idle.len());
     }
 }

@@ -8,6 +8,7 @@ use tokio::io::ReadBuf;
 
 use super::answer::{Reader, Reading};
 use super::failure::{self, Failure};
+use super::outside::now_ns;
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
 use super::unsent::Unsent;
@@ -16,7 +17,6 @@ use crate::record::Row;
 use crate::spec::TargetSpec;
 use crate::wire::WireError;
 use crate::wire::http1::Response;
-use gpusize_base::clock::now_ns;
 
 /// Room for one read; larger answers take several.
 const READ_BYTES: usize = 1 << 20;

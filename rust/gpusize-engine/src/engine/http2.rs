@@ -17,6 +17,7 @@ use super::download::{Broken, Download};
 use super::failure::{self, Failure, Reach, guard, plain};
 use super::io::{Io, Speaks};
 use super::links::{Member, Open};
+use super::outside::spawn_local;
 use super::place::Counted;
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
@@ -114,7 +115,7 @@ impl Channel {
             Poll::Pending => Poll::Pending,
         })
         .await?;
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let _ended = connection.await;
             retired.set(true);
             drop(counted);

@@ -4,10 +4,9 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use tokio::task::{JoinHandle, spawn_local};
-
 use super::job::Job;
 use super::level::LevelShared;
+use super::outside::{Task, spawn_local};
 use super::sharing::Handed;
 use gpusize_load::stop::Reason;
 
@@ -64,7 +63,7 @@ pub struct DeathNote {
 }
 
 /// Spawn a task that must not end before it is done, or is aborted.
-pub fn spawn_noted(mut note: DeathNote, task: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
+pub fn spawn_noted(mut note: DeathNote, task: impl Future<Output = ()> + 'static) -> Task<()> {
     // Dropped where it waits, or before it began, it was aborted; what unwinds it is a panic.
     note.expected = true;
     spawn_local(async move {

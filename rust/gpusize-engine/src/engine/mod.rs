@@ -8,8 +8,11 @@
 //! control plane (`call`); hand-over of levels (`handover`, `following`) and of waiting requests (`sharing`), the addresses of
 //! a host name (`names`), what a slot holds (`mailbox`), what stands still (`watchdog`), shares of connections and queue
 //! (`parts`, `waiting`, `unsent`), ramps of users (`ramp`), turns of conversations (`turns`), time that a worker stood still
-//! (`stalls`), back-off, cores and source addresses (`backoff`, `cores`, `sources`).
+//! (`stalls`), back-off, cores and source addresses (`backoff`, `cores`, `sources`). A worker's parts are its slots (`slots`,
+//! `idle`), its levels (`levels`) and the connections that it opens ahead (`preparing`). Clock, timer and tasks come from
+//! `outside`, so that a test has them in its own hands and drives all of this in every order of events (`orders`).
 
+mod alarms;
 mod answer;
 mod backoff;
 mod balance;
@@ -29,14 +32,19 @@ mod handover;
 mod held;
 mod http1;
 mod http2;
+mod idle;
 mod io;
 mod job;
 mod level;
+mod levels;
 mod links;
 mod mailbox;
 mod messages;
 mod names;
 mod open;
+#[cfg(test)]
+mod orders;
+mod outside;
 mod parts;
 mod place;
 mod preparing;
@@ -47,6 +55,7 @@ mod seconds;
 mod session;
 mod sharing;
 mod slot;
+mod slots;
 mod sources;
 mod stalls;
 mod standing;

@@ -15,8 +15,8 @@ use serde::Serialize;
 use tokio::net::TcpStream;
 
 use super::level::lock;
+use super::outside::now_ns;
 use super::sources::Sources;
-use gpusize_base::clock::now_ns;
 use gpusize_base::error::{Error, Result};
 
 /// An address has this much of a start on the next one, as RFC 8305 advises.
@@ -141,7 +141,7 @@ impl Name {
     }
 
     /// The address, where there is one: most hosts have no other.
-    fn only(&self) -> Option<Arc<Address>> {
+    pub fn only(&self) -> Option<Arc<Address>> {
         let found = lock(&self.found);
         found.first().filter(|_| found.len() == 1).cloned()
     }

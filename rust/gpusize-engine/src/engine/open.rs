@@ -4,11 +4,11 @@ use std::io;
 use std::rc::Rc;
 
 use super::job::{Job, Talk};
+use super::outside::Timer;
+use super::outside::now_ns;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
-use gpusize_base::clock::now_ns;
 use gpusize_load::pace::after_the_others;
-use gpusize_load::pace::timer::Timer;
 use gpusize_load::schedule::{Item, Schedule};
 use gpusize_load::stop::Reason;
 
@@ -128,6 +128,7 @@ impl Pacer<'_> {
             } else {
                 self.let_slots_send().await;
                 tokio::select! {
+                    biased;
                     waited = self.timer.wait_until(next_ns.unwrap_or(due_ns)) => waited?,
                     () = following.changed.notified() => {}
                 }

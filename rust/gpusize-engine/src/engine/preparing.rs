@@ -1,5 +1,6 @@
 //! Opening a level's connections ahead, a few at a time: a server's queue of new connections is short.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ const FAILURES: usize = 16;
 
 /// One level's connections.
 #[derive(Debug)]
-pub struct Preparing {
+struct Opening {
     level: Arc<LevelShared>,
     /// Slots from here to `end` are to come.
     next: usize,
@@ -26,16 +27,85 @@ pub struct Preparing {
     is_awaited: bool,
 }
 
+/// What one worker opens ahead. A level is in it until all its connections have been tried or given up; slots are still to come
+/// of the last one only.
+#[derive(Debug)]
+pub struct Openings {
+    levels: RefCell<Vec<Opening>>,
+    at_once: Cell<usize>,
+}
+
+impl Default for Openings {
+    fn default() -> Self {
+        Self { levels: RefCell::default(), at_once: Cell::new(AT_ONCE) }
+    }
+}
+
+impl Openings {
+    /// Begin with slots `from` to `end` of a level. Of one that is over, or gives way to this one, only what is under way is left.
+    fn begin(&self, level: &Arc<LevelShared>, from: usize, end: usize, is_awaited: bool) {
+        let mut levels = self.levels.borrow_mut();
+        levels.iter_mut().for_each(Opening::stop);
+        levels.push(Opening { level: level.clone(), next: from, end, under_way: 0, failures: 0, is_awaited });
+    }
+
+    /// The next slot that is to open its connection for the level; it counts as under way until it has `ended`.
+    fn next(&self, level: &Arc<LevelShared>) -> Option<usize> {
+        self.with(level, |ours| (ours.next < ours.end).then(|| ours.begin_one()))?
+    }
+
+    /// A slot of the level has its connection, or knows that it gets none; the rest may be `wanted` no longer.
+    fn ended(&self, level: &Arc<LevelShared>, failed: bool, wanted: bool) {
+        self.with(level, |ours| ours.end_one(failed, wanted));
+    }
+
+    /// No further slot is to open a connection for the level; whether it was on the list.
+    fn stop(&self, level: &Arc<LevelShared>) -> bool {
+        self.with(level, Opening::stop).is_some()
+    }
+
+    /// Take the level off the list if nothing of it is left; whether somebody waits for that.
+    fn is_awaited_no_more(&self, level: &Arc<LevelShared>) -> bool {
+        let is_done = |o: &mut Opening| Arc::ptr_eq(&o.level, level) && o.under_way == 0 && o.next >= o.end;
+        self.levels.borrow_mut().extract_if(.., is_done).any(|ended| ended.is_awaited)
+    }
+
+    fn with<T>(&self, level: &Arc<LevelShared>, act: impl FnOnce(&mut Opening) -> T) -> Option<T> {
+        self.levels.borrow_mut().iter_mut().find(|o| Arc::ptr_eq(&o.level, level)).map(act)
+    }
+
+    /// Connects that are under way at once.
+    #[cfg(test)]
+    pub fn set_at_once(&self, at_once: usize) {
+        self.at_once.set(at_once);
+    }
+}
+
+impl Opening {
+    fn begin_one(&mut self) -> usize {
+        self.next += 1;
+        self.under_way += 1;
+        self.next - 1
+    }
+
+    fn end_one(&mut self, failed: bool, wanted: bool) {
+        self.under_way -= 1;
+        self.failures += usize::from(failed);
+        if self.failures >= FAILURES || !wanted {
+            self.stop();
+        }
+    }
+
+    fn stop(&mut self) {
+        self.next = self.end;
+    }
+}
+
 impl Worker {
     /// Open the connections of slots `from` to `end`; where they are awaited, say when all have been tried.
     pub fn open_ahead(self: &Rc<Self>, level: &Arc<LevelShared>, from: usize, end: usize, is_awaited: bool) {
-        // Of a level that is over, or gives way to this one, only what is under way is left.
-        for other in self.preparing.borrow_mut().iter_mut() {
-            other.next = other.end;
-        }
-        let preparing = Preparing { level: level.clone(), next: from, end, under_way: 0, failures: 0, is_awaited };
-        self.preparing.borrow_mut().push(preparing);
-        for _ in 0..AT_ONCE {
+        self.openings.begin(level, from, end, is_awaited);
+        for _ in 0..self.openings.at_once.get() {
             self.open_next(level);
         }
         self.end_if_prepared(level);
@@ -43,57 +113,37 @@ impl Worker {
 
     /// A slot has its connection, or knows that it gets none.
     pub fn prepared(self: &Rc<Self>, level: &Arc<LevelShared>, failed: bool) {
-        self.ended_one(level, failed);
+        self.openings.ended(level, failed, self.wants_connection(level));
         self.open_next(level);
         self.end_if_prepared(level);
     }
 
     /// Have the next slot open its connection, unless its request does so already.
     fn open_next(self: &Rc<Self>, level: &Arc<LevelShared>) {
-        while let Some(index) = self.next_to_open(level) {
+        while let Some(index) = self.openings.next(level) {
             match self.slot(index).open(level) {
                 None => return,
                 // The slot holds a request, which opens the connection.
-                Some(ours) if Arc::ptr_eq(&ours, level) => self.ended_one(level, false),
+                Some(ours) if Arc::ptr_eq(&ours, level) => {
+                    self.openings.ended(level, false, self.wants_connection(level));
+                }
                 Some(other) => return self.prepared(&other, false),
             }
         }
     }
 
-    fn next_to_open(&self, level: &Arc<LevelShared>) -> Option<usize> {
-        let mut all = self.preparing.borrow_mut();
-        let ours = all.iter_mut().find(|p| Arc::ptr_eq(&p.level, level) && p.next < p.end)?;
-        ours.next += 1;
-        ours.under_way += 1;
-        Some(ours.next - 1)
-    }
-
-    fn ended_one(&self, level: &Arc<LevelShared>, failed: bool) {
-        let mut all = self.preparing.borrow_mut();
-        let Some(ours) = all.iter_mut().find(|p| Arc::ptr_eq(&p.level, level)) else { return };
-        ours.under_way -= 1;
-        ours.failures += usize::from(failed);
-        if ours.failures >= FAILURES || !self.wants_connection(level) {
-            ours.next = ours.end;
-        }
-    }
-
     fn end_if_prepared(&self, level: &Arc<LevelShared>) {
-        let is_done = |p: &mut Preparing| Arc::ptr_eq(&p.level, level) && p.under_way == 0 && p.next >= p.end;
-        for ended in self.preparing.borrow_mut().extract_if(.., is_done) {
-            if ended.is_awaited {
-                self.tell(Event::Ready { worker: self.index });
-            }
+        if self.openings.is_awaited_no_more(level) {
+            self.tell(Event::Ready { worker: self.index });
         }
     }
 
     /// The level is over: give up what is being opened for it.
     pub fn open_no_more(&self, level: &Arc<LevelShared>) {
-        let mut all = self.preparing.borrow_mut();
-        let Some(ours) = all.iter_mut().find(|p| Arc::ptr_eq(&p.level, level)) else { return };
-        ours.next = ours.end;
-        let is_ours = |other: &Arc<LevelShared>| Arc::ptr_eq(other, level);
-        for slot in self.slots.borrow().iter().filter(|s| s.connecting.borrow().as_ref().is_some_and(is_ours)) {
+        if !self.openings.stop(level) {
+            return;
+        }
+        for slot in self.slots.all().iter().filter(|slot| slot.connects_for(level)) {
             slot.abort(Abort::Cancelled);
         }
     }

@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::errors::ErrorKind;
 use super::level::{LevelShared, Seen, lock};
 use super::names::AddressUse;
+use super::outside::now_ns;
 use crate::outcome::Outcome;
 use crate::record::feed::Recent;
 use crate::record::histogram::Bucket;
 use crate::record::writer::Written;
-use gpusize_base::clock::now_ns;
 use gpusize_load::stop::Reason;
 
 /// A level while it runs.

@@ -15,11 +15,11 @@ use super::ending::end_unsent;
 use super::job::Job;
 use super::level::LevelShared;
 use super::messages::Command;
+use super::outside::now_ns;
 use super::slot::CANCELLED;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
-use gpusize_base::clock::now_ns;
 use gpusize_load::stop::Reason;
 
 /// Requests on their way from one worker to another.
@@ -97,7 +97,9 @@ impl Worker {
             self.waiting.borrow_mut().push(level, job);
         }
         fence(SeqCst);
-        if let Some(peer) = self.peers.take_idle(self.index) {
+        if self.levels.is_current(level)
+            && let Some(peer) = self.peers.take_idle(self.index)
+        {
             let job = self.waiting.borrow_mut().pop_single(level);
             let n = u64::from(job.is_some());
             self.hand_over(peer, level, job.into_iter().collect());
@@ -116,7 +118,7 @@ impl Worker {
     /// Ask for work if there is a slot with nothing to do, and requests wait on another worker.
     #[inline]
     pub fn ask_if_idle(&self, level: &WorkerLevel) {
-        if level.shared.queues.load(Relaxed) > 0 && !self.idle.borrow().is_empty() {
+        if level.shared.queues.load(Relaxed) > 0 && self.slots.idle() > 0 {
             self.ask_for_work(level);
         }
     }
@@ -130,14 +132,14 @@ impl Worker {
             && waiting > 0
             && !self.asks.replace(true)
         {
-            let (level, room) = (level.shared.clone(), self.idle.borrow().len().max(1));
+            let (level, room) = (level.shared.clone(), self.slots.idle().max(1));
             self.peers.tell(worker, Command::Give { level, room, to: self.index });
         }
     }
 
     /// Another worker has room for requests of the level: give it up to half of those that wait.
     pub fn give(&self, level: &Arc<LevelShared>, room: usize, to: usize) {
-        let Some(mine) = self.find(level) else {
+        let Some(mine) = self.levels.find(level) else {
             self.peers.tell(to, Command::Take(Handed { level: level.clone(), jobs: Vec::new(), from: self.index }));
             return;
         };
@@ -154,7 +156,7 @@ impl Worker {
         if handed.jobs.is_empty() {
             return;
         }
-        let Some(mine) = self.find(&handed.level).filter(|mine| !mine.is_drained()) else {
+        let Some(mine) = self.levels.find(&handed.level).filter(|mine| !mine.is_drained()) else {
             let Handed { level, jobs, from } = handed;
             self.peers.tell(from, Command::TakeBack { level, jobs });
             return;
@@ -163,12 +165,14 @@ impl Worker {
         mine.take_in(n);
         self.peers.tell(handed.from, Command::Taken { level: handed.level, n });
         self.place(&mine, handed.jobs);
-        self.ask_if_idle(&mine);
+        if self.levels.is_current(&mine) {
+            self.ask_if_idle(&mine);
+        }
     }
 
     /// What was handed over comes back.
     pub fn take_back(self: &Rc<Self>, level: &Arc<LevelShared>, jobs: Vec<Job>) {
-        if let Some(mine) = self.find(level) {
+        if let Some(mine) = self.levels.find(level) {
             self.place(&mine, jobs);
             self.one_less_waits(&mine);
         }
@@ -176,7 +180,7 @@ impl Worker {
 
     /// What was handed over counts elsewhere now.
     pub fn taken(&self, level: &Arc<LevelShared>, n: u64) {
-        if let Some(mine) = self.find(level) {
+        if let Some(mine) = self.levels.find(level) {
             self.one_less_waits(&mine);
             mine.handed_off(n);
         }
@@ -191,10 +195,10 @@ impl Worker {
             return end_unsent(mine, jobs, Outcome::Cancelled, CANCELLED);
         }
         let slots = mine.shared.slots_of(self.index);
-        for job in jobs {
-            if let Some(job) = self.send_to_slot(mine, job, slots) {
-                self.enqueue(mine, job, true);
-            }
+        let left: Vec<Job> = jobs.into_iter().filter_map(|job| self.send_to_slot(mine, job, slots)).collect();
+        // Each before those that wait, hence the one that has waited longest last.
+        for job in left.into_iter().rev() {
+            self.enqueue(mine, job, true);
         }
         self.give_up_waiting();
     }

@@ -11,13 +11,14 @@ use super::connection::Line;
 use super::job::{Job, Talk};
 use super::level::LevelShared;
 use super::mailbox::{Mailbox, Work};
+use super::outside::now_ns;
 use super::turns;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::record::columns::NO_TIME;
-use gpusize_base::clock::now_ns;
+use gpusize_load::stop::Reason;
 
 /// Why a wait for the peer is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,21 @@ pub enum Abort {
     Timeout,
     /// The user stopped the level.
     Cancelled,
+}
+
+/// What the task of a slot is at. It holds the levels itself: they are only to be compared here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It looks for something to do.
+    Looks,
+    /// It waits to be called, or for a time.
+    Waits,
+    /// It waits, and is on the list of those that have nothing to do.
+    Parked,
+    /// It opens a connection for this level, ahead of its first request.
+    Connects(*const LevelShared),
+    /// It sends a request of this level.
+    Serves(*const WorkerLevel),
 }
 
 /// The message of a cancelled request.
@@ -42,8 +58,6 @@ pub struct Slot {
     pub leaves_ns: Cell<i64>,
     /// The conversation of a closed loop whose next turn it sends.
     pub talk: RefCell<Option<Box<Talk>>>,
-    /// The task waits for work.
-    pub free: Cell<bool>,
     /// No new connect before.
     rests_until_ns: Cell<i64>,
     /// Its last connect failed, or nothing was answered in time.
@@ -51,11 +65,7 @@ pub struct Slot {
     /// When the running wait is given up.
     pub deadline_ns: Cell<i64>,
     pub abort: Cell<Option<Abort>>,
-    /// The level for which a connection is being opened ahead of its first request.
-    pub connecting: RefCell<Option<Arc<LevelShared>>>,
-    /// The level of the running request, whose task holds it: only to be compared.
-    serving: Cell<*const WorkerLevel>,
-    pub parked: Cell<bool>,
+    state: Cell<State>,
     waker: RefCell<Option<Waker>>,
     alarm_ns: Cell<i64>,
     last_now_ns: Cell<i64>,
@@ -69,14 +79,11 @@ impl Slot {
             ready_ns: Cell::new(0),
             leaves_ns: Cell::new(i64::MAX),
             talk: RefCell::default(),
-            free: Cell::new(false),
             rests_until_ns: Cell::new(0),
             lacks_target: Cell::new(false),
             deadline_ns: Cell::new(i64::MAX),
             abort: Cell::new(None),
-            connecting: RefCell::default(),
-            serving: Cell::new(std::ptr::null()),
-            parked: Cell::new(false),
+            state: Cell::new(State::Looks),
             waker: RefCell::default(),
             alarm_ns: Cell::new(0),
             last_now_ns: Cell::new(0),
@@ -98,9 +105,32 @@ impl Slot {
         left
     }
 
-    fn called(&self) {
-        self.parked.set(false);
+    /// There is something for it to look at.
+    pub fn called(&self) {
+        if self.is_parked() {
+            self.state.set(State::Waits);
+        }
         self.wake();
+    }
+
+    /// Whether it is on the list of those that have nothing to do, and has not been called since.
+    pub fn is_parked(&self) -> bool {
+        self.state.get() == State::Parked
+    }
+
+    /// It has nothing to do; false when that was known.
+    pub fn park(&self) -> bool {
+        self.state.replace(State::Parked) != State::Parked
+    }
+
+    /// Count it as parked if it can take a request at once; says whether it can.
+    pub fn is_freed(&self) -> bool {
+        let is_waiting = matches!(self.state.get(), State::Waits | State::Parked);
+        let is_free = is_waiting && self.rests_until_ns.get() == 0 && self.mailbox.is_empty();
+        if is_waiting {
+            self.state.set(if is_free { State::Parked } else { State::Waits });
+        }
+        is_free
     }
 
     /// Take back a request of `level` that the task has not begun.
@@ -108,14 +138,14 @@ impl Slot {
         self.mailbox.take_of(level)
     }
 
-    /// Whether it can take a request at once.
-    pub fn is_idle(&self) -> bool {
-        self.free.get() && self.rests_until_ns.get() == 0 && self.mailbox.is_empty()
-    }
-
     /// Whether the request that it sends is of `level`.
     pub fn serves(&self, level: &Rc<WorkerLevel>) -> bool {
-        self.serving.get() == Rc::as_ptr(level)
+        self.state.get() == State::Serves(Rc::as_ptr(level))
+    }
+
+    /// Whether it opens a connection for `level`.
+    pub fn connects_for(&self, level: &Arc<LevelShared>) -> bool {
+        self.state.get() == State::Connects(Arc::as_ptr(level))
     }
 
     /// Let the task look again.
@@ -141,7 +171,9 @@ impl Slot {
                 Work::Connect(level) => {
                     let mut fails = false;
                     if worker.wants_connection(&level) {
+                        self.state.set(State::Connects(Arc::as_ptr(&level)));
                         fails = !line.prepare(&worker, &self, &level).await;
+                        self.state.set(State::Looks);
                         self.lacks_target.set(fails);
                         if !fails {
                             backoff.succeeded();
@@ -152,11 +184,11 @@ impl Slot {
                 }
                 Work::Request(level, mut job) => {
                     let mut row = Row::due(job.due);
-                    self.serving.set(Rc::as_ptr(&level));
+                    self.state.set(State::Serves(Rc::as_ptr(&level)));
                     let message = line.exchange(&worker, &self, &level, &mut job, &mut row).await;
                     self.deadline_ns.set(i64::MAX);
                     self.abort.set(None);
-                    self.serving.set(std::ptr::null());
+                    self.state.set(State::Looks);
                     self.last_now_ns.set(row.end_ns);
                     self.ready_ns.set(row.end_ns);
                     // However it was asked, the target did not say a word.
@@ -198,10 +230,12 @@ impl Slot {
             return Poll::Ready(None);
         }
         let work = self.mailbox.take().or_else(|| self.look_for_work(worker, cx));
-        self.free.set(work.is_none());
         if work.is_some() {
-            self.parked.set(false);
+            self.state.set(State::Looks);
             return Poll::Ready(work);
+        }
+        if !self.is_parked() {
+            self.state.set(State::Waits);
         }
         line.attend();
         Poll::Pending
@@ -214,7 +248,7 @@ impl Slot {
         if let Some(work) = worker.queued(self.index) {
             return Some(work);
         }
-        if let Some(level) = worker.closed_loop(self.index) {
+        if let Some(level) = worker.levels.closed_loop(self.index) {
             let due_ns = self.ready_ns.get().max(level.shared.start_ns());
             if due_ns < self.leaves_ns.get() {
                 let mut fired_ns = due_ns;
@@ -230,16 +264,27 @@ impl Slot {
                 if let Some(job) = self.next_job(&level, due_ns, fired_ns) {
                     return Some(Work::Request(level, job));
                 }
-            } else if self.talk.take().is_some() {
-                // The user leaves in the middle of a conversation.
-                level.following.end();
-                level.close_if_used_up();
+            } else {
+                self.leave(worker, &level);
             }
         }
-        if !self.parked.replace(true) {
-            worker.park(self.index);
-        }
+        worker.park(self);
         None
+    }
+
+    /// Its user leaves, perhaps in the middle of a conversation.
+    #[cold]
+    fn leave(&self, worker: &Worker, level: &WorkerLevel) {
+        if self.talk.take().is_some() {
+            level.following.end();
+            level.close_if_used_up();
+        }
+        // Nobody would send what is left of a count, nor notice that nobody does; a time ends by itself.
+        let has_left = |slot: &Rc<Self>| slot.ready_ns.get() >= slot.leaves_ns.get();
+        let of_level = level.shared.slots_of(worker.index);
+        if level.shared.rules.end_after_ns().is_none() && worker.slots.all().iter().take(of_level).all(has_left) {
+            level.close(Reason::Count, now_ns());
+        }
     }
 
     /// The next request of a closed loop.
@@ -283,7 +328,7 @@ impl Slot {
             self.rests_until_ns.set(0);
             return false;
         }
-        if let Some(level) = worker.closed_loop(self.index) {
+        if let Some(level) = worker.levels.closed_loop(self.index) {
             level.close_if_used_up();
         }
         self.alarm(worker, until_ns, cx);

@@ -6,8 +6,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
+use super::outside::now_ns;
 use super::worker::Worker;
-use gpusize_base::clock::{now_ns, thread_cpu_ns};
+use gpusize_base::clock::thread_cpu_ns;
 
 /// From one look to the next.
 const LOOK_NS: i64 = 10_000_000;
@@ -46,7 +47,7 @@ pub async fn watch(worker: &Worker) {
         let (due_ns, cpu_ns) = (now_ns() + LOOK_NS, thread_cpu_ns());
         worker.alarms.sleep_until(due_ns).await;
         let (came_ns, used_ns) = (now_ns(), thread_cpu_ns() - cpu_ns);
-        for level in worker.levels.borrow().iter() {
+        for level in worker.levels.all().iter() {
             let (begun_ns, stalls) = (level.shared.start_ns(), &level.share().stalls);
             if begun_ns > 0 && !stalls.over.load(Relaxed) {
                 stalls.add(lost_ns(due_ns.max(begun_ns), came_ns, used_ns));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::level::LevelShared;
+use super::outside::now_ns;
 use super::ramp;
 use super::watchdog::{Awaited, Watch};
 use crate::spec::LoadSpec;
-use gpusize_base::clock::now_ns;
 use gpusize_load::stop::Reason;
 
 /// A level that has begun.

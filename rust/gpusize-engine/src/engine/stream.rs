@@ -11,11 +11,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::names::{Address, Name};
+#[cfg(test)]
+use super::orders::network::{self, Pipe};
+use super::outside::now_ns;
 use super::sources::{self, Sources};
 use crate::outcome::Outcome;
 use crate::wire::lowat;
 use crate::wire::tls::Tls;
-use gpusize_base::clock::now_ns;
 
 /// One connection's bytes.
 #[derive(Debug)]
@@ -24,6 +26,9 @@ pub enum Stream {
     Plain(TcpStream),
     /// TLS over TCP.
     Tls(Box<TlsStream<TcpStream>>),
+    /// The memory of a test.
+    #[cfg(test)]
+    Memory(Pipe),
 }
 
 /// Why there is no connection.
@@ -56,6 +61,12 @@ impl Stream {
     ) -> Result<(Self, Took), Refused> {
         let refused = |outcome, message: String| Refused { outcome, message };
         let start = now_ns();
+        #[cfg(test)]
+        if let Some(connected) = network::connect().await {
+            let stream = connected.map_err(|e| refused(Outcome::ConnectError, sources::reason(&e)))?;
+            let address = name.only().ok_or_else(|| refused(Outcome::ConnectError, "no address".into()))?;
+            return Ok((Self::Memory(stream), Took { connect_ns: now_ns() - start, tls_ns: None, address }));
+        }
         let connected = name.connect(sources, sleep_until).await;
         let (tcp, address) = connected.map_err(|e| refused(Outcome::ConnectError, sources::reason(&e)))?;
         tcp.set_nodelay(true).map_err(|e| refused(Outcome::ConnectError, e.to_string()))?;
@@ -74,6 +85,10 @@ impl Stream {
 
     /// Whether the peer has closed a connection that lay idle. Costs no system call unless something has arrived.
     pub fn is_stale(&self) -> bool {
+        #[cfg(test)]
+        if let Self::Memory(pipe) = self {
+            return pipe.is_stale();
+        }
         let Self::Plain(tcp) = self else { return false };
         match tcp.try_read(&mut [0_u8; 1]) {
             Err(e) => e.kind() != io::ErrorKind::WouldBlock,
@@ -87,6 +102,8 @@ impl Stream {
         match self {
             Self::Plain(s) => Pin::new(s).poll_read(cx, buf),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_read(cx, buf),
+            #[cfg(test)]
+            Self::Memory(pipe) => pipe.poll_read(cx, buf),
         }
     }
 
@@ -118,6 +135,8 @@ impl Stream {
         match self {
             Self::Plain(s) => s.try_write(bytes),
             Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+            #[cfg(test)]
+            Self::Memory(pipe) => pipe.try_write(bytes),
         }
     }
 
@@ -126,6 +145,8 @@ impl Stream {
         match self {
             Self::Plain(s) => s.try_write_vectored(pieces),
             Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+            #[cfg(test)]
+            Self::Memory(pipe) => pieces.first().map_or(Ok(0), |piece| pipe.try_write(piece)),
         }
     }
 
@@ -141,6 +162,8 @@ impl Stream {
         match self {
             Self::Plain(s) => Pin::new(s).poll_write(cx, bytes),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_write(cx, bytes),
+            #[cfg(test)]
+            Self::Memory(pipe) => pipe.poll_write(cx, bytes),
         }
     }
 
@@ -149,6 +172,8 @@ impl Stream {
         match self {
             Self::Plain(s) => Pin::new(s).poll_write_vectored(cx, parts),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_write_vectored(cx, parts),
+            #[cfg(test)]
+            Self::Memory(pipe) => parts.first().map_or(Poll::Ready(Ok(0)), |part| pipe.poll_write(cx, part)),
         }
     }
 
@@ -157,6 +182,8 @@ impl Stream {
         match self {
             Self::Plain(s) => Pin::new(s).poll_shutdown(cx),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_shutdown(cx),
+            #[cfg(test)]
+            Self::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -165,6 +192,8 @@ impl Stream {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Tls(s) => Pin::new(s.as_mut()).poll_flush(cx),
+            #[cfg(test)]
+            Self::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::level::LevelShared;
+use super::outside::now_ns;
 use crate::outcome::Outcome;
 use crate::spec::TargetSpec;
-use gpusize_base::clock::now_ns;
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(1);

@@ -9,27 +9,28 @@ use std::sync::mpsc::Sender;
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::{JoinHandle, spawn_local};
 
+use super::alarms::Alarms;
 use super::context::Context;
 use super::cores;
 use super::http1;
 use super::job::Job;
 use super::level::LevelShared;
+use super::levels::Levels;
 use super::links::Links;
 use super::mailbox::Work;
 use super::messages::{Command, DeathNote, Event, spawn_noted};
-use super::preparing::Preparing;
+use super::outside::{now_ns, spawn_local};
+use super::preparing::Openings;
 use super::sharing::Peers;
 use super::slot::{Abort, Slot};
+use super::slots::Slots;
 use super::sources::Sources;
 use super::stalls;
 use super::waiting::Waiting;
 use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::Row;
-use gpusize_base::clock::now_ns;
-use gpusize_load::pace::alarms::Alarms;
 
 /// Timeouts are noticed this much late at most: one sweep over all slots instead of a timer for each request. Short ones are
 /// noticed sooner, by this share of them, but not in less than the least.
@@ -49,21 +50,13 @@ pub struct Worker {
     pub asks: Cell<bool>,
     pub alarms: Alarms,
     pub events: Sender<Event>,
-    pub slots: RefCell<Vec<Rc<Slot>>>,
-    pub idle: RefCell<Vec<usize>>,
-    pub levels: RefCell<Vec<Rc<WorkerLevel>>>,
-    pub current: RefCell<Option<Rc<WorkerLevel>>>,
-    /// Levels that this worker was told to start, and the last of them that has begun.
-    pub starts: Cell<u64>,
-    pub taken_over: Cell<u64>,
-    /// Slots of the current closed loop; 0 in an open one.
-    pub closed_slots: Cell<usize>,
+    pub slots: Slots,
+    pub levels: Levels,
     pub waiting: RefCell<Waiting>,
     /// How the last connect that failed did so.
     pub lack: RefCell<Option<(Outcome, String)>>,
-    pub pacers: RefCell<Vec<(Rc<WorkerLevel>, JoinHandle<()>)>>,
     /// Levels whose connections are being opened.
-    pub preparing: RefCell<Vec<Preparing>>,
+    pub openings: Openings,
     connections: Cell<u32>,
     /// Connections that are open now.
     pub open_connections: Rc<Cell<u64>>,
@@ -95,15 +88,7 @@ pub fn run(
     let Ok(runtime) = runtime else { return };
     runtime.block_on(async move {
         let Ok(worker) = Worker::new(index, context, peers, events) else { return };
-        let driver = worker.clone();
-        spawn_local(async move {
-            let _note = driver.death_note();
-            driver.alarms.drive().await
-        });
-        let sweeper = worker.clone();
-        spawn_noted(worker.death_note(), async move { sweeper.sweep_forever().await });
-        let watcher = worker.clone();
-        spawn_noted(worker.death_note(), async move { stalls::watch(&watcher).await });
+        worker.attend();
         worker.serve(commands).await;
         note.tear_up();
     });
@@ -116,21 +101,15 @@ impl Worker {
         let links = Links::new(context.target.streams, context.endpoints.len());
         Ok(Rc::new(Self {
             index,
+            slots: Slots::new(index, peers.clone()),
             peers,
             asks: Cell::new(false),
             alarms: Alarms::new()?,
             events,
-            slots: RefCell::default(),
-            idle: RefCell::default(),
-            levels: RefCell::default(),
-            current: RefCell::default(),
-            starts: Cell::new(0),
-            taken_over: Cell::new(0),
-            closed_slots: Cell::new(0),
+            levels: Levels::default(),
             waiting: RefCell::default(),
             lack: RefCell::default(),
-            pacers: RefCell::default(),
-            preparing: RefCell::default(),
+            openings: Openings::default(),
             connections: Cell::new(0),
             open_connections: Rc::default(),
             sources,
@@ -140,6 +119,19 @@ impl Worker {
             context,
             quit: Cell::new(false),
         }))
+    }
+
+    /// Begin the tasks that go on until the worker quits.
+    pub fn attend(self: &Rc<Self>) {
+        let driver = self.clone();
+        spawn_local(async move {
+            let _note = driver.death_note();
+            driver.alarms.drive().await
+        });
+        let sweeper = self.clone();
+        spawn_noted(self.death_note(), async move { sweeper.sweep_forever().await });
+        let watcher = self.clone();
+        spawn_noted(self.death_note(), async move { stalls::watch(&watcher).await });
     }
 
     /// To be held by a task that must not end by itself.
@@ -152,7 +144,8 @@ impl Worker {
         let _ = self.events.send(event);
     }
 
-    async fn serve(self: &Rc<Self>, mut commands: UnboundedReceiver<Command>) {
+    /// Do as told, until told to quit.
+    pub async fn serve(self: &Rc<Self>, mut commands: UnboundedReceiver<Command>) {
         while let Some(command) = commands.recv().await {
             match command {
                 Command::Prepare(level) => self.open_ahead(&level, 0, level.opened_of(self.index), true),
@@ -165,40 +158,26 @@ impl Worker {
                 Command::Taken { level, n } => self.taken(&level, n),
                 Command::TakeBack { level, jobs } => self.take_back(&level, jobs),
                 Command::Give { level, room, to } => self.give(&level, room, to),
-                Command::Look(level) => self.find(&level).into_iter().for_each(|mine| mine.check_drained()),
+                Command::Look(level) => self.levels.find(&level).into_iter().for_each(|mine| mine.check_drained()),
                 Command::Quit => break,
             }
         }
         self.quit.set(true);
-        self.wake_all();
+        self.slots.call_all(0);
     }
 
     /// The slot with this number, and all before it.
     pub fn slot(self: &Rc<Self>, index: usize) -> Rc<Slot> {
-        let mut slots = self.slots.borrow_mut();
-        while slots.len() <= index {
-            let slot = Rc::new(Slot::new(slots.len()));
-            spawn_local(slot.clone().run(self.clone()));
-            slots.push(slot);
-        }
-        slots[index].clone()
+        self.slots.get(index, |slot| drop(spawn_local(slot.clone().run(self.clone()))))
     }
 
     /// Whether a connection for `level` is still of use: not to one that is over on this worker, whatever its reason.
     pub fn wants_connection(&self, level: &Arc<LevelShared>) -> bool {
         !self.quit.get()
-            && match self.find(level) {
+            && match self.levels.find(level) {
                 Some(mine) => !mine.is_closed(),
                 None => level.start_ns() == 0 && level.reason().is_none(),
             }
-    }
-
-    /// The current closed loop, if slot `index` belongs to it and it takes requests.
-    pub fn closed_loop(&self, index: usize) -> Option<Rc<WorkerLevel>> {
-        if index >= self.closed_slots.get() {
-            return None;
-        }
-        self.current.borrow().as_ref().filter(|l| !l.is_closed()).cloned()
     }
 
     /// A due request that waits for a connection.
@@ -229,8 +208,8 @@ impl Worker {
     /// Hand a request to a free connection; it comes back where there is none.
     #[inline]
     pub fn send_to_slot(self: &Rc<Self>, level: &Rc<WorkerLevel>, job: Job, slots: usize) -> Option<Job> {
-        let there = self.slots.borrow().len();
-        let free = self.pop_idle(slots).or_else(|| (there < slots).then(|| self.slot(there)));
+        let there = self.slots.len();
+        let free = self.slots.pop_idle(slots).or_else(|| (there < slots).then(|| self.slot(there)));
         let Some(slot) = free else { return Some(job) };
         match slot.send(level, job) {
             Ok(None) => None,
@@ -243,34 +222,11 @@ impl Worker {
         }
     }
 
-    fn pop_idle(&self, below: usize) -> Option<Rc<Slot>> {
-        let mut idle = self.idle.borrow_mut();
-        // Of a level that has more connections than this one.
-        let mut others = Vec::new();
-        let mut found = None;
-        while found.is_none()
-            && let Some(index) = idle.pop()
-        {
-            let slot = self.slots.borrow()[index].clone();
-            // The list may name a slot that has been woken since.
-            match slot.parked.get() {
-                true if index < below => found = Some(slot),
-                true => others.push(index),
-                false => {}
-            }
-        }
-        idle.extend(others.into_iter().rev());
-        self.peers.set_idle(self.index, idle.len());
-        found
-    }
-
     /// A slot has nothing to do.
-    pub fn park(&self, index: usize) {
-        let mut idle = self.idle.borrow_mut();
-        idle.push(index);
-        self.peers.set_idle(self.index, idle.len());
-        drop(idle);
-        if let Some(level) = &*self.current.borrow() {
+    pub fn park(&self, slot: &Slot) {
+        if self.slots.park(slot)
+            && let Some(level) = &*self.levels.current()
+        {
             self.ask_if_idle(level);
         }
     }
@@ -289,13 +245,12 @@ impl Worker {
             if now >= tick_ns {
                 tick_ns = now + TICK_NS;
                 self.waiting.borrow_mut().forget_drained();
-                self.levels.borrow_mut().retain(|l| !l.is_drained());
-                self.pacers.borrow_mut().retain(|(level, _)| !level.is_closed());
-                if let Some(level) = &*self.current.borrow() {
+                self.levels.forget_drained();
+                if let Some(level) = &*self.levels.current() {
                     // What was missed in the blink of an eye.
                     self.ask_if_idle(level);
                 }
-                for level in self.levels.borrow().iter() {
+                for level in self.levels.all().iter() {
                     level.share().connections.store(self.open_connections.get(), Relaxed);
                     level.tick(now);
                 }
@@ -308,7 +263,7 @@ impl Worker {
     fn sweep(&self, now: i64) {
         let target = &self.context.target;
         let mut next = now.saturating_add(target.timeout_ns.min(target.connect_timeout_ns));
-        for slot in self.slots.borrow().iter() {
+        for slot in self.slots.all().iter() {
             let deadline = slot.deadline_ns.get();
             if deadline <= now {
                 slot.deadline_ns.set(i64::MAX);

@@ -9,6 +9,7 @@ use std::sync::mpsc::Sender;
 use super::following::Following;
 use super::level::{LevelShared, Share, bump, lock};
 use super::messages::Event;
+use super::outside::now_ns;
 use super::seconds::Seconds;
 use crate::outcome::Outcome;
 use crate::record::columns::Common;
@@ -16,7 +17,6 @@ use crate::record::counter::Teller;
 use crate::record::feed::{Begun, Report};
 use crate::record::{Chunk, Row};
 use crate::spec::LoadSpec;
-use gpusize_base::clock::now_ns;
 use gpusize_load::pace::timer::busy_ns;
 use gpusize_load::stop::Reason;
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use gpusize_base::clock::now_ns;
 
-pub mod alarms;
 pub mod timer;
 
 /// Let the tasks that can run now do so first, without a look at the system.

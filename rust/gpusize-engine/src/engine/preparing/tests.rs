@@ -9,7 +9,7 @@ use super::*;
 use crate::engine::context::Context;
 use crate::engine::job::Job;
 use crate::engine::mailbox::Work;
-use crate::engine::sharing::Peers;
+use crate::engine::sharing::{Handed, Peers};
 use crate::engine::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::Row;
@@ -49,7 +49,7 @@ impl Bench {
         let mine = Rc::new(WorkerLevel::new(level.clone(), 0, self.worker.events.clone()));
         if has_begun {
             level.set_start(1);
-            self.worker.levels.borrow_mut().push(mine.clone());
+            self.worker.levels.begin(Some(&mine));
         }
         (level, mine)
     }
@@ -68,8 +68,8 @@ impl Bench {
     fn take_up(&self, index: usize) -> Option<Work> {
         let slot = self.worker.slot(index);
         let work = slot.mailbox.take().or_else(|| self.worker.queued(index));
-        if work.is_none() && !slot.parked.replace(true) {
-            self.worker.park(index);
+        if work.is_none() {
+            self.worker.park(&slot);
         }
         work
     }
@@ -106,6 +106,24 @@ fn a_request_on_a_new_slot_survives_the_connect_that_comes_to_it() {
         bench.end(opened);
         let job = bench.worker.slot(AT_ONCE).withdraw(&mine);
         assert_eq!(job.map(|job| job.due.seq), Some(7), "the request is where the pacer put it");
+    });
+}
+
+#[test]
+fn what_another_worker_hands_over_waits_in_its_order_before_the_others() {
+    on_a_thread_of_a_worker(|| {
+        let bench = Bench::new();
+        let (level, mine) = bench.level(true);
+        // One for each slot, and one that waits.
+        (0..=SLOTS as u64).for_each(|seq| bench.request(&mine, seq));
+        let jobs = [101, 102, 103].map(|seq| Job::of_loop(seq, 0, 1, 1)).into();
+        level.queues.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        bench.worker.take(Handed { level, jobs, from: 0 });
+        let queued = std::iter::from_fn(|| match bench.worker.queued(0)? {
+            Work::Request(_, job) => Some(job.due.seq),
+            Work::Connect(_) => None,
+        });
+        assert_eq!(queued.collect::<Vec<_>>(), [101, 102, 103, SLOTS as u64]);
     });
 }
 
@@ -154,7 +172,7 @@ fn in_whatever_order_requests_and_connects_come_each_has_its_end() {
                         bench.worker.open_ahead(&next, 0, SLOTS, true);
                         awaited = Some(next);
                     }
-                    2 | 3 if doing[slot].is_none() && slot < bench.worker.slots.borrow().len() => {
+                    2 | 3 if doing[slot].is_none() && slot < bench.worker.slots.len() => {
                         doing[slot] = bench.take_up(slot);
                     }
                     4 => doing[slot].take().into_iter().for_each(|work| bench.end(work)),

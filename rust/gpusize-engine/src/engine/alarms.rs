@@ -9,9 +9,9 @@ use std::task::{Poll, Waker};
 
 use tokio::sync::Notify;
 
-use super::after_the_others;
-use super::timer::Timer;
-use gpusize_base::clock::now_ns;
+use super::outside::Timer;
+use super::outside::now_ns;
+use gpusize_load::pace::after_the_others;
 
 /// The alarms of one runtime thread; `drive` has to run beside the waits.
 #[derive(Debug)]
@@ -89,6 +89,7 @@ impl Alarms {
             match next {
                 None => self.earlier.notified().await,
                 Some(due_ns) => tokio::select! {
+                    biased;
                     result = self.timer.wait_until(due_ns) => result?,
                     () = self.earlier.notified() => {}
                 },
