@@ -120,7 +120,7 @@ def fit_service(
     known_s = _prompt_cost(visits) if prompts_alone else None
     if prompts_alone and known_s is None:
         return None
-    designs = shared.even
+    designs, costs = shared.even, np.zeros(3)
     for turn in range(TURNS):
         weight = math.sqrt(sum(each[k].size for each, k in zip(took, kept, strict=True)) / max(1, waits.size))
         parts = [triangle(rows[k], each[k]) for rows, each, k in zip(designs, took, kept, strict=True)]

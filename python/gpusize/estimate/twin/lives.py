@@ -68,7 +68,8 @@ class Lives:
         if n.size > LARGE:
             counted &= _blocks(n.size)
             beside = _beside(first, last, counted)
-            first, last, n, prompts, counted = (each[beside] for each in (first, last, n, prompts, counted))
+            first, last, n, prompts = (each[beside] for each in (first, last, n, prompts))
+            counted = counted[beside]
         times = np.unique(np.concatenate([first, last]))
         begin, end = np.searchsorted(times, first), np.searchsorted(times, last)
         size = times.size
