@@ -10,7 +10,7 @@ import pytest
 from gpusize.analysis.slo import as_slos
 from gpusize.base.errors import UsageError
 from gpusize.estimate.search import Adaptive
-from gpusize.options import load_from_options
+from gpusize.options.load import load_from_options
 from gpusize.options.search import over_levels, refuse_levels, terms_of, wants_search
 
 

@@ -198,8 +198,8 @@ def test_every_name_of_the_python_page_exists() -> None:
 
 
 def test_the_configuration_file_of_the_reference_is_accepted(tmp_path: Path) -> None:
-    from gpusize.options import load_config
     from gpusize.options.assemble import RUN_OPTIONS
+    from gpusize.options.read_file import load_config
 
     [text] = [text for language, text in blocks(ROOT / "docs" / "reference" / "config.md") if language == "toml"]
     file = tmp_path / "sweep.toml"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpusize.base.errors import UsageError
-from gpusize.options import target_from_options
+from gpusize.options.inputs import target_from_options
 from gpusize.targets.apis import ApiOptions, create_api
 from tests.servers.drive import drive
 from tests.servers.scripted import Script, ScriptedServer, Send, answer

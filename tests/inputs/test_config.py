@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpusize.base.errors import ConfigError
-from gpusize.options import INPUT_OPTIONS, dataset_from_options, load_config
+from gpusize.options.inputs import INPUT_OPTIONS, dataset_from_options
 from gpusize.options.kinds import complaint
+from gpusize.options.read_file import load_config
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "inputs"
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusize.base.errors import DatasetError, UsageError
-from gpusize.options import dataset_from_options, load_from_options, target_from_options
-from gpusize.options.inputs import INPUT_OPTIONS
+from gpusize.options.inputs import INPUT_OPTIONS, dataset_from_options, target_from_options
 from gpusize.options.kinds import complaint
+from gpusize.options.load import load_from_options
 from gpusize.targets.server import Target
 from gpusize.workload.load import Load
 

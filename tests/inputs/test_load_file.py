@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusize.base.errors import ConfigError, UsageError
-from gpusize.options import INPUT_OPTIONS, load_from_options, over
+from gpusize.options.inputs import INPUT_OPTIONS
 from gpusize.options.kinds import complaint
+from gpusize.options.load import load_from_options, over
 from gpusize.workload.load import ArrivalTrace, Load, Stage, Stream, Think
 
 SEED = """\

@@ -15,8 +15,8 @@ from gpusize.base.interrupt import StopSwitch
 from gpusize.base.typed import MAPPING, NUMBER, PATH, SEQUENCE, Kind, check_kinds, or_none
 from gpusize.estimate.search.terms import Adaptive
 from gpusize.measure.execute import execute
-from gpusize.options import dataset_from_options
 from gpusize.options.assemble import read_options, spec_from_options
+from gpusize.options.inputs import dataset_from_options
 from gpusize.options.run_spec import Sent, reached, run_spec
 from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.server import Target

@@ -89,8 +89,9 @@ def _load_of(given: dict[str, Any], config: Path | None) -> tuple[Load, Dataset 
     """The load that the options describe, and the rows that they name."""
     from gpusize.base.errors import UsageError
     from gpusize.measure.mix import dealt, streamed, streamed_rows
-    from gpusize.options import dataset_from_options, load_from_options
     from gpusize.options.assemble import read_options
+    from gpusize.options.inputs import dataset_from_options
+    from gpusize.options.load import load_from_options
     from gpusize.options.search import wants_search
     from gpusize.targets.apis.kserve import is_kserve
     from gpusize.targets.server import Target

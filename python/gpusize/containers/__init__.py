@@ -8,8 +8,9 @@ Names are imported when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
+
+from gpusize.base.lazy import lazily
 
 if TYPE_CHECKING:
     from gpusize.containers import recommend
@@ -48,7 +49,7 @@ __all__ = [
     "usage_of",
 ]
 
-_HOMES = {
+_HOMES: Final = {
     "Beside": "observe.usage.observer",
     "Execution": "containers.recommend.types",
     "Readings": "observe.usage.readings",
@@ -60,6 +61,7 @@ _HOMES = {
     "Sampling": "observe.usage.sampler",
     "Source": "observe.usage.sampler",
     "Usage": "observe.usage.usage_types",
+    "recommend": "containers.recommend",
     "sample_command": "containers.sample",
     "sample_repeated": "containers.sample",
     "sample_running": "containers.sample",
@@ -67,17 +69,4 @@ _HOMES = {
     "usage_of": "observe.usage.usage",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        # Of ``recommend``, and of the modules, the import system has set the attribute once they are imported.
-        if name == "recommend":
-            return import_module(f"{__name__}.recommend")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"gpusize.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -5,8 +5,9 @@ Names are imported when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gpusize.base.lazy import lazily
 
 if TYPE_CHECKING:
     from gpusize.estimate.methods import (
@@ -39,14 +40,4 @@ __all__ = [
     "to_calc_output",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.methods"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, dict.fromkeys(__all__, "estimate.methods"))

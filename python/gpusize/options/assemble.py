@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.errors import UsageError
 from gpusize.base.numeric import check_limits
 from gpusize.base.units import as_duration_s
-from gpusize.options import (
-    LOAD_OPTIONS,
-    LOAD_STOPS,
-    LOAD_WAYS,
-    dataset_from_options,
-    demo,
-    load_config,
-    load_from_options,
-    over,
-)
+from gpusize.options import demo
+from gpusize.options.inputs import dataset_from_options
+from gpusize.options.load import LOAD_STOPS, LOAD_WAYS, load_from_options, over
+from gpusize.options.load_values import LOAD_OPTIONS
+from gpusize.options.read_file import load_config
 from gpusize.options.run_spec import Sent, reached, refuse_simulated, run_spec
 from gpusize.options.search import over_levels, refuse_levels, wants_search
 from gpusize.options.table import kinds_of

@@ -11,7 +11,6 @@ from gpusize.base.secrets import parse_header
 from gpusize.base.text import decode, read_bytes, shown
 from gpusize.base.units import as_duration_s
 from gpusize.options.kinds import Kind
-from gpusize.options.load import load_from_options, over
 from gpusize.options.load_values import LOAD_OPTIONS
 from gpusize.options.table import kinds_of
 from gpusize.targets.apis import response_from_texts
@@ -21,11 +20,8 @@ from gpusize.workload.dataset import Dataset
 
 __all__ = [
     "INPUT_OPTIONS",
-    "LOAD_OPTIONS",
     "addresses_of",
     "dataset_from_options",
-    "load_from_options",
-    "over",
     "target_from_options",
 ]
 

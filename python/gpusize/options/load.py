@@ -11,7 +11,7 @@ from gpusize.base.units import as_duration_s, parse_concurrencies, parse_rate, p
 from gpusize.options.load_file import read_load
 from gpusize.options.load_values import LOAD_OPTIONS, TRACE_OPTIONS, placed, stages_of, trace_of
 from gpusize.workload.load import Load
-from gpusize.workload.load.validate import recorded_process
+from gpusize.workload.load.load import recorded_process
 
 __all__ = [
     "LOAD_STOPS",

@@ -18,7 +18,7 @@ from gpusize.base.units import format_duration
 from gpusize.measure.mix import told_priorities
 from gpusize.measure.monitor.options import MonitorOptions
 from gpusize.measure.spec import RunSpec
-from gpusize.options import addresses_of, target_from_options
+from gpusize.options.inputs import addresses_of, target_from_options
 from gpusize.options.labels import labels_of
 from gpusize.options.search import terms_of
 from gpusize.records.run_json import nature_of

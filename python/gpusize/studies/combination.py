@@ -13,10 +13,10 @@ from typing import Any, Final
 from gpusize.analysis.slo import as_slos
 from gpusize.base.errors import ConfigError, UsageError
 from gpusize.base.text import shown
-from gpusize.options import load_from_options
 from gpusize.options.assemble import RUN_OPTIONS
 from gpusize.options.kinds import complaint
 from gpusize.options.labels import labels_of
+from gpusize.options.load import load_from_options
 from gpusize.studies.placeholders import Scalar, fill, fill_words
 from gpusize.studies.spec import Combination, Study
 

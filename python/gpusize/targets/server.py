@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.base.errors import UsageError
-from gpusize.base.proxies import proxy_note
 from gpusize.base.secrets import is_secret, resolve, secret_words
 from gpusize.base.text import shown
 from gpusize.base.units import seconds_to_ns
@@ -18,6 +17,9 @@ from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.kserve.mix import parse_models
 from gpusize.targets.server_checks import Balance, check_kinds_of, check_target, checked_headers
 from gpusize.targets.server_facts import options_of, public_of
+
+if TYPE_CHECKING:
+    from gpusize.base.urls import Address
 
 __all__ = ["Balance", "Target"]
 
@@ -307,3 +309,16 @@ class Target:
 def _is_base(path: str) -> bool:
     """Whether an API's own path is to be added to this one: there is none, or it ends with the version."""
     return not path.rstrip("/") or path.rstrip("/").endswith("/v1")
+
+
+def proxy_note(address: Address) -> str | None:
+    """What to know where the environment names a proxy for an address; None where it does not."""
+    # urllib is only asked here: it takes a while to load.
+    from urllib.request import getproxies_environment, proxy_bypass
+
+    found = getproxies_environment()
+    scheme = "https" if address.tls else "http"
+    name = next((each for each in (scheme, "all") if found.get(each)), None)
+    if name is None or address.is_loopback or proxy_bypass(f"{address.host}:{address.port}"):
+        return None
+    return f"{name.upper()}_PROXY is ignored: requests go to {address.host} directly"

@@ -17,7 +17,6 @@ from gpusize.report.summary.columns import (
     time_column,
 )
 from gpusize.report.summary.delivery_section import delivery_section
-from gpusize.report.summary.resources_section import resources_section
 from gpusize.report.summary.section import Section, section, text_column
 from gpusize.report.summary.source import ReportSource
 from gpusize.report.summary.sweep import Sweep, sweeps_of
@@ -229,3 +228,39 @@ def _tokens(sweep: Sweep) -> Section | None:
 def _signed(share: object) -> str:
     x = finite(share)
     return DASH if x is None else f"{100 * x:+.1f}%"
+
+
+THROTTLED = 0.01
+"""Share of throttled periods from which on it is marked."""
+
+
+def resources_section(sweep: Sweep) -> Section | None:
+    """CPU, memory and waiting of each source; None where none was sampled."""
+    rows = sweep.rows
+    if not rows:
+        return None
+    marked = [(finite(row.get("throttled_share")) or 0) >= THROTTLED for row in rows]
+    throttled = tuple(
+        Cell(percent(row.get("throttled_share")), BAD if bad else "") for row, bad in zip(rows, marked, strict=True)
+    )
+    columns = [
+        text_column(rows, "source", "source"),
+        plain_column(rows, "cpu_mean_cores", "CPU", "cores", 1, number),
+        plain_column(rows, "cpu_p95_cores", "CPU p95", "over 1 s", 3, number),
+        plain_column(rows, "cpu_peak_cores", "CPU peak", "over 100 ms", 2, number),
+        Column("throttled_share", "throttled", "of periods", throttled, 4),
+        plain_column(rows, "mem_working_set_bytes", "working set", "MiB", 1, _mib),
+        plain_column(rows, "mem_peak_bytes", "memory peak", "MiB", 2, _mib),
+        plain_column(rows, "cpu_wait_share", "waited", "for a CPU", 5, percent),
+        plain_column(rows, "mem_wait_share", "waited", "for memory", 6, percent),
+    ]
+    note = (
+        "Over the whole level. The peak of memory has page cache in it, the working set less of it; a throttled source "
+        "was held back by a CPU limit, so that the level shows the limit."
+    )
+    return section("resources", "Containers and processes", note, sweep, columns)
+
+
+def _mib(used_bytes: object) -> str:
+    x = finite(used_bytes)
+    return number(None if x is None else x / 2**20)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpusize.base.errors import DatasetError
 from gpusize.base.text import decode, read_bytes, shown
 from gpusize.workload.dataset.conversations import from_multi_turn, from_sharegpt, looks_like_sharegpt, looks_like_turns
 from gpusize.workload.dataset.csv_rows import parse_csv
 from gpusize.workload.dataset.json_rows import parse_document, parse_json, parse_jsonl
-from gpusize.workload.dataset.parquet_rows import parse_parquet
 from gpusize.workload.dataset.parsed import Parsed
 from gpusize.workload.dataset.published_traces import TRACES, from_trace, looks_like_trace
 from gpusize.workload.dataset.request_bodies import (
@@ -158,3 +158,21 @@ def check_format(source: str, fmt: str | None) -> None:
         source,
         f"say --dataset-format {'|'.join(FORMATS)}",
     )
+
+
+def parse_parquet(data: bytes, source: str) -> Parsed:
+    """Rows of a Parquet file.
+
+    Raises:
+        DatasetError: not a Parquet file.
+    """
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(io.BytesIO(data))
+    except (pl.exceptions.PolarsError, OSError) as problem:
+        raise DatasetError(
+            f"this is not a Parquet file: {shown(str(problem), 120)}", source, "check the file, or say --dataset-format"
+        ) from None
+    rows: list[dict[str, Any]] = frame.to_dicts()
+    return Parsed(rows)

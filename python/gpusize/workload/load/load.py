@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from gpusize.base.errors import UsageError
+from gpusize.base.numeric import within
+from gpusize.base.secrets import check_name
 from gpusize.base.typed import PATH, SEQUENCE, TEXT, Kind, check_kinds, or_none
+from gpusize.base.units import format_duration
 from gpusize.engine.workers import parse_cores
 from gpusize.workload.load.grammar import parse_stages, parse_think
-from gpusize.workload.load.numbers import MAX_CONCURRENCY, as_addresses, as_rate, as_seconds, as_sequence, as_whole
-from gpusize.workload.load.stages import Process, Stage
+from gpusize.workload.load.numbers import (
+    MAX_CONCURRENCY,
+    as_addresses,
+    as_number,
+    as_rate,
+    as_seconds,
+    as_sequence,
+    as_whole,
+)
+from gpusize.workload.load.stages import PROCESSES, Process, Stage
 from gpusize.workload.load.streams import Stream
 from gpusize.workload.load.think import Think
 from gpusize.workload.load.trace import ArrivalTrace
-from gpusize.workload.load.validate import Order, Overload, check_connections, check_words
-from gpusize.workload.load.validate_ends import check_ends
 from gpusize.workload.schedule.stored_plan import Plan
 
 if TYPE_CHECKING:
@@ -31,6 +40,12 @@ DEFAULT_CONCURRENCIES: Final = (1, 2, 4, 8, 16, 32)
 
 ALLOWED_ERROR_SHARE: Final = 0.01
 """Share of failed requests that a level by count or duration may have when nothing is said; with passes it is 0."""
+
+Order = Literal["file", "shuffled"]
+"""Order of the dataset's rows; shuffled is a new permutation for each round through them."""
+
+Overload = Literal["queue", "shed", "grow"]
+"""What happens to a request of an open loop that finds no free connection when it is due."""
 
 _WAYS: Final = ("concurrencies", "rates", "stages", "streams", "arrivals", "plan")
 _KINDS: Final[dict[str, Kind]] = {
@@ -312,3 +327,114 @@ class Load:
 
 def _is_given(value: Any) -> bool:
     return value is not None and not (isinstance(value, str | Sequence) and not len(value))
+
+
+def check_words(load: Load) -> None:
+    """Refuse words that are not among those that there are, and invalid shares and shapes.
+
+    Raises:
+        UsageError: such a value.
+    """
+    for name, known, what in (
+        ("process", PROCESSES, "an arrival process"),
+        ("order", get_args(Order), "an order"),
+        ("overload", get_args(Overload), "a way with overload"),
+    ):
+        if getattr(load, name) not in known:
+            raise UsageError(f'"{getattr(load, name)}" is not {what}', name, f"use {' or '.join(known)}")
+    _check_processes(load)
+    share = load.max_error_share
+    if share is not None and not 0 <= as_number(share, "max_error_share") <= 1:
+        raise UsageError(f"{share} is not a share of requests", "max_error_share", "give 0 to 1; 0.01 is 1 %")
+    for each in load.streams:
+        ways = [each.process or load.process, *(stage.process for stage in each.steps)]
+        if each.burstiness is not None and "gamma" not in ways:
+            raise UsageError("a burstiness belongs to gamma arrivals", each.label, "give it the process gamma")
+    if load.priority_header is not None:
+        try:
+            check_name(load.priority_header)
+        except UsageError as problem:
+            raise UsageError(problem.what, "priority_header", "name another one, such as X-Priority") from None
+    if load.burstiness is None:
+        return
+    object.__setattr__(load, "burstiness", as_number(load.burstiness, "burstiness"))
+    within("burstiness", load.burstiness)
+    named = [load.process, *(stage.process for stage in load.steps), *(each.process for each in load.streams)]
+    named += [stage.process for each in load.streams for stage in each.steps]
+    if "gamma" not in named:
+        raise UsageError("a burstiness belongs to gamma arrivals", "burstiness", "add --process gamma")
+
+
+def _check_processes(load: Load) -> None:
+    """Refuse a process beside arrivals that are recorded."""
+    if load.process != "poisson" and not load.streams and (load.trace is not None or load.stored is not None):
+        raise recorded_process("process")
+    for each in load.streams:
+        if each.process is not None and each.trace is not None:
+            raise recorded_process(each.label)
+
+
+def recorded_process(where: str) -> UsageError:
+    """A process beside recorded arrivals, which come when they came."""
+    return UsageError("a process belongs to rates, and the arrivals are recorded", where, "leave the process out")
+
+
+def check_connections(load: Load) -> None:
+    """Refuse an invalid bound on connections.
+
+    Raises:
+        UsageError: such a bound.
+    """
+    if load.max_connections is None:
+        return
+    object.__setattr__(load, "max_connections", as_whole(load.max_connections, "max_connections", 1, 2**31))
+    if load.overload != "grow":
+        raise UsageError("max_connections belongs to --overload grow", "max_connections", "add it, or leave it out")
+    if load.max_connections < load.connections:
+        todo = f"give {load.connections} or more, or fewer connections"
+        raise UsageError("max_connections is below connections", "max_connections", todo)
+
+
+def check_ends(load: Load) -> None:
+    """Refuse ends that are invalid, that contradict each other, and a load that never ends.
+
+    Raises:
+        UsageError: such an end.
+    """
+    for name, low in (("passes", 0), ("count", 1)):
+        if getattr(load, name) is not None:
+            object.__setattr__(load, name, as_whole(getattr(load, name), name, low, 2**53))
+    for name, positive in (("duration_s", True), ("warmup_s", False), ("drain_s", False)):
+        value = getattr(load, name)
+        if value is not None:
+            object.__setattr__(load, name, as_seconds(value, name, positive=positive))
+    _check_together(load)
+    _check_streams(load)
+    if load.duration_s is not None and load.warmup_s is not None and load.warmup_s >= load.duration_s:
+        raise UsageError("the warm-up is as long as the level", "load", "make the duration longer than the warm-up")
+
+
+def _check_together(load: Load) -> None:
+    timed = load.count is not None or load.duration_s is not None
+    if load.passes is not None and timed:
+        todo = "give one of them: passes say how many requests"
+        raise UsageError("passes are given beside a count or a duration", "load", todo)
+    if load.kind == "open" and load.passes is not None:
+        raise UsageError("passes belong to concurrencies, not to rates", "load", "give a duration or a count")
+    if load.rates and not timed:
+        raise UsageError("the open loop would never end", "load", "give a duration, such as 60s, or a count")
+    if load.stages and (timed or load.passes is not None):
+        raise UsageError("stages have their own lengths", "load", "leave out duration, count and passes")
+    if load.plan is not None and timed and not load.streams:
+        raise UsageError("a plan has its own end", "load", "leave out duration and count")
+
+
+def _check_streams(load: Load) -> None:
+    if load.streams and load.count is not None:
+        raise UsageError("a count belongs to each stream", "load", "give it there, or a duration here")
+    endless = next((each for each in load.streams if each.rate is not None and each.duration_s is None), None)
+    if endless is not None and load.duration_s is None and load.plan is None:
+        raise UsageError(f"{endless.label} would never end", "load", "give it a duration, or one for the run")
+    if load.streams and load.duration_s is not None and all(each.start_s >= load.duration_s for each in load.streams):
+        what = f"no stream begins before the end of the run, which lasts {format_duration(load.duration_s)}"
+        raise UsageError(what, "streams", "let one start earlier, or make the duration longer")
