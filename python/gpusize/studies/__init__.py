@@ -5,8 +5,9 @@ Names are imported when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gpusize.base.lazy import lazily
 
 if TYPE_CHECKING:
     from gpusize.studies.conduct import StudyResult, run_study
@@ -14,15 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Combination", "Study", "StudyResult", "read_study", "run_study"]
 
+_CONDUCT = ("StudyResult", "run_study")
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "conduct" if name in {"StudyResult", "run_study"} else "spec"
-    found = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(
+    __name__, {name: "studies.conduct" if name in _CONDUCT else "studies.spec" for name in __all__}
+)
