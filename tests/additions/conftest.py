@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import gpusize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PACKAGE = Path(gpusize.__file__).parent
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
@@ -69,3 +76,42 @@ class House:
 def house(tmp_path: Path) -> House:
     """The package in an empty folder."""
     return House(tmp_path)
+
+
+class Server(ThreadingHTTPServer):
+    """Answers ``{"ask": text}`` with ``{"said": text}``, and keeps the texts."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Parrot)
+        self.asked: list[str] = []
+
+
+class Parrot(BaseHTTPRequestHandler):
+    """One connection of it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """Answer a request."""
+        assert isinstance(self.server, Server)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(body["ask"])
+        answer = json.dumps({"said": body["ask"]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def parrot() -> Iterator[Server]:
+    """A server with an API that nobody knows yet."""
+    with Server() as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()

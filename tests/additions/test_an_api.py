@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.additions.conftest import House
-
-import pytest
+    from tests.additions.conftest import House, Server
 
 API = '''
 """{"ask": text}, answered by {"said": text}."""
@@ -30,35 +24,7 @@ class Parrot(Generic):
 '''
 
 
-class Parrot(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    asked: list[str]
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append(body["ask"])
-        answer = json.dumps({"said": body["ask"]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    Parrot.asked = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Parrot) as made:
-        thread = threading.Thread(target=made.serve_forever)
-        thread.start()
-        yield made
-        made.shutdown()
-        thread.join()
-
-
-def test_an_api_is_in_the_help_guessed_and_sent(house: House, server: ThreadingHTTPServer):
+def test_an_api_is_in_the_help_guessed_and_sent(house: House, parrot: Server):
     house.add("targets/apis/parrot.py", API)
     house.insert(
         "targets/known_apis.py",
@@ -67,13 +33,13 @@ def test_an_api_is_in_the_help_guessed_and_sent(house: House, server: ThreadingH
     )
     assert "nat-chat, parrot or generic" in " ".join(house.run("run", "--help", "api").split())
 
-    url = f"http://127.0.0.1:{server.server_port}/squawk"
+    url = f"http://127.0.0.1:{parrot.server_port}/squawk"
     load = ("--concurrency", "1", "--count", "3", "--prompt", "hello", "--slo", "p95 llm_latency <= 5s")
     house.run("run", "--url", url, *load, "--out", "runs", "--no-plots", "--quiet")
     [folder] = (house.folder / "runs").iterdir()
     [target] = json.loads((folder / "run.json").read_text())["targets"]
     assert (target["api"], target["nature"]) == ("parrot", "language_model")
-    assert Parrot.asked == ["hello"] * 4  # one of them is the probe
+    assert parrot.asked == ["hello"] * 4  # one of them is the probe
     [level] = json.loads((folder / "summary.json").read_text())
     assert (level["errors"], level["slo_0_met"]) == (0, True)
     assert house.is_documented_as("an API")
