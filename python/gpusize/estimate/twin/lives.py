@@ -1,15 +1,9 @@
-"""What happened to answers between their first token and their last: iterations, tokens of all, prompts taken in.
-
-Of a level with many requests so many answers tell its costs as well as all of them: those of blocks of neighbours that
-are spread evenly over the level. What ran beside them counts with all its tokens, so that what is said of the answers
-that are taken is what the whole level would say of them.
-"""
+"""What happened to answers between their first token and their last: iterations, tokens of all, prompts taken in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpusize.estimate.twin.batch_limit import told_tokens
 
@@ -19,13 +13,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["LARGE", "Lives", "said"]
-
-LARGE: Final = 1 << 17
-"""Of a visit with more answers not all are taken."""
-BLOCKS: Final = 128
-BLOCK: Final = 1024
-"""Answers of a block, in the order in which they were due."""
+__all__ = ["Lives"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +42,7 @@ class Lives:
 
     @classmethod
     def of(cls, visit: Observed) -> Lives | None:
-        """The answers of a visit with at least three tokens, of a large one those in its blocks; None without any."""
+        """The answers of a visit with at least three tokens; None without any."""
         import numpy as np
 
         known = told_tokens(visit)
@@ -65,11 +53,6 @@ class Lives:
         counted = (n >= 3) & (last > first)
         if not counted.any():
             return None
-        if n.size > LARGE:
-            counted &= _blocks(n.size)
-            beside = _beside(first, last, counted)
-            first, last, n, prompts = (each[beside] for each in (first, last, n, prompts))
-            counted = counted[beside]
         times = np.unique(np.concatenate([first, last]))
         begin, end = np.searchsorted(times, first), np.searchsorted(times, last)
         size = times.size
@@ -113,36 +96,3 @@ class Lives:
         others = (tokens[self.end] - tokens[self.begin]) * ratio + joined
         taken = self.prompts[self.end + 1] - self.prompts[self.begin + 1]
         return np.stack([self.n, others, taken], axis=1) * self.scale[:, None]
-
-
-def said(visits: Sequence[Observed]) -> str:
-    """What is assumed of large levels; nothing where there is none."""
-    large = sum(int(told_tokens(each).sum()) > LARGE for each in visits)
-    if not large:
-        return ""
-    where = f"{large} level visit{'' if large == 1 else 's'} with more"
-    return f"costs are fitted to {BLOCKS * BLOCK:,} answers, spread evenly over the level, of each of the {where}"
-
-
-def _blocks(answers: int) -> NDArray[np.bool_]:
-    """Which of so many answers lie in one of the blocks, each in the middle of its part of the level."""
-    import numpy as np
-
-    begins = ((np.arange(BLOCKS) + 0.5) * answers / BLOCKS).astype(np.intp) - BLOCK // 2
-    found = np.zeros(answers, dtype=bool)
-    found[(begins[:, None] + np.arange(BLOCK)).ravel()] = True
-    return found
-
-
-def _beside(first: NDArray[np.float64], last: NDArray[np.float64], taken: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which answers ran while one of those that are taken did."""
-    import numpy as np
-
-    order = np.argsort(first[taken], kind="stable")
-    begin, end = first[taken][order], np.maximum.accumulate(last[taken][order])
-    # Together they cover some stretches of time: one ends where the next begins after all before it have ended.
-    apart = np.flatnonzero(begin[1:] > end[:-1])
-    begins, ends = begin[np.concatenate([[0], apart + 1])], end[np.concatenate([apart, [end.size - 1]])]
-    at = np.searchsorted(ends, first)
-    found: NDArray[np.bool_] = (at < ends.size) & (begins[np.minimum(at, ends.size - 1)] <= last)
-    return found

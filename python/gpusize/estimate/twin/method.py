@@ -207,7 +207,6 @@ def _asked(question: Question) -> Asked:
 def _answered(
     base: Estimate, found: Sized, visits: Sequence[Observed], curves: Sequence[Curve], question: Question
 ) -> Estimate:
-    from gpusize.estimate.twin.lives import said
     from gpusize.estimate.twin.sizing_result import consistent
 
     tested = min(visit.gpus for visit in visits)
@@ -227,9 +226,6 @@ def _answered(
             return None
         return count * tested if whole else whole_gpus(raw * tested, per)
 
-    # The costs of iterations are those of one replica.
-    part = said([visit for visit in visits if visit.gpus == tested]) if found.model == "batching" else ""
-    assumed = (SAME, MODELS[found.model], part)
     doubts = [*base.warnings, *warnings(found, visits, question)]
     if not whole:
         doubts.append(f"{tested} GPUs were measured as one; parts of them are taken in proportion")
@@ -243,7 +239,9 @@ def _answered(
         capacity_concurrency=found.capacity,
         capacity_rate=question.rate / found.raw if question.rate is not None else None,
         outside_tested_range=found.capacity is not None and found.capacity > max(v.users for v in visits),
-        assumptions=tuple(text for text in (*assumed, "" if several else LINEAR_ASSUMED, loop(question)) if text),
+        assumptions=tuple(
+            text for text in (SAME, MODELS[found.model], "" if several else LINEAR_ASSUMED, loop(question)) if text
+        ),
         warnings=tuple(doubts),
         next_levels=around(found, visits),
         next_counts=() if several else (2 * tested, 4 * tested),
