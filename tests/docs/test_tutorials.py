@@ -65,7 +65,8 @@ port=$(grep -o '127.0.0.1:[0-9]*' served | head -n 1 | cut -d: -f2)
 
 @pytest.fixture(params=PAGES, ids=lambda page: page.stem)
 def page(request: pytest.FixtureRequest) -> Path:
-    return request.param
+    found: Path = request.param
+    return found
 
 
 @pytest.fixture
