@@ -11,6 +11,7 @@ import pytest
 
 from scripts import run_tests
 from scripts.run_tests import MAX_FILES
+from tests.conftest import REALTIME
 
 # Fails the first time that it is called, whoever calls it.
 ONCE = """
@@ -273,3 +274,8 @@ def test_ctrl_c_ends_the_tests_and_nothing_is_run_again(folder: Path, turn: str)
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert "run again" not in ended.stdout
     assert "KeyboardInterrupt" in ended.stdout + ended.stderr
+
+
+def test_what_is_marked_as_real_time_is_there() -> None:
+    # A folder that is moved would lose its mark, and its tests their second chance.
+    assert [name for name in REALTIME if not (ROOT / "tests" / name).exists()] == []
