@@ -20,7 +20,9 @@ WORDS = (
     *("", "7", "07", "-3", "0", "1.5", "1.50", "1e3", "nan", " 7", "7 ", "٣", "1_000", "true", "a b", "-", "x" * 300),
     *("99999999999999999999", "/", "/dev/null", "/no/such", "a\0b", "0.1", "123456789012345.123456789012345"),
 )
-UNMEASURED = "('pydantic', 'gpusize.measure', 'gpusize.targets', 'gpusize.studies.conduct')"
+UNMEASURED = (
+    "('pydantic', 'gpusize.measure', 'gpusize.targets.apis', 'gpusize.targets.workflow', 'gpusize.studies.conduct')"
+)
 
 
 def commands(group: Any) -> Iterator[Any]:
