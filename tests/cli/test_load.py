@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,7 @@ def test_a_plan_without_rows_says_so(capsys, tmp_path):
 )
 def test_what_cannot_be_meant(words, code, what, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("a.xyz").write_text("")
     assert invoke(["load", *words]) == code
     assert what in capsys.readouterr().err
 

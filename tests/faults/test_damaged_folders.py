@@ -111,7 +111,10 @@ def test_a_damaged_level_is_named_and_the_others_stay_usable(gpusize: Gpusize, m
     assert done.out == ""
     others = gpusize("estimate", measured.path, "--json", "--skip-damaged")
     assert others.code in {0, 1}, others.err
-    assert {row["visit"]: row for row in json.loads(others.out)["summary"]} == {k: before[k] for k in (0, 2)}
+    # Whether a level of a closed loop is saturated shows beside the levels that are there: it may change with them.
+    apart = {"saturated": None}
+    found = {row["visit"]: row | apart for row in json.loads(others.out)["summary"]}
+    assert found == {k: before[k] | apart for k in (0, 2)}
     assert "left out: " in others.err
     assert said in others.err
     verified = gpusize("runs", "verify", measured.path)

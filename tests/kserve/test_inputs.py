@@ -412,7 +412,8 @@ def test_random_inputs_need_shapes():
 def test_inputs_that_are_none(tmp_path):
     with pytest.raises(UsageError, match="nothing to send"):
         read_inputs([], FIXED)
-    for name, what in (("x.csv", "cannot tell"), ("no.json", "no such file"), ("random:x", "cannot tell")):
+    (tmp_path / "x.csv").write_text("")
+    for name, what in (("x.csv", "cannot tell"), ("no.json", "no such file"), ("random:x", "no such file")):
         with pytest.raises(DatasetError, match=what):
             read_inputs([str(tmp_path / name) if "." in name else name], FIXED)
 
