@@ -167,8 +167,8 @@ def _tell(report: Report, outcomes: dict[str, list[Outcome]], seed: int) -> None
     for area, found in outcomes.items():
         killed = sum(each.how == KILLED for each in found)
         share = killed / len(found)
-        bars.append(Bar(f"mutants_killed_{area}", Interval(share, share, share), ENOUGH, at_least=True))
         low, high = wilson(share, len(found))
+        bars.append(Bar(f"mutants_killed_{area}", Interval(share, low, high), ENOUGH, at_least=True))
         not_run = sum(each.how == NOT_RUN for each in found)
         rows.append([area, len(found), killed, len(found) - killed, not_run, f"{plain(low)} to {plain(high)}"])
         survivors += [
