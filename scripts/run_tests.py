@@ -36,7 +36,7 @@ MAX_FILES = 3
 SAYS = "== run again: "
 SLOWEST = 10
 # Of pytest: all passed, some failed, nothing to run. Every other status: it did not get to its end.
-PASSED, FAILED, NOTHING = 0, 1, 5
+PASSED, FAILED, INTERRUPTED, NOTHING = 0, 1, 2, 5
 
 CARGO = ["cargo", "test", "--workspace", "--locked", "--no-fail-fast"]
 # What libtest and cargo print of one test, of a program with failed tests, and of one that did not get to its end.
@@ -83,7 +83,8 @@ def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:
         statuses += _turns(turns, arguments, folder, cores)
         broken = [each for each in statuses if each not in {PASSED, FAILED, NOTHING}]
         if broken:
-            return Run(broken[0])
+            # Ctrl-C reaches the turns at different moments: one that was still starting dies by the signal.
+            return Run(INTERRUPTED if {INTERRUPTED, 128 + signal.SIGINT} & {*broken} else broken[0])
         for turn in turns:
             times += _times(folder / f"{turn}.xml")
     for seconds, name in sorted(times, reverse=True)[:SLOWEST]:

@@ -25,10 +25,12 @@ REALTIME = {
     **dict.fromkeys(
         ("engine", "run", "faults", "servers", "load/test_kserve_streams.py"), "load on servers of the test"
     ),
-    **dict.fromkeys(("cli", "study", "docs/test_tutorials.py"), "commands that load servers of the test"),
+    **dict.fromkeys(("additions", "cli", "study", "docs/test_tutorials.py"), "commands that load servers of the test"),
+    "adaptive/test_run.py": "functions that are searched in real time",
     **dict.fromkeys(("resources", "samples/test_observer.py"), "processes are watched while they run"),
     **dict.fromkeys(
-        ("samples/test_kube.py", "samples/test_scrape.py"), "servers of the test are asked while they serve"
+        ("monitor/test_exposition.py", "samples/test_kube.py", "samples/test_scrape.py"),
+        "servers of the test are asked while they serve",
     ),
     "benches": "programs that are measured, with little room",
     "estimate/test_twin_served_live.py": "a simulated cluster that serves in real time",
