@@ -187,7 +187,7 @@ bench-sample: setup $(STAMPS)/dev ## What the sampler of resources costs, and ho
 	$(BIN)/python -m benches.sample
 
 .PHONY: bench-report
-bench-report: setup $(STAMPS)/dev ## CPU time of reports and estimates beside the commit before they read files once (an hour; --large 0 for minutes)
+bench-report: setup $(STAMPS)/dev ## CPU time of reports and estimates beside the commit before they read files once (half an hour)
 	$(BIN)/python -m benches.report --record
 
 .PHONY: soak
