@@ -41,7 +41,10 @@ def crossing_point(x: Sequence[float], falling: Sequence[float], level: float) -
 
 
 def wilson(share: float, n: float, z: float = Z_95) -> tuple[float, float]:
-    """Wilson's score interval of a share from n independent trials; n may be fractional (an effective number)."""
+    """Wilson's score interval of a share from n independent trials; n may be fractional (an effective number).
+
+    E. B. Wilson, Journal of the American Statistical Association 22, 1927.
+    """
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpusize.estimate.isotonic import wilson
 from gpusize.report.figures import style
 from gpusize.report.figures.levels import draw_lost
 from gpusize.report.summary.source import EstimateView, SloView
@@ -95,7 +95,7 @@ def _bars(sweep: Sweep, k: int, crossing: EstimateView | None) -> list[_Bar]:
     for row in sweep.rows:
         x, share, n = sweep.x(row), finite(row.get(f"slo_{k}_attainment")), finite(row.get("n"))
         if x in means and share is not None and is_usable(row):
-            low, high = _wilson(share, n) if n else (share, share)
+            low, high = wilson(share, n) if n else (share, share)
             made.append(_Bar(x, share, means[x], low, high))
     return sorted(made)
 
@@ -136,14 +136,6 @@ def _with_capacity(ends: list[tuple[float, float]], capacity: tuple[float, float
     if not before or not after or not before[-1][1] >= capacity[1] >= after[0][1]:
         return ends
     return [*before, capacity, *after]
-
-
-def _wilson(share: float, n: float, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval of a share (E. B. Wilson, JASA 22, 1927)."""
-    scale = 1 + z * z / n
-    middle = (share + z * z / (2 * n)) / scale
-    half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _crossing(axes: Axes, capacity: float, needed: float) -> None:
