@@ -27,10 +27,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_folder(tmp_path_factory.mktemp("runs"))
 
 
-def test_an_estimate_for_users_who_pause_shows_no_count_of_a_level_alone(gpusize: Gpusize, run: Path) -> None:
-    """That column counts requests in flight: it said 172 GPUs where one was the answer."""
+@pytest.mark.parametrize(
+    "other", [("--users", "400", "--think", "exp(30s)"), ("--rate", "40/s"), ("--token-rate", "5000")]
+)
+def test_only_an_estimate_for_users_shows_counts_of_levels_alone(
+    gpusize: Gpusize, run: Path, other: tuple[str, ...]
+) -> None:
+    """That column is about users in flight: it said 172 GPUs beside an answer of one for users who pause."""
     assert "by level" in gpusize("estimate", run, "--users", "400").out
-    assert "by level" not in gpusize("estimate", run, "--users", "400", "--think", "exp(30s)").out
+    assert "by level" not in gpusize("estimate", run, *other).out
 
 
 def test_a_table_with_what_it_rests_on(gpusize: Gpusize, run: Path) -> None:

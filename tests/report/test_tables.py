@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from gpusize.report.summary.terminal import make_console, print_estimates, print
 from tests.report.results import LEVELS, P95_S, SLO, Source, console, crossing, frame, interrupted, row, slope, sweep
 
 
-def summary(source: Source, width: int, encoding: str = "utf-8") -> str:
+def summary(source: Source, width: int, encoding: str = "utf-8", estimates: Sequence[Any] = ()) -> str:
     out, raw = console(width, encoding)
-    print_summary(source, out)
+    print_summary(source, out, estimates)
     return raw.getvalue().decode(encoding)
 
 
@@ -227,31 +228,39 @@ def test_each_level_has_the_calculators_figure_of_its_own() -> None:
     """100 users within 10 s on 8 GPUs, from each level that keeps it alone; a level that misses it has none."""
     source = sweep(interrupted())
     assert "by level" not in summary(source, 200)
-    source.users = 100.0  # type: ignore[attr-defined]
-    text = summary(source, 200)
+    beside = [slope(users=100)]
+    text = summary(source, 200, estimates=beside)
     at = text.splitlines()[2].index("by level")
     found = {line.split()[0]: line[at : at + 8].strip() for line in text.splitlines()[4:11]}
     wanted = {c: f"{100 / c * p95 / 10 * 8:.3g}" for c, p95 in zip(LEVELS, P95_S, strict=True) if p95 <= 10}
     assert found == {str(c): wanted.get(c, "\u2013") for c in (*LEVELS, 64)}
-    page = render_html(source)
+    page = render_html(source, beside)
     assert all(f">{each}<" in page for each in wanted.values())
     assert "GPUs by level: users over the level" in page
 
 
-def test_users_who_pause_have_no_figure_of_a_level_alone() -> None:
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"users": 100, "think": "exponential", "think_s": 30.0},
+        {"users": 0, "rate": 40.0},
+        # As the estimates of a run whose users stand in run.json, asked for a rate.
+        {"users": 100, "rate": 40.0},
+    ],
+)
+def test_pausing_users_and_rates_have_no_figure_of_a_level_alone(question: dict[str, Any]) -> None:
     """1,000 users who pause 30 s need one GPU; the column said 24 to 172 beside it."""
     source = sweep(interrupted())
     source.users = 100.0  # type: ignore[attr-defined]
-    source.pausing = True  # type: ignore[attr-defined]
-    assert "by level" not in summary(source, 200)
+    assert "by level" not in summary(source, 200, estimates=[slope(**question)])
+    assert "GPUs by level" not in render_html(source, [slope(**question)])
 
 
 def test_of_several_slos_the_most_gpus_stand_at_a_level() -> None:
     rows = [row(4, 5.0, slo_1="p50 ttft <= 1s", slo_1_attainment=1.0, slo_1_met=True)]
     source = Source(frame(rows), slos=(SLO, "p50 ttft <= 1s"))
-    source.users = 100.0  # type: ignore[attr-defined]
+    beside = [slope(users=100)]
     # By the runtime 100 / 4 x 5 / 10 x 8 = 100, by the first token 100 / 4 x 0.4 / 1 x 8 = 80.
-    assert summary(source, 200).splitlines()[3].split()[-1] == "100"
+    assert summary(source, 200, estimates=beside).splitlines()[3].split()[-1] == "100"
     source = Source(frame([{**rows[0], "ttft_p50_s": None}]), slos=source.slos)
-    source.users = 100.0  # type: ignore[attr-defined]
-    assert "by level" not in summary(source, 200), "unknown beats known"
+    assert "by level" not in summary(source, 200, estimates=beside), "unknown beats known"

@@ -80,7 +80,6 @@ def command(
     asked = question.fields(locals())
     per_s = None if rate is None else parse_rate(rate, "rate")
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged).asking(users, slo or None, per_s)
-    result.pausing = think is not None
     tell_read(slo)
     tell_damaged(result)
     estimates = result.estimates(

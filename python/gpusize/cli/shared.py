@@ -63,7 +63,7 @@ def print_result(
     from gpusize.report.summary.terminal import make_console, print_estimates, print_sections, print_summary
 
     console = make_console()
-    print_summary(result, console)
+    print_summary(result, console, estimates)
     if result.search is not None:
         from gpusize.report.summary.search_text import print_search
 

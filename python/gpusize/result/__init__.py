@@ -101,7 +101,6 @@ class Result(LevelTables):
 
     Attributes:
         paths: the run folders.
-        pausing: whether the users that are sized for pause, so that there are more of them than requests in flight.
         cancelled: whether the user ended the run that this is the result of.
         notes: what the run had to say beside its figures, such as statistics that the server does not give.
     """
@@ -120,7 +119,6 @@ class Result(LevelTables):
             raise UsageError("a result needs a run", None, "give at least one run folder")
         self.paths = tuple(paths)
         self.cancelled = False
-        self.pausing = False
         self.notes: list[str] = []
         self._slos = as_slos(slos) if slos is not None else None
         self._users = users

@@ -13,7 +13,7 @@ from gpusize.base.units import with_cores
 from gpusize.estimate.truth import Truth
 from gpusize.report.figures.plots import KINDS
 from gpusize.report.summary import words
-from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns
+from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns, users_by_level
 from gpusize.report.summary.sections import sections
 from gpusize.report.summary.source import ReportSource, each_slo, headline, view_estimate
 from gpusize.report.summary.sweep import judged_slos, sweeps_of
@@ -54,8 +54,9 @@ def render_html(
     env = _environment()
     env.globals.update({name: getattr(words, name) for name in words.__all__}, plain_number=plain_number)
     sweeps = sweeps_of(source)
-    tables = [(each.loop if len(sweeps) > 1 else "", summary_columns(each)) for each in sweeps]
     views = [view_estimate(each) for each in estimates]
+    users = users_by_level(views)
+    tables = [(each.loop if len(sweeps) > 1 else "", summary_columns(each, users)) for each in sweeps]
     best = headline(views)
     shown = [
         (name, Markup(inline_svg(name, figure, folder)), caption(name))  # noqa: S704 (matplotlib escapes the text in it)

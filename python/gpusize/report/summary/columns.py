@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpusize.analysis.metrics import METRICS, Metric
 from gpusize.analysis.sources import lost_text
-from gpusize.report.summary.source import ReportSource, SloView
+from gpusize.report.summary.source import EstimateView, ReportSource, SloView
 from gpusize.report.summary.sweep import Sweep, is_usable
 from gpusize.report.text import clean, count, duration, finite, number, percent, plain_number, short_count, time_unit
 
@@ -27,6 +27,7 @@ __all__ = [
     "several_columns",
     "summary_columns",
     "time_column",
+    "users_by_level",
 ]
 
 GOOD: Final = "good"
@@ -54,8 +55,8 @@ class Column:
     left: bool = False
 
 
-def summary_columns(sweep: Sweep) -> list[Column]:
-    """The columns for which the summary has data, in reading order."""
+def summary_columns(sweep: Sweep, users: float | None = None) -> list[Column]:
+    """The columns for which the summary has data, in reading order; GPUs by level where ``users`` are sized for."""
     rows = sweep.rows
     made = [level_column(sweep), plain_column(rows, "n", "n", "req", 1, short_count), *several_columns(rows)]
     made.append(plain_column(rows, "achieved_rate", "achieved", "req/s", 2, number))
@@ -70,7 +71,7 @@ def summary_columns(sweep: Sweep) -> list[Column]:
     made.append(_errors(rows))
     judged = list(sweep.attainments())
     made += [_attainment(rows, k, slo, f"SLO {k + 1}" if len(judged) > 1 else "SLO") for k, slo in judged]
-    made.append(_rough_gpus(sweep))
+    made.append(_rough_gpus(sweep, users))
     made.append(_flags(rows))
     return [column for column in made if column.rank <= 1 or any(cell.text != "–" for cell in column.cells)]
 
@@ -112,16 +113,25 @@ def _token_rate(value: object) -> str:
 _SLOW: Final = 100.0
 
 
-def _rough_gpus(sweep: Sweep) -> Column:
+def users_by_level(estimates: Sequence[EstimateView]) -> float | None:
+    """The users that "GPUs by level" is about: those that the estimates beside it answer for.
+
+    None where they answer for a rate, or for users who pause: no level says how many of those it stands for.
+    """
+    first = next(iter(estimates), None)
+    return first.users if first is not None and first.rate is None and first.think == "none" else None
+
+
+def _rough_gpus(sweep: Sweep, users: float | None) -> Column:
     """GPUs by each level alone, as the sizing calculator has them: of several SLOs the most; none where one misses."""
-    cells = (Cell(number(None if sweep.open_loop else _rough(sweep, row))) for row in sweep.rows)
+    cells = (Cell(number(None if sweep.open_loop else _rough(sweep, row, users))) for row in sweep.rows)
     return Column(ROUGH, "GPUs", "by level", tuple(cells), 9)
 
 
-def _rough(sweep: Sweep, row: Mapping[str, Any]) -> float | None:
+def _rough(sweep: Sweep, row: Mapping[str, Any], users: float | None) -> float | None:
     from gpusize.estimate.calculator_line import rough_gpus
 
-    users, gpus, level = sweep.users, finite(row.get("gpus")), finite(row.get("concurrency"))
+    gpus, level = finite(row.get("gpus")), finite(row.get("concurrency"))
     if not users or not gpus or not level or not is_usable(row):
         return None
     found = []

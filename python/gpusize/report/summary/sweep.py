@@ -20,15 +20,13 @@ Points = list[tuple[float, float]]
 class Sweep:
     """The rows of a summary, each with its place on the x axis.
 
-    ``x`` is concurrency for closed loops and the offered rate, in requests/s, for open ones. ``users`` are those that
-    are sized for; None where nobody said, and where they pause: no level says how many of them it stands for.
+    ``x`` is concurrency for closed loops and the offered rate, in requests/s, for open ones.
     """
 
     rows: tuple[Row, ...]
     open_loop: bool
     slos: tuple[SloView, ...]
     about: str
-    users: float | None = None
 
     @property
     def loop(self) -> str:
@@ -116,12 +114,7 @@ def sweeps_of(source: ReportSource) -> tuple[Sweep, ...]:
     """
     rows = source.summary.to_dicts()
     kinds = [tuple(row for row in rows if (row.get("kind") == "open") == kind) for kind in (False, True)]
-    users = None if getattr(source, "pausing", False) else finite(getattr(source, "users", None))
-    made = [
-        Sweep(each, bool(kind), _slos(source, each), about(source.meta), users)
-        for kind, each in enumerate(kinds)
-        if each
-    ]
+    made = [Sweep(each, bool(kind), _slos(source, each), about(source.meta)) for kind, each in enumerate(kinds) if each]
     return tuple(sorted(made, key=lambda sweep: -len(sweep.rows))) or (
         Sweep((), open_loop=False, slos=_slos(source, ()), about=about(source.meta)),
     )

@@ -13,7 +13,16 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from gpusize.estimate.truth import Truth
-from gpusize.report.summary.columns import BAD, FAINT, GOOD, Column, lost_readings, notes, summary_columns
+from gpusize.report.summary.columns import (
+    BAD,
+    FAINT,
+    GOOD,
+    Column,
+    lost_readings,
+    notes,
+    summary_columns,
+    users_by_level,
+)
 from gpusize.report.summary.sections import sections
 from gpusize.report.summary.source import EstimateView, ReportSource, each_slo, headline, view_estimate
 from gpusize.report.summary.sweep import judged_slos, sweeps_of
@@ -116,17 +125,21 @@ def plain(console: Console, text: str) -> str:
     return text if console.encoding.startswith("utf") else text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-def print_summary(source: ReportSource, console: Console) -> None:
-    """Print the summary table, the SLOs that its marks stand for, and the alerts of its levels."""
+def print_summary(source: ReportSource, console: Console, estimates: Sequence[Any] = ()) -> None:
+    """Print the summary table, the SLOs that its marks stand for, and the alerts of its levels.
+
+    ``estimates``: those that are printed below it; its column "GPUs by level" is about the same users.
+    """
     from rich.text import Text
 
     sweeps = sweeps_of(source)
+    users = users_by_level([view_estimate(each) for each in estimates])
     if sweeps[0].about:
         console.print(Text(plain(console, sweeps[0].about), style="dim"))
     for sweep in sweeps:
         if len(sweeps) > 1:
             console.print(Text(f"{sweep.loop}:", style="bold"))
-        console.print(fitted_table(summary_columns(sweep), console))
+        console.print(fitted_table(summary_columns(sweep, users), console))
     for k, slo in judged_slos(sweeps):
         which = f" {k + 1}" if len(sweeps[0].slos) > 1 else ""
         console.print(Text(plain(console, f"SLO{which}: {slo.text}"), style="dim"))
