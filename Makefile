@@ -168,6 +168,10 @@ bench-first-users: setup $(STAMPS)/dev ## Whether 200 systems as people try it o
 bench-search: setup $(STAMPS)/dev ## How often the interval of the search for the edge holds the truth, in virtual time
 	$(BIN)/python -m benches.search --record
 
+.PHONY: bench-compare
+bench-compare: setup $(STAMPS)/dev ## How often comparisons are wrong, and what they find, on simulated clusters (some minutes)
+	$(BIN)/python -m benches.compare --record
+
 .PHONY: bench-adaptive
 bench-adaptive: setup $(STAMPS)/dev ## The search in real time: GPU counts against those of virtual time (some minutes)
 	$(BIN)/python -m benches.adaptive

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
     from gpusize.analysis.slo import Slo
+    from gpusize.api.compare import compare
     from gpusize.api.over_time import gpus_over_time
     from gpusize.api.run import arun, run
     from gpusize.api.what_if import what_if
@@ -82,6 +83,7 @@ __all__ = [
     "arun",
     "build_profile",
     "call",
+    "compare",
     "estimate_frame",
     "gpus_over_time",
     "llm_base_url",
@@ -110,6 +112,7 @@ _HOMES = {
     "arun": "api.run",
     "build_profile": "engine.session",
     "call": "targets.workflow",
+    "compare": "api.compare",
     "estimate_frame": "estimate.methods",
     "gpus_over_time": "api.over_time",
     "llm_base_url": "targets.workflow",

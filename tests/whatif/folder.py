@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -30,7 +32,13 @@ def run_folder(out: Path, *, users: float | None = 100, tokens: bool = True, fir
     """
     options = {"slo": [SLO]} | ({} if users is None else {"users": users})
     about = {"schema": 1, "run": "virtual", "targets": [{"gpus": 1}], "options": options}
-    known = list(levels())
+    return stored(out, about, list(levels()), tokens=tokens, first=first)
+
+
+def stored(
+    out: Path, about: Mapping[str, Any], known: Sequence[LevelData], *, tokens: bool = True, first: bool = False
+) -> Path:
+    """Levels in memory as a run folder with records."""
     path = write_run(out, about, known)
     for number, each in enumerate(known):
         place = path / "levels" / f"{number:04d}"

@@ -11,7 +11,7 @@ from gpusize.analysis.level import LevelData
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
 
-__all__ = ["pool", "pooled_visits"]
+__all__ = ["load_of", "pool", "pooled_visits"]
 
 _MOST: Final = 8
 """Values of a setting that an error names."""
@@ -106,9 +106,14 @@ def _named(value: object) -> str:
 
 
 def _key(level: LevelData) -> tuple[object, ...]:
+    return (load_of(level), level.gpus, level.state)
+
+
+def load_of(level: LevelData) -> str:
+    """The load of a level as JSON: its loop, concurrency, rate, and an object of what else makes it another load."""
     s = level.setting
-    load = {name: s[name] for name in _LOAD if s.get(name)}
-    return (s.get("kind"), level.concurrency, level.rate, json.dumps(load, sort_keys=True), level.gpus, level.state)
+    more = {name: s[name] for name in _LOAD if s.get(name)}
+    return json.dumps([s.get("kind"), level.concurrency, level.rate, more], sort_keys=True)
 
 
 def pooled_visits(group: Sequence[LevelData]) -> LevelData:

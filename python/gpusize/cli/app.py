@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gpusize.cli import (
+    compare,
     dataset,
     doctor,
     estimate,
@@ -56,6 +57,7 @@ app.command("run", cls=run.COMMAND, epilog=run.EPILOG)(run.command)
 app.command("study", cls=Command, epilog=study.EPILOG)(study.command)
 app.command("estimate", cls=Command, epilog=estimate.EPILOG)(estimate.command)
 app.command("plan", cls=plan.COMMAND, epilog=plan.EPILOG)(plan.command)
+app.command("compare", cls=Command, epilog=compare.EPILOG)(compare.command)
 app.command("report", cls=Command, epilog=report.EPILOG)(report.command)
 app.command("sample", cls=Command, epilog=sample.EPILOG, context_settings={"allow_interspersed_args": False})(
     sample.command

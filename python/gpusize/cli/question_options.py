@@ -26,6 +26,7 @@ __all__ = [
     "Together",
     "Users",
     "fields",
+    "share",
 ]
 
 QUESTION = "Sizing"
@@ -81,7 +82,12 @@ def fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     plain = ("gpus", "gpus_per_replica", "router", "process", "together", "spare")
     asked = {name: given[name] for name in plain}
-    return {**asked, "allow": given["allow"] or (), "headroom": _share(given["headroom"]), **_pause(given["think"])}
+    return {
+        **asked,
+        "allow": given["allow"] or (),
+        "headroom": share(given["headroom"], "--headroom"),
+        **_pause(given["think"]),
+    }
 
 
 def _pause(think: str | None) -> dict[str, Any]:
@@ -101,7 +107,7 @@ def _pause(think: str | None) -> dict[str, Any]:
     return {"think_s": found.first, "think": found.kind} if found.first > 0 else {}
 
 
-def _share(text: str) -> float:
+def share(text: str, option: str) -> float:
     """``20%`` or ``0.2`` as a share.
 
     Raises:
@@ -112,4 +118,4 @@ def _share(text: str) -> float:
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no share", "--headroom", "write it as 20% or 0.2") from None
+        raise UsageError(f"{text!r} is no share", option, "write it as 20% or 0.2") from None

@@ -1,0 +1,163 @@
+"""A comparison as a whole: what was compared with what, every difference, and how much a side differs from itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpusize.analysis.compare.differences import ALPHA, MARGIN, POWER, Difference, difference, with_verdicts
+from gpusize.analysis.compare.figures import Figure, Measured, usual_figures
+from gpusize.analysis.compare.matching import Place, Side, Turns, common_places, differing, turns
+from gpusize.analysis.compare.student import t_quantile
+from gpusize.base.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Comparison", "Noise", "compare_sides"]
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How much one side differs from itself, at one load.
+
+    Attributes:
+        side, load, figure: names.
+        runs: runs that have the figure.
+        spread: standard deviation from run to run; relative, of shares absolute.
+        inside: standard error by blocks of time inside a run. Where it is as large, longer runs vary less; where it is
+            larger, the repeats sent the same rows. NaN where nothing says it.
+        detectable: smallest change that as many runs of either side would show with a probability of 80 %.
+    """
+
+    side: str
+    load: str
+    figure: str
+    runs: int
+    spread: float
+    inside: float
+    detectable: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was compared, and what came out.
+
+    Attributes:
+        sides: names, the first is what the others are held against; with the number of runs of each.
+        differences: by side, load and figure.
+        noise: of each side with several runs.
+        alone: by side, loads that not all sides have.
+        differing: what of target, model, dataset and GPUs is not the same, one value a side.
+        margin: relative differences within it do not matter.
+        in_turns: by side but the first, whether its runs and those of the first were made in turns, so that
+            neighbours are compared: ``no``, ``one first`` (A B A B) or ``balanced`` (A B B A).
+    """
+
+    sides: Mapping[str, int]
+    differences: Sequence[Difference]
+    noise: Sequence[Noise] = ()
+    alone: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    differing: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    margin: float = MARGIN
+    in_turns: Mapping[str, Turns] = field(default_factory=dict)
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """One row per difference; columns as the attributes of ``Difference``, NaN as null."""
+        import polars as pl
+
+        rows = [{**asdict(each), "runs_a": each.runs[0], "runs_b": each.runs[1]} for each in self.differences]
+        for row in rows:
+            del row["runs"]
+        names = [*Difference.__dataclass_fields__, "runs_a", "runs_b"]
+        names.remove("runs")
+        types: dict[str, Any] = dict.fromkeys(names, pl.Float64)
+        types |= dict.fromkeys(("side", "load", "figure", "unit", "better", "scale", "design", "verdict"), pl.String)
+        types |= dict.fromkeys(("runs_a", "runs_b"), pl.Int64)
+        return pl.DataFrame(rows, schema=types).fill_nan(None)
+
+
+def compare_sides(
+    sides: Sequence[Side],
+    figures: Sequence[Figure] | None = None,
+    also: Sequence[Figure] = (),
+    *,
+    margin: float = MARGIN,
+) -> Comparison:
+    """Hold each side against the first.
+
+    Args:
+        sides: one with several runs tells its noise only; two or more are compared.
+        figures: what to compare; by default percentiles of the runtime, rates, errors, and TTFT where answers stream.
+        also: figures to compare beside them.
+        margin: relative differences within it do not matter, in (0, 1).
+
+    Raises:
+        UsageError: no load is common to all, or there is nothing to compare.
+    """
+    if not 0 < margin < 1:
+        raise UsageError(f"must be above 0 and below 100 %, not {margin:g}", "margin", "as in 2%")
+    if len(sides) == 1 and len(sides[0].runs) < 2:
+        raise UsageError("one run has nothing to be compared with", sides[0].name, "give another, or repeats of it")
+    places, alone = common_places(sides)
+    if not places:
+        listed = "; ".join(f"{side}: {', '.join(loads)}" for side, loads in alone.items())
+        raise UsageError("no load was measured on every side", listed or None, "measure them at equal loads")
+    usual = figures or usual_figures([level for place in places for side in place.levels for level in side])
+    chosen = list({each.name: each for each in (*usual, *also)}.values())
+    measured = [
+        (place, figure, [[figure.measure(level) for level in side] for side in place.levels])
+        for place in places
+        for figure in chosen
+    ]
+    in_turns = {side.name: turns(sides[0], side) for side in sides[1:]}
+    found = [
+        difference(
+            side.name,
+            place.name,
+            figure,
+            values[0],
+            values[k],
+            paired=in_turns[side.name] != "no" and _whole(place, sides, k),
+        )
+        for k, side in enumerate(sides)
+        if k > 0
+        for place, figure, values in measured
+    ]
+    return Comparison(
+        sides={side.name: len(side.runs) for side in sides},
+        differences=with_verdicts([each for each in found if each.runs != (0, 0)], margin=margin),
+        noise=[
+            noise
+            for k, side in enumerate(sides)
+            for place, figure, values in measured
+            if (noise := _noise(side.name, place.name, figure, values[k])) is not None
+        ],
+        alone=alone,
+        differing=differing(sides),
+        margin=margin,
+        in_turns=in_turns,
+    )
+
+
+def _whole(place: Place, sides: Sequence[Side], k: int) -> bool:
+    return all(len(place.levels[each]) == len(sides[each].runs) for each in (0, k))
+
+
+def _noise(side: str, load: str, figure: Figure, measured: Sequence[Measured]) -> Noise | None:
+    ratio = figure.scale == "ratio"
+    known = [each for each in measured if (each.value > 0 if ratio else not math.isnan(each.value))]
+    n = len(known)
+    if n < 2:
+        return None
+    values = [math.log(each.value) if ratio else each.value for each in known]
+    mean = sum(values) / n
+    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+    freedom = 2 * (n - 1)
+    seen = (t_quantile(1 - ALPHA / 2, freedom) + t_quantile(POWER, freedom)) * spread * math.sqrt(2 / n)
+    inside = math.sqrt(sum(each.error**2 for each in known) / n)
+    back = math.expm1 if ratio else float
+    return Noise(side, load, figure.name, n, back(spread), back(inside), back(min(seen, 700.0)))

@@ -1,0 +1,221 @@
+"""What is compared: figures of a level in one run, each with its error inside that run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gpusize.analysis.compare.blocks import FEWEST_BLOCKS, block_error
+from gpusize.analysis.metrics import METRICS, NS_PER_S, metric
+from gpusize.analysis.slo_grammar import SloParser
+from gpusize.analysis.throughput import responses, throughput
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+    from gpusize.analysis.level import LevelData
+
+__all__ = ["Figure", "Measured", "figure", "usual_figures"]
+
+_PER_PIECE: Final = 4
+"""Requests in the smallest piece of time."""
+_MOST_PIECES: Final = 4096
+_RATES: Final = {
+    "achieved rate": ("achieved", "requests/s"),
+    "output rate": ("tokens_out", "tokens/s"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure that sides are compared by.
+
+    Attributes:
+        name: as ``p95 runtime``, ``mean ttft``, ``achieved rate``, ``error share``.
+        unit: of its values.
+        better: which way is better.
+        scale: differences of a ``ratio`` are relative, of a ``share`` in points.
+        measure: makes it of a level.
+    """
+
+    name: str
+    unit: str
+    better: Literal["less", "more"]
+    scale: Literal["ratio", "share"]
+    measure: Callable[[LevelData], Measured]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A figure of one run: its value, its standard error inside the run, and the blocks of time behind the error.
+
+    The error is that of the logarithm, or of a share itself. It is NaN where the run cannot say: too few blocks, or no
+    records. The value is NaN where there is none.
+    """
+
+    value: float
+    error: float = math.nan
+    blocks: float = 0.0
+
+
+def figure(text: str) -> Figure:
+    """The figure of a text: a percentile or a mean and a metric, as in SLOs, or one of the others.
+
+    Raises:
+        SloError: it is none.
+    """
+    name = " ".join(text.split())
+    if name in _RATES:
+        field, unit = _RATES[name]
+        return Figure(name, unit, "more", "ratio", lambda level: _rate(level, field))
+    if name == "error share":
+        return Figure(name, "share", "less", "share", _error_share)
+    prob, of = _Parser(name).figure()
+    declared = METRICS[of]
+    better: Literal["less", "more"] = "more" if declared.unit.endswith("/s") else "less"
+    head = "mean" if prob is None else f"p{100 * prob:.10g}"
+    return Figure(f"{head} {of}", declared.unit, better, "ratio", lambda level: _of_requests(level, of, prob))
+
+
+class _Parser(SloParser):
+    """A percentile or a mean and a metric, as SLOs begin."""
+
+    subject = "figure"
+    examples = f"write it as in: p95 runtime, mean ttft, {', '.join(_RATES)}, error share"
+
+    def figure(self) -> tuple[float | None, str]:
+        first = self.token
+        kind, share = self._head()
+        if first == self.token:
+            raise self.fail("a percentile or mean is missing", self.examples)
+        if kind == "share":
+            raise self.fail("a share is no figure", self.examples)
+        name = self._metric()
+        self._end()
+        return (None if kind == "mean" else share), name
+
+
+def usual_figures(levels: Iterable[LevelData]) -> list[Figure]:
+    """Those that are compared where nobody names any: of what the levels know."""
+    given = list(levels)
+    names = ["p50 runtime", "p95 runtime", "p99 runtime", "achieved rate"]
+    if any(level.quantile("itl", 0.5) is not None for level in given):
+        names += ["p50 ttft", "p95 ttft", "p95 itl_mean"]
+    if any(throughput(level).tokens_out for level in given):
+        names.append("output rate")
+    return [figure(name) for name in (*names, "error share")]
+
+
+def _of_requests(level: LevelData, name: str, prob: float | None) -> Measured:
+    value = level.mean(name) if prob is None else level.quantile(name, prob)
+    if value is None or not value > 0:
+        return Measured(math.nan)
+    values = _in_order(level, name)
+    if values.size < FEWEST_BLOCKS * _PER_PIECE:
+        return Measured(value)
+    return Measured(value, *(_mean_error(values) if prob is None else _quantile_error(values, prob)))
+
+
+def _in_order(level: LevelData, name: str) -> NDArray[np.float64]:
+    """The metric of the steady requests that ended ok, in the order in which they ended."""
+    import numpy as np
+
+    declared = metric(name)
+    if level.imported or declared.build is None or declared.table != "records":
+        return np.empty(0)
+    rows = level.ok(*declared.columns, "end_ns").sort("visit", "end_ns")
+    return declared.values(rows)
+
+
+def _pieces(n: int) -> tuple[int, int]:
+    """(how many pieces of time, how many values in each)."""
+    pieces = min(_MOST_PIECES, n // _PER_PIECE)
+    return pieces, n // pieces
+
+
+def _mean_error(values: NDArray[np.float64]) -> tuple[float, float]:
+    pieces, each = _pieces(values.size)
+    means = values[: pieces * each].reshape(pieces, each).mean(axis=1)
+    found = block_error(means)
+    return found.error / float(means.mean()), found.blocks
+
+
+def _quantile_error(values: NDArray[np.float64], prob: float) -> tuple[float, float]:
+    """The error of the quantile's logarithm, by inverting that of the share below it (Woodruff 1952)."""
+    import numpy as np
+
+    pieces, each = _pieces(values.size)
+    below = (values[: pieces * each] <= np.quantile(values, prob)).reshape(pieces, each).mean(axis=1)
+    found = block_error(below)
+    low, high = prob - found.error, prob + found.error
+    # Beyond the last request nothing is known of a quantile.
+    if not (low > 0 and high < 1 - 1 / values.size):
+        return math.nan, found.blocks
+    ends = np.quantile(values, [low, high])
+    return (math.log(ends[1] / ends[0]) / 2, found.blocks) if ends[0] > 0 else (math.nan, found.blocks)
+
+
+def _rate(level: LevelData, field: str) -> Measured:
+    value = getattr(throughput(level), field)
+    if not value:
+        return Measured(math.nan)
+    counts = [_counts(visit, field) for visit in level.visits() if not visit.imported]
+    if not counts:
+        return Measured(value)
+    import numpy as np
+
+    series = np.concatenate(counts)
+    if series.size < FEWEST_BLOCKS or not series.mean() > 0:
+        return Measured(value)
+    found = block_error(series)
+    return Measured(value, found.error / float(series.mean()), found.blocks)
+
+
+def _counts(visit: LevelData, field: str) -> NDArray[np.float64]:
+    """Answers (or their tokens) by equal pieces of the time in which they came."""
+    import numpy as np
+
+    rows, answered, length_s = responses(visit, "end_ns", "tokens_out")
+    frame: pl.DataFrame = rows.select("end_ns", "tokens_out").collect()
+    if frame.height < FEWEST_BLOCKS * _PER_PIECE or length_s <= 0:
+        return np.empty(0)
+    pieces, _ = _pieces(frame.height)
+    ends = frame["end_ns"].to_numpy()
+    weights: Any = None if field == "achieved" else frame["tokens_out"].fill_null(0).to_numpy()
+    last = int(ends.max())
+    counted, _ = np.histogram(ends, bins=pieces, range=(last - length_s * NS_PER_S, last), weights=weights)
+    return counted.astype(float) * answered / frame.height
+
+
+def _error_share(level: LevelData) -> Measured:
+    outcomes = {name: n for name, n in level.outcomes().items() if name != "cancelled"}
+    n = sum(outcomes.values())
+    if n == 0:
+        return Measured(math.nan)
+    failed = n - outcomes.get("ok", 0)
+    # Half a failure more: none among 100 requests is not none for ever.
+    least = (failed + 0.5) / (n + 1)
+    error = math.sqrt(least * (1 - least) / n)
+    series = _failures(level)
+    if series.size < FEWEST_BLOCKS or failed == 0:
+        return Measured(failed / n, error, max(FEWEST_BLOCKS, float(series.size)))
+    found = block_error(series)
+    return Measured(failed / n, math.nan if math.isnan(found.error) else max(error, found.error), found.blocks)
+
+
+def _failures(level: LevelData) -> NDArray[np.float64]:
+    import numpy as np
+    import polars as pl
+
+    if level.imported:
+        return np.empty(0)
+    rows = level.steady("end_ns").filter(pl.col("outcome") != "cancelled").sort("visit", "due_ns")
+    failed = rows.select((pl.col("outcome") != "ok").cast(pl.Float64)).collect().to_series().to_numpy()
+    if failed.size < FEWEST_BLOCKS * _PER_PIECE:
+        return np.empty(0)
+    pieces, each = _pieces(failed.size)
+    return np.asarray(failed[: pieces * each].reshape(pieces, each).mean(axis=1), dtype=np.float64)

@@ -1,0 +1,128 @@
+"""The sides of a comparison, and the levels that they have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from gpusize.analysis.delivery.intended import ramp_text
+from gpusize.analysis.level import LevelData
+from gpusize.analysis.pooling import load_of, pooled_visits
+
+__all__ = ["Place", "Run", "Side", "Turns", "common_places", "differing", "turns"]
+
+_WHOSE: Final = ("targets", "models", "dataset")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a side: when it began (ISO 8601), and its levels."""
+
+    name: str
+    began: str
+    levels: Sequence[LevelData]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One system that is compared: its name and its runs, which are repeats of each other."""
+
+    name: str
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A load that every side has been measured at.
+
+    Attributes:
+        name: as ``16 users`` or ``20 requests/s``.
+        levels: for each side one level of each run that has it, repetitions inside a run pooled.
+    """
+
+    name: str
+    levels: Sequence[Sequence[LevelData]]
+
+
+def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[str]]]:
+    """The loads that all sides have levels of that ended as intended, in the order of the first side.
+
+    Returns:
+        Them, and by side the names of the loads that not every side has.
+    """
+    found = [_by_load(side) for side in sides]
+    first, *others = found
+    shared = [key for key in first if all(key in each for each in others)]
+    names = _names({key: levels[0] for each in found for key, levels in each.items()})
+    alone = {
+        side.name: missing
+        for side, each in zip(sides, found, strict=True)
+        if (missing := [names[key] for key in each if key not in shared])
+    }
+    return [Place(names[key], [each[key] for each in found]) for key in shared], alone
+
+
+def _by_load(side: Side) -> dict[str, list[LevelData]]:
+    """By load one level of each run."""
+    made: dict[str, list[LevelData]] = {}
+    for run in side.runs:
+        visits: dict[str, list[LevelData]] = {}
+        for level in run.levels:
+            if level.state == "done":
+                visits.setdefault(load_of(level), []).append(level)
+        for key, group in visits.items():
+            made.setdefault(key, []).append(pooled_visits(group))
+    return made
+
+
+def _names(levels: Mapping[str, LevelData]) -> dict[str, str]:
+    """What each load is called; where two would be called the same, with what tells them apart."""
+    short = {key: _name(level) for key, level in levels.items()}
+    taken = list(short.values())
+    return {key: name if taken.count(name) == 1 else f"{name}, {_rest(key)}" for key, name in short.items()}
+
+
+def _name(level: LevelData) -> str:
+    ramp = ramp_text(level.setting)
+    if level.concurrency is not None:
+        return f"{ramp} users" if ramp else f"{level.concurrency} user{'s' if level.concurrency != 1 else ''}"
+    return f"{(ramp or f'{level.rate:g}').removesuffix('/s')} requests/s"
+
+
+def _rest(key: str) -> str:
+    more = json.loads(key)[-1]
+    return ", ".join(f"{name} {value}" for name, value in more.items()) or "otherwise plain"
+
+
+Turns = Literal["no", "one first", "balanced"]
+
+
+def turns(a: Side, b: Side) -> Turns:
+    """Whether the runs of two sides were made in turns, so that neighbours make pairs.
+
+    ``balanced`` as A B B A; ``one first`` as A B A B, where what changes on the way hits the second of each pair.
+    """
+    order = sorted([*((run.began, "a") for run in a.runs), *((run.began, "b") for run in b.runs)])
+    pairs = ["".join(whose for _, whose in order[k : k + 2]) for k in range(0, len(order), 2)]
+    if not pairs or set(pairs) - {"ab", "ba"}:
+        return "no"
+    return "balanced" if abs(pairs.count("ab") - pairs.count("ba")) <= 1 else "one first"
+
+
+def differing(sides: Sequence[Side]) -> dict[str, list[Any]]:
+    """What of target, model and dataset is not the same on all sides, by name one value a side."""
+    made: dict[str, list[Any]] = {}
+    for name in (*_WHOSE, "gpus"):
+        values = [_value(side, name) for side in sides]
+        if any(value != values[0] for value in values):
+            made[name] = values
+    return made
+
+
+def _value(side: Side, name: str) -> Any:
+    level = next((level for run in side.runs for level in run.levels), None)
+    if level is None:
+        return None
+    return level.gpus or None if name == "gpus" else level.source.get(name)

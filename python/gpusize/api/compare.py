@@ -1,0 +1,84 @@
+"""``gpusize.compare``: whether one system is slower than another, by runs of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpusize.analysis.compare.comparison import Comparison, compare_sides
+from gpusize.analysis.compare.differences import MARGIN
+from gpusize.analysis.compare.figures import figure
+from gpusize.analysis.compare.matching import Run, Side
+from gpusize.base.errors import UsageError
+from gpusize.base.typed import SEQUENCE, check_kinds, or_none
+
+if TYPE_CHECKING:
+    from gpusize.result import Result
+
+__all__ = ["compare"]
+
+
+def compare(
+    sides: Mapping[str, Result | str | Path | Sequence[str | Path]],
+    *,
+    figures: Sequence[str] | None = None,
+    also: Sequence[str] = (),
+    margin: float = MARGIN,
+    labels: Mapping[str, str] | None = None,
+    skip_damaged: bool = False,
+) -> Comparison:
+    """Say whether systems differ, at each load that was measured on all of them. No load is sent.
+
+    Several runs of a side are repeats of it, and only from repeats does a verdict on the systems follow: with one run a
+    side, the two runs are compared. Where the runs of two sides were made in turns (A B A B), neighbours are compared
+    with each other, so that what changes slowly on the machine hits both.
+
+    Args:
+        sides: by name a result, a run folder, a folder of runs or a list of them; all are held against the first. A
+            single side says how much it differs from itself.
+        figures: what is compared, as ``"p95 runtime"``, ``"mean ttft"``, ``"achieved rate"``, ``"output rate"`` or
+            ``"error share"``; None for the usual ones.
+        also: figures to compare beside them.
+        margin: relative differences within it do not matter: 0.02 is 2 %.
+        labels: take only the runs that carry all of these.
+        skip_damaged: leave out levels and runs whose files are damaged.
+
+    Raises:
+        UsageError: nothing to compare, no common load, or an argument that does not fit.
+        SloError: a figure that does not parse.
+        StoreError: a run cannot be read.
+    """
+    check_kinds(
+        {"sides": sides, "figures": figures, "margin": margin},
+        {
+            "sides": ((Mapping,), "names with a run folder each"),
+            "figures": or_none(SEQUENCE),
+            "margin": ((int, float), "a number"),
+        },
+    )
+    if not sides:
+        raise UsageError("no run is named", "sides", "give a run folder, or a folder of runs, for each side")
+    chosen = None if figures is None else [figure(each) for each in figures]
+    more = [figure(each) for each in also]
+    made = [_side(name, runs, labels, skip_damaged=skip_damaged) for name, runs in sides.items()]
+    return compare_sides(made, chosen, more, margin=float(margin))
+
+
+def _side(
+    name: str,
+    runs: Result | str | Path | Sequence[str | Path],
+    labels: Mapping[str, str] | None,
+    *,
+    skip_damaged: bool,
+) -> Side:
+    from gpusize.analysis.read_levels import read_levels
+    from gpusize.records.store import read_run
+    from gpusize.result import Result, open_run
+
+    result = runs if isinstance(runs, Result) else open_run(runs, labels=labels, skip_damaged=skip_damaged)
+    made = []
+    for path in result.paths:
+        levels = read_levels(path, damaged=[] if skip_damaged else None)
+        made.append(Run(path.name, str(read_run(path).get("created") or ""), levels))
+    return Side(name, sorted(made, key=lambda run: run.began))

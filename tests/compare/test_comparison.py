@@ -1,0 +1,255 @@
+"""Comparisons of runs in virtual time: what is matched, what is said, and what gates make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from gpusize.analysis.compare.comparison import Comparison, compare_sides
+from gpusize.analysis.compare.figures import figure
+from gpusize.analysis.compare.gates import Gate, judge
+from gpusize.analysis.compare.matching import Run, Side, turns
+from gpusize.analysis.level import LevelData
+from gpusize.base.errors import SloError, UsageError
+from gpusize.report.comparison.show import document, junit_xml, markdown
+from gpusize.report.comparison.words import change_text, finding, interval_text, value_text
+from tests.estimate.virtual import level
+
+LOADS = (4, 16)
+
+
+@cache
+def measured(seed: int, slowness: float = 1.0, loads: Sequence[int] = LOADS) -> tuple[LevelData, ...]:
+    return tuple(level(users, requests=300, slowness=slowness, seed=1000 * seed + users) for users in loads)
+
+
+def side(name: str, *seeds: int, slowness: float = 1.0, loads: Sequence[int] = LOADS, step: int = 1) -> Side:
+    return Side(name, [Run(f"{name}{k}", f"2026-11-{step * k + 1:02d}", measured(k, slowness, loads)) for k in seeds])
+
+
+@cache
+def slower() -> Comparison:
+    return compare_sides([side("old", *range(6)), side("new", *range(20, 26), slowness=1.3)])
+
+
+def test_a_slower_system_is_found_slower_at_every_load() -> None:
+    found = slower()
+    [name] = {each.side for each in found.differences}
+    assert name == "new"
+    runtimes = [each for each in found.differences if each.figure == "p50 runtime"]
+    assert [each.load for each in runtimes] == ["4 users", "16 users"]
+    for each in runtimes:
+        assert each.verdict == "worse"
+        assert each.low < 0.3 < each.high
+        assert each.runs == (6, 6)
+    assert finding(found).startswith("new against old: worse in ")
+
+
+def test_values_are_the_means_of_the_runs() -> None:
+    [each] = [each for each in slower().differences if (each.figure, each.load) == ("p95 runtime", "16 users")]
+    wanted = [level.quantile("runtime", 0.95) for k in range(6) for level in measured(k) if level.concurrency == 16]
+    assert each.a == pytest.approx(math.prod(v or 0 for v in wanted) ** (1 / 6))
+    assert each.change == pytest.approx(each.b / each.a - 1)
+
+
+def test_the_frame_has_a_row_for_each_difference() -> None:
+    found = slower()
+    frame = found.frame
+    assert frame.height == len(found.differences)
+    assert frame["runs_a"].to_list() == [6] * frame.height
+    assert set(frame["verdict"]) <= {"worse", "better", "equivalent", "no evidence"}
+
+
+def test_only_common_loads_are_compared_and_the_others_are_named() -> None:
+    found = compare_sides([side("old", 1, 2, loads=(4, 8)), side("new", 3, 4, loads=(8, 16))])
+    assert {each.load for each in found.differences} == {"8 users"}
+    assert found.alone == {"old": ["4 users"], "new": ["16 users"]}
+    with pytest.raises(UsageError, match="no load was measured on every side") as error:
+        compare_sides([side("old", 1, loads=(4,)), side("new", 2, loads=(8,))])
+    assert "old: 4 users; new: 8 users" in str(error.value)
+
+
+def test_levels_that_did_not_end_as_intended_are_left_out() -> None:
+    broken = [Run("b", "1", [replace(each, state="interrupted") for each in measured(1)])]
+    with pytest.raises(UsageError, match="no load was measured"):
+        compare_sides([side("old", 1), Side("new", broken)])
+
+
+def test_loads_of_one_concurrency_and_other_pauses_are_kept_apart() -> None:
+    pausing = [replace(each, setting={**each.setting, "think_s": 2.0}) for each in measured(2, loads=(4,))]
+    both = Side("b", [Run("b", "2", [*measured(3, loads=(4,)), *pausing])])
+    a = Side("a", [Run("a", "1", [*measured(1, loads=(4,)), *pausing])])
+    found = compare_sides([a, both], [figure("p50 runtime")])
+    assert [each.load for each in found.differences] == ["4 users, otherwise plain", "4 users, think_s 2.0"]
+
+
+def test_repetitions_inside_a_run_are_one_measurement() -> None:
+    twice = Side("b", [Run("b", "2", [*measured(3, loads=(4,)), *measured(4, loads=(4,))])])
+    [found] = compare_sides([side("a", 1, loads=(4,)), twice], [figure("p50 runtime")]).differences
+    assert found.runs == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "order, how",
+    [
+        *(("ABAB", "one first"), ("BABABA", "one first"), ("ABBA", "balanced"), ("ABBAAB", "balanced")),
+        *(("AABB", "no"), ("ABA", "no"), ("ABBABAAABB", "no")),
+    ],
+)
+def test_runs_in_turns(order: str, how: str) -> None:
+    a, b = (Side(each, [Run(each, f"{k:03d}", []) for k, whose in enumerate(order) if whose == each]) for each in "AB")
+    assert turns(a, b) == how
+
+
+def test_a_drift_is_no_difference_of_runs_made_in_turns() -> None:
+    """Each pair is slower than the one before; B is 3 % slower within each."""
+
+    def drifting(name: str, extra: float, first: int) -> Side:
+        runs = [Run(name, f"2026-11-{2 * k + first:02d}", measured(7, extra * 1.2**k, loads=(4,))) for k in range(1, 6)]
+        return Side(name, runs)
+
+    a, b = drifting("a", 1.0, 0), drifting("b", 1.03, 1)
+    [found] = compare_sides([a, b], [figure("p50 runtime")], margin=0.01).differences
+    assert (found.design, found.verdict) == ("pairs", "worse")
+    assert found.change == pytest.approx(0.03, abs=0.002)
+    assert "swap every second pair" in markdown(compare_sides([a, b], [figure("p50 runtime")]))
+    late = Side("b", [replace(run, began="2027" + run.began) for run in b.runs])
+    [apart] = compare_sides([a, late], [figure("p50 runtime")]).differences
+    assert (apart.design, apart.verdict) == ("runs", "no evidence")
+
+
+def test_what_is_not_the_same_is_named() -> None:
+    other = [Run("b", "2", [replace(each, source={"models": ["m2"]}, gpus=2) for each in measured(2)])]
+    known = [Run("a", "1", [replace(each, source={"models": ["m1"]}) for each in measured(1)])]
+    found = compare_sides([Side("a", known), Side("b", other)])
+    assert found.differing == {"models": [["m1"], ["m2"]], "gpus": [1, 2]}
+    assert 'the models differ: a: ["m1"], b: ["m2"]' in markdown(found).replace("\\", "")
+
+
+def test_one_side_says_how_much_it_differs_from_itself() -> None:
+    found = compare_sides([side("old", *range(6))])
+    assert not found.differences
+    [noise] = [each for each in found.noise if (each.figure, each.load) == ("p50 runtime", "16 users")]
+    logs = [math.log(level.quantile("runtime", 0.5) or 0) for k in range(6) for level in measured(k)[1:]]
+    mean = sum(logs) / 6
+    assert noise.spread == pytest.approx(math.expm1(math.sqrt(sum((v - mean) ** 2 for v in logs) / 5)))
+    assert noise.detectable > noise.spread
+    with pytest.raises(UsageError, match="nothing to be compared with"):
+        compare_sides([side("old", 1)])
+
+
+def test_several_sides_are_held_against_the_first() -> None:
+    sides = [side("a", 1, 2, 3), side("b", 4, 5, 6), side("c", 7, 8, 9, slowness=1.5)]
+    found = compare_sides(sides, [figure("p50 runtime")])
+    assert [(each.side, each.verdict) for each in found.differences if each.load == "16 users"] == [
+        ("b", "no evidence"),
+        ("c", "worse"),
+    ]
+    assert "c against a: worse" in finding(found)
+
+
+def test_single_runs_are_called_so() -> None:
+    found = compare_sides([side("a", 1), side("b", 2, slowness=2.0)])
+    assert {each.verdict for each in found.differences} == {"within these two runs"}
+    assert "no verdict on the systems" in finding(found)
+    assert "repeat it for a verdict" in markdown(found)
+
+
+def test_gates_fail_only_where_the_evidence_carries_it() -> None:
+    found = slower()
+    judged = judge(found, [Gate.parse("p50 runtime > +10%"), Gate.parse("p50 runtime > +40%")])
+    assert [(each.gate.text, each.difference.load, each.failed) for each in judged] == [
+        ("p50 runtime > +10%", "4 users", True),
+        ("p50 runtime > +10%", "16 users", True),
+        ("p50 runtime > +40%", "4 users", False),
+        ("p50 runtime > +40%", "16 users", False),
+    ]
+    assert all(each.judged for each in judged)
+    [rate] = judge(found, [Gate.parse("achieved rate at 16 users < -5%")])
+    assert rate.failed
+    [short] = judge(found, [Gate.parse("achieved rate at 16 < -50%")])
+    assert not short.failed
+    cases = ElementTree.fromstring(junit_xml(judged)).findall(".//testcase")
+    assert [case.find("failure") is not None for case in cases] == [True, True, False, False]
+
+
+def test_a_gate_cannot_be_judged_between_single_runs() -> None:
+    judged = judge(compare_sides([side("a", 1), side("b", 2, slowness=2.0)]), [Gate.parse("p50 runtime > 0%")])
+    assert not any(each.failed or each.judged for each in judged)
+    assert junit_xml(judged).count("<skipped") == 2
+
+
+def test_many_gates_are_judged_together() -> None:
+    """A p of 0.03 fails one gate, and not if it is the least of ten."""
+    [each] = [each for each in slower().differences if (each.figure, each.load) == ("p50 runtime", "16 users")]
+    low, high = 0.0, each.change
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if each.above(middle) < 0.03 else (low, middle)
+    gates = [Gate(str(k), "p50 runtime", "16 users", above=True, bound=low if k == 0 else 1.0) for k in range(10)]
+    assert judge(slower(), gates[:1])[0].failed
+    assert not judge(slower(), gates)[0].failed
+
+
+@pytest.mark.parametrize(
+    "text, error",
+    [
+        ("p95 runtime", UsageError),
+        ("p95 runtime > 5", UsageError),
+        ("p95 runtime >= 5%", UsageError),
+        ("p95 nonsense > 5%", SloError),
+        ("> 5%", UsageError),
+    ],
+)
+def test_what_is_no_gate_is_refused(text: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Gate.parse(text)
+
+
+def test_gates_about_what_was_not_compared_are_refused() -> None:
+    for text, what in (
+        ("p90 service > 1%", "there is no p90 service"),
+        ("p95 runtime at 64 > 1%", "nothing was compared at 64"),
+    ):
+        with pytest.raises(UsageError, match=what):
+            judge(slower(), [Gate.parse(text)])
+
+
+def test_the_document_is_what_the_comparison_holds() -> None:
+    found = slower()
+    told: dict[str, Any] = document(found, judge(found, [Gate.parse("p50 runtime > +10%")]))
+    assert told["sides"] == [{"name": "old", "runs": 6}, {"name": "new", "runs": 6}]
+    assert [each["verdict"] for each in told["differences"]] == [each.verdict for each in found.differences]
+    assert [each["failed"] for each in told["gates"]] == [True, True]
+
+
+def test_markdown_shows_names_as_they_are() -> None:
+    sides = [side("a|b", 1, 2), side("<script>", 3, 4)]
+    text = markdown(compare_sides(sides, [figure("p50 runtime")]))
+    assert "a\\|b" in text
+    assert "<script>" not in text
+    header = text.splitlines()[2]
+    assert header.replace("\\|", "").count("|") == 9
+
+
+def test_words() -> None:
+    [each] = [each for each in slower().differences if (each.figure, each.load) == ("p50 runtime", "16 users")]
+    plain = replace(each, change=0.0512, low=0.0391, high=0.0634)
+    assert (change_text(plain), interval_text(plain)) == ("+5.1 %", "[+3.9, +6.3]")
+    points = replace(each, scale="share", change=0.002, low=-0.0011, high=0.0051)
+    assert (change_text(points), interval_text(points)) == ("+0.2 points", "[-0.1, +0.5]")
+    unknown = replace(each, change=math.nan, low=math.nan)
+    assert (change_text(unknown), interval_text(unknown)) == ("\u2013", "\u2013")
+    assert [value_text(value, "s") for value in (2.5, 0.25, 25e-6)] == ["2.5 s", "250 ms", "25 \u00b5s"]
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0, -0.1, math.nan])
+def test_a_margin_is_a_share(margin: float) -> None:
+    with pytest.raises(UsageError, match="margin: must be above 0"):
+        compare_sides([side("a", 1), side("b", 2)], margin=margin)
