@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 from xml.etree import ElementTree
 
+import polars as pl
 import pytest
 
 from gpusize.analysis.compare.comparison import Comparison, compare_sides
@@ -79,6 +80,30 @@ def test_levels_that_did_not_end_as_intended_are_left_out() -> None:
     broken = [Run("b", "1", [replace(each, state="interrupted") for each in measured(1)])]
     with pytest.raises(UsageError, match="no load was measured"):
         compare_sides([side("old", 1), Side("new", broken)])
+
+
+def test_a_level_that_the_generator_limited_is_left_out() -> None:
+    """Of 16 users only two were ever in flight: what was measured is not the target under 16 users."""
+    asked = {"kind": "closed", "concurrency": 16, "count": 300}
+    limited = [replace(each, setting=asked, meta={**each.meta, "setting": asked}) for each in measured(1, loads=(2,))]
+    both = Side("b", [Run("b", "2", [*measured(2, loads=(4,)), *limited])])
+    found = compare_sides([side("a", 3), both])
+    assert {each.load for each in found.differences} == {"4 users"}
+    assert found.left_out == {"b": ["16 users, the generator was the limit, or the load was not held"]}
+    assert "left out of b: 16 users, the generator was the limit" in markdown(found)
+
+
+def test_failed_requests_are_told_beside_percentiles_without_them() -> None:
+    [level] = measured(5, loads=(4,))
+    order = pl.int_range(pl.len())
+    failing = pl.when(order % 4 == 0).then(pl.lit("http_error")).otherwise(pl.col("outcome").cast(pl.String))
+    half = replace(
+        level,
+        records=level.records.with_columns(failing.cast(level.records.collect_schema()["outcome"]).alias("outcome")),
+    )
+    found = compare_sides([side("a", 1, loads=(4,)), Side("b", [Run("b", "2", [half])])])
+    assert found.failed == {"b": {"4 users": pytest.approx(0.25, abs=0.01)}}
+    assert "requests of b failed, 25 % at 4 users: the other figures are those of the rest" in markdown(found)
 
 
 def test_loads_of_one_concurrency_and_other_pauses_are_kept_apart() -> None:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpusize.analysis.compare.differences import ALPHA, MARGIN, POWER, Difference, difference, with_verdicts
-from gpusize.analysis.compare.figures import Figure, Measured, usual_figures
-from gpusize.analysis.compare.matching import Place, Side, Turns, common_places, differing, turns
+from gpusize.analysis.compare.figures import Figure, Measured, figure, usual_figures
+from gpusize.analysis.compare.matching import Place, Side, Turns, common_places, differing, left_out, turns
 from gpusize.analysis.compare.student import t_quantile
 from gpusize.base.errors import UsageError
 
@@ -50,6 +50,8 @@ class Comparison:
         differences: by side, load and figure.
         noise: of each side with several runs.
         alone: by side, loads that not all sides have.
+        left_out: by side, levels that say nothing of its target, with the reason.
+        failed: by side, the loads at which requests failed, with their share: percentiles are those of the others.
         differing: what of target, model, dataset and GPUs is not the same, one value a side.
         margin: relative differences within it do not matter.
         in_turns: by side but the first, whether its runs and those of the first were made in turns, so that
@@ -60,6 +62,8 @@ class Comparison:
     differences: Sequence[Difference]
     noise: Sequence[Noise] = ()
     alone: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    failed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     differing: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     margin: float = MARGIN
     in_turns: Mapping[str, Turns] = field(default_factory=dict)
@@ -104,28 +108,23 @@ def compare_sides(
         raise UsageError("one run has nothing to be compared with", sides[0].name, "give another, or repeats of it")
     places, alone = common_places(sides)
     if not places:
-        listed = "; ".join(f"{side}: {', '.join(loads)}" for side, loads in alone.items())
-        raise UsageError("no load was measured on every side", listed or None, "measure them at equal loads")
+        have = [f"{side}: {', '.join(loads)}" for side, loads in alone.items()]
+        have += [f"{side.name}, left out: {', '.join(left_out(side))}" for side in sides if left_out(side)]
+        raise UsageError("no load was measured on every side", "; ".join(have) or None, "measure them at equal loads")
     usual = figures or usual_figures([level for place in places for side in place.levels for level in side])
     chosen = list({each.name: each for each in (*usual, *also)}.values())
     measured = [
-        (place, figure, [[figure.measure(level) for level in side] for side in place.levels])
+        (place, one, [[one.measure(level) for level in side] for side in place.levels])
         for place in places
-        for figure in chosen
+        for one in chosen
     ]
     in_turns = {side.name: turns(sides[0], side) for side in sides[1:]}
     found = [
-        difference(
-            side.name,
-            place.name,
-            figure,
-            values[0],
-            values[k],
-            paired=in_turns[side.name] != "no" and _whole(place, sides, k),
-        )
+        difference(side.name, place.name, one, values[0], values[k], paired=paired and _whole(place, sides, k))
         for k, side in enumerate(sides)
         if k > 0
-        for place, figure, values in measured
+        for paired in [in_turns[side.name] != "no"]
+        for place, one, values in measured
     ]
     return Comparison(
         sides={side.name: len(side.runs) for side in sides},
@@ -133,22 +132,33 @@ def compare_sides(
         noise=[
             noise
             for k, side in enumerate(sides)
-            for place, figure, values in measured
-            if (noise := _noise(side.name, place.name, figure, values[k])) is not None
+            for place, one, values in measured
+            if (noise := _noise(side.name, place.name, one, values[k])) is not None
         ],
         alone=alone,
+        left_out={side.name: told for side in sides if (told := left_out(side))},
+        failed={side.name: shares for k, side in enumerate(sides) if (shares := _failed(places, k))},
         differing=differing(sides),
         margin=margin,
         in_turns=in_turns,
     )
 
 
+def _failed(places: Sequence[Place], side: int) -> dict[str, float]:
+    made = {}
+    for place in places:
+        shares = [figure("error share").measure(level).value for level in place.levels[side]]
+        if any(share > 0 for share in shares):
+            made[place.name] = sum(shares) / len(shares)
+    return made
+
+
 def _whole(place: Place, sides: Sequence[Side], k: int) -> bool:
     return all(len(place.levels[each]) == len(sides[each].runs) for each in (0, k))
 
 
-def _noise(side: str, load: str, figure: Figure, measured: Sequence[Measured]) -> Noise | None:
-    ratio = figure.scale == "ratio"
+def _noise(side: str, load: str, of: Figure, measured: Sequence[Measured]) -> Noise | None:
+    ratio = of.scale == "ratio"
     known = [each for each in measured if (each.value > 0 if ratio else not math.isnan(each.value))]
     n = len(known)
     if n < 2:
@@ -160,4 +170,4 @@ def _noise(side: str, load: str, figure: Figure, measured: Sequence[Measured]) -
     seen = (t_quantile(1 - ALPHA / 2, freedom) + t_quantile(POWER, freedom)) * spread * math.sqrt(2 / n)
     inside = math.sqrt(sum(each.error**2 for each in known) / n)
     back = math.expm1 if ratio else float
-    return Noise(side, load, figure.name, n, back(spread), back(inside), back(min(seen, 700.0)))
+    return Noise(side, load, of.name, n, back(spread), back(inside), back(min(seen, 700.0)))

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from gpusize.analysis.checks import unbelieved
 from gpusize.analysis.delivery.intended import ramp_text
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.pooling import load_of, pooled_visits
 
-__all__ = ["Place", "Run", "Side", "Turns", "common_places", "differing", "turns"]
+__all__ = ["Place", "Run", "Side", "Turns", "common_places", "differing", "left_out", "turns"]
 
 _WHOSE: Final = ("targets", "models", "dataset")
 
@@ -47,7 +48,7 @@ class Place:
 
 
 def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[str]]]:
-    """The loads that all sides have levels of that ended as intended, in the order of the first side.
+    """The loads that all sides have levels of that can be compared, in the order of the first side.
 
     Returns:
         Them, and by side the names of the loads that not every side has.
@@ -64,13 +65,24 @@ def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[st
     return [Place(names[key], [each[key] for each in found]) for key in shared], alone
 
 
+def left_out(side: Side) -> list[str]:
+    """The levels of a side that say nothing of its target, each with the reason."""
+    return [f"{_name(level)}, {why}" for run in side.runs for level in run.levels if (why := _why_not(level))]
+
+
+def _why_not(level: LevelData) -> str:
+    if level.state != "done":
+        return level.state
+    return "the generator was the limit, or the load was not held" if unbelieved(level) else ""
+
+
 def _by_load(side: Side) -> dict[str, list[LevelData]]:
     """By load one level of each run."""
     made: dict[str, list[LevelData]] = {}
     for run in side.runs:
         visits: dict[str, list[LevelData]] = {}
         for level in run.levels:
-            if level.state == "done":
+            if not _why_not(level):
                 visits.setdefault(load_of(level), []).append(level)
         for key, group in visits.items():
             made.setdefault(key, []).append(pooled_visits(group))

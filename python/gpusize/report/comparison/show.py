@@ -94,6 +94,8 @@ def document(comparison: Comparison, judged: Sequence[Judged] = ()) -> dict[str,
         "differences": [asdict(each) for each in comparison.differences],
         "noise": [asdict(each) for each in comparison.noise],
         "alone": comparison.alone,
+        "left_out": comparison.left_out,
+        "failed": comparison.failed,
         "differing": comparison.differing,
         "gates": [
             {

@@ -99,6 +99,13 @@ def remarks(comparison: Comparison) -> list[str]:
             f"{clean(side)}: {_short(value)}" for side, value in zip(comparison.sides, values, strict=True)
         )
         made.append(f"the {name} {'differ' if name.endswith('s') else 'differs'}: {told}")
+    for side, found in comparison.left_out.items():
+        counted = {text: found.count(text) for text in dict.fromkeys(found)}
+        told = "; ".join(clean(text, 2 * _SHOWN) + (f" ({n} runs)" if n > 1 else "") for text, n in counted.items())
+        made.append(f"left out of {clean(side)}: {told}")
+    for side, shares in comparison.failed.items():
+        told = ", ".join(f"{_percent(share)} at {load}" for load, share in shares.items())
+        made.append(f"requests of {clean(side)} failed, {told}: the other figures are those of the rest")
     made += [f"only {clean(side)} has {', '.join(loads)}" for side, loads in comparison.alone.items()]
     if any(each.design == "pairs" for each in comparison.differences):
         made.append("the runs were made in turns: neighbours are compared with each other")
