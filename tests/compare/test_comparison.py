@@ -263,6 +263,17 @@ def test_markdown_shows_names_as_they_are() -> None:
     assert header.replace("\\|", "").count("|") == 9
 
 
+def test_what_is_said_where_nothing_differs() -> None:
+    rows = [replace(each, detectable=0.03) for each in slower().differences[:4]]
+    some = Comparison({"a": 3, "b": 3}, [replace(each, side="b", verdict="no evidence") for each in rows[:3]])
+    known = replace(rows[3], side="b", verdict="equivalent")
+    assert finding(replace(some, differences=[*some.differences, known])) == (
+        "b against a: no evidence of a difference; 1 of 4 figures are equivalent (within 2.0 %); "
+        "of the others a change of 3.0 % would typically have been seen"
+    )
+    assert finding(replace(some, differences=[known])) == "b against a: equivalent, all 1 figures within 2.0 %"
+
+
 def test_words() -> None:
     [each] = [each for each in slower().differences if (each.figure, each.load) == ("p50 runtime", "16 users")]
     plain = replace(each, change=0.0512, low=0.0391, high=0.0634)

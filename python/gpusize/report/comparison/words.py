@@ -44,13 +44,16 @@ def _finding(comparison: Comparison, side: str) -> str:
             if found
         ]
         return f"{names}: {'; '.join(said)}"
-    if all(each.verdict == "equivalent" for each in judged):
-        return f"{names}: equivalent, all {len(judged)} figures within {_percent(comparison.margin)}"
-    seen = [each.detectable for each in judged if each.scale == "ratio" and not math.isnan(each.detectable)]
-    tail = (
-        f"; a change of {_percent(sorted(seen)[len(seen) // 2])} would have been seen in half of them" if seen else ""
+    same = sum(each.verdict == "equivalent" for each in judged)
+    within = f"{same} of {len(judged)} figures are equivalent (within {_percent(comparison.margin)})"
+    if same == len(judged):
+        return f"{names}: equivalent, all {same} figures within {_percent(comparison.margin)}"
+    open_ = [each.detectable for each in judged if each.verdict == "no evidence" and each.scale == "ratio"]
+    seen = sorted(each for each in open_ if not math.isnan(each))
+    typical = (
+        f"; of the others a change of {_percent(seen[len(seen) // 2])} would typically have been seen" if seen else ""
     )
-    return f"{names}: no evidence of a difference in {len(judged)} figures{tail}"
+    return f"{names}: no evidence of a difference; {within}{typical}"
 
 
 def _most(found: Sequence[Difference]) -> str:
