@@ -36,10 +36,24 @@ ROOT = Path(__file__).resolve().parents[1]
 AREAS = {
     "estimate": ["estimate/*.py", "estimate/*/*.py"],
     "analysis": ["analysis/*.py", "analysis/detect/*.py"],
+    "comparison": ["analysis/compare/*.py", "report/comparison/*.py"],
     "parsers": ["analysis/slo_grammar.py", "workload/load/*.py", "base/units.py", "workload/dataset/*.py"],
     "records": ["records/*.py"],
 }
-TESTS = ["adaptive", "analysis", "audit", "estimate", "faults", "inputs", "load", "report", "run", "store", "whatif"]
+TESTS = [
+    "adaptive",
+    "analysis",
+    "audit",
+    "compare",
+    "estimate",
+    "faults",
+    "inputs",
+    "load",
+    "report",
+    "run",
+    "store",
+    "whatif",
+]
 ENOUGH = 0.8
 """The share that each area's tests have to kill; what survives is looked at one by one."""
 LONGEST_S = 20.0
