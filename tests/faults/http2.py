@@ -74,6 +74,11 @@ class FrameFault:
     def outcomes(self) -> frozenset[str]:
         return frozenset({self.outcome}) if isinstance(self.outcome, str) else self.outcome
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is one of time: it lasts for several timeouts, and does nothing meanwhile."""
+        return self.outcome == "timeout"
+
 
 def good_call(stream: int) -> list[bytes]:
     return [head(stream), data(stream, b"good", end=True)]

@@ -37,6 +37,11 @@ class Fault:
     def __str__(self) -> str:
         return self.does
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is one of time: it lasts for several timeouts, and does nothing meanwhile."""
+        return self.outcome == "timeout"
+
 
 @dataclass
 class Counts:

@@ -36,6 +36,11 @@ class TlsFault:
     def __str__(self) -> str:
         return self.does
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is one of time: each request waits for its timeout."""
+        return self.outcome == "timeout"
+
 
 class TlsServer(Listener):
     """``requests`` are those that came in whole."""

@@ -15,9 +15,9 @@ from tests.peers.sizing import Gpusize
 from tests.servers.pytriton import PyTriton
 
 MAX_BATCH = 8
-"""Of the model ``batched``, which takes 5 ms for a batch, whatever it holds."""
-STEP_S = 0.005
-SLO = Slo.parse("p95 runtime <= 40ms")
+"""Of the model ``batched``, which takes 50 ms for a batch, whatever it holds."""
+STEP_S = 0.050
+SLO = Slo.parse("p95 runtime <= 260ms")
 MOST_RUNS = 4
 """Of a measurement that neighbours of the machine disturbed the method says nothing, or misses the batches' limit; one
 without is needed."""
@@ -50,7 +50,7 @@ def test_batches_of_the_dynamic_batcher_are_seen(run: Path) -> None:
     assert found.max_batch == MAX_BATCH
     assert found.whole is not None
     # A batch costs its step and what Triton and the way there add; another member next to nothing.
-    assert STEP_S < found.whole[0] + found.base_s + found.per_sequence_s < 6 * STEP_S
+    assert STEP_S < found.whole[0] + found.base_s + found.per_sequence_s < 2 * STEP_S
     assert found.whole[1] < STEP_S
 
 

@@ -27,6 +27,7 @@ from gpusize.containers.pipeline.outcome import OperatorResult, PipelineResult
 from gpusize.containers.pipeline.wait import Call, Interrupted, wait_for
 from gpusize.containers.pipeline.workspace import Workspace, through_container
 from tests.samples.fake_nvml import Gpu, fake_nvml
+from tests.virtual_time import VirtualClock
 
 MOUNTED = """docker run --rm --mount type=bind,source=/a,target=/b,readonly \
 --mount 'type=bind,"source=/x,y""z",target=/c' i:1"""
@@ -260,6 +261,20 @@ def test_a_folder_in_use_is_known_by_its_lock(tmp_path: Path) -> None:
     assert workspace.close(None) == []
     assert not _is_locked(folder)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wait_looks_for_ctrl_c_and_lasts_no_longer_than_its_time() -> None:
+    clock, stop, event = VirtualClock(), StopSwitch(), threading.Event()
+    assert not wait_for(event, stop, timeout_s=0.12, clock=clock)
+    assert clock.waits == pytest.approx([0.05, 0.05, 0.02])
+    clock.at(600.0, event.set)
+    assert wait_for(event, stop, clock=clock)
+    assert clock.passed_s == pytest.approx(600.0)
+    event.clear()
+    clock.at(700.01, stop.ask)
+    with pytest.raises(Interrupted):
+        wait_for(event, stop, timeout_s=3600, clock=clock)
+    assert 700.01 <= clock.passed_s <= 700.07
 
 
 def test_waits_end_when_the_user_asks() -> None:

@@ -48,7 +48,10 @@ def rows(sampler: _core.ResourceSampler) -> dict[str, pl.DataFrame]:
 
 def test_a_group_tells_what_its_process_used(group: Group) -> None:
     work = f"before = time.process_time_ns()\nx = bytearray(os.urandom(1)) * (64 * {MIB})\n" + BURN.format(s=0.6)
-    with child(work + "say(time.process_time_ns() - before)\nwait()\ndel x\nsay('free')\nwait()", group) as process:
+    with child(
+        work + "say(time.process_time_ns() - before)\nwait()\ndel x\nsay(time.process_time_ns() - before)\nwait()",
+        group,
+    ) as process:
         samples = sampler({"name": "it", "kind": "cgroup", "pid": process.pid})
         go(process)
         used_ns = int(heard(process))
@@ -56,12 +59,13 @@ def test_a_group_tells_what_its_process_used(group: Group) -> None:
         least = 64 * MIB - json.loads(samples.facts())["mem_error_bytes"]
         until(lambda: (json.loads(samples.facts())["sources"]["it"]["last"]["mem_anon_bytes"] or 0) >= least)
         go(process)
-        assert heard(process) == "free"
+        # Giving it back takes its time too, as long as the machine likes.
+        most_ns = int(heard(process))
         facts = stopped(samples)
     it = facts["sources"]["it"]
     # A counter moves with the tick, on each CPU that the process was on.
     slack_ns = 0.02 * used_ns + 2 * facts["cpus"] * facts["kernel_tick_ns"]
-    assert it["last"]["cpu_ns"] - it["first"]["cpu_ns"] == pytest.approx(used_ns, abs=slack_ns)
+    assert used_ns - slack_ns <= it["last"]["cpu_ns"] - it["first"]["cpu_ns"] <= most_ns + slack_ns
     frame = rows(samples)["it"]
     assert frame["mem_bytes"].max() >= 64 * MIB
     assert it["last"]["mem_peak_bytes"] >= frame["mem_bytes"].max() - facts["mem_error_bytes"]

@@ -6,15 +6,16 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gpusize.base.errors import UsageError
 from gpusize.estimate.truth import simulate_closed, true_gpus
 from gpusize.targets.simulated.cluster import SimulatedCluster
-from gpusize.targets.simulated.replicas import parse_replicas
+from gpusize.targets.simulated.replicas import ReplicaSchedule, parse_replicas
 from gpusize.targets.simulated.serve import cluster_config
+from tests.virtual_time import VirtualClock
 
 FAST = {
     "iteration_base_s": 0.001,
@@ -134,6 +135,63 @@ def test_in_a_stall_nobody_is_answered() -> None:
         assert min(seen) >= stall["end_s"]
         with pytest.raises(UsageError, match="duration_s must be above 0"):
             cluster.stall(0)
+
+
+class Scaled:
+    """A cluster that notes when it was scaled, and refuses more than it can."""
+
+    def __init__(self, clock: VirtualClock, most: int = 9) -> None:
+        self.asked: list[tuple[float, int]] = []
+        self._clock, self._most = clock, most
+
+    def scale(self, replicas: int) -> None:
+        self.asked.append((self._clock.passed_s, replicas))
+        if replicas > self._most:
+            raise UsageError("too many", "replicas", "give fewer")
+
+
+STEPS = parse_replicas("1@0s,2@30s,5@2m,3@1h")
+
+
+def followed(cluster: Scaled, clock: VirtualClock) -> ReplicaSchedule:
+    """A schedule that has come to its end."""
+    schedule = ReplicaSchedule(cast(SimulatedCluster, cluster), STEPS, clock=clock)
+    schedule.start()
+    clock.advance(7_000_000_000)
+    assert cluster.asked == [], "times count from the first level"
+    clock.at(107.0, lambda: clock.advance(3_000_000_000))  # the machine was away for a while
+    schedule.boundary()
+    schedule.boundary()
+    assert schedule._thread is not None
+    schedule._thread.join(60)
+    schedule.stop()
+    return schedule
+
+
+def test_a_schedule_of_replicas_is_followed_from_the_first_level() -> None:
+    clock = VirtualClock()
+    cluster = Scaled(clock)
+    assert followed(cluster, clock).notes == []
+    assert cluster.asked == [(37.0, 2), (127.0, 5), (3607.0, 3)]
+
+
+def test_a_schedule_that_is_refused_ends_and_is_told() -> None:
+    clock = VirtualClock()
+    cluster = Scaled(clock, most=4)
+    assert followed(cluster, clock).notes == ["the simulated cluster was not scaled: too many"]
+    assert cluster.asked == [(37.0, 2), (127.0, 5)]
+
+
+def test_a_schedule_ends_with_its_run() -> None:
+    clock = VirtualClock()
+    cluster = Scaled(clock)
+    schedule = ReplicaSchedule(cast(SimulatedCluster, cluster), STEPS, clock=clock)
+    clock.at(100.0, schedule._ended.set)
+    schedule.boundary()
+    assert schedule._thread is not None
+    schedule._thread.join(60)
+    schedule.stop()
+    assert cluster.asked == [(30.0, 2)]
 
 
 def test_in_virtual_time_replicas_come_as_configured() -> None:

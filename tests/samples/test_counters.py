@@ -4,12 +4,13 @@ import pytest
 
 from gpusize.base.errors import TargetError
 from gpusize.observe.metrics.buffer import samples_frame
-from gpusize.observe.metrics.kserve_statistics import StatisticsSource, model_stats
+from gpusize.observe.metrics.kserve_statistics import COUNTED_STEP_S, StatisticsSource, model_stats
 from gpusize.observe.metrics.reading import SourceFailed
 from gpusize.observe.metrics.summarise import summarise
 from gpusize.records.samples import value_of
 from gpusize.targets.kserve.stats import counters
-from tests.samples.sources import Clock, S
+from tests.samples.sources import S
+from tests.virtual_time import VirtualClock
 
 
 class Reader:
@@ -62,7 +63,7 @@ def triton(requests: int, executions: int):
 
 def test_counters_are_read_and_busy_time_is_added():
     reader = Reader(triton(10, 5))
-    source = StatisticsSource(reader, "h:8000", clock=Clock(9))
+    source = StatisticsSource(reader, "h:8000", clock=VirtualClock(9))
     source.open()
     assert source.name == "kserve h:8000"
     reading = source.read()
@@ -127,28 +128,31 @@ class CountsLate:
 
 
 def test_the_request_before_the_sweep_is_counted_before_the_first_reading():
-    late = CountsLate()
-    source = StatisticsSource(late)
+    late, clock = CountsLate(), VirtualClock()
+    source = StatisticsSource(late, clock=clock)
     source.note_requests()
     source.open()
     assert late.asked == 3
+    assert clock.waits == [COUNTED_STEP_S]
     source.open()
     assert late.asked == 4
+    assert clock.waits == [COUNTED_STEP_S]
 
 
 def test_a_request_that_is_never_counted_is_not_waited_for_long():
-    clock = Clock()
+    clock = VirtualClock()
 
     class Idle(Reader):
         def read(self):
-            clock.now_ns += S // 4
+            clock.advance(S // 4)
             return super().read()
 
     source = StatisticsSource(Idle(triton(10, 5)), clock=clock)
     source.note_requests()
-    asked_ns = clock.now_ns
+    assert clock.passed_s == 0.25
     source.open()
-    assert clock.now_ns - asked_ns == S
+    # Asked at 0.25, 0.52, 0.79 and 1.06 s after that; the answer to the last one comes after a second.
+    assert clock.passed_s - 0.25 == pytest.approx(4 * 0.25 + 3 * COUNTED_STEP_S)
 
 
 def test_statistics_that_are_not_to_be_had_are_not_noted():

@@ -15,9 +15,10 @@ import pytest
 
 from gpusize.base.errors import EnvironmentLacks, TargetError, UsageError
 from gpusize.observe.kubernetes.address import is_kube, parse_kube
-from gpusize.observe.kubernetes.port_forward import KubeForward, resolve_kube, touched
+from gpusize.observe.kubernetes.port_forward import BACK_OFF_S, STEADY_S, KubeForward, resolve_kube, touched
 from gpusize.observe.metrics import Forwards
 from tests.samples.kubectl_standin import PROGRAM
+from tests.virtual_time import VirtualClock
 
 
 class Answer(socketserver.StreamRequestHandler):
@@ -136,6 +137,24 @@ def test_it_goes_on_trying_while_the_cluster_refuses(cluster: Path):
         assert forward.wait_until_up(60)
         ((from_ns, to_ns),) = forward.down()
         assert to_ns > from_ns
+
+
+def test_pauses_grow_and_begin_anew_once_it_was_steady(cluster: Path):
+    clock, forward_again = VirtualClock(), lambda: (cluster / "mode").write_text("forward")
+    with KubeForward(parse_kube("kube://ns/s:80"), clock=clock) as forward:
+        assert forward.pid is not None
+        (cluster / "mode").write_text("refuse")
+        # In the second of the longest pauses.
+        clock.at(sum(BACK_OFF_S) + 0.1, forward_again)
+        os.killpg(forward.pid, signal.SIGKILL)
+        until(lambda: bool(forward.down()) and forward.wait_until_up(30))
+        assert clock.waits == [*BACK_OFF_S, BACK_OFF_S[-1]]
+        ((from_ns, to_ns),) = forward.down()
+        assert to_ns - from_ns == round(sum(clock.waits) * 1e9)
+        clock.advance(round(STEADY_S * 1e9) + 1)
+        os.killpg(forward.pid, signal.SIGKILL)
+        until(lambda: len(forward.down()) == 2 and forward.wait_until_up(30))
+        assert clock.waits[len(BACK_OFF_S) + 1 :] == [BACK_OFF_S[0]]
 
 
 def test_without_kubectl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -16,9 +16,13 @@ import pytest
 
 from gpusize.base.errors import MeasuredNo, StoreError, UsageError
 from gpusize.base.process_group import log_tail, run_command
+from gpusize.studies.combination import plan_of
 from gpusize.studies.conduct import run_study
-from gpusize.studies.spec import read_study
+from gpusize.studies.spec import Study, read_study
+from gpusize.studies.surroundings import Surroundings
 from gpusize.studies.table import study_rows
+from tests.servers.scripted import Send, answer
+from tests.virtual_time import VirtualClock
 
 APPEND = "{python} -c \"open('log','a').write('%s\\n')\""
 
@@ -194,14 +198,34 @@ def test_a_server_that_dies(study, measure):
 
 
 def test_an_address_that_becomes_ready(study, measure, scripted_server):
-    from tests.servers.scripted import Send, answer
-
     # It stays ready: an answer that came too late is asked for again.
-    answers = itertools.chain(["503 Not Yet"] * 2, itertools.repeat("200 OK"))
+    answers = itertools.chain(["503 Not Yet"], itertools.repeat("200 OK"))
     server = scripted_server(lambda _: [Send(answer(b"", status=next(answers)))])
     made = study(ready=f"http://127.0.0.1:{server.port}/v2/health/ready")
     assert run_study(made, measure=measure).exit_code == 0
     assert len(measure.asked) == 1
+
+
+def waited(made: Study, clock: VirtualClock) -> None:
+    """Set up the only combination of a study in virtual time."""
+    [combination] = made.combinations
+    Surroundings(made, plan_of(made, combination), clock=clock).set_up()
+
+
+def test_an_address_is_asked_twice_a_second_until_it_is_ready(study, scripted_server):
+    clock = VirtualClock()
+    server = scripted_server(lambda _: [Send(answer(b"", status="503 No" if clock.passed_s < 4 else "200 OK"))])
+    waited(study(ready=f"http://127.0.0.1:{server.port}/v2/health/ready", ready_timeout="10s"), clock)
+    assert clock.passed_s == 4.0
+    assert set(clock.waits) == {0.5}
+
+
+def test_an_address_is_not_asked_for_ever(study, scripted_server):
+    clock = VirtualClock()
+    server = scripted_server(lambda _: [Send(answer(b"", status="503 No"))])
+    with pytest.raises(MeasuredNo, match="it was not ready within 10 s"):
+        waited(study(ready=f"http://127.0.0.1:{server.port}/v2/health/ready", ready_timeout="10s"), clock)
+    assert clock.passed_s == 10.0
 
 
 @pytest.mark.parametrize("times", [1, 2])

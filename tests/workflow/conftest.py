@@ -13,12 +13,22 @@ from gpusize.base.interrupt import StopSwitch
 from gpusize.measure import execute
 from gpusize.measure.spec import RunSpec
 from gpusize.result import Result
+from gpusize.targets.workflow.engine import WorkflowEngine
 from gpusize.targets.workflow.target import WorkflowTarget
 from gpusize.workload.dataset import Dataset
 from gpusize.workload.load import Load
+from tests.virtual_time import VirtualClock, VirtualLoop
 from tests.workflow import flows
 
 Measure = Callable[..., Result]
+
+
+class VirtualTarget(WorkflowTarget):
+    """A workflow whose levels run in virtual time. Calls on threads and commands do not belong there."""
+
+    def open(self, dataset: Dataset, **_: Any) -> WorkflowEngine:
+        clock = VirtualClock()
+        return super().open(dataset, clock=clock, loop=VirtualLoop(clock))
 
 
 @pytest.fixture(autouse=True)

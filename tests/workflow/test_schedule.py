@@ -23,6 +23,7 @@ from gpusize.workload.dataset import Dataset
 from gpusize.workload.load import Stream
 from tests.servers.fixtures import scripted_server
 from tests.servers.scripted import Script, ScriptedServer, Send, answer
+from tests.virtual_time import VirtualClock, VirtualLoop
 from tests.workflow import flows
 
 __all__ = ["scripted_server"]
@@ -70,7 +71,7 @@ def test_streams_of_a_workflow_send_their_own_datasets(tmp_path: Path) -> None:
         Stream(name=name, rate=200, count=4, dataset=str(tmp_path / f"{name}.jsonl"), priority=number)
         for number, name in enumerate(("one", "two"))
     ]
-    load = gpusize.Load(streams=[*streams, Stream(name="plain", rate=200, count=2)], duration_s=5)
+    load = gpusize.Load(streams=[*streams, Stream(name="plain", rate=200, count=2)], duration_s=0.1)
     result = gpusize.run(
         remember, gpusize.Dataset.from_rows([{"id": "plain", "prompt": "plain"}]), load, out=tmp_path / "runs"
     )
@@ -114,8 +115,14 @@ def plain(rows: int = 3) -> Conversations:
     return Conversations([{} for _ in range(rows)], "request")
 
 
+def virtual_engine(what: Any, dataset: Dataset, clock: VirtualClock | None = None) -> WorkflowEngine:
+    """An engine in virtual time."""
+    clock = clock or VirtualClock()
+    return WorkflowEngine(what, dataset, name="flow", timeout_s=20.0, clock=clock, loop=VirtualLoop(clock))
+
+
 class Runs:
-    """Runs levels of a function, and remembers what they ended with."""
+    """Runs levels of a function in virtual time, and remembers what they ended with."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -125,7 +132,7 @@ class Runs:
         """The records of one level, by stream and number."""
         records = self._folder / f".{len(list(self._folder.iterdir())):04}.open" / "records"
         records.mkdir(parents=True)
-        with WorkflowEngine(what, Dataset.from_rows(data, key="prompt"), name="flow", timeout_s=20.0) as engine:
+        with virtual_engine(what, Dataset.from_rows(data, key="prompt")) as engine:
             level = engine.queue({**plan, "dir": str(records)}, **arrays)
             while not level.wait(0.05):
                 pass
@@ -160,8 +167,11 @@ def test_records_say_stream_number_and_row(runs: Runs) -> None:
     start_ns = runs.outcome["start_ns"]
     found = records.select("stream", "seq", "row", pl.col("due_ns") - start_ns).rows()
     assert found == wanted
+    # Nothing is busy in virtual time: each begins when it is due.
+    assert records["fired_ns"].to_list() == records["sent_ns"].to_list() == records["due_ns"].to_list()
     assert runs.outcome["stop_reason"] == "duration"
     assert runs.outcome["due"] == 30
+    assert runs.outcome["close_ns"] == start_ns + 20 * MS
 
 
 def test_due_times_by_plan_are_kept(runs: Runs) -> None:
@@ -261,29 +271,35 @@ def test_who_waits_goes_by_priority(runs: Runs) -> None:
     assert begun == ["low", "high", "low", "low"]
 
 
-RAMP_NS = 100 * MS
+RAMP_NS = 100_000 * MS
 
 
 def test_users_come_along_a_ramp(runs: Runs) -> None:
     async def takes_a_while(_row: Any) -> None:
-        await asyncio.sleep(0.004)
+        await asyncio.sleep(4)
 
     load = {"concurrency": 6, "from": 1, "ramp_ns": RAMP_NS, "start": "staggered"}
-    records = runs.run(takes_a_while, ["a"], plan_of({"closed": load}, stop={"count": 200}))
+    records = runs.run(takes_a_while, ["a"], plan_of({"closed": load}, stop={"count": 195}))
     spans = [(due - runs.outcome["start_ns"], end) for due, end in records.select("due_ns", "end_ns").rows()]
     users = [(at, sum(due <= at < end - runs.outcome["start_ns"] for due, end in spans)) for at, _ in spans]
-    assert all(count <= 1 + 5 * at // RAMP_NS for at, count in users if at < RAMP_NS)
+    # One more every 20 s, each with a request of 4 s after the other from then on.
+    assert all(count == min(1 + 5 * at // RAMP_NS, 6) for at, count in users)
     assert max(count for _, count in users) == 6
+    assert {end - runs.outcome["start_ns"] - due for due, end in spans} == {4_000 * MS}
 
 
 def test_users_go_along_a_ramp(runs: Runs) -> None:
     async def takes_a_while(_row: Any) -> None:
-        await asyncio.sleep(0.004)
+        await asyncio.sleep(4)
 
     load = {"concurrency": 1, "from": 6, "ramp_ns": RAMP_NS, "start": "burst"}
     records = runs.run(takes_a_while, ["a"], plan_of({"closed": load}, stop={"count": 150}))
     start_ns = runs.outcome["start_ns"]
     assert (records["due_ns"] == start_ns).sum() == 6
+    for k in range(6):
+        # Of six users one goes every 20 s; who is at work then ends it.
+        busy = records.filter(pl.col("due_ns") == start_ns + (20_000 * k + 4_000) * MS)
+        assert busy.height == 6 - k
     alone = records.filter(pl.col("due_ns") >= start_ns + RAMP_NS).sort("due_ns")
     assert alone.height > 1
     assert (alone["due_ns"].slice(1) >= alone["end_ns"].slice(0, alone.height - 1)).all()
@@ -291,8 +307,13 @@ def test_users_go_along_a_ramp(runs: Runs) -> None:
 
 def test_the_next_level_begins_where_the_duration_ends(tmp_path: Path) -> None:
     plan = open_plan(steady(200.0), stop={"duration_ns": 30 * MS})
-    queued = threading.Event()
-    with WorkflowEngine(quick, Dataset.from_rows(["a"]), name="flow", timeout_s=20.0) as engine:
+    queued, clock = threading.Event(), VirtualClock()
+
+    async def busy(_row: Any) -> None:
+        """Holds up the event loop, which comes late to all that is due meanwhile, and to the end."""
+        clock.advance(7 * MS)
+
+    with virtual_engine(busy, Dataset.from_rows(["a"]), clock) as engine:
         # The first level begins when the second waits behind it, however long the queueing takes.
         engine._loop.call_soon_threadsafe(queued.wait)
         levels = []

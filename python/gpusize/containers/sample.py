@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import UsageError
 from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.containers.command import RunningCommand
 from gpusize.containers.recommend import Execution, Recommendation, check_policy, recommend
-from gpusize.engine.session import monotonic_ns
 from gpusize.observe.usage.gpus import GpuWatch
 from gpusize.observe.usage.processes import in_tree_of
 from gpusize.observe.usage.sampler import INTERVAL_S, Sampling, Source, check_interval
@@ -181,8 +181,17 @@ def sample_running(
     *,
     show: Show | None = None,
     switch: StopSwitch | None = None,
+    clock: Clock = MACHINE,
 ) -> Sampled:
     """Sample what runs already, until it ends, the duration is over, or Ctrl-C.
+
+    Args:
+        source: what to sample.
+        member: which processes are of it, for the GPUs.
+        options: how to sample.
+        show: is told of what was read so far.
+        switch: ends it too.
+        clock: what the duration is of; the readings are the extension's, in real time.
 
     Raises:
         EnvironmentLacks: it cannot be read.
@@ -193,12 +202,12 @@ def sample_running(
     with on_interrupt(stop):
         sampling = Sampling([source], options.interval_s)
         gpus = _watched(member, options)
-        pause, begun_ns = threading.Event(), monotonic_ns()
+        pause, begun_ns = threading.Event(), clock.now_ns()
         left = LOOK_S if options.duration_s is None else options.duration_s
         while left > 0 and not stop.asked and not sampling.ended():
-            pause.wait(min(LOOK_S, left))
+            clock.wait(pause, min(LOOK_S, left))
             if options.duration_s is not None:
-                left = options.duration_s - (monotonic_ns() - begun_ns) / 1e9
+                left = options.duration_s - (clock.now_ns() - begun_ns) / 1e9
             if show is not None:
                 show(sampling.look()[source.name])
         gpu_samples = gpus.stop()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import GpusizeError, MeasuredNo
 from gpusize.base.process_group import Started, TookTooLong, log_tail, run_command, start, stop
 from gpusize.base.text import shown
@@ -24,11 +24,13 @@ class Surroundings:
     Args:
         study: for its timeouts.
         plan: the combination.
+        clock: what the time until the server is ready is of.
     """
 
-    def __init__(self, study: Study, plan: Plan) -> None:
+    def __init__(self, study: Study, plan: Plan, *, clock: Clock = MACHINE) -> None:
         self._timeouts_s = study.timeouts_s
         self._plan = plan
+        self._clock = clock
         self._serving: Started | None = None
 
     def set_up(self) -> None:
@@ -84,18 +86,18 @@ class Surroundings:
 
     def _wait_ready(self, ready: str | list[str]) -> None:
         timeout_s = self._timeouts_s["ready"]
-        until = time.monotonic() + timeout_s
-        while not (_answers(ready) if isinstance(ready, str) else self._succeeds(ready, until)):
+        until_s = self._clock.now_s() + timeout_s
+        while not (_answers(ready) if isinstance(ready, str) else self._succeeds(ready, until_s)):
             self.check()
-            if time.monotonic() >= until:
+            if self._clock.now_s() >= until_s:
                 what = ready if isinstance(ready, str) else " ".join(ready)
                 last = self._last_words("setup" if self._serving is None else "serve")
                 raise MeasuredNo(f"it was not ready within {timeout_s:g} s", shown(what, 200), last)
-            time.sleep(_POLL_S)
+            self._clock.sleep(_POLL_S)
 
-    def _succeeds(self, words: list[str], until: float) -> bool:
+    def _succeeds(self, words: list[str], until_s: float) -> bool:
         log = self._plan.work / "ready.log"
-        left_s = max(until - time.monotonic(), 0.0)
+        left_s = max(until_s - self._clock.now_s(), 0.0)
         try:
             return run_command(words, log, left_s, step="ready", check=self.check) == 0
         except TookTooLong:

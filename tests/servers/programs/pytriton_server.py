@@ -20,7 +20,8 @@ Tensors = dict[str, Any]
 
 WIDTH = 64
 SLEEP_S = 0.020
-BATCH_SLEEP_S = 0.005
+BATCH_SLEEP_S = 0.050
+"""Long beside what a busy machine holds up: members of a batch are told by their ends, 15 ms apart at most."""
 MAX_BATCH = 8
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.interrupt import StopSwitch
 
 __all__ = ["Call", "Interrupted", "wait_for"]
@@ -57,7 +57,14 @@ class Call(Generic[T]):
         return self._result  # type: ignore[return-value]
 
 
-def wait_for(event: threading.Event, stop: StopSwitch, timeout_s: float | None = None, asked: int = 0) -> bool:
+def wait_for(
+    event: threading.Event,
+    stop: StopSwitch,
+    timeout_s: float | None = None,
+    asked: int = 0,
+    *,
+    clock: Clock = MACHINE,
+) -> bool:
     """Wait until an event is set.
 
     Args:
@@ -65,6 +72,7 @@ def wait_for(event: threading.Event, stop: StopSwitch, timeout_s: float | None =
         stop: asked more than ``asked`` times, the wait ends.
         timeout_s: longest wait; None for no limit.
         asked: how often the user had asked for an end before.
+        clock: what the time is of.
 
     Returns:
         Whether it is set; False when the time is over.
@@ -72,12 +80,12 @@ def wait_for(event: threading.Event, stop: StopSwitch, timeout_s: float | None =
     Raises:
         Interrupted: the user asked for an end.
     """
-    until = None if timeout_s is None else time.monotonic() + timeout_s
+    until = None if timeout_s is None else clock.now_s() + timeout_s
     while not event.is_set():
         if stop.asked > asked:
             raise Interrupted
-        left = _POLL_S if until is None else min(_POLL_S, until - time.monotonic())
+        left = _POLL_S if until is None else min(_POLL_S, until - clock.now_s())
         if left <= 0:
             return False
-        event.wait(left)
+        clock.wait(event, left)
     return True

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import EnvironmentLacks, UsageError
 from gpusize.base.text import shown
 from gpusize.measure.monitor.own_metrics import registry_of
@@ -96,6 +96,7 @@ class PushGateway:
         job: value of the ``job`` label.
         every_s: seconds between pushes.
         note: told of the first failure.
+        clock: what the seconds between pushes are of.
 
     Raises:
         UsageError: an invalid address.
@@ -110,21 +111,19 @@ class PushGateway:
         job: str = "gpusize",
         every_s: float = 15.0,
         note: Callable[[str], None] | None = None,
+        clock: Clock = MACHINE,
     ) -> None:
         self._url, self._job, self._group = checked_gateway(url), job, {"instance": instance}
         self._registry = registry_of(tally)
         self._note = note
         self._failed = False
+        self._clock = clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, args=(every_s,), name="push-gateway", daemon=True)
         self._thread.start()
 
     def _loop(self, every_s: float) -> None:
-        due = time.monotonic() + every_s
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
-            self._push()
-            # After a push that took long the next one is due in the future again: nothing piles up.
-            due = max(due + every_s, time.monotonic())
+        self._clock.repeat(every_s, self._stop, self._push)
         self._push()
 
     def _push(self) -> None:

@@ -15,12 +15,11 @@ import socket
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Final, Self
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import EnvironmentLacks, TargetError
 from gpusize.base.text import shown
-from gpusize.engine.session import monotonic_ns
 from gpusize.observe.kubernetes.address import KubeAddress, parse_kube
 
 if TYPE_CHECKING:
@@ -78,13 +77,13 @@ class KubeForward:
     Args:
         address: what to forward to. Of a service, kubectl picks one pod and stays with it: several replicas behind one
             service are not all reached this way.
-        clock: the engine's clock.
+        clock: what pauses and times down are of.
 
     Raises:
         EnvironmentLacks: there is no kubectl.
     """
 
-    def __init__(self, address: KubeAddress, *, clock: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(self, address: KubeAddress, *, clock: Clock = MACHINE) -> None:
         kubectl = shutil.which("kubectl")
         if kubectl is None:
             raise EnvironmentLacks(
@@ -145,7 +144,7 @@ class KubeForward:
 
     def down(self) -> list[tuple[int, int]]:
         """When it was down, as intervals in ns on the engine's clock; one that lasts ends now."""
-        now_ns = self._clock()
+        now_ns = self._clock.now_ns()
         with self._lock:
             return [(from_ns, now_ns if to_ns is None else to_ns) for from_ns, to_ns in self._down]
 
@@ -177,7 +176,7 @@ class KubeForward:
     def _watch(self) -> None:
         deaths = 0
         while not self._stopping.is_set():
-            started_ns = self._clock()
+            started_ns = self._clock.now_ns()
             self._run_once()
             self._up.clear()
             if self._stopping.is_set():
@@ -188,10 +187,10 @@ class KubeForward:
                 return
             with self._lock:
                 if not self._down or self._down[-1][1] is not None:
-                    self._down.append((self._clock(), None))
+                    self._down.append((self._clock.now_ns(), None))
             self.restarts += 1
-            deaths = 0 if self._clock() - started_ns > STEADY_S * 1e9 else deaths
-            self._stopping.wait(BACK_OFF_S[min(deaths, len(BACK_OFF_S) - 1)])
+            deaths = 0 if self._clock.now_ns() - started_ns > STEADY_S * 1e9 else deaths
+            self._clock.wait(self._stopping, BACK_OFF_S[min(deaths, len(BACK_OFF_S) - 1)])
             deaths += 1
 
     def _run_once(self) -> None:
@@ -229,7 +228,7 @@ class KubeForward:
     def _note_up(self) -> None:
         with self._lock:
             if self._down and self._down[-1][1] is None:
-                self._down[-1] = (self._down[-1][0], self._clock())
+                self._down[-1] = (self._down[-1][0], self._clock.now_ns())
         self._was_up = True
         self._up.set()
         self._settled.set()

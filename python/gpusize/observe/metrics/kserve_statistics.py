@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import GpusizeError
-from gpusize.engine.session import monotonic_ns
 from gpusize.observe.metrics.gpus_and_replicas import STATISTICS
 from gpusize.observe.metrics.prometheus_text import SeriesKey, canonical_labels, parse_labels
 from gpusize.observe.metrics.reading import Reading, SourceFailed
@@ -51,12 +50,10 @@ class StatisticsSource:
     Args:
         reader: reads them; used by the sampling thread alone.
         name: whose they are; the column ``source`` has it after ``kserve``.
-        clock: the engine's clock.
+        clock: when readings are taken, and waits for one.
     """
 
-    def __init__(
-        self, reader: CounterReader, name: str = "statistics", *, clock: Callable[[], int] = monotonic_ns
-    ) -> None:
+    def __init__(self, reader: CounterReader, name: str = "statistics", *, clock: Clock = MACHINE) -> None:
         self.name = f"{STATISTICS}{name}"
         self._reader = reader
         self._clock = clock
@@ -77,10 +74,10 @@ class StatisticsSource:
         Raises:
             SourceFailed: the server does not give its statistics.
         """
-        until_ns = self._clock() + round(COUNTED_WITHIN_S * 1e9)
+        until_ns = self._clock.now_ns() + round(COUNTED_WITHIN_S * 1e9)
         ended = _ended(self.read())
-        while self._ended_before is not None and ended <= self._ended_before and self._clock() < until_ns:
-            time.sleep(COUNTED_STEP_S)
+        while self._ended_before is not None and ended <= self._ended_before and self._clock.now_ns() < until_ns:
+            self._clock.sleep(COUNTED_STEP_S)
             ended = _ended(self.read())
 
     def read(self) -> Reading:
@@ -89,12 +86,12 @@ class StatisticsSource:
         Raises:
             SourceFailed: they could not be had; for good when the server does not allow it.
         """
-        asked_ns = self._clock()
+        asked_ns = self._clock.now_ns()
         try:
             told = self._reader.read()
         except GpusizeError as problem:
             raise SourceFailed(problem.what) from None
-        answered_ns = self._clock()
+        answered_ns = self._clock.now_ns()
         if not told and self._reader.notes:
             raise SourceFailed(self._reader.notes[-1], final=True)
         return Reading((asked_ns + answered_ns) // 2, answered_ns - asked_ns, _with_busy(told))

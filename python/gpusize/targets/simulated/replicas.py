@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import GpusizeError, UsageError
 from gpusize.base.units import parse_duration_s
 
@@ -111,12 +111,16 @@ class ReplicaSchedule:
     Args:
         cluster: one that serves.
         steps: as `parse_replicas`; the first is what the cluster starts with.
+        clock: what the steps' times are of.
     """
 
-    def __init__(self, cluster: SimulatedCluster, steps: Sequence[Mapping[str, float]]) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, steps: Sequence[Mapping[str, float]], *, clock: Clock = MACHINE
+    ) -> None:
         self.notes: list[str] = []
         self._cluster = cluster
         self._steps = list(steps[1:])
+        self._clock = clock
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -140,9 +144,9 @@ class ReplicaSchedule:
             self._thread.join()
 
     def _follow(self) -> None:
-        began_s = time.monotonic()
+        began_s = self._clock.now_s()
         for step in self._steps:
-            if self._ended.wait(max(0.0, began_s + step["at_s"] - time.monotonic())):
+            if self._clock.wait(self._ended, max(0.0, began_s + step["at_s"] - self._clock.now_s())):
                 return
             try:
                 self._cluster.scale(int(step["replicas"]))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from gpusize.engine.session import monotonic_ns
-
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
@@ -63,7 +61,7 @@ async def _user(level: WorkflowLevel, start: Awaitable[int | None], leaves_ns: i
         due_ns += pause_ns
         if pause_ns and not await sleep_until(level, due_ns):
             break
-    level.freed.put_nowait(due_ns or monotonic_ns())
+    level.freed.put_nowait(due_ns or level.clock.now_ns())
 
 
 async def converse(level: WorkflowLevel, due: Due, send: Callable[[Due], Awaitable[tuple[int, bool]]]) -> int:
@@ -112,7 +110,7 @@ async def sleep_until(level: WorkflowLevel, due_ns: int, *, through_count: bool 
         through_count: a level that has only begun its last arrival still goes on.
     """
     over = level.ended if through_count else level.closed
-    left_s = (due_ns - monotonic_ns()) / 1e9
+    left_s = (due_ns - level.clock.now_ns()) / 1e9
     if left_s <= 0:
         # Whoever is behind the schedule must not keep the others from running.
         await asyncio.sleep(0)

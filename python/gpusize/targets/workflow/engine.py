@@ -10,6 +10,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import TargetError, UsageError
 from gpusize.base.secrets import without_secrets
 from gpusize.base.text import shown
@@ -44,6 +45,8 @@ class WorkflowEngine:
         timeout_s: bound on one request.
         proxy: times the calls of language models, if there is one; it must be up.
         secrets: words that no message may show.
+        clock: what all times of records and schedules are of.
+        loop: the event loop; None: a new one. Its time has to pass as the clock's does.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class WorkflowEngine:
         timeout_s: float = 300.0,
         proxy: LlmProxy | None = None,
         secrets: Sequence[str] = (),
+        clock: Clock = MACHINE,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._name = name
         self._secrets = secrets
@@ -62,12 +67,13 @@ class WorkflowEngine:
         self._residence_ns = 0
         self._conversations: dict[str, Conversations] = {}
         self._levels: list[WorkflowLevel] = []
-        self._loop = asyncio.new_event_loop()
+        self._clock = clock
+        self._loop = loop or asyncio.new_event_loop()
         self._queue: asyncio.Queue[WorkflowLevel | None] = asyncio.Queue()
         self._thread = threading.Thread(target=self._drive, name="gpusize-loop", daemon=True)
         self._thread.start()
         try:
-            self._work: Work = self._call(_made(what, dataset, timeout_s, proxy))
+            self._work: Work = self._call(_made(what, dataset, timeout_s, proxy, clock))
         except BaseException:
             self.close()
             raise
@@ -88,7 +94,7 @@ class WorkflowEngine:
         unit = str(load.get("unit") or "request")
         if unit not in self._conversations:
             self._conversations[unit] = Conversations(self._work.dataset.rows, unit)
-        level = WorkflowLevel(plan, self._work, self._conversations[unit], self._loop, arrays)
+        level = WorkflowLevel(plan, self._work, self._conversations[unit], self._loop, self._clock, arrays)
         self._levels.append(level)
         self._loop.call_soon_threadsafe(self._queue.put_nowait, level)
         return level
@@ -191,6 +197,10 @@ class WorkflowEngine:
 
 
 async def _made(
-    what: Callable[[Any], Any] | CommandTemplate, dataset: Dataset, timeout_s: float, proxy: LlmProxy | None
+    what: Callable[[Any], Any] | CommandTemplate,
+    dataset: Dataset,
+    timeout_s: float,
+    proxy: LlmProxy | None,
+    clock: Clock,
 ) -> Work:
-    return work_of(what, dataset, timeout_s, proxy)
+    return work_of(what, dataset, timeout_s, proxy, clock)

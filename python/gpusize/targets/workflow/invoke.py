@@ -8,8 +8,8 @@ import copy
 import functools
 from typing import TYPE_CHECKING, Any
 
+from gpusize.base.clock import Clock
 from gpusize.base.text import said
-from gpusize.engine.session import monotonic_ns
 from gpusize.targets.workflow.command import CommandTemplate, run_command
 from gpusize.targets.workflow.function import consume, consume_async, is_asynchronous
 from gpusize.targets.workflow.mark_calls import outcome_of, serving
@@ -33,15 +33,17 @@ class Work:
         dataset: the rows.
         timeout_s: bound on one request.
         proxy: where language models are reached, if their calls are timed there.
+        clock: the time of the event loop.
     """
 
     description = ""
     in_threads = False
 
-    def __init__(self, dataset: Dataset, timeout_s: float, proxy: LlmProxy | None) -> None:
+    def __init__(self, dataset: Dataset, timeout_s: float, proxy: LlmProxy | None, clock: Clock) -> None:
         self.dataset = dataset
         self.timeout_s = timeout_s
         self._proxy = proxy
+        self._clock = clock
 
     @property
     def proxied(self) -> bool:
@@ -53,7 +55,7 @@ class Work:
     ) -> RecordedRequest:
         """A request that is about to begin."""
         base_url = None if self._proxy is None else self._proxy.base_url(trace_id(visit, seq, stream))
-        request = RecordedRequest(row, due_ns, monotonic_ns, done, base_url)
+        request = RecordedRequest(row, due_ns, self._clock.now_ns, done, base_url)
         request.values |= {"visit": visit, "seq": seq, "stream": stream}
         return request
 
@@ -96,9 +98,9 @@ class FunctionWork(Work):
     description = "an asynchronous function"
 
     def __init__(
-        self, function: Callable[[Any], Any], dataset: Dataset, timeout_s: float, proxy: LlmProxy | None
+        self, function: Callable[[Any], Any], dataset: Dataset, timeout_s: float, proxy: LlmProxy | None, clock: Clock
     ) -> None:
-        super().__init__(dataset, timeout_s, proxy)
+        super().__init__(dataset, timeout_s, proxy, clock)
         self._function = function
 
     async def perform(self, request: RecordedRequest) -> None:  # noqa: D102 - as in the base
@@ -112,9 +114,9 @@ class ThreadWork(Work):
     in_threads = True
 
     def __init__(
-        self, function: Callable[[Any], Any], dataset: Dataset, timeout_s: float, proxy: LlmProxy | None
+        self, function: Callable[[Any], Any], dataset: Dataset, timeout_s: float, proxy: LlmProxy | None, clock: Clock
     ) -> None:
-        super().__init__(dataset, timeout_s, proxy)
+        super().__init__(dataset, timeout_s, proxy, clock)
         self._function = function
         self._threads = Threads(asyncio.get_running_loop())
 
@@ -145,8 +147,10 @@ class CommandWork(Work):
 
     description = "a command"
 
-    def __init__(self, template: CommandTemplate, dataset: Dataset, timeout_s: float, proxy: LlmProxy | None) -> None:
-        super().__init__(dataset, timeout_s, proxy)
+    def __init__(
+        self, template: CommandTemplate, dataset: Dataset, timeout_s: float, proxy: LlmProxy | None, clock: Clock
+    ) -> None:
+        super().__init__(dataset, timeout_s, proxy, clock)
         self._template = template
 
     async def perform(self, request: RecordedRequest) -> None:  # noqa: D102 - as in the base
@@ -158,10 +162,14 @@ class CommandWork(Work):
 
 
 def work_of(
-    what: Callable[[Any], Any] | CommandTemplate, dataset: Dataset, timeout_s: float, proxy: LlmProxy | None
+    what: Callable[[Any], Any] | CommandTemplate,
+    dataset: Dataset,
+    timeout_s: float,
+    proxy: LlmProxy | None,
+    clock: Clock,
 ) -> Work:
     """The work that a function or a command stands for; to be made on the engine's event loop."""
     if isinstance(what, CommandTemplate):
-        return CommandWork(what, dataset, timeout_s, proxy)
+        return CommandWork(what, dataset, timeout_s, proxy, clock)
     kind = FunctionWork if is_asynchronous(what) else ThreadWork
-    return kind(what, dataset, timeout_s, proxy)
+    return kind(what, dataset, timeout_s, proxy, clock)

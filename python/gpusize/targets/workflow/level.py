@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.base.errors import TargetError, UsageError
 from gpusize.base.text import said
-from gpusize.engine.session import monotonic_ns
 from gpusize.targets.workflow.closed_loop import closed_loop, sleep_until
 from gpusize.targets.workflow.in_flight import InFlight
 from gpusize.targets.workflow.level_counts import Tally, written
@@ -22,6 +21,7 @@ from gpusize.targets.workflow.self_load import Busy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from gpusize.base.clock import Clock
     from gpusize.engine.session import LevelOutcome, Progress, Second
     from gpusize.targets.workflow.invoke import Work
     from gpusize.targets.workflow.record import RecordedRequest
@@ -50,6 +50,7 @@ class WorkflowLevel:
         work: what a request does.
         conversations: of the dataset's rows, as the load's unit says.
         loop: the engine's event loop; everything else here happens on it.
+        clock: the time of that loop.
         arrays: due times and the like of streams by plan; see docs/reference/engine.md.
 
     Raises:
@@ -62,8 +63,10 @@ class WorkflowLevel:
         work: Work,
         conversations: Conversations,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         arrays: Mapping[str, bytes],
     ) -> None:
+        self.clock = clock
         self.conversations = conversations
         self.thinks = Thinks(plan, conversations)
         self._arrivals: Iterator[Arrival] | None = None
@@ -90,7 +93,7 @@ class WorkflowLevel:
         self._close_ns = 0
         self._end_ns = 0
         self._in_flight = InFlight(work, loop)
-        self._busy = Busy()
+        self._busy = Busy(clock)
         self._timers: list[asyncio.TimerHandle] = []
         self._done = threading.Event()
         self._problem: str | None = None
@@ -103,7 +106,7 @@ class WorkflowLevel:
 
     def poll(self) -> Progress:
         """The level as it stands."""
-        now_ns = self._end_ns or monotonic_ns()
+        now_ns = self._end_ns or self.clock.now_ns()
         return cast(
             "Progress",
             {
@@ -126,13 +129,13 @@ class WorkflowLevel:
         """
         if reason not in STOP_REASONS:
             raise UsageError(f"no reason to stop: {reason}", "reason", f"give one of {', '.join(STOP_REASONS)}")
-        self._asked_ns = self._asked_ns or monotonic_ns()
+        self._asked_ns = self._asked_ns or self.clock.now_ns()
         with contextlib.suppress(RuntimeError):  # the loop has gone, and every level with it
             self._loop.call_soon_threadsafe(self._stop, drain_ns, reason)
 
     def seconds(self, after: int) -> list[Second]:
         """As ``EngineLevel.seconds``; without CPU time, of which each second's share is not known."""
-        return self.tally.seconds(after, None if self._state == "done" else monotonic_ns())
+        return self.tally.seconds(after, None if self._state == "done" else self.clock.now_ns())
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until every request has its record and every part is on disk. False when the time ran out.
@@ -141,7 +144,7 @@ class WorkflowLevel:
             TargetError: an end was asked for, and the workflow does not let the event loop hear of it.
         """
         ended = self._done.wait(timeout_s)
-        if not ended and self._asked_ns and not self.closed.is_set() and monotonic_ns() - self._asked_ns > DEAF_NS:
+        if not ended and self._asked_ns and not self.closed.is_set() and self.clock.now_ns() - self._asked_ns > DEAF_NS:
             what = "an asynchronous function blocks the event loop, so that it cannot be stopped"
             raise TargetError(what, "workflow", "await what takes time, or make it a plain function")
         return ended
@@ -159,13 +162,13 @@ class WorkflowLevel:
             before: the level whose slots this one takes over, when it runs staggered.
             start_ns: when it begins; None: now.
         """
-        self.start_ns = start_ns or monotonic_ns()
+        self.start_ns = start_ns or self.clock.now_ns()
         self.tally.begin(self.start_ns)
         self._state = "running"
         self._busy.start()
         # An open loop goes through all that is due before its end, however late.
         if self.over_ns is not None and self._arrivals is None and not self.closed.is_set():
-            left_s = (self.over_ns - monotonic_ns()) / 1e9
+            left_s = (self.over_ns - self.clock.now_ns()) / 1e9
             self._timers.append(self._loop.call_later(left_s, self.close, "duration"))
         try:
             load = self.plan["load"]
@@ -176,7 +179,7 @@ class WorkflowLevel:
         except Exception as error:  # noqa: BLE001 - told with the level, which has to end
             self._problem = said(error)
             self.close("failed")
-        self._end_ns = monotonic_ns()
+        self._end_ns = self.clock.now_ns()
         for timer in self._timers:
             timer.cancel()
         await self._finish()
@@ -191,7 +194,7 @@ class WorkflowLevel:
         if self.closed.is_set():
             return
         self._reason = self._reason or reason
-        self._close_ns = (reason == "duration" and self.over_ns) or monotonic_ns()
+        self._close_ns = (reason == "duration" and self.over_ns) or self.clock.now_ns()
         self._state = "draining"
         self.closed.set()
 
@@ -235,7 +238,7 @@ class WorkflowLevel:
         request = self._request(due, self._ended)
         if due.fired_ns is not None:
             request.values["fired_ns"] = due.fired_ns
-        self.tally.sent(due.due_ns, monotonic_ns())
+        self.tally.sent(due.due_ns, self.clock.now_ns())
         await self._in_flight.run(request)
         if self.tally.too_many:
             self.close("errors")

@@ -6,7 +6,6 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any
 
-from gpusize.engine.session import monotonic_ns
 from gpusize.targets.workflow.closed_loop import converse, sleep_until
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class _Gate:
 
     def offer(self, due: Due, priority: int) -> asyncio.Future[tuple[int, bool]]:
         """A request is due; when it ended and whether it was answered."""
-        due = due._replace(fired_ns=monotonic_ns())
+        due = due._replace(fired_ns=self._level.clock.now_ns())
         end: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
         if len(self.sending) < self._most:
             task = asyncio.ensure_future(self._send(due, end))

@@ -7,7 +7,7 @@ import resource
 import time
 from typing import Any, Final
 
-from gpusize.engine.session import monotonic_ns
+from gpusize.base.clock import Clock
 from gpusize.targets.workflow.histogram import Times
 
 __all__ = ["Busy"]
@@ -17,9 +17,14 @@ STEP_S: Final = 0.02
 
 
 class Busy:
-    """Measures from ``start`` on; to be used on the event loop."""
+    """Measures from ``start`` on; to be used on the event loop.
 
-    def __init__(self) -> None:
+    Args:
+        clock: the time of that loop.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._lag = Times()
         self._start_ns = 0
         self._cpu_ns = 0
@@ -28,7 +33,7 @@ class Busy:
 
     def start(self) -> None:
         """Begin to measure."""
-        self._start_ns = monotonic_ns()
+        self._start_ns = self._clock.now_ns()
         self._cpu_ns = time.process_time_ns()
         self._children_s = _children_s()
         self._task = asyncio.ensure_future(self._watch())
@@ -40,7 +45,7 @@ class Busy:
 
     def share(self) -> float:
         """The same over the time that has passed: 1 is one core."""
-        passed_ns = monotonic_ns() - self._start_ns
+        passed_ns = self._clock.now_ns() - self._start_ns
         return self.cpu_ns / passed_ns if self._task is not None and passed_ns > 0 else 0.0
 
     def stop(self) -> dict[str, Any]:
@@ -57,9 +62,9 @@ class Busy:
 
     async def _watch(self) -> None:
         while True:
-            wanted_ns = monotonic_ns() + round(STEP_S * 1e9)
+            wanted_ns = self._clock.now_ns() + round(STEP_S * 1e9)
             await asyncio.sleep(STEP_S)
-            self._lag.record(monotonic_ns() - wanted_ns)
+            self._lag.record(self._clock.now_ns() - wanted_ns)
 
 
 def _children_s() -> float:

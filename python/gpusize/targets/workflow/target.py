@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import UsageError
 from gpusize.base.secrets import is_secret
 from gpusize.base.typed import TEXT, check_kinds, or_none
@@ -16,6 +17,8 @@ from gpusize.targets.workflow.engine import WorkflowEngine
 from gpusize.targets.workflow.function import check_function, load_function, name_of
 
 if TYPE_CHECKING:
+    import asyncio
+
     from gpusize.targets.workflow.llm_proxy import LlmProxy
     from gpusize.workload.dataset import Dataset
 
@@ -95,8 +98,15 @@ class WorkflowTarget:
         """The same as the only one of its kind."""
         return (self.url,)
 
-    def open(self, dataset: Dataset) -> WorkflowEngine:
+    def open(
+        self, dataset: Dataset, *, clock: Clock = MACHINE, loop: asyncio.AbstractEventLoop | None = None
+    ) -> WorkflowEngine:
         """The engine that runs it over these rows; the proxy is started with it when it is not up yet.
+
+        Args:
+            dataset: the rows.
+            clock: as of `WorkflowEngine`.
+            loop: likewise.
 
         Raises:
             UsageError: the function cannot be found.
@@ -113,7 +123,14 @@ class WorkflowTarget:
                 self.proxy.stop()
             raise
         return WorkflowEngine(
-            what, dataset, name=self.url, timeout_s=self.timeout_s, proxy=self.proxy, secrets=self.secret_words()
+            what,
+            dataset,
+            name=self.url,
+            timeout_s=self.timeout_s,
+            proxy=self.proxy,
+            secrets=self.secret_words(),
+            clock=clock,
+            loop=loop,
         )
 
     def _what(self, dataset: Dataset) -> Callable[[Any], Any] | CommandTemplate:
