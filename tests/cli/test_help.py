@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from gpusize.cli.app import app
+from gpusize.cli.app import application
 from gpusize.measure.monitor.options import MonitorOptions
 from gpusize.options.assemble import RUN_OPTIONS
 from gpusize.options.table import GROUPS, OPTIONS
@@ -22,7 +22,7 @@ SHOWN = [option for option in OPTIONS.values() if option.places != "file"]
 NAMES = [group.title.split()[0].rstrip(":").lower() for group in GROUPS]
 
 
-ROOT: Any = typer.main.get_command(app)
+ROOT: Any = typer.main.get_command(application())
 
 
 def commands(group: Any = ROOT, *before: str) -> list[tuple[str, ...]]:
@@ -113,7 +113,7 @@ def test_every_option_of_run_has_a_group_a_help_and_a_value_unless_it_is_a_flag(
 
 
 def test_files_know_the_options_of_the_command_line() -> None:
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(application())
     line = {param.name for param in command.commands["run"].params}
     assert line - RUN_OPTIONS.keys() == {"config", "resume", "debug", "shuffle"}
     assert RUN_OPTIONS.keys() - line == {"headers", "order"}

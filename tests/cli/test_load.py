@@ -168,9 +168,9 @@ def test_options_of_the_load_are_the_same_for_run_and_show():
 
     import typer
 
-    from gpusize.cli.app import app
+    from gpusize.cli.app import application
 
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     show = {each.name: each for each in group.commands["load"].commands["show"].params}
     run = {each.name: each for each in group.commands["run"].params}
     both = (show.keys() & run.keys()) - {"_debug", "json", "config"}

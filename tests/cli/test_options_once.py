@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from typer.main import get_command
 
-from gpusize.cli.app import app
+from gpusize.cli.app import application
 
 ELSEWHERE: Final = {
     "--arrivals": "plan answers for them, and takes a profile as well; the others replay them",
@@ -52,7 +52,7 @@ def options(command: Any, path: str = "") -> Iterator[tuple[str, str, tuple[obje
 
 def declared() -> dict[str, dict[tuple[object, ...], list[str]]]:
     found: dict[str, dict[tuple[object, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
-    for name, command, told in options(get_command(app)):
+    for name, command, told in options(get_command(application())):
         found[name][told].append(command)
     return found
 

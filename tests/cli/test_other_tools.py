@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import typer
 
-from gpusize.cli.app import app
+from gpusize.cli.app import application
 from gpusize.cli.other_tools import OTHERS
 from tests.cli.conftest import Gpusize
 
 
 def params(*words: str) -> dict[str, Any]:
     """What the parser makes of a command line; nothing is run."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(application())
     with command.commands[words[0]].make_context(words[0], list(words[1:])) as ctx:
         return {name: value for name, value in ctx.params.items() if value not in (None, (), False)}
 
@@ -64,7 +64,7 @@ def test_a_name_of_another_tool_is_answered_with_ours(gpusize: Gpusize, typed: s
 
 
 def test_every_answer_names_an_option_that_there_is() -> None:
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(application())
     known = {name for param in command.commands["run"].params for name in (*param.opts, *param.secondary_opts)}
     for name, other in OTHERS.items():
         assert name not in known, f"{name} works: it needs no answer"

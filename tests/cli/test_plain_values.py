@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
-from gpusize.cli.app import app
+from gpusize.cli.app import application
 from gpusize.cli.plain_values import read_plainly
 
 RUN = Path(__file__).parents[1] / "fixtures" / "before" / "run"
@@ -41,7 +41,7 @@ def read(param: Any, value: Any, ctx: Any) -> str:
 
 def test_every_option_reads_words_as_typer_does() -> None:
     seen = 0
-    for command in commands(typer.main.get_command(app)):
+    for command in commands(typer.main.get_command(application())):
         ctx = typer.Context(TyperCommand("any", callback=None))
         for param in (each for each in command.params if each.callback is None):
             several = param.multiple or param.nargs == -1

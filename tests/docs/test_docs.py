@@ -19,7 +19,7 @@ import typer
 from typer import TyperException
 
 import gpusize
-from gpusize.cli.app import app
+from gpusize.cli.app import application
 from gpusize.cli.other_tools import OTHERS
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ COMMANDS = shell_commands()
 
 def commands() -> dict[str, Any]:
     """Every command by its words."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     found: dict[str, Any] = {}
     for name, command in group.commands.items():
         below = getattr(command, "commands", {})
@@ -71,7 +71,7 @@ def commands() -> dict[str, Any]:
 
 def options() -> set[str]:
     """Every option of every command."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     parameters = [param for command in (group, *commands().values()) for param in command.params]
     return {option for param in parameters for option in (*param.opts, *param.secondary_opts) if option[:2] == "--"}
 

@@ -24,7 +24,7 @@ from gpusize.api import run as api
 from gpusize.api.run_options import RunArguments, RunOptions
 from gpusize.base.errors import UsageError
 from gpusize.base.interrupt import StopSwitch
-from gpusize.cli.app import app
+from gpusize.cli.app import application
 from gpusize.measure import execute
 from gpusize.measure.spec import RunSpec
 from gpusize.options import demo
@@ -424,7 +424,7 @@ def spec_of(call: Callable[[], Any]) -> RunSpec:
 @functools.cache
 def command() -> Any:
     """The command line, put together once."""
-    return get_command(app)
+    return get_command(application())
 
 
 def of_words(*words: str) -> RunSpec:

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.base.given_numbers import as_number, as_sequence
 from gpusize.base.typed import Kind, check_kinds, or_none
 from gpusize.estimate.plan.growth import NOW, Step, parse_growth
 from gpusize.estimate.plan.price import parse_price
 from gpusize.estimate.plan.ranges import Bound, parse_bounds, parse_rates, parse_users
 from gpusize.estimate.plan.types import Scenario, WhatIf
-from gpusize.workload.load.numbers import as_number, as_sequence
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo

@@ -57,12 +57,12 @@ def invoke(argv: Sequence[str]) -> int:
 def _invoke(argv: Sequence[str]) -> int:
     from typer import Abort, TyperException
 
-    from gpusize.cli.app import app
+    from gpusize.cli.app import application
 
     try:
         _refuse_bytes(argv)
         with _own_warnings():
-            code = app(args=list(argv), prog_name="gpusize", standalone_mode=False)
+            code = application(argv[0] if argv else "")(args=list(argv), prog_name="gpusize", standalone_mode=False)
     except TyperException as error:
         from gpusize.cli.mistakes import mistake
 

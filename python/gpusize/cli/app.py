@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Final
 
 import typer
 
-from gpusize.cli import (
-    compare,
-    dataset,
-    doctor,
-    estimate,
-    importing,
-    load,
-    pipeline,
-    plan,
-    report,
-    run,
-    runs,
-    sample,
-    simulate,
-    study,
-)
 from gpusize.cli.command import Command, Commands
 
-app = typer.Typer(
-    name="gpusize",
-    cls=Commands,
-    help="Measures how many GPUs a model, an agent or a pipeline needs, and says how sure it is.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="gpusize run without a target sizes a small simulated cluster, to show how it works.",
-)
+__all__ = ["application"]
 
 
 def _print_version(asked: bool) -> None:
@@ -43,8 +21,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def common(
+def _common(
     _version: Annotated[
         bool,
         typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version),
@@ -53,19 +30,127 @@ def common(
     """Options of the program itself."""
 
 
-app.command("run", cls=run.COMMAND, epilog=run.EPILOG)(run.command)
-app.command("study", cls=Command, epilog=study.EPILOG)(study.command)
-app.command("estimate", cls=Command, epilog=estimate.EPILOG)(estimate.command)
-app.command("plan", cls=plan.COMMAND, epilog=plan.EPILOG)(plan.command)
-app.command("compare", cls=Command, epilog=compare.EPILOG)(compare.command)
-app.command("report", cls=Command, epilog=report.EPILOG)(report.command)
-app.command("sample", cls=Command, epilog=sample.EPILOG, context_settings={"allow_interspersed_args": False})(
-    sample.command
+def application(word: str = "") -> typer.Typer:
+    """The application; where ``word`` is the name of a command, with that one alone.
+
+    Importing all commands and reading their signatures takes a tenth of the time of a short command.
+    """
+    app = typer.Typer(
+        name="gpusize",
+        cls=Commands,
+        help="Measures how many GPUs a model, an agent or a pipeline needs, and says how sure it is.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="gpusize run without a target sizes a small simulated cluster, to show how it works.",
+    )
+    app.callback()(_common)
+    for add in [_ADD[word]] if word in _ADD else _ADD.values():
+        add(app)
+    return app
+
+
+def _run(app: typer.Typer) -> None:
+    from gpusize.cli import run
+
+    app.command("run", cls=run.COMMAND, epilog=run.EPILOG)(run.command)
+
+
+def _study(app: typer.Typer) -> None:
+    from gpusize.cli import study
+
+    app.command("study", cls=Command, epilog=study.EPILOG)(study.command)
+
+
+def _estimate(app: typer.Typer) -> None:
+    from gpusize.cli import estimate
+
+    app.command("estimate", cls=Command, epilog=estimate.EPILOG)(estimate.command)
+
+
+def _plan(app: typer.Typer) -> None:
+    from gpusize.cli import plan
+
+    app.command("plan", cls=plan.COMMAND, epilog=plan.EPILOG)(plan.command)
+
+
+def _compare(app: typer.Typer) -> None:
+    from gpusize.cli import compare
+
+    app.command("compare", cls=Command, epilog=compare.EPILOG)(compare.command)
+
+
+def _report(app: typer.Typer) -> None:
+    from gpusize.cli import report
+
+    app.command("report", cls=Command, epilog=report.EPILOG)(report.command)
+
+
+def _sample(app: typer.Typer) -> None:
+    from gpusize.cli import sample
+
+    settings = {"allow_interspersed_args": False}
+    app.command("sample", cls=Command, epilog=sample.EPILOG, context_settings=settings)(sample.command)
+
+
+def _simulate(app: typer.Typer) -> None:
+    from gpusize.cli import simulate
+
+    app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.command)
+
+
+def _doctor(app: typer.Typer) -> None:
+    from gpusize.cli import doctor
+
+    app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.command)
+
+
+def _pipeline(app: typer.Typer) -> None:
+    from gpusize.cli import pipeline
+
+    app.add_typer(pipeline.app, name="pipeline")
+
+
+def _load(app: typer.Typer) -> None:
+    from gpusize.cli import load
+
+    app.add_typer(load.app, name="load")
+
+
+def _dataset(app: typer.Typer) -> None:
+    from gpusize.cli import dataset
+
+    app.add_typer(dataset.app, name="dataset")
+
+
+def _import(app: typer.Typer) -> None:
+    from gpusize.cli import importing
+
+    app.add_typer(importing.app, name="import")
+
+
+def _runs(app: typer.Typer) -> None:
+    from gpusize.cli import runs
+
+    app.add_typer(runs.app, name="runs")
+
+
+_ADD: Final[Mapping[str, Callable[[typer.Typer], None]]] = MappingProxyType(
+    {
+        "run": _run,
+        "study": _study,
+        "estimate": _estimate,
+        "plan": _plan,
+        "compare": _compare,
+        "report": _report,
+        "sample": _sample,
+        "simulate": _simulate,
+        "doctor": _doctor,
+        "pipeline": _pipeline,
+        "load": _load,
+        "dataset": _dataset,
+        "import": _import,
+        "runs": _runs,
+    }
 )
-app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.command)
-app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.command)
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(load.app, name="load")
-app.add_typer(dataset.app, name="dataset")
-app.add_typer(importing.app, name="import")
-app.add_typer(runs.app, name="runs")
+"""What adds each command, by its name."""

@@ -19,6 +19,7 @@ __all__ = ["Command", "Commands", "Debug", "Json", "listed", "long_command", "ta
 USAGE: Final = 2
 _WORDS: Final = "gpusize.words"
 _TYPES: Final[dict[str, type]] = {"flag": bool, "whole": int, "number": float}
+_TITLES: Final = {option.name: group.title for group in GROUPS for option in group.options}
 _REST: Final = inspect.Parameter.VAR_KEYWORD
 _NAMED: Final = inspect.Parameter.KEYWORD_ONLY
 
@@ -67,7 +68,7 @@ def taking(names: Iterable[str]) -> Callable[[F], F]:
 def _parameter(name: str) -> inspect.Parameter:
     option = OPTIONS[name]
     plain = _TYPES.get(option.kind, str)
-    info = listed(name, next(group.title for group in GROUPS if option in group.options))
+    info = listed(name, _TITLES[name])
     kind: Any = list[plain] if option.repeatable else plain  # type: ignore[valid-type]
     return inspect.Parameter(name, _NAMED, default=None, annotation=Annotated[kind | None, info])
 

@@ -12,12 +12,12 @@ from gpusize.analysis.read_levels import read_levels
 from gpusize.analysis.slo import Slo, as_slos
 from gpusize.analysis.sources import sources_of
 from gpusize.base.errors import SloError, StoreError, UsageError
+from gpusize.base.given_numbers import as_number
 from gpusize.base.numeric import within
 from gpusize.base.typed import PATH, check_kinds
 from gpusize.records.run_json import nature_of
 from gpusize.records.store import find_runs, read_run
 from gpusize.result.tables import LevelTables
-from gpusize.workload.load.numbers import as_number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.metrics import METRICS, of_request
 from gpusize.base.errors import UsageError
+from gpusize.base.given_numbers import MAX_CONCURRENCY, as_whole
 from gpusize.base.units import as_duration_s, format_duration
-from gpusize.workload.load.numbers import MAX_CONCURRENCY, as_whole
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from gpusize.base.child_process import Child
 from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.base.given_numbers import as_whole
 from gpusize.base.text import shown
 from gpusize.base.units import as_duration_s
 from gpusize.targets.simulated.config import config_text
 from gpusize.targets.simulated.replicas import with_replicas
-from gpusize.workload.load.numbers import as_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

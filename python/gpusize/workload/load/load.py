@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from gpusize.base.errors import UsageError
-from gpusize.base.numeric import within
-from gpusize.base.secrets import check_name
-from gpusize.base.typed import PATH, SEQUENCE, TEXT, Kind, check_kinds, or_none
-from gpusize.base.units import format_duration
-from gpusize.engine.workers import parse_cores
-from gpusize.workload.load.grammar import parse_stages, parse_think
-from gpusize.workload.load.numbers import (
+from gpusize.base.given_numbers import (
     MAX_CONCURRENCY,
     as_addresses,
     as_number,
@@ -23,6 +17,12 @@ from gpusize.workload.load.numbers import (
     as_sequence,
     as_whole,
 )
+from gpusize.base.numeric import within
+from gpusize.base.secrets import check_name
+from gpusize.base.typed import PATH, SEQUENCE, TEXT, Kind, check_kinds, or_none
+from gpusize.base.units import format_duration
+from gpusize.engine.workers import parse_cores
+from gpusize.workload.load.grammar import parse_stages, parse_think
 from gpusize.workload.load.stages import PROCESSES, Process, Stage
 from gpusize.workload.load.streams import Stream
 from gpusize.workload.load.think import Think

@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any, Final, Literal, get_args
 
 from gpusize.base.errors import UsageError
+from gpusize.base.given_numbers import MAX_CONCURRENCY, as_number, as_rate, as_seconds, as_whole
 from gpusize.base.numeric import within
 from gpusize.base.units import format_duration, seconds_to_ns
-from gpusize.workload.load.numbers import MAX_CONCURRENCY, as_number, as_rate, as_seconds, as_whole
 
 __all__ = ["PROCESSES", "Bursts", "Process", "Stage", "format_rate", "plain_number", "rate_phases"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gpusize.base.errors import UsageError
+from gpusize.base.given_numbers import as_number, as_rate, as_seconds, as_whole
 from gpusize.base.numeric import within
 from gpusize.base.typed import PATH, SEQUENCE, TEXT, Kind, check_kinds, or_none
 from gpusize.base.units import format_duration
 from gpusize.workload.load.grammar import parse_stages
-from gpusize.workload.load.numbers import as_number, as_rate, as_seconds, as_whole
 from gpusize.workload.load.stages import PROCESSES, Stage, format_rate
 from gpusize.workload.load.trace import DATASET, ArrivalTrace
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpusize.base.errors import UsageError
+from gpusize.base.given_numbers import as_number, as_seconds
 from gpusize.base.units import format_duration, seconds_to_ns
-from gpusize.workload.load.numbers import as_number, as_seconds
 
 __all__ = ["Think"]
 

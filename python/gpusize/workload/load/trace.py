@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import DatasetError, UsageError
+from gpusize.base.given_numbers import as_number, as_seconds
 from gpusize.base.numeric import within
 from gpusize.base.units import format_duration
 from gpusize.workload.dataset.arrivals import ArrivalTimes, arrivals_of_rows, read_arrivals
-from gpusize.workload.load.numbers import as_number, as_seconds
 from gpusize.workload.schedule.arrival_arrays import Explicit
 
 if TYPE_CHECKING:
