@@ -230,6 +230,10 @@ impl LevelPlan {
         if self.stop.count.is_none() && self.stop.duration_ns.is_none() {
             return bad("the level would never stop", "stop", "give a count or a duration");
         }
+        let all_leave = matches!(&self.load, LoadSpec::Closed(closed) if closed.concurrency == 0);
+        if all_leave && self.stop.duration_ns.is_none() {
+            return bad("nobody is left to send the rest of a count", "stop", "give a duration, or let one user stay");
+        }
         if self.stop.count == Some(0) || self.stop.duration_ns.is_some_and(|d| d <= 0) {
             return bad("the level stops before it starts", "stop", "give a positive count or duration");
         }

@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 use crate::record::counter::{Counter, Keeping, MOST_WAITING_BYTES, Teller};
 use crate::record::feed::Feed;
 use crate::record::writer::Written;
-use crate::spec::{LevelPlan, LoadSpec, Unit};
+use crate::spec::{Closed, LevelPlan, LoadSpec, Unit};
 use gpusize_base::error::{Error, Result};
 use gpusize_load::schedule::{Planned, Rows, Sessions};
 use gpusize_load::stop::{Reason, Rules};
@@ -89,10 +89,13 @@ pub struct LevelShared {
     pub shares: Vec<Share>,
     /// Workers on which due requests wait for a connection.
     pub queues: AtomicUsize,
-    /// Workers that send no new request of an open loop.
+    /// Workers that send no new request.
     pub closed: AtomicUsize,
     /// How many workers take part, the first ones: each needs a slot.
     pub members: usize,
+    /// The next number of a closed loop by count whose users leave: those who stay send what is left of the count. Others have
+    /// their stride of the numbers each, and share nothing.
+    pub next_number: Option<AtomicU64>,
     pub errors: Mutex<Errors>,
     /// What records tell of their dataset rows.
     pub tags: Option<Arc<Tags>>,
@@ -143,6 +146,7 @@ impl LevelShared {
                 LoadSpec::Closed(closed) => workers.min(closed.most() as usize),
                 LoadSpec::Open(_) => workers,
             },
+            next_number: shares_numbers(&plan).then(AtomicU64::default),
             plan,
             errors: Mutex::default(),
             tags: None,
@@ -181,6 +185,11 @@ impl LevelShared {
             self.rows = Rows::new(self.sessions.len(), self.plan.order, self.plan.seed, 0);
         }
         self
+    }
+
+    /// Whether no worker sends a new request.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed) >= self.members
     }
 
     /// Slots in all, for a closed loop.
@@ -314,6 +323,13 @@ impl LevelShared {
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
         Rates { due: rate(now.due, then.due), sent: rate(now.sent, then.sent), done: rate(now.done, then.done) }
     }
+}
+
+/// Whether some users of a closed loop by count leave, and others stay.
+fn shares_numbers(plan: &LevelPlan) -> bool {
+    let ramps_down = |closed: &Closed| closed.from.is_some_and(|from| from > closed.concurrency);
+    let some_leave = |closed: &Closed| closed.concurrency > 0 && ramps_down(closed);
+    plan.stop.count.is_some() && matches!(&plan.load, LoadSpec::Closed(closed) if some_leave(closed))
 }
 
 #[cfg(test)]

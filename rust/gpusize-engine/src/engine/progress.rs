@@ -130,11 +130,12 @@ fn outcomes(level: &LevelShared) -> BTreeMap<&'static str, u64> {
 
 pub fn progress(level: &LevelShared) -> Progress {
     let (start, now) = (level.start_ns(), now_ns());
-    let state = match (level.is_finished(), start, level.reason()) {
+    let is_closed = level.is_closed();
+    let state = match (level.is_finished(), start, is_closed) {
         (true, ..) => "done",
         (false, 0, _) => "queued",
-        (false, _, None) => "running",
-        (false, _, Some(_)) => "draining",
+        (false, _, false) => "running",
+        (false, _, true) => "draining",
     };
     let last = if state == "done" { level.shares.iter().map(|s| s.last_end_ns.load(Relaxed)).max() } else { Some(now) };
     let elapsed_ns = if start == 0 { 0 } else { (last.unwrap_or(now) - start).max(0) };
@@ -146,7 +147,7 @@ pub fn progress(level: &LevelShared) -> Progress {
     let shed = failed.get(Outcome::Shed.name()).copied().unwrap_or(0);
     let ([p50_ns, p95_ns], lateness_p99_ns, recent) = level.feed.watch();
     let rates = level.rates(Seen { at_ns: now, due, sent, done });
-    let closed_ns = if level.reason().is_some() { level.close_ns() } else { now };
+    let closed_ns = if is_closed { level.close_ns() } else { now };
     let cpu_ns: i64 = level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum();
     Progress {
         state,

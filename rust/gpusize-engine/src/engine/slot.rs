@@ -279,10 +279,10 @@ impl Slot {
             level.following.end();
             level.close_if_used_up();
         }
-        // Nobody would send what is left of a count, nor notice that nobody does; a time ends by itself.
+        // The users of other workers send what is left of a count. A time ends by itself.
         let has_left = |slot: &Rc<Self>| slot.ready_ns.get() >= slot.leaves_ns.get();
         let of_level = level.shared.slots_of(worker.index);
-        if level.shared.rules.end_after_ns().is_none() && worker.slots.all().iter().take(of_level).all(has_left) {
+        if level.shared.next_number.is_some() && worker.slots.all().iter().take(of_level).all(has_left) {
             level.close(Reason::Count, now_ns());
         }
     }

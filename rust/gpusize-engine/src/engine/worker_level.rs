@@ -97,7 +97,7 @@ impl WorkerLevel {
         if self.closed.get() {
             return None;
         }
-        let seq = self.next_seq.get();
+        let seq = self.peek_number();
         if let Err(reason) = self.shared.rules.allows(seq, now - self.shared.start_ns()) {
             if reason == Reason::Count && !self.following.is_idle() {
                 // Conversations that have begun are sent to their ends.
@@ -107,13 +107,26 @@ impl WorkerLevel {
             self.close(reason, end.map_or(now, |after| self.shared.start_ns() + after));
             return None;
         }
-        self.next_seq.set(seq + self.shared.members as u64);
-        Some(seq)
+        let Some(next_of_all) = &self.shared.next_number else {
+            self.next_seq.set(seq + self.shared.members as u64);
+            return Some(seq);
+        };
+        match next_of_all.compare_exchange(seq, seq + 1, Relaxed, Relaxed) {
+            Ok(_) => Some(seq),
+            // Another worker was quicker.
+            Err(_) => self.next_number(now),
+        }
+    }
+
+    /// The number that a request would have now.
+    #[inline]
+    fn peek_number(&self) -> u64 {
+        self.shared.next_number.as_ref().map_or(self.next_seq.get(), |next| next.load(Relaxed))
     }
 
     /// Close a closed loop that has given out its last request, without waiting until somebody asks for another.
     pub fn close_if_used_up(&self) {
-        if self.shared.rules.allows(self.next_seq.get(), 0) == Err(Reason::Count) && self.following.is_idle() {
+        if self.shared.rules.allows(self.peek_number(), 0) == Err(Reason::Count) && self.following.is_idle() {
             self.close(Reason::Count, now_ns());
         }
     }

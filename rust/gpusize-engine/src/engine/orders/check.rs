@@ -77,8 +77,9 @@ pub fn check(case: &Ended) -> Result<(), String> {
         ended(level, outcome).map_err(about)?;
         balanced(level, outcome, requests).map_err(about)?;
         sent_once(case, plan, outcome, requests).map_err(about)?;
-        if matches!(plan.load, LoadSpec::Open(_)) {
-            whole_strides(case, plan, outcome, requests).map_err(about)?;
+        match &plan.load {
+            LoadSpec::Open(_) => whole_strides(case, plan, outcome, requests).map_err(about)?,
+            LoadSpec::Closed(_) => whole_count(plan, outcome, requests).map_err(about)?,
         }
         if unit(plan) == Unit::Session {
             turns_in_order(requests).map_err(about)?;
@@ -166,6 +167,16 @@ fn whole_strides(case: &Ended, plan: &LevelPlan, outcome: &LevelOutcome, request
             hold!(!is_exact || request.fired_ns == due_ns, "{request:?} came late, and nothing had held it up");
         }
     }
+    Ok(())
+}
+
+/// A closed loop that says that it ended by its count has begun so many, whoever left; none has begun more.
+fn whole_count(plan: &LevelPlan, outcome: &LevelOutcome, requests: &[Request]) -> Result<(), String> {
+    let Some(count) = plan.stop.count else { return Ok(()) };
+    let is_first = |r: &&Request| unit(plan) == Unit::Request || r.seq % MOST_TURNS == 0;
+    let begun = requests.iter().filter(is_first).count() as u64;
+    hold!(begun <= count, "{begun} have begun of {count}");
+    hold!(outcome.stop_reason != "count" || begun == count, "it ended by its count with {begun} of {count}");
     Ok(())
 }
 
