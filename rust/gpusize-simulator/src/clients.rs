@@ -6,12 +6,9 @@ use std::slice;
 
 use super::connections::{Connections, Place};
 use super::ledger::{Ledger, Request};
-use super::load::Think;
-use super::service::purpose;
 use super::window::Window;
-use super::{Arrivals, Load, ns};
-use gpusize_base::draw::Draw;
-use gpusize_load::schedule;
+use super::{Arrivals, Load};
+use gpusize_load::schedule::{self, Thinks};
 
 /// (due, order, user).
 type Due = (i64, u64, u32);
@@ -79,7 +76,8 @@ pub(super) struct Clients<'a> {
     /// When the requests of an open loop are due: drawn as the engine does that sends them, or as they were handed over.
     due_times: DueTimes<'a>,
     connections: Connections,
-    thinks: Draw,
+    /// Pauses of users, by the same draws as the engine's.
+    thinks: Thinks,
     due: DueQueue,
     order: u64,
     /// Requests that have been due.
@@ -95,7 +93,7 @@ impl<'a> Clients<'a> {
             load,
             due_times: DueTimes::new(seed, load, plan_ns),
             connections: Connections::new(load.connections, load.queue),
-            thinks: Draw::new(seed, 0, purpose::THINK),
+            thinks: Thinks::new(load.think(), seed, 0),
             due: DueQueue::default(),
             order: 0,
             asked: 0,
@@ -170,9 +168,8 @@ impl<'a> Clients<'a> {
         if sent_ns >= 0 {
             self.connections.ends(end_ns);
         }
-        if let Arrivals::Closed { think_s, think, .. } = self.load.arrivals {
-            let factor = if think == Think::Exponential { self.thinks.exp(row as u64) } else { 1.0 };
-            self.push(end_ns.saturating_add(ns(think_s * factor)), user);
+        if matches!(self.load.arrivals, Arrivals::Closed { .. }) {
+            self.push(end_ns.saturating_add(self.thinks.before_ns(row as u64, None)), user);
         }
     }
 
@@ -196,6 +193,7 @@ impl<'a> Clients<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpusize_base::draw::Draw;
 
     #[test]
     fn what_is_due_comes_in_order_however_it_was_asked_for() {

@@ -185,6 +185,15 @@ impl Load {
         })
     }
 
+    /// The pauses of users, as the engine takes them.
+    pub(super) fn think(&self) -> spec::Think {
+        match self.arrivals {
+            Arrivals::Closed { think_s, think: Think::Constant, .. } => spec::Think::Fixed(ns(think_s)),
+            Arrivals::Closed { think_s, think: Think::Exponential, .. } => spec::Think::Exponential(ns(think_s)),
+            Arrivals::Open { .. } | Arrivals::Plan => spec::Think::default(),
+        }
+    }
+
     /// Over how long the first requests of a closed loop are spread: as asked, or over one residence time with the users shared out over
     /// so many replicas; `residence_s` takes how many each then has.
     pub(super) fn stagger_ns(&self, replicas: u32, residence_s: impl FnOnce(u32) -> f64) -> i64 {

@@ -11,7 +11,7 @@ pub(super) mod purpose {
     pub const FAULT: u64 = 0x5103;
     pub const ROUTE: u64 = 0x5104;
     // 0x5105 drew gaps between arrivals, which are the schedule's now.
-    pub const THINK: u64 = 0x5106;
+    // 0x5106 draws think times, which are the schedule's too.
     pub const MIX: u64 = 0x5107;
 }
 

@@ -1,6 +1,6 @@
 //! The cluster in virtual time: against the closed form, against queueing laws, and against itself.
 
-use gpusize_load::schedule::Schedule;
+use gpusize_load::schedule::{Schedule, Thinks};
 use gpusize_load::spec;
 use gpusize_simulator::{
     Arrivals, Beside, Bound, ClusterConfig, Faults, FlowBeside, FlowConfig, Judge, JudgedMetric, Length, Load, Mix,
@@ -278,6 +278,30 @@ fn requests_at_a_rate_are_due_on_the_nanosecond_at_which_the_engine_sends_them()
             let servers = FlowConfig { seed, max_active: Some(4), ..FlowConfig::new(vec![1e6]) };
             let flow = run_flow(&servers, &load, FlowBeside { sizes: &[1.0], ..FlowBeside::default() }).unwrap();
             assert!(flow.columns.due_ns == sent, "{process:?} {seed} {rate_per_s}");
+        }
+    }
+}
+
+#[test]
+fn users_think_to_the_nanosecond_as_the_engine_has_them_think() {
+    for (think, thinks) in
+        [(Think::Constant, spec::Think::Fixed(250_000_000)), (Think::Exponential, spec::Think::Exponential(250_000_000))]
+    {
+        for seed in [1, 1 << 60] {
+            let pauses = Thinks::new(thinks, seed, 0);
+            let arrivals = Arrivals::Closed { users: 1, think_s: 0.25, think, start: Start::Burst, stagger_s: None };
+            let load = Load { arrivals, warmup_requests: 0, ..Load::closed(1, 400) };
+            let gpus = ClusterConfig { seed, ..ClusterConfig::default() };
+            let found = run_virtual(&gpus, &load).unwrap().columns;
+            let servers = FlowConfig { seed, ..FlowConfig::new(vec![10.0]) };
+            let flow = run_flow(&servers, &load, FlowBeside { sizes: &[1.0], ..FlowBeside::default() }).unwrap().columns;
+            for (due_ns, end_ns) in [(found.due_ns, found.end_ns), (flow.due_ns, flow.end_ns)] {
+                for seq in 0..399 {
+                    // As the engine has it: after request `seq` of the stream, by the number of that request.
+                    let pause_ns = pauses.before_ns(seq as u64, None);
+                    assert_eq!(due_ns[seq + 1] - end_ns[seq], pause_ns, "{think:?} {seed} {seq}");
+                }
+            }
         }
     }
 }

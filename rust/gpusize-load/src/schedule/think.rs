@@ -3,7 +3,8 @@
 use crate::spec::Think;
 use gpusize_base::draw::Draw;
 
-const PURPOSE_THINK: u64 = (1 << 32) + 2;
+/// That of the simulated cluster, whose users think by the same draws: stored truths stay as they are.
+const PURPOSE_THINK: u64 = 0x5106;
 
 /// The pauses of one stream: a function of (seed, stream, seq).
 #[derive(Clone, Copy, Debug)]
