@@ -84,6 +84,8 @@ pub(super) struct Clients<'a> {
     asked: usize,
     window: Window,
     ledger: Ledger,
+    /// When an open loop was ended, as far more came than can be served.
+    cut_ns: Option<i64>,
 }
 
 impl<'a> Clients<'a> {
@@ -99,6 +101,7 @@ impl<'a> Clients<'a> {
             asked: 0,
             window: Window::default(),
             ledger,
+            cut_ns: None,
         };
         match load.arrivals {
             Arrivals::Open { .. } | Arrivals::Plan => clients.next_of_open_loop(),
@@ -138,8 +141,10 @@ impl<'a> Clients<'a> {
         let (due_ns, _, user) = self.due.pop()?;
         let row = self.asked;
         self.asked += 1;
-        if !matches!(self.load.arrivals, Arrivals::Closed { .. }) {
-            self.next_of_open_loop();
+        match self.load.arrivals {
+            Arrivals::Open { .. } if self.window.has_enough_behind_it(row) => self.cut_ns = Some(due_ns),
+            Arrivals::Open { .. } | Arrivals::Plan => self.next_of_open_loop(),
+            Arrivals::Closed { .. } => {}
         }
         let warmup = self.window.place(self.load, row, due_ns);
         let recorded = row < self.window.recorded();
@@ -182,6 +187,11 @@ impl<'a> Clients<'a> {
     fn push(&mut self, due_ns: i64, user: u32) {
         self.due.push((due_ns, self.order, user));
         self.order += 1;
+    }
+
+    /// When the load was ended although requests that count were under way; none: it went on until they had ended.
+    pub(super) fn cut_ns(&self) -> Option<i64> {
+        self.cut_ns
     }
 
     /// What was kept, and when the window opened and closed in a run that has come to `now_ns`.

@@ -187,6 +187,7 @@ impl<R: Replica> Cluster<R> {
             busy_ns: self.all.iter().map(R::busy_ns).fold(0, i64::saturating_add),
             iterations: 0,
             tokens: 0,
+            cut_ns: None,
         }
     }
 }

@@ -149,6 +149,7 @@ mod tests {
             busy_ns: 1,
             iterations: 0,
             tokens: 0,
+            cut_ns: None,
         };
         let summary = tally.summary(&totals);
         assert_eq!((summary.requests, (summary.rate_per_s * summary.window_s).round()), (995, 495.0));

@@ -90,6 +90,10 @@ pub struct Summary {
     pub iterations: u64,
     /// Tokens made by all GPUs, over the whole run.
     pub tokens: u64,
+    /// When an open loop was ended before all counted requests had: far more came than can be served, and the last of them are
+    /// answered sooner than they would be. Left out where it went on until they had ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_cut_s: Option<f64>,
     /// How requests fared against the bounds that were asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<Judged>,
@@ -108,6 +112,8 @@ pub(super) struct Totals {
     pub busy_ns: i64,
     pub iterations: u64,
     pub tokens: u64,
+    /// When the load was ended although requests that count were under way.
+    pub cut_ns: Option<i64>,
 }
 
 impl Totals {
@@ -163,6 +169,7 @@ pub(super) fn summarize(columns: &Columns, totals: &Totals) -> Summary {
         mean_batch: totals.mean_batch(),
         iterations: totals.iterations,
         tokens: totals.tokens,
+        load_cut_s: totals.cut_ns.map(seconds),
         judged: None,
     }
 }

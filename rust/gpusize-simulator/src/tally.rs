@@ -153,6 +153,7 @@ impl Tally {
             mean_batch: totals.mean_batch(),
             iterations: totals.iterations,
             tokens: totals.tokens,
+            load_cut_s: totals.cut_ns.map(seconds),
             judged: None,
         }
     }

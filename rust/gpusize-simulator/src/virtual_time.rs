@@ -178,9 +178,10 @@ impl<'a> GpuDriver<'a> {
     }
 
     fn result(self, cluster: &Cluster<Gpu<Slot>>) -> VirtualResult {
+        let cut_ns = self.clients.cut_ns();
         let (ledger, window) = self.clients.finish(self.now_ns);
         let iterations = (0..cluster.gpus()).map(|gpu| cluster.iterations(gpu)).sum();
-        let totals = Totals { iterations, tokens: self.tokens, ..cluster.totals(window, self.now_ns) };
+        let totals = Totals { iterations, tokens: self.tokens, cut_ns, ..cluster.totals(window, self.now_ns) };
         VirtualResult::new(ledger, &totals)
     }
 }

@@ -2,6 +2,12 @@
 
 use super::{Arrivals, Load, ns};
 
+/// An open loop goes on behind its window until all requests in it have ended, but not beyond so many times their number, and not
+/// beyond this number if that is more. Where servers are shared by all that have come, and more comes than they can serve, the
+/// last one's wait grows exponentially with its size: the load would go on until memory is full.
+const MOST_BEHIND: usize = 10;
+const LEAST_BEHIND: usize = 200_000;
+
 /// The first rows are recorded: those that are due before the window closes, counted ones and warm-up.
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -59,6 +65,11 @@ impl Window {
 
     pub(super) fn is_over(&self) -> bool {
         self.close_ns.is_some() && self.pending == 0
+    }
+
+    /// Whether the load may end with request `row`, whatever is under way.
+    pub(super) fn has_enough_behind_it(&self, row: usize) -> bool {
+        self.close_ns.is_some() && row - self.recorded >= self.recorded.saturating_mul(MOST_BEHIND).max(LEAST_BEHIND)
     }
 
     /// Rows that are recorded.

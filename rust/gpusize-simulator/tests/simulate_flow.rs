@@ -216,6 +216,20 @@ fn connections_shed_and_judges_count_it() {
 }
 
 #[test]
+fn a_load_far_beyond_what_is_served_comes_to_an_end_and_says_so() {
+    // All that have come share the server, so a size of 30 would be done after e^60 times the run so far.
+    let config = FlowConfig::new(vec![1.0]);
+    let beside = FlowBeside { sizes: &[1.0, 1.0, 1.0, 30.0], summary_only: true, ..FlowBeside::default() };
+    let summary = run_flow(&config, &open(25.0, 1_000), beside).expect("a run").summary;
+    let sent_s = summary.load_cut_s.expect("more came than can be served");
+    assert!((sent_s * 25.0 / 201_000.0 - 1.0).abs() < 0.1, "{sent_s} s at 25/s");
+    assert_eq!((summary.requests, summary.outcomes[&Outcome::Ok]), (1_000, 1_000));
+    // What can be served is waited for, however long requests take.
+    let served = FlowBeside { sizes: &[1.0], summary_only: true, ..FlowBeside::default() };
+    assert_eq!(run_flow(&config, &open(0.9, 1_000), served).expect("a run").summary.load_cut_s, None);
+}
+
+#[test]
 fn the_seed_decides_and_a_summary_alone_says_the_same() {
     let config = FlowConfig { gpus: 3, ..FlowConfig::new(vec![1.0, 1.5]) };
     let load = thinking(40, 2.0, Think::Exponential, 20_000);

@@ -212,6 +212,10 @@ pub struct FlowSummary {
     pub draining_s: f64,
     /// Mean number of active requests on a server that works, over the whole run.
     pub mean_active: f64,
+    /// When an open loop was ended before all counted requests had: far more came than can be served, and the last of them are
+    /// answered sooner than they would be. Left out where it went on until they had ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_cut_s: Option<f64>,
     /// How requests fared against the bounds that were asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<Judged>,
@@ -244,6 +248,7 @@ impl From<VirtualResult> for FlowResult {
             busy_share: all.busy_share,
             draining_s: all.draining_s,
             mean_active: all.mean_batch,
+            load_cut_s: all.load_cut_s,
             judged: all.judged,
         };
         Self { columns: result.columns.into(), summary }

@@ -78,11 +78,12 @@ struct FlowDriver<'a> {
 
 impl FlowDriver<'_> {
     fn result(self, cluster: &Cluster<Server>) -> FlowResult {
+        let cut_ns = self.clients.cut_ns();
         let (ledger, window) = self.clients.finish(self.now_ns);
         let totals = cluster.totals(window, self.now_ns);
         let active_ns = (0..cluster.gpus()).map(|gpu| cluster.replica(gpu).active_ns()).fold(0, u64::saturating_add);
         // Their quotient is the mean number of active requests.
-        let totals = Totals { iterations: totals.busy_ns as u64, tokens: active_ns, ..totals };
+        let totals = Totals { iterations: totals.busy_ns as u64, tokens: active_ns, cut_ns, ..totals };
         VirtualResult::new(ledger, &totals).into()
     }
 }
