@@ -284,9 +284,10 @@ fn requests_at_a_rate_are_due_on_the_nanosecond_at_which_the_engine_sends_them()
 
 #[test]
 fn users_think_to_the_nanosecond_as_the_engine_has_them_think() {
-    for (think, thinks) in
-        [(Think::Constant, spec::Think::Fixed(250_000_000)), (Think::Exponential, spec::Think::Exponential(250_000_000))]
-    {
+    for (think, thinks) in [
+        (Think::Constant, spec::Think::Fixed(250_000_000)),
+        (Think::Exponential, spec::Think::Exponential(250_000_000)),
+    ] {
         for seed in [1, 1 << 60] {
             let pauses = Thinks::new(thinks, seed, 0);
             let arrivals = Arrivals::Closed { users: 1, think_s: 0.25, think, start: Start::Burst, stagger_s: None };
@@ -294,7 +295,8 @@ fn users_think_to_the_nanosecond_as_the_engine_has_them_think() {
             let gpus = ClusterConfig { seed, ..ClusterConfig::default() };
             let found = run_virtual(&gpus, &load).unwrap().columns;
             let servers = FlowConfig { seed, ..FlowConfig::new(vec![10.0]) };
-            let flow = run_flow(&servers, &load, FlowBeside { sizes: &[1.0], ..FlowBeside::default() }).unwrap().columns;
+            let flow =
+                run_flow(&servers, &load, FlowBeside { sizes: &[1.0], ..FlowBeside::default() }).unwrap().columns;
             for (due_ns, end_ns) in [(found.due_ns, found.end_ns), (flow.due_ns, flow.end_ns)] {
                 for seq in 0..399 {
                     // As the engine has it: after request `seq` of the stream, by the number of that request.
