@@ -149,6 +149,25 @@ def test_a_drift_is_no_difference_of_runs_made_in_turns() -> None:
     assert (apart.design, apart.verdict) == ("runs", "no evidence")
 
 
+def test_pairs_need_every_run() -> None:
+    """Without one run's level the third of A would be held against the second of B."""
+    runs_a = [Run("a", f"2026-11-{k:02d}", measured(k, loads=(4,))) for k in (1, 4, 5)]
+    runs_b = [Run("b", f"2026-11-{k:02d}", measured(k, loads=(4,))) for k in (2, 3, 6)]
+    whole = compare_sides([Side("a", runs_a), Side("b", runs_b)], [figure("p50 runtime")])
+    assert [each.design for each in whole.differences] == ["pairs"]
+    for missing in (0, 1):
+        sides = [Side("a", list(runs_a)), Side("b", list(runs_b))]
+        part = [replace(run, levels=()) if k == 1 else run for k, run in enumerate(sides[missing].runs)]
+        sides[missing] = replace(sides[missing], runs=part)
+        [found] = compare_sides(sides, [figure("p50 runtime")]).differences
+        assert (found.design, sorted(found.runs)) == ("runs", [2, 3])
+
+
+def test_a_figure_that_nobody_has_is_no_row() -> None:
+    found = compare_sides([side("a", 1), side("b", 2)], [figure("p50 runtime"), figure("p50 tokens_cached")])
+    assert {each.figure for each in found.differences} == {"p50 runtime"}
+
+
 def test_what_is_not_the_same_is_named() -> None:
     other = [Run("b", "2", [replace(each, source={"models": ["m2"]}, gpus=2) for each in measured(2)])]
     known = [Run("a", "1", [replace(each, source={"models": ["m1"]}) for each in measured(1)])]
@@ -165,6 +184,9 @@ def test_one_side_says_how_much_it_differs_from_itself() -> None:
     mean = sum(logs) / 6
     assert noise.spread == pytest.approx(math.expm1(math.sqrt(sum((v - mean) ** 2 for v in logs) / 5)))
     assert noise.detectable > noise.spread
+    small = compare_sides([side("fast", *range(6), slowness=0.01)])
+    [same] = [each for each in small.noise if (each.figure, each.load) == ("p50 runtime", "16 users")]
+    assert same.spread == pytest.approx(noise.spread, rel=1e-3)
     with pytest.raises(UsageError, match="nothing to be compared with"):
         compare_sides([side("old", 1)])
 
