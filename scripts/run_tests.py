@@ -4,7 +4,8 @@ Python's tests take turns: most share the cores, one process on each; beside the
 those marked ``alone`` come after both. docs/decisions/0029-tests-on-both-cores.md says why.
 
 Some thousand tests here run in real time against real servers, and share two cores with whatever else the machine
-does: now and then one is disturbed. They are marked (Rust's are not). A fault fails again. A test that passes the
+does: now and then one is disturbed. They are marked: Python's by ``realtime`` or their turn, Rust's by their name, as
+libtest has no marks: a program ``realtime*``, or a module ``realtime``. A fault fails again. A test that passes the
 second time is named at the end, for somebody to mend. Where more than ``MAX_FILES`` files (Rust: test programs) hold
 such tests, or one failed that has no such mark, the run has failed.
 docs/decisions/0025-failed-tests-run-again.md says why.
@@ -39,8 +40,14 @@ SLOWEST = 10
 PASSED, FAILED, INTERRUPTED, NOTHING = 0, 1, 2, 5
 
 CARGO = ["cargo", "test", "--workspace", "--locked", "--no-fail-fast"]
-# What libtest and cargo print of one test, of a program with failed tests, and of one that did not get to its end.
-TEST = re.compile(r"^test (?P<name>\S+)(?: - should panic)? \.\.\. (?P<how>ok|FAILED)$", re.MULTILINE)
+# What libtest and cargo print of a program that begins, of one test, of a program with failed tests, and of one that
+# did not get to its end.
+TEST = re.compile(
+    r"^ +Running (?:unittests )?(?P<program>\S+) \(|^ +Doc-tests (?P<examples>\S+)$"
+    r"|^test (?P<name>\S+)(?: - should panic)? \.\.\. (?P<how>ok|FAILED)$",
+    re.MULTILINE,
+)
+REALTIME = "realtime"
 PROGRAM = re.compile(r"^    `((?:-p \S+ )?--.+)`$", re.MULTILINE)
 RESULT = re.compile(r"^test result: FAILED\. \d+ passed; (\d+) failed;", re.MULTILINE)
 CUT_OFF = "process didn't exit successfully"
@@ -66,13 +73,24 @@ def run_rust(only: frozenset[str] = frozenset()) -> Run:
     """All tests of the workspace, or those of these names."""
     status, output = _shown([*CARGO, *(["--", "--exact", *sorted(only)] if only else [])])
     names: dict[str, list[str]] = {"ok": [], "FAILED": []}
-    for test in TEST.finditer(output):
-        names[test["how"]].append(test["name"])
+    faults, program = set(), ""
+    for line in TEST.finditer(output):
+        if line["name"] is None:
+            program = line["program"] or line["examples"]
+            continue
+        names[line["how"]].append(line["name"])
+        if line["how"] == "FAILED" and not _may_be_disturbed(program, line["name"]):
+            faults.add(line["name"])
     programs = frozenset(PROGRAM.findall(output))
     # An example in a docstring that failed has no such name.
     if CUT_OFF in output or (status and not programs) or sum(map(int, RESULT.findall(output))) != len(names["FAILED"]):
         return Run(status or 1)
-    return Run(status, frozenset(names["FAILED"]), programs, frozenset(names["ok"]))
+    return Run(status, frozenset(names["FAILED"]), programs, frozenset(names["ok"]), frozenset(faults))
+
+
+def _may_be_disturbed(program: str, name: str) -> bool:
+    """Whether a test of Rust says that it runs in real time."""
+    return any(part.startswith(REALTIME) for part in Path(program).parts) or REALTIME in name.split("::")
 
 
 def run_python(arguments: Sequence[str], folder: Path, cores: int) -> Run:

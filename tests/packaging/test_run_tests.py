@@ -228,13 +228,23 @@ def test_a_rust_test_that_was_disturbed(folder: Path, capfd: pytest.CaptureFixtu
     first, second = (RUST_ONCE.format(path=folder / name) for name in "ab")
     crate(
         folder,
-        first=rust_test("fine") + rust_test("disturbed", first),
-        second=rust_test("fine") + f"mod inner {{ {rust_test('once', second)} }}",
+        realtime_first=rust_test("fine") + rust_test("disturbed", first),
+        second=rust_test("fine") + f"mod realtime {{ {rust_test('once', second)} }}",
     )
     assert run_tests.main(["rust"]) == 0
     *_, first_told, second_told = capfd.readouterr().out.splitlines()
     assert first_told.endswith("wants mending: disturbed")
-    assert second_told.endswith("wants mending: inner::once")
+    assert second_told.endswith("wants mending: realtime::once")
+
+
+def test_a_rust_test_whose_name_says_nothing_of_real_time_has_no_second_chance(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (RUST_ONCE.format(path=folder / name) for name in "ab")
+    crate(folder, realtime_first=rust_test("disturbed", first), second=rust_test("not_realtime", second))
+    assert run_tests.main(["rust"]) == 101
+    told = [line for line in capfd.readouterr().out.splitlines() if line.startswith(run_tests.SAYS)]
+    assert told == ["== run again: not at all, since no mark says that the machine may disturb it: not_realtime"]
 
 
 @pytest.mark.parametrize(
@@ -246,14 +256,14 @@ def test_a_rust_test_that_was_disturbed(folder: Path, capfd: pytest.CaptureFixtu
     ],
 )
 def test_a_fault_in_rust(folder: Path, capfd: pytest.CaptureFixture[str], body: str, said: str | None) -> None:
-    crate(folder, first=rust_test("fine") + rust_test("fault", body))
+    crate(folder, realtime=rust_test("fine") + rust_test("fault", body))
     assert run_tests.main(["rust"]) == 101
     out = capfd.readouterr().out.rstrip()
     assert out.endswith(said) if said else run_tests.SAYS not in out
 
 
 def test_a_fault_in_an_example_is_not_lost_beside_a_disturbed_test(folder: Path) -> None:
-    crate(folder, first=rust_test("disturbed", RUST_ONCE.format(path=folder / "a")))
+    crate(folder, realtime=rust_test("disturbed", RUST_ONCE.format(path=folder / "a")))
     (folder / "src" / "lib.rs").write_text("/// ```\n/// assert!(false);\n/// ```\npub fn shown() {}\n")
     assert run_tests.main(["rust"]) == 101
 

@@ -105,7 +105,7 @@ impl Alarms {
 }
 
 #[cfg(test)]
-mod tests {
+mod realtime {
     use super::*;
     use std::rc::Rc;
 
