@@ -111,6 +111,15 @@ def test_no_failure_in_few_requests_is_not_equivalent_to_none() -> None:
     assert judged(difference("b", "1 user", ERRORS, many, many)) == ["equivalent"]
 
 
+def test_runs_that_are_equal_to_the_last_digit_are_not_sure_for_ever() -> None:
+    """Simulated runs of one seed are all the same: what varies inside them is all that is known."""
+    same = [Measured(1.0, 0.02, 50)] * 3
+    apart = [Measured(value, 0.02, 50) for value in (0.99, 1.0, 1.01)]
+    assert difference("b", "1 user", P95, same, same).high > 0.02
+    assert math.isnan(of((1.0,) * 3, (1.0,) * 3).high)
+    assert difference("b", "1 user", P95, apart, apart).high < 0.025
+
+
 def test_holm_takes_the_least_first_and_stops() -> None:
     """p of 0.02 is enough alone, and not beside nine others that say nothing."""
     rnd = random.Random(2)
