@@ -38,6 +38,21 @@ REALTIME = {
 }
 """Folders and files whose tests the machine may disturb, and why: only these may run once more (decision 0025)."""
 
+OUT_OF_TIME = frozenset(
+    f"{folder}/test_{name}.py"
+    for folder, names in {
+        "benches": "endurance load_truths scaling_bench stats",
+        "cli": "compare help import limits load missing_path options_once other_tools plan_over_time simulate",
+        "resources": "facts_of gpus package policies recommend series usage",
+        "run": "answer limits mixing overload probe recorder sweep virtual_time wrong_types",
+        "faults": "mutated_json",
+        "study": "spec",
+        "workflow": "misbehaving seconds",
+    }.items()
+    for name in names.split()
+)
+"""Files among them whose tests load no server, start no program and wait for nothing: a failure there is a fault."""
+
 
 def pytest_configure() -> None:
     # Commands that a script puts into the background ignore Ctrl-C, and the commands under test would inherit that.
@@ -50,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = item.path.relative_to(HERE)
         reason = REALTIME.get(name.parts[0]) or REALTIME.get(name.as_posix())
-        if reason is not None:
+        if reason is not None and name.as_posix() not in OUT_OF_TIME:
             item.add_marker(pytest.mark.realtime(reason))
         if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.alone("takes minutes, most of them measured"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,8 @@ MAX_BATCH = 8
 STEP_S = 0.050
 SLO = Slo.parse("p95 runtime <= 260ms")
 MOST_RUNS = 4
-"""Of a measurement that neighbours of the machine disturbed the method says nothing, or misses the batches' limit; one
-without is needed."""
+"""Of a measurement that neighbours of the machine disturbed there is no answer, as its generator was late; one without
+is needed."""
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +36,18 @@ def run(triton: PyTriton, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.code == 0, done.err
         path = Path(done.document["path"])
         found = fit_static(visits(path))
-        if found is not None and found.max_batch is not None:
+        if found is not None and found.max_batch is not None and _answer(path)["gpus"] is not None:
             break
     return path
 
 
 def visits(run: Path) -> list[Observed]:
     return [visit for level in gpusize.open_run(run).levels for visit in observe(level, [Objective.of(SLO)])]
+
+
+def _answer(run: Path) -> dict[str, Any]:
+    [found] = gpusize.open_run(run).estimates(200, [SLO], "twin")
+    return dict(found.to_json())
 
 
 def test_batches_of_the_dynamic_batcher_are_seen(run: Path) -> None:
@@ -55,8 +61,7 @@ def test_batches_of_the_dynamic_batcher_are_seen(run: Path) -> None:
 
 
 def test_the_answer_rests_on_them_and_carries_what_was_measured(run: Path) -> None:
-    [found] = gpusize.open_run(run).estimates(200, [SLO], "twin")
-    told = found.to_json()
+    told = _answer(run)
     assert told["details"]["model"] == "static"
     assert told["gpus"] is not None
     # Least loaded and without pauses each of many replicas carries about what the measured one did.
