@@ -7,7 +7,7 @@ import pytest
 
 from gpusize.api.run import run
 from gpusize.base.errors import UsageError
-from gpusize.measure.mix import streamed, told_priorities
+from gpusize.measure.mix import server_priorities, streamed
 from gpusize.targets.apis import encode_rows
 from gpusize.targets.kserve.client import KserveClient
 from gpusize.targets.kserve.metadata import TensorSpec
@@ -28,7 +28,7 @@ class Server:
 def prepared(load, models="a"):
     target = Target("http://h", api="kserve", model=models)
     client = cast(KserveClient, Server())
-    return prepare_kserve(target, ["random:2"], client=client, priorities=told_priorities(load))
+    return prepare_kserve(target, ["random:2"], client=client, priorities=server_priorities(load))
 
 
 def test_every_head_has_the_announced_length():

@@ -6,7 +6,7 @@ import pytest
 
 from gpusize.base.errors import UsageError
 from gpusize.measure.encode import prepare
-from gpusize.measure.mix import streamed, think_times_ns, told_priorities, with_priority_header
+from gpusize.measure.mix import server_priorities, streamed, think_times_ns, with_priority_header
 from gpusize.targets.apis import render
 from gpusize.targets.server import Target
 from gpusize.workload.dataset import Dataset
@@ -68,14 +68,14 @@ def test_a_header_tells_it_instead():
     mix = with_priority_header({"requests": [plain], "of_row": [0] * 6, "turns": None}, rows, "X-Priority")
     assert [each["headers"] for each in mix["requests"]] == [[["A", "1"], ["X-Priority", "2"]], [["A", "1"]]]
     assert (mix["of_row"], mix["turns"]) == ([0, 0, 0, 1, 1, 1], None)
-    assert told_priorities(load) == []
+    assert server_priorities(load) == []
 
 
 def test_kserve_counts_ranks_from_the_top():
     load = load_of(
         Stream(rate=1, priority=10), Stream(rate=1, priority=-3), Stream(rate=1), Stream(rate=1, server_priority=8)
     )
-    assert told_priorities(load) == [1, 2, 8]
+    assert server_priorities(load) == [1, 2, 8]
 
 
 def test_datasets_of_their_own(tmp_path):

@@ -66,3 +66,11 @@ def test_old_names_cost_nothing_until_one_is_asked_for() -> None:
     code = "import json, sys, gpusize; print(json.dumps([name for name in sys.modules if name.startswith('gpusize')]))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert json.loads(told) == ["gpusize"]
+
+
+def test_a_renamed_name_still_works_and_warns() -> None:
+    new = importlib.import_module("gpusize.containers.recommend")
+    with pytest.warns(DeprecationWarning, match=r"recommend\.verdict_of is check_recommendation now$"):
+        assert new.verdict_of is new.check_recommendation
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = new.nothing

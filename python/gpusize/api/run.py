@@ -17,7 +17,7 @@ from gpusize.estimate.search.terms import Adaptive
 from gpusize.measure.execute import execute
 from gpusize.options.assemble import read_options, spec_from_options
 from gpusize.options.inputs import dataset_from_options
-from gpusize.options.run_spec import Sent, reached, run_spec
+from gpusize.options.run_spec import RunInputs, reached, run_spec
 from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.server import Target
 from gpusize.targets.simulated.cluster import SimulatedCluster
@@ -144,7 +144,6 @@ def _resumed(
     load: Load | None,
     observers: Sequence[Observer],
 ) -> contextlib.AbstractContextManager[RunSpec]:
-    """A run whose folder names what is sent."""
     if folder is None:
         raise UsageError("there is no target", "target", "give an address, a target or a function")
     if dataset is not None or load is not None:
@@ -156,13 +155,13 @@ def _resumed(
 
 def _sent(
     target: AnyTarget, rows: AnyRows | None, load: Load, options: Mapping[str, Any], stack: contextlib.ExitStack
-) -> Sent:
+) -> RunInputs:
     if isinstance(target, str):
         found, ways, names = reached({"url": target}, stack)
-        return Sent(found, load, *_rows(found, rows), ways=ways, names=names)
+        return RunInputs(found, load, *_rows(found, rows), ways=ways, names=names)
     cluster = target if isinstance(target, SimulatedCluster) else None
     what = _as_target(target, options)
-    return Sent(what, load, *_rows(what, rows), cluster=cluster)
+    return RunInputs(what, load, *_rows(what, rows), cluster=cluster)
 
 
 def _as_target(target: AnyTarget, options: Mapping[str, Any]) -> Target | WorkflowTarget:

@@ -1,4 +1,4 @@
-"""Names that documented modules had in the last release: each still works, warns, and hands on what the module became.
+"""Names that documented modules and what is in them had in the last release: each still works, and warns.
 
 ``gpusize/__init__.py`` asks here after everybody else has failed to find a module, so that nobody waits for it. To go
 in the release after the next.
@@ -6,18 +6,20 @@ in the release after the next.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import partial
 from importlib import import_module
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import CodeType, ModuleType
 
-__all__ = ["HOMES", "find"]
+__all__ = ["HOMES", "find", "renamed"]
 
 HOMES: Final = {
     "adaptive": "estimate.search",
@@ -65,6 +67,23 @@ def find(name: str) -> ModuleSpec | None:
         return None
     # As a package without a folder: what is inside is asked for here as well, and no module is ever loaded twice.
     return None if there is None else ModuleSpec(name, _Renamed(new), is_package=parts[-1] != "__main__")
+
+
+def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """``__getattr__`` of a module some of whose documented names have changed.
+
+    Args:
+        module: its name.
+        names: the new ones by the old ones.
+    """
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is {names[name]} now", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], names[name])
+
+    return get
 
 
 class _Renamed(Loader):

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "LineIndex",
     "decode",
+    "did_you_mean",
     "is_file",
     "read_bytes",
     "read_text",
@@ -154,6 +155,14 @@ def without_trailing_commas(text: str) -> tuple[str, list[int]]:
     for offset in offsets:
         characters[offset] = " "
     return "".join(characters), offsets
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What to do about a name that is not known: the known one that is most alike, else ``otherwise``."""
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f'did you mean "{close[0]}"?' if close else otherwise
 
 
 def well_formed(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Addresses of targets: what a URL must look like to be sent to."""
+"""Addresses: what a URL must look like to be sent to, and whether a server answers there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
 
-__all__ = ["Address", "parse_url"]
+__all__ = ["Address", "is_ok", "parse_url"]
 
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -23,6 +23,8 @@ _SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 """Names of fields of a query that hold secrets; ``code`` is that of Azure's functions."""
+_ANSWER_S: Final = 5.0
+_OK: Final = 200
 _SAFE: Final = "/:@!$&'()*+,;=-._~%?"
 
 
@@ -55,6 +57,16 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _PORTS["https" if self.tls else "http"] else f":{self.port}"
         return f"{'https' if self.tls else 'http'}://{host}{port}{self.path if path is None else path}"
+
+
+def is_ok(url: str) -> bool:
+    """Whether a server answers there with status 200 within 5 s."""
+    import httpx
+
+    try:
+        return httpx.get(url, timeout=_ANSWER_S, trust_env=False).status_code == _OK
+    except httpx.HTTPError:
+        return False
 
 
 def parse_url(url: str) -> Address:

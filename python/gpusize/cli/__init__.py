@@ -83,7 +83,6 @@ def _invoke(argv: Sequence[str]) -> int:
 
 
 def _trace(argv: Sequence[str]) -> None:
-    """With ``--debug``, where the error comes from."""
     if "--debug" in argv:
         import traceback
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.errors import StoreError
 from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.containers.pipeline.runner import Events
-from gpusize.options.pipeline import Asked
+from gpusize.options.pipeline import PipelineOptions
 from gpusize.report.containers.cpost import title
 from gpusize.report.containers.pipeline_text import after_operator, all_operators, rows_text
 from gpusize.report.text import clean
@@ -107,15 +107,16 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
     Raises:
         GpusizeError: what prevents the run.
     """
+    from gpusize.base.host import host_facts
     from gpusize.containers.pipeline import read_pipeline, run_pipeline
     from gpusize.report.containers.pipeline_files import PipelineFiles, pipeline_document
     from gpusize.report.export import dumps
 
-    asked = Asked(given)
-    pipeline = read_pipeline(asked.definition, asked.parameters)
+    options = PipelineOptions(given)
+    pipeline = read_pipeline(options.definition, options.parameters)
     quiet, as_json = bool(given["quiet"]), bool(given["json"])
     metrics_dir: Path | None = given["metrics_dir"]
-    asked.check()
+    options.check()
     files = None if metrics_dir is None else PipelineFiles(metrics_dir)
     stop = StopSwitch()
     silent = quiet or as_json
@@ -128,11 +129,11 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
             result = run_pipeline(
                 pipeline,
                 given["input_dir"],
-                force=asked.force,
-                options=asked.run_options(),
-                servers=asked.servers(),
-                watch=asked.watch(),
-                sizing=asked.sizing(),
+                force=options.force,
+                options=options.run_options(),
+                servers=options.servers(),
+                watch=options.watch(),
+                sizing=options.sizing(),
                 events=events,
                 stop=stop,
             )
@@ -140,7 +141,7 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
         if files is not None:
             files.forget()
         raise
-    about = {"command": _without_values(command), **_about()}
+    about = {"command": _without_values(command), "host": host_facts()}
     # Shown first: a disk that is full then takes nothing away.
     if as_json:
         sys.stdout.write(dumps(pipeline_document(result, about)))
@@ -159,7 +160,6 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
 
 
 def _concluded(result: PipelineResult) -> int:
-    """The exit code, after saying why it is not 0."""
     failed = [each.name for each in result.failed]
     unheld = [each.name for each in result.operators if each.sized is not None and each.sized.verified is False]
     if result.interrupted:
@@ -181,12 +181,6 @@ def _without_values(command: Sequence[str]) -> list[str]:
         else:
             kept.append(word)
     return kept
-
-
-def _about() -> dict[str, Any]:
-    from gpusize.base.host import host_facts
-
-    return {"host": host_facts()}
 
 
 def _to_stdout(text: str) -> None:

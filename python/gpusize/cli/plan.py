@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +13,6 @@ from gpusize.cli.command import Debug, Json, long_command
 
 if TYPE_CHECKING:
     from gpusize.estimate.plan import WhatIf
-    from gpusize.estimate.plan.table import Progress
 
 EPILOG = """Examples:
 
@@ -127,7 +124,7 @@ def command(
 ) -> int:
     """Draw GPUs against users, rates, SLO bounds and growth, from earlier runs. No load is sent."""
     from gpusize.api.what_if import what_if
-    from gpusize.cli.shared import tell_damaged, tell_read
+    from gpusize.cli.shared import progress_line, tell_damaged, tell_read
     from gpusize.options.labels import labels_of
     from gpusize.result import open_run
 
@@ -146,7 +143,7 @@ def command(
         asked |= {"slos": slo or None, "gpu_hour_price": gpu_hour_price}
         return over.answer(result, arrivals, options, asked, others=others, plot=plot, out=out, json=json)
     over.refuse_without_arrivals(options)
-    with _progress() as progress:
+    with progress_line() as say:
         found = what_if(
             result,
             users,
@@ -157,14 +154,13 @@ def command(
             growth=growth,
             failed=failed,
             gpu_hour_price=gpu_hour_price,
-            progress=progress,
+            progress=lambda done, rows: say(f"{done} of {rows} rows"),
             **asked,
         )
     return _told(found, plot, out, json=json)
 
 
 def _told(plan: WhatIf, plot: Path | None, out: Path | None, *, json: bool) -> int:
-    """Print and write a plan; the exit code."""
     import sys
 
     from gpusize.cli.exit_code import ExitStatus
@@ -182,24 +178,3 @@ def _told(plan: WhatIf, plot: Path | None, out: Path | None, *, json: bool) -> i
     else:
         print_plan(plan, make_console(), written)
     return conclude(ExitStatus(0) if plan.answered else ExitStatus(1, f"no row has an answer: {why_none(plan)}"))
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A line on a terminal that says how many rows are answered; nothing elsewhere."""
-    import sys
-
-    def say(done: int, rows: int) -> None:
-        sys.stderr.write(f"\r\x1b[K{done} of {rows} rows" if done < rows else "\r\x1b[K")
-        sys.stderr.flush()
-
-    def nothing(_done: int, _rows: int) -> None:
-        return
-
-    shown = sys.stderr.isatty()
-    try:
-        yield say if shown else nothing
-    finally:
-        if shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

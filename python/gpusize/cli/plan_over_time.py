@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,7 +11,6 @@ import typer
 from gpusize.cli.command import listed
 
 if TYPE_CHECKING:
-    from gpusize.estimate.plan.over_time.over_time import Progress
     from gpusize.estimate.plan.over_time.types import OverTime
     from gpusize.result import Result
 
@@ -162,7 +160,7 @@ def answer(
     """
     from gpusize.api.over_time import gpus_over_time
     from gpusize.base.errors import UsageError
-    from gpusize.cli.shared import note
+    from gpusize.cli.shared import note, progress_line
     from gpusize.estimate.plan.over_time.over_time import NO_LENGTHS
 
     varied = next((name for name, value in others.items() if value), None)
@@ -175,30 +173,13 @@ def answer(
     if policies is not None:
         more["policies"] = [each.strip() for each in policies.split(",") if each.strip()]
     more |= {name: options[name] for name in ("lengths", "seed") if options[name] is not None}
-    with _progress() as progress:
+    with progress_line() as say:
         found = gpus_over_time(
-            result, arrivals, rest.pop("slos"), rules, progress=progress, **rest, **more, **_shape(options)
+            result, arrivals, rest.pop("slos"), rules, progress=say, **rest, **more, **_shape(options)
         )
     if NO_LENGTHS in found.warnings:
         note(NO_LENGTHS)
     return _told(found, plot, out, json=json)
-
-
-@contextmanager
-def _progress() -> Iterator[Progress | None]:
-    """A line on a terminal that says what is done; nothing elsewhere."""
-    import sys
-
-    def say(text: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
-
-    shown = sys.stderr.isatty()
-    try:
-        yield say if shown else None
-    finally:
-        if shown:
-            say("")
 
 
 def _rules(options: Mapping[str, Any], headroom: float, spare: int) -> Any:

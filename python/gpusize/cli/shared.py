@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from gpusize.estimate.methods import Estimate
     from gpusize.result import Result
 
-__all__ = ["conclude", "keep_lost", "note", "print_json", "print_result", "spoken", "tell_damaged", "tell_read"]
+__all__ = [
+    "conclude",
+    "keep_lost",
+    "note",
+    "print_json",
+    "print_result",
+    "progress_line",
+    "spoken",
+    "tell_damaged",
+    "tell_read",
+]
 
 MOST_CHARS: Final = 600
 """Of one line that is told."""
@@ -77,6 +87,21 @@ def print_result(
         console.print()
     for path in written:
         console.print(str(path), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def progress_line() -> Iterator[Callable[[str], None]]:
+    """Shows a text on a terminal's standard error in place of the one before, and none after the block."""
+
+    def say(text: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    try:
+        yield say
+    finally:
+        say("")
 
 
 def tell_damaged(result: Result) -> None:

@@ -175,7 +175,6 @@ def _run(engine: AnyEngine, plan: Mapping[str, Any], server: NullServer, threads
 
 
 def _late_s(records: Path) -> float | None:
-    """p99 of the pacer's lateness in seconds."""
     import polars as pl
 
     from gpusize.analysis.metrics import metric

@@ -71,9 +71,9 @@ def clock_findings(system: System, before: Pair, after: Pair) -> list[Finding]:
     cost_s, resolution_s = read_cost_s(core().monotonic_ns), time.clock_getres(time.CLOCK_MONOTONIC)
     slow = cost_s > SLOW_READ_S
     shown = f"{source}, steps of {resolution_s * 1e9:.3g} ns, {cost_s * 1e9:.3g} ns a read"
-    todo = f"choose a faster source, if {base}available_clocksource has one (tsc)" if slow else ""
+    todo = f"choose a faster source, if {base}available_clocksource has one (tsc)"
     facts = {"source": source, "resolution_s": resolution_s, "read_s": cost_s}
-    return [Finding("clock", "clock", "warn" if slow else "ok", shown, todo, facts), _wall(before, after)]
+    return [Finding.checked("clock", "clock", shown, todo, facts, bad=slow), _wall(before, after)]
 
 
 def _wall(before: Pair, after: Pair) -> Finding:
@@ -82,11 +82,10 @@ def _wall(before: Pair, after: Pair) -> Finding:
     ppm = (wall_ns - mono_ns) / mono_ns * 1e6
     # Two readings of which each may be wrong by its uncertainty.
     sure = max(0.0, abs(wall_ns - mono_ns) - uncertain_ns) / mono_ns * 1e6
-    bad = sure > DRIFT_PPM
     shown = f"{ppm:+.1f} ppm against the monotonic clock, read to {after[2]:,} ns"
     todo = "the time of day was set meanwhile: let NTP slew it, and compare with other hosts' times by the records only"
     facts = {"wall_drift_ppm": ppm, "pair_uncertainty_s": after[2] / 1e9, "watched_s": mono_ns / 1e9}
-    return Finding("clock", "time of day", "warn" if bad else "ok", shown, todo if bad else "", facts)
+    return Finding.checked("clock", "time of day", shown, todo, facts, bad=sure > DRIFT_PPM)
 
 
 def timer_finding(wakes: Wakes, slack_ns: int | None) -> Finding:
@@ -96,9 +95,8 @@ def timer_finding(wakes: Wakes, slack_ns: int | None) -> Finding:
         wakes: what was measured.
         slack_ns: by how much it may be late on purpose, to save wake-ups; None: not told.
     """
-    bad = wakes.p99_s > LATE_S
     shown = f"woken p50 {duration(wakes.p50_s)}, p99 {duration(wakes.p99_s)}, at most {duration(wakes.most_s)} late"
     todo = "let nothing else run here, or pin the generator (--pin): the p99 says what open loops will show as lateness"
     facts = {"p50_s": wakes.p50_s, "p99_s": wakes.p99_s, "max_s": wakes.most_s}
     facts |= {} if slack_ns is None else {"slack_s": slack_ns / 1e9}
-    return Finding("clock", "timers", "warn" if bad else "ok", shown, todo if bad else "", facts)
+    return Finding.checked("clock", "timers", shown, todo, facts, bad=wakes.p99_s > LATE_S)

@@ -27,10 +27,9 @@ def _cores(system: System) -> Finding:
     there, usable = os.cpu_count() or 1, len(os.sched_getaffinity(0))
     model = cpu_model(system.text("proc/cpuinfo"))
     shown = f"{usable} of {with_cores(str(there))}" + (f", {model}" if model else "")
-    alone = usable < 2
     todo = "give it a second core: with one, a target on this machine and the generator wait for each other"
     facts = {"cores": there, "usable_cores": usable, "model": model}
-    return Finding("cpu", "cores", "warn" if alone else "ok", shown, todo if alone else "", facts)
+    return Finding.checked("cpu", "cores", shown, todo, facts, bad=usable < 2)
 
 
 def _governor(system: System) -> Finding:
@@ -38,7 +37,7 @@ def _governor(system: System) -> Finding:
     slow = bool(governor) and governor not in _PERFORMANCE
     todo = "set the governor to performance: a core that clocks up under load is slow for the first requests"
     shown = governor or "not reported, as on most virtual machines"
-    return Finding("cpu", "governor", "warn" if slow else "ok", shown, todo if slow else "", {"governor": governor})
+    return Finding.checked("cpu", "governor", shown, todo, {"governor": governor}, bad=slow)
 
 
 def _others(system: System, before: CpuTimes | None, after: CpuTimes | None) -> list[Finding]:
@@ -49,19 +48,11 @@ def _others(system: System, before: CpuTimes | None, after: CpuTimes | None) -> 
     stolen = (after.stolen - before.stolen) / total
     load = system.text("proc/loadavg").partition(" ")[0]
     shown = f"{busy:.0%} of the cores busy with other work, load {load or 'unknown'}"
-    crowded = busy > BUSY
     todo = "stop other processes here, or measure from another machine"
     facts = {"busy_share": busy, "load_1min": float(load) if load else None}
-    robbed = stolen > STOLEN
+    taken = f"{stolen:.1%} taken away by the host"
     advice = "the host gives this machine's cores to others: ask for dedicated ones"
     return [
-        Finding("cpu", "others", "warn" if crowded else "ok", shown, todo if crowded else "", facts),
-        Finding(
-            "cpu",
-            "steal",
-            "warn" if robbed else "ok",
-            f"{stolen:.1%} taken away by the host",
-            advice if robbed else "",
-            {"steal_share": stolen},
-        ),
+        Finding.checked("cpu", "others", shown, todo, facts, bad=busy > BUSY),
+        Finding.checked("cpu", "steal", taken, advice, {"steal_share": stolen}, bad=stolen > STOLEN),
     ]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Finding", "System", "Verdict"]
+__all__ = ["Finding", "Severity", "System"]
 
-Verdict = Literal["ok", "warn", "lacks"]
+Severity = Literal["ok", "warn", "lacks"]
 """``warn``: results may suffer. ``lacks``: something is not there, and what needs it does not work."""
 
 
@@ -29,11 +29,16 @@ class Finding:
 
     group: str
     name: str
-    verdict: Verdict
+    verdict: Severity
     value: str
     todo: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     prevents: bool = False
+
+    @classmethod
+    def checked(cls, group: str, name: str, value: str, todo: str, facts: Mapping[str, Any], *, bad: bool) -> Finding:
+        """A warning with what to do, or, where nothing is bad, a finding without."""
+        return cls(group, name, "warn" if bad else "ok", value, todo if bad else "", facts)
 
 
 @dataclass(frozen=True, slots=True)

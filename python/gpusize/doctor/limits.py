@@ -48,7 +48,6 @@ def _ports(system: System) -> list[Finding]:
             Finding("limits", "local ports", "warn", "the system does not report it", "look at ip_local_port_range")
         ]
     shown = f"{ports.low} to {ports.high}: {count(ports.usable)} connections to each target per source address"
-    few = ports.usable < MANY
     todo = "widen net.ipv4.ip_local_port_range (1024 65535), or connect from more addresses (--source-address)"
     facts = {"low": ports.low, "high": ports.high, "connections_per_target": ports.usable, "tcp_tw_reuse": ports.reuse}
     anywhere = ports.reuse == 1
@@ -56,7 +55,7 @@ def _ports(system: System) -> list[Finding]:
     where = {0: "never", 1: "towards any target", 2: "towards this machine"}.get(ports.reuse, "unknown")
     said = f"used again early {where}" + ("" if anywhere else f"; else {number(rate)} new connections/s to a target")
     return [
-        Finding("limits", "local ports", "warn" if few else "ok", shown, todo if few else "", facts),
+        Finding.checked("limits", "local ports", shown, todo, facts, bad=ports.usable < MANY),
         Finding("limits", "closed ports", "ok", said, "", {"connects_per_s": None if anywhere else rate}),
     ]
 
@@ -66,7 +65,7 @@ def _listeners(system: System) -> Finding:
     few = queue is not None and queue < 1024
     shown = "the system does not report it" if queue is None else f"{count(queue)} connections may wait to be accepted"
     todo = "raise net.core.somaxconn if the target runs here: a burst of connects overflows its queue"
-    return Finding("limits", "somaxconn", "warn" if few else "ok", shown, todo if few else "", {"somaxconn": queue})
+    return Finding.checked("limits", "somaxconn", shown, todo, {"somaxconn": queue}, bad=few)
 
 
 def container_findings(system: System) -> list[Finding]:
@@ -97,7 +96,6 @@ def _memory(system: System, limit: float | None) -> Finding:
     room = min((each for each in (limit, available) if each is not None), default=None)
     shown = "the system does not report it" if room is None else f"{room / GIB:.3g} GiB"
     shown += f", limit of the container {limit / GIB:.3g} GiB" if limit is not None else ", no limit of a container"
-    little = room is not None and room < GIB
     todo = "give it 1 GiB or more: records are written as they come, results are made in memory"
     facts = {"limit_bytes": None if limit is None else int(limit), "available_bytes": available}
-    return Finding("container", "memory", "warn" if little else "ok", shown, todo if little else "", facts)
+    return Finding.checked("container", "memory", shown, todo, facts, bad=room is not None and room < GIB)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import socket
 import warnings
 from collections.abc import Callable
 from typing import Final
@@ -14,11 +12,11 @@ from gpusize.base.text import shown
 from gpusize.doctor.finding import Finding
 from gpusize.observe.metrics.nvml import LocalGpus, driver_is_there
 from gpusize.observe.metrics.reading import SourceFailed
+from gpusize.observe.usage.find_containers import daemon_address, knock
 
 __all__ = ["software_findings"]
 
 DOCKER_TIMEOUT_S: Final = 3
-DOCKER_SOCKET: Final = "/var/run/docker.sock"
 
 
 def software_findings(
@@ -95,7 +93,8 @@ def _root(error: BaseException) -> str:
 
 
 def _docker_version() -> str:
-    _knock()
+    # The client wraps a refusal in three others and leaves its socket open.
+    knock(daemon_address(), DOCKER_TIMEOUT_S)
     import docker
 
     client = docker.from_env(timeout=DOCKER_TIMEOUT_S)
@@ -103,12 +102,3 @@ def _docker_version() -> str:
         return str(client.version().get("Version", "unknown"))
     finally:
         client.close()
-
-
-def _knock() -> None:
-    """Connect to the daemon's socket: the client wraps a refusal in three others and leaves its socket open."""
-    address = os.environ.get("DOCKER_HOST") or f"unix://{DOCKER_SOCKET}"
-    if address.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(DOCKER_TIMEOUT_S)
-            door.connect(address.removeprefix("unix://"))

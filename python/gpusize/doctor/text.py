@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.report.text import clean
@@ -20,18 +21,7 @@ _WIDE: Final = 100
 
 def doctor_document(findings: Sequence[Finding]) -> dict[str, Any]:
     """The one document of ``gpusize doctor --json``; times in seconds."""
-    rows = [
-        {
-            "group": finding.group,
-            "name": finding.name,
-            "verdict": finding.verdict,
-            "value": finding.value,
-            "todo": finding.todo or None,
-            "prevents": finding.prevents,
-            "facts": dict(finding.facts),
-        }
-        for finding in findings
-    ]
+    rows = [{**asdict(finding), "todo": finding.todo or None} for finding in findings]
     return {"can_measure": not any(finding.prevents for finding in findings), "findings": rows}
 
 

@@ -79,6 +79,5 @@ class Alive:
 
 
 def _named(setting: Mapping[str, Any]) -> str:
-    """A load in words."""
     closed = setting.get("concurrency")
     return f"{setting['rate']:g} requests/s" if closed is None else f"concurrency {closed}"

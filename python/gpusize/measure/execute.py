@@ -95,7 +95,7 @@ def execute(
             for text in notes:
                 note(text)
         told = _tell_notes(spec, note, [*spec.notes, *notes])
-        watched = _Told(note)
+        watched = _Notes(note)
         monitor = stack.enter_context(_open_monitor(spec, len(steps), watched)) if spec.monitor else None
         with on_interrupt(switch), _open_store(spec, facts) as store:
             keep_rows(store.path, spec.dataset.ids, spec.dataset.rows)
@@ -109,7 +109,7 @@ def execute(
                 store,
                 clocks,
                 switch,
-                _drain_ns(spec),
+                seconds_to_ns(spec.load.drain_s),
                 _describer(spec),
                 progress,
                 _boundary(spec),
@@ -154,7 +154,6 @@ def _keep_told(store: RunStore) -> list[str]:
 
 
 def _following(spec: RunSpec, path: Path) -> Callable[[], Step | None] | None:
-    """Where the levels of a search come from; None for a sweep."""
     if spec.adaptive is None:
         return None
     from gpusize.measure.search_steps import Searching
@@ -212,7 +211,7 @@ def run_info(spec: RunSpec) -> dict[str, str]:
     return {**own, **told}
 
 
-class _Told:
+class _Notes:
     """Passes notes on, and keeps them for the result: a program has nobody to tell meanwhile."""
 
     def __init__(self, note: Callable[[str], None] | None) -> None:
@@ -258,10 +257,6 @@ def _boundary(spec: RunSpec) -> Callable[[], None]:
             observer.boundary()
 
     return boundary
-
-
-def _drain_ns(spec: RunSpec) -> int:
-    return seconds_to_ns(spec.load.drain_s)
 
 
 def _describer(spec: RunSpec) -> Callable[[Step, LevelOutcome, Path, StopCause], dict[str, Any]]:

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from gpusize.workload.load import Load, Stream
 
 __all__ = [
+    "BODY_PRIORITY",
     "HEADER_PRIORITY",
-    "SENT_PRIORITY",
     "SESSION_PART",
     "dealt",
+    "server_priorities",
     "streamed",
     "streamed_rows",
     "think_times_ns",
-    "told_priorities",
     "with_priority_header",
 ]
 
-SENT_PRIORITY: Final = "stream_priority"
+BODY_PRIORITY: Final = "stream_priority"
 """Field of a row: the priority that the server is told in the body."""
 
 HEADER_PRIORITY: Final = "header_priority"
@@ -98,7 +98,7 @@ class _Group:
 def streamed(target: Target, dataset: Dataset | None, load: Load) -> tuple[Target, Dataset, Load]:
     """Target, rows and load of a run of several streams: each gets its part of the rows, with its model and priority.
 
-    A row's field ``model`` is the model of its stream, `SENT_PRIORITY` what the server is told. Rows stand once for
+    A row's field ``model`` is the model of its stream, `BODY_PRIORITY` what the server is told. Rows stand once for
     each combination of dataset, model and priority. Without such differences nothing is changed.
 
     Args:
@@ -117,7 +117,7 @@ def streamed(target: Target, dataset: Dataset | None, load: Load) -> tuple[Targe
     if several and not kserve and target.models:
         dataset = None if dataset is None else dealt(dataset, target.models)
         own = {key: dealt(each, target.models) for key, each in own.items()}
-    told = [_sent_priority(stream, load, kserve=kserve) for stream in load.streams]
+    told = [_server_priority(stream, load, kserve=kserve) for stream in load.streams]
     rows, planned = _together(dataset, own, load, told, kserve=kserve)
     return target if kserve or planned is load else _asking(target, load), rows, planned
 
@@ -185,18 +185,18 @@ def _rows_of(dataset: Dataset, group: _Group, load: Load, *, kserve: bool) -> li
             raise UsageError(f'no tensors were made for model "{group.model}"', "streams", "name it with --model too")
     said: dict[str, Any] = {} if group.model is None else {"model": group.model}
     if group.priority is not None:
-        said[SENT_PRIORITY if load.priority_header is None else HEADER_PRIORITY] = group.priority
+        said[BODY_PRIORITY if load.priority_header is None else HEADER_PRIORITY] = group.priority
     return [replace(row, fields=_marked(row.fields, said)) for row in chosen]
 
 
 def _marked(fields: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     tensors = fields.get(TENSORS)
-    if isinstance(tensors, TensorRow) and SENT_PRIORITY in said:
-        return {**fields, **said, TENSORS: replace(tensors, priority=said[SENT_PRIORITY])}
+    if isinstance(tensors, TensorRow) and BODY_PRIORITY in said:
+        return {**fields, **said, TENSORS: replace(tensors, priority=said[BODY_PRIORITY])}
     return {**fields, **said}
 
 
-def _sent_priority(stream: Stream, load: Load, *, kserve: bool) -> int | None:
+def _server_priority(stream: Stream, load: Load, *, kserve: bool) -> int | None:
     """The number that a server is told: what the user says, else ours as the server counts.
 
     vLLM serves lower numbers first. Triton's highest priority is 1, so that ranks are counted from the top.
@@ -299,7 +299,7 @@ def with_priority_header(mix: Mapping[str, Any], dataset: Dataset, header: str) 
     return {**mix, "requests": requests, "of_row": of_row}
 
 
-def told_priorities(load: Load) -> list[int]:
+def server_priorities(load: Load) -> list[int]:
     """The numbers that a KServe server may be told: `kserve.prepare.prepare_kserve` leaves room for them."""
-    told = [_sent_priority(stream, load, kserve=True) for stream in load.streams]
+    told = [_server_priority(stream, load, kserve=True) for stream in load.streams]
     return [] if load.priority_header is not None else sorted({each for each in told if each is not None})

@@ -67,7 +67,6 @@ class Searching:
         return Step(index, made.setting, made.plan, made.arrays(), facts)
 
     def _next(self, visits: Sequence[Visit]) -> Chosen | Over:
-        """What the planner wants; in a resumed run first what it owes."""
         counted = of_part(visits, self._part)
         repeats = (self._planner.repeat(each, counted) for each in owed(visits, self._part))
         return next((each for each in repeats if each is not None), None) or self._planner.next(counted)

@@ -187,7 +187,6 @@ class RunSpec:
 
 
 def _planned(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What its levels follow from."""
     return {"sweep": run.get("levels"), "search": run.get("adaptive"), "seed": run.get("seed")}
 
 

@@ -15,7 +15,7 @@ from gpusize.options.inputs import dataset_from_options
 from gpusize.options.load import LOAD_STOPS, LOAD_WAYS, load_from_options, over
 from gpusize.options.load_values import LOAD_OPTIONS
 from gpusize.options.read_file import load_config
-from gpusize.options.run_spec import Sent, reached, refuse_simulated, run_spec
+from gpusize.options.run_spec import RunInputs, reached, refuse_simulated, run_spec
 from gpusize.options.search import over_levels, refuse_levels, wants_search
 from gpusize.options.table import kinds_of
 from gpusize.targets.apis.kserve import is_kserve
@@ -82,7 +82,6 @@ def read_options(
 
 
 def _in_seconds(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, times as seconds."""
     times = [name for name, kind in RUN_OPTIONS.items() if kind == "duration" and options.get(name) is not None]
     return {**options, **{name: as_duration_s(options[name], name) for name in times}}
 
@@ -114,21 +113,21 @@ def spec_from_options(
         yield stack.enter_context(run_spec(sent, said, observers=observers, command=command, resume=resume))
 
 
-def _sent(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[Sent, Mapping[str, Any]]:
+def _sent(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[RunInputs, Mapping[str, Any]]:
     """What is sent where, and the options, which are the demonstration's where no target is named."""
     inputs = options.get("input") or ()
     tensors = [inputs] if isinstance(inputs, str) else list(inputs)
     workflow = workflow_from_options(options)
     if workflow is not None:
         load = load_from_options(options)
-        return Sent(workflow, load, dataset_from_options(options), tensors), options
+        return RunInputs(workflow, load, dataset_from_options(options), tensors), options
     if options.get("url") is not None:
         refuse_simulated(options)
         target, ways, names = reached(options, stack)
         load = load_from_options(options)
         # Of a KServe API its tensors are sent.
         rows = None if is_kserve(target.api) else dataset_from_options(options)
-        return Sent(target, load, rows, tensors, ways=ways, names=names), options
+        return RunInputs(target, load, rows, tensors, ways=ways, names=names), options
     chosen = _demo_options(options)
     # Invalid options are refused before the cluster is started.
     load, dataset = load_from_options(chosen), dataset_from_options(chosen)
@@ -138,7 +137,7 @@ def _sent(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[Sent
     target, _, _ = reached({**chosen, **served}, stack)
     if dataset is None and not (tensors and is_kserve(target.api)):
         dataset = demo.prompts()
-    return Sent(target, load, dataset, tensors, cluster), chosen
+    return RunInputs(target, load, dataset, tensors, cluster), chosen
 
 
 def _cluster_options(options: Mapping[str, Any], steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from gpusize.base.errors import UsageError
 from gpusize.base.secrets import parse_header
 from gpusize.base.text import decode, read_bytes, shown
 from gpusize.base.units import as_duration_s
-from gpusize.options.kinds import Kind
+from gpusize.options.kinds import Kind, texts_of
 from gpusize.options.load_values import LOAD_OPTIONS
 from gpusize.options.table import kinds_of
 from gpusize.targets.apis import response_from_texts
@@ -53,7 +53,7 @@ def target_from_options(options: Mapping[str, Any]) -> Target | None:
         given["response"] = response_from_texts(given["response"])
     if "success" in given:
         given["response"] = _without_rule(given.pop("success"), given.get("response", {}))
-    lines = _headers(given.pop("headers", {})) + _texts(given.pop("header", []))
+    lines = _headers(given.pop("headers", {})) + texts_of(given.pop("header", []))
     if lines:
         parsed = [parse_header(line) for line in lines]
         names = [name.lower() for name, _ in parsed]
@@ -112,17 +112,13 @@ def _given(options: Mapping[str, Any], names: Mapping[str, Kind]) -> dict[str, A
     return given
 
 
-def _texts(value: str | Sequence[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
 def addresses_of(value: str | Sequence[str]) -> list[str]:
     """All addresses that ``url`` names, in order.
 
     Raises:
         UsageError: a file of addresses cannot be read, or is empty.
     """
-    return [url for item in _texts(value) for url in _addresses(item)]
+    return [url for item in texts_of(value) for url in _addresses(item)]
 
 
 def _addresses(item: str) -> list[str]:
@@ -138,7 +134,7 @@ def _addresses(item: str) -> list[str]:
 
 
 def _headers(value: Mapping[str, Any] | str | Sequence[str]) -> list[str]:
-    return [f"{name}: {text}" for name, text in value.items()] if isinstance(value, Mapping) else _texts(value)
+    return [f"{name}: {text}" for name, text in value.items()] if isinstance(value, Mapping) else texts_of(value)
 
 
 def _table(value: Any, name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from gpusize.base.errors import UsageError
 from gpusize.base.units import as_duration_s, parse_concurrencies, parse_rate, parse_rates, parse_sample
 
-__all__ = ["Kind", "complaint"]
+__all__ = ["Kind", "complaint", "texts_of"]
 
 Kind = Literal[
     "text",
@@ -43,6 +43,11 @@ def complaint(kind: Kind, value: Any) -> str | None:
         return None if fits(value) else f"is not {expected}"
     except UsageError as problem:
         return f"is not {expected}: {problem.what}"
+
+
+def texts_of(value: str | Sequence[str] | None) -> list[str]:
+    """A value of the kind ``texts`` as a list; empty for None."""
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
 def _is_whole(value: Any) -> bool:

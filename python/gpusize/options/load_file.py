@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 from gpusize.base.documents import Document, read_document
 from gpusize.base.errors import ConfigError
-from gpusize.base.text import shown
+from gpusize.base.text import did_you_mean, shown
 from gpusize.base.units import as_duration_s, parse_rate
 from gpusize.options.kinds import Kind, complaint
 from gpusize.options.load_values import LOAD_OPTIONS, placed, stages_of, trace_of
@@ -112,8 +111,7 @@ def _checked(
     for written, value in values.items():
         name, where = str(written).replace("-", "_"), document.where(*above, str(written))
         if name not in known:
-            close = difflib.get_close_matches(name.lower(), known, n=1)
-            todo = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(sorted(known))}"
+            todo = did_you_mean(name.lower(), known, f"known are {', '.join(sorted(known))}")
             raise ConfigError(f'there is no option "{shown(written)}"', where, todo)
         if name in options:
             raise ConfigError(f'"{shown(written)}" is given twice, with - and with _', where, "give it once")

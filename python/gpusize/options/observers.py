@@ -10,6 +10,7 @@ from gpusize.base.units import as_duration_s
 from gpusize.observe.machine import MachineObserver
 from gpusize.observe.metrics import Forwards, ServerMetrics, is_kube, resolve_kube, server_metrics
 from gpusize.observe.metrics.trust import prometheus_trust
+from gpusize.options.kinds import texts_of
 from gpusize.targets.server import Target
 from gpusize.targets.server_checks import checked_headers
 
@@ -104,7 +105,7 @@ def _metrics(
     server = isinstance(target, Target)
     return server_metrics(
         [{**each, "simulated": simulated} for each in target.public()] if server else [],
-        metrics_urls=_texts(options.get("metrics_url")),
+        metrics_urls=texts_of(options.get("metrics_url")),
         keep=options.get("metrics_keep"),
         gpu_sample=options.get("gpu_sample"),
         prometheus=options.get("prometheus"),
@@ -128,7 +129,7 @@ def _prometheus_headers(options: Mapping[str, Any]) -> dict[str, str]:
     alone = next((name for name in of_it if options.get(f"prometheus_{name}")), None)
     if alone is not None and options.get("prometheus") is None:
         raise UsageError("it belongs to a Prometheus server", f"prometheus_{alone}", "name the server by --prometheus")
-    given = dict(parse_header(line) for line in _texts(options.get("prometheus_header")))
+    given = dict(parse_header(line) for line in texts_of(options.get("prometheus_header")))
     variable = options.get("prometheus_token_env")
     try:
         headers = checked_headers(given, variable)
@@ -143,7 +144,7 @@ def _resources(options: Mapping[str, Any]) -> list[Observer]:
     from gpusize.observe.usage.sampler import INTERVAL_S
 
     kinds = ("container", "pid", "cgroup")
-    beside = [Beside(kind, named) for kind in kinds for named in _texts(options.get(f"sample_{kind}"))]
+    beside = [Beside(kind, named) for kind in kinds for named in texts_of(options.get(f"sample_{kind}"))]
     interval = options.get("sample_interval")
     interval_s = INTERVAL_S if interval is None else as_duration_s(interval, "sample_interval")
     return [ResourceObserver(beside, interval_s)] if beside else []
@@ -153,7 +154,3 @@ def _statistics(kserve: KserveRun) -> list[tuple[str, Any]]:
     from gpusize.targets.kserve.stats import KserveStats
 
     return [(kserve.client.where, KserveStats(kserve.client, [model.name for model in kserve.models]))]
-
-
-def _texts(value: str | Sequence[str] | None) -> list[str]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)

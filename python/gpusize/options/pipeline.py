@@ -19,12 +19,12 @@ from gpusize.containers.pipeline.sizing import SizingOptions
 if TYPE_CHECKING:
     from gpusize.observe.usage.sampler import ResourceWatch
 
-__all__ = ["Asked"]
+__all__ = ["PipelineOptions"]
 
 _FORCE: Final = ("none", "cont", "stop")
 
 
-class Asked:
+class PipelineOptions:
     """The options of ``gpusize pipeline run``, as the pipeline's functions take them.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from gpusize.base.documents import Document, read_document
 from gpusize.base.errors import ConfigError
-from gpusize.base.text import is_file, shown
+from gpusize.base.text import did_you_mean, is_file, shown
 from gpusize.options.calculator_file import calculator_options, is_calculator
 from gpusize.options.kinds import Kind, complaint
 
@@ -102,12 +101,9 @@ def _from_options(document: Document, known: Mapping[str, Kind]) -> Config:
 
 
 def _unknown(written: str, value: Any, where: str, known: Mapping[str, Kind]) -> ConfigError:
-    name = written.replace("-", "_")
-    close = difflib.get_close_matches(name.lower(), known, n=1)
     if isinstance(value, Mapping) and any(key.replace("-", "_") in known for key in value):
         todo = "options stand at the top level of the file, not in tables"
-    elif close:
-        todo = f'did you mean "{close[0]}"?'
     else:
-        todo = f"known are {', '.join(sorted(known))}"
+        name = written.replace("-", "_").lower()
+        todo = did_you_mean(name, known, f"known are {', '.join(sorted(known))}")
     return ConfigError(f'there is no option "{shown(written)}"', where, todo)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.analysis.slo import as_slos, readings
 from gpusize.base.errors import UsageError
 from gpusize.base.units import format_duration
-from gpusize.measure.mix import told_priorities
+from gpusize.measure.mix import server_priorities
 from gpusize.measure.monitor.options import MonitorOptions
 from gpusize.measure.spec import RunSpec
 from gpusize.options.inputs import addresses_of, target_from_options
+from gpusize.options.kinds import texts_of
 from gpusize.options.labels import labels_of
 from gpusize.options.search import terms_of
 from gpusize.records.run_json import nature_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from gpusize.targets.workflow.llm_proxy import LlmProxy
     from gpusize.workload.load import Load
 
-__all__ = ["Sent", "reached", "refuse_simulated", "run_spec"]
+__all__ = ["RunInputs", "reached", "refuse_simulated", "run_spec"]
 
 _BESIDE: Final = (
     "llm_proxy", "metrics_url", "metrics_keep", "prometheus", "prometheus_match", "prometheus_header",
@@ -54,7 +55,7 @@ _SIMULATED: Final = ("replicas", "start_delay")
 
 
 @dataclass(frozen=True)
-class Sent:
+class RunInputs:
     """What is sent, where, and how hard.
 
     Attributes:
@@ -101,7 +102,7 @@ def reached(
 
 @contextlib.contextmanager
 def run_spec(
-    sent: Sent,
+    sent: RunInputs,
     options: Mapping[str, Any],
     *,
     observers: Sequence[Observer] = (),
@@ -122,6 +123,8 @@ def run_spec(
         UsageError: invalid options, or nothing to send.
         TargetError: a KServe server does not answer, or lacks the model.
     """
+    from gpusize.options.observers import observers_of
+
     steps = _replica_steps(sent.cluster, options)
     with contextlib.ExitStack() as stack:
         proxy = _proxy(sent.target, options, stack)
@@ -130,7 +133,7 @@ def run_spec(
         if isinstance(target, Target) and ready is None:
             target = target.speaking(dataset.api)
         beside = [
-            *_usual(options, target, sent, ready, observers),
+            *observers_of(options, target, cluster=sent.cluster, kserve=ready, ways=sent.ways, own=observers),
             *_scaling(sent.cluster, steps),
             *([] if proxy is None else [proxy]),
             *observers,
@@ -166,7 +169,6 @@ def run_spec(
 
 
 def _replica_steps(cluster: SimulatedCluster | None, options: Mapping[str, Any]) -> list[dict[str, float]]:
-    """The steps of ``replicas``, which only a simulated cluster has."""
     if cluster is None:
         refuse_simulated(options)
         return []
@@ -208,7 +210,7 @@ def _proxy(target: Target | WorkflowTarget, options: Mapping[str, Any], stack: c
     return proxy
 
 
-def _prepared(sent: Sent, options: Mapping[str, Any]) -> KserveRun | None:
+def _prepared(sent: RunInputs, options: Mapping[str, Any]) -> KserveRun | None:
     """A KServe run, whose server is asked what its models take; None where rows are there already."""
     if not (isinstance(sent.target, Target) and is_kserve(sent.target.api)):
         if sent.inputs:
@@ -217,12 +219,12 @@ def _prepared(sent: Sent, options: Mapping[str, Any]) -> KserveRun | None:
         return None
     if sent.dataset is not None:
         return None
-    shapes, batch, load = _texts(options.get("shape")), options.get("batch") or 1, sent.load
-    told = told_priorities(load)
+    shapes, batch, load = texts_of(options.get("shape")), options.get("batch") or 1, sent.load
+    told = server_priorities(load)
     return prepare_kserve(sent.target, sent.inputs, shapes=shapes, batch=batch, seed=load.seed, priorities=told)
 
 
-def _rows(sent: Sent) -> Dataset:
+def _rows(sent: RunInputs) -> Dataset:
     """What is sent, read once; where every stream of the load brings its own, the first of these."""
     if sent.dataset is not None:
         return sent.dataset
@@ -234,31 +236,14 @@ def _rows(sent: Sent) -> Dataset:
     raise UsageError("there is nothing to send", "dataset", "give --dataset FILE, --prompt TEXT or --synthetic")
 
 
-def _usual(
-    options: Mapping[str, Any],
-    target: Target | WorkflowTarget,
-    sent: Sent,
-    ready: KserveRun | None,
-    own: Sequence[Observer],
-) -> list[Observer]:
-    from gpusize.options.observers import observers_of
-
-    return observers_of(options, target, cluster=sent.cluster, kserve=ready, ways=sent.ways, own=own)
-
-
-def _again(sent: Sent, options: Mapping[str, Any], ready: KserveRun | None) -> dict[str, Any]:
-    """Further options that make the run again."""
+def _again(sent: RunInputs, options: Mapping[str, Any], ready: KserveRun | None) -> dict[str, Any]:
     again = {name: options[name] for name in _AGAIN if options.get(name) is not None}
     if isinstance(sent.target, WorkflowTarget):
         # It has its proxy among its own options.
         again.pop("llm_proxy", None)
     if ready is not None:
-        again |= ready.options(sent.inputs, _texts(options.get("shape")), options.get("batch") or 1)
+        again |= ready.options(sent.inputs, texts_of(options.get("shape")), options.get("batch") or 1)
     if sent.cluster is not None and options.get("replicas") is not None:
         again["replicas"] = options["replicas"]
     delay_s = None if sent.cluster is None else sent.cluster.config.get("start_delay_s")
     return again if not delay_s else {**again, "start_delay": format_duration(float(delay_s))}
-
-
-def _texts(value: str | Sequence[str] | None) -> list[str]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)

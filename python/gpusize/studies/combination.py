@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from gpusize.analysis.slo import as_slos
 from gpusize.base.errors import ConfigError, UsageError
-from gpusize.base.text import shown
+from gpusize.base.text import did_you_mean, shown
 from gpusize.options.assemble import RUN_OPTIONS
 from gpusize.options.kinds import complaint
 from gpusize.options.labels import labels_of
@@ -142,8 +141,7 @@ def _options(study: Study, key: str, given: Mapping[str, Any], names: Mapping[st
         if name in _OURS:
             raise ConfigError(f'a study decides on "{name}" itself', where, "leave it out")
         if name not in RUN_OPTIONS:
-            close = difflib.get_close_matches(name, RUN_OPTIONS, n=1)
-            todo = f'did you mean "{close[0]}"?' if close else "gpusize run --help names all options"
+            todo = did_you_mean(name, RUN_OPTIONS, "gpusize run --help names all options")
             raise ConfigError(f'gpusize run has no option "{shown(written)}"', where, todo)
         if value is None:
             continue

@@ -164,7 +164,6 @@ def _combinations(values: Mapping[str, Any], document: Document) -> tuple[Combin
 
 
 def _matches(table: Mapping[str, Any], rule: Mapping[str, Any]) -> bool:
-    """A rule holds a value, or a list of values, for some settings."""
     return all(table[key] in (value if isinstance(value, list) else [value]) for key, value in rule.items())
 
 

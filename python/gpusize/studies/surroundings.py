@@ -8,14 +8,13 @@ from gpusize.base.clock import MACHINE, Clock
 from gpusize.base.errors import GpusizeError, MeasuredNo
 from gpusize.base.process_group import Started, TookTooLong, log_tail, run_command, start, stop
 from gpusize.base.text import shown
+from gpusize.base.urls import is_ok
 from gpusize.studies.combination import Plan
 from gpusize.studies.spec import Study
 
 __all__ = ["Surroundings"]
 
 _POLL_S: Final = 0.5
-_ANSWER_S: Final = 5.0
-_OK: Final = 200
 
 
 class Surroundings:
@@ -87,7 +86,7 @@ class Surroundings:
     def _wait_ready(self, ready: str | list[str]) -> None:
         timeout_s = self._timeouts_s["ready"]
         until_s = self._clock.now_s() + timeout_s
-        while not (_answers(ready) if isinstance(ready, str) else self._succeeds(ready, until_s)):
+        while not (is_ok(ready) if isinstance(ready, str) else self._succeeds(ready, until_s)):
             self.check()
             if self._clock.now_s() >= until_s:
                 what = ready if isinstance(ready, str) else " ".join(ready)
@@ -102,12 +101,3 @@ class Surroundings:
             return run_command(words, log, left_s, step="ready", check=self.check) == 0
         except TookTooLong:
             return False
-
-
-def _answers(url: str) -> bool:
-    import httpx
-
-    try:
-        return httpx.get(url, timeout=_ANSWER_S, trust_env=False).status_code == _OK
-    except httpx.HTTPError:
-        return False

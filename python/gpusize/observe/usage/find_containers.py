@@ -115,15 +115,19 @@ def _asking() -> Iterator[None]:
         raise daemon_problem(problem, _OTHERWISE) from problem
 
 
-def knock(where: str) -> None:
+def knock(where: str, timeout_s: float = ANSWER_S) -> None:
     """Connect to a daemon's socket once, before the SDK does: it would let the socket of a failure leak.
+
+    Args:
+        where: the daemon's address; only sockets of this machine are tried.
+        timeout_s: longest wait.
 
     Raises:
         OSError: it cannot be connected to.
     """
     if where.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as tried:
-            tried.settimeout(ANSWER_S)
+            tried.settimeout(timeout_s)
             tried.connect("/" + where.removeprefix("unix://").lstrip("/"))
 
 

@@ -11,14 +11,13 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.records.schema import SCHEMA_VERSION
-from gpusize.studies.imports.run_folder import write_run
+from gpusize.studies.imports.run_folder import run_of, write_run
 
 __all__ = ["FILE_NAME", "NatImport", "import_nat", "read_nat"]
 
@@ -187,7 +186,6 @@ def _object(entry: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
 
 
 def _number(value: Any, where: str) -> float | None:
-    """Seconds at or above 0; None for null."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
@@ -207,25 +205,11 @@ def import_nat(path: Path, out_dir: Path, gpus: int) -> Path:
     digest = hashlib.sha256()
     for file in found.files:
         digest.update(file.read_bytes())
-    run = f"nat-{digest.hexdigest()[:12]}-{gpus}gpu"
-    about = {
-        "schema": SCHEMA_VERSION,
-        "run": run,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": [],
-        "options": {},
-        "source": {
-            "tool": "NeMo Agent Toolkit sizing calculator",
-            "files": [file.name if file.parent == path else str(file) for file in found.files],
-            "sha256": digest.hexdigest(),
-            "warnings": found.warnings,
-        },
-        "targets": [{"url": None, "api": "nat", "model": None, "gpus": gpus, "tls_verified": None, "simulated": None}],
-        "models": [],
-        "hosts": [],
-        "dataset": {"source": None, "rows": None, "sha256": None},
-        "seed": None,
-        "labels": {},
-        "levels": [level.setting for level in found.levels],
+    source = {
+        "tool": "NeMo Agent Toolkit sizing calculator",
+        "files": [file.name if file.parent == path else str(file) for file in found.files],
+        "sha256": digest.hexdigest(),
+        "warnings": found.warnings,
     }
-    return write_run(out_dir, about, found.levels)
+    run = f"nat-{digest.hexdigest()[:12]}-{gpus}gpu"
+    return write_run(out_dir, run_of(run, found.levels, source, api="nat", gpus=gpus), found.levels)

@@ -17,7 +17,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,12 +25,11 @@ from gpusize.analysis.slo import Slo
 from gpusize.analysis.windows import LITTLE_TOLERANCE
 from gpusize.base.errors import ConfigError, PathMissing, StoreError, UsageError
 from gpusize.records.schema import SCHEMA_VERSION
-from gpusize.studies.imports.perf_analyzer_rows import RATE, USERS, Row, gpu_values, parse_rows
-from gpusize.studies.imports.run_folder import write_run
+from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, gpu_values, parse_rows
+from gpusize.studies.imports.run_folder import run_of, write_run
 
 __all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "read_perf_analyzer"]
 
-RATE_COLUMN: Final = "Inferences/Second"
 _PRINTED: Final = re.compile(
     r"^\*\*\* Measurement Settings \*\*\*|^Request (?:concurrency|Rate): |^Concurrency: .*throughput: ",
     re.MULTILINE,
@@ -146,28 +144,15 @@ def import_perf_analyzer(
     texts = [str(Slo.parse(each)) for each in slos]
     found = read_perf_analyzer(path, gpus=gpus, batch=batch, expected=expected)
     same = hashlib.sha256(repr((found.sha256, texts, batch, list(expected))).encode()).hexdigest()
-    target = {"url": None, "api": "perf_analyzer", "model": None, "gpus": gpus, "tls_verified": None, "simulated": None}
-    about = {
-        "schema": SCHEMA_VERSION,
-        "run": f"perf_analyzer-{same[:12]}-{gpus}gpu",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": [],
-        "options": {"slo": texts} if texts else {},
-        "source": {
-            "tool": "perf_analyzer",
-            "files": [path.name],
-            "sha256": found.sha256,
-            "batch": batch,
-            "warnings": found.warnings,
-        },
-        "targets": [target],
-        "models": [],
-        "hosts": [],
-        "dataset": {"source": None, "rows": None, "sha256": None},
-        "seed": None,
-        "labels": {},
-        "levels": [level.setting for level in found.levels],
+    source = {
+        "tool": "perf_analyzer",
+        "files": [path.name],
+        "sha256": found.sha256,
+        "batch": batch,
+        "warnings": found.warnings,
     }
+    run, options = f"perf_analyzer-{same[:12]}-{gpus}gpu", {"slo": texts} if texts else {}
+    about = run_of(run, found.levels, source, api="perf_analyzer", gpus=gpus, options=options)
     return write_run(out_dir, about, found.levels), found.warnings
 
 
@@ -186,7 +171,7 @@ def _load(row: Row) -> str:
 
 def _level(row: Row, gpus: int, batch: int, where: str) -> LevelData:
     closed = row.kind == USERS
-    rate = row.values[RATE_COLUMN] / batch
+    rate = row.values[THROUGHPUT] / batch
     setting: dict[str, Any] = (
         {"kind": "closed", "concurrency": round(row.load)} if closed else {"kind": "open", "rate": row.load}
     )
@@ -213,7 +198,7 @@ def _level(row: Row, gpus: int, batch: int, where: str) -> LevelData:
         "percentiles": percentiles,
         "items": {},
         "achieved_rate": rate,
-        "inferences_rate": row.values[RATE_COLUMN],
+        "inferences_rate": row.values[THROUGHPUT],
         "residence_ns": None if mean_s is None else round(mean_s * 1e9),
         "server": _server(row, where),
         "perf_analyzer": {**row.values, **row.texts},

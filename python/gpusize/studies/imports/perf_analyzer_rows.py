@@ -11,7 +11,7 @@ from typing import Final
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import shown
 
-__all__ = ["RATE", "USERS", "Row", "gpu_values", "parse_rows"]
+__all__ = ["RATE", "THROUGHPUT", "USERS", "Row", "gpu_values", "parse_rows"]
 
 USERS: Final = "Concurrency"
 RATE: Final = "Request Rate"

@@ -5,15 +5,54 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusize.base.errors import StoreError
+from gpusize.records.schema import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["write_run"]
+__all__ = ["run_of", "write_run"]
+
+
+def run_of(
+    run: str,
+    levels: Sequence[LevelData],
+    source: Mapping[str, Any],
+    *,
+    api: str,
+    gpus: int,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The contents of ``run.json`` for another tool's levels.
+
+    Args:
+        run: the run's id.
+        levels: in their order.
+        source: which tool and which files they are of, their digest, and what was skipped.
+        api: stands for that of the target.
+        gpus: behind the target; 0 for unknown.
+        options: those that later estimates go by.
+    """
+    target = {"url": None, "api": api, "model": None, "gpus": gpus, "tls_verified": None, "simulated": None}
+    return {
+        "schema": SCHEMA_VERSION,
+        "run": run,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [],
+        "options": dict(options or {}),
+        "source": dict(source),
+        "targets": [target],
+        "models": [],
+        "hosts": [],
+        "dataset": {"source": None, "rows": None, "sha256": None},
+        "seed": None,
+        "labels": {},
+        "levels": [level.setting for level in levels],
+    }
 
 
 def write_run(out_dir: Path, about: Mapping[str, Any], levels: Sequence[LevelData]) -> Path:
