@@ -97,8 +97,8 @@ def test_one_that_does_not_hold_is_raised(daemon: Daemon, work: Path, monkeypatc
     assert result.sized is not None
     first = result.sized.trials[0]
     assert first.execution.limits[1] == 128 * MIB
-    assert first.verdict is not None
-    assert (first.verdict.holds, first.verdict.oom_killed) == (False, True)
+    assert first.check is not None
+    assert (first.check.holds, first.check.oom_killed) == (False, True)
     assert len(result.sized.trials) >= 2
     assert (result.sized.recommendation.mem_bytes or 0) > 128 * MIB
 

@@ -33,13 +33,13 @@ MOUNTED = """docker run --rm --mount type=bind,source=/a,target=/b,readonly \
 --mount 'type=bind,"source=/x,y""z",target=/c' i:1"""
 OPTIONS = {
     "nothing": (Container("i:1"), "docker run --rm i:1"),
-    "a command": (Container("i:1", ("sh", "-c", "a b")), "docker run --rm i:1 sh -c 'a b'"),
-    "an empty command": (Container("i:1", ()), "docker run --rm i:1"),
+    "a command": (Container("i:1", command=("sh", "-c", "a b")), "docker run --rm i:1 sh -c 'a b'"),
+    "an empty command": (Container("i:1", command=()), "docker run --rm i:1"),
     "an entry point of several words": (
-        Container("i:1", ("x",), ("python", "-u")),
+        Container("i:1", command=("x",), entrypoint=("python", "-u")),
         "docker run --rm --entrypoint python i:1 -u x",
     ),
-    "no entry point": (Container("i:1", ("x", "y"), ()), "docker run --rm --entrypoint '' i:1 x y"),
+    "no entry point": (Container("i:1", command=("x", "y"), entrypoint=()), "docker run --rm --entrypoint '' i:1 x y"),
     "variables": (
         Container("i:1", environment={"A": "1", "B": "it's\n"}),
         "docker run --rm --env A=1 --env 'B=it'\"'\"'s\n' i:1",
@@ -88,7 +88,7 @@ def test_the_line_of_a_container(case: str) -> None:
 def test_entry_points_as_the_daemon_takes_them(
     command: tuple[str, ...] | None, entrypoint: tuple[str, ...] | None, sent: tuple[object, object]
 ) -> None:
-    config = Container("i", command, entrypoint).config()
+    config = Container("i", command=command, entrypoint=entrypoint).config()
     assert (config["Entrypoint"], config["Cmd"]) == sent
 
 

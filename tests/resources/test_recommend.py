@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from gpusize.base.errors import UsageError
-from gpusize.containers.recommend import POLICIES, CpuCurve, CurvePoint, Execution, recommend, verdict_of
+from gpusize.containers.recommend import POLICIES, CpuCurve, CurvePoint, Execution, check_recommendation, recommend
 from gpusize.containers.recommend.cpu_curve import curve_limits
 from gpusize.containers.recommend.types import MIB
 from gpusize.observe.usage.gpu_use import GpuUse
@@ -90,11 +90,11 @@ def test_a_limit_that_slows_it_is_what_is_raised():
         pl.Series("cpu_throttled_periods", range(slow.frame.height), pl.Int64),
         pl.Series("cpu_throttled_ns", throttled, pl.Int64),
     )
-    verdict = verdict_of(advice, Execution.of(replace(slow, frame=held)), [free])
-    assert verdict.raised is not None
-    assert verdict.raised.cpu_limit_cores is not None
-    assert verdict.raised.cpu_limit_cores > 2.0
-    assert verdict.raised.cpu_cores == advice.cpu_cores
+    check = check_recommendation(advice, Execution.of(replace(slow, frame=held)), [free])
+    assert check.raised is not None
+    assert check.raised.cpu_limit_cores is not None
+    assert check.raised.cpu_limit_cores > 2.0
+    assert check.raised.cpu_cores == advice.cpu_cores
 
 
 def test_without_runs_at_lower_limits_cpu_is_an_estimate():
@@ -171,34 +171,34 @@ def test_memory_taken_in_advance_is_named():
 
 def test_a_run_under_its_limits_that_went_as_before_holds():
     advice = recommend([run()])
-    verdict = verdict_of(advice, run(seconds=4.2), [run()])
-    assert verdict.holds
-    assert verdict.slower == pytest.approx(0.05)
-    assert (verdict.raised, verdict.reasons) == (None, ())
-    assert verdict.sentence() == "completed, slower by 5%"
+    check = check_recommendation(advice, run(seconds=4.2), [run()])
+    assert check.holds
+    assert check.slower == pytest.approx(0.05)
+    assert (check.raised, check.reasons) == (None, ())
+    assert check.sentence() == "completed, slower by 5%"
 
 
 def test_how_much_slower_is_by_the_time_that_it_ran():
     free, tight = (Execution.of(workload(lambda _: 1.0, 1.0), ran_s=ran_s) for ran_s in (0.4, 0.6))
-    verdict = verdict_of(recommend([free]), tight, [free])
-    assert verdict.slower == pytest.approx(0.5)
+    check = check_recommendation(recommend([free]), tight, [free])
+    assert check.slower == pytest.approx(0.5)
 
 
 def test_a_killed_run_raises_memory():
     advice = recommend([run()])
-    verdict = verdict_of(advice, run(failed="exit code 137"), [run()], oom_killed=True)
-    assert not verdict.holds
-    assert verdict.raised.mem_bytes == 512 * MIB > advice.mem_bytes == 384 * MIB
-    assert verdict.raised.cpu_cores == advice.cpu_cores
-    assert verdict.sentence() == "OOM-killed"
+    check = check_recommendation(advice, run(failed="exit code 137"), [run()], oom_killed=True)
+    assert not check.holds
+    assert check.raised.mem_bytes == 512 * MIB > advice.mem_bytes == 384 * MIB
+    assert check.raised.cpu_cores == advice.cpu_cores
+    assert check.sentence() == "OOM-killed"
 
 
 def test_a_worker_killed_inside_a_container_that_lives_on_is_seen():
     columns = {"t_ns": [0, S, 4 * S], "cpu_ns": [0, S, 4 * S], "mem_bytes": [MIB] * 3, "oom_kill_events": [0, 0, 1]}
     quiet = Execution.of(readings(columns, begun_ns=0, ended_ns=4 * S))
-    verdict = verdict_of(recommend([run()]), quiet, [run()])
-    assert (verdict.completed, verdict.oom_killed, verdict.holds) == (True, True, False)
-    assert verdict.raised is not None
+    check = check_recommendation(recommend([run()]), quiet, [run()])
+    assert (check.completed, check.oom_killed, check.holds) == (True, True, False)
+    assert check.raised is not None
 
 
 def throttled(seconds: float, share: float, limit_events: int = 0) -> Execution:
@@ -221,43 +221,43 @@ def test_a_slow_run_that_was_throttled_raises_cpu_up_to_what_was_ever_used():
     advice = recommend([before])
     assert advice.cpu_cores == 2.3
     low = recommend([run(cores=1.0)])
-    verdict = verdict_of(low, throttled(6.0, 0.7), [before])
-    assert not verdict.holds
-    assert verdict.raised.cpu_cores == pytest.approx(1.8)
-    assert verdict.raised.mem_bytes == low.mem_bytes
-    assert verdict.sentence() == "completed, throttled for 70% of the periods, slower by 50%"
-    assert verdict_of(low, throttled(20.0, 0.9), [before]).raised.cpu_cores == pytest.approx(2.0)
-    full = verdict_of(advice, throttled(6.0, 0.7), [before])
+    check = check_recommendation(low, throttled(6.0, 0.7), [before])
+    assert not check.holds
+    assert check.raised.cpu_cores == pytest.approx(1.8)
+    assert check.raised.mem_bytes == low.mem_bytes
+    assert check.sentence() == "completed, throttled for 70% of the periods, slower by 50%"
+    assert check_recommendation(low, throttled(20.0, 0.9), [before]).raised.cpu_cores == pytest.approx(2.0)
+    full = check_recommendation(advice, throttled(6.0, 0.7), [before])
     assert (full.holds, full.raised) == (False, None)
     assert full.reasons[-1] == "it has all the CPU that it ever used"
 
 
 def test_a_slow_run_that_was_not_throttled_is_slow_for_another_reason():
-    verdict = verdict_of(recommend([run()]), throttled(6.0, 0.0), [run()])
-    assert (verdict.holds, verdict.raised) == (True, None)
-    assert verdict.remarks == ("it took 50% longer, of which its limits are not the cause: it was not throttled",)
-    assert verdict.sentence() == "completed, throttled for 0% of the periods, slower by 50% for another reason"
+    check = check_recommendation(recommend([run()]), throttled(6.0, 0.0), [run()])
+    assert (check.holds, check.raised) == (True, None)
+    assert check.remarks == ("it took 50% longer, of which its limits are not the cause: it was not throttled",)
+    assert check.sentence() == "completed, throttled for 0% of the periods, slower by 50% for another reason"
     # Where nothing tells of throttling, it may be the reason.
     silent = run(seconds=6.0)
     assert silent.usage.throttling is None
-    assert not verdict_of(recommend([run()]), silent, [run(cores=2.0)]).holds
+    assert not check_recommendation(recommend([run()]), silent, [run(cores=2.0)]).holds
 
 
 def test_a_slow_run_whose_memory_was_at_its_limit_raises_memory():
     advice = recommend([run()])
-    verdict = verdict_of(advice, throttled(6.0, 0.0, limit_events=40), [run()])
-    assert not verdict.holds
-    assert verdict.raised.mem_bytes > advice.mem_bytes
-    assert verdict.raised.cpu_cores == advice.cpu_cores
+    check = check_recommendation(advice, throttled(6.0, 0.0, limit_events=40), [run()])
+    assert not check.holds
+    assert check.raised.mem_bytes > advice.mem_bytes
+    assert check.raised.cpu_cores == advice.cpu_cores
 
 
 def test_what_varies_without_limits_may_vary_under_them():
     unlimited = [run(seconds=4.0), run(seconds=4.0), run(seconds=6.0)]
-    assert verdict_of(recommend(unlimited), throttled(5.5, 0.5), unlimited).holds
-    assert not verdict_of(recommend(unlimited), throttled(6.5, 0.5), unlimited).holds
+    assert check_recommendation(recommend(unlimited), throttled(5.5, 0.5), unlimited).holds
+    assert not check_recommendation(recommend(unlimited), throttled(6.5, 0.5), unlimited).holds
 
 
 def test_a_run_that_failed_for_another_reason_is_not_raised():
-    verdict = verdict_of(recommend([run()]), run(failed="exit code 3"), [run()])
-    assert (verdict.holds, verdict.raised) == (False, None)
-    assert verdict.reasons == ("it failed: exit code 3",)
+    check = check_recommendation(recommend([run()]), run(failed="exit code 3"), [run()])
+    assert (check.holds, check.raised) == (False, None)
+    assert check.reasons == ("it failed: exit code 3",)

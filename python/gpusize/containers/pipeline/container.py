@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Container", "Mount"]
+__all__ = ["Container", "ContainerOptions", "Mount"]
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,42 @@ class Mount:
         return ",".join(f'"{part.replace(chr(34), chr(34) * 2)}"' if set(part) & set(',"') else part for part in parts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ContainerOptions:
+    """What a definition says of a container, and what a container is made from.
+
+    Args:
+        command: arguments of the entry point; None for the image's own. Empty for none at all, which takes an entry
+            point beside it: for the daemon no arguments are those of the image.
+        entrypoint: in place of the image's, and of its arguments; None for the image's own, empty for none.
+        user: user and group inside, ``1000:1000``.
+        workdir: working directory inside.
+        network: a network, or a mode such as ``host``; None for the usual one.
+        gpus: a number, ``all``, or ids as ``device=0,2``; None for the usual ones.
+        shm_bytes: size of ``/dev/shm``.
+        tmpfs: places inside that are kept in memory.
+        init: whether a small init process reaps children.
+    """
+
+    command: tuple[str, ...] | None = None
+    entrypoint: tuple[str, ...] | None = None
+    user: str | None = None
+    workdir: str | None = None
+    network: str | None = None
+    gpus: str | None = None
+    shm_bytes: int | None = None
+    tmpfs: tuple[str, ...] = ()
+    init: bool = False
+
+
 @dataclass(frozen=True)
-class Container:
-    """What a container is made from.
+class Container(ContainerOptions):
+    """What a container is made from, beside its options.
 
     Args:
         image: with tag or digest.
-        command: arguments of the entry point; None for the image's. Empty for none at all, which takes an entry point
-            beside it: for the daemon no arguments are those of the image.
-        entrypoint: in place of the image's, whose arguments it drops; None for the image's, empty for none.
         environment: variables.
         mounts: folders of this machine.
-        user: user and group inside.
-        workdir: working directory inside.
-        network: a network, or a mode such as ``host``; None for the daemon's default.
-        gpus: a number, ``all``, or ``device=0,2``.
-        shm_bytes: size of ``/dev/shm``.
-        tmpfs: places in memory.
-        init: a small init process as the first one.
         cpus: limit, in cores.
         mem_bytes: limit; swap is not given on top of it, or memory would be measured short.
         ports: ports that are published on loopback, at free ports of this machine.
@@ -51,17 +69,8 @@ class Container:
     """
 
     image: str
-    command: tuple[str, ...] | None = None
-    entrypoint: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
-    user: str | None = None
-    workdir: str | None = None
-    network: str | None = None
-    gpus: str | None = None
-    shm_bytes: int | None = None
-    tmpfs: tuple[str, ...] = ()
-    init: bool = False
     cpus: float | None = None
     mem_bytes: int | None = None
     ports: tuple[int, ...] = ()
@@ -146,7 +155,6 @@ class Container:
 
 
 def _device_request(gpus: str) -> dict[str, Any]:
-    """What the daemon's API takes for ``--gpus``."""
     request: dict[str, Any] = {"Driver": "", "Count": 0, "DeviceIDs": None, "Capabilities": [["gpu"]], "Options": {}}
     if gpus == "all":
         request["Count"] = -1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 from gpusize.base.errors import ConfigError, UsageError
 from gpusize.base.text import shown
-from gpusize.containers.pipeline.container import Container, Mount
+from gpusize.containers.pipeline.container import Container, ContainerOptions, Mount
 from gpusize.containers.pipeline.input_copies import moved
 from gpusize.containers.pipeline.model import INPUT_VOLUME, Operator, Pipeline
 from gpusize.containers.pipeline.workspace import Workspace
@@ -133,19 +133,17 @@ def container_of(
     shared = moved(shared_mounts(pipeline, operator, workspace, input_dir, options), copies or {})
     written = (Mount(str(workspace.output(operator, each, execution)), each.path) for each in operator.outputs)
     cpus, mem_bytes = limits
+    own = {each.name: getattr(operator, each.name) for each in fields(ContainerOptions)} | {
+        "user": options.user or operator.user,
+        "network": operator.network or options.network or network,
+        "gpus": _gpus(operator, options),
+        "shm_bytes": options.shm_bytes or operator.shm_bytes,
+    }
     return Container(
-        image=operator.image,
-        command=operator.command,
-        entrypoint=operator.entrypoint,
-        environment=variables,
-        mounts=(*shared, *written),
-        user=options.user or operator.user,
-        workdir=operator.workdir,
-        network=operator.network or options.network or network,
-        gpus=_gpus(operator, options),
-        shm_bytes=options.shm_bytes or operator.shm_bytes,
-        tmpfs=operator.tmpfs,
-        init=operator.init,
+        operator.image,
+        variables,
+        (*shared, *written),
+        **own,
         cpus=operator.limits.cpus if cpus is None else cpus,
         mem_bytes=operator.limits.mem_bytes if mem_bytes is None else mem_bytes,
         cgroup_parent=cgroup_parent,

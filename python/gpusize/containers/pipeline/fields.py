@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gpusize.base.documents import Document, KeyPath, read_document, scalar_texts
 from gpusize.base.errors import ConfigError
-from gpusize.base.text import read_text, shown
+from gpusize.base.text import did_you_mean, read_text, shown
 
 __all__ = ["Fields", "Node", "as_bytes", "read_root"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _BYTES: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+T = TypeVar("T")
 
 Resolve = Callable[[str, str], str]
 """From a text as written and its place to the text that is meant."""
@@ -212,6 +213,14 @@ class Node:
                 f"{self.what} cannot be split into words: {problem}", self.where, "write it as a list"
             ) from None
 
+    def texts(self) -> list[str]:
+        """This as texts: a list of them, or one.
+
+        Raises:
+            ConfigError: one is no plain value.
+        """
+        return [item.text() for item in self.items()] if isinstance(self.value, list) else [self.text()]
+
     def variables(self) -> dict[str, str]:
         """This as environment variables: a table of plain values. No value stands for the empty text.
 
@@ -257,14 +266,18 @@ class Fields:
                 continue
             if left is not None and key in left:
                 raise ConfigError(f'"{key}" is not supported', node.where, left[key])
-            close = difflib.get_close_matches(key, known, n=1)
-            todo = f'did you mean "{close[0]}"?' if close else f"known here are {', '.join(sorted(known))}"
+            todo = did_you_mean(key, known, f"known here are {', '.join(sorted(known))}")
             raise ConfigError(f'"{shown(key)}" is not supported in {self.what}', node.where, todo)
 
     def get(self, key: str) -> Node | None:
         """The value of a key; None where the key is missing or has no value."""
         node = self.nodes.get(key)
         return None if node is None or node.value is None else node
+
+    def read(self, key: str, as_: Callable[[Node], T]) -> T | None:
+        """The value of a key, read by one of `Node`'s methods; None where the key is missing or has no value."""
+        node = self.get(key)
+        return None if node is None else as_(node)
 
     def need(self, key: str) -> Node:
         """The value of a key.

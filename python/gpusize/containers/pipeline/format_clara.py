@@ -59,9 +59,7 @@ def read_clara(root: Node, arguments: Mapping[str, str]) -> Pipeline:
         names = ", ".join(secret.text() for secret in secrets.items())
         notes.append(f"{secrets.where}: pull-secrets ({names}) are Kubernetes'; images are pulled as docker login says")
     for key in ("api-version", "description", "orchestrator"):
-        node = top.get(key)
-        if node is not None:
-            node.text()
+        top.read(key, Node.text)
     operators = tuple(_operator(node.fields()) for node in top.need("operators").items())
     return Pipeline(top.need("name").name(), operators, "clara", root.document.source, tuple(notes))
 
@@ -70,12 +68,11 @@ def _operator(given: Fields) -> Operator:
     fields = imported(given)
     fields.only(_OPERATOR)
     image, command = _container(fields.need("container"))
-    variables = fields.get("variables")
     return Operator(
         name=fields.need("name").name(),
         image=image,
         command=command,
-        variables={} if variables is None else variables.variables(),
+        variables=fields.read("variables", Node.variables) or {},
         inputs=tuple(_input(node.fields()) for node in fields.list_of("input")),
         outputs=tuple(_output(node.fields()) for node in fields.list_of("output")),
         models=tuple(_model(node.fields()) for node in fields.list_of("models")),
@@ -88,11 +85,10 @@ def _operator(given: Fields) -> Operator:
 def _container(node: Node) -> tuple[str, tuple[str, ...] | None]:
     fields = node.fields()
     fields.only(("image", "tag", "command"))
-    tag, command = fields.get("tag"), fields.get("command")
-    image = fields.need("image").text()
     # Clara appends the words to those of docker run, where none means those of the image.
-    words = () if command is None else tuple(item.text() for item in command.items())
-    return f"{image}:{'latest' if tag is None else tag.text()}", words or None
+    words = tuple(item.text() for item in fields.list_of("command"))
+    image, tag = fields.need("image").text(), fields.read("tag", Node.text)
+    return f"{image}:{'latest' if tag is None else tag}", words or None
 
 
 def _input(fields: Fields) -> Input:
@@ -101,17 +97,13 @@ def _input(fields: Fields) -> Input:
     if upstream is None and name is not None:
         raise name.wrong("of use without from: the input folder has no outputs to choose from")
     return Input(
-        fields.need("path").place(),
-        None if upstream is None else upstream.name(),
-        None if name is None else name.name(),
-        fields.where,
+        fields.need("path").place(), fields.read("from", Node.name), fields.read("name", Node.name), fields.where
     )
 
 
 def _output(fields: Fields) -> Output:
     fields.only(("path", "name"), _TYPED)
-    name = fields.get("name")
-    return Output(fields.need("path").place(), None if name is None else name.name(), fields.where)
+    return Output(fields.need("path").place(), fields.read("name", Node.name), fields.where)
 
 
 def _model(fields: Fields) -> str:
@@ -129,14 +121,13 @@ def _service(given: Fields) -> Service:
         kinds = connections.fields()
         kinds.only(("http",), {"file": "mount what it holds by --models-dir, which is /models in the service"})
         https = kinds.list_of("http")
-    variables = fields.get("variables")
     gpus = _requests(fields.get("requests")).gpus
     words = None if command is None else tuple(word.replace(DATA_PATH, "") for word in command)
     return Service(
         name=fields.need("name").name(),
         image=image,
         command=None if words is None else tuple(word for word in words if word),
-        variables={} if variables is None else variables.variables(),
+        variables=fields.read("variables", Node.variables) or {},
         connections=tuple(_connection(node.fields()) for node in https),
         gpus=str(gpus) if gpus else None,
         where=given.where,
@@ -153,9 +144,8 @@ def _requests(node: Node | None) -> Requests:
         return Requests()
     fields = node.fields()
     fields.only(("cpu", "gpu", "memory"))
-    cpu, gpu, memory = (fields.get(key) for key in ("cpu", "gpu", "memory"))
     return Requests(
-        cpus=None if cpu is None else float(cpu.whole()),
-        mem_bytes=None if memory is None else memory.whole() * _MEGABYTE,
-        gpus=None if gpu is None else gpu.whole(),
+        cpus=fields.read("cpu", lambda node: float(node.whole())),
+        mem_bytes=fields.read("memory", lambda node: node.whole() * _MEGABYTE),
+        gpus=fields.read("gpu", Node.whole),
     )

@@ -103,21 +103,15 @@ def read_compose(root: Node, arguments: Mapping[str, str]) -> Pipeline:
     top = root.fields()
     extensions = tuple(key for key in top.nodes if key.startswith("x-"))
     top.only((*_TOP, *extensions), _TOP_LEFT)
-    name = top.get("name")
-    volumes = _volumes(top.get("volumes"))
+    volumes = top.read("volumes", _volumes) or set()
     notes: list[str] = []
-    operators = []
-    for key, node in top.need("services").fields():
-        operators.append(_operator(key, node, volumes, notes))
+    operators = tuple(_operator(key, node, volumes, notes) for key, node in top.need("services").fields())
     folder = Path(root.document.source).absolute().parent
-    return Pipeline(
-        folder.name if name is None else name.text(), tuple(operators), "compose", root.document.source, tuple(notes)
-    )
+    name = top.read("name", Node.text)
+    return Pipeline(folder.name if name is None else name, operators, "compose", root.document.source, tuple(notes))
 
 
-def _volumes(node: Node | None) -> set[str]:
-    if node is None:
-        return set()
+def _volumes(node: Node) -> set[str]:
     found = set()
     for name, below in node.fields():
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", name):
@@ -140,43 +134,28 @@ def _operator(name: str, node: Node, volumes: set[str], notes: list[str]) -> Ope
     fields.only((*_SERVICE, *extensions), _SERVICE_LEFT)
     notes += [f"{each.where}: {key} is not used" for key, each in fields if key in _HARMLESS]
     limits, reserved = resources(fields.get("deploy"))
-    mem_limit, cpus = fields.get("mem_limit"), fields.get("cpus")
-    texts = {key: fields.get(key) for key in ("user", "working_dir")}
-    command, entrypoint, shm, gpus, init, environment, tmpfs = (
-        fields.get(key) for key in ("command", "entrypoint", "shm_size", "gpus", "init", "environment", "tmpfs")
-    )
     return Operator(
         name=name,
         image=fields.need("image").text(),
-        command=None if command is None else command.words(),
-        entrypoint=None if entrypoint is None else entrypoint.words(),
-        variables={} if environment is None else _environment(environment),
+        command=fields.read("command", Node.words),
+        entrypoint=fields.read("entrypoint", Node.words),
+        variables=fields.read("environment", _environment) or {},
         binds=tuple(_bind(each, volumes) for each in fields.list_of("volumes")),
-        after=tuple(_after(fields.get("depends_on"))),
-        user=_text(texts["user"]),
-        gpus=device_gpus(fields.get("deploy")) if gpus is None else gpus_of(gpus),
-        shm_bytes=None if shm is None else shm.size(),
-        network=_network(fields.get("network_mode")),
-        workdir=_text(texts["working_dir"]),
-        tmpfs=tuple(_texts(tmpfs)),
-        init=False if init is None else init.flag(),
+        after=tuple(fields.read("depends_on", _after) or ()),
+        user=fields.read("user", Node.text),
+        gpus=device_gpus(fields.get("deploy")) if fields.get("gpus") is None else fields.read("gpus", gpus_of),
+        shm_bytes=fields.read("shm_size", Node.size),
+        network=fields.read("network_mode", _network),
+        workdir=fields.read("working_dir", Node.text),
+        tmpfs=tuple(fields.read("tmpfs", Node.texts) or ()),
+        init=fields.read("init", Node.flag) or False,
         requests=reserved,
         limits=Requests(
-            cpus=limits.cpus if cpus is None else cpus.number(),
-            mem_bytes=limits.mem_bytes if mem_limit is None else mem_limit.size(),
+            cpus=fields.read("cpus", Node.number) or limits.cpus,
+            mem_bytes=fields.read("mem_limit", Node.size) or limits.mem_bytes,
         ),
         where=node.where,
     )
-
-
-def _text(node: Node | None) -> str | None:
-    return None if node is None else node.text()
-
-
-def _texts(node: Node | None) -> list[str]:
-    if node is None:
-        return []
-    return [item.text() for item in node.items()] if isinstance(node.value, list) else [node.text()]
 
 
 def _environment(node: Node) -> dict[str, str]:
@@ -207,8 +186,7 @@ def _bind(node: Node, volumes: set[str]) -> Bind:
         if kind not in {"bind", "volume"}:
             raise ConfigError(f'the type "{shown(kind)}" is not supported', node.where, "use bind, volume or tmpfs:")
         source, target = fields.need("source").text(), fields.need("target").place()
-        only = fields.get("read_only")
-        read_only = False if only is None else only.flag()
+        read_only = fields.read("read_only", Node.flag) or False
     else:
         parts = node.text().split(":")
         if not 2 <= len(parts) <= 3 or not all(parts) or (len(parts) == 3 and parts[2] not in {"ro", "rw"}):
@@ -225,9 +203,7 @@ def _bind(node: Node, volumes: set[str]) -> Bind:
     return Bind(os.path.normpath(place), target, read_only, where=node.where)
 
 
-def _after(node: Node | None) -> list[str]:
-    if node is None:
-        return []
+def _after(node: Node) -> list[str]:
     if isinstance(node.value, list):
         return [item.text() for item in node.items()]
     names = []
@@ -246,9 +222,7 @@ def _after(node: Node | None) -> list[str]:
     return names
 
 
-def _network(node: Node | None) -> str | None:
-    if node is None:
-        return None
+def _network(node: Node) -> str:
     mode = node.text()
     if mode.startswith(("service:", "container:")):
         raise ConfigError(f'the network "{shown(mode)}" is not supported', node.where, "use none, host or bridge")

@@ -78,8 +78,7 @@ def _amounts(node: Node | None, known: tuple[str, ...]) -> Requests:
         return Requests()
     fields = node.fields()
     fields.only(known, {"pids": "leave it out: processes are counted, not limited"})
-    cpus, memory = fields.get("cpus"), fields.get("memory")
-    return Requests(None if cpus is None else cpus.number(), None if memory is None else memory.size())
+    return Requests(fields.read("cpus", Node.number), fields.read("memory", Node.size))
 
 
 def _devices(nodes: list[Node]) -> str | None:

@@ -21,7 +21,7 @@ from typing import Final
 
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import shown
-from gpusize.containers.pipeline.fields import Fields, Node
+from gpusize.containers.pipeline.fields import Node
 from gpusize.containers.pipeline.format_compose import interpolation
 from gpusize.containers.pipeline.format_compose_resources import gpus_of
 from gpusize.containers.pipeline.model import Input, Operator, Output, Pipeline, Requests
@@ -76,40 +76,26 @@ def _operator(name: str, node: Node) -> Operator:
         )
     fields = node.fields()
     fields.only(_OPERATOR)
-    env, gpus, shm, init = (fields.get(key) for key in ("env", "gpus", "shm_size", "init"))
-    command, entrypoint, cpus, memory = (fields.get(key) for key in ("command", "entrypoint", "cpus", "memory"))
     return Operator(
         name=name,
         image=fields.need("image").text(),
-        command=None if command is None else command.words(),
-        entrypoint=None if entrypoint is None else entrypoint.words(),
-        variables={} if env is None else env.variables(),
+        command=fields.read("command", Node.words),
+        entrypoint=fields.read("entrypoint", Node.words),
+        variables=fields.read("env", Node.variables) or {},
         inputs=tuple(_inputs(fields.get("input"))),
         outputs=tuple(_outputs(fields.get("output"))),
-        after=tuple(_texts(fields, "after")),
-        models=tuple(_texts(fields, "models")),
-        user=_text(fields, "user"),
-        gpus=None if gpus is None else gpus_of(gpus),
-        shm_bytes=None if shm is None else shm.size(),
-        network=_text(fields, "network"),
-        workdir=_text(fields, "workdir"),
-        tmpfs=tuple(_texts(fields, "tmpfs")),
-        init=False if init is None else init.flag(),
-        limits=Requests(None if cpus is None else cpus.number(), None if memory is None else memory.size()),
+        after=tuple(fields.read("after", Node.texts) or ()),
+        models=tuple(fields.read("models", Node.texts) or ()),
+        user=fields.read("user", Node.text),
+        gpus=fields.read("gpus", gpus_of),
+        shm_bytes=fields.read("shm_size", Node.size),
+        network=fields.read("network", Node.text),
+        workdir=fields.read("workdir", Node.text),
+        tmpfs=tuple(fields.read("tmpfs", Node.texts) or ()),
+        init=fields.read("init", Node.flag) or False,
+        limits=Requests(fields.read("cpus", Node.number), fields.read("memory", Node.size)),
         where=node.where,
     )
-
-
-def _text(fields: Fields, key: str) -> str | None:
-    node = fields.get(key)
-    return None if node is None else node.text()
-
-
-def _texts(fields: Fields, key: str) -> list[str]:
-    node = fields.get(key)
-    if node is None:
-        return []
-    return [item.text() for item in node.items()] if isinstance(node.value, list) else [node.text()]
 
 
 def _inputs(node: Node | None) -> list[Input]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
+from gpusize.containers.pipeline.container import ContainerOptions
+
 __all__ = [
     "INPUT_VOLUME",
     "Bind",
@@ -117,14 +119,12 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Operator:
-    """One container of a pipeline, which runs to its end.
+class Operator(ContainerOptions):
+    """One container of a pipeline, which runs to its end, beside its options.
 
     Args:
         name: unique in the pipeline, whatever its case.
         image: with tag or digest.
-        command: arguments of the entry point; None for the image's own, empty for none.
-        entrypoint: in place of the image's, and of its arguments; None for the image's own, empty for none.
         variables: environment.
         inputs: folders that it reads.
         outputs: folders that it writes.
@@ -132,13 +132,6 @@ class Operator:
         after: operators that have to have ended before, besides those whose outputs it reads.
         models: names of models that a Triton server has to serve meanwhile.
         services: servers that have to run meanwhile.
-        user: user and group inside, ``1000:1000``.
-        gpus: how many, ``all``, or ids as ``device=0,2``; None for what ``requests`` say.
-        shm_bytes: size of ``/dev/shm``.
-        network: Docker's network mode in place of the run's own network.
-        workdir: working directory inside.
-        tmpfs: places inside that are kept in memory.
-        init: whether a small init process reaps children.
         requests: what the definition says that it needs: reported beside what was measured, never applied.
         limits: limits that the definition sets: these are applied.
         where: file, line and column.
@@ -146,8 +139,6 @@ class Operator:
 
     name: str
     image: str
-    command: tuple[str, ...] | None = None
-    entrypoint: tuple[str, ...] | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
@@ -155,13 +146,6 @@ class Operator:
     after: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
-    user: str | None = None
-    gpus: str | None = None
-    shm_bytes: int | None = None
-    network: str | None = None
-    workdir: str | None = None
-    tmpfs: tuple[str, ...] = ()
-    init: bool = False
     requests: Requests = field(default_factory=Requests)
     limits: Requests = field(default_factory=Requests)
     where: str = ""

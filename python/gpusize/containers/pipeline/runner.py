@@ -67,8 +67,6 @@ class Events:
 
 
 class _Run:
-    """One run while it goes on."""
-
     def __init__(
         self,
         pipeline: Pipeline,

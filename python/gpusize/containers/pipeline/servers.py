@@ -12,6 +12,7 @@ from typing import Any, Final
 from gpusize.base.errors import EnvironmentLacks
 from gpusize.base.interrupt import StopSwitch
 from gpusize.base.text import shown
+from gpusize.base.urls import is_ok
 from gpusize.containers.pipeline.container import Container
 from gpusize.containers.pipeline.container_spec import RunOptions
 from gpusize.containers.pipeline.execute import Running
@@ -33,10 +34,8 @@ from gpusize.containers.pipeline.wait import Interrupted, wait_for
 __all__ = ["Servers"]
 
 _POLL_S: Final = 0.2
-_ANSWER_S: Final = 5.0
 _HELD_S: Final = 1.0
 """A connection that stays open for so long is one to the container; Docker's proxy may take its time to close one."""
-_OK: Final = 200
 _READY: Final = ("/v2/health/ready", "/api/health/ready")
 """Of servers of today, and of those that Clara's services run."""
 _TRITON_NAMES: Final = ("trtis", "triton")
@@ -44,8 +43,6 @@ _TRITON_NAMES: Final = ("trtis", "triton")
 
 @dataclass
 class _Server:
-    """A server that runs."""
-
     name: str
     running: Running
     service: Service | None
@@ -224,29 +221,19 @@ class Servers:
         if address is None:
             return
         base = f"{'https' if address.tls else 'http'}://{address.host}:{address.port}"
-        if not _is_ok(f"{base}{_READY[0]}"):
+        if not is_ok(f"{base}{_READY[0]}"):
             raise EnvironmentLacks("the Triton server is not ready", base, "start it, or correct --triton-url")
         for model in models:
-            if not _is_ok(f"{base}/v2/models/{model}/ready"):
+            if not is_ok(f"{base}/v2/models/{model}/ready"):
                 raise EnvironmentLacks(f"the Triton server does not serve the model {model}", base, "load it there")
 
 
 def _published(ports: dict[str, Any], wanted: tuple[int, ...]) -> dict[int, int]:
-    """Ports of this machine by ports of the container."""
     return {port: int(ports[f"{port}/tcp"][0]["HostPort"]) for port in wanted if ports.get(f"{port}/tcp")}
 
 
 def _answers(port: int) -> bool:
-    return any(_is_ok(f"http://127.0.0.1:{port}{path}") for path in _READY)
-
-
-def _is_ok(url: str) -> bool:
-    import httpx
-
-    try:
-        return httpx.get(url, timeout=_ANSWER_S, trust_env=False).status_code == _OK
-    except httpx.HTTPError:
-        return False
+    return any(is_ok(f"http://127.0.0.1:{port}{path}") for path in _READY)
 
 
 def _listens(port: int) -> bool:

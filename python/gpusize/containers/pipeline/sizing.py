@@ -14,7 +14,7 @@ from gpusize.base.units import with_cores
 from gpusize.containers.pipeline.execution import Execution
 
 if TYPE_CHECKING:
-    from gpusize.containers.recommend import CpuCurve, Recommendation, Verdict
+    from gpusize.containers.recommend import CpuCurve, Recommendation, RecommendationCheck
     from gpusize.containers.recommend import Execution as Measured
 
 __all__ = ["Again", "Limits", "Sized", "SizingOptions", "Trial", "failure_of", "measured", "recommended", "size"]
@@ -64,12 +64,12 @@ class Trial:
     Args:
         kind: ``cpu_curve`` or ``verify``.
         execution: how it went; it knows its limits.
-        verdict: whether the recommendation holds; of ``verify`` only.
+        check: whether the recommendation holds; of ``verify`` only.
     """
 
     kind: str
     execution: Execution
-    verdict: Verdict | None = None
+    check: RecommendationCheck | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Sized:
         tried = [trial for trial in self.trials if trial.kind == "verify"]
         if not tried or tried[-1].execution.outcome == "interrupted":
             return None
-        return tried[-1].verdict is not None and tried[-1].verdict.holds
+        return tried[-1].check is not None and tried[-1].check.holds
 
 
 def failure_of(execution: Execution) -> str | None:
@@ -223,7 +223,7 @@ def _grantable(advice: Recommendation, known: Sequence[Measured]) -> float | Non
 def _verify(
     executions: Sequence[Execution], advice: Recommendation, again: Again
 ) -> tuple[Recommendation, list[Trial]]:
-    from gpusize.containers.recommend import verdict_of
+    from gpusize.containers.recommend import check_recommendation
 
     trials: list[Trial] = []
     unlimited = measured(executions)
@@ -234,11 +234,11 @@ def _verify(
             trials.append(Trial("verify", execution))
             advice = replace(advice, doubts=(*advice.doubts, f"a run under its own limits {_ended(execution)}"))
             break
-        verdict = verdict_of(advice, rerun[0], unlimited, oom_killed=execution.oom_killed)
-        trials.append(Trial("verify", execution, verdict))
-        if verdict.raised is None:
+        check = check_recommendation(advice, rerun[0], unlimited, oom_killed=execution.oom_killed)
+        trials.append(Trial("verify", execution, check))
+        if check.raised is None:
             break
-        advice = verdict.raised
-    if trials[-1].verdict is None or not trials[-1].verdict.holds:
+        advice = check.raised
+    if trials[-1].check is None or not trials[-1].check.holds:
         advice = replace(advice, doubts=(*advice.doubts, "it was not seen to hold under its own limits"))
     return advice, trials

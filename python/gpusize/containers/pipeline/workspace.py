@@ -199,7 +199,15 @@ def through_container(
     asked = switch.asked
     # The folder's own run may be long over: what is found by these labels is of this process.
     labels = labels_of(f"files{os.getpid()}")
-    container = Container(image, words[1:], words[:1], mounts=mounts, user="0:0", network="none", labels=labels)
+    container = Container(
+        image,
+        mounts=mounts,
+        command=words[1:],
+        entrypoint=words[:1],
+        user="0:0",
+        network="none",
+        labels=labels,
+    )
     interrupted = False
     with contextlib.suppress(Exception):
         made = daemon.create(container)

@@ -9,12 +9,13 @@ from math import ceil
 from typing import Final
 
 from gpusize.base.errors import UsageError
+from gpusize.base.old_names import renamed
 from gpusize.containers.recommend.cpost_rule import Cpost
 from gpusize.containers.recommend.cpu_curve import CpuCurve, CurvePoint
 from gpusize.containers.recommend.gpusize_rule import Default, peak_limit
 from gpusize.containers.recommend.krr_rule import Krr
 from gpusize.containers.recommend.types import MIB, Execution, Interval, Policy, Recommendation, round_up
-from gpusize.containers.recommend.verify import Verdict, verdict_of
+from gpusize.containers.recommend.verify import RecommendationCheck, check_recommendation
 from gpusize.containers.recommend.vpa_rule import Vpa
 
 __all__ = [
@@ -25,11 +26,13 @@ __all__ = [
     "Interval",
     "Policy",
     "Recommendation",
-    "Verdict",
+    "RecommendationCheck",
     "check_policy",
+    "check_recommendation",
     "recommend",
-    "verdict_of",
 ]
+
+__getattr__ = renamed(__name__, {"Verdict": "RecommendationCheck", "verdict_of": "check_recommendation"})
 
 POLICIES: Final[dict[str, Callable[[bool], Policy]]] = {
     "default": lambda whole_cores: Default(whole_cores=whole_cores),

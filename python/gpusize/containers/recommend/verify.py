@@ -1,4 +1,4 @@
-"""Does a recommendation hold? From a run under its limits to a verdict, and to a higher one where it does not."""
+"""Whether a recommendation holds, by a run under its limits; where it does not, the higher one to try next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpusize.containers.recommend.types import Execution, Recommendation, round_
 if TYPE_CHECKING:
     from gpusize.observe.usage.usage_types import Usage
 
-__all__ = ["SLOWER", "Verdict", "verdict_of"]
+__all__ = ["SLOWER", "RecommendationCheck", "check_recommendation"]
 
 SLOWER: Final = 0.1
 """Share by which an operator may take longer under its limits before they count as too tight."""
@@ -23,7 +23,7 @@ CAUSED: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RecommendationCheck:
     """What became of a run under the recommended limits.
 
     Attributes:
@@ -47,7 +47,7 @@ class Verdict:
     raised: Recommendation | None = None
 
     def sentence(self) -> str:
-        """The verdict in words."""
+        """How it went, as the beginning of a sentence."""
         state = "OOM-killed" if self.oom_killed else "completed" if self.completed else "failed"
         throttled = "" if self.throttled_share is None else f", throttled for {self.throttled_share:.0%} of the periods"
         slower = (
@@ -56,7 +56,7 @@ class Verdict:
         return "".join([state, throttled, slower, " for another reason" if self.remarks else ""])
 
 
-def verdict_of(
+def check_recommendation(
     recommendation: Recommendation,
     rerun: Execution,
     unlimited: Sequence[Execution],
@@ -64,8 +64,8 @@ def verdict_of(
     oom_killed: bool = False,
     slower_allowed: float = SLOWER,
     cpu_step: float = CPU_STEP,
-) -> Verdict:
-    """Judge a run under the limits of a recommendation.
+) -> RecommendationCheck:
+    """Whether a recommendation held in a run under its limits.
 
     Args:
         recommendation: its memory and its CPU limit, without one its CPU request, were the limits.
@@ -104,7 +104,7 @@ def verdict_of(
     wants_memory = killed or (by_memory and (not completed or (late and not by_cpu)))
     if wants_memory and recommendation.mem_bytes is not None:
         changed["mem_bytes"] = memory_raised(max(recommendation.mem_bytes, usage.memory.peak_bytes or 0))
-    return Verdict(
+    return RecommendationCheck(
         holds=not reasons,
         completed=completed,
         oom_killed=killed,

@@ -28,6 +28,7 @@ from gpusize.report.figures.drawing import drawing
 if TYPE_CHECKING:
     from gpusize.containers.pipeline.execution import Execution
     from gpusize.containers.pipeline.outcome import OperatorResult, PipelineResult, ServerResult
+    from gpusize.containers.pipeline.sizing import Trial
     from gpusize.containers.recommend import Recommendation
 
 __all__ = ["DOCUMENT", "PipelineFiles", "pipeline_document"]
@@ -80,7 +81,6 @@ class PipelineFiles:
             return None
 
     def _write(self, name: str, execution: Execution) -> None:
-        """What was read of one execution, and of its GPUs."""
         if execution.readings is not None:
             execution.readings.write_parquet(self.path / name)
         if execution.gpu_samples is not None:
@@ -136,7 +136,6 @@ class PipelineFiles:
 
 
 def _gpus_of(name: str) -> str:
-    """The file of an execution's GPU samples, by that of its readings."""
     return f"{name.removesuffix('.parquet')}.gpus.parquet"
 
 
@@ -178,24 +177,7 @@ def _operator(result: OperatorResult) -> dict[str, Any]:
     executions = [_execution(each, name) for name, each in _named(result)]
     first = len(result.executions)
     more = 0 if result.sized is None else len(result.sized.executions)
-    verdicts: list[dict[str, Any]] = []
-    if result.sized is not None:
-        for trial, told in zip(result.sized.trials, executions[first + more :], strict=True):
-            verdict = trial.verdict
-            judged = (
-                {}
-                if verdict is None
-                else {
-                    "holds": verdict.holds,
-                    "completed": verdict.completed,
-                    "oom_killed": verdict.oom_killed,
-                    "throttled_share": verdict.throttled_share,
-                    "slower": verdict.slower,
-                    "reasons": verdict.reasons,
-                    "remarks": verdict.remarks,
-                }
-            )
-            verdicts.append({"kind": trial.kind, **told, **({"verdict": judged} if judged else {})})
+    trials = () if result.sized is None else result.sized.trials
     return {
         "name": result.name,
         "image": result.operator.image,
@@ -206,9 +188,16 @@ def _operator(result: OperatorResult) -> dict[str, Any]:
         "recommendation": advice_of(result).to_dict(),
         "executions": executions[:first],
         "finer": executions[first : first + more],
-        "trials": verdicts,
+        "trials": [_trial(each, run) for each, run in zip(trials, executions[first + more :], strict=True)],
         "cpu_curve": None if result.sized is None or result.sized.curve is None else asdict(result.sized.curve),
     }
+
+
+def _trial(trial: Trial, execution: dict[str, Any]) -> dict[str, Any]:
+    told = {"kind": trial.kind, **execution}
+    if trial.check is None:
+        return told
+    return {**told, "verdict": {name: each for name, each in asdict(trial.check).items() if name != "raised"}}
 
 
 def _execution(execution: Execution, file: str) -> dict[str, Any]:

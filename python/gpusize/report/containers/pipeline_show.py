@@ -179,11 +179,11 @@ def _curve(told: dict[str, Any] | None) -> CpuCurve | None:
 
 def _trial(told: dict[str, Any], stored: _Stored) -> Trial:
     from gpusize.containers.pipeline.sizing import Trial
-    from gpusize.containers.recommend import Verdict
+    from gpusize.containers.recommend import RecommendationCheck
 
     judged = told.get("verdict")
-    verdict = None if judged is None else Verdict(**{**judged, "reasons": tuple(judged["reasons"])})
-    return Trial(told["kind"], _execution(told, stored), verdict)
+    check = None if judged is None else RecommendationCheck(**{**judged, "reasons": tuple(judged["reasons"])})
+    return Trial(told["kind"], _execution(told, stored), check)
 
 
 def _execution(told: dict[str, Any], stored: _Stored) -> Execution:

@@ -165,11 +165,11 @@ def _advice(result: OperatorResult) -> list[str]:
         # Where they decided, they are among the reasons.
         if result.sized.curve is not None and not made.cpu_measured:
             lines += [f"  {clean(each)}" for each in result.sized.curve.costs()]
-        lines += [f"  {text}" for text in _verdicts(result)]
+        lines += [f"  {text}" for text in _checks(result)]
     return [*lines, *(f"  {line}" for line in clara_requests(made).rstrip("\n").splitlines())]
 
 
-def _verdicts(result: OperatorResult) -> Sequence[str]:
+def _checks(result: OperatorResult) -> Sequence[str]:
     lines = []
     for trial in result.sized.trials if result.sized is not None else ():
         cores, mem_bytes = trial.execution.limits
@@ -177,9 +177,9 @@ def _verdicts(result: OperatorResult) -> Sequence[str]:
             continue
         told = [] if cores is None else [with_cores(f"{cores:g}")]
         limits = ", ".join([*told, *([] if mem_bytes is None else [memory_text(mem_bytes)])])
-        if trial.verdict is None:
+        if trial.check is None:
             lines.append(f"under {limits}: {trial.execution.outcome.replace('_', ' ')}")
         else:
-            holds = "holds" if trial.verdict.holds else "does not hold"
-            lines.append(f"under {limits}: {trial.verdict.sentence()}: {holds}")
+            holds = "holds" if trial.check.holds else "does not hold"
+            lines.append(f"under {limits}: {trial.check.sentence()}: {holds}")
     return lines
