@@ -211,5 +211,4 @@ def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[str]:
 
 
 def _with_gpus(levels: Iterable[LevelData], question: Question) -> list[LevelData]:
-    """The question's GPU count stands in where a level has none."""
     return [replace(lv, gpus=question.gpus) if question.gpus and not lv.gpus else lv for lv in levels]

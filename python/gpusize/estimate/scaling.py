@@ -181,7 +181,6 @@ def _warnings(count: Count, points: Sequence[Point], per: int, question: Questio
 def _details(
     found: Sequence[Capacity], points: Sequence[Point], count: Count, wanted: float, question: Question
 ) -> dict[str, Any]:
-    """What tables and plots need: capacities, the law with its intervals, and the count by each law."""
     unit = "users" if question.rate is None else "requests/s"
     per, law = question.gpus_per_replica, count.law
     counts = len({p.count for p in points})

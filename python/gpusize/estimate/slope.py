@@ -124,7 +124,6 @@ def _toward(at_target: float, top: int) -> tuple[int, ...]:
 def _details(
     points: Sequence[tuple[LevelData, float]], result: FitResult, target_s: float, question: Question, gpus: int
 ) -> dict[str, Any]:
-    """What tables and plots need: the points, the line, the calculator's rough figures."""
     line = result.fit or result.rejected
     removed = set(line.outliers_removed) if line else set()
     return {

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.files import storing, write_atomic
 from gpusize.base.regular_files import refuse_link
+from gpusize.estimate.question import Estimate
 from gpusize.estimate.truth import Truth
-from gpusize.report.summary.source import EstimateView, ReportSource, headline, view_estimate
+from gpusize.report.summary.source import ReportSource, shown
 from gpusize.report.summary.sweep import sweep_of
 from gpusize.report.summary.words import answer
 
@@ -145,7 +146,9 @@ def _escaped(text: str) -> str:
     return re.sub(STEERING, lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: Truth | None = None) -> dict[str, Any]:
+def result_document(
+    source: ReportSource, estimates: Sequence[Estimate] = (), truth: Truth | None = None
+) -> dict[str, Any]:
     """The one document of ``--json``.
 
     Keys: ``schema``, ``gpusize``, ``run``, ``path``, ``answer`` (a sentence or null), ``search`` (what a
@@ -154,23 +157,22 @@ def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: 
     simulated cluster, else null), ``warnings``, ``alerts``, ``sources`` (what was sampled beside the load: readings had
     and lost).
     """
-    views = [view_estimate(each) for each in estimates]
-    best = headline(views)
+    safe = [shown(each) for each in estimates]
     rows = source.summary.to_dicts()
     document = {
         "schema": DOCUMENT_SCHEMA,
         "gpusize": source.meta.get("gpusize"),
         "run": source.meta.get("run"),
         "path": source.path,
-        "answer": answer(best) if best is not None else None,
+        "answer": answer(safe[0]) if safe else None,
         "search": getattr(source, "search", None),
         "slos": [slo.text for slo in sweep_of(source).slos],
         "summary": rows,
         # The rows of single GPUs are many; the summary has those for all, and tables/ the rest.
         "tables": {name: frame.to_dicts() for name, frame in source.tables.items() if name != "server"},
-        "estimates": [_estimate(each) for each in estimates],
+        "estimates": estimates,
         "truth": truth and asdict(truth),
-        "warnings": list(dict.fromkeys(text for view in views for text in view.warnings)),
+        "warnings": list(dict.fromkeys(text for each in safe for text in each.warnings)),
         "alerts": [
             {"run": row.get("run"), "visit": row.get("visit"), "alerts": row["alerts"]}
             for row in rows
@@ -182,13 +184,8 @@ def result_document(source: ReportSource, estimates: Sequence[Any] = (), truth: 
     return plain
 
 
-def _estimate(estimate: Any) -> Any:
-    """An estimate's own JSON; a view of one is shown by its fields."""
-    return asdict(estimate) if isinstance(estimate, EstimateView) else estimate
-
-
 def estimate_document(
-    estimates: Sequence[Any], truth: Truth | None = None, calc_output: Mapping[str, Any] | None = None
+    estimates: Sequence[Estimate], truth: Truth | None = None, calc_output: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The contents of ``estimate.json``.
 
@@ -198,12 +195,11 @@ def estimate_document(
         calc_output: the sizing calculator's fields (``gpu_estimates``, ``fit_results``, ``calc_data``), which stand
             beside ours under their own names.
     """
-    best = headline([view_estimate(each) for each in estimates])
     document: dict[str, Any] = strict(
         {
             "schema": DOCUMENT_SCHEMA,
-            "answer": answer(best) if best is not None else None,
-            "estimates": [_estimate(each) for each in estimates],
+            "answer": answer(shown(estimates[0])) if estimates else None,
+            "estimates": estimates,
             "truth": truth and asdict(truth),
         }
     )
@@ -230,7 +226,7 @@ def write_summary(frame: pl.DataFrame, out_dir: Path, name: str = "summary") -> 
 
 def write_outputs(
     source: ReportSource,
-    estimates: Sequence[Any],
+    estimates: Sequence[Estimate],
     out_dir: Path,
     *,
     plots: bool = True,

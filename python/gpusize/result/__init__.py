@@ -428,10 +428,10 @@ class Result(LevelTables):
             f"<b>{html.escape(str(self.meta.get('run')))}</b>: {len(self.levels)} levels in {len(self.paths)} run(s)"
         ]
         try:
-            from gpusize.report.summary.source import view_estimate
+            from gpusize.report.summary.source import shown
             from gpusize.report.summary.words import answer
 
-            lines += [html.escape(f"{e.method}: {answer(view_estimate(e))}") for e in self._possible_estimates()]
+            lines += [html.escape(f"{e.method}: {answer(shown(e))}") for e in self._possible_estimates()]
         except (StoreError, UsageError) as error:
             lines.append(html.escape(str(error)))
         return "<br>".join(lines) + self.summary._repr_html_()

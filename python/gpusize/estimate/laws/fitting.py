@@ -185,7 +185,6 @@ def _chance(freedom: int) -> float:
 
 
 def _row(n: float) -> tuple[float, float, float]:
-    """What n / X(n) is by the unknowns d, b, c."""
     return 1.0, float(n), float(n * (n - 1))
 
 

@@ -35,8 +35,6 @@ PROBE: Final = 4.0
 
 
 class _Cell(NamedTuple):
-    """A question, and where in the table it stands."""
-
     question: Question
     step: Step
     bound: Bound
@@ -195,7 +193,6 @@ def _row(cell: _Cell, answer: Estimate) -> Row:
 
 
 def _needed(answer: Estimate) -> int | None:
-    """GPUs that carry the load, without the reserve."""
     return answer.details.get("gpus_without_reserve", answer.gpus)
 
 
@@ -259,7 +256,6 @@ def _priced(row: Row, served: float | None, scenario: Scenario, tokens: float | 
 
 
 def _reserve(question: Question) -> list[str]:
-    """What lies on top of the GPUs that carry the load."""
     spare = f"{question.spare} spare replica{'' if question.spare == 1 else 's'}"
     parts = [f"{question.headroom:.4g} of them as headroom"] if question.headroom else []
     parts += [spare] if question.spare else []

@@ -86,7 +86,6 @@ def crossing(objectives: Sequence[Objective], visits: Sequence[Observed]) -> Cro
 
 
 def _wider(found: Crossing) -> Crossing:
-    """With what looks do not show: what experience adds, and companions of another start where batches are static."""
     if not found.edge:
         return found
     added = math.hypot(UNSEEN, t_quantile(math.inf) * COMPANY_ERROR if found.static else 0.0)

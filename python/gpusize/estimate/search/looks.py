@@ -112,7 +112,6 @@ class Search:
         return Look(each * ratio, max(0, requests - each * ratio), each * ratio, ratio) if requests > 30 else None
 
     def _base(self, visits: Sequence[Observed], spent: int) -> Look | None:
-        """The next visit of the fewest replicas."""
         grown = self.growth(visits, spent)
         if grown is not None:
             return grown
@@ -208,6 +207,5 @@ class Search:
 
 
 def _short(users: int) -> Look:
-    """A visit that only finds the way."""
     warmup = 2 * users if users <= 64 else users
     return Look(users, max(FIRST_REQUESTS, 3 * users if users <= 64 else round(1.5 * users)), warmup)

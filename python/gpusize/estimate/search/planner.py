@@ -199,7 +199,6 @@ class Planner:
         return edge is not None and top >= PAST * edge
 
     def _look(self, search: Search, seen: Sequence[Observed], found: Crossing, money: _Money) -> Chosen | Over:
-        """The next look around the edge."""
         # Growth that went on after a first look, when that took an early miss back, was no look.
         still = (k for k in range(len(seen) - 1, 0, -1) if not self._is_grown(search, seen[:k]))
         grown = next(still, 0) + 1

@@ -123,7 +123,6 @@ def calibrated(
 
 
 def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float, reach: float, company: float) -> _Off:
-    """The correction of one objective."""
     if curve.objective.share is None:
         return _Off(0.0, 0.0, 0.01, 10.0, 0.0, ())
     held = _levels(replica, number, curve, edge, reach, company)

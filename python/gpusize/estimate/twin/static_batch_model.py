@@ -58,7 +58,6 @@ def fit_static(visits: Sequence[Observed]) -> Service | None:
 
 
 def _fitted(known: Sequence[Batches], most_s: float) -> Service | None:
-    """As ``fit_static``, with at most so long a delay."""
     limit = _limit(known)
     chosen = _best(known, limit, most_s)
     took_s, said_s = _in_all(known, limit, chosen)
@@ -128,7 +127,6 @@ def _limit(batches: Sequence[Batches]) -> int | None:
 
 
 def _fit(batches: Sequence[Batches], limit: int | None, delay_s: float) -> _Fit:
-    """Costs with so long a delay."""
     import numpy as np
 
     rows, times, levels = [], [], []
@@ -154,7 +152,6 @@ def _fit(batches: Sequence[Batches], limit: int | None, delay_s: float) -> _Fit:
 
 
 def _in_all(batches: Sequence[Batches], limit: int | None, fit: _Fit) -> tuple[float, float]:
-    """The time of all batches, and what the costs say of it."""
     levels = [each.whole(limit, fit.delay_s) for each in batches]
     return sum(float(took_s.sum()) for _, took_s in levels), sum(float((w @ fit.costs).sum()) for w, _ in levels)
 

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpusize.estimate.isotonic import wilson
+from gpusize.estimate.question import Estimate
 from gpusize.report.figures import style
 from gpusize.report.figures.levels import draw_lost
-from gpusize.report.summary.source import EstimateView, SloView
+from gpusize.report.summary.source import SloView
 from gpusize.report.summary.sweep import Sweep, is_usable
 from gpusize.report.text import TimeUnit, finite, percent, plain_number
 
@@ -21,7 +22,7 @@ __all__ = ["attainment_figure"]
 
 
 def attainment_figure(
-    sweep: Sweep, crossings: Sequence[EstimateView] = (), answer: EstimateView | None = None
+    sweep: Sweep, crossings: Sequence[Estimate] = (), answer: Estimate | None = None
 ) -> Figure | None:
     """Share of requests within each SLO against the levels, with the required share and the capacity; None without.
 
@@ -32,7 +33,8 @@ def attainment_figure(
     if not judged:
         return None
     found = {each.slo: each for each in crossings}
-    capacities = {each.slo: each.capacity for each in (*crossings, *([answer] if answer else [])) if each.capacity}
+    answers = (*crossings, *([answer] if answer else []))
+    capacities = {each.slo or "": at for each in answers if (at := each.capacity_concurrency)}
     figure, (axes,) = style.new_figure(_attainment_title(sweep, judged, capacities), sweep.about)
     style.level_axis(axes, sweep.levels, sweep.x_label)
     axes.set_ylabel("requests within the SLO (%)")
@@ -80,10 +82,10 @@ class _Bar(NamedTuple):
     high: float
 
 
-def _bars(sweep: Sweep, k: int, crossing: EstimateView | None) -> list[_Bar]:
+def _bars(sweep: Sweep, k: int, crossing: Estimate | None) -> list[_Bar]:
     """One per visit from the summary, or one per pooled level from the crossing method, which has the falling curve."""
     made = []
-    for each in crossing.points if crossing is not None else ():
+    for each in crossing.details.get("points") or () if crossing is not None else ():
         x, share, falling, low, high = (
             finite(each.get(name)) for name in ("concurrency", "attainment", "monotone", "low", "high")
         )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gpusize.estimate.calculator_line import Fit
+from gpusize.estimate.question import Estimate, gpus_text
 from gpusize.report.figures import style
 from gpusize.report.figures.levels import draw_lost, draw_slo
-from gpusize.report.summary.source import EstimateView, Fit, view_fit
 from gpusize.report.summary.sweep import Sweep
-from gpusize.report.text import TimeUnit, finite, number, plain_number, time_unit
+from gpusize.report.summary.words import line_of, line_text
+from gpusize.report.text import TimeUnit, finite, plain_number, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["fit_figure"]
 
 
-def fit_figure(sweep: Sweep, estimate: EstimateView) -> Figure | None:
+def fit_figure(sweep: Sweep, estimate: Estimate) -> Figure | None:
     """The straight line of the slope method through the percentile it was fitted to; None without such points."""
-    slo = sweep.slo(estimate.slo)
+    capacity, fit = estimate.capacity_concurrency, line_of(estimate, "fit")
+    slo = sweep.slo(estimate.slo or "")
     points = _fitted(estimate)
     if len(points) < 2 or sweep.open_loop:
         return None
@@ -29,45 +31,42 @@ def fit_figure(sweep: Sweep, estimate: EstimateView) -> Figure | None:
     highest = max(y for _, y in points)
     bound = slo.bound_s if slo.bound_s is not None and slo.bound_s < 3 * highest else None
     unit = time_unit([max(highest, bound or 0.0)])
-    figure, (axes,) = style.new_figure(_fit_title(estimate), sweep.about)
+    title = _fit_title(estimate) if fit else "No straight line fits these levels"
+    figure, (axes,) = style.new_figure(title, sweep.about)
     tested = [x for x, _ in points]
-    high = _x_end(max(tested[-1], sweep.levels[-1]), estimate.capacity)
+    high = _x_end(max(tested[-1], sweep.levels[-1]), capacity)
     axes.set_xlim(0, high)
     axes.set_xlabel(sweep.x_label)
     axes.set_ylabel(f"{what} ({unit.name})")
     axes.set_ylim(0, max(highest, bound or 0.0) * unit.per_s * 1.12)
     _shade_untested(axes, tested, high)
-    line = estimate.fit or view_fit(estimate.details.get("rejected_fit"))
-    _points(axes, points, set(line.outliers) if line else set(), unit)
+    line = fit or line_of(estimate, "rejected_fit")
+    _points(axes, points, set(line.outliers_removed) if line else set(), unit)
     draw_lost(axes, sweep, f"{slo.metric}_p{slo.percentile or 0:g}_s", unit)
     if line is not None:
-        _trend(axes, line, tested, high, unit, rejected=estimate.fit is None)
-    draw_slo(axes, slo, unit, right=estimate.capacity is None or estimate.capacity < high / 2)
-    if estimate.capacity is not None and bound is not None:
-        _capacity(axes, estimate.capacity, bound * unit.per_s, high)
+        _trend(axes, line, tested, high, unit, rejected=fit is None)
+    draw_slo(axes, slo, unit, right=capacity is None or capacity < high / 2)
+    if capacity is not None and bound is not None:
+        _capacity(axes, capacity, bound * unit.per_s, high)
     # Above the axes, where no data can be.
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.985), ncols=3, handlelength=1.8, columnspacing=1.6)
     return figure
 
 
-def _fitted(estimate: EstimateView) -> list[tuple[float, float]]:
+def _fitted(estimate: Estimate) -> list[tuple[float, float]]:
     """(concurrency, value in s) of the levels that the line was laid through, outliers included."""
-    found = ((finite(each.get("concurrency")), finite(each.get("value_s"))) for each in estimate.points)
+    found = (
+        (finite(each.get("concurrency")), finite(each.get("value_s"))) for each in estimate.details.get("points") or ()
+    )
     return sorted((x, y) for x, y in found if x is not None and y is not None)
 
 
-def _fit_title(estimate: EstimateView) -> str:
-    if estimate.fit is None:
-        return "No straight line fits these levels"
-    if estimate.capacity is None:
+def _fit_title(estimate: Estimate) -> str:
+    if estimate.capacity_concurrency is None:
         return "The line has no capacity at this SLO"
     where = ", outside the tested range" if estimate.outside_tested_range else ""
-    gpus = "" if estimate.tested_gpus is None else f" on {_gpus(estimate.tested_gpus)}"
-    return f"By the straight line: {plain_number(estimate.capacity)} in flight{gpus}{where}"
-
-
-def _gpus(n: float) -> str:
-    return f"{n:g} GPU{'' if n == 1 else 's'}"
+    gpus = f" on {gpus_text(estimate.tested_gpus)}" if estimate.tested_gpus else ""
+    return f"By the straight line: {plain_number(estimate.capacity_concurrency)} in flight{gpus}{where}"
 
 
 def _x_end(last: float, capacity: float | None) -> float:
@@ -139,10 +138,8 @@ def _trend(axes: Axes, fit: Fit, levels: Sequence[float], high: float, unit: Tim
     def at(x: float) -> float:
         return (fit.intercept + fit.slope * x) * unit.per_s
 
-    r_squared = "" if math.isnan(fit.r_squared) else f", R² {fit.r_squared:.3f}"
     color = style.MUTED if rejected else style.HIGH
-    formula = f"{number(fit.intercept)} s + {number(fit.slope)} s × concurrency{r_squared}"
-    label = f"rejected: {formula}" if rejected else formula
+    label = f"rejected: {line_text(fit)}" if rejected else line_text(fit)
     inside = (levels[0], levels[-1])
     axes.plot(inside, [at(x) for x in inside], color=color, linewidth=1.8, zorder=3, label=label)
     for ends in ((0.0, levels[0]), (levels[-1], high)):

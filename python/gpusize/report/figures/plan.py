@@ -94,7 +94,6 @@ def plan_figure(plan: WhatIf) -> Figure:
 
 
 def _at(plan: WhatIf, row: Row) -> float:
-    """Where a row stands on the axis."""
     if plan.axis == "bound":
         return row.bound or 1.0
     if plan.axis == "growth":
@@ -129,7 +128,6 @@ def _lines(plan: WhatIf) -> list[_Line]:
 
 
 def _axis(axes: Axes, plan: WhatIf) -> None:
-    """The x axis with its ticks."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     places = sorted({_at(plan, row) for row in plan.rows})
@@ -157,7 +155,6 @@ def _wide(values: Sequence[float]) -> bool:
 
 
 def _draw(axes: Axes, plan: WhatIf, line: _Line, *, alone: bool) -> None:
-    """A curve with its band; numbers beside its points where there is room."""
     xs = [_at(plan, row) for row in line.rows]
     counts = [row.gpus or 0 for row in line.rows]
     # Without an end to one side the band ends at the count itself there.
@@ -245,7 +242,6 @@ def _refused(axes: Axes, plan: WhatIf, lines: Sequence[_Line]) -> None:
 
 
 def _counts(axes: Axes, plan: WhatIf) -> None:
-    """The y axis: whole GPUs."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     known = [row for row in plan.rows if row.gpus is not None]

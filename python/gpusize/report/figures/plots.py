@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.files import storing, write_atomic
-from gpusize.report.summary.source import EstimateView, ReportSource, each_slo, view_estimate
+from gpusize.estimate.question import Estimate
+from gpusize.report.summary.source import ReportSource, each_slo, shown
 from gpusize.report.summary.sweep import Sweep, sweeps_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Drawn:
 
     source: ReportSource
     sweep: Sweep
-    views: Sequence[EstimateView]
+    estimates: Sequence[Estimate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +62,17 @@ def _runtime(of: Drawn) -> Figure | None:
 def _fit(of: Drawn) -> Figure | None:
     from gpusize.report.figures.fit import fit_figure
 
-    slopes = [each for each in of.views if each.method == "slope"]
+    slopes = [each for each in of.estimates if each.method == "slope"]
     # The line of the SLO that decides; of the first that has one, when that SLO is not of the kind that lines fit.
-    fitted = next((each for each in (*slopes, *each_slo(slopes)) if each.points), None)
+    fitted = next((each for each in (*slopes, *each_slo(slopes)) if each.details.get("points")), None)
     return None if fitted is None else fit_figure(of.sweep, fitted)
 
 
 def _attainment(of: Drawn) -> Figure | None:
     from gpusize.report.figures.attainment import attainment_figure
 
-    crossings = each_slo([each for each in of.views if each.method == "crossing"])
-    answer = of.views[0] if of.views and of.views[0].method == "twin" else None
+    crossings = each_slo([each for each in of.estimates if each.method == "crossing"])
+    answer = of.estimates[0] if of.estimates and of.estimates[0].method == "twin" else None
     return attainment_figure(of.sweep, crossings, answer)
 
 
@@ -126,7 +127,7 @@ KINDS: Final = (
 """Every figure of a result, in reading order. One more figure is what draws it, and an entry here."""
 
 
-def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Figure]:
+def figures(source: ReportSource, estimates: Sequence[Estimate] = ()) -> dict[str, Figure]:
     """The figures that the result has data for, by name, in reading order: those of `KINDS`.
 
     Of pooled runs of both loops the smaller sweep's have its loop in their names, as ``runtime-open``.
@@ -138,7 +139,7 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
     from gpusize.report.figures import style
 
     sweep, *others = sweeps_of(source)
-    of = Drawn(source, sweep, [view_estimate(each) for each in estimates])
+    of = Drawn(source, sweep, [shown(each) for each in estimates])
     with style.settings():
         made = {kind.name: kind.draw(of) for kind in KINDS if sweep.levels or not kind.levels}
         for other in others if sweep.levels else ():
@@ -148,7 +149,7 @@ def figures(source: ReportSource, estimates: Sequence[Any] = ()) -> dict[str, Fi
 
 
 def save_plots(
-    source: ReportSource, estimates: Sequence[Any], out_dir: Path, formats: Sequence[str] = FORMATS
+    source: ReportSource, estimates: Sequence[Estimate], out_dir: Path, formats: Sequence[str] = FORMATS
 ) -> list[Path]:
     """Write every figure as ``<out_dir>/<name>.<format>``; returns the files written.
 

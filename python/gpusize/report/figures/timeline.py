@@ -116,7 +116,6 @@ def _empty(bins: int, width_s: float) -> Timeline:
 
 
 def _times(level: LevelData, zero_ns: int) -> pl.DataFrame:
-    """When each row was due, sent and ended, in seconds after the run's start, and whether it ended ok."""
     import polars as pl
 
     names = ("due_ns", "sent_ns", "end_ns")
@@ -223,7 +222,6 @@ def _slots(level: LevelData, length_s: float) -> list[tuple[float, float]]:
 
 
 def _name(level: LevelData, *, open_loop: bool) -> str:
-    """What stands above a level: ``20/s``, ``1 → 50/s``, ``20, bursts 200/s``."""
     setting, unit = level.setting, "/s" if open_loop else ""
     low, high = (setting.get(name) for name in (("from_rate", "to_rate") if open_loop else ("from", "concurrency")))
     if low is not None and high is not None and low != high:

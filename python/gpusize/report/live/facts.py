@@ -57,7 +57,6 @@ def _open_text(setting: Mapping[str, Any]) -> str:
 
 
 def _elapsed_s(progress: Mapping[str, Any]) -> float:
-    """Seconds since the level began."""
     return (finite(progress.get("schedule_ns")) or finite(progress.get("elapsed_ns")) or 0.0) / _NS
 
 

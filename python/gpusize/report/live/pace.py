@@ -54,8 +54,6 @@ class Pace:
 
 
 class _Counts(NamedTuple):
-    """Requests of a level, or of a run, so far."""
-
     due: float
     sent: float
     ok: float

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.files import storing, write_atomic
 from gpusize.base.units import with_cores
+from gpusize.estimate.question import Estimate
 from gpusize.estimate.truth import Truth
 from gpusize.report.figures.plots import KINDS
 from gpusize.report.summary import words
 from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns, users_by_level
 from gpusize.report.summary.sections import sections
-from gpusize.report.summary.source import ReportSource, each_slo, headline, view_estimate
+from gpusize.report.summary.source import ReportSource, each_slo, shown
 from gpusize.report.summary.sweep import judged_slos, sweeps_of
 from gpusize.report.text import clean, count, plain_number
 
@@ -34,7 +35,7 @@ CAPTIONS: Final = {
 
 def render_html(
     source: ReportSource,
-    estimates: Sequence[Any] = (),
+    estimates: Sequence[Estimate] = (),
     *,
     truth: Truth | None = None,
     figures: Mapping[str, Figure] | None = None,
@@ -54,11 +55,11 @@ def render_html(
     env = _environment()
     env.globals.update({name: getattr(words, name) for name in words.__all__}, plain_number=plain_number)
     sweeps = sweeps_of(source)
-    views = [view_estimate(each) for each in estimates]
-    users = users_by_level(views)
+    answers = [shown(each) for each in estimates]
+    best = answers[0] if answers else None
+    users = users_by_level(answers)
     tables = [(each.loop if len(sweeps) > 1 else "", summary_columns(each, users)) for each in sweeps]
-    best = headline(views)
-    shown = [
+    drawn = [
         (name, Markup(inline_svg(name, figure, folder)), caption(name))  # noqa: S704 (matplotlib escapes the text in it)
         for name, figure in (figures or {}).items()
     ]
@@ -67,8 +68,8 @@ def render_html(
         about=sweeps[0].about,
         best=best,
         truth=truth,
-        views=views,
-        parts=each_slo(views),
+        estimates=answers,
+        parts=each_slo(answers),
         warnings=_warnings(source.meta, best.warnings if best else ()),
         tables=[(loop, columns, _rows(columns)) for loop, columns in tables],
         search=_search(source),
@@ -77,7 +78,7 @@ def render_html(
         notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
         itl=_itl_note(source),
         rough=any(column.key == ROUGH for _, columns in tables for column in columns),
-        figures=shown,
+        figures=drawn,
         command=_command(source.meta),
         facts=_facts(source),
     )
@@ -91,7 +92,6 @@ def caption(name: str) -> str:
 
 
 def _search(source: ReportSource) -> list[tuple[str, str]]:
-    """Label and text of each line on a search; none of a sweep."""
     from gpusize.report.summary.search_text import search_rows
 
     found = getattr(source, "search", None)
@@ -147,13 +147,12 @@ def _environment() -> Environment:
 
 
 def _rows(columns: Sequence[Column]) -> list[list[tuple[Cell, Column]]]:
-    """The cells by rows, each with its column."""
     return [list(zip(row, columns, strict=True)) for row in zip(*(each.cells for each in columns), strict=True)]
 
 
 def write_html(
     source: ReportSource,
-    estimates: Sequence[Any],
+    estimates: Sequence[Estimate],
     file: Path,
     *,
     truth: Truth | None = None,

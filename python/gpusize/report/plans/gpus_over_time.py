@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.base.units import format_duration
 from gpusize.estimate.question import gpus_text
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Cell, Column
-from gpusize.report.summary.terminal import fitted_table, plain
+from gpusize.report.summary.terminal import facts_table, fitted_table, plain
 from gpusize.report.text import DASH, clean, count, duration, number, percent, plain_number
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ MOST_DIGITS: Final = 4
 
 def print_over_time(found: OverTime, console: Console, written: Sequence[Path] = ()) -> None:
     """Print what the trace is, a row per course, and what the figures rest on."""
-    from rich.table import Table
     from rich.text import Text
 
     def said(text: str, style: str = "") -> Text:
@@ -39,16 +38,8 @@ def print_over_time(found: OverTime, console: Console, written: Sequence[Path] =
             console.print(said(f"SLO{which}: {clean(objective)}", "dim"))
         console.print()
     console.print(said(conclusion(found), "bold"))
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
-    previous = ""
-    for name, text in _facts(found):
-        emphasis = "yellow" if name == "weakens it" else ""
-        facts.add_row(said("" if name == previous else name), said(clean(text), emphasis))
-        previous = name
     console.print()
-    console.print(facts)
+    console.print(facts_table(((name, clean(text)) for name, text in _facts(found)), console, {"weakens it": "yellow"}))
     for path in written:
         console.print(str(path), soft_wrap=True)
 

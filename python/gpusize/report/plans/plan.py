@@ -10,7 +10,8 @@ from gpusize.base.files import write_atomic
 from gpusize.report.export import dumps, write_summary
 from gpusize.report.plans.words import bound_text, finding, interval_text, load_text, slo_text, unit_text
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Cell, Column
-from gpusize.report.summary.terminal import fitted_table, plain
+from gpusize.report.summary.terminal import facts_table, fitted_table, plain
+from gpusize.report.summary.words import METHODS, next_text
 from gpusize.report.text import DASH, clean, number, percent, plain_number
 
 if TYPE_CHECKING:
@@ -24,16 +25,11 @@ BAR: Final = 24
 """Characters of the bar of the largest count."""
 ALIKE: Final = 0.01
 """Capacities that differ by less are not told apart."""
-METHODS: Final = {
-    "twin": "replicas fitted to what was measured, simulated until the fewest meet every SLO",
-    "crossing": "where attainment crosses what the SLO needs; GPUs in proportion",
-    "scaling": "a law of scaling through the capacities of the measured GPU counts",
-}
+CROSSING: Final = {"crossing": "where attainment crosses what the SLO needs; GPUs in proportion"}
 
 
 def print_plan(plan: WhatIf, console: Console, written: Sequence[Path] = ()) -> None:
     """Print the table, what it rests on, and the files that were written."""
-    from rich.table import Table
     from rich.text import Text
 
     def say(text: str, style: str = "") -> Text:
@@ -43,16 +39,8 @@ def print_plan(plan: WhatIf, console: Console, written: Sequence[Path] = ()) -> 
     console.print(say(slo_text(plan), "dim"))
     console.print()
     console.print(fitted_table(plan_columns(plan, utf=console.encoding.startswith("utf")), console))
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
-    previous = ""
-    for name, text in _facts(plan):
-        tone = "yellow" if name in ("weakens it", "no answer") else ""
-        facts.add_row(say("" if name == previous else name), say(text, tone))
-        previous = name
     console.print()
-    console.print(facts)
+    console.print(facts_table(_facts(plan), console, dict.fromkeys(("weakens it", "no answer"), "yellow")))
     if written:
         console.print()
     for path in written:
@@ -140,7 +128,6 @@ def _cost_columns(plan: WhatIf, made: Callable[..., Column]) -> list[Column]:
 
 
 def _money(amount: float | None) -> str:
-    """Cents where they count."""
     if amount is None:
         return DASH
     return f"{amount:,.0f}" if amount >= 1000 else f"{amount:,.2f}" if amount >= 1 else number(amount)
@@ -153,14 +140,11 @@ def _facts(plan: WhatIf) -> list[tuple[str, str]]:
         tested = f"{plan.tested_gpus} GPU{'' if plan.tested_gpus == 1 else 's'} tested"
         facts.append(("capacity", f"{plain_number(plan.capacity)} {unit} on the {tested}{_simulated(plan)}"))
     answered = {row.method for row in plan.rows if row.gpus is not None}
-    facts += [("method", f"{name}: {METHODS.get(name, '')}") for name in sorted(answered, reverse=True)]
+    facts += [("method", f"{name}: {(METHODS | CROSSING).get(name, '')}") for name in sorted(answered, reverse=True)]
     facts += [("assumes", f"• {clean(text)}") for text in (*plan.assumptions, *_own_assumptions(plan))]
     facts += [("weakens it", f"• {clean(text)}") for text in plan.warnings]
     facts += [("no answer", f"• {text}") for text in _reasons(plan)]
-    levels = ", ".join(str(each) for each in plan.next_levels)
-    counts = ", ".join(str(each) for each in plan.next_counts)
-    follow = [*([f"{levels} in flight"] if levels else []), *([f"{counts} GPUs"] if counts else [])]
-    return [*facts, *([("measure next", "; ".join(follow))] if follow else [])]
+    return [*facts, ("measure next", next_text(plan))]
 
 
 def _simulated(plan: WhatIf) -> str:

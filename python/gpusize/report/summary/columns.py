@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from gpusize.analysis.metrics import METRICS, Metric
 from gpusize.analysis.sources import lost_text
-from gpusize.report.summary.source import EstimateView, ReportSource, SloView
+from gpusize.estimate.question import Estimate
+from gpusize.report.summary.source import ReportSource, SloView
 from gpusize.report.summary.sweep import Sweep, is_usable
 from gpusize.report.text import clean, count, duration, finite, number, percent, plain_number, short_count, time_unit
 
@@ -19,6 +20,7 @@ __all__ = [
     "Cell",
     "Column",
     "comes_in_parts",
+    "failure_column",
     "level_column",
     "lost_readings",
     "metric_columns",
@@ -68,7 +70,7 @@ def summary_columns(sweep: Sweep, users: float | None = None) -> list[Column]:
     made += [column for each in METRICS.values() if each.table != "calls" for column in metric_columns(rows, each)]
     made.append(_goodput(rows))
     made.append(plain_column(rows, "tokens_out_per_s", "output", "tok/s", 8, _token_rate))
-    made.append(_errors(rows))
+    made.append(failure_column(rows, "errors", "errors", 4))
     judged = list(sweep.attainments())
     made += [_attainment(rows, k, slo, f"SLO {k + 1}" if len(judged) > 1 else "SLO") for k, slo in judged]
     made.append(_rough_gpus(sweep, users))
@@ -113,7 +115,7 @@ def _token_rate(value: object) -> str:
 _SLOW: Final = 100.0
 
 
-def users_by_level(estimates: Sequence[EstimateView]) -> float | None:
+def users_by_level(estimates: Sequence[Estimate]) -> float | None:
     """The users that "GPUs by level" is about: those that the estimates beside it answer for.
 
     None where they answer for a rate, or for users who pause: no level says how many of those it stands for.
@@ -194,9 +196,10 @@ def time_column(
     return Column(key, title, f"{name} {unit.name}", cells, rank)
 
 
-def _errors(rows: Sequence[Mapping[str, Any]]) -> Column:
-    cells = tuple(Cell(count(row.get("errors")), BAD if finite(row.get("errors")) else "") for row in rows)
-    return Column("errors", "errors", "n", cells, 4)
+def failure_column(rows: Sequence[Mapping[str, Any]], key: str, title: str, rank: int) -> Column:
+    """A column of counts, marked where they are not 0."""
+    cells = tuple(Cell(count(row.get(key)), BAD if finite(row.get(key)) else "") for row in rows)
+    return Column(key, title, "n", cells, rank)
 
 
 def _unsent(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
@@ -210,7 +213,6 @@ def _unsent(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
 
 
 def _delivered(rows: Sequence[Mapping[str, Any]]) -> Column:
-    """Whether the load was what was asked for."""
     cells = []
     for row in rows:
         known = row.get("delivered")

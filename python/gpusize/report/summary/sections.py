@@ -12,6 +12,7 @@ from gpusize.report.summary.columns import (
     BAD,
     Cell,
     Column,
+    failure_column,
     metric_columns,
     plain_column,
     time_column,
@@ -20,7 +21,7 @@ from gpusize.report.summary.delivery_section import delivery_section
 from gpusize.report.summary.section import Section, section, text_column
 from gpusize.report.summary.source import ReportSource
 from gpusize.report.summary.sweep import Sweep, sweeps_of
-from gpusize.report.text import DASH, count, finite, number, percent, plain_number, short_count
+from gpusize.report.text import DASH, finite, number, percent, plain_number, short_count
 
 __all__ = ["Section", "sections"]
 
@@ -69,13 +70,13 @@ def _gib(used_bytes: object) -> str:
     return number(None if x is None else x / 2**30)
 
 
-def _told(rows: Rows, columns: Sequence[str]) -> bool:
+def _reported(rows: Rows, columns: Sequence[str]) -> bool:
     return any(finite(row.get(column)) is not None for row in rows for column in columns)
 
 
 def _gpus(sweep: Sweep) -> Section | None:
     rows = sweep.rows
-    if not _told(rows, [name for name in SERVER_COLUMNS if name.startswith("server_gpu") or "energy" in name]):
+    if not _reported(rows, [name for name in SERVER_COLUMNS if name.startswith("server_gpu") or "energy" in name]):
         return None
     several = any((finite(row.get("server_gpus")) or 0) > 1 for row in rows)
     busiest = [plain_column(rows, "server_gpu_utilization_max", "busiest", "GPU", 4, percent)] if several else []
@@ -98,7 +99,7 @@ def _server(sweep: Sweep) -> Section | None:
     """What servers say of requests, beside what our side saw of them."""
     rows = sweep.rows
     own = ("cpu_utilization", "kv_cache_use", "running", "waiting", "batch_size", "queue_s", "compute_s", "request_s")
-    if not _told(rows, [f"server_{name}" for name in own]):
+    if not _reported(rows, [f"server_{name}" for name in own]):
         return None
     seconds = ["server_queue_s", "server_compute_s", "server_request_s", "residence_s"]
     columns = [
@@ -130,15 +131,10 @@ def _parts(key: str, title: str, sweep: Sweep) -> Section | None:
         plain_column(rows, "share", "share", "of level", 5, percent),
         plain_column(rows, "achieved_rate", "achieved", "req/s", 1, number),
         *(column for each in METRICS.values() for column in metric_columns(rows, each, each.parts)),
-        _failures(rows, "errors", "errors", 2),
+        failure_column(rows, "errors", "errors", 2),
     ]
     what = "Each replica's" if key == "replicas" else "Each model's"
     return section(key, title, f"{what} share of the level's requests, judged as the level is.", sweep, columns)
-
-
-def _failures(rows: Rows, key: str, title: str, rank: int) -> Column:
-    cells = tuple(Cell(count(row.get(key)), BAD if finite(row.get(key)) else "") for row in rows)
-    return Column(key, title, "n", cells, rank)
 
 
 def _model_stats(sweep: Sweep) -> Section | None:
@@ -150,7 +146,7 @@ def _model_stats(sweep: Sweep) -> Section | None:
         text_column(rows, "model", "model"),
         text_column(rows, "version", "version", 8),
         plain_column(rows, "requests", "requests", "n", 3, short_count),
-        _failures(rows, "failed", "failed", 4),
+        failure_column(rows, "failed", "failed", 4),
         plain_column(rows, "inferences", "inferences", "n", 5, short_count),
         plain_column(rows, "executions", "executions", "n", 6, short_count),
         plain_column(rows, "mean_batch", "batch", "mean", 2, number),
@@ -174,7 +170,7 @@ def _calls(sweep: Sweep) -> Section | None:
     columns = [
         plain_column(rows, "llm_calls", "calls", "n", 1, short_count),
         plain_column(rows, "llm_calls_per_request", "calls", "per req", 1, number),
-        _failures(rows, "llm_calls_failed", "failed", 2),
+        failure_column(rows, "llm_calls_failed", "failed", 2),
         *(column for each in METRICS.values() if each.table == "calls" for column in metric_columns(rows, each)),
     ]
     note = "The calls of language models inside the requests; percentiles are over calls that ended ok."

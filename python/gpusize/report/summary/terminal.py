@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
+from gpusize.estimate.question import Estimate
 from gpusize.estimate.truth import Truth
 from gpusize.report.summary.columns import (
     BAD,
@@ -24,7 +25,7 @@ from gpusize.report.summary.columns import (
     users_by_level,
 )
 from gpusize.report.summary.sections import sections
-from gpusize.report.summary.source import EstimateView, ReportSource, each_slo, headline, view_estimate
+from gpusize.report.summary.source import ReportSource, each_slo, shown
 from gpusize.report.summary.sweep import judged_slos, sweeps_of
 from gpusize.report.summary.words import (
     answer,
@@ -35,6 +36,7 @@ from gpusize.report.summary.words import (
     next_text,
     remark,
     truth_text,
+    ways_to_scale,
 )
 from gpusize.report.text import number, plain_number
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "estimate_panel",
+    "facts_table",
     "fitted_table",
     "make_console",
     "plain",
@@ -125,7 +128,30 @@ def plain(console: Console, text: str) -> str:
     return text if console.encoding.startswith("utf") else text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-def print_summary(source: ReportSource, console: Console, estimates: Sequence[Any] = ()) -> None:
+def facts_table(rows: Iterable[tuple[str, str | None]], console: Console, styles: Mapping[str, str]) -> Table:
+    """Names with what is said of each; a name that repeats stands once, one without a text not at all.
+
+    Args:
+        rows: names and texts.
+        console: where they will stand.
+        styles: of texts, by name.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    previous = ""
+    for name, text in rows:
+        if text:
+            shown_name = "" if name == previous else plain(console, name)
+            table.add_row(Text(shown_name), Text(plain(console, text), style=styles.get(name, "")))
+            previous = name
+    return table
+
+
+def print_summary(source: ReportSource, console: Console, estimates: Sequence[Estimate] = ()) -> None:
     """Print the summary table, the SLOs that its marks stand for, and the alerts of its levels.
 
     ``estimates``: those that are printed below it; its column "GPUs by level" is about the same users.
@@ -133,7 +159,7 @@ def print_summary(source: ReportSource, console: Console, estimates: Sequence[An
     from rich.text import Text
 
     sweeps = sweeps_of(source)
-    users = users_by_level([view_estimate(each) for each in estimates])
+    users = users_by_level(estimates)
     if sweeps[0].about:
         console.print(Text(plain(console, sweeps[0].about), style="dim"))
     for sweep in sweeps:
@@ -175,17 +201,17 @@ def _first_shown(levels: Sequence[str]) -> int:
     return start if start < len(levels) else len(levels) - MOST_ROWS
 
 
-def estimate_panel(estimates: Sequence[Any], console: Console, truth: Truth | None = None) -> RenderableType:
+def estimate_panel(estimates: Sequence[Estimate], console: Console, truth: Truth | None = None) -> RenderableType:
     """The answer in one sentence, then what it rests on; several methods side by side; the truth where it is known."""
     from rich import box
     from rich.panel import Panel
     from rich.text import Text
 
-    views = [view_estimate(each) for each in estimates]
-    best = headline(views)
-    if best is None:
+    if not estimates:
         return Text("No estimate was requested.", style="dim")
-    body = _body(best, views, console, truth)
+    answers = [shown(each) for each in estimates]
+    best = answers[0]
+    body = _body(answers, console, truth)
     style = "green" if best.answered and not best.outside_tested_range else "yellow"
     return Panel(
         body,
@@ -197,66 +223,55 @@ def estimate_panel(estimates: Sequence[Any], console: Console, truth: Truth | No
     )
 
 
-def _body(best: EstimateView, views: Sequence[EstimateView], console: Console, truth: Truth | None) -> Group:
+def _body(answers: Sequence[Estimate], console: Console, truth: Truth | None) -> Group:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    def said(text: str, style: str = "") -> Text:
-        return Text(plain(console, text), style=style)
-
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
+    best = answers[0]
     rows = [("capacity", capacity_text(best)), ("interval", interval_text(best)), ("method", method_text(best))]
     rows += [("falls back", best.fallback), ("counts", counts_text(best))]
-    rows += [("ways", f"• {each}") for each in best.options]
+    rows += [("ways", f"• {each}") for each in ways_to_scale(best)]
     if best.answered:
         rows += [("why", best.reason), *(("assumes", f"• {each}") for each in best.assumptions)]
     rows += [("weakens it", f"• {each}") for each in best.warnings]
     rows += [("changes it", f"• {each}") for each in best.changes]
     rows += [("measure next", next_text(best)), ("true answer", truth_text(best, truth))]
-    previous = ""
-    for name, text in rows:
-        if text:
-            emphasis = "yellow" if name == "weakens it" else "bold" if name == "true answer" else ""
-            facts.add_row(said("" if name == previous else name), said(text, emphasis))
-            previous = name
-    parts: list[RenderableType] = [said(answer(best), "bold"), Text(""), facts]
-    if len(views) > 1 or best.per_slo:
-        parts += [Text(""), _methods(views, console)]
+    facts = facts_table(rows, console, {"weakens it": "yellow", "true answer": "bold"})
+    parts: list[RenderableType] = [Text(plain(console, answer(best)), style="bold"), Text(""), facts]
+    if len(answers) > 1 or best.per_slo:
+        parts += [Text(""), _methods(answers, console)]
     return Group(*parts)
 
 
-def _methods(views: Sequence[EstimateView], console: Console) -> Group:
+def _methods(answers: Sequence[Estimate], console: Console) -> Group:
     """Every method's answer to every SLO, and below it what is to be said about one of them."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    parts = each_slo(views)
+    parts = each_slo(answers)
     columns = {
         "method": [each.method for each in parts],
-        "SLO": [each.slo for each in parts] if len({each.slo for each in parts}) > 1 else [],
+        "SLO": [each.slo or "" for each in parts] if len({each.slo for each in parts}) > 1 else [],
         "GPUs": [plain_number(each.gpus, 9) for each in parts],
         "interval": [interval_text(each) for each in parts],
         "unrounded": [number(each.gpus_raw) for each in parts],
-        "capacity (in flight)": [plain_number(each.capacity) for each in parts],
+        "capacity (in flight)": [plain_number(each.capacity_concurrency) for each in parts],
         "capacity (requests/s)": [plain_number(each.capacity_rate) for each in parts],
     }
     if all(each.capacity_rate is None for each in parts):
         del columns["capacity (requests/s)"]
-    shown = {name: cells for name, cells in columns.items() if any(cells)}
-    if "SLO" in shown and console.width < 100:
-        del shown["unrounded"]
+    filled = {name: cells for name, cells in columns.items() if any(cells)}
+    if "SLO" in filled and console.width < 100:
+        del filled["unrounded"]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
-    for name in shown:
+    for name in filled:
         figure = name in ("GPUs", "unrounded") or name.startswith("capacity")
         table.add_column(name, justify="right" if figure else "left", no_wrap=name in ("method", "GPUs", "interval"))
-    for row in zip(*shown.values(), strict=True):
+    for row in zip(*filled.values(), strict=True):
         table.add_row(*(Text(plain(console, cell)) for cell in row))
-    named = "SLO" in shown
+    named = "SLO" in filled
     remarks = [
         Text(plain(console, f"{each.method}{f', {each.slo}' if named else ''}: {remark(each)}"), style="dim")
         for each in parts
@@ -265,6 +280,6 @@ def _methods(views: Sequence[EstimateView], console: Console) -> Group:
     return Group(table, *remarks)
 
 
-def print_estimates(estimates: Sequence[Any], console: Console, truth: Truth | None = None) -> None:
+def print_estimates(estimates: Sequence[Estimate], console: Console, truth: Truth | None = None) -> None:
     """Print the panel of ``estimate_panel``."""
     console.print(estimate_panel(estimates, console, truth))

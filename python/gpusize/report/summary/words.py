@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.calculator_line import Fit
+from gpusize.estimate.question import Estimate
 from gpusize.estimate.truth import Truth
-from gpusize.report.summary.source import EstimateView
-from gpusize.report.text import number, plain_number
+from gpusize.report.text import clean, number, plain_number
+
+if TYPE_CHECKING:
+    from gpusize.estimate.plan import WhatIf
 
 __all__ = [
     "answer",
@@ -15,13 +18,16 @@ __all__ = [
     "counts_text",
     "how_text",
     "interval_text",
+    "line_of",
+    "line_text",
     "method_text",
     "next_text",
     "remark",
     "truth_text",
+    "ways_to_scale",
 ]
 
-_METHODS = {
+METHODS: Final = {
     "slope": "straight line through the levels",
     "crossing": "where attainment crosses what the SLO needs, between two measured levels",
     "twin": "replicas fitted to what was measured, simulated until the fewest meet every SLO",
@@ -42,7 +48,7 @@ def _rate(n: float, digits: int = 4) -> str:
     return f"{plain_number(n, digits)} request{'' if n == 1 else 's'}/s"
 
 
-def answer(estimate: EstimateView) -> str:
+def answer(estimate: Estimate) -> str:
     """The answer in one sentence; without one, that there is none, and why."""
     asked = _rate(estimate.rate, 9) if estimate.rate is not None else None
     asked = f"{_users(estimate.users, 9)}{_pausing(estimate)}" if estimate.users is not None else asked
@@ -57,7 +63,7 @@ def answer(estimate: EstimateView) -> str:
     return f"No GPU count{target}{slo}{why}"
 
 
-def _pausing(estimate: EstimateView) -> str:
+def _pausing(estimate: Estimate) -> str:
     """How users pause, who are then more than the requests in flight; nothing where they do not."""
     if estimate.think == "none" or not estimate.think_s:
         return ""
@@ -68,24 +74,24 @@ def _in_flight(n: float, digits: int = 3) -> str:
     return f"{plain_number(n, digits)} request{'' if n == 1 else 's'} in flight"
 
 
-def capacity_text(estimate: EstimateView) -> str:
+def capacity_text(estimate: Estimate) -> str:
     """How much the tested GPUs carry, and whether that was measured or extrapolated.
 
     In requests in flight: users who pause are more than those.
     """
-    if estimate.capacity is None and estimate.capacity_rate is None:
+    if estimate.capacity_concurrency is None and estimate.capacity_rate is None:
         return ""
-    on = "" if estimate.tested_gpus is None else f" on the {_gpus(estimate.tested_gpus)} tested"
+    on = f" on the {_gpus(estimate.tested_gpus)} tested" if estimate.tested_gpus else ""
     if estimate.capacity_rate is not None:
-        at = "" if estimate.capacity is None else f", with {_in_flight(estimate.capacity)}"
+        at = "" if estimate.capacity_concurrency is None else f", with {_in_flight(estimate.capacity_concurrency)}"
         return f"{_rate(estimate.capacity_rate)}{on}{at}"
-    if estimate.details.get("law") and estimate.capacity is not None:
-        return f"{_in_flight(estimate.capacity)}{on}"
+    if estimate.details.get("law") and estimate.capacity_concurrency is not None:
+        return f"{_in_flight(estimate.capacity_concurrency)}{on}"
     where = "outside the tested range: an extrapolation" if estimate.outside_tested_range else "inside the tested range"
-    return f"{_in_flight(estimate.capacity or 0)}{on} ({where})"
+    return f"{_in_flight(estimate.capacity_concurrency or 0)}{on} ({where})"
 
 
-def interval_text(estimate: EstimateView) -> str:
+def interval_text(estimate: Estimate) -> str:
     """Between which numbers of GPUs the answer lies, by the method's own uncertainty."""
     low, high = estimate.gpus_low, estimate.gpus_high
     if low is None and high is None:
@@ -95,27 +101,35 @@ def interval_text(estimate: EstimateView) -> str:
     return f"{low} to {_gpus(high)}" if low != high else _gpus(low)
 
 
-def method_text(estimate: EstimateView) -> str:
+def method_text(estimate: Estimate) -> str:
     """The method's name, what it does, and the numbers of its fit."""
     return ": ".join(part for part in (estimate.method, how_text(estimate)) if part)
 
 
-def how_text(estimate: EstimateView) -> str:
+def how_text(estimate: Estimate) -> str:
     """What the method does, and the numbers of its fit."""
-    text = _METHODS.get(estimate.method, "")
-    fit = estimate.fit
+    text = METHODS.get(estimate.method, "")
+    fit = line_of(estimate, "fit")
     if fit is None:
         return "; ".join(part for part in (text, _law_text(estimate)) if part)
-    parts = [f"{number(fit.intercept)} s + {number(fit.slope)} s × concurrency"]
-    if not math.isnan(fit.r_squared):
-        parts.append(f"R² {fit.r_squared:.3f}")
-    if fit.outliers:
-        parts.append(f"removed as outliers: {', '.join(plain_number(each, 6) for each in fit.outliers)}")
+    parts = [line_text(fit)]
+    if fit.outliers_removed:
+        parts.append(f"removed as outliers: {', '.join(plain_number(each, 6) for each in fit.outliers_removed)}")
     return "; ".join(part for part in (text, ", ".join(parts)) if part)
 
 
-def _law_text(estimate: EstimateView) -> str:
-    """The law of scaling, with its parameters and their intervals."""
+def line_of(estimate: Estimate, name: str) -> Fit | None:
+    """The straight line in an estimate's details: ``fit`` or ``rejected_fit``."""
+    fields = estimate.details.get(name)
+    return Fit(**fields) if fields else None
+
+
+def line_text(fit: Fit) -> str:
+    """A straight line as a formula, with its R2."""
+    return f"{number(fit.intercept)} s + {number(fit.slope)} s × concurrency, R² {fit.r_squared:.3f}"
+
+
+def _law_text(estimate: Estimate) -> str:
     law = estimate.details.get("law")
     if not isinstance(law, dict):
         return ""
@@ -127,9 +141,9 @@ def _law_text(estimate: EstimateView) -> str:
     return ", ".join([_LAWS.get(str(law.get("name")), ""), *parts])
 
 
-def counts_text(estimate: EstimateView) -> str:
+def counts_text(estimate: Estimate) -> str:
     """What each measured number of GPUs carries, and how much that is per GPU against the smallest number."""
-    counts = [each for each in estimate.details.get("counts") or () if isinstance(each, Mapping)]
+    counts = estimate.details.get("counts") or ()
     unit = str(estimate.details.get("unit") or "")
     return "; ".join(
         f"{_gpus(each['gpus'])}: {number(each['capacity'], 4)} ± {number(each['standard_error'], 2)} {unit} "
@@ -138,21 +152,26 @@ def counts_text(estimate: EstimateView) -> str:
     )
 
 
-def remark(estimate: EstimateView) -> str:
+def ways_to_scale(estimate: Estimate) -> list[str]:
+    """The ways to the wanted load, where the method knows several."""
+    return [clean(f"{each['name']}: {each['text']}") for each in estimate.details.get("options") or ()]
+
+
+def remark(estimate: Estimate) -> str:
     """The one thing to know about an estimate in a row of its own."""
     if not estimate.answered:
-        return estimate.reason
+        return estimate.reason or ""
     return "outside the tested range" if estimate.outside_tested_range else ""
 
 
-def next_text(estimate: EstimateView) -> str:
+def next_text(estimate: Estimate | WhatIf) -> str:
     """The levels and the numbers of GPUs that would strengthen the answer most."""
-    levels = ", ".join(plain_number(each, 6) for each in estimate.next_levels)
-    counts = ", ".join(plain_number(each, 6) for each in estimate.next_counts)
+    levels = ", ".join(map(str, estimate.next_levels))
+    counts = ", ".join(map(str, estimate.next_counts))
     return "; ".join([*([f"{levels} in flight"] if levels else []), *([f"{counts} GPUs"] if counts else [])])
 
 
-def truth_text(estimate: EstimateView, truth: Truth | None) -> str:
+def truth_text(estimate: Estimate, truth: Truth | None) -> str:
     """What the simulated cluster really needs, and how far off the estimate is."""
     if truth is None:
         return ""
