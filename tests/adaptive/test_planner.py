@@ -11,8 +11,8 @@ import pytest
 
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
+from gpusize.estimate.isotonic import t_quantile
 from gpusize.estimate.search import Adaptive
-from gpusize.estimate.search.crossing import t_quantile
 from gpusize.estimate.search.planner import Chosen, Over, Planner
 from gpusize.estimate.search.result import found_of
 from gpusize.estimate.search.visits import of_part, owed, visits_of

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import gpusize as package
-from gpusize.estimate.plan.frame import COLUMNS
+from gpusize.estimate.plan.types import COLUMNS
 from tests.cli.conftest import Gpusize
 from tests.whatif.folder import run_folder
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpusize.analysis.slo import Slo
-from gpusize.estimate.methods import Question, estimate
-from gpusize.estimate.second_opinion import with_second_opinion
+from gpusize.estimate.methods import Question, estimate, with_second_opinion
 from tests.analysis.synthetic import percentile_level
 
 

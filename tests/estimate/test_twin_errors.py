@@ -15,7 +15,7 @@ from gpusize.estimate.twin.calibration import WIDEST, calibrated
 from gpusize.estimate.twin.candidates import batching
 from gpusize.estimate.twin.conformal import SCALES, wider
 from gpusize.estimate.twin.contention import Contention
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.model_choice import MISFIT, UNLIKE, runtimes_off
 from gpusize.estimate.twin.simulate import Values
 from gpusize.estimate.twin.sizing import MOST_HALF, UNFIT, _open
@@ -69,7 +69,7 @@ class Slower:
     factor: float
     factors: tuple[float, ...] = (1.0,)
 
-    def trial(self, asked: Asked, *_: object) -> Values:
+    def trial(self, asked: ClusterLoad, *_: object) -> Values:
         logs = next(each.logs for each in self.curve.levels if each.users == asked.users)
         return Values.of(self.factor * np.exp(logs)[None, :] / OBJECTIVE.bound)
 

@@ -18,7 +18,7 @@ from gpusize.estimate.methods import Question, estimate
 from gpusize.estimate.twin.batch_limit import limits
 from gpusize.estimate.twin.batching_model import fit_service
 from gpusize.estimate.twin.server_figures import Served, served, served_limit, steps
-from gpusize.estimate.twin.server_remarks import told
+from gpusize.estimate.twin.server_findings import server_findings
 from gpusize.estimate.twin.visit_data import Objective, observe
 from gpusize.records.samples import sample_schema
 from gpusize.targets.kserve.stats import between, counters
@@ -239,6 +239,6 @@ def test_a_limit_that_the_server_shows_goes_before_the_one_that_times_show():
 )
 def test_what_speaks_against_the_records_is_said(said, text):
     [visit] = observe(level(4), OBJECTIVES)
-    found = told([replace(visit, served=said)], "batching")
+    found = server_findings([replace(visit, served=said)], "batching")
     assert [text in each for each in found.warnings] == ([True] if text else [])
-    assert told([visit], "batching").details == {}
+    assert server_findings([visit], "batching").details == {}

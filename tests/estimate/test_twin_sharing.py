@@ -16,9 +16,9 @@ from gpusize.engine.session import core
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.calibration import calibrated
 from gpusize.estimate.twin.candidates import flow
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.rates import rates_of
-from gpusize.estimate.twin.routed_mixture import Mixture
+from gpusize.estimate.twin.routed_mixture import capacity
 from gpusize.estimate.twin.server_figures import Served
 from gpusize.estimate.twin.sharing import limit_of, served_s, sizes_of
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
@@ -129,7 +129,7 @@ def test_the_shared_server_needs_no_correction():
     """What flow has, it finds: the times of levels that it was not fitted to one by one come out right."""
     seen = levels([1, 2, 5, 10, 12, 14, 18], BENT, limit=6, requests=3000)
     curves = [Curve(RUNTIME, 0, seen)]
-    edge = Mixture(curves).capacity(1, curves[0], 0.95)
+    edge = capacity(curves[0])
     replica = flow(seen, curves)
     assert edge is not None
     assert replica is not None
@@ -149,5 +149,5 @@ def test_a_wait_in_the_queue_counts_once(bounds):
     replica = flow(seen, curves)
     assert replica is not None
     for users in (18, 22):
-        share = replica.trial(Asked(users=users), 8000).share(0, 1.0)
+        share = replica.trial(ClusterLoad(users=users), 8000).share(0, 1.0)
         assert share == pytest.approx(curves[0].at(users).value, abs=0.05)

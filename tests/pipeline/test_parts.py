@@ -16,10 +16,9 @@ from gpusize.containers.pipeline import Execution, Input, Operator, Output, Pipe
 from gpusize.containers.pipeline.cgroups import GroupName, hierarchies
 from gpusize.containers.pipeline.cleaning import _is_locked, _is_ours, _running
 from gpusize.containers.pipeline.container import Container, Mount
-from gpusize.containers.pipeline.container_gpus import ContainerGpus
 from gpusize.containers.pipeline.container_spec import container_of
 from gpusize.containers.pipeline.daemon import Daemon
-from gpusize.containers.pipeline.execute import is_of
+from gpusize.containers.pipeline.execute import ContainerGpus, is_of
 from gpusize.containers.pipeline.execution import wall_ns
 from gpusize.containers.pipeline.images import PullState
 from gpusize.containers.pipeline.labels import OWNER, RUN, owner_label, owner_lives

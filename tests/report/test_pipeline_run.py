@@ -21,7 +21,7 @@ from gpusize.containers.pipeline import (
     ServerResult,
     SizingOptions,
 )
-from gpusize.containers.pipeline.container_gpus import ContainerGpus
+from gpusize.containers.pipeline.execute import ContainerGpus
 from gpusize.containers.pipeline.sizing import size
 from gpusize.report.containers.pipeline_files import PipelineFiles
 from gpusize.report.containers.pipeline_show import show_run

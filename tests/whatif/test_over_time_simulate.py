@@ -15,7 +15,7 @@ from gpusize.estimate.twin.batching_model import Service
 from gpusize.estimate.twin.contention import Contention
 from gpusize.estimate.twin.fewest_replicas import Counter
 from gpusize.estimate.twin.flow_model import Flow
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Batching
 
 S = 10**9
@@ -173,7 +173,7 @@ def test_a_queue_carries_what_the_formula_says():
     # random router n of them are n queues with an n-th of the load each.
     sizes = np.random.default_rng(5).exponential(1.0, 200_000)
     replica = queue(15.0, sizes / sizes.mean())
-    counter = Counter(replica, Asked(None, 1.0, router="random"), [0.95], Contention())
+    counter = Counter(replica, ClusterLoad(None, 1.0, router="random"), [0.95], Contention())
     found = capacities(counter, 3.9)
     each = 1 - np.log(20) / 15
     assert found.rates / found.counts == pytest.approx(np.full(found.counts.size, each), rel=0.03)
@@ -183,7 +183,7 @@ def test_a_queue_carries_what_the_formula_says():
 
 def test_in_between_capacities_are_as_simulated_ones():
     sizes = np.random.default_rng(5).exponential(1.0, 100_000)
-    counter = Counter(queue(6.0, sizes / sizes.mean()), Asked(None, 1.0), [0.95], Contention())
+    counter = Counter(queue(6.0, sizes / sizes.mean()), ClusterLoad(None, 1.0), [0.95], Contention())
     found = capacities(counter, 30.0)
     skipped = [n for n in range(5, found.counts[-1]) if n not in found.counts][:3]
     for count in skipped:

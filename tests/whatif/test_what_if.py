@@ -18,10 +18,9 @@ from gpusize.base.errors import UsageError
 from gpusize.estimate.methods import Estimate, Question, estimate
 from gpusize.estimate.plan import WhatIf
 from gpusize.estimate.plan.ask import Answers
-from gpusize.estimate.plan.frame import COLUMNS
 from gpusize.estimate.plan.ranges import Bound
 from gpusize.estimate.plan.table import plan
-from gpusize.estimate.plan.types import Scenario
+from gpusize.estimate.plan.types import COLUMNS, Scenario
 from gpusize.estimate.truth import simulate_closed, true_gpus
 from tests.estimate.virtual import CLUSTER, level
 from tests.whatif.folder import LOADS, SLO, levels, run_folder
@@ -266,7 +265,7 @@ class Noisy:
             return Estimate("crossing", 1, question.users, reason="not known")
         return Estimate("crossing", 1, question.users, gpus=n, gpus_raw=n - 0.5, gpus_low=n - 1, gpus_high=n + 1)
 
-    def fares(self, question: Question, gpus: int) -> None:
+    def performance(self, question: Question, gpus: int) -> None:
         raise AssertionError
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.isotonic import decreasing
 from gpusize.estimate.question import gpus_text
-from gpusize.estimate.slo_edge import Edge, answered_rate, edge, load_of
+from gpusize.estimate.slo_limit import SloLimit, answered_rate, load_of, slo_limit
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -134,7 +134,7 @@ class _Unknown:
 
 
 def _of_users(gpus: int, closed: Sequence[LevelData], slo: Slo | None) -> Capacity | _Unknown:
-    at = edge(closed, slo)
+    at = slo_limit(closed, slo)
     if at.kind == "found":
         return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), at.at, "users", _gap(at))
     return _without(at, closed, at.at)
@@ -148,14 +148,16 @@ def _of_rate(
     curve: _Curve | None,
     scatter: float,
 ) -> Capacity | _Unknown:
-    at = edge(opened, slo)
+    at = slo_limit(opened, slo)
     if at.kind == "found":
         return Capacity(gpus, at.at, max(at.se, LEAST_SE * at.at), None, "open", _gap(at))
     if not closed:
         return _without_rate(at)
     if curve is None:
         return _Unknown("no level tells how much was answered")
-    bound = Edge("above", max(float(lv.concurrency or 0) for lv in closed)) if slo is None else edge(closed, slo)
+    bound = (
+        SloLimit("above", max(float(lv.concurrency or 0) for lv in closed)) if slo is None else slo_limit(closed, slo)
+    )
     if bound.kind == "above" and _levelled_off(closed):
         load = curve.rates[-1]
         se = load * max(curve.own_at(curve.users[-1]), scatter, LEAST_SE)
@@ -173,12 +175,12 @@ def _of_rate(
     return Capacity(gpus, load, se, bound.at, "closed")
 
 
-def _gap(at: Edge) -> tuple[float, float] | None:
+def _gap(at: SloLimit) -> tuple[float, float] | None:
     """The levels around a capacity, where measuring between them would make it surer."""
     return (at.left, at.right) if at.right - at.left > max(1.0, WIDE * at.at) else None
 
 
-def _without(at: Edge, levels: Sequence[LevelData], kept: float | None) -> _Unknown:
+def _without(at: SloLimit, levels: Sequence[LevelData], kept: float | None) -> _Unknown:
     if at.kind == "above":
         top = round(at.at)
         more = (math.ceil(1.5 * top), 2 * top, 4 * top)
@@ -192,7 +194,7 @@ def _without(at: Edge, levels: Sequence[LevelData], kept: float | None) -> _Unkn
     return _Unknown("no level has data for the SLO" if levels else "it has no closed-loop level")
 
 
-def _without_rate(at: Edge) -> _Unknown:
+def _without_rate(at: SloLimit) -> _Unknown:
     if at.kind == "above":
         more = f"measure {1.5 * at.at:g} and {2 * at.at:g}"
         return _Unknown(f"{at.at:g} requests/s, its largest level, is still kept up with; {more}", kept=at.at)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import think_s
-from gpusize.estimate.level_quality import UNBELIEVED, Doubts, advice, left_text, load_text, together
+from gpusize.estimate.level_quality import UNBELIEVED, LevelFindings, advice, left_text, load_text, together
 from gpusize.estimate.question import Estimate, Question
 from gpusize.estimate.select_levels import cannot, every_count
 from gpusize.estimate.unmissed import unmissed
@@ -40,7 +40,7 @@ ARRIVALS: Final = "requests come as in the test: in another loop, or less evenly
 def default_answer(
     pooled: Sequence[LevelData],
     question: Question,
-    doubts: Doubts,
+    findings: LevelFindings,
     ask: Callable[[str, Sequence[LevelData]], Estimate],
 ) -> Estimate:
     """The default's answer.
@@ -48,14 +48,14 @@ def default_answer(
     Args:
         pooled: all levels.
         question: what is asked.
-        doubts: what the checks say of them.
+        findings: what the checks say of them.
         ask: a method's answer, by its name, from levels.
     """
     chosen, warnings = every_count(pooled, question)
     reason = cannot(chosen, question)
     if reason is not None:
         return replace(_base(chosen, question), reason=reason, warnings=tuple(warnings), next_levels=_next(chosen))
-    kept, left, said = believed(chosen, doubts)
+    kept, left, said = believed(chosen, findings)
     rest = [level for level in pooled if level not in left]
     usable = _usable(kept)
     if _loads(usable) < LEAST_LOADS:
@@ -63,7 +63,7 @@ def default_answer(
         alone = ask(DEFAULT, rest) if any(lv.concurrency == 1 for lv in usable) else None
         if alone is not None and alone.details.get("refusal") == "single":
             return alone
-        return _too_few(chosen, usable, left, question, doubts)
+        return _too_few(chosen, usable, left, question, findings)
     answer = _asked(rest, usable, question, ask)
     beyond = _beyond(left, usable, question) if answer.details.get("refusal") == "flat" else []
     if answer.details.get("refusal") == "flat":
@@ -74,30 +74,32 @@ def default_answer(
     if not (answer.answered or follow or answer.next_counts):
         follow = _beside(usable, question)
     if beyond:
-        why = UNBELIEVED[doubts.unbelieved(beyond[0]) or ""]
-        todo = advice(beyond, doubts) or "measure that again"
+        why = UNBELIEVED[findings.unbelieved(beyond[0]) or ""]
+        todo = advice(beyond, findings) or "measure that again"
         reason = f"{answer.reason}. It was missed at {together(beyond)}, but there {why}: {todo}"
         answer, follow = replace(answer, reason=reason), _again(left, question)
     elif left and not answer.answered:
-        answer = replace(answer, reason=f"{answer.reason}; {left_text(left, doubts)}")
+        answer = replace(answer, reason=f"{answer.reason}; {left_text(left, findings)}")
     return replace(answer, warnings=tuple(dict.fromkeys((*said, *answer.warnings))), next_levels=follow)
 
 
-def believed(chosen: Sequence[LevelData], doubts: Doubts) -> tuple[list[LevelData], list[LevelData], list[str]]:
+def believed(
+    chosen: Sequence[LevelData], findings: LevelFindings
+) -> tuple[list[LevelData], list[LevelData], list[str]]:
     """The levels that an answer may rest on, those that it may not, and what is said of these."""
-    left = [level for level in chosen if doubts.unbelieved(level) is not None]
-    said = [f"{load_text(lv)} is left out, as {UNBELIEVED[doubts.unbelieved(lv) or '']}" for lv in left]
+    left = [level for level in chosen if findings.unbelieved(level) is not None]
+    said = [f"{load_text(lv)} is left out, as {UNBELIEVED[findings.unbelieved(lv) or '']}" for lv in left]
     return [level for level in chosen if level not in left], left, said
 
 
-def too_few(chosen: Sequence[LevelData], question: Question, doubts: Doubts) -> str | None:
+def too_few(chosen: Sequence[LevelData], question: Question, findings: LevelFindings) -> str | None:
     """Why nothing follows from levels of which too many are left out; None where enough are not."""
-    kept, left, _ = believed(chosen, doubts)
+    kept, left, _ = believed(chosen, findings)
     usable = _usable(kept)
     single = any(lv.concurrency == 1 and lv.met(slo) is False for lv in usable for slo in question.slos)
     if not left or single or _loads(usable) >= LEAST_LOADS:
         return None
-    return _too_few(chosen, usable, left, question, doubts).reason
+    return _too_few(chosen, usable, left, question, findings).reason
 
 
 def _usable(levels: Sequence[LevelData]) -> list[LevelData]:
@@ -179,19 +181,19 @@ def _too_few(
     usable: Sequence[LevelData],
     left: Sequence[LevelData],
     question: Question,
-    doubts: Doubts,
+    findings: LevelFindings,
 ) -> Estimate:
     """Fewer than two loads can be believed: why, and which two are worth measuring."""
     loads = "no level" if not usable else f"only {together(usable[:1])}"
     reason = f"{loads} can be used, and it takes two loads or more to see how times grow"
-    reason += f"; {left_text(left, doubts)}" if left else ""
+    reason += f"; {left_text(left, findings)}" if left else ""
     unfinished = [lv for lv in chosen if lv.state not in ("done", "interrupted")]
     if unfinished:
         reason += f"; {together(unfinished)} ended early"
     if usable and not any(lv.concurrency for lv in usable):
         reason += f"; measure {' and '.join(f'{rate:.3g}' for rate in _rates(usable[0], question))} requests/s"
     follow = _again(left, question) if len(usable) < LEAST_LOADS - 1 and left else _beside(usable, question)
-    return replace(_base(chosen, question), reason=reason, warnings=tuple(doubts.of(chosen)), next_levels=follow)
+    return replace(_base(chosen, question), reason=reason, warnings=tuple(findings.of(chosen)), next_levels=follow)
 
 
 def _again(left: Sequence[LevelData], question: Question) -> tuple[int, ...]:
@@ -217,10 +219,10 @@ def _beside(usable: Sequence[LevelData], question: Question) -> tuple[int, ...]:
 
 def _rates(level: LevelData, question: Question) -> tuple[float, float]:
     """Two rates beside the only one: below it where it was not kept up with or misses an SLO, else above."""
-    from gpusize.estimate.slo_edge import answered_rate, edge
+    from gpusize.estimate.slo_limit import answered_rate, slo_limit
 
     rate = level.rate or 0.0
-    if all(edge([level], slo).kind != "below" for slo in (*question.slos, None)):
+    if all(slo_limit([level], slo).kind != "below" for slo in (*question.slos, None)):
         return 2 * rate, 4 * rate
     top = min(rate / 2, answered_rate(level) or rate)
     return top / 2, top

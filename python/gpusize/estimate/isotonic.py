@@ -1,11 +1,11 @@
-"""Monotone regression by pooling adjacent violators, and where a falling curve crosses a value."""
+"""Monotone regression, where a falling curve crosses a value, and the intervals of shares and means."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-__all__ = ["Z_95", "crossing_point", "decreasing", "wilson"]
+__all__ = ["Z_95", "crossing_point", "decreasing", "t_quantile", "wilson"]
 
 Z_95 = 1.959963984540054
 """Quantile of the normal distribution for a two-sided 95 % interval."""
@@ -48,3 +48,17 @@ def wilson(share: float, n: float, z: float = Z_95) -> tuple[float, float]:
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def t_quantile(freedom: float) -> float:
+    """97.5 % quantile of Student's t, for a two-sided 95 % interval.
+
+    Cornish-Fisher expansion; Abramowitz and Stegun 26.7.5.
+    """
+    z, v = Z_95, max(1.0, freedom)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return min(12.7, sum((term / v**power for power, term in enumerate(terms, start=1)), start=z))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["UNBELIEVED", "Doubts", "advice", "left_text", "load_text", "together"]
+__all__ = ["UNBELIEVED", "LevelFindings", "advice", "left_text", "load_text", "together"]
 
 UNBELIEVED: Final = {
     "little": "fewer or more requests were in flight than asked for",
@@ -27,7 +27,7 @@ class _Seen(NamedTuple):
     unbelieved: str | None
 
 
-class Doubts:
+class LevelFindings:
     """Findings about levels; each level is looked at once for all methods."""
 
     def __init__(self) -> None:
@@ -92,21 +92,21 @@ class Doubts:
         return self._seen[id(level)]
 
 
-def left_text(left: Sequence[LevelData], doubts: Doubts) -> str:
+def left_text(left: Sequence[LevelData], findings: LevelFindings) -> str:
     """Which levels are left out and why, in words, with what to do about it; empty without any."""
     texts = []
     for flag, why in UNBELIEVED.items():
-        flagged = [lv for lv in left if doubts.unbelieved(lv) == flag]
+        flagged = [lv for lv in left if findings.unbelieved(lv) == flag]
         if flagged:
             count = "a level is" if len(flagged) == 1 else f"{len(flagged)} levels are"
             texts.append(f"{count} left out ({together(flagged)}), as {why} ({flag})")
-    todo = advice(left, doubts)
+    todo = advice(left, findings)
     return "; ".join(texts) + (f": {todo}" if todo else "")
 
 
-def advice(left: Sequence[LevelData], doubts: Doubts) -> str:
+def advice(left: Sequence[LevelData], findings: LevelFindings) -> str:
     """What to do about the levels whose limit the generator was; empty without any."""
-    flagged = [lv for lv in left if doubts.unbelieved(lv) == "generator-limited"]
+    flagged = [lv for lv in left if findings.unbelieved(lv) == "generator-limited"]
     if not flagged:
         return ""
     searched = any(visit.meta.get("search") for level in flagged for visit in level.visits())

@@ -18,11 +18,10 @@ from gpusize.estimate.crossing import Crossing
 from gpusize.estimate.default import believed, default_answer, too_few
 from gpusize.estimate.evidence import evidence
 from gpusize.estimate.from_frames import levels_from_frames
-from gpusize.estimate.held import Held
-from gpusize.estimate.level_quality import Doubts, left_text
-from gpusize.estimate.question import Estimate, Method, Question, with_reserve
+from gpusize.estimate.level_quality import LevelFindings, left_text
+from gpusize.estimate.measured_bounds import MeasuredBounds
+from gpusize.estimate.question import Estimate, Method, Question, gpus_text, with_reserve
 from gpusize.estimate.scaling import Scaling
-from gpusize.estimate.second_opinion import with_second_opinion
 from gpusize.estimate.select_levels import cannot, every_count
 from gpusize.estimate.select_levels import comparable as of_one_count
 from gpusize.estimate.sensitivity import what_would_change
@@ -124,16 +123,16 @@ def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collec
     """
     from gpusize.analysis.pooling import pool
 
-    found, doubts = evidence(_with_gpus(levels, question)), Doubts()
-    pooled, odd = doubts.trusted(pool(found.kept, allow=allow))
+    found, findings = evidence(_with_gpus(levels, question)), LevelFindings()
+    pooled, odd = findings.trusted(pool(found.kept, allow=allow))
     chosen, warnings = every_count(pooled, question)
     warnings = [*found.said, *warnings, *odd]
     reason = cannot(chosen, question)
     if reason is not None:
         return Comparable(chosen, tuple(dict.fromkeys(warnings)), found.failed or reason)
-    kept, left, said = believed(chosen, doubts)
-    told = dict.fromkeys((*warnings, *said, *doubts.of(kept)))
-    return Comparable(kept, tuple(told), too_few(chosen, question, doubts), left_text(left, doubts))
+    kept, left, said = believed(chosen, findings)
+    told = dict.fromkeys((*warnings, *said, *findings.of(kept)))
+    return Comparable(kept, tuple(told), too_few(chosen, question, findings), left_text(left, findings))
 
 
 def estimate_frame(
@@ -162,16 +161,16 @@ class _Asking:
     """One question to several methods; none is asked the same twice."""
 
     def __init__(self, pooled: Sequence[LevelData], question: Question) -> None:
-        self._doubts = Doubts()
-        self.pooled, self._said = self._doubts.trusted(pooled)
+        self._findings = LevelFindings()
+        self.pooled, self._said = self._findings.trusted(pooled)
         self.question = question
-        self.believed = [level for level in self.pooled if self._doubts.unbelieved(level) is None]
+        self.believed = [level for level in self.pooled if self._findings.unbelieved(level) is None]
         """Those that stand in one table side by side: no method there rests on what another one leaves out."""
-        self._held = Held(self.pooled, self._doubts)
+        self._bounds = MeasuredBounds(self.pooled, self._findings)
         self._told: dict[tuple[str, tuple[int, ...]], Estimate] = {}
 
     def default(self) -> Estimate:
-        return default_answer(self.pooled, self.question, self._doubts, self.ask)
+        return default_answer(self.pooled, self.question, self._findings, self.ask)
 
     def ask(self, name: str, levels: Sequence[LevelData]) -> Estimate:
         """One method's answer from the levels that it can compare, with what is to be said against these."""
@@ -187,17 +186,17 @@ class _Asking:
         warnings += self._said
         if reason is None and not one:
             # What is fitted must be true; figures that are only read off are shown with the doubt beside them.
-            chosen, left, said = believed(chosen, self._doubts)
+            chosen, left, said = believed(chosen, self._findings)
             warnings += said
-            reason = None if chosen else f"no level can be used; {left_text(left, self._doubts)}"
+            reason = None if chosen else f"no level can be used; {left_text(left, self._findings)}"
         if reason is None and one and question.rate is not None:
             reason = "it answers for users in flight; for a rate take the scaling method"
         if reason is not None:
             gpus = chosen[0].gpus if chosen else 0
             users, rate = question.users or None, question.rate
             return Estimate(method.name, gpus, users, reason=reason, warnings=tuple(warnings), rate=rate)
-        answer = self._held.hold(method.answer(chosen, question), question)
-        return replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *warnings, *self._doubts.of(chosen)))))
+        answer = self._bounds.apply(method.answer(chosen, question), question)
+        return replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *warnings, *self._findings.of(chosen)))))
 
 
 def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[str]:
@@ -212,3 +211,46 @@ def _worth_asking(pooled: Sequence[LevelData], question: Question) -> list[str]:
 
 def _with_gpus(levels: Iterable[LevelData], question: Question) -> list[LevelData]:
     return [replace(lv, gpus=question.gpus) if question.gpus and not lv.gpus else lv for lv in levels]
+
+
+LINE: Final = "slope"
+OTHER: Final = "crossing"
+
+
+def with_second_opinion(answers: Sequence[Estimate]) -> list[Estimate]:
+    """The answers, the line's with a warning where the crossing method disagrees, or where the line was stretched.
+
+    A line is stretched when it answers outside the tested range or has left levels out as outliers. A number that
+    nobody else confirms is read first, so the doubt has to stand beside it and not in a table below.
+    """
+    other = next((each for each in answers if each.method == OTHER), None)
+    if other is None:
+        return list(answers)
+    return [_doubted(each, other) if each.method == LINE and each.answered else each for each in answers]
+
+
+def _doubted(line: Estimate, other: Estimate) -> Estimate:
+    if line.gpus == other.gpus and not _stretched(line):
+        return line
+    if not other.answered and _seen(other) < _seen(line):
+        # Imported levels have percentiles, and hardly any requests: there is nothing that the method could say.
+        return line
+    if not other.answered:
+        text = f"the crossing method, which assumes no line, gives no number: {other.reason}"
+    elif line.gpus == other.gpus:
+        text = f"the crossing method, which assumes no line, answers {gpus_text(other.gpus or 0)} as well"
+    else:
+        carried = "" if other.capacity_concurrency is None else f" ({other.capacity_concurrency:.3g} users carried)"
+        text = f"the crossing method, which assumes no line, answers {gpus_text(other.gpus or 0)}{carried}"
+    return replace(line, warnings=(text, *line.warnings))
+
+
+def _seen(answer: Estimate) -> int:
+    return len(answer.details.get("points") or ())
+
+
+def _stretched(line: Estimate) -> bool:
+    parts = line.per_slo or (line,)
+    return any(
+        part.outside_tested_range or ((part.details.get("fit") or {}).get("outliers_removed") or ()) for part in parts
+    )

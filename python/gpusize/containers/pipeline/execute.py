@@ -8,17 +8,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.base.errors import EnvironmentLacks
+from gpusize.base.errors import EnvironmentLacks, GpusizeError
 from gpusize.base.interrupt import StopSwitch
 from gpusize.containers.pipeline.container import Container
-from gpusize.containers.pipeline.container_gpus import ContainerGpus
 from gpusize.containers.pipeline.daemon import Daemon, daemon_words, talking
 from gpusize.containers.pipeline.execution import Execution, Outcome, Watch, finished, timed
 from gpusize.containers.pipeline.wait import Call, Interrupted, wait_for
 
-__all__ = ["Running", "execute", "is_of"]
+if TYPE_CHECKING:
+    import polars as pl
+
+    from gpusize.observe.usage.gpu_use import GpuUse
+    from gpusize.observe.usage.gpus import GpuWatch
+
+__all__ = ["ContainerGpus", "Running", "execute", "is_of"]
 
 LOG_LINES: Final = 20
 LOG_CHARS: Final = 4000
@@ -334,3 +340,35 @@ class Life:
         self._decided.set()
         if not self._wanted:
             self.call.ended.wait(patience_s)
+
+
+class ContainerGpus:
+    """Reads the GPUs while a container runs that was given some. A missing driver is a note.
+
+    Args:
+        pid: the container's first process.
+        nvml: stands in for pynvml, in tests.
+    """
+
+    def __init__(self, pid: int, *, nvml: ModuleType | None = None) -> None:
+        from gpusize.observe.usage.gpus import GpuWatch, in_cgroup_of
+
+        self._watch: GpuWatch | None = GpuWatch(in_cgroup_of(pid), nvml=nvml)
+        self.notes: list[str] = []
+        try:
+            self._watch.start()
+        except GpusizeError as problem:
+            self.notes.append(f"GPUs are not watched: {problem}")
+            self._watch = None
+
+    def stop(self) -> tuple[tuple[GpuUse, ...], pl.DataFrame | None]:
+        """What it used of each GPU, and the samples behind that."""
+        if self._watch is None:
+            return (), None
+        watch, self._watch = self._watch, None
+        samples = watch.stop()
+        self.notes += watch.notes
+        if samples.is_empty():
+            return (), None
+        times = samples["t_ns"].to_numpy()
+        return tuple(watch.uses(samples, int(times.min()), int(times.max()) + 1)), samples

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpusize.base.errors import UsageError
+from gpusize.estimate.isotonic import Z_95
 from gpusize.estimate.laws.fitting import Point, ScalingFit, fit
 from gpusize.estimate.laws.laws import AMDAHL, LAWS, USL, Law
 
@@ -29,7 +30,6 @@ __all__ = ["MOST", "Count", "count_for", "hosts_for", "next_counts", "worst"]
 
 MOST: Final = 100_000
 """Counts beyond this are not looked for."""
-Z_95: Final = 1.959963984540054
 GROWTH: Final = 1.05
 """Ratio of the counts that are tried one after the other."""
 

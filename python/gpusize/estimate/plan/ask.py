@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpusize.estimate.default import FINAL, unlike
-from gpusize.estimate.held import Held
-from gpusize.estimate.level_quality import Doubts
+from gpusize.estimate.level_quality import LevelFindings
+from gpusize.estimate.measured_bounds import MeasuredBounds
 from gpusize.estimate.methods import Comparable, Estimate, Question, comparable, estimate
 from gpusize.estimate.question import with_reserve
 from gpusize.estimate.token_rate import mean_output_tokens, with_tokens
@@ -22,7 +22,7 @@ from gpusize.estimate.twin.method import Fitted, Twin
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
-    from gpusize.estimate.twin.performance import Fares
+    from gpusize.estimate.twin.performance import Performance
 
 __all__ = ["Answers"]
 
@@ -46,7 +46,7 @@ class Answers:
         closed = replace(question, users=question.users or 1, rate=None, token_rate=None) if question.slos else question
         self._levels, self._warnings, self._reason, self._left = comparable(self._given, closed, allow=allow)
         self._fits: dict[tuple[tuple[Slo, ...], bool], Fitted] = {}
-        self._held = Held(self._levels, Doubts())
+        self._bounds = MeasuredBounds(self._levels, LevelFindings())
 
     @property
     def most_users(self) -> int:
@@ -101,15 +101,15 @@ class Answers:
         said = (*other.warnings, *warnings, f"the twin does not answer: {twin.reason}")
         return replace(other, warnings=tuple(dict.fromkeys(said)))
 
-    def fares(self, question: Question, gpus: int) -> Fares | None:
+    def performance(self, question: Question, gpus: int) -> Performance | None:
         """How so many GPUs fare under a question's load; None where nothing could be fitted."""
-        return None if self._reason is not None else self._fitted(question).fares(question, gpus)
+        return None if self._reason is not None else self._fitted(question).performance(question, gpus)
 
     def _twin(self, question: Question) -> Estimate:
         if self._reason is not None:
             users = question.users or None
             return Estimate(Twin.name, question.gpus or 0, users, reason=self._reason, rate=question.rate)
-        answer = self._held.hold(self._fitted(question).answer(question), question)
+        answer = self._bounds.apply(self._fitted(question).answer(question), question)
         if self._left and not answer.answered:
             answer = replace(answer, reason=f"{answer.reason}; {self._left}")
         answer = replace(answer, warnings=tuple(dict.fromkeys((*answer.warnings, *self._warnings))))

@@ -232,14 +232,14 @@ def _finished(
         failed = _failed(answers, cell.question, row.gpus, need, gone)
     served = None
     if scenario.price is not None:
-        fares = answers.fares(cell.question, row.gpus)
-        served = None if fares is None else fares.per_s
+        performance = answers.performance(cell.question, row.gpus)
+        served = None if performance is None else performance.per_s
     return _priced(replace(row, failed=failed), served, scenario, tokens)
 
 
 def _failed(answers: Answers, question: Question, gpus: int, need: int, gone: int) -> Failed | None:
     """What so many GPUs do without those that are gone, and how many it takes to stand that."""
-    after = answers.fares(question, max(1, gpus - gone))
+    after = answers.performance(question, max(1, gpus - gone))
     if after is None:
         return None
     enough = max(gpus, need + gone)

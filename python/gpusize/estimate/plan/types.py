@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan.price import Cost, Price
     from gpusize.estimate.plan.ranges import Bound
 
-__all__ = ["Failed", "Row", "Scenario", "WhatIf"]
+__all__ = ["COLUMNS", "Failed", "Row", "Scenario", "WhatIf"]
 
 Axis = Literal["users", "rate", "token_rate", "bound", "growth"]
 MOST_ROWS: Final = 400
@@ -205,8 +205,6 @@ class WhatIf:
     @cached_property
     def frame(self) -> pl.DataFrame:
         """One row per answer; see docs/reference/python.md for the columns."""
-        from gpusize.estimate.plan.frame import frame_of
-
         return frame_of(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -230,3 +228,51 @@ class WhatIf:
         from gpusize.report.figures.plan import plan_figure
 
         return plan_figure(self)
+
+
+COSTS: Final = ("per_hour", "per_month", "per_million_requests", "per_million_tokens")
+COLUMNS: Final = (
+    "step",
+    "growth",
+    "users",
+    "rate",
+    "token_rate",
+    "bound_s",
+    "bound_factor",
+    "slos",
+    "method",
+    "gpus",
+    "gpus_low",
+    "gpus_high",
+    "gpus_raw",
+    "raised",
+    "slo",
+    "reason",
+    "per_s",
+    "failed_attainment",
+    "failed_target",
+    "failed_kept",
+    "failed_gpus",
+    "currency",
+    *(f"cost_{name}" for name in COSTS),
+)
+"""Every column, whether it was asked for or not."""
+
+
+def frame_of(plan: WhatIf) -> pl.DataFrame:
+    """One row per row of the plan, all of ``COLUMNS``; what was not asked for, or is not known, is null."""
+    import polars as pl
+
+    dtypes: dict[str, Any] = dict.fromkeys(COLUMNS, pl.Float64)
+    dtypes |= dict.fromkeys(("gpus", "gpus_low", "gpus_high", "failed_gpus"), pl.Int64)
+    dtypes |= dict.fromkeys(("step", "method", "slo", "reason", "currency"), pl.String)
+    dtypes |= {"raised": pl.Boolean, "failed_kept": pl.Boolean, "slos": pl.List(pl.String)}
+    currency = None if plan.price is None else plan.price.currency
+    return pl.DataFrame([_fields(row, currency) for row in plan.rows], schema=dtypes, orient="row")
+
+
+def _fields(row: Row, currency: str | None) -> dict[str, Any]:
+    own = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
+    failed = {f"failed_{name}": getattr(row.failed, name, None) for name in ("attainment", "target", "kept", "gpus")}
+    cost = {f"cost_{name}": getattr(row.cost, name, None) for name in COSTS}
+    return {**own, "slos": list(row.slos), **failed, "currency": currency, **cost}

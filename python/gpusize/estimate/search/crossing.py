@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.isotonic import t_quantile
 from gpusize.estimate.search.margin import REACH, Pooled
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR, surely_static
@@ -27,7 +28,7 @@ from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR, surely_stati
 if TYPE_CHECKING:
     from gpusize.estimate.twin.visit_data import Objective, Observed
 
-__all__ = ["Crossing", "crossing", "edge_of", "t_quantile"]
+__all__ = ["Crossing", "crossing", "edge_of"]
 
 FURTHEST: Final = 1.5
 """Beyond so many times the largest load measured no end of an interval is looked for."""
@@ -188,14 +189,3 @@ def _last_kept(kept: Callable[[int], float], start: int, least: int, most: int) 
     part = inside / (inside - outside) if inside > outside else 0.0
     # As the mixture of replicas that carry low and low + 1 users, of which part of the requests are at the latter.
     return low * (low + 1) / (low + 1 - part)
-
-
-def t_quantile(freedom: float) -> float:
-    """97.5 % quantile of Student's t (Cornish-Fisher expansion; Abramowitz and Stegun 26.7.5)."""
-    z, v = 1.959963984540054, max(1.0, freedom)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return min(12.7, z + sum(term / v**power for power, term in enumerate(terms, start=1)))

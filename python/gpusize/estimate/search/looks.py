@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpusize.estimate.twin.attainment_curve import Curve
-from gpusize.estimate.twin.routed_mixture import Mixture
+from gpusize.estimate.twin.routed_mixture import capacity
 from gpusize.estimate.twin.visit_data import Objective, Observed
 
 __all__ = ["Budget", "Look", "Search"]
@@ -159,7 +159,7 @@ class Search:
         for number, objective in enumerate(self.objectives):
             curve = Curve(objective, number, visits)
             if curve.levels:
-                found.append(Mixture([curve]).capacity(1, curve, 1.0 if objective.share is None else objective.share))
+                found.append(capacity(curve))
         known = [each for each in found if each is not None]
         return min(known) if known else None
 
@@ -170,7 +170,7 @@ class Search:
             if not curve.levels:
                 continue
             found = curve.at(users)
-            if found.value + SURE * found.error < (1.0 if objective.share is None else objective.share):
+            if found.value + SURE * found.error < objective.target:
                 return True
         return False
 

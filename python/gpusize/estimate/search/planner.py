@@ -23,11 +23,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.analysis.broken import check_load, has_failed
-from gpusize.estimate.search.breaking_load import Wall, wall_of
 from gpusize.estimate.search.crossing import Crossing, crossing, edge_of
 from gpusize.estimate.search.looks import GROWTH, Budget, Look, Search
 from gpusize.estimate.search.terms import REQUESTS, ROUNDS, Adaptive
-from gpusize.estimate.search.visits import REPEATS, looks_of, standing
+from gpusize.estimate.search.visits import REPEATS, BreakingLoad, breaking_load, looks_of, standing
 
 if TYPE_CHECKING:
     from gpusize.estimate.search.visits import Visit
@@ -114,80 +113,80 @@ class Planner:
 
     def next(self, visits: Sequence[Visit]) -> Chosen | Over:
         """The level that follows on these, in their order, or why none does."""
-        money = _Money(self.terms, visits)
+        spending = _Spending(self.terms, visits)
         found = self.crossing(visits)
-        alive = self._alive(visits, found, money)
+        alive = self._alive(visits, found, spending)
         if alive is not None:
             return alive
         visits = standing(visits)
         # A look at whether the target still answers is none at the edge.
         held = [each for each in visits if each.observed is not None and not each.failed]
         seen = [each.observed for each in held if each.observed is not None and each.why != "check"]
-        wall = wall_of(visits)
-        repeat = self._repeated(found, money)
+        wall = breaking_load(visits)
+        repeat = self._repeated(found, spending)
         if repeat is not None:
             return repeat
         if wall is not None and (found.edge is None or found.edge >= wall.users - 1):
-            return self._at_wall(wall, found, money)
+            return self._at_breaking_load(wall, found, spending)
         if not seen:
-            return self._chosen(_glance(1), "grow", found, money)
-        search = self._search(money, seen)
-        grown = None if self._is_grown(search, seen) else search.growth(seen, money.spent)
+            return self._chosen(_glance(1), "grow", found, spending)
+        search = self._search(spending, seen)
+        grown = None if self._is_grown(search, seen) else search.growth(seen, spending.spent)
         if grown is not None and (wall is None or grown.users < wall.users):
-            return self._chosen(_glance(grown.users), "grow", found, money)
+            return self._chosen(_glance(grown.users), "grow", found, spending)
         if found.edge == 0:
             # What a server does for the first time it may never do again.
             again = sum(each.users == 1 for each in visits) < 2
-            return self._chosen(_glance(1), "again", found, money) if again else Over("single")
+            return self._chosen(_glance(1), "again", found, spending) if again else Over("single")
         top = max(each.users for each in seen)
         if found.edge is None and not search.missed(seen, top):
-            return self._never_missed(top, seen, found, money)
-        return self._look(search, seen, found, money)
+            return self._never_missed(top, seen, found, spending)
+        return self._look(search, seen, found, spending)
 
-    def _alive(self, visits: Sequence[Visit], found: Crossing, money: _Money) -> Chosen | Over | None:
+    def _alive(self, visits: Sequence[Visit], found: Crossing, spending: _Spending) -> Chosen | Over | None:
         """After the target broke: a load that had held once more, or the end; None where it still answers."""
         _, looks = looks_of(visits)
         if has_failed(looks):
             return Over("failed")
         users = check_load(looks)
         if users is not None:
-            return self._chosen(_glance(int(users)), "check", found, money)
+            return self._chosen(_glance(int(users)), "check", found, spending)
         if not looks or not looks[-1].broke or looks[-1].brought or any(not each.broke for each in looks):
             return None
         # The first user's requests failed at once, so that nothing lower is there to be tried.
-        return Over("failed") if len(looks) > 1 else self._chosen(_glance(1), "again", found, money)
+        return Over("failed") if len(looks) > 1 else self._chosen(_glance(1), "again", found, spending)
 
     def repeat(self, visit: Visit, visits: Sequence[Visit]) -> Chosen | None:
         """A visit once more, after these; None where too little is left for it."""
-        found, money = self.crossing(visits), _Money(self.terms, visits)
-        return _again(visit, found, money) if visit.sent <= money.left(visit.users) else None
+        found, spending = self.crossing(visits), _Spending(self.terms, visits)
+        return _again(visit, found, spending) if visit.sent <= spending.left(visit.users) else None
 
-    def _repeated(self, found: Crossing, money: _Money) -> Chosen | None:
+    def _repeated(self, found: Crossing, spending: _Spending) -> Chosen | None:
         """The last level once more, where the generator was its limit; None where that was tried, or costs too much."""
-        evident = [each for each in money.visits if each.failed or each.observed is not None]
+        evident = [each for each in spending.visits if each.failed or each.observed is not None]
         last = evident[-1] if evident else None
-        if last is None or not last.limited or last.sent > REPEAT_PART * money.left(last.users):
+        if last is None or not last.limited or last.sent > REPEAT_PART * spending.left(last.users):
             return None
         if sum(each.limited and each.users == last.users for each in evident) > REPEATS:
             return None
-        return _again(last, found, money)
+        return _again(last, found, spending)
 
-    def _never_missed(self, top: int, seen: Sequence[Observed], found: Crossing, money: _Money) -> Chosen | Over:
+    def _never_missed(self, top: int, seen: Sequence[Observed], found: Crossing, spending: _Spending) -> Chosen | Over:
         """Growth ended without a miss: at the limit, once that was seen for long enough, or for want of budget."""
         if top < self.terms.most_users:
             return Over("budget")
         settled = any(each.settled for each in seen if each.users == top)
-        return Over("limit") if settled else self._chosen(_brief(top), "edge", found, money)
+        return Over("limit") if settled else self._chosen(_brief(top), "edge", found, spending)
 
     def crossing(self, visits: Sequence[Visit]) -> Crossing:
         """The capacity as far as these levels show it, walls left out."""
         seen = [each.observed for each in standing(visits) if each.observed is not None and not each.failed]
         return crossing(self.objectives, seen) if seen else Crossing(None, 0.0, None)
 
-    def _search(self, money: _Money, seen: Sequence[Observed]) -> Search:
+    def _search(self, spending: _Spending, seen: Sequence[Observed]) -> Search:
         top = max(each.users for each in seen)
         # As many requests as the next larger load would send in the time: at first it is time that runs out.
-        budget = Budget(round(money.total(seen, GROWTH * top)), 0.0)
+        budget = Budget(round(spending.total(seen, GROWTH * top)), 0.0)
         return Search(self.objectives, budget, most_users=self.terms.most_users)
 
     def _is_grown(self, search: Search, seen: Sequence[Observed]) -> bool:
@@ -198,58 +197,58 @@ class Planner:
         edge = edge_of(self.objectives, seen)
         return edge is not None and top >= PAST * edge
 
-    def _look(self, search: Search, seen: Sequence[Observed], found: Crossing, money: _Money) -> Chosen | Over:
+    def _look(self, search: Search, seen: Sequence[Observed], found: Crossing, spending: _Spending) -> Chosen | Over:
         # Growth that went on after a first look, when that took an early miss back, was no look.
         still = (k for k in range(len(seen) - 1, 0, -1) if not self._is_grown(search, seen[:k]))
         grown = next(still, 0) + 1
         looked = len(seen) - grown
-        for looks, requests in self._stages(seen[:grown], money):
+        for looks, requests in self._stages(seen[:grown], spending):
             if looked < looks:
                 # Seen once for long, the largest load may keep what it missed at a glance.
                 edge = max(1.0, found.edge if found.edge is not None else 1.05 * max(each.users for each in seen))
                 users = min(search.place(edge, looked), self.terms.most_users)
-                sent = (requests - money.spent) / (looks - looked)
+                sent = (requests - spending.spent) / (looks - looked)
                 counted = max(round(sent) - 2 * users, round((LOOK_ROUNDS - 2) * users), LOOK_REQUESTS)
-                return self._chosen(Look(users, counted, 2 * users), _ORDER[looked % 3], found, money)
+                return self._chosen(Look(users, counted, 2 * users), _ORDER[looked % 3], found, spending)
             if crossing(self.objectives, seen[: grown + looks]).precision <= self.terms.share:
                 return Over("precision")
         return Over("budget")
 
-    def _stages(self, seen: Sequence[Observed], money: _Money) -> list[tuple[int, float]]:
+    def _stages(self, seen: Sequence[Observed], spending: _Spending) -> list[tuple[int, float]]:
         """(looks, requests by then) of each stage that the budget has room for, as the growth showed the edge."""
         edge = edge_of(self.objectives, seen) or float(max(each.users for each in seen))
-        total = money.total(seen, edge)
+        total = spending.total(seen, edge)
         spent = sum(each.due_s.size for each in seen)
         least = max(LOOK_ROUNDS * max(edge, 1.0), LOOK_REQUESTS)
         found = [(looks, part * total) for looks, part in STAGES if part * total - spent >= looks * least]
         # The last of those that there is room for has all that is left.
         return [*found[:-1], (found[-1][0] if found else STAGES[0][0], total)]
 
-    def _at_wall(self, wall: Wall, found: Crossing, money: _Money) -> Chosen | Over:
+    def _at_breaking_load(self, wall: BreakingLoad, found: Crossing, spending: _Spending) -> Chosen | Over:
         """Halve the distance between the wall and what is kept, then see both once more."""
         if wall.kept < 1:
-            return Over("single") if wall.failures > 1 else self._chosen(_glance(1), "again", found, money)
+            return Over("single") if wall.failures > 1 else self._chosen(_glance(1), "again", found, spending)
         apart = wall.users - wall.kept
         if apart > max(1, self.terms.share * wall.kept):
             users = round(math.sqrt(wall.users * wall.kept))
-            return self._chosen(_brief(min(max(users, wall.kept + 1), wall.users - 1)), "edge", found, money)
+            return self._chosen(_brief(min(max(users, wall.kept + 1), wall.users - 1)), "edge", found, spending)
         if wall.visits > 1 and wall.failures > 1:
             return Over("precision")
         below = wall.visits < 2 and wall.last != wall.kept
         users = wall.kept if below or wall.failures > 1 else wall.users
-        return self._chosen(_brief(users), "below" if below else "again", found, money)
+        return self._chosen(_brief(users), "below" if below else "again", found, spending)
 
-    def _chosen(self, look: Look, why: Why, found: Crossing, money: _Money) -> Chosen | Over:
+    def _chosen(self, look: Look, why: Why, found: Crossing, spending: _Spending) -> Chosen | Over:
         """The look, cut to what is left of the budget."""
-        requests = math.floor(min(look.requests + look.warmup, money.left(look.users)))
+        requests = math.floor(min(look.requests + look.warmup, spending.left(look.users)))
         if requests < look.users + FEWEST:
             return Over("budget")
         cut = Look(look.users, requests - look.warmup, look.warmup)
-        return Chosen(cut, why, found.low, found.high, money.left_s)
+        return Chosen(cut, why, found.low, found.high, spending.left_s)
 
 
-def _again(visit: Visit, found: Crossing, money: _Money) -> Chosen:
-    return Chosen(Look(visit.users, visit.sent, 0), "repeat", found.low, found.high, money.left_s, visit.why)
+def _again(visit: Visit, found: Crossing, spending: _Spending) -> Chosen:
+    return Chosen(Look(visit.users, visit.sent, 0), "repeat", found.low, found.high, spending.left_s, visit.why)
 
 
 def _glance(users: int) -> Look:
@@ -265,7 +264,7 @@ def _brief(users: int) -> Look:
 
 
 @dataclass(frozen=True)
-class _Money:
+class _Spending:
     """What has been spent, and what may be."""
 
     terms: Adaptive

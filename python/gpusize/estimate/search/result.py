@@ -8,11 +8,18 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from gpusize.estimate.search.breaking_load import Wall, wall_of
 from gpusize.estimate.search.margin import Pooled
 from gpusize.estimate.search.planner import Over, Planner
 from gpusize.estimate.search.terms import Adaptive, searched
-from gpusize.estimate.search.visits import Visit, limited_loads, of_part, standing, visits_of
+from gpusize.estimate.search.visits import (
+    BreakingLoad,
+    Visit,
+    breaking_load,
+    limited_loads,
+    of_part,
+    standing,
+    visits_of,
+)
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.visit_data import Objective
 
@@ -101,11 +108,11 @@ def found_of(
     visits = of_part(measured)
     if not measured:
         return None
-    crossing, wall, decided = planner.crossing(visits), wall_of(visits), planner.next(visits)
+    crossing, wall, decided = planner.crossing(visits), breaking_load(visits), planner.next(visits)
     reason = decided.reason if isinstance(decided, Over) else "ended"
     beyond = wall is not None and (crossing.edge is None or crossing.edge >= wall.users - 1)
     at_wall = beyond and reason != "failed"
-    capacity, low, high = _at_wall(wall) if wall is not None and at_wall else _ends(crossing, reason)
+    capacity, low, high = _at_breaking_load(wall) if wall is not None and at_wall else _ends(crossing, reason)
     return Found(
         capacity=capacity,
         low=low,
@@ -124,7 +131,7 @@ def found_of(
     )
 
 
-def _at_wall(wall: Wall) -> tuple[float, float, float]:
+def _at_breaking_load(wall: BreakingLoad) -> tuple[float, float, float]:
     return float(wall.kept), float(wall.kept), float(wall.users)
 
 

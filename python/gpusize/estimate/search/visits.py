@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.estimate.twin.visit_data import Objective
 
-__all__ = ["REPEATS", "Visit", "limited_loads", "looks_of", "of_part", "owed", "standing", "visits_of"]
+__all__ = [
+    "REPEATS",
+    "BreakingLoad",
+    "Visit",
+    "breaking_load",
+    "limited_loads",
+    "looks_of",
+    "of_part",
+    "owed",
+    "standing",
+    "visits_of",
+]
 
 FURTHER: Final = 2.0
 """Residences that a look lets pass beyond its warm-up: users who began evenly spread fall into step only by and by,
@@ -156,3 +167,38 @@ def _later(visit: Observed) -> Observed:
     begin = start + min(FURTHER * residence_s, (1 - KEPT) * (end - start))
     steady = visit.steady & (visit.last_s >= begin)
     return replace(visit, window=(begin, end), steady=steady) if steady.sum() >= FEWEST else visit
+
+
+@dataclass(frozen=True, slots=True)
+class BreakingLoad:
+    """The fewest users under whom the target breaks.
+
+    Attributes:
+        users: they.
+        failures: levels of so many users that were stopped.
+        kept: the most users below them under whom it did not break; 0 for none.
+        visits: levels of so many users as ``kept``.
+        last: users of the last level.
+    """
+
+    users: int
+    failures: int
+    kept: int
+    visits: int
+    last: int
+
+
+def breaking_load(visits: Sequence[Visit]) -> BreakingLoad | None:
+    """The wall, None where nothing broke under its load.
+
+    A single failure of a load that held at another time, or below a load that held, is not taken for one: it has to
+    come again. Nor are failures of a target that had itself failed (``gpusize.analysis.broken``).
+    """
+    looked, looks = looks_of(visits)
+    held = [each.users for each in looked if not each.failed]
+    broken = [each.users for each, cause in zip(looked, causes(looks), strict=True) if cause == "load"]
+    if not broken:
+        return None
+    users = min(broken)
+    kept = max((each for each in held if each < users), default=0)
+    return BreakingLoad(users, broken.count(users), kept, held.count(kept), visits[-1].users)

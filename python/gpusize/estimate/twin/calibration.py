@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Replica, Trial
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _levels(replica: Replica, number: int, curve: Curve, edge: float, reach: flo
     for level in curve.levels:
         if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, edge))) > reach:
             continue
-        trial = replica.trial(Asked(users=level.users), CHECKED)
+        trial = replica.trial(ClusterLoad(users=level.users), CHECKED)
         held = _by_share(trial, number, curve, level.users, curve.own(level))
         if held is None and not company:
             held = _by_tail(trial, number, curve, level)
@@ -176,7 +176,7 @@ def _between(replica: Replica, number: int, curve: Curve, edge: float) -> list[_
     found = []
     for users in sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))}):
         share = curve.at(users)
-        held = _by_share(replica.trial(Asked(users=users), CHECKED), number, curve, users, share)
+        held = _by_share(replica.trial(ClusterLoad(users=users), CHECKED), number, curve, users, share)
         if held is not None:
             found.append(held)
     return found

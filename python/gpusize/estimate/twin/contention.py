@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Replica
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _held(visit: Observed, replicas: int, replica: Replica, router: str) -> tupl
     if took.size < FEWEST:
         return None
     tokens = visit.tokens_out[kept]
-    simulated = replica.run(Asked(users=visit.users, router=router), replicas, requests=REQUESTS)
+    simulated = replica.run(ClusterLoad(users=visit.users, router=router), replicas, requests=REQUESTS)
     if simulated.tokens is None or not np.isfinite(tokens).all():
         tokens = np.ones_like(took)
         expected = simulated.runtime_s

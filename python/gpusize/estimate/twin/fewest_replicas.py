@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpusize.estimate.twin.contention import Contention
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Judged, Replica, horizon
 
 __all__ = ["Count", "Counter"]
@@ -52,7 +52,7 @@ class Counter:
     """
 
     replica: Replica
-    asked: Asked
+    asked: ClusterLoad
     targets: Sequence[float]
     loss: Contention = field(default_factory=Contention)
     _runs: dict[tuple[float, int, float], Judged] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class Counter:
         return margins.index(min(margins))
 
 
-def mean_field(asked: Asked, in_flight: float, residence_s: float) -> int:
+def mean_field(asked: ClusterLoad, in_flight: float, residence_s: float) -> int:
     """A first guess: replicas that have ``in_flight`` requests each, with users who also think."""
     if asked.users is not None:
         return max(1, math.ceil(asked.users / (in_flight * (1 + asked.think_s / residence_s))))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.engine.session import core
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Judged, Rated, judge, judged, load
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Flow(Rated):
         return replace(self, factors=tuple(factors))
 
     def run(
-        self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
+        self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
         if not self.whole:
@@ -67,7 +67,7 @@ class Flow(Rated):
         _, summary = self._run(asked, replicas, requests, seed, asking)
         return judged(json.loads(summary), joint=False)
 
-    def trial(self, asked: Asked, requests: int) -> FlowTrial:
+    def trial(self, asked: ClusterLoad, requests: int) -> FlowTrial:
         """See ``Replica``."""
         return self._tried(asked, 1, requests, 1)
 
@@ -81,7 +81,7 @@ class Flow(Rated):
         trial = self._trial_of(rows, 0.0)
         return [trial.kept(number, stretch * factor) for number, factor in enumerate(self.factors)]
 
-    def _tried(self, asked: Asked, replicas: int, requests: int | None, seed: int) -> FlowTrial:
+    def _tried(self, asked: ClusterLoad, replicas: int, requests: int | None, seed: int) -> FlowTrial:
         import polars as pl
 
         stream, summary = self._run(asked, replicas, requests, seed, None)
@@ -116,7 +116,7 @@ class Flow(Rated):
             "seed": seed,
         }
 
-    def _run(self, asked: Asked, replicas: int, requests: int | None, seed: int, asking: str | None) -> Any:
+    def _run(self, asked: ClusterLoad, replicas: int, requests: int | None, seed: int, asking: str | None) -> Any:
         config = self.cluster(replicas, asked.router, seed)
         asks = load(asked, self.at_work_s(asked, replicas), requests)
         return core().simulate_flow(
@@ -184,13 +184,13 @@ class Measured(Rated):
         """See ``Replica``."""
         return replace(self, factors=tuple(factors))
 
-    def trial(self, asked: Asked, requests: int) -> MeasuredTrial:  # noqa: ARG002 - a protocol's
+    def trial(self, asked: ClusterLoad, requests: int) -> MeasuredTrial:  # noqa: ARG002 - a protocol's
         """See ``Replica``."""
         return MeasuredTrial(self.curves, max(1.0, asked.users or 1.0))
 
     def run(
         self,
-        asked: Asked,
+        asked: ClusterLoad,
         replicas: int,
         *,
         stretch: float = 1.0,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Asked"]
+__all__ = ["ClusterLoad"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClusterLoad:
     """The load on the whole cluster.
 
     Attributes:
@@ -37,11 +37,11 @@ class Asked:
         """Users, or requests per second."""
         return self.users if self.users is not None else (self.rate or 0.0)
 
-    def of(self, load: float) -> Asked:
+    def of(self, load: float) -> ClusterLoad:
         """The same at another load."""
         return replace(self, users=load) if self.users is not None else replace(self, rate=load)
 
-    def quickened(self, factor: float) -> Asked:
+    def quickened(self, factor: float) -> ClusterLoad:
         """The same in a time that runs so many times as fast: what replicas see that are slower by it."""
         rate = None if self.rate is None else self.rate * factor
         return replace(self, rate=rate, think_s=self.think_s / factor)

@@ -20,8 +20,8 @@ from gpusize.estimate.twin.words import around, details, loop, refused, warnings
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.estimate.twin.attainment_curve import Curve
-    from gpusize.estimate.twin.load import Asked
-    from gpusize.estimate.twin.performance import Fares
+    from gpusize.estimate.twin.load import ClusterLoad
+    from gpusize.estimate.twin.performance import Performance
     from gpusize.estimate.twin.sizing import Model, Sized
     from gpusize.estimate.twin.visit_data import Objective, Observed
 
@@ -124,7 +124,7 @@ class Fitted:
         found = _answered(base, self._sizer.size(_asked(question)), self._visits, self._sizer.curves, question)
         return with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
-    def fares(self, question: Question, gpus: int) -> Fares | None:
+    def performance(self, question: Question, gpus: int) -> Performance | None:
         """How so many GPUs fare under a question's load, parts of what was tested in proportion.
 
         None where nothing could be fitted. The SLOs are those that were fitted for.
@@ -132,7 +132,7 @@ class Fitted:
         if self._reason is not None:
             return None
         least = min(visit.gpus for visit in self._visits)
-        return self._sizer.fares(_asked(question), gpus / least)
+        return self._sizer.performance(_asked(question), gpus / least)
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
@@ -196,12 +196,12 @@ def _objectives(question: Question) -> list[Objective]:
     return [Objective.of(slo) for slo in question.slos]
 
 
-def _asked(question: Question) -> Asked:
-    from gpusize.estimate.twin.load import Asked
+def _asked(question: Question) -> ClusterLoad:
+    from gpusize.estimate.twin.load import ClusterLoad
 
     think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
     users = question.users if question.rate is None else None
-    return Asked(users, question.rate, question.process, question.think_s, think, question.router)
+    return ClusterLoad(users, question.rate, question.process, question.think_s, think, question.router)
 
 
 def _answered(

@@ -11,7 +11,7 @@ from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import Fits
 from gpusize.estimate.twin.calibration import CHECKED, REQUESTS, Candidate, calibrated, stretch_of
 from gpusize.estimate.twin.candidates import batching, flow, measured, static
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.simulate import Batching, Replica
 from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR
 from gpusize.estimate.twin.visit_data import Objective
@@ -152,7 +152,7 @@ def runtimes_off(replica: Replica, visits: Sequence[Observed], edge: float) -> f
     for level in curve.levels:
         if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, edge))) > REACH:
             continue
-        trial = timed.trial(Asked(users=level.users), CHECKED)
+        trial = timed.trial(ClusterLoad(users=level.users), CHECKED)
         for share in SHARES:
             found = curve.tail(level, share)
             if found is not None:

@@ -1,4 +1,4 @@
-"""How a given number of replicas fares under a load: what is left when one fails, and what they serve per second."""
+"""How a given number of replicas performs under a load: what is left when one fails, and what they serve per second."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gpusize.estimate.twin.fewest_replicas import Counter
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.contention import Contention
-    from gpusize.estimate.twin.load import Asked
+    from gpusize.estimate.twin.load import ClusterLoad
     from gpusize.estimate.twin.simulate import Replica
 
-__all__ = ["Fares", "fares"]
+__all__ = ["Performance", "performance"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fares:
+class Performance:
     """How so many replicas fare under a load.
 
     Attributes:
@@ -43,7 +43,9 @@ class Fares:
         return self.shares[self.worst] >= self.targets[self.worst]
 
 
-def fares(replica: Replica, asked: Asked, targets: Sequence[float], loss: Contention, replicas: float) -> Fares:
+def performance(
+    replica: Replica, asked: ClusterLoad, targets: Sequence[float], loss: Contention, replicas: float
+) -> Performance:
     """By simulation of the fitted replica; of a part of one in proportion.
 
     Args:
@@ -57,9 +59,9 @@ def fares(replica: Replica, asked: Asked, targets: Sequence[float], loss: Conten
     asked = asked.of(asked.load * whole / replicas)
     counter = Counter(replica, asked, targets, loss)
     if counter.overrun(asked.load, whole):
-        return Fares((0.0,) * len(targets), tuple(targets), None)
+        return Performance((0.0,) * len(targets), tuple(targets), None)
     found = counter.run(asked.load, whole, 1.0)
     # The simulated time of replicas that slow each other down runs faster by their slowness.
     cycle_s = found.runtime_s * loss.slowness(whole) + asked.think_s
     per_s = (asked.rate or 0.0) if asked.users is None else asked.users / cycle_s
-    return Fares(found.shares, tuple(targets), per_s * replicas / whole)
+    return Performance(found.shares, tuple(targets), per_s * replicas / whole)

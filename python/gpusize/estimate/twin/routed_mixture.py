@@ -7,55 +7,43 @@ one with k in flight, and answers come from both kinds in proportion to how many
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gpusize.estimate.twin.attainment_curve import Curve, Share
+    from gpusize.estimate.twin.attainment_curve import Curve
 
-__all__ = ["Mixture"]
+__all__ = ["capacity"]
 
 SURE: Final = 2.0
 """Standard errors by which the smallest load must miss."""
 
 
-@dataclass(frozen=True, eq=False)
-class Mixture:
-    """The twin of a closed loop without pauses behind a least-loaded router.
+def capacity(curve: Curve) -> float | None:
+    """Users that a replica carries with the attainment that its objective asks for, as one of several.
 
-    Attributes:
-        curves: one per objective, of one tested replica.
+    None where no measured load misses it; 0 when the smallest load surely misses it, that load when it might be chance.
+
+    Args:
+        curve: of one tested replica.
     """
-
-    curves: Sequence[Curve]
-
-    def shares(self, replicas: int, users: float) -> list[Share]:
-        """Attainment of each objective with so many users on so many replicas, from 1 user on each busy one."""
-        return [curve.at(max(1.0, users / replicas)) for curve in self.curves]
-
-    def capacity(self, replicas: int, curve: Curve, share: float) -> float | None:
-        """Users that so many replicas carry with an attainment of ``share``; None where no measured load misses it.
-
-        0 when the smallest load surely misses it; that load when it might be chance.
-        """
-        low, high = curve.range
-        if curve.at(high).value >= share:
-            return None
-        least = curve.at(low)
-        if least.value < share:
-            return 0.0 if least.value + SURE * least.error < share else replicas * float(low)
-        # Below the smallest load that is surely missed, and above the largest one before it that is kept.
-        at = {each.users: curve.at(each.users) for each in curve.levels}
-        high = next((n for n, found in at.items() if found.value + SURE * found.error < share), high)
-        low = max(n for n, found in at.items() if n < high and found.value >= share)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if curve.at(middle).value >= share else (low, middle)
-        inside, outside = curve.at(low).value, curve.at(high).value
-        # Of users between two whole numbers per replica, part of the replicas carry one more.
-        part = (inside - share) / (inside - outside) if inside > outside else 0.0
-        return replicas * _users_of_part(low, part)
+    share = curve.objective.target
+    low, high = curve.range
+    if curve.at(high).value >= share:
+        return None
+    least = curve.at(low)
+    if least.value < share:
+        return 0.0 if least.value + SURE * least.error < share else float(low)
+    # Below the smallest load that is surely missed, and above the largest one before it that is kept.
+    at = {each.users: curve.at(each.users) for each in curve.levels}
+    high = next((n for n, found in at.items() if found.value + SURE * found.error < share), high)
+    low = max(n for n, found in at.items() if n < high and found.value >= share)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if curve.at(middle).value >= share else (low, middle)
+    inside, outside = curve.at(low).value, curve.at(high).value
+    # Of users between two whole numbers per replica, part of the replicas carry one more.
+    part = (inside - share) / (inside - outside) if inside > outside else 0.0
+    return _users_of_part(low, part)
 
 
 def _users_of_part(low: int, part: float) -> float:

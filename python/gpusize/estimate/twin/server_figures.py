@@ -8,7 +8,7 @@ From the samples and statistics of a visit (docs/reference/samples.md):
   it. Mean steps, mean prefills and k (tokens per second times the step: Little 1961) of several loads give the costs
   where no first token was seen, as without streaming.
 
-What servers say against the records is told by ``told``.
+What servers say against the records is told by ``server_findings``.
 """
 
 from __future__ import annotations

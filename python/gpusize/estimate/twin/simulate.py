@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpusize.engine.session import core
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +53,7 @@ class Judged:
     tokens: float | None = None
 
 
-def horizon(asked: Asked, residence_s: float) -> int:
+def horizon(asked: ClusterLoad, residence_s: float) -> int:
     """Requests that count in one simulated run: 24 rounds, within bounds."""
     together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
     return int(min(MOST, max(FEWEST, math.ceil(ROUNDS * together))))
@@ -68,7 +68,7 @@ class Replica(Protocol):
         ...
 
     def run(
-        self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
+        self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """Attainments on so many replicas. With ``stretch`` all bounds are multiplied by it."""
         ...
@@ -77,7 +77,7 @@ class Replica(Protocol):
         """Mean time in service of a request with so many on its replica."""
         ...
 
-    def at_work_s(self, asked: Asked, replicas: int) -> float:
+    def at_work_s(self, asked: ClusterLoad, replicas: int) -> float:
         """The same with the load on so many of it."""
         ...
 
@@ -90,7 +90,7 @@ class Replica(Protocol):
         """The same with the bounds of each objective multiplied by a factor."""
         ...
 
-    def trial(self, asked: Asked, requests: int) -> Trial:
+    def trial(self, asked: ClusterLoad, requests: int) -> Trial:
         """One run on one replica, to be judged by bounds of any width, before what calibration corrects."""
         ...
 
@@ -128,7 +128,7 @@ class Values:
         return float(np.searchsorted(known, stretch, "right")) / max(1, known.size)
 
 
-def load(asked: Asked, residence_s: float, requests: int | None) -> dict[str, Any]:
+def load(asked: ClusterLoad, residence_s: float, requests: int | None) -> dict[str, Any]:
     """The load as the core takes it."""
     together = asked.users if asked.users is not None else (asked.rate or 0.0) * residence_s
     if asked.users is None:
@@ -159,7 +159,7 @@ class Rated:
         """See ``Replica``."""
         return residence_at(self.rates, in_flight)
 
-    def at_work_s(self, asked: Asked, replicas: int) -> float:
+    def at_work_s(self, asked: ClusterLoad, replicas: int) -> float:
         """See ``Replica``. At a rate, with the fewest in flight that were served at it, or at the largest."""
         import numpy as np
 
@@ -193,7 +193,7 @@ class Batching(Rated):
     certain: bool = False
 
     def run(
-        self, asked: Asked, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
+        self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
     ) -> Judged:
         """See ``Replica``."""
         asking = judge(self.bounds, [stretch * each for each in self.each_factor()])
@@ -208,7 +208,7 @@ class Batching(Rated):
         """One factor for each bound."""
         return self.factors * len(self.bounds) if self.joint else self.factors
 
-    def trial(self, asked: Asked, requests: int) -> Values:
+    def trial(self, asked: ClusterLoad, requests: int) -> Values:
         """See ``Replica``."""
         import numpy as np
         import polars as pl
@@ -242,7 +242,7 @@ class Batching(Rated):
             "seed": seed,
         }
 
-    def _run(self, asked: Asked, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
+    def _run(self, asked: ClusterLoad, replicas: int, seed: int, requests: int | None, asking: str | None) -> Any:
         config = self.cluster(replicas, asked.router, seed)
         asks = load(asked, self.at_work_s(asked, replicas), requests)
         return core().simulate(

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gpusize.estimate.isotonic import t_quantile
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.calibration import Candidate
 from gpusize.estimate.twin.candidates import batching, flow
 from gpusize.estimate.twin.conformal import wider
 from gpusize.estimate.twin.contention import Contention, contention
 from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
-from gpusize.estimate.twin.load import Asked
+from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.model_choice import choose
-from gpusize.estimate.twin.performance import Fares, fares
-from gpusize.estimate.twin.routed_mixture import Mixture
+from gpusize.estimate.twin.performance import Performance, performance
+from gpusize.estimate.twin.routed_mixture import capacity
 from gpusize.estimate.twin.simulate import Replica
 from gpusize.estimate.twin.sizing_result import Sized, flat, missed, never, unfit
 from gpusize.estimate.twin.visit_data import Objective, Observed
@@ -27,7 +28,7 @@ UNFIT: Final = 0.5
 """No model that is further off may answer."""
 MOST_HALF: Final = 1.5
 """The logarithm of a factor of 4.5."""
-MOST_LEAN: Final = 0.5
+MOST_BIAS: Final = 0.5
 MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
 CAUTION: Final = (0.15, 0.005)
@@ -38,7 +39,7 @@ development seeds."""
 
 
 def size(
-    visits: Sequence[Observed], objectives: Sequence[Objective], asked: Asked, *, model: str | None = None
+    visits: Sequence[Observed], objectives: Sequence[Objective], asked: ClusterLoad, *, model: str | None = None
 ) -> Sized:
     """Answer from closed-loop visits of one replica."""
     return Sizer(visits, objectives).size(asked, model=model)
@@ -65,7 +66,7 @@ class Model:
         """
         wide = _wide(self.fit, self.loss, replicas)
         sides, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
-        return _leaning(sides[1], self.fit.name), less, more
+        return _bias(sides[1], self.fit.name), less, more
 
 
 class Sizer:
@@ -86,11 +87,11 @@ class Sizer:
         self._visits = [v for v in visits if v.gpus == base]
         self._objectives = objectives
         self.curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
-        self._edges = [_edge(curve) for curve in self.curves]
+        self._edges = [capacity(curve) for curve in self.curves]
         self._fits: dict[tuple[bool, str | None], Candidate | None] = {}
         self._losses: dict[tuple[str, str], Contention] = {}
 
-    def size(self, asked: Asked, *, model: str | None = None) -> Sized:
+    def size(self, asked: ClusterLoad, *, model: str | None = None) -> Sized:
         """The fewest replicas for a load; ``model`` for one that is to answer whatever the others say."""
         known = [each for each in self._edges if each is not None]
         if not known and len({each.users for each in self._visits}) < 2:
@@ -107,16 +108,16 @@ class Sizer:
             return unfit(chosen)
         return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, asked.router))
 
-    def fares(self, asked: Asked, replicas: float) -> Fares | None:
+    def performance(self, asked: ClusterLoad, replicas: float) -> Performance | None:
         """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
         known = [each for each in self._edges if each is not None]
         chosen = self._chosen(asked, None) if known and min(known) >= 1 else None
         if chosen is None or chosen.distance > UNFIT or replicas <= 0:
             return None
         loss = self._loss(chosen, asked.router)
-        return fares(chosen.replica, asked, [_target(each) for each in self._objectives], loss, replicas)
+        return performance(chosen.replica, asked, [each.target for each in self._objectives], loss, replicas)
 
-    def model(self, asked: Asked, *, lengths: bool = False) -> Model | Sized:
+    def model(self, asked: ClusterLoad, *, lengths: bool = False) -> Model | Sized:
         """What a load is simulated with, whatever its size; a refusal where nothing could be fitted.
 
         With ``lengths`` requests are to be of other lengths than the measured ones, which only batching and static
@@ -136,10 +137,10 @@ class Sizer:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
             return unfit(chosen)
-        targets = tuple(_target(each) for each in self._objectives)
+        targets = tuple(each.target for each in self._objectives)
         return Model(chosen, targets, self._loss(chosen, asked.router))
 
-    def _chosen(self, asked: Asked, model: str | None) -> Candidate | None:
+    def _chosen(self, asked: ClusterLoad, model: str | None) -> Candidate | None:
         if (asked.even, model) not in self._fits:
             top = float(max(each.users for each in self._visits))
             places = [max(1.0, top if each is None else each) for each in self._edges]
@@ -164,8 +165,10 @@ class Sizer:
         )
 
 
-def _counted(chosen: Candidate, asked: Asked, objectives: Sequence[Objective], edge: float, loss: Contention) -> Sized:
-    shares = [_target(each) for each in objectives]
+def _counted(
+    chosen: Candidate, asked: ClusterLoad, objectives: Sequence[Objective], edge: float, loss: Contention
+) -> Sized:
+    shares = [each.target for each in objectives]
     guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
     first, counter = None, Counter(chosen.replica, asked, shares, loss)
     weaker = 0
@@ -203,8 +206,8 @@ def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> S
     """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top."""
     raw = counter.raw(first, 1.0)
     sides, less, more = _halves(chosen, counter, first, raw, wide)
-    lean = _leaning(sides[1], chosen.name)
-    best = counter.fewest(1.0, first, -lean)
+    bias = _bias(sides[1], chosen.name)
+    best = counter.fewest(1.0, first, -bias)
     if best is None:
         return None
     low = (counter.fewest(1.0, best, less) or best) if math.isfinite(less) else 1
@@ -219,7 +222,7 @@ def _halves(
     chosen: Candidate, counter: Counter, first: int, raw: float, wide: float
 ) -> tuple[list[float], float, float]:
     """Halves of the interval of the logarithm of the count, by the bounds' errors; and with what the suite shows."""
-    reach = _t95(chosen.freedom) * wide
+    reach = t_quantile(chosen.freedom) * wide
     sides = []
     for sign in (1, -1):
         count = counter.fewest(math.exp(sign * reach), first)
@@ -237,34 +240,16 @@ def _open(half: float) -> float:
     return half if half <= MOST_HALF else math.inf
 
 
-def _leaning(half: float, model: str) -> float:
+def _bias(half: float, model: str) -> float:
     """The logarithm of the factor by which a load is taken for larger, so that the count leans to the safe side.
 
     Args:
         half: upper half of the interval of the count's logarithm, by the bounds' errors alone; may be infinite.
         model: what was simulated.
     """
-    return CAUTION[0] * min(half, MOST_LEAN) + CAUTION[1] + OWN_CAUTION.get(model, 0.0)
+    return CAUTION[0] * min(half, MOST_BIAS) + CAUTION[1] + OWN_CAUTION.get(model, 0.0)
 
 
 def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:
     """Standard error of the logarithm of the bounds, of everything together."""
     return math.hypot(chosen.error, 0.5 * chosen.misfit, 0.003, loss.error(replicas))
-
-
-def _edge(curve: Curve) -> float | None:
-    return Mixture([curve]).capacity(1, curve, 1.0 if curve.objective.share is None else curve.objective.share)
-
-
-def _t95(freedom: float) -> float:
-    """Two-sided 95 % quantile of Student's t (Cornish-Fisher expansion; Abramowitz and Stegun 26.7.5)."""
-    z = 1.959963984540054
-    v = max(1.0, freedom)
-    g1 = (z**3 + z) / 4
-    g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return min(12.7, z + g1 / v + g2 / v**2 + g3 / v**3)
-
-
-def _target(objective: Objective) -> float:
-    return 1.0 if objective.share is None else objective.share

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.attainment_curve import Curve
     from gpusize.estimate.twin.calibration import Candidate
     from gpusize.estimate.twin.contention import Contention
-    from gpusize.estimate.twin.load import Asked
+    from gpusize.estimate.twin.load import ClusterLoad
     from gpusize.estimate.twin.visit_data import Observed
 
 __all__ = ["Sized", "consistent", "flat", "missed", "never", "unfit"]
@@ -71,7 +71,7 @@ def unfit(chosen: Candidate) -> Sized:
     return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
 
 
-def flat(visits: Sequence[Observed], asked: Asked) -> Sized:
+def flat(visits: Sequence[Observed], asked: ClusterLoad) -> Sized:
     """All measured loads keep the SLOs: one replica is enough for a load that was measured, else nobody knows."""
     top = max(visits, key=lambda each: each.users)
     wanted = asked.users if asked.users is not None else SPREAD * (asked.rate or 0.0) * top.residence_s

@@ -63,6 +63,11 @@ class Objective:
         return cls(tuple(slos), share, 1.0)
 
     @property
+    def target(self) -> float:
+        """The attainment that keeps it; of a mean, whose attainment is its bound over it, 1."""
+        return 1.0 if self.share is None else self.share
+
+    @property
     def columns(self) -> list[str]:
         """The columns of records that its values are made from."""
         return [name for part in self.parts for name in part.columns]

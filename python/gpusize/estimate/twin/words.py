@@ -21,9 +21,9 @@ SHORT: Final = 300
 
 def with_served(found: Estimate, visits: Sequence[Observed]) -> Estimate:
     """The answer with what the server's own figures say of it."""
-    from gpusize.estimate.twin.server_remarks import told
+    from gpusize.estimate.twin.server_findings import server_findings
 
-    said = told(visits, str(found.details.get("model") or ""))
+    said = server_findings(visits, str(found.details.get("model") or ""))
     return replace(
         found,
         assumptions=(*found.assumptions, *said.assumptions) if found.answered else found.assumptions,

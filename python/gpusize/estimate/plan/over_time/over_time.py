@@ -138,7 +138,7 @@ class _Planner:
     ) -> None:
         from gpusize.estimate.plan.over_time.simulate import with_lengths
         from gpusize.estimate.twin.fewest_replicas import Counter
-        from gpusize.estimate.twin.load import Asked
+        from gpusize.estimate.twin.load import ClusterLoad
         from gpusize.estimate.twin.simulate import Batching
 
         self._model, self._router, self._seed, self._say = model, question.router, seed, say
@@ -157,7 +157,7 @@ class _Planner:
             if tokens is not None:
                 warnings.append("the trace's lengths are not looked at: no model of them repeats what was measured")
         self._counter = Counter(
-            self._replica, Asked(None, 1.0, question.process, router=question.router), model.targets, model.loss
+            self._replica, ClusterLoad(None, 1.0, question.process, router=question.router), model.targets, model.loss
         )
         if model.fit.distance > OFF:
             warnings.append(

@@ -219,14 +219,14 @@ def with_lengths(replica: Batching, tokens: NDArray[np.uint32]) -> Batching:
 
     import numpy as np
 
-    from gpusize.estimate.twin.load import Asked
+    from gpusize.estimate.twin.load import ClusterLoad
 
     chosen = replace(replica, prompt_tokens=tokens[0].copy(), output_tokens=tokens[1].copy())
     most = replica.rates.size
     users = sorted({*(2**n for n in range(most.bit_length())), most})
     held = []
     for count in users:
-        found = chosen.run(Asked(users=count), 1, requests=max(LEAST, ROUNDS * count))
+        found = chosen.run(ClusterLoad(users=count), 1, requests=max(LEAST, ROUNDS * count))
         held.append(found.runtime_s)
     residence = np.maximum.accumulate(held)
     known = np.arange(1, most + 1)

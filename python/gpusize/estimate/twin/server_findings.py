@@ -12,7 +12,7 @@ from gpusize.estimate.twin.server_figures import OTHERS, served_limit, steps
 if TYPE_CHECKING:
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["Told", "told"]
+__all__ = ["ServerFindings", "server_findings"]
 
 OUTSIDE: Final = 0.2
 """Share of a request's time outside the server that is worth a warning, beyond ``LEAST_S``."""
@@ -24,7 +24,7 @@ FEWEST: Final = 100
 
 
 @dataclass(frozen=True)
-class Told:
+class ServerFindings:
     """Texts and details for the answer."""
 
     assumptions: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Told:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def told(visits: Sequence[Observed], model: str) -> Told:
+def server_findings(visits: Sequence[Observed], model: str) -> ServerFindings:
     """What the server said during visits of one replica, and what of it the model rests on.
 
     Args:
@@ -40,7 +40,7 @@ def told(visits: Sequence[Observed], model: str) -> Told:
         model: name of the model that answered; what another one would use is not said to be used.
     """
     if all(each.served is None for each in visits):
-        return Told()
+        return ServerFindings()
     limit = served_limit([each.served for each in visits])
     used = None if streamed(visits) else steps([each.served for each in visits])
     texts = []
@@ -57,7 +57,7 @@ def told(visits: Sequence[Observed], model: str) -> Told:
         "steps": None if used is None else list(used),
     }
     found = (_others(visits), _outside(visits), _gaps(visits), _preempted(visits))
-    return Told(tuple(texts), tuple(text for text in found if text), {"served": details})
+    return ServerFindings(tuple(texts), tuple(text for text in found if text), {"served": details})
 
 
 def _others(visits: Sequence[Observed]) -> str:

@@ -27,9 +27,9 @@ from gpusize.estimate.question import FUZZ, Estimate, Question, binding, gpus_te
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
-    from gpusize.estimate.level_quality import Doubts
+    from gpusize.estimate.level_quality import LevelFindings
 
-__all__ = ["Bracket", "Held"]
+__all__ = ["Bracket", "MeasuredBounds"]
 
 KEEPS: Final = "keep"
 MISSES: Final = "miss"
@@ -64,20 +64,20 @@ class _Allowed:
     why_high: str = ""
 
 
-class Held:
+class MeasuredBounds:
     """Measured levels, asked for what they allow.
 
     Args:
         levels: pooled, of any number of GPUs.
-        doubts: what speaks against them: those that say nothing of the target allow everything.
+        findings: what speaks against them: those that say nothing of the target allow everything.
     """
 
-    def __init__(self, levels: Sequence[LevelData], doubts: Doubts) -> None:
-        self._doubts = doubts
+    def __init__(self, levels: Sequence[LevelData], findings: LevelFindings) -> None:
+        self._findings = findings
         self._levels = [lv for lv in levels if lv.state in ("done", "interrupted") and not is_ramp(lv.setting)]
         self._sure: dict[tuple[int, Slo], str | None] = {}
 
-    def hold(self, answer: Estimate, question: Question) -> Estimate:
+    def apply(self, answer: Estimate, question: Question) -> Estimate:
         """The answer where the levels allow it; else the nearest that they do, or none, with the reason.
 
         ``answer`` is without headroom and spare replicas. Answers for several SLOs are held one by one.
@@ -93,12 +93,12 @@ class Held:
         for gpus, levels in sorted(self._loads(question).items()):
             kept, passed, missed = set(), set(), set()
             for load, level in levels.items():
-                verdict = self._verdict(level, slos)
+                surely = self._surely_all(level, slos)
                 lighter, heavier = _against(level, question)
                 if heavier and level.state == "done":
-                    kept |= {load} if verdict == KEEPS else set()
+                    kept |= {load} if surely == KEEPS else set()
                     passed |= {load} if all(level.met(slo) for slo in slos) else set()
-                if lighter and verdict == MISSES:
+                if lighter and surely == MISSES:
                     missed.add(load)
             # Between a load that is missed and a larger one that is kept, be it by chance, nobody knows.
             low = max((c for c in kept if all(c < m for m in missed)), default=0.0)
@@ -118,7 +118,7 @@ class Held:
                     same[load] = level
         return found
 
-    def _verdict(self, level: LevelData, slos: Sequence[Slo]) -> str | None:
+    def _surely_all(self, level: LevelData, slos: Sequence[Slo]) -> str | None:
         """Whether a level surely keeps all SLOs, or surely misses one; None where chance may decide."""
         each = [self._of_one(level, slo) for slo in slos]
         if MISSES in each:
@@ -128,7 +128,7 @@ class Held:
     def _of_one(self, level: LevelData, slo: Slo) -> str | None:
         key = (id(level), slo)
         if key not in self._sure:
-            self._sure[key] = None if self._doubts.unbelieved(level) else _surely(level, slo)
+            self._sure[key] = None if self._findings.unbelieved(level) else _surely(level, slo)
         return self._sure[key]
 
     def _one(self, answer: Estimate, question: Question, slos: Sequence[Slo]) -> Estimate:

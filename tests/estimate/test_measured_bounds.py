@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpusize.analysis.slo import Slo
-from gpusize.estimate.held import Bracket, Held
-from gpusize.estimate.level_quality import Doubts
+from gpusize.estimate.level_quality import LevelFindings
+from gpusize.estimate.measured_bounds import Bracket, MeasuredBounds
 from gpusize.estimate.methods import METHODS, Question, estimate
 from gpusize.estimate.question import Estimate
 from gpusize.estimate.twin.sizing_result import Sized, consistent
@@ -25,7 +25,7 @@ def levels():
 
 @pytest.fixture
 def held(levels):
-    return Held(levels, Doubts())
+    return MeasuredBounds(levels, LevelFindings())
 
 
 def said(gpus, low=None, high=None, *, at=None, users=100.0, method="twin"):
@@ -38,61 +38,61 @@ def test_the_levels_allow_what_they_show(held):
 
 def test_an_answer_that_the_levels_allow_stays(held):
     fine = said(9, 8, 9, at=12.05)
-    assert held.hold(fine, Question(100, [SLO])) == fine
+    assert held.apply(fine, Question(100, [SLO])) == fine
 
 
 def test_an_answer_far_from_what_was_measured_is_refused_with_the_reason(held):
-    many = held.hold(said(26, 17, 37), Question(100, [SLO]))
+    many = held.apply(said(26, 17, 37), Question(100, [SLO]))
     assert (many.gpus, many.gpus_low, many.gpus_high, many.details["refusal"]) == (None, None, None, "measured")
     assert many.reason == (
         "26 GPUs would be against what was measured, as 1 GPU surely meets the SLO with 12 in flight: 9 GPUs or fewer"
     )
     assert many.details["refused"]["gpus"] == 26
-    few = held.hold(said(3, 2, 4), Question(100, [SLO]))
+    few = held.apply(said(3, 2, 4), Question(100, [SLO]))
     assert few.reason.endswith("1 GPU surely misses the SLO with 16 in flight: 7 GPUs or more")
 
 
 def test_an_answer_whose_interval_reaches_what_was_measured_is_moved_there(held):
-    found = held.hold(said(11, 8, 12), Question(100, [SLO]))
+    found = held.apply(said(11, 8, 12), Question(100, [SLO]))
     assert (found.gpus, found.gpus_raw) == (9, 9.0)
     assert "by itself the method says 11 GPUs" in found.warnings[0]
 
 
 def test_a_capacity_lies_between_the_levels_around_it(held):
-    found = held.hold(said(9, 8, 9, at=16.4), Question(100, [SLO]))
+    found = held.apply(said(9, 8, 9, at=16.4), Question(100, [SLO]))
     assert found.capacity_concurrency == 15
     # The unrounded count stays what the capacity says.
     apart = replace(said(9, 5, 9, at=16.4), gpus_raw=100 / 16.4)
-    assert held.hold(apart, Question(100, [SLO])).gpus_raw == pytest.approx(100 / 15)
-    assert held.hold(said(9, 8, 9, at=11.0), Question(100, [SLO])).capacity_concurrency == 12
+    assert held.apply(apart, Question(100, [SLO])).gpus_raw == pytest.approx(100 / 15)
+    assert held.apply(said(9, 8, 9, at=11.0), Question(100, [SLO])).capacity_concurrency == 12
     # A line has no interval that could reach so far.
-    assert held.hold(said(9, at=16.4), Question(100, [SLO])).gpus is None
+    assert held.apply(said(9, at=16.4), Question(100, [SLO])).gpus is None
 
 
 def test_who_is_carried_by_the_tested_gpus_needs_no_more(held):
     for users in (10, 12):
-        assert held.hold(said(2, 1, 3, at=13.0, users=users), Question(users, [SLO])).gpus == 1
-    assert held.hold(said(2, 1, 3, at=13.0, users=13), Question(13, [SLO])).gpus == 1
-    assert held.hold(said(2, 1, 3, at=13.0, users=14), Question(14, [SLO])).gpus == 2
+        assert held.apply(said(2, 1, 3, at=13.0, users=users), Question(users, [SLO])).gpus == 1
+    assert held.apply(said(2, 1, 3, at=13.0, users=13), Question(13, [SLO])).gpus == 1
+    assert held.apply(said(2, 1, 3, at=13.0, users=14), Question(14, [SLO])).gpus == 2
 
 
 def test_users_who_pause_need_no_more_than_those_who_do_not(held):
     pausing = Question(12, [SLO], think="fixed", think_s=5.0)
-    assert held.hold(said(2, 1, 3, users=12), pausing).gpus == 1
+    assert held.apply(said(2, 1, 3, users=12), pausing).gpus == 1
     # That they are carried where others are not says nothing.
-    assert held.hold(said(1, 1, 3, users=20), replace(pausing, users=20)).gpus == 1
+    assert held.apply(said(1, 1, 3, users=20), replace(pausing, users=20)).gpus == 1
 
 
 def test_another_router_than_the_tests_may_need_more(held):
     even = Question(100, [SLO])
-    assert held.hold(said(11, 8, 12), replace(even, router="random")).gpus == 11
+    assert held.apply(said(11, 8, 12), replace(even, router="random")).gpus == 11
 
 
 def test_a_level_that_contradicts_its_neighbours_allows_everything(levels):
     odd = [
         replace(lv, records=lv.records.with_columns(end_ns="due_ns")) if lv.concurrency == 20 else lv for lv in levels
     ]
-    assert Held(odd, Doubts()).brackets(Question(100, [SLO]), [SLO]) == [Bracket(1, 12.0, 24.0)]
+    assert MeasuredBounds(odd, LevelFindings()).brackets(Question(100, [SLO]), [SLO]) == [Bracket(1, 12.0, 24.0)]
 
 
 @pytest.mark.parametrize("method", list(METHODS))

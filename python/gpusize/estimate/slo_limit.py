@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
 
-__all__ = ["KEPT_UP", "Edge", "answered_rate", "edge", "load_of"]
+__all__ = ["KEPT_UP", "SloLimit", "answered_rate", "load_of", "slo_limit"]
 
 KEPT_UP: Final = 0.95
 """Share of a rate that must be answered for a target to have kept up with it; as the check for saturation has it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class SloLimit:
     """The load up to which an SLO is kept.
 
     Attributes:
@@ -68,28 +68,28 @@ def answered_rate(level: LevelData) -> float | None:
     return throughput(level).achieved
 
 
-def edge(levels: Sequence[LevelData], slo: Slo | None) -> Edge:
+def slo_limit(levels: Sequence[LevelData], slo: Slo | None) -> SloLimit:
     """Where levels of one count and one kind of loop begin to miss an SLO.
 
     Without an SLO, where an open loop is no longer kept up with. Interrupted levels count where they miss it only.
     """
     points = _monotone([each for level in levels if (each := _judged(level, slo)) is not None])
     if not points:
-        return Edge("unknown")
+        return SloLimit("unknown")
     loads = [p.load for p in points]
     falling = [p.kept - p.enough for p in points]
     if falling[0] < 0:
-        return Edge("below", loads[0])
+        return SloLimit("below", loads[0])
     at = crossing_point(loads, falling, 0.0)
     if at is None:
-        return Edge("above", loads[-1])
+        return SloLimit("above", loads[-1])
     k = next(i for i, value in enumerate(falling) if value < 0)
     gap, drop = loads[k] - loads[k - 1], falling[k - 1] - falling[k]
     share = (at - loads[k - 1]) / gap
     of_share = math.hypot(points[k - 1].se * (1 - share), points[k].se * share) / drop * gap
     # Between two levels the curve may fall anywhere: a uniform distribution over the gap.
     se = math.hypot(min(of_share, gap), gap / math.sqrt(12))
-    return Edge("found", at, se, loads[k - 1], loads[k])
+    return SloLimit("found", at, se, loads[k - 1], loads[k])
 
 
 def _judged(level: LevelData, slo: Slo | None) -> _Kept | None:
