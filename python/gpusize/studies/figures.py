@@ -140,17 +140,6 @@ def _p95_figure(name: str, axis: _Axis, groups: Mapping[str, Sequence[Row]], lev
 
 def _line(axes: Axes, points: Sequence[tuple[float, float]], color: str, axis: _Axis) -> None:
     """Numbers are joined by a line; texts have no order, so that nothing lies between them."""
-    xs, ys = [x for x, _ in points], [y for _, y in points]
     if axis.numbers:
-        axes.plot(xs, ys, color=color, zorder=3)
-    axes.plot(
-        xs,
-        ys,
-        linestyle="none",
-        marker="o",
-        markerfacecolor=color,
-        markeredgecolor=style.PAPER,
-        markeredgewidth=0.9,
-        zorder=4,
-        clip_on=False,
-    )
+        axes.plot([x for x, _ in points], [y for _, y in points], color=color, zorder=3)
+    style.dots(axes, points, color)

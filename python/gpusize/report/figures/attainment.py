@@ -119,16 +119,7 @@ def _attained(axes: Axes, bars: Sequence[_Bar], color: str, through: tuple[float
     axes.plot(xs, ys, color=color, zorder=3)
     for bar in bars:
         axes.plot([bar.x, bar.x], [bar.low * 100, bar.high * 100], color=color, linewidth=1.3, alpha=0.55, zorder=2)
-        axes.plot(
-            [bar.x],
-            [bar.share * 100],
-            marker="s",
-            color=color,
-            markeredgecolor=style.PAPER,
-            markeredgewidth=0.9,
-            zorder=4,
-            clip_on=False,
-        )
+        style.dots(axes, [(bar.x, bar.share * 100)], color, "s")
 
 
 def _with_capacity(ends: list[tuple[float, float]], capacity: tuple[float, float]) -> list[tuple[float, float]]:
@@ -145,17 +136,7 @@ def _crossing(axes: Axes, capacity: float, needed: float) -> None:
     if not low <= capacity <= high:
         return
     style.mark_crossing(axes, capacity, needed)
-    axes.annotate(
-        plain_number(capacity),
-        (capacity, needed),
-        xytext=(9, 6),
-        textcoords="offset points",
-        fontsize=10,
-        fontweight="bold",
-        color=style.INK,
-        path_effects=style.halo(),
-        zorder=7,
-    )
+    style.note(axes, plain_number(capacity), (capacity, needed), (9, 6), size=10, bold=True)
 
 
 def _attainment_title(sweep: Sweep, judged: Sequence[tuple[int, SloView]], capacities: Mapping[str, float]) -> str:

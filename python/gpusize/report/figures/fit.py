@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpusize.estimate.calculator_line import Fit
 from gpusize.estimate.question import Estimate, gpus_text
@@ -93,43 +93,14 @@ def _shade_untested(axes: Axes, levels: Sequence[float], high: float) -> None:
 
 
 def _points(axes: Axes, points: Sequence[tuple[float, float]], outliers: set[float], unit: TimeUnit) -> None:
-    kept = [(x, y) for x, y in points if x not in outliers]
-    dropped = [(x, y) for x, y in points if x in outliers]
-    axes.plot(
-        [x for x, _ in kept],
-        [y * unit.per_s for _, y in kept],
-        linestyle="none",
-        marker="s",
-        color=style.MID,
-        markeredgecolor=style.PAPER,
-        markeredgewidth=0.9,
-        markersize=7,
-        zorder=4,
-        label="measured level",
-    )
+    kept = [(x, y * unit.per_s) for x, y in points if x not in outliers]
+    dropped = [(x, y * unit.per_s) for x, y in points if x in outliers]
+    style.dots(axes, kept, style.MID, "s", markersize=7, label="measured level")
     if dropped:
-        axes.plot(
-            [x for x, _ in dropped],
-            [y * unit.per_s for _, y in dropped],
-            linestyle="none",
-            marker="x",
-            color=style.LIMIT,
-            markeredgewidth=2.2,
-            markersize=9,
-            zorder=5,
-            label="removed as an outlier",
-        )
+        look: dict[str, Any] = {"markeredgecolor": style.LIMIT, "markeredgewidth": 2.2, "markersize": 9, "zorder": 5}
+        style.dots(axes, dropped, style.LIMIT, "x", **look, label="removed as an outlier")
     for x, y in dropped:
-        axes.annotate(
-            plain_number(x),
-            (x, y * unit.per_s),
-            xytext=(0, 9),
-            textcoords="offset points",
-            ha="center",
-            fontsize=9,
-            color=style.LIMIT,
-            path_effects=style.halo(),
-        )
+        style.note(axes, plain_number(x), (x, y), (0, 9), ha="center", color=style.LIMIT)
 
 
 def _trend(axes: Axes, fit: Fit, levels: Sequence[float], high: float, unit: TimeUnit, *, rejected: bool) -> None:
@@ -149,30 +120,9 @@ def _trend(axes: Axes, fit: Fit, levels: Sequence[float], high: float, unit: Tim
 def _capacity(axes: Axes, capacity: float, bound: float, high: float) -> None:
     """C*, where the line meets the SLO, with a drop line to the axis; an arrow when it is off the figure."""
     if capacity > high:
-        axes.annotate(
-            f"C* = {plain_number(capacity)}  →",
-            (high, bound),
-            xytext=(-4, -14),
-            textcoords="offset points",
-            ha="right",
-            fontsize=10,
-            fontweight="bold",
-            color=style.INK,
-            path_effects=style.halo(),
-            zorder=7,
-        )
+        style.note(axes, f"C* = {plain_number(capacity)}  →", (high, bound), (-4, -14), ha="right", size=10, bold=True)
         return
     style.mark_crossing(axes, capacity, bound)
     beside = (-9, "right") if capacity > 0.85 * high else (9, "left")
-    axes.annotate(
-        f"C* = {plain_number(capacity)}",
-        (capacity, bound),
-        xytext=(beside[0], -15),
-        textcoords="offset points",
-        ha=beside[1],
-        fontsize=10,
-        fontweight="bold",
-        color=style.INK,
-        path_effects=style.halo(),
-        zorder=7,
-    )
+    text = f"C* = {plain_number(capacity)}"
+    style.note(axes, text, (capacity, bound), (beside[0], -15), ha=beside[1], size=10, bold=True)

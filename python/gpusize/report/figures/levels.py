@@ -73,17 +73,7 @@ def _runtime_title(sweep: Sweep, slo: SloView | None) -> str:
 def _series(axes: Axes, line: Points, points: Points, unit: TimeUnit, color: str, marker: str) -> None:
     """A line through the means of a level's visits, and every visit as a point."""
     axes.plot([x for x, _ in line], [y * unit.per_s for _, y in line], color=color, zorder=3)
-    axes.plot(
-        [x for x, _ in points],
-        [y * unit.per_s for _, y in points],
-        linestyle="none",
-        marker=marker,
-        markerfacecolor=color,
-        markeredgecolor=style.PAPER,
-        markeredgewidth=0.9,
-        zorder=4,
-        clip_on=False,
-    )
+    style.dots(axes, [(x, y * unit.per_s) for x, y in points], color, marker)
 
 
 def draw_lost(axes: Axes, sweep: Sweep, column: str, unit: TimeUnit) -> None:
@@ -96,31 +86,18 @@ def draw_lost(axes: Axes, sweep: Sweep, column: str, unit: TimeUnit) -> None:
         return
     low, top = axes.get_ylim()
     shown = [(x, min(max(y * unit.per_s, low), top)) for x, y in lost]
-    axes.plot(
-        [x for x, _ in shown],
-        [y for _, y in shown],
-        linestyle="none",
-        marker="o",
-        markerfacecolor="none",
-        markeredgecolor=style.MUTED,
-        markeredgewidth=1.4,
-        markersize=8,
-        zorder=5,
-        clip_on=False,
-    )
+    style.dots(axes, shown, "none", markeredgecolor=style.MUTED, markeredgewidth=1.4, markersize=8, zorder=5)
     x, y = shown[-1]
     value = f" ↑ {unit.show(lost[-1][1])} {unit.name}".rstrip() if lost[-1][1] * unit.per_s > top else ""
-    axes.annotate(
+    below = y > (low + top) / 2
+    style.note(
+        axes,
         f"interrupted, not counted{value}",
         (x, y),
-        xytext=(0, -9) if y > (low + top) / 2 else (0, 9),
-        textcoords="offset points",
+        (0, -9 if below else 9),
         ha="right" if x > sweep.levels[len(sweep.levels) // 2] else "left",
-        va="top" if y > (low + top) / 2 else "bottom",
-        fontsize=9,
+        va="top" if below else "bottom",
         color=style.MUTED,
-        path_effects=style.halo(),
-        zorder=6,
     )
 
 
@@ -130,20 +107,11 @@ def _draw_limited(axes: Axes, sweep: Sweep, column: str, unit: TimeUnit) -> None
     points = limited.points(column)
     if not points:
         return
-    ring = {"marker": "o", "markersize": 13, "markerfacecolor": "none", "markeredgecolor": style.LIMIT}
-    xs, ys = [x for x, _ in points], [y * unit.per_s for _, y in points]
-    axes.plot(xs, ys, linestyle="none", markeredgewidth=1.4, zorder=5, clip_on=False, **ring)  # type: ignore[arg-type]
-    axes.annotate(
-        "generator-limited",
-        (xs[-1], ys[-1]),
-        xytext=(0, -19),
-        textcoords="offset points",
-        ha="right" if xs[-1] == sweep.levels[-1] else "left" if xs[-1] == sweep.levels[0] else "center",
-        fontsize=9,
-        color=style.LIMIT,
-        path_effects=style.halo(),
-        zorder=6,
-    )
+    rings = [(x, y * unit.per_s) for x, y in points]
+    style.dots(axes, rings, "none", markeredgecolor=style.LIMIT, markeredgewidth=1.4, markersize=13, zorder=5)
+    x = rings[-1][0]
+    beside = "right" if x == sweep.levels[-1] else "left" if x == sweep.levels[0] else "center"
+    style.note(axes, "generator-limited", rings[-1], (0, -19), ha=beside, color=style.LIMIT)
 
 
 def draw_slo(axes: Axes, slo: SloView, unit: TimeUnit, *, right: bool = False) -> None:
@@ -164,18 +132,9 @@ def draw_slo(axes: Axes, slo: SloView, unit: TimeUnit, *, right: bool = False) -
         )
         return
     axes.axhline(level, color=style.LIMIT, linestyle=(0, (5, 3)), linewidth=1.4, zorder=2)
-    axes.annotate(
-        f"SLO {slo.text}",
-        (0.99 if right else 0.01, level),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, -12 if right else 4),
-        textcoords="offset points",
-        ha="right" if right else "left",
-        fontsize=9,
-        color=style.LIMIT,
-        path_effects=style.halo(),
-        zorder=6,
-    )
+    x, y_offset, beside = (0.99, -12, "right") if right else (0.01, 4, "left")
+    in_axes = ("axes fraction", "data")
+    style.note(axes, f"SLO {slo.text}", (x, level), (0, y_offset), ha=beside, color=style.LIMIT, xycoords=in_axes)
 
 
 def _plain_ticks(axes: Axes) -> None:
@@ -227,17 +186,7 @@ def _ideal(axes: Axes, sweep: Sweep, line: Points, column: str) -> None:
     axes.plot(steps, [slope * x for x in steps], color=style.MUTED, linestyle=(0, (1, 2)), linewidth=1.3, zorder=2)
     # Above and left of the line is always free: no level completes more than in proportion, but for noise.
     x, y = steps[45], slope * steps[45]
-    axes.annotate(
-        text,
-        (x, y),
-        xytext=(-8, 3),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=9,
-        color=style.MUTED,
-        path_effects=style.halo(),
-    )
+    style.note(axes, text, (x, y), (-8, 3), ha="right", va="bottom", color=style.MUTED)
 
 
 def _throughput_title(sweep: Sweep, column: str) -> str:

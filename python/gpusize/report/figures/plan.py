@@ -186,18 +186,8 @@ def _names(figure: Figure, axes: Axes, plan: WhatIf, lines: Sequence[_Line]) -> 
         if x < edge:
             early.setdefault((x, y), []).append(line)
     for (x, y), same in early.items():
-        axes.annotate(
-            ", ".join(line.name for line in same),
-            (x, y),
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=same[-1].color,
-            va="center",
-            fontsize=9.5,
-            fontweight="bold",
-            path_effects=style.halo(),
-            zorder=7,
-        )
+        names = ", ".join(line.name for line in same)
+        style.note(axes, names, (x, y), (8, 0), va="center", color=same[-1].color, size=9.5, bold=True)
 
 
 def _numbers(axes: Axes, xs: Sequence[float], counts: Sequence[int], *, below: bool) -> None:
@@ -214,18 +204,8 @@ def _numbers(axes: Axes, xs: Sequence[float], counts: Sequence[int], *, below: b
         last = place
         # Not below where the axis is.
         down = below and count > 0.1 * max(counts)
-        axes.annotate(
-            f"{count:,}",
-            (x, count),
-            xytext=(0, -15 if down else 7),
-            textcoords="offset points",
-            ha="center",
-            fontsize=9,
-            fontweight="bold",
-            path_effects=style.halo(),
-            zorder=7,
-            annotation_clip=False,
-        )
+        offset = (0, -15 if down else 7)
+        style.note(axes, f"{count:,}", (x, count), offset, ha="center", bold=True, annotation_clip=False)
 
 
 def _refused(axes: Axes, plan: WhatIf, lines: Sequence[_Line]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpusize.report.figures import style
 from gpusize.report.summary.source import ReportSource
@@ -85,9 +85,7 @@ def _panels(sweep: Sweep) -> list[_Panel]:
 
 def _line(axes: Axes, line: Points, points: Points, unit: TimeUnit, color: str) -> None:
     axes.plot([x for x, _ in line], [y * unit.per_s for _, y in line], color=color, zorder=3)
-    dots: dict[str, Any] = {"linestyle": "none", "marker": "o", "markeredgewidth": 0.9}
-    xs, ys = [x for x, _ in points], [y * unit.per_s for _, y in points]
-    axes.plot(xs, ys, markerfacecolor=color, markeredgecolor=style.PAPER, zorder=4, clip_on=False, **dots)
+    style.dots(axes, [(x, y * unit.per_s) for x, y in points], color)
 
 
 def _title(sweep: Sweep) -> str:

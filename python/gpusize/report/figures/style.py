@@ -133,11 +133,30 @@ def new_figure(
     return figure, axes
 
 
-def halo() -> list[Any]:
-    """A rim of paper colour, so that text stays legible on top of a line."""
+def note(
+    axes: Axes,
+    text: str,
+    at: tuple[float, float],
+    offset: tuple[float, float],
+    *,
+    color: str = INK,
+    size: float = 9,
+    bold: bool = False,
+    **more: Any,
+) -> None:
+    """Text ``offset`` points from a point of the data, with a rim of paper colour that keeps it legible on a line."""
     from matplotlib.patheffects import withStroke
 
-    return [withStroke(linewidth=3, foreground=PAPER)]
+    rim = [withStroke(linewidth=3, foreground=PAPER)]
+    weight = "bold" if bold else "normal"
+    look = {"color": color, "fontsize": size, "fontweight": weight, "path_effects": rim, "zorder": 7, **more}
+    axes.annotate(text, at, xytext=offset, textcoords="offset points", **look)
+
+
+def dots(axes: Axes, points: Sequence[tuple[float, float]], color: str, marker: str = "o", **more: Any) -> None:
+    """Unconnected markers with an edge of paper colour, which keeps those that overlap apart."""
+    look = {"markerfacecolor": color, "markeredgecolor": PAPER, "markeredgewidth": 0.9, "zorder": 4, "clip_on": False}
+    axes.plot([x for x, _ in points], [y for _, y in points], marker, linestyle="none", **(look | more))
 
 
 def mark_crossing(axes: Axes, x: float, y: float) -> None:
