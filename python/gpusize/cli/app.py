@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from gpusize.cli.command import Command, Commands
+from gpusize.cli.command import Command, Commands, option
 
 __all__ = ["application"]
 
@@ -23,8 +23,7 @@ def _print_version(asked: bool) -> None:
 
 def _common(
     _version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version),
+        bool, option("Print the version and stop.", names=("--version",), is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     """Options of the program itself."""

@@ -14,7 +14,7 @@ from gpusize.cli.page import command_page, commands_page, panels_of
 from gpusize.cli.plain_values import read_plainly
 from gpusize.options.table import ALIASES, GROUPS, OPTIONS, SHARED
 
-__all__ = ["Command", "Commands", "Debug", "Json", "listed", "long_command", "taking"]
+__all__ = ["Command", "Commands", "Debug", "Json", "listed", "long_command", "option", "taking"]
 
 USAGE: Final = 2
 _WORDS: Final = "gpusize.words"
@@ -34,14 +34,24 @@ def listed(name: str, panel: str | None = None, **changes: Any) -> Any:
         panel: its group in the help of this command.
         **changes: what `typer.Option` is told otherwise here, such as another default in ``show_default``.
     """
-    option = OPTIONS.get(name) or SHARED[name]
-    told: dict[str, Any] = {
-        "help": option.help,
-        "metavar": option.value or None,
-        "show_default": option.default or False,
-        "rich_help_panel": panel,
-    }
-    return typer.Option(*option.flags, **(told | changes))
+    found = OPTIONS.get(name) or SHARED[name]
+    usual = {"help": found.help, "metavar": found.value or None, "show_default": found.default or False}
+    return typer.Option(*found.flags, **({**usual, "rich_help_panel": panel} | changes))
+
+
+def option(
+    does: str, value: str | None = None, panel: str | None = None, *, names: tuple[str, ...] = (), **more: Any
+) -> Any:
+    """An option that the table has not, for the signature of a command.
+
+    Args:
+        does: its help.
+        value: what stands for its value there; none for that of its type.
+        panel: its group there.
+        names: as they are typed, where they do not follow from the parameter's.
+        **more: for `typer.Option`, such as bounds.
+    """
+    return typer.Option(*names, help=does, metavar=value, rich_help_panel=panel, **more)
 
 
 Json = Annotated[bool, listed("json")]
@@ -66,10 +76,10 @@ def taking(names: Iterable[str]) -> Callable[[F], F]:
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    option = OPTIONS[name]
-    plain = _TYPES.get(option.kind, str)
+    found = OPTIONS[name]
+    plain = _TYPES.get(found.kind, str)
     info = listed(name, _TITLES[name])
-    kind: Any = list[plain] if option.repeatable else plain  # type: ignore[valid-type]
+    kind: Any = list[plain] if found.repeatable else plain  # type: ignore[valid-type]
     return inspect.Parameter(name, _NAMED, default=None, annotation=Annotated[kind | None, info])
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli.command import Command, Commands, Debug, listed
+from gpusize.cli.command import Command, Commands, Debug, listed, option
 
 app = typer.Typer(cls=Commands, help="Make rows to send, and look at them.", no_args_is_help=True)
 
@@ -20,20 +20,17 @@ def group() -> None:
 @app.command("traccc", cls=Command)
 def traccc(
     folder: Annotated[Path, typer.Argument(help="Folder of event*-cells.csv, or one of these files.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Write this file. .npz is compact.", metavar="FILE")],
+    out: Annotated[Path, option("Write this file. .npz is compact.", "FILE", names=("-o", "--out"))],
     count: Annotated[
         int | None,
-        typer.Option(
-            "-n", "--count", min=1, max=2**53, help="Take this many events, in order of names.", show_default="all"
+        option(
+            "Take this many events, in order of names.", names=("-n", "--count"), min=1, max=2**53, show_default="all"
         ),
     ] = None,
     layout: Annotated[
-        str,
-        typer.Option(
-            help="features (GEOMETRY_ID, FEATURES) or cells (CELL_POSITIONS, CELL_PROPERTIES).", metavar="NAME"
-        ),
+        str, option("features (GEOMETRY_ID, FEATURES) or cells (CELL_POSITIONS, CELL_PROPERTIES).", "NAME")
     ] = "features",
-    tml: Annotated[bool, typer.Option("--tml", help="Write FEATURES alone, with all columns.")] = False,
+    tml: Annotated[bool, option("Write FEATURES alone, with all columns.", names=("--tml",))] = False,
     _debug: Debug = False,
 ) -> None:
     """Turn traccc's event files into input for its server, for --input."""
@@ -48,7 +45,7 @@ def synthetic(
     description: Annotated[
         str, typer.Argument(help="As 'input=normal(512,64) output=lognormal(128,0.5) rows=200 prefix=0.3 seed=1'.")
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Write this JSON Lines file.", metavar="FILE")],
+    out: Annotated[Path, option("Write this JSON Lines file.", "FILE", names=("-o", "--out"))],
     tokenizer: Annotated[str | None, listed("tokenizer")] = None,
     _debug: Debug = False,
 ) -> None:
@@ -76,7 +73,7 @@ def show(
             "tokenizer", help="Count tokens with this tokenizer.json; estimate counts characters.", show_default=False
         ),
     ] = None,
-    head: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Show this many rows.")] = 5,
+    head: Annotated[int, option("Show this many rows.", min=0, max=2**31 - 1)] = 5,
     _debug: Debug = False,
 ) -> None:
     """Show a dataset's first rows, its lengths, and what is to be known about it."""

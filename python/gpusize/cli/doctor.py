@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
-from gpusize.cli.command import Debug, Json
+from gpusize.cli.command import Debug, Json, option
 
 EPILOG = """Examples:
 
@@ -18,7 +16,7 @@ EPILOG = """Examples:
 
 def command(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not measure the highest rate, which takes about ten seconds.")
+        bool, option("Do not measure the highest rate, which takes about ten seconds.", names=("--quick",))
     ] = False,
     json: Json = False,
     _debug: Debug = False,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from gpusize.cli import question_options as question
-from gpusize.cli.command import Debug, Json, listed
+from gpusize.cli.command import Debug, Json, listed, option
 
 EPILOG = """Examples:
 
@@ -24,37 +22,29 @@ def command(
     runs: question.Runs,
     users: question.Users = None,
     rate: Annotated[
-        str | None,
-        typer.Option(
-            help="Size for this many requests per second, as 40/s.", metavar="RATE", rich_help_panel=question.QUESTION
-        ),
+        str | None, option("Size for this many requests per second, as 40/s.", "RATE", question.QUESTION)
     ] = None,
     token_rate: Annotated[
-        str | None,
-        typer.Option(
-            help="Size for this many output tokens per second, as 2000/s.",
-            metavar="RATE",
-            rich_help_panel=question.QUESTION,
-        ),
+        str | None, option("Size for this many output tokens per second, as 2000/s.", "RATE", question.QUESTION)
     ] = None,
     slo: question.Slos = None,
     method: Annotated[
         str,
-        typer.Option(
-            help="Estimate by this method: auto, twin, scaling, slope, crossing, or all side by side.",
-            metavar="NAME",
-            rich_help_panel=question.QUESTION,
+        option(
+            "Estimate by this method: auto, twin, scaling, slope, crossing, or all side by side.",
+            "NAME",
+            question.QUESTION,
         ),
     ] = "auto",
     gpus: question.Gpus = None,
     gpus_per_replica: question.GpusPerReplica = 1,
     host_gpus: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "GPUs in a host. Hosts share nothing, and are added whole.",
+            panel=question.QUESTION,
             min=1,
             max=question.MOST,
-            help="GPUs in a host. Hosts share nothing, and are added whole.",
-            rich_help_panel=question.QUESTION,
         ),
     ] = None,
     think: question.Think = None,

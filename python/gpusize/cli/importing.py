@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli.command import Command, Commands, Debug, listed
+from gpusize.cli.command import Command, Commands, Debug, listed, option
 
 app = typer.Typer(cls=Commands, help="Make a run folder from another tool's files.", no_args_is_help=True)
 
@@ -23,7 +23,7 @@ def nat(
         Path, typer.Argument(help="calc_runner_output.json, a job's folder, or the calculator's output folder.")
     ],
     gpus: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="GPUs behind the model. The file does not say; 0 is unknown.")
+        int, option("GPUs behind the model. The file does not say; 0 is unknown.", min=0, max=1_000_000)
     ] = 0,
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
@@ -38,17 +38,12 @@ def nat(
 def perf_analyzer(
     file: Annotated[Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f.")],
     gpus: Annotated[
-        int,
-        typer.Option(
-            min=0, max=1_000_000, help="GPUs or model instances measured. The file does not say; 0 is unknown."
-        ),
+        int, option("GPUs or model instances measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)
     ] = 0,
     slo: Annotated[list[str] | None, listed("slo", help="Keep this SLO for estimates.")] = None,
-    batch: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Samples in one request, as perf_analyzer's -b.")
-    ] = 1,
+    batch: Annotated[int, option("Samples in one request, as perf_analyzer's -b.", min=1, max=1_000_000)] = 1,
     expect: Annotated[
-        str | None, typer.Option(help="Name the concurrencies that are missing of these, as 1:16:1.", metavar="LIST")
+        str | None, option("Name the concurrencies that are missing of these, as 1:16:1.", "LIST")
     ] = None,
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,

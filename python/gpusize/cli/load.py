@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusize.cli.command import Command, Commands, Debug, Json, listed, taking
+from gpusize.cli.command import Command, Commands, Debug, Json, listed, option, taking
 
 if TYPE_CHECKING:
     from gpusize.workload.dataset import Dataset
@@ -43,11 +43,9 @@ def group() -> None:
 @taking(_SHOWN)
 def show(
     config: ConfigFile = None,
-    png: Annotated[
-        Path | None, typer.Option(help="Draw it into this .png, .svg or .pdf file too.", metavar="FILE")
-    ] = None,
+    png: Annotated[Path | None, option("Draw it into this .png, .svg or .pdf file too.", "FILE")] = None,
     width: Annotated[
-        int | None, typer.Option(min=60, max=120, help="Columns of the drawing.", show_default="those of the terminal")
+        int | None, option("Columns of the drawing.", min=60, max=120, show_default="those of the terminal")
     ] = None,
     json: Json = False,
     _debug: Debug = False,
@@ -60,7 +58,7 @@ def show(
 @app.command("export", cls=Command)
 @taking(_SENT)
 def export(
-    out: Annotated[Path, typer.Option("-o", "--out", help="Write this .parquet, .csv or .jsonl file.", metavar="FILE")],
+    out: Annotated[Path, option("Write this .parquet, .csv or .jsonl file.", "FILE", names=("-o", "--out"))],
     config: ConfigFile = None,
     _debug: Debug = False,
     **given: Any,

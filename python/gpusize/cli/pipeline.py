@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gpusize.cli import pipeline_options as options
-from gpusize.cli.command import Command, Commands, Debug, Json, listed
+from gpusize.cli.command import Command, Commands, Debug, Json, listed, option
 from gpusize.cli.pipeline_options import FORCE
 
 EPILOG = """Examples:
@@ -120,7 +120,7 @@ def show(
 @app.command("clean", cls=Command)
 def clean(
     everything: Annotated[
-        bool, typer.Option("--all", help="Remove those of runs that seem to go on, and of other hosts, too.")
+        bool, option("Remove those of runs that seem to go on, and of other hosts, too.", names=("--all",))
     ] = False,
     json: Json = False,
     _debug: Debug = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli.command import listed
+from gpusize.cli.command import listed, option
 
 SIZING = "Sizing"
 CONTAINERS = "Containers"
@@ -36,91 +36,41 @@ Definition = Annotated[
 ]
 InputDir = Annotated[Path | None, typer.Argument(metavar="INPUT_DIR", help="The folder that the first operators read.")]
 MetricsDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write measurements into this folder. Without it they are printed.", metavar="DIR", rich_help_panel=OUTPUT
-    ),
+    Path | None, option("Write measurements into this folder. Without it they are printed.", "DIR", OUTPUT)
 ]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Print a docker run line for each container.", rich_help_panel=OUTPUT)
+    bool, option("Print a docker run line for each container.", panel=OUTPUT, names=("-v", "--verbose"))
 ]
 Quiet = Annotated[bool, listed("quiet", OUTPUT)]
 Json = Annotated[bool, listed("json", OUTPUT)]
 Plots = Annotated[bool, listed("plots", OUTPUT)]
-Force = Annotated[
-    str,
-    typer.Option(
-        help="After a failure ask (none), go on (cont) or stop (stop).", metavar="HOW", rich_help_panel=CONTAINERS
-    ),
-]
+Force = Annotated[str, option("After a failure ask (none), go on (cont) or stop (stop).", "HOW", CONTAINERS)]
 Policy = Annotated[str, listed("policy", SIZING)]
 WholeCores = Annotated[bool, listed("whole_cores", SIZING)]
 CpuLimit = Annotated[bool, listed("cpu_limit", SIZING)]
-Repeat = Annotated[
-    int, typer.Option(min=1, max=1_000_000, help="Run each operator this many times.", rich_help_panel=SIZING)
-]
-Verify = Annotated[
-    bool, typer.Option("--verify", help="Run each operator again under its limits.", rich_help_panel=SIZING)
-]
-CpuCurve = Annotated[
-    str | None, typer.Option(help="Try less CPU: auto, or cores as 1,2,4.", metavar="LIST", rich_help_panel=SIZING)
-]
+Repeat = Annotated[int, option("Run each operator this many times.", panel=SIZING, min=1, max=1_000_000)]
+Verify = Annotated[bool, option("Run each operator again under its limits.", panel=SIZING, names=("--verify",))]
+CpuCurve = Annotated[str | None, option("Try less CPU: auto, or cores as 1,2,4.", "LIST", SIZING)]
 Interval = Annotated[str, listed("interval", SIZING)]
-Parameter = Annotated[
-    list[str] | None,
-    typer.Option(help="Set a parameter of the pipeline.", metavar="NAME=VALUE", rich_help_panel=CONTAINERS),
-]
-User = Annotated[
-    str | None, typer.Option(help="Run all containers as this user.", metavar="UID[:GID]", rich_help_panel=CONTAINERS)
-]
-Gpus = Annotated[
-    str | None,
-    typer.Option(help="Give operators these GPUs: a number, all or none.", metavar="N", rich_help_panel=CONTAINERS),
-]
-ShmSize = Annotated[
-    str | None, typer.Option(help="Size of /dev/shm in all containers.", metavar="SIZE", rich_help_panel=CONTAINERS)
-]
+Parameter = Annotated[list[str] | None, option("Set a parameter of the pipeline.", "NAME=VALUE", CONTAINERS)]
+User = Annotated[str | None, option("Run all containers as this user.", "UID[:GID]", CONTAINERS)]
+Gpus = Annotated[str | None, option("Give operators these GPUs: a number, all or none.", "N", CONTAINERS)]
+ShmSize = Annotated[str | None, option("Size of /dev/shm in all containers.", "SIZE", CONTAINERS)]
 Network = Annotated[
-    str | None,
-    typer.Option(
-        help="Use this network, which must exist.",
-        metavar="NAME",
-        show_default="one of the run's own",
-        rich_help_panel=CONTAINERS,
-    ),
+    str | None, option("Use this network, which must exist.", "NAME", CONTAINERS, show_default="one of the run's own")
 ]
 WritableInputs = Annotated[
-    bool, typer.Option("--writable-inputs", help="Let operators write to what they read.", rich_help_panel=CONTAINERS)
+    bool, option("Let operators write to what they read.", panel=CONTAINERS, names=("--writable-inputs",))
 ]
-StartTimeout = Annotated[
-    str,
-    typer.Option(
-        help="Give up a container that does not run after this time.", metavar="TIME", rich_help_panel=CONTAINERS
-    ),
-]
+StartTimeout = Annotated[str, option("Give up a container that does not run after this time.", "TIME", CONTAINERS)]
 Timeout = Annotated[
     str | None, listed("timeout", CONTAINERS, help="Stop an operator after this time.", show_default=False)
 ]
-WorkDir = Annotated[
-    Path | None, typer.Option(help="Keep the data here while it runs.", metavar="DIR", rich_help_panel=CONTAINERS)
-]
-Keep = Annotated[
-    Path | None, typer.Option(help="Keep the data here afterwards.", metavar="DIR", rich_help_panel=CONTAINERS)
-]
-ModelsDir = Annotated[
-    Path | None, typer.Option(help="Start Triton with this model repository.", metavar="DIR", rich_help_panel=MODELS)
-]
-TritonImage = Annotated[str | None, typer.Option(help="Image of Triton.", metavar="IMAGE", rich_help_panel=MODELS)]
-TritonGpus = Annotated[
-    str | None, typer.Option(help="Give Triton these GPUs: a number, all or none.", metavar="N", rich_help_panel=MODELS)
-]
-TritonUrl = Annotated[
-    str | None, typer.Option(help="Use this Triton, which runs already.", metavar="URL", rich_help_panel=MODELS)
-]
-TritonGrpc = Annotated[
-    str | None, typer.Option(help="gRPC address of that Triton.", metavar="HOST:PORT", rich_help_panel=MODELS)
-]
-TritonTimeout = Annotated[
-    str,
-    typer.Option(help="Give up a server that is not ready after this time.", metavar="TIME", rich_help_panel=MODELS),
-]
+WorkDir = Annotated[Path | None, option("Keep the data here while it runs.", "DIR", CONTAINERS)]
+Keep = Annotated[Path | None, option("Keep the data here afterwards.", "DIR", CONTAINERS)]
+ModelsDir = Annotated[Path | None, option("Start Triton with this model repository.", "DIR", MODELS)]
+TritonImage = Annotated[str | None, option("Image of Triton.", "IMAGE", MODELS)]
+TritonGpus = Annotated[str | None, option("Give Triton these GPUs: a number, all or none.", "N", MODELS)]
+TritonUrl = Annotated[str | None, option("Use this Triton, which runs already.", "URL", MODELS)]
+TritonGrpc = Annotated[str | None, option("gRPC address of that Triton.", "HOST:PORT", MODELS)]
+TritonTimeout = Annotated[str, option("Give up a server that is not ready after this time.", "TIME", MODELS)]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from gpusize.cli import plan_over_time as over
 from gpusize.cli import question_options as question
-from gpusize.cli.command import Debug, Json, long_command
+from gpusize.cli.command import Debug, Json, long_command, option
 
 if TYPE_CHECKING:
     from gpusize.estimate.plan import WhatIf
@@ -49,42 +47,25 @@ def command(
     runs: question.Runs,
     users: Annotated[
         str | None,
-        typer.Option(
-            "--users",
-            "--target-users",
-            help="Requests in flight, one row each: 50,100,200..1000.",
-            metavar="LIST",
+        option(
+            "Requests in flight, one row each: 50,100,200..1000.",
+            "LIST",
+            VARIED,
+            names=("--users", "--target-users"),
             show_default="half to 16 times the measured capacity",
-            rich_help_panel=VARIED,
         ),
     ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            help="Requests per second, one row each: 10,20,40..160/s.", metavar="LIST", rich_help_panel=VARIED
-        ),
-    ] = None,
-    token_rate: Annotated[
-        str | None, typer.Option(help="Output tokens per second, one row each.", metavar="LIST", rich_help_panel=VARIED)
-    ] = None,
+    rate: Annotated[str | None, option("Requests per second, one row each: 10,20,40..160/s.", "LIST", VARIED)] = None,
+    token_rate: Annotated[str | None, option("Output tokens per second, one row each.", "LIST", VARIED)] = None,
     slo_bounds: Annotated[
-        str | None,
-        typer.Option(
-            help="Other bounds of the SLO: 2s,4s,8s, or multiples 0.5x..4x.", metavar="LIST", rich_help_panel=VARIED
-        ),
+        str | None, option("Other bounds of the SLO: 2s,4s,8s, or multiples 0.5x..4x.", "LIST", VARIED)
     ] = None,
     growth: Annotated[
-        str | None,
-        typer.Option(
-            help="Growth of the load: 1.5, 50%, 30%/year or '30%/year for 5'.", metavar="TEXT", rich_help_panel=VARIED
-        ),
+        str | None, option("Growth of the load: 1.5, 50%, 30%/year or '30%/year for 5'.", "TEXT", VARIED)
     ] = None,
-    failed: Annotated[
-        int, typer.Option(min=0, max=question.MOST, help="Let this many replicas fail.", rich_help_panel=SAID)
-    ] = 0,
+    failed: Annotated[int, option("Let this many replicas fail.", panel=SAID, min=0, max=question.MOST)] = 0,
     gpu_hour_price: Annotated[
-        str | None,
-        typer.Option(help="Price of a GPU for an hour: 2.5 or '2.5 EUR'.", metavar="PRICE", rich_help_panel=SAID),
+        str | None, option("Price of a GPU for an hour: 2.5 or '2.5 EUR'.", "PRICE", SAID)
     ] = None,
     slo: question.Slos = None,
     gpus: question.Gpus = None,
@@ -113,12 +94,8 @@ def command(
     label: question.Labels = None,
     allow: question.Allow = None,
     skip_damaged: question.SkipDamaged = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the plan into this .png, .svg or .pdf file.", metavar="FILE")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write plan.json, .csv, .parquet and plots into this folder.", metavar="DIR")
-    ] = None,
+    plot: Annotated[Path | None, option("Draw the plan into this .png, .svg or .pdf file.", "FILE")] = None,
+    out: Annotated[Path | None, option("Write plan.json, .csv, .parquet and plots into this folder.", "DIR")] = None,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
-from gpusize.cli.command import listed
+from gpusize.cli.command import listed, option
 
 if TYPE_CHECKING:
     from gpusize.estimate.plan.over_time.types import OverTime
@@ -49,51 +47,31 @@ Speed = Annotated[float | None, listed("speed", TRACE)]
 RateScale = Annotated[float | None, listed("rate_scale", TRACE, help="Let this many times as many requests come.")]
 Lengths = Annotated[
     str | None,
-    typer.Option(
-        help="Take the tokens of requests from the trace or from the run.",
-        metavar="WHAT",
+    option(
+        "Take the tokens of requests from the trace or from the run.",
+        "WHAT",
+        TRACE,
         show_default="trace, where it has them",
-        rich_help_panel=TRACE,
     ),
 ]
 Seed = Annotated[int | None, listed("seed", TRACE)]
 
-Policy = Annotated[
-    str | None,
-    typer.Option(
-        help="Scale by these policies.", metavar="NAMES", show_default="planned,reactive", rich_help_panel=RULES
-    ),
-]
-Window = Annotated[
-    str | None,
-    typer.Option(help="Average rates over this time.", metavar="TIME", show_default="60s", rich_help_panel=RULES),
-]
+Policy = Annotated[str | None, option("Scale by these policies.", "NAMES", RULES, show_default="planned,reactive")]
+Window = Annotated[str | None, option("Average rates over this time.", "TIME", RULES, show_default="60s")]
 DecideEvery = Annotated[
-    str | None,
-    typer.Option(
-        help="Let the reactive policy decide this often.", metavar="TIME", show_default="15s", rich_help_panel=RULES
-    ),
+    str | None, option("Let the reactive policy decide this often.", "TIME", RULES, show_default="15s")
 ]
 StartDelay = Annotated[
-    str | None,
-    listed("start_delay", RULES, help="Let a new replica take this long to start.", show_default="60s"),
+    str | None, listed("start_delay", RULES, help="Let a new replica take this long to start.", show_default="60s")
 ]
 ScaleDownAfter = Annotated[
-    str | None,
-    typer.Option(
-        help="Remove a replica once it has been unneeded this long.",
-        metavar="TIME",
-        show_default="5m",
-        rich_help_panel=RULES,
-    ),
+    str | None, option("Remove a replica once it has been unneeded this long.", "TIME", RULES, show_default="5m")
 ]
 MinReplicas = Annotated[
-    int | None,
-    typer.Option(min=0, max=1_000_000, help="Never run fewer replicas.", show_default="1", rich_help_panel=RULES),
+    int | None, option("Never run fewer replicas.", panel=RULES, min=0, max=1_000_000, show_default="1")
 ]
 MaxReplicas = Annotated[
-    int | None,
-    typer.Option(min=0, max=1_000_000, help="Never run more replicas.", show_default="no bound", rich_help_panel=RULES),
+    int | None, option("Never run more replicas.", panel=RULES, min=0, max=1_000_000, show_default="no bound")
 ]
 
 OPTIONS: Final = (

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpusize.cli.command import listed
+from gpusize.cli.command import listed, option
 
 __all__ = [
     "Allow",
@@ -40,34 +40,18 @@ MOST = 1_000_000
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")]
 Users = Annotated[float | None, listed("users", QUESTION, show_default=STORED)]
 Slos = Annotated[list[str] | None, listed("slo", QUESTION, show_default=STORED)]
-Gpus = Annotated[
-    int | None,
-    listed("gpus", QUESTION, help="GPUs that were measured, where the run does not say."),
-]
-GpusPerReplica = Annotated[
-    int, typer.Option(min=1, max=MOST, help="GPUs in one replica of the model.", rich_help_panel=QUESTION)
-]
-Headroom = Annotated[
-    str, typer.Option(help="Add this share of GPUs, as 20%.", metavar="SHARE", rich_help_panel=QUESTION)
-]
-Spare = Annotated[
-    int, typer.Option(min=0, max=MOST, help="Add this many replicas, for those that fail.", rich_help_panel=QUESTION)
-]
+Gpus = Annotated[int | None, listed("gpus", QUESTION, help="GPUs that were measured, where the run does not say.")]
+GpusPerReplica = Annotated[int, option("GPUs in one replica of the model.", panel=QUESTION, min=1, max=MOST)]
+Headroom = Annotated[str, option("Add this share of GPUs, as 20%.", "SHARE", QUESTION)]
+Spare = Annotated[int, option("Add this many replicas, for those that fail.", panel=QUESTION, min=0, max=MOST)]
 Think = Annotated[str | None, listed("think", TWIN, help="Let users pause after an answer: 2s or exp(2s).")]
-Router = Annotated[
-    str, typer.Option(help="Route requests: least_loaded, round_robin or random.", metavar="RULE", rich_help_panel=TWIN)
-]
+Router = Annotated[str, option("Route requests: least_loaded, round_robin or random.", "RULE", TWIN)]
 Process = Annotated[str, listed("process", TWIN, help="Arrivals at a rate: poisson or constant.")]
-Together = Annotated[
-    bool, typer.Option("--together", help="The same requests must meet all SLOs.", rich_help_panel=TWIN)
-]
+Together = Annotated[bool, option("The same requests must meet all SLOs.", panel=TWIN, names=("--together",))]
 Labels = Annotated[list[str] | None, listed("label", RUNS, help="Read only runs with this label.")]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(help="Let runs differ in this: targets, models or dataset.", metavar="WHAT", rich_help_panel=RUNS),
-]
+Allow = Annotated[list[str] | None, option("Let runs differ in this: targets, models or dataset.", "WHAT", RUNS)]
 SkipDamaged = Annotated[
-    bool, typer.Option("--skip-damaged", help="Leave out levels whose files are damaged.", rich_help_panel=RUNS)
+    bool, option("Leave out levels whose files are damaged.", panel=RUNS, names=("--skip-damaged",))
 ]
 
 

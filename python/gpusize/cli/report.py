@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpusize.cli import question_options as question
-from gpusize.cli.command import Debug, listed
+from gpusize.cli.command import Debug, listed, option
 
 EPILOG = """Examples:
 
@@ -19,9 +19,7 @@ EPILOG = """Examples:
 
 def command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, a folder of runs, or the folder of a study.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Write into this folder.", metavar="DIR", show_default="the first run's folder")
-    ] = None,
+    out: Annotated[Path | None, option("Write into this folder.", "DIR", show_default="the first run's folder")] = None,
     users: question.Users = None,
     slo: question.Slos = None,
     label: question.Labels = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli.command import listed
+from gpusize.cli.command import listed, option
 
 EPILOG = """Examples:
 
@@ -34,50 +34,28 @@ def command(
         typer.Argument(metavar="[-- COMMAND...]", help="Run this command, and sample it from its start."),
     ] = None,
     pid: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=2**31 - 1, help="Sample this process and its descendants.", metavar="PID", rich_help_panel=WHAT
-        ),
+        int | None, option("Sample this process and its descendants.", "PID", WHAT, min=1, max=2**31 - 1)
     ] = None,
-    container: Annotated[
-        str | None, typer.Option(help="Sample this container: its name or id.", metavar="NAME", rich_help_panel=WHAT)
-    ] = None,
+    container: Annotated[str | None, option("Sample this container: its name or id.", "NAME", WHAT)] = None,
     cgroup: Annotated[
-        str | None,
-        typer.Option(
-            help="Sample this cgroup: its path in the hierarchy, or its directory.",
-            metavar="PATH",
-            rich_help_panel=WHAT,
-        ),
+        str | None, option("Sample this cgroup: its path in the hierarchy, or its directory.", "PATH", WHAT)
     ] = None,
     interval: Annotated[str | None, listed("interval", HOW)] = None,
     windows: Annotated[
         str | None,
-        typer.Option(
-            help="Report the highest CPU use over windows of these lengths.",
-            metavar="LIST",
-            show_default="100ms,1s",
-            rich_help_panel=HOW,
-        ),
+        option("Report the highest CPU use over windows of these lengths.", "LIST", HOW, show_default="100ms,1s"),
     ] = None,
     duration: Annotated[str | None, listed("duration", HOW, help="End after this time. Not with a command.")] = None,
     repeat: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1_000_000, help="Run the command this many times, one after the other.", rich_help_panel=HOW
-        ),
+        int, option("Run the command this many times, one after the other.", panel=HOW, min=1, max=1_000_000)
     ] = 1,
     pss: Annotated[
-        bool,
-        typer.Option(
-            "--pss", help="Divide shared memory among the processes that share it. Slow.", rich_help_panel=HOW
-        ),
+        bool, option("Divide shared memory among the processes that share it. Slow.", panel=HOW, names=("--pss",))
     ] = False,
     gpu_sample: Annotated[bool, listed("gpu_sample", HOW, show_default="on")] = True,
     policy: Annotated[str, listed("policy", HOW)] = "default",
     out: Annotated[
-        Path | None,
-        listed("out", OUTPUT, help="Write the files into this folder.", show_default="samples/ and an id"),
+        Path | None, listed("out", OUTPUT, help="Write the files into this folder.", show_default="samples/ and an id")
     ] = None,
     plots: Annotated[bool, listed("plots", OUTPUT)] = True,
     quiet: Annotated[bool, listed("quiet", OUTPUT, help="Show no live line and no summary.")] = False,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
-from gpusize.cli.command import Debug, listed
+from gpusize.cli.command import Debug, listed, option
 
 EPILOG = """Examples:
 
@@ -35,47 +33,25 @@ def command(
     model: Annotated[str | None, listed("model", CLUSTER, help="Name of the model.", show_default="simulated")] = None,
     max_batch: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=1_000_000, help="Requests that a GPU serves at once.", show_default="32", rich_help_panel=CLUSTER
-        ),
+        option("Requests that a GPU serves at once.", panel=CLUSTER, min=1, max=1_000_000, show_default="32"),
     ] = None,
     output_tokens: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=2**31 - 1,
-            help="Answer with exactly this many tokens.",
-            show_default="lognormal",
-            rich_help_panel=CLUSTER,
-        ),
+        option("Answer with exactly this many tokens.", panel=CLUSTER, min=1, max=2**31 - 1, show_default="lognormal"),
     ] = None,
     seed: Annotated[int | None, listed("seed", CLUSTER, min=0, max=2**63 - 1)] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(help="The cluster's configuration. Options win over it.", metavar="JSON", rich_help_panel=CLUSTER),
-    ] = None,
-    fail_rate: Annotated[
-        float | None, typer.Option(help="Answer this share with status 500.", metavar="SHARE", rich_help_panel=FAULTS)
-    ] = None,
-    reset_rate: Annotated[
-        float | None, typer.Option(help="Reset this share halfway.", metavar="SHARE", rich_help_panel=FAULTS)
-    ] = None,
-    malformed: Annotated[
-        float | None, typer.Option(help="Break the answers of this share.", metavar="SHARE", rich_help_panel=FAULTS)
-    ] = None,
-    stall: Annotated[
-        str | None, typer.Option(help="Freeze all GPUs once for this long.", metavar="TIME", rich_help_panel=FAULTS)
-    ] = None,
-    host: Annotated[str, typer.Option(help="Listen on this address.", metavar="IP")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Listen on this port; 0 for any free one.", metavar="PORT")
-    ] = 0,
+    cluster: Annotated[str | None, option("The cluster's configuration. Options win over it.", "JSON", CLUSTER)] = None,
+    fail_rate: Annotated[float | None, option("Answer this share with status 500.", "SHARE", FAULTS)] = None,
+    reset_rate: Annotated[float | None, option("Reset this share halfway.", "SHARE", FAULTS)] = None,
+    malformed: Annotated[float | None, option("Break the answers of this share.", "SHARE", FAULTS)] = None,
+    stall: Annotated[str | None, option("Freeze all GPUs once for this long.", "TIME", FAULTS)] = None,
+    host: Annotated[str, option("Listen on this address.", "IP")] = "127.0.0.1",
+    port: Annotated[int, option("Listen on this port; 0 for any free one.", "PORT", min=0, max=65535)] = 0,
     grpc_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Listen on this port for gRPC; 0 for any free one.", metavar="PORT")
+        int, option("Listen on this port for gRPC; 0 for any free one.", "PORT", min=0, max=65535)
     ] = 0,
     json_ready: Annotated[
-        bool,
-        typer.Option("--json-ready", help="Print one JSON line when ready. End when standard input ends."),
+        bool, option("Print one JSON line when ready. End when standard input ends.", names=("--json-ready",))
     ] = False,
     _debug: Debug = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusize.cli.command import Debug, Json, listed
+from gpusize.cli.command import Debug, Json, listed, option
 
 if TYPE_CHECKING:
     from gpusize.result import Result
@@ -27,12 +27,10 @@ def command(
     file: Annotated[Path, typer.Argument(help="The study, as YAML, TOML or JSON.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Put the study into this folder.", metavar="DIR", show_default="as the file says, else studies/NAME"
-        ),
+        option("Put the study into this folder.", "DIR", show_default="as the file says, else studies/NAME"),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Measure what is missing in the study's folder.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.")] = False,
+    resume: Annotated[bool, option("Measure what is missing in the study's folder.", names=("--resume",))] = False,
+    dry_run: Annotated[bool, option("Print what would be done, and stop.", names=("--dry-run",))] = False,
     quiet: Annotated[bool, listed("quiet")] = False,
     json: Json = False,
     _debug: Debug = False,

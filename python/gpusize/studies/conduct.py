@@ -141,31 +141,23 @@ def run_study(
     return StudyResult(study.out, entries, cancelled)
 
 
+@dataclass(frozen=True)
 class _Conductor:
-    def __init__(
-        self,
-        study: Study,
-        state: StudyState,
-        interrupts: Interrupts,
-        tell: Callable[[str], None],
-        command: Sequence[str],
-        measure: Measure,
-    ) -> None:
-        self._study = study
-        self._state = state
-        self._interrupts = interrupts
-        self._tell = tell
-        self._command = command
-        self._measure = measure
+    study: Study
+    state: StudyState
+    interrupts: Interrupts
+    tell: Callable[[str], None]
+    command: Sequence[str]
+    measure: Measure
 
     def do(self, plan: Plan) -> None:
         """One combination, from setup to teardown."""
-        combination, around = plan.combination, Surroundings(self._study, plan)
+        combination, around = plan.combination, Surroundings(self.study, plan)
         begun = self._begun(plan)
-        self._state.begin(combination)
+        self.state.begin(combination)
         facts: dict[str, Any] = {"state": "failed", "error": "an unexpected error, see the message above"}
         try:
-            with self._interrupts.raising():
+            with self.interrupts.raising():
                 around.set_up()
                 self._warm_up(plan)
                 facts = self._run(plan, begun, around)
@@ -178,13 +170,13 @@ class _Conductor:
             run = self._begun(plan)
             facts |= {"run": run.name} if run else {}
             facts |= {"teardown_error": wrong} if wrong else {}
-            self._state.change(combination, **facts, ended_s=time.time())
+            self.state.change(combination, **facts, ended_s=time.time())
         self._report(combination, facts)
 
     def _report(self, combination: Combination, facts: Mapping[str, Any]) -> None:
         for key in ("error", "teardown_error"):
             if facts.get(key):
-                self._tell(f"{combination.name}: {facts[key]}")
+                self.tell(f"{combination.name}: {facts[key]}")
 
     def _warm_up(self, plan: Plan) -> None:
         if plan.warmup is None:
@@ -205,14 +197,14 @@ class _Conductor:
         try:
             result.report(plots=bool(plan.run.get("plots", True)))
         except GpusizeError as problem:
-            self._tell(f"{plan.combination.name}: there is no report: {problem}")
+            self.tell(f"{plan.combination.name}: there is no report: {problem}")
         return {"state": "done"}
 
     def _cut_short(self, step: str, *, late: bool) -> None:
         if late:
-            raise MeasuredNo(f"the {step} took longer than {self._study.timeouts_s[step]:g} s", None, None)
+            raise MeasuredNo(f"the {step} took longer than {self.study.timeouts_s[step]:g} s", None, None)
         # The run has put in order what it had; a new signal is not to be waited for.
-        self._interrupts.asked = max(self._interrupts.asked, 1)
+        self.interrupts.asked = max(self.interrupts.asked, 1)
         raise KeyboardInterrupt
 
     def _timed(self, step: str, options: Mapping[str, Any], begun: Path | None) -> tuple[Result, bool]:
@@ -223,24 +215,24 @@ class _Conductor:
             late.set()
             switch.ask()
 
-        limit_s = self._study.timeouts_s[step]
+        limit_s = self.study.timeouts_s[step]
         timer = threading.Timer(min(limit_s, threading.TIMEOUT_MAX), end)
         timer.daemon = True
         timer.start()
         try:
-            result = self._measure(options, command=self._command, resume=begun, stop=switch)
+            result = self.measure(options, command=self.command, resume=begun, stop=switch)
         finally:
             timer.cancel()
         return result, late.is_set()
 
     def _tear_down(self, plan: Plan, around: Surroundings) -> str | None:
         if plan.teardown:
-            self._tell(f"{plan.combination.name}: teardown")
+            self.tell(f"{plan.combination.name}: teardown")
         return around.tear_down()
 
     def _begun(self, plan: Plan) -> Path | None:
         """The run folder of this combination, from this or an earlier try; the newest of several."""
-        found = [path for path in sorted(self._study.out.iterdir()) if is_run_folder(path)]
+        found = [path for path in sorted(self.study.out.iterdir()) if is_run_folder(path)]
         mine = [path for path in found if read_run(path).get("labels") == plan.labels]
         return mine[-1] if mine else None
 

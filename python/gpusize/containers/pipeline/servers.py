@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpusize.base.errors import EnvironmentLacks
@@ -50,6 +50,7 @@ class _Server:
     on_host: dict[int, int]
 
 
+@dataclass
 class Servers:
     """The servers of one run.
 
@@ -63,25 +64,15 @@ class Servers:
         stop: ends waiting.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        pipeline: Pipeline,
-        serving: ServerOptions,
-        options: RunOptions,
-        watch: MakeWatch,
-        command: Callable[[str, str], None],
-        stop: StopSwitch,
-    ) -> None:
-        self._session = session
-        self._pipeline = pipeline
-        self._serving = serving
-        self._options = options
-        self._watch = watch
-        self._command = command
-        self._stop = stop
-        self._servers: list[_Server] = []
-        self._results: list[ServerResult] = []
+    session: Session
+    pipeline: Pipeline
+    serving: ServerOptions
+    options: RunOptions
+    watch: MakeWatch
+    command: Callable[[str, str], None]
+    stop: StopSwitch
+    _servers: list[_Server] = field(default_factory=list, init=False)
+    _results: list[ServerResult] = field(default_factory=list, init=False)
 
     def start(self) -> None:
         """Start Triton where models need it, or ask the one that runs already.
@@ -90,14 +81,14 @@ class Servers:
             EnvironmentLacks: it does not get ready, or lacks a model; with its last words.
             Interrupted: the user asked for an end.
         """
-        models = models_of(self._pipeline)
-        if self._serving.starts_triton(self._pipeline):
+        models = models_of(self.pipeline)
+        if self.serving.starts_triton(self.pipeline):
             container = triton_container(
-                self._serving,
+                self.serving,
                 models,
-                has_gpus=self._session.daemon.has_gpus,
-                network=self._session.network or self._options.network,
-                labels=self._session.labels("triton"),
+                has_gpus=self.session.daemon.has_gpus,
+                network=self.session.network or self.options.network,
+                labels=self.session.labels("triton"),
             )
             self._begin("triton", container, None)
         elif models:
@@ -120,16 +111,16 @@ class Servers:
             if all(server.service != service for server in self._servers):
                 container = service_container(
                     service,
-                    self._serving,
-                    network=self._session.network or self._options.network,
-                    labels=self._session.labels(service.name),
+                    self.serving,
+                    network=self.session.network or self.options.network,
+                    labels=self.session.labels(service.name),
                 )
                 self._begin(service.name, container, service)
         return self._addresses(operator)
 
     def pasted(self, container: Container, operator: Operator) -> Container:
         """The container for its ``docker run`` line: without the run's own network, unless servers are in it."""
-        own = container.network == self._session.network and not uses_servers(operator)
+        own = container.network == self.session.network and not uses_servers(operator)
         return replace(container, network=None) if own else container
 
     def close(self) -> tuple[ServerResult, ...]:
@@ -139,11 +130,11 @@ class Servers:
         return tuple(self._results)
 
     def _addresses(self, operator: Operator) -> dict[str, str]:
-        on_host = (operator.network or self._options.network) == "host"
+        on_host = (operator.network or self.options.network) == "host"
         found: dict[str, str] = {}
-        if operator.models and self._serving.address is not None:
-            address = self._serving.address
-            found |= triton_addresses(f"{address.host}:{address.port}", self._serving.grpc_address)
+        if operator.models and self.serving.address is not None:
+            address = self.serving.address
+            found |= triton_addresses(f"{address.host}:{address.port}", self.serving.grpc_address)
         for server in self._servers:
             places = {
                 port: f"127.0.0.1:{published}" if on_host else f"{server.address}:{port}"
@@ -156,13 +147,13 @@ class Servers:
         return found
 
     def _begin(self, name: str, container: Container, service: Service | None) -> None:
-        group, path = self._session.group()
+        group, path = self.session.group()
         made = replace(container, cgroup_parent=group)
-        self._command(name, made.command_line(self._session.daemon.cli))
-        running = Running(self._session.daemon, made, self._watch(name), path)
+        self.command(name, made.command_line(self.session.daemon.cli))
+        running = Running(self.session.daemon, made, self.watch(name), path)
         server = _Server(name, running, service, "", {})
         self._servers.append(server)
-        refused = running.start(self._stop, self._options.start_timeout_s)
+        refused = running.start(self.stop, self.options.start_timeout_s)
         if refused is not None:
             if refused[0] == "interrupted":
                 raise Interrupted
@@ -174,7 +165,7 @@ class Servers:
         unseen = [str(port) for port in made.ports if port not in server.on_host]
         if unseen and not seen["State"]["Running"]:
             # One that has ended already has no ports either; its end is the better reason, and is told any moment.
-            wait_for(running.ended, self._stop, self._options.start_timeout_s)
+            wait_for(running.ended, self.stop, self.options.start_timeout_s)
         elif unseen:
             why = f"its network publishes no ports ({', '.join(unseen)}), as that of the run would"
             raise self._not_ready(server, why)
@@ -182,7 +173,7 @@ class Servers:
 
     def _wait(self, server: _Server) -> None:
         """Until it answers that it is ready, or, where it is no Triton, until it listens."""
-        until = time.monotonic() + self._serving.timeout_s
+        until = time.monotonic() + self.serving.timeout_s
         is_triton = server.service is None or any(each in server.name.casefold() for each in _TRITON_NAMES)
         while True:
             if server.running.ended.is_set():
@@ -193,8 +184,8 @@ class Servers:
             if _answers(ports[0]) if is_triton and ports else all(_listens(port) for port in ports):
                 return
             if time.monotonic() >= until:
-                raise self._not_ready(server, f"it was not ready within {self._serving.timeout_s:g} s")
-            wait_for(server.running.ended, self._stop, _POLL_S)
+                raise self._not_ready(server, f"it was not ready within {self.serving.timeout_s:g} s")
+            wait_for(server.running.ended, self.stop, _POLL_S)
 
     def _not_ready(self, server: _Server, why: str) -> EnvironmentLacks:
         tail = server.running.log_tail()
@@ -206,7 +197,7 @@ class Servers:
         by_itself = running.ended.is_set()
         try:
             if not by_itself:
-                running.end(self._stop)
+                running.end(self.stop)
             # One that was stopped while it was started may go on until it is removed: its end is not waited for.
             done = running.finish("completed" if by_itself else "interrupted", None)
             # A server is ended by a signal, which is no failure of it.
@@ -217,7 +208,7 @@ class Servers:
         self._results.append(ServerResult(server.name, running.close(done)))
 
     def _ask(self, models: list[str]) -> None:
-        address = self._serving.address
+        address = self.serving.address
         if address is None:
             return
         base = f"{'https' if address.tls else 'http'}://{address.host}:{address.port}"
