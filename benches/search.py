@@ -103,7 +103,7 @@ def _searched(scenario: Scenario, truth: float, seed: int, terms: Adaptive) -> O
         levels.append(probe.measure(chosen.look.users, requests=chosen.requests, closed=True))
     found = planner.crossing(visits)
     doubt = bool(contradictions(planner, visits, found))
-    ends = (found.edge, found.low, found.high, chosen.reason)
+    ends = (found.capacity, found.low, found.high, chosen.reason)
     return Outcome(scenario.name, scenario.kind, truth, *ends, probe.spent, len(levels), doubt)
 
 

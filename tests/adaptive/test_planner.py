@@ -61,7 +61,7 @@ def truth(low: int, high: int) -> int:
     return low
 
 
-def test_it_grows_looks_around_the_edge_and_stops_at_the_precision() -> None:
+def test_it_grows_looks_around_the_capacity_and_stops_at_the_precision() -> None:
     chosen, levels, over = search(Adaptive(precision=0.05))
     assert over == Over("precision")
     why = [each.why for each in chosen]

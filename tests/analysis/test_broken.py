@@ -24,7 +24,7 @@ def looks(*visits: tuple[int, str]) -> list[Look]:
         # One that had held broke as well: then so did all until it held again.
         ([(1, HELD), (2, HELD), (4, BUSY), (8, BUSY), (2, BUSY), (1, BUSY), (16, BUSY)], ["failed"] * 5),
         ([(1, HELD), (4, FELL), (1, FELL), (4, HELD), (8, FELL), (4, HELD)], ["failed", "failed", "load"]),
-        # Near the edge a load may hold once and break once: the lowest tells.
+        # Near the capacity a load may hold once and break once: the lowest tells.
         ([(1, HELD), (8, HELD), (16, BUSY), (8, BUSY), (1, HELD)], ["load", "passing"]),
         # As many held at another time: it has to come again.
         ([(1, HELD), (4, FELL), (8, HELD)], ["passing"]),

@@ -1,4 +1,4 @@
-"""``gpusize run`` searches for the edge: in real time, against the simulated cluster and servers that say no."""
+"""``gpusize run`` searches for the capacity: in real time, against the simulated cluster and servers that say no."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_edge_is_found_and_the_count_is_that_of_virtual_time(gpusize: Gpusiz
     assert "edge" in why
     assert [level["step"] for level in levels(run)] == list(range(len(why)))
     assert "level 1  1 user (growing)" in done.err
-    assert "edge between" in done.err
+    assert "capacity between" in done.err
     import gpusize as library
 
     estimate = library.open_run(run).estimate(method="twin")

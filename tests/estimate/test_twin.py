@@ -143,10 +143,10 @@ def test_the_search_finds_the_edge_inside_its_budget():
         spent += look.requests + look.warmup
         visits += observe(level(look.users, requests=look.requests + look.warmup), objectives)
     assert spent <= 4000
-    edge = search.edge(visits)
-    assert edge is not None
-    assert sum(abs(visit.users / edge - 1) < 0.15 for visit in visits) >= 2
-    kept, missed = (level(round(share * edge), requests=4000).attainment(SLO)[0] for share in (0.8, 1.25))
+    capacity = search.capacity(visits)
+    assert capacity is not None
+    assert sum(abs(visit.users / capacity - 1) < 0.15 for visit in visits) >= 2
+    kept, missed = (level(round(share * capacity), requests=4000).attainment(SLO)[0] for share in (0.8, 1.25))
     assert kept > SLO.share > missed
 
 

@@ -78,7 +78,7 @@ class Slower:
 
 
 def cliff() -> Curve:
-    """All is kept below the edge, and all is missed above it: as with fixed lengths."""
+    """All is kept below the capacity, and all is missed above it: as with fixed lengths."""
     return Curve(OBJECTIVE, 0, [drawn(12, 0.3), drawn(14, 0.32), drawn(16, 9.0), drawn(18, 9.3)])
 
 

@@ -16,7 +16,7 @@ from gpusize.estimate.twin.calibration import calibrated
 from gpusize.estimate.twin.candidates import batching, flow
 from gpusize.estimate.twin.contention import contention
 from gpusize.estimate.twin.rates import rates_of
-from gpusize.estimate.twin.routed_mixture import capacity
+from gpusize.estimate.twin.routed_mixture import curve_capacity
 from gpusize.estimate.twin.simulate import Batching
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
 from tests.estimate.virtual import CLUSTER, level
@@ -90,8 +90,8 @@ def test_the_curve_is_that_of_known_distributions():
         assert found.value == pytest.approx(truth, abs=tolerance)
         assert abs(found.value - truth) < 4 * found.error
     # Phi((ln 2 - ln 0.1 c) / 0.3) = 0.95 at c = 20 exp(-0.3 * 1.645)
-    edge = capacity(curve)
-    assert edge == pytest.approx(20 * math.exp(-0.3 * 1.644854), rel=0.02)
+    capacity = curve_capacity(curve)
+    assert capacity == pytest.approx(20 * math.exp(-0.3 * 1.644854), rel=0.02)
 
 
 def test_requests_of_one_moment_are_not_independent():
@@ -110,11 +110,11 @@ def test_errors_of_the_curve_are_as_large_as_its_errors_are():
 def test_the_right_model_needs_no_correction():
     seen = visits([1, 4, 16, 28, 30, 32], requests=1500)
     curves = [Curve(OBJECTIVES[0], 0, seen)]
-    edge = capacity(curves[0])
+    capacity = curve_capacity(curves[0])
     replica = batching(seen, curves, joint=False)
-    assert edge is not None
+    assert capacity is not None
     assert replica is not None
-    found = calibrated("batching", replica, curves, [edge], prior=0.004, reach=0.6, sampled=0.01)
+    found = calibrated("batching", replica, curves, [capacity], prior=0.004, reach=0.6, sampled=0.01)
     assert found.distance < 0.03
     assert abs(found.corrections[0]) < 0.02
 
@@ -122,12 +122,12 @@ def test_the_right_model_needs_no_correction():
 def test_a_wrong_model_is_corrected_and_told():
     seen = visits([1, 4, 16, 28, 30, 32], requests=1500)
     curves = [Curve(OBJECTIVES[0], 0, seen)]
-    edge = capacity(curves[0])
+    capacity = curve_capacity(curves[0])
     replica = flow(seen, curves)
     assert replica is not None
     slow = replica.scaled([1.0])
     object.__setattr__(slow, "bounds", [("runtime", 8.0 / 1.3)])
-    found = calibrated("flow", slow, curves, [edge or 1.0], prior=0.02, reach=0.6, sampled=0.01)
+    found = calibrated("flow", slow, curves, [capacity or 1.0], prior=0.02, reach=0.6, sampled=0.01)
     assert math.exp(found.corrections[0]) == pytest.approx(1.3, rel=0.05)
     assert found.distance > 0.2
 

@@ -18,7 +18,7 @@ from gpusize.estimate.twin.calibration import calibrated
 from gpusize.estimate.twin.candidates import flow
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.rates import rates_of
-from gpusize.estimate.twin.routed_mixture import capacity
+from gpusize.estimate.twin.routed_mixture import curve_capacity
 from gpusize.estimate.twin.server_figures import Served
 from gpusize.estimate.twin.sharing import limit_of, served_s, sizes_of
 from gpusize.estimate.twin.visit_data import Objective, Observed, observe
@@ -129,11 +129,11 @@ def test_the_shared_server_needs_no_correction():
     """What flow has, it finds: the times of levels that it was not fitted to one by one come out right."""
     seen = levels([1, 2, 5, 10, 12, 14, 18], BENT, limit=6, requests=3000)
     curves = [Curve(RUNTIME, 0, seen)]
-    edge = capacity(curves[0])
+    capacity = curve_capacity(curves[0])
     replica = flow(seen, curves)
-    assert edge is not None
+    assert capacity is not None
     assert replica is not None
-    found = calibrated("flow", replica, curves, [edge], prior=0.02, reach=0.6, sampled=0.01)
+    found = calibrated("flow", replica, curves, [capacity], prior=0.02, reach=0.6, sampled=0.01)
     assert found.levels
     assert found.distance < 0.03
     assert abs(found.corrections[0]) < 0.02

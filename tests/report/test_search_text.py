@@ -30,8 +30,8 @@ FOUND = Found(
     [
         (None, ""),
         ({"why": "grow", "low": 0, "high": None}, "growing"),
-        ({"why": "edge", "low": 12.5, "high": 13.2}, "at the edge, edge between 12 and 14"),
-        ({"why": "repeat", "of": "edge", "low": 3.0, "high": None}, "as the generator was the limit, edge above 3"),
+        ({"why": "edge", "low": 12.5, "high": 13.2}, "at the capacity, capacity between 12 and 14"),
+        ({"why": "repeat", "of": "edge", "low": 3.0, "high": None}, "as the generator was the limit, capacity above 3"),
     ],
 )
 def test_why_a_level_was_chosen(search: dict[str, object] | None, said: str) -> None:

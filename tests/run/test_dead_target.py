@@ -1,4 +1,4 @@
-"""A target that fails while it is measured: its failures are no edge, and become no number of GPUs."""
+"""A target that fails while it is measured: its failures are no capacity, and become no number of GPUs."""
 
 from __future__ import annotations
 
@@ -127,6 +127,6 @@ def test_what_failed_with_the_target_is_measured_when_the_run_is_resumed(serve: 
     assert {level.concurrency for level in new} == {1, 2, 4, 8, 16} - done
     assert {level.state for level in new} == {"done"}
     answer = again.estimates()[0]
-    # Now it is the edge that is missing, and no longer the server.
+    # Now it is the capacity that is missing, and no longer the server.
     assert "the target failed" not in (answer.reason or "")
     assert judge(again, [answer]).why.startswith("no estimate can be given")

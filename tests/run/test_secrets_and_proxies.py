@@ -12,9 +12,9 @@ import pytest
 import gpusize
 from gpusize.base.errors import ConfigError, UsageError
 from gpusize.base.secrets import secret_member
+from gpusize.base.urls import is_ok
 from gpusize.measure.monitor.metrics_page import PushGateway
 from gpusize.measure.monitor.run_counts import RunTally
-from gpusize.studies.surroundings import _answers
 from gpusize.targets.server import Target
 from tests.servers.fixtures import scripted_server
 from tests.servers.scripted import Request, Script, ScriptedServer, Send, answer
@@ -104,7 +104,7 @@ def test_nothing_goes_through_a_proxy_of_the_environment(
     gpusize.run(
         Target(f"{url}/x", api="generic"), gpusize.Dataset.from_prompt("x"), load, out=tmp_path, metrics_url="none"
     )
-    assert _answers(f"{url}/ready")
+    assert is_ok(f"{url}/ready")
     told: list[str] = []
     PushGateway(RunTally({}, levels=1, workers=1), url, instance="i", every_s=3600, note=told.append).close()
     assert told == []

@@ -1,4 +1,4 @@
-"""A run folder with levels of a simulated cluster in virtual time: one replica, up to past its edge."""
+"""A run folder with levels of a simulated cluster in virtual time: one replica, up to past its capacity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOADS = (1, 4, 12, 20, 22, 24, 26, 30)
 
 @cache
 def levels() -> tuple[LevelData, ...]:
-    """One replica at loads around its edge of some 19 users."""
+    """One replica at loads around its capacity of some 19 users."""
     return tuple(level(users, requests=1500 if users > 12 else 200) for users in LOADS)
 
 

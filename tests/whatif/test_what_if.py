@@ -175,7 +175,7 @@ def halved() -> list[LevelData]:
 
 
 def test_a_method_without_simulation_answers_where_the_twin_does_not():
-    # Of a part of the requests the twin has nothing to fit; two loads bracket the edge for crossing.
+    # Of a part of the requests the twin has nothing to fit; two loads bracket the capacity for crossing.
     sampled = halved()
     question = Question(100, [Slo.parse(SLO)])
     found = plan(Answers(sampled, question), question, Scenario(users=[100.0, 200.0], failed=1))
@@ -242,7 +242,7 @@ def test_what_an_estimate_leaves_out_a_plan_leaves_out_too():
     assert none.gpus is None
     assert "8 levels are left out" in none.reason
     assert "more --workers" in none.reason
-    # Where only those have seen the edge, a row says that they are missing.
+    # Where only those have seen the capacity, a row says that they are missing.
     flat = [each if (each.concurrency or 0) < 12 else late(each) for each in levels()]
     [unseen] = plan(Answers(flat, question), question, Scenario(users=[200.0])).rows
     assert unseen.gpus is None

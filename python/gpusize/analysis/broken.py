@@ -105,7 +105,7 @@ def _cause(looks: Sequence[Look], number: int) -> Cause:
 def _told(looks: Sequence[Look], number: int) -> Look | None:
     """The first later visit that tells why one broke: a lower load that holds, or the lowest of those that had held.
 
-    That one between them breaks, which had held once, may be chance: near the edge either happens.
+    That one between them breaks, which had held once, may be chance: near the capacity either happens.
     """
     mine = looks[number]
     lowest = min((each.load for each in looks[:number] if not each.broke), default=0.0)

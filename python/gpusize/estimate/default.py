@@ -197,14 +197,14 @@ def _too_few(
 
 
 def _again(left: Sequence[LevelData], question: Question) -> tuple[int, ...]:
-    """The flagged levels around the edge, as far as they show it: again, once nothing speaks against them."""
+    """The flagged levels around the capacity, as far as they show it: again, once nothing speaks against them."""
     at = sorted({lv.concurrency for lv in left if lv.concurrency})
     missed = [c for lv in left if (c := lv.concurrency) and any(lv.met(slo) is False for slo in question.slos)]
-    edge = min(missed, default=None)
-    below = [c for c in at if edge is None or c < edge]
-    if edge is None:
+    over = min(missed, default=None)
+    below = [c for c in at if over is None or c < over]
+    if over is None:
         return tuple(at[-2:])
-    return (below[-1], edge) if below else tuple(at[:2])
+    return (below[-1], over) if below else tuple(at[:2])
 
 
 def _beside(usable: Sequence[LevelData], question: Question) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Which levels say something of the load: of those that broke only the ones whose failures came with it.
 
-A server that died in the middle of a sweep answers no request at any load; taken for the edge of what it carries, that
-would become a number of GPUs. ``gpusize.analysis.broken`` tells the two apart.
+A server that died in the middle of a sweep answers no request at any load; taken for its capacity, that would become a
+number of GPUs. ``gpusize.analysis.broken`` tells the two apart.
 """
 
 from __future__ import annotations

@@ -202,8 +202,8 @@ def whole_gpus(raw: float, per_replica: int = 1) -> int:
 
 
 def gpus_text(gpus: int) -> str:
-    """A number of GPUs in words: ``1 GPU``, ``2 GPUs``."""
-    return f"{gpus} GPU{'' if gpus == 1 else 's'}"
+    """A number of GPUs in words: ``1 GPU``, ``1,200 GPUs``."""
+    return f"{gpus:,} GPU{'' if gpus == 1 else 's'}"
 
 
 def with_reserve(answer: Estimate, question: Question) -> Estimate:

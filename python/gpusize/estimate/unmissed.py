@@ -1,8 +1,8 @@
 """What follows where no measured load misses an SLO: how times rise, what is enough at most, and where to look.
 
-Nobody has seen the edge, so there is no number. But as many users as were measured on the tested GPUs are carried by
-them, which bounds the count from above; and a straight line says where the edge may lie. The sizing calculator takes
-that line for the answer; here it is a guess, and says where to measure.
+Nobody has seen the capacity, so there is no number. But as many users as were measured on the tested GPUs are carried
+by them, which bounds the count from above; and a straight line says where it may lie. The sizing calculator takes that
+line for the answer; here it is a guess, and says where to measure.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["execute", "run_info"]
 
 
-DEFAULT_BUDGET: Final = f"at most {REQUESTS:,} requests or {ROUNDS:g} per user at the edge"
+DEFAULT_BUDGET: Final = f"at most {REQUESTS:,} requests or {ROUNDS:g} per user at the capacity"
 TOO_SHORT: Final = "too short "
 
 CLUSTER_LATE_SHARE: Final = 0.03

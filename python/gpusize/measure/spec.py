@@ -56,7 +56,7 @@ class RunSpec:
         command: the command line, without secrets.
         options: further options for ``run.json``, as ``--config`` takes them.
         monitor: what looks at the run while it goes on: rules that end it, its own metrics.
-        adaptive: what a search for the edge is asked for; None for the levels of the load.
+        adaptive: what a search for the capacity is asked for; None for the levels of the load.
         notes: what the user should know before the run.
     """
 

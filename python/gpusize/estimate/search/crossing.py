@@ -1,6 +1,6 @@
 """Where the attainment falls to what is asked for, with its interval: the loads at which chance may decide.
 
-    edge  where A(c) = share
+    capacity  where A(c) = share
     low   the largest c with A(c) - t v s(c) >= share
     high  the smallest c with A(c) + t v s(c) < share
 
@@ -28,7 +28,7 @@ from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR, surely_stati
 if TYPE_CHECKING:
     from gpusize.estimate.twin.visit_data import Objective, Observed
 
-__all__ = ["Crossing", "crossing", "edge_of"]
+__all__ = ["Crossing", "capacity_of", "crossing"]
 
 FURTHEST: Final = 1.5
 """Beyond so many times the largest load measured no end of an interval is looked for."""
@@ -48,14 +48,14 @@ class Crossing:
     """The capacity in users, and its 95 % interval.
 
     Attributes:
-        edge: the capacity; None where no measured load misses an SLO, 0 where the smallest surely does.
+        capacity: the capacity; None where no measured load misses an SLO, 0 where the smallest surely does.
         low: lower end; 0 where no load surely keeps the SLOs.
         high: upper end; None where no load surely misses one.
         binding: which SLO decides, from 0.
         static: whether batches that run to their end are seen, for which the interval is wider.
     """
 
-    edge: float | None
+    capacity: float | None
     low: float
     high: float | None
     binding: int = 0
@@ -64,9 +64,9 @@ class Crossing:
     @property
     def precision(self) -> float:
         """Half the width of the interval as a share of the capacity; infinite where an end is open."""
-        if not self.edge or self.high is None or self.low <= 0:
+        if not self.capacity or self.high is None or self.low <= 0:
             return math.inf
-        return (self.high - self.low) / 2 / self.edge
+        return (self.high - self.low) / 2 / self.capacity
 
 
 def crossing(objectives: Sequence[Objective], visits: Sequence[Observed]) -> Crossing:
@@ -80,42 +80,42 @@ def crossing(objectives: Sequence[Objective], visits: Sequence[Observed]) -> Cro
     found = [each for each in each_slo if each is not None]
     if not found:
         return Crossing(None, 0.0, None)
-    binding = min(found, key=lambda each: math.inf if each.edge is None else each.edge)
+    binding = min(found, key=lambda each: math.inf if each.capacity is None else each.capacity)
     ends = [each.high for each in found if each.high is not None]
     low, high = min(each.low for each in found), min(ends, default=None)
-    return _wider(Crossing(binding.edge, low, high, binding.binding, surely_static(visits) is not None))
+    return _wider(Crossing(binding.capacity, low, high, binding.binding, surely_static(visits) is not None))
 
 
 def _wider(found: Crossing) -> Crossing:
-    if not found.edge:
+    if not found.capacity:
         return found
     added = math.hypot(UNSEEN, t_quantile(math.inf) * COMPANY_ERROR if found.static else 0.0)
 
     def wider(ratio: float) -> float:
         return math.exp(math.hypot(TIMES * math.log(ratio), added))
 
-    low = found.edge / wider(found.edge / found.low) if found.low > 0 else 0.0
-    high = None if found.high is None else found.edge * wider(found.high / found.edge)
+    low = found.capacity / wider(found.capacity / found.low) if found.low > 0 else 0.0
+    high = None if found.high is None else found.capacity * wider(found.high / found.capacity)
     return replace(found, low=low, high=high)
 
 
-def edge_of(objectives: Sequence[Objective], visits: Sequence[Observed]) -> float | None:
+def capacity_of(objectives: Sequence[Objective], visits: Sequence[Observed]) -> float | None:
     """The capacity alone, as ``crossing`` has it."""
     most = max(each.users for each in visits)
     curves = [Curve(objective, number, visits) for number, objective in enumerate(objectives)]
-    edges = [_edge(Pooled(curve), most) for curve in curves if curve.levels]
-    return min((each for each in edges if each is not None), default=None)
+    capacities = [_pooled_capacity(Pooled(curve), most) for curve in curves if curve.levels]
+    return min((each for each in capacities if each is not None), default=None)
 
 
-def _edge(pooled: Pooled, most: int) -> float | None:
+def _pooled_capacity(pooled: Pooled, most: int) -> float | None:
     """Where the margin falls to 0; None where it does not up to ``most`` users.
 
     Larger loads that were only glanced at are left out beside longer ones: the curve's line leads there.
     """
     least, top = pooled.curve.range
-    edge = _last_kept(lambda users: pooled.at(users).value, top, least, most)
-    if edge is None or edge >= least:
-        return edge
+    capacity = _last_kept(lambda users: pooled.at(users).value, top, least, most)
+    if capacity is None or capacity >= least:
+        return capacity
     first = pooled.at(least)
     return 0.0 if first.value + SURE * first.error < 0 else float(least)
 
@@ -126,9 +126,9 @@ def _of_one(objective: Objective, number: int, visits: Sequence[Observed]) -> Cr
         return None
     pooled = Pooled(curve)
     least, most = curve.range[0], max(each.users for each in visits)
-    edge = _edge(pooled, most)
-    spread = _spread(pooled, number, visits, edge)
-    start = min(most, max(least, math.floor(edge) if edge is not None else curve.range[1]))
+    capacity = _pooled_capacity(pooled, most)
+    spread = _spread(pooled, number, visits, capacity)
+    start = min(most, max(least, math.floor(capacity) if capacity is not None else curve.range[1]))
 
     def reach(users: int) -> tuple[float, float]:
         margin = pooled.at(users)
@@ -138,21 +138,21 @@ def _of_one(objective: Objective, number: int, visits: Sequence[Observed]) -> Cr
     high = _last_kept(lambda users: sum(reach(users)), start, least, math.ceil(FURTHEST * most))
     # Where even the largest load is surely kept, the capacity is at least that.
     sure = float(most) if low is None else low if low >= least else 0.0
-    return Crossing(edge, sure, high, number)
+    return Crossing(capacity, sure, high, number)
 
 
-def _spread(pooled: Pooled, number: int, visits: Sequence[Observed], edge: float | None) -> float:
-    """By how much visits near the edge differ more than their own batches say; at least 1.
+def _spread(pooled: Pooled, number: int, visits: Sequence[Observed], capacity: float | None) -> float:
+    """By how much visits near the capacity differ more than their own batches say; at least 1.
 
     The root of chi-squared over its degrees of freedom (Birge, Physical Review 40, 1932): what varies from visit to
     visit, such as how requests fall into step with each other, no batch of one visit shows.
     """
     objective = pooled.curve.objective
-    if objective.share is None or not edge:
+    if objective.share is None or not capacity:
         return 1.0
     terms = []
     for visit in visits:
-        if not visit.settled or abs(math.log(visit.users / edge)) > REACH:
+        if not visit.settled or abs(math.log(visit.users / capacity)) > REACH:
             continue
         around = pooled.at(visit.users)
         if abs(around.value) > 1 - objective.share + NEAR:

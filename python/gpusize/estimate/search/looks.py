@@ -1,9 +1,10 @@
 """Where to measure next: the highest load that one target carries within its SLOs, in a bounded number of requests.
 
 First the load grows geometrically from one request in flight until an SLO is missed; a line through the levels' tails
-foresees the edge, so that the last step does not overshoot it by half. Then the rest of the budget goes around the
-edge, alternately at, below and above it, so that the edge is visited more than once and never twice in succession: a
-target that drifts shows it. The order of looks is fixed beforehand; where they fall follows from the estimate.
+foresees the capacity, so that the last step does not overshoot it by half. Then the rest of the budget goes around the
+capacity, alternately at, below and above it, so that the capacity is visited more than once and never twice in
+succession: a target that drifts shows it. The order of looks is fixed beforehand; where they fall follows from the
+estimate.
 
 `Search.next` spends a whole budget; `gpusize.estimate.search` takes the parts to stop earlier, at a precision.
 """
@@ -16,20 +17,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpusize.estimate.twin.attainment_curve import Curve
-from gpusize.estimate.twin.routed_mixture import capacity
+from gpusize.estimate.twin.routed_mixture import curve_capacity
 from gpusize.estimate.twin.visit_data import Objective, Observed
 
 __all__ = ["Budget", "Look", "Search"]
 
 LOOKS: Final = (1.0, 0.94, 1.06, 1.0, 0.97, 1.03)
-"""Where the looks at the edge fall, as shares of it; whole numbers by turns rounded down and up."""
+"""Where the looks at the capacity fall, as shares of it; whole numbers by turns rounded down and up."""
 WIDE_LOOKS: Final = (1.0, 0.8, 1.25, 1.0, 0.65, 1.5)
 """Where requests in flight vary behind the router, more of the curve decides."""
 GROWTH: Final = 2.5
 FIRST_REQUESTS: Final = 30
 FEWEST: Final = 20
 ROUNDS: Final = 9.0
-"""A look at the edge lasts at least so many rounds: about four of them are warm-up and drain."""
+"""A look at the capacity lasts at least so many rounds: about four of them are warm-up and drain."""
 OTHER: Final = 0.12
 """Part of the budget for each further number of replicas."""
 OTHER_ROUNDS: Final = 8.0
@@ -41,19 +42,19 @@ SURE: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent: so many requests or so many rounds at the edge, whichever is more; warm-up counts.
+    """What may be spent: so many requests or so many rounds at the capacity, whichever is more; warm-up counts.
 
     Attributes:
         requests: requests.
-        rounds: requests per user at the edge.
+        rounds: requests per user at the capacity.
     """
 
     requests: int = 4000
     rounds: float = 40.0
 
-    def at(self, edge: float) -> float:
-        """Requests when the edge lies at so many users."""
-        return max(float(self.requests), self.rounds * edge)
+    def at(self, capacity: float) -> float:
+        """Requests when the capacity lies at so many users."""
+        return max(float(self.requests), self.rounds * capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class Search:
         objectives: the SLOs.
         budget: what may be spent.
         most_users: no level is larger.
-        wide: whether loads further from the edge matter too.
-        counts: numbers of replicas that can be measured; the first is where the edge is looked for.
+        wide: whether loads further from the capacity matter too.
+        counts: numbers of replicas that can be measured; the first is where the capacity is looked for.
     """
 
     objectives: Sequence[Objective]
@@ -99,43 +100,44 @@ class Search:
         return self._other(visits, len(others), spent)
 
     def _other(self, visits: Sequence[Observed], done: int, spent: int) -> Look | None:
-        """The next visit of more replicas: as many users each as the edge has, or as the budget allows rounds of."""
+        """The next visit of more replicas: as many users each as the capacity, or as the budget allows rounds of."""
         counts = self.counts[1:]
-        edge = self.edge(visits)
-        if done >= len(counts) or edge is None or edge < 1:
+        capacity = self.capacity(visits)
+        if done >= len(counts) or capacity is None or capacity < 1:
             return None
-        budget = self.budget.at(edge)
+        budget = self.budget.at(capacity)
         left = min(budget - spent, (len(counts) - done) * OTHER * budget)
         requests = int(left * counts[done] / sum(counts[done:]))
         ratio = counts[done] // self.counts[0]
-        each = max(1, min(round(edge), int(requests / (ratio * OTHER_ROUNDS))))
+        each = max(1, min(round(capacity), int(requests / (ratio * OTHER_ROUNDS))))
         return Look(each * ratio, max(0, requests - each * ratio), each * ratio, ratio) if requests > 30 else None
 
     def _base(self, visits: Sequence[Observed], spent: int) -> Look | None:
         grown = self.growth(visits, spent)
         if grown is not None:
             return grown
-        edge = self.edge(visits)
+        capacity = self.capacity(visits)
         top = max(each.users for each in visits)
-        if edge is None:
-            edge = 1.1 * top
+        if capacity is None:
+            capacity = 1.1 * top
         looked = len(visits) - self.grown_at(visits)
-        left = self.budget.at(edge) * (1 - OTHER * (len(self.counts) - 1)) - spent
-        count = looked + max(0, min(len(LOOKS) - looked, round(left / (ROUNDS * max(edge, 1.0))), round(left / 100)))
+        left = self.budget.at(capacity) * (1 - OTHER * (len(self.counts) - 1)) - spent
+        more = min(len(LOOKS) - looked, round(left / (ROUNDS * max(capacity, 1.0))), round(left / 100))
+        count = looked + max(0, more)
         if looked < 3:
             count = max(count, 3)
         if looked >= count:
             return None
-        users = self.place(edge, looked)
+        users = self.place(capacity, looked)
         counted = int(left / (count - looked) - 2 * users)
-        if counted < max(FEWEST, users) or (edge < 1 and looked > 0 and self.missed(visits, 1)):
+        if counted < max(FEWEST, users) or (capacity < 1 and looked > 0 and self.missed(visits, 1)):
             return None
         return Look(users, counted, 2 * users)
 
-    def place(self, edge: float, looked: int) -> int:
-        """Users of the look around the edge that follows on so many looks."""
+    def place(self, capacity: float, looked: int) -> int:
+        """Users of the look around the capacity that follows on so many looks."""
         looks = WIDE_LOOKS if self.wide else LOOKS
-        at = max(edge, 1.0) * looks[looked % len(looks)]
+        at = max(capacity, 1.0) * looks[looked % len(looks)]
         return max(1, math.floor(at) if looked % 2 == 0 else math.ceil(at))
 
     def growth(self, visits: Sequence[Observed], spent: int) -> Look | None:
@@ -153,13 +155,13 @@ class Search:
                 return k
         return len(visits)
 
-    def edge(self, visits: Sequence[Observed]) -> float | None:
+    def capacity(self, visits: Sequence[Observed]) -> float | None:
         """Users that keep all SLOs, as far as is known; None when none has been missed."""
         found = []
         for number, objective in enumerate(self.objectives):
             curve = Curve(objective, number, visits)
             if curve.levels:
-                found.append(capacity(curve))
+                found.append(curve_capacity(curve))
         known = [each for each in found if each is not None]
         return min(known) if known else None
 

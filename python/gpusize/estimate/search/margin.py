@@ -31,7 +31,7 @@ BENT: Final = 0.3
 """A moved bound is off by this share of the move, and a fifth of it of the distance in log users."""
 FEWEST_BATCHES: Final = 4
 DESIGN: Final = 1.9
-"""Where there are fewer: the root of the median design effect of requests near the edge, 3.5."""
+"""Where there are fewer: the root of the median design effect of requests near the capacity, 3.5."""
 
 
 class Margin(NamedTuple):

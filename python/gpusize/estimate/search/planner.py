@@ -1,16 +1,16 @@
 """What to measure next, and when to stop: a pure function of the levels so far, so that a run that died goes on.
 
     grow    short levels, each 2.5 times as many users, until one surely misses an SLO or breaks the target
-    looks   around the edge, in a fixed order: at it, below, above, at it, below, above, ...
+    looks   around the capacity, in a fixed order: at it, below, above, at it, below, above, ...
     repeat  a level in which the generator was the limit, at most twice: what it showed is not the target's alone
     check   a load that had held, once more after one under which the target broke: whether it still answers
 
 The looks come in stages whose ends are fixed before the first of them is taken: their number, and the part of the
-budget that is gone by then. Only at the end of a stage, which is a look at the edge, the interval is held against the
-precision: a search that may stop at any moment stops when chance makes the interval short (Anscombe 1954; Chow and
+budget that is gone by then. Only at the end of a stage, which is a look at the capacity, the interval is held against
+the precision: a search that may stop at any moment stops when chance makes the interval short (Anscombe 1954; Chow and
 Robbins 1965), one that may stop three times hardly does. docs/reference/search.md has the measured coverage.
 
-A level that was stopped for errors or timeouts is a wall: the edge lies below it, and if every other load keeps the
+A level that was stopped for errors or timeouts is a wall: the capacity lies below it, and if every other load keeps the
 SLOs, it is found by halving the distance. Where the load that had held breaks as well the target itself has failed, and
 the search ends without a capacity.
 """
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.analysis.broken import check_load, has_failed
-from gpusize.estimate.search.crossing import Crossing, crossing, edge_of
+from gpusize.estimate.search.crossing import Crossing, capacity_of, crossing
 from gpusize.estimate.search.looks import GROWTH, Budget, Look, Search
 from gpusize.estimate.search.terms import REQUESTS, ROUNDS, Adaptive
 from gpusize.estimate.search.visits import REPEATS, BreakingLoad, breaking_load, looks_of, standing
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 __all__ = ["Chosen", "Over", "Planner", "Why"]
 
 STAGES: Final = ((4, 0.25), (7, 0.5), (10, 1.0))
-"""Looks by the end of each stage, and the part of the budget that is spent by then. Each ends with a look at the edge,
-and even the first has seen it twice, not in succession."""
+"""Looks by the end of each stage, and the part of the budget that is spent by then. Each ends with a look at the
+capacity, and even the first has seen it twice, not in succession."""
 LOOK_ROUNDS: Final = 9.0
 """A look lasts at least so many rounds: about four of them are warm-up and drain."""
 LOOK_REQUESTS: Final = 100
 PAST: Final = 1.3
-"""A largest load so many times the edge is past it, even where it is not sure that it misses: looks will tell."""
+"""A largest load so many times the capacity is past it, even where it is not sure that it misses: looks will tell."""
 GLANCE: Final = 10
 MANY: Final = 64
 """From so many users on fewer rounds show as much."""
 GRACE: Final = 1.2
-"""A budget that nobody asked for may be exceeded by so much, where the edge moves while it is spent."""
+"""A budget that nobody asked for may be exceeded by so much, where the capacity moves while it is spent."""
 REPEAT_PART: Final = 0.5
 """Part of what is left that a level measured again may cost."""
 FEWEST: Final = 5
@@ -119,14 +119,14 @@ class Planner:
         if alive is not None:
             return alive
         visits = standing(visits)
-        # A look at whether the target still answers is none at the edge.
+        # A look at whether the target still answers is none at the capacity.
         held = [each for each in visits if each.observed is not None and not each.failed]
         seen = [each.observed for each in held if each.observed is not None and each.why != "check"]
         wall = breaking_load(visits)
         repeat = self._repeated(found, spending)
         if repeat is not None:
             return repeat
-        if wall is not None and (found.edge is None or found.edge >= wall.users - 1):
+        if wall is not None and (found.capacity is None or found.capacity >= wall.users - 1):
             return self._at_breaking_load(wall, found, spending)
         if not seen:
             return self._chosen(_glance(1), "grow", found, spending)
@@ -134,12 +134,12 @@ class Planner:
         grown = None if self._is_grown(search, seen) else search.growth(seen, spending.spent)
         if grown is not None and (wall is None or grown.users < wall.users):
             return self._chosen(_glance(grown.users), "grow", found, spending)
-        if found.edge == 0:
+        if found.capacity == 0:
             # What a server does for the first time it may never do again.
             again = sum(each.users == 1 for each in visits) < 2
             return self._chosen(_glance(1), "again", found, spending) if again else Over("single")
         top = max(each.users for each in seen)
-        if found.edge is None and not search.missed(seen, top):
+        if found.capacity is None and not search.missed(seen, top):
             return self._never_missed(top, seen, found, spending)
         return self._look(search, seen, found, spending)
 
@@ -190,12 +190,12 @@ class Planner:
         return Search(self.objectives, budget, most_users=self.terms.most_users)
 
     def _is_grown(self, search: Search, seen: Sequence[Observed]) -> bool:
-        """Whether the edge is behind the largest load: that surely misses an SLO, or it seems to by far."""
+        """Whether the capacity is behind the largest load: that surely misses an SLO, or it seems to by far."""
         top = max(each.users for each in seen)
         if search.missed(seen, top):
             return True
-        edge = edge_of(self.objectives, seen)
-        return edge is not None and top >= PAST * edge
+        capacity = capacity_of(self.objectives, seen)
+        return capacity is not None and top >= PAST * capacity
 
     def _look(self, search: Search, seen: Sequence[Observed], found: Crossing, spending: _Spending) -> Chosen | Over:
         # Growth that went on after a first look, when that took an early miss back, was no look.
@@ -205,8 +205,9 @@ class Planner:
         for looks, requests in self._stages(seen[:grown], spending):
             if looked < looks:
                 # Seen once for long, the largest load may keep what it missed at a glance.
-                edge = max(1.0, found.edge if found.edge is not None else 1.05 * max(each.users for each in seen))
-                users = min(search.place(edge, looked), self.terms.most_users)
+                beyond = 1.05 * max(each.users for each in seen)
+                capacity = max(1.0, beyond if found.capacity is None else found.capacity)
+                users = min(search.place(capacity, looked), self.terms.most_users)
                 sent = (requests - spending.spent) / (looks - looked)
                 counted = max(round(sent) - 2 * users, round((LOOK_ROUNDS - 2) * users), LOOK_REQUESTS)
                 return self._chosen(Look(users, counted, 2 * users), _ORDER[looked % 3], found, spending)
@@ -215,11 +216,11 @@ class Planner:
         return Over("budget")
 
     def _stages(self, seen: Sequence[Observed], spending: _Spending) -> list[tuple[int, float]]:
-        """(looks, requests by then) of each stage that the budget has room for, as the growth showed the edge."""
-        edge = edge_of(self.objectives, seen) or float(max(each.users for each in seen))
-        total = spending.total(seen, edge)
+        """(looks, requests by then) of each stage that the budget has room for, as the growth showed the capacity."""
+        capacity = capacity_of(self.objectives, seen) or float(max(each.users for each in seen))
+        total = spending.total(seen, capacity)
         spent = sum(each.due_s.size for each in seen)
-        least = max(LOOK_ROUNDS * max(edge, 1.0), LOOK_REQUESTS)
+        least = max(LOOK_ROUNDS * max(capacity, 1.0), LOOK_REQUESTS)
         found = [(looks, part * total) for looks, part in STAGES if part * total - spent >= looks * least]
         # The last of those that there is room for has all that is left.
         return [*found[:-1], (found[-1][0] if found else STAGES[0][0], total)]
@@ -282,15 +283,15 @@ class _Spending:
             return None
         return max(0.0, self.terms.time_s - sum(each.length_s for each in self.visits))
 
-    def total(self, seen: Sequence[Observed], edge: float) -> float:
-        """Requests of the whole search, with the edge at so many users and the rates of these levels."""
+    def total(self, seen: Sequence[Observed], capacity: float) -> float:
+        """Requests of the whole search, with the capacity at so many users and the rates of these levels."""
         if self.terms.requests is not None:
             return float(self.terms.requests)
         if self.terms.time_s is None:
-            return max(REQUESTS, ROUNDS * edge)
+            return max(REQUESTS, ROUNDS * capacity)
         spent_s = sum(float(each.due_s[-1]) + each.residence_s for each in seen if math.isfinite(each.residence_s))
         spent = sum(each.due_s.size for each in seen)
-        return spent + max(0.0, self.terms.time_s - spent_s) * _rate_per_s(seen, edge)
+        return spent + max(0.0, self.terms.time_s - spent_s) * _rate_per_s(seen, capacity)
 
     def left(self, users: int) -> float:
         """Requests that one more level of so many users may have."""

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Found", "contradictions", "found_of"]
 
 FLANK: Final = 0.2
-"""Looks whose attainment is so far off the SLO's share say nothing of the edge."""
+"""Looks whose attainment is so far off the SLO's share say nothing of the capacity."""
 BEYOND_CHANCE: Final = 4.5
 """Standard errors between two looks; docs/reference/search.md says how often a steady target comes to that."""
 APART: Final = 0.06
-"""And so much, as a share of the capacity, must lie between the edges that the two looks speak for."""
+"""And so much, as a share of the capacity, must lie between the capacities that the two looks speak for."""
 COMPANY: Final = (
     "the server runs each batch to its end, so which users share a batch is fixed for a whole level: another start may "
     "carry more or less, and the interval allows for that"
@@ -110,7 +110,7 @@ def found_of(
         return None
     crossing, wall, decided = planner.crossing(visits), breaking_load(visits), planner.next(visits)
     reason = decided.reason if isinstance(decided, Over) else "ended"
-    beyond = wall is not None and (crossing.edge is None or crossing.edge >= wall.users - 1)
+    beyond = wall is not None and (crossing.capacity is None or crossing.capacity >= wall.users - 1)
     at_wall = beyond and reason != "failed"
     capacity, low, high = _at_breaking_load(wall) if wall is not None and at_wall else _ends(crossing, reason)
     return Found(
@@ -118,7 +118,7 @@ def found_of(
         low=low,
         high=high,
         reason=reason,
-        slo=str(slos[crossing.binding]) if crossing.edge is not None and not at_wall else None,
+        slo=str(slos[crossing.binding]) if crossing.capacity is not None and not at_wall else None,
         wall=None if wall is None else wall.users,
         levels=len(measured),
         requests=sum(each.sent for each in measured),
@@ -141,17 +141,17 @@ def _ends(crossing: Crossing, reason: str) -> tuple[float | None, float, float |
     if reason == "failed":
         # How much it would have carried nobody has seen to its end.
         return None, crossing.low, None
-    return crossing.edge, crossing.low, crossing.high
+    return crossing.capacity, crossing.low, crossing.high
 
 
 def contradictions(planner: Planner, visits: Sequence[Visit], crossing: Crossing) -> list[str]:
     """The two looks that are furthest apart, where neither chance nor their loads explain it."""
     objective = planner.objectives[crossing.binding]
     seen = [each for each in standing(visits) if each.observed is not None and not each.failed]
-    if not crossing.edge or objective.share is None:
+    if not crossing.capacity or objective.share is None:
         return []
     pooled = Pooled(Curve(objective, crossing.binding, [each.observed for each in seen if each.observed is not None]))
-    steep = _slope(pooled, crossing.edge)
+    steep = _slope(pooled, crossing.capacity)
     looks = [each for visit in seen if (each := _look(pooled, crossing.binding, visit)) is not None]
     pairs = [
         (abs(a.off - b.off) / math.hypot(a.error, b.error), a, b)
@@ -179,7 +179,7 @@ class _Look(NamedTuple):
 
 
 def _look(pooled: Pooled, number: int, visit: Visit) -> _Look | None:
-    """A look that says something of the curve near the edge; None of any other visit."""
+    """A look that says something of the curve near the capacity; None of any other visit."""
     objective = pooled.curve.objective
     if visit.observed is None or not visit.observed.settled or objective.share is None:
         return None
@@ -191,7 +191,7 @@ def _look(pooled: Pooled, number: int, visit: Visit) -> _Look | None:
     return _Look(visit, own.value, own.value - objective.share - margin, own.error)
 
 
-def _slope(pooled: Pooled, edge: float) -> float:
-    """By how much the attainment falls while the users grow by a factor e, around the edge."""
-    low, high = max(1, math.floor(0.93 * edge)), math.ceil(1.07 * edge)
+def _slope(pooled: Pooled, capacity: float) -> float:
+    """By how much the attainment falls while the users grow by a factor e, around the capacity."""
+    low, high = max(1, math.floor(0.93 * capacity)), math.ceil(1.07 * capacity)
     return max(0.0, pooled.at(low).value - pooled.at(high).value) / math.log(high / low) if high > low else 0.0

@@ -21,7 +21,7 @@ __all__ = ["MOST_USERS", "PRECISION", "REQUESTS", "ROUNDS", "Adaptive", "cannot_
 PRECISION: Final = 0.03
 REQUESTS: Final = 16_000
 ROUNDS: Final = 160.0
-"""What may be spent when nothing is said: so many requests, or so many per user at the edge, whichever is more."""
+"""What may be spent when nothing is said: so many requests, or so many per user at the capacity, whichever is more."""
 MOST_USERS: Final = 4096
 LEAST_REQUESTS: Final = 100
 LEAST_S: Final = 1.0
@@ -35,7 +35,7 @@ class Adaptive:
         precision: the search ends when the capacity is known to within this share of it, half the width of its 95 %
             interval; also a text such as ``3%``.
         budget: it ends when so many requests were sent, a whole number, or when so much time has gone, a text such as
-            ``10m``. None: 16,000 requests or 160 per user at the edge, whichever is more.
+            ``10m``. None: 16,000 requests or 160 per user at the capacity, whichever is more.
         most_users: no level has more users.
 
     Raises:
@@ -100,7 +100,7 @@ def _budget(value: int | str | None) -> int | str | None:
     todo = "give a number of requests, such as 4000, or a time, such as 10m"
     if re.fullmatch(r"[0-9]{1,18}", text):
         if int(text) < LEAST_REQUESTS:
-            raise UsageError(f"{text} requests find no edge", "budget", f"give at least {LEAST_REQUESTS}")
+            raise UsageError(f"{text} requests find no capacity", "budget", f"give at least {LEAST_REQUESTS}")
         return int(text)
     if not any(letter.isalpha() for letter in text):
         raise UsageError(f'"{value}" is not a budget', "budget", todo)
@@ -109,12 +109,12 @@ def _budget(value: int | str | None) -> int | str | None:
     except UsageError:
         raise UsageError(f'"{value}" is not a budget', "budget", todo) from None
     if seconds < LEAST_S:
-        raise UsageError(f"a budget of {text} finds no edge", "budget", "give at least 1s")
+        raise UsageError(f"a budget of {text} finds no capacity", "budget", "give at least 1s")
     return format_duration(seconds)
 
 
 def cannot_search(slos: Sequence[Slo], natures: Sequence[str | None]) -> UsageError | None:
-    """Why no edge can be searched for, None where it can.
+    """Why no capacity can be searched for, None where it can.
 
     Args:
         slos: what has to be kept.

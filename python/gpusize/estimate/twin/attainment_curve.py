@@ -42,7 +42,7 @@ BENT: Final = 0.3
 """A moved bound is off by this share of the move: shapes are not quite the same at other loads."""
 FEWEST_BATCHES: Final = 4
 DESIGN: Final = 1.9
-"""Where there are fewer batches: the root of the median design effect of requests near the edge, 3.5."""
+"""Where there are fewer batches: the root of the median design effect of requests near the capacity, 3.5."""
 LEAST_DESIGN: Final = 60
 """Requests of a level without which it says nothing of the design effect."""
 BATCH_RESIDENCES: Final = 2.0

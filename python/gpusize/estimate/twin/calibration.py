@@ -3,14 +3,15 @@
 At a load with the measured attainment a the model's value over the bound has the quantile q(a). Were the model right, q
 would be 1. Where next to nothing or nearly all is missed, a says little; then q is the model's quantile at the share
 that is asked for, over the measured one. Its logarithm x has the standard error s of the measurement; over the levels
-near the edge the part of the scatter of x that measurement does not explain is the model's misfit. The correction at
-the edge is shrunk like any estimate with a prior (James and Stein 1961; Efron and Morris 1973): with prior standard
-deviation t,
+near the capacity the part of the scatter of x that measurement does not explain is the model's misfit. The correction
+at the capacity is shrunk like any estimate with a prior (James and Stein 1961; Efron and Morris 1973): with prior
+standard deviation t,
 
     c = x t^2 / (t^2 + s^2),   t^2 = max(t0^2, misfit^2, x^2 - s^2)
 
 A model that says what was measured within chance is left as it is, and then carries the precision of all records, not
-only of those at the edge; one that does not is bent until it does. A model that was held against nothing is no match.
+only of those at the capacity; one that does not is bent until it does. A model that was held against nothing is no
+match.
 """
 
 from __future__ import annotations
@@ -83,33 +84,33 @@ def calibrated(
     name: str,
     replica: Replica,
     curves: Sequence[Curve],
-    edges: Sequence[float],
+    capacities: Sequence[float],
     *,
     prior: float,
     reach: float,
     sampled: float,
     company: float = 0.0,
 ) -> Candidate:
-    """A candidate that says at the edge what was measured.
+    """A candidate that says at the capacity what was measured.
 
     Args:
         name: of the model.
         replica: fitted, not yet corrected.
         curves: one per objective.
-        edges: users up to which each objective is kept.
+        capacities: users up to which each objective is kept.
         prior: t0: how wrong the model is thought to be where nothing speaks against it.
-        reach: levels up to so far from the edge, in log users, are held against it.
+        reach: levels up to so far from the capacity, in log users, are held against it.
         sampled: standard error of the bound that comes with the mix of requests; it stays where nothing is corrected.
         company: standard deviation of a level's x because requests keep the companions of its beginning, which another
             run of the same has not; only attainments are then held against each other.
     """
-    deciding = min(range(len(edges)), key=lambda number: edges[number])
+    deciding = min(range(len(capacities)), key=lambda number: capacities[number])
     found = [
-        _off(replica, number, curve, edge, prior, reach, company)
-        for number, (curve, edge) in enumerate(zip(curves, edges, strict=True))
+        _off(replica, number, curve, capacity, prior, reach, company)
+        for number, (curve, capacity) in enumerate(zip(curves, capacities, strict=True))
     ]
     chosen = found[deciding]
-    near = [each for each, edge in zip(found, edges, strict=True) if edge <= 1.3 * edges[deciding]]
+    near = [each for each, capacity in zip(found, capacities, strict=True) if capacity <= 1.3 * capacities[deciding]]
     return Candidate(
         name,
         replica.scaled([math.exp(each.correction) for each in found]),
@@ -122,15 +123,17 @@ def calibrated(
     )
 
 
-def _off(replica: Replica, number: int, curve: Curve, edge: float, prior: float, reach: float, company: float) -> _Off:
+def _off(
+    replica: Replica, number: int, curve: Curve, capacity: float, prior: float, reach: float, company: float
+) -> _Off:
     if curve.objective.share is None:
         return _Off(0.0, 0.0, 0.01, 10.0, 0.0, ())
-    held = _levels(replica, number, curve, edge, reach, company)
+    held = _levels(replica, number, curve, capacity, reach, company)
     if not held and not company:
-        held = _between(replica, number, curve, edge)
+        held = _between(replica, number, curve, capacity)
     if not held:
         return _Off(0.0, UNCHECKED, 0.02, 4.0, 0.0, ())
-    away = [(AWAY * math.log(each.users / max(1.0, edge))) ** 2 for each in held]
+    away = [(AWAY * math.log(each.users / max(1.0, capacity))) ** 2 for each in held]
     weights = [1 / (each.error**2 + far) for each, far in zip(held, away, strict=True)]
     total = sum(weights)
     x = sum(w * each.off for w, each in zip(weights, held, strict=True)) / total
@@ -156,11 +159,11 @@ class _Held:
     freedom: float
 
 
-def _levels(replica: Replica, number: int, curve: Curve, edge: float, reach: float, company: float) -> list[_Held]:
-    """The measured levels near the edge: by their attainment, and where that says little by their quantile."""
+def _levels(replica: Replica, number: int, curve: Curve, capacity: float, reach: float, company: float) -> list[_Held]:
+    """The measured levels near the capacity: by their attainment, and where that says little by their quantile."""
     found = []
     for level in curve.levels:
-        if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, edge))) > reach:
+        if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, capacity))) > reach:
             continue
         trial = replica.trial(ClusterLoad(users=level.users), CHECKED)
         held = _by_share(trial, number, curve, level.users, curve.own(level))
@@ -171,10 +174,10 @@ def _levels(replica: Replica, number: int, curve: Curve, edge: float, reach: flo
     return found
 
 
-def _between(replica: Replica, number: int, curve: Curve, edge: float) -> list[_Held]:
-    """The whole numbers of users around the edge, by the curve between the levels."""
+def _between(replica: Replica, number: int, curve: Curve, capacity: float) -> list[_Held]:
+    """The whole numbers of users around the capacity, by the curve between the levels."""
     found = []
-    for users in sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))}):
+    for users in sorted({max(1, math.floor(capacity)), max(1, math.ceil(capacity))}):
         share = curve.at(users)
         held = _by_share(replica.trial(ClusterLoad(users=users), CHECKED), number, curve, users, share)
         if held is not None:

@@ -2,7 +2,7 @@
 
     1  visits        closed loops without pauses, of one replica; further counts tell what replicas cost each other
     2  replica       continuous batching with fitted costs, a flow-equivalent server, or the measured curve itself
-    3  calibration   what a model gets wrong at the edge; one that repeats nothing is not taken
+    3  calibration   what a model gets wrong at the capacity; one that repeats nothing is not taken
     4  count         the fewest simulated replicas, behind the question's router and loop, that keep all SLOs
 
 docs/reference/twin.md has the formulas.

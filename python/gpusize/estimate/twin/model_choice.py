@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["choose"]
 
 MISFIT: Final = 0.03
-"""A model whose times are further off than this near the edge may not answer while another is nearer."""
+"""A model whose times are further off than this near the capacity may not answer while another is nearer."""
 EVEN_MISFIT: Final = 0.08
 """Likewise where the measured curve is the other, whose noise is as much."""
 UNLIKE: Final = 0.05
@@ -35,7 +35,7 @@ MOST_STATIC: Final = 0.5
 def choose(
     visits: Sequence[Observed],
     curves: Sequence[Curve],
-    edges: Sequence[float],
+    capacities: Sequence[float],
     *,
     even: bool,
     model: str | None,
@@ -47,20 +47,20 @@ def choose(
     Args:
         visits: closed loops without pauses on one replica.
         curves: one per objective.
-        edges: users up to which each objective is kept.
+        capacities: users up to which each objective is kept.
         even: whether the question's load keeps replicas within one request of each other.
         model: one that is to answer, whatever the others say.
     """
     joint = len(curves[0].objective.parts) > 1
-    binding = min(range(len(edges)), key=lambda number: edges[number])
-    error, freedom = _stretches(curves[binding], edges[binding])
-    sampled = _sampled(curves[binding], edges[binding])
+    binding = min(range(len(capacities)), key=lambda number: capacities[number])
+    error, freedom = _stretches(curves[binding], capacities[binding])
+    sampled = _sampled(curves[binding], capacities[binding])
 
     found: list[Candidate] = []
     together: Candidate | None = None
     if model in (None, "static") and (whole := static(visits, curves, joint=joint)) is not None:
         together = calibrated(
-            "static", whole, curves, edges, prior=0.004, reach=0.6, sampled=sampled, company=COMPANY_ERROR
+            "static", whole, curves, capacities, prior=0.004, reach=0.6, sampled=sampled, company=COMPANY_ERROR
         )
         found.append(together)
     if model in (None, "batching"):
@@ -68,13 +68,13 @@ def choose(
         shared = Fits(visits)
         fits = [batching(visits, curves, joint=joint, prompts_alone=alone, shared=shared) for alone in (True, False)]
         tried = [
-            calibrated("batching", each, curves, edges, prior=0.004, reach=reach, sampled=sampled)
+            calibrated("batching", each, curves, capacities, prior=0.004, reach=reach, sampled=sampled)
             for each in fits
             if each is not None
         ]
         best = min(tried, key=lambda each: each.distance, default=None)
         if best is not None:
-            if model is not None or _repeats(best, visits, edges[binding], even=even and together is None):
+            if model is not None or _repeats(best, visits, capacities[binding], even=even and together is None):
                 return best
             found.append(best)
     if together is not None and (together.distance <= MOST_STATIC or model is not None):
@@ -85,35 +85,35 @@ def choose(
     if model in (None, "flow"):
         replica = flow(visits, curves)
         if replica is not None:
-            found.append(calibrated("flow", replica, curves, edges, prior=0.02, reach=0.6, sampled=sampled))
+            found.append(calibrated("flow", replica, curves, capacities, prior=0.02, reach=0.6, sampled=sampled))
     return min(found, key=lambda each: each.distance) if found else None
 
 
-def _repeats(candidate: Candidate, visits: Sequence[Observed], edge: float, *, even: bool) -> bool:
+def _repeats(candidate: Candidate, visits: Sequence[Observed], capacity: float, *, even: bool) -> bool:
     """Whether a model says what was measured, nearly enough to answer; ``even`` if the measured curve is the other."""
     if not even:
         return candidate.distance <= MISFIT
-    return candidate.distance <= EVEN_MISFIT and runtimes_off(candidate.replica, visits, edge) <= UNLIKE
+    return candidate.distance <= EVEN_MISFIT and runtimes_off(candidate.replica, visits, capacity) <= UNLIKE
 
 
-def _sampled(curve: Curve, edge: float) -> float:
+def _sampled(curve: Curve, capacity: float) -> float:
     """Standard error of the logarithm of the bound that independent requests as many as there were would have."""
     share = curve.objective.share
     if share is None:
         return 0.0
     n = sum(each.logs.size for each in curve.levels)
-    users = max(1, round(edge))
+    users = max(1, round(capacity))
     step = 0.05
     slope = (curve.stretched(users, math.exp(step)) - curve.stretched(users, math.exp(-step))) / (2 * step)
     return min(0.2, math.sqrt(share * (1 - share) / max(n, 1)) / max(slope, 1e-2))
 
 
-def _stretches(curve: Curve, edge: float) -> tuple[float, float]:
+def _stretches(curve: Curve, capacity: float) -> tuple[float, float]:
     """Standard error of the logarithm of the bound at which the attainment is met, and its degrees of freedom."""
     share = curve.objective.share
     if share is None:
         return 0.01, 10.0
-    users = max(1, round(edge))
+    users = max(1, round(capacity))
     found: Share = curve.at(users)
     error = max(found.error, 1e-6)
 
@@ -131,10 +131,10 @@ def _stretches(curve: Curve, edge: float) -> tuple[float, float]:
 
 SHARES: Final = (0.5, 0.9)
 REACH: Final = 0.6
-"""Levels so far from the edge are looked at, in log users."""
+"""Levels so far from the capacity are looked at, in log users."""
 
 
-def runtimes_off(replica: Replica, visits: Sequence[Observed], edge: float) -> float:
+def runtimes_off(replica: Replica, visits: Sequence[Observed], capacity: float) -> float:
     """Root of the mean square of log(simulated / measured) beyond chance, of the median or the ninth decile.
 
     Infinite for a replica that no mechanism is known of, and where no settled level lies near.
@@ -142,7 +142,7 @@ def runtimes_off(replica: Replica, visits: Sequence[Observed], edge: float) -> f
     Args:
         replica: fitted; its bounds and their corrections do not matter.
         visits: closed loops without pauses on one replica.
-        edge: users.
+        capacity: users.
     """
     if not isinstance(replica, Batching):
         return math.inf
@@ -150,7 +150,7 @@ def runtimes_off(replica: Replica, visits: Sequence[Observed], edge: float) -> f
     curve = _runtimes(visits)
     off: dict[float, list[tuple[float, float]]] = {share: [] for share in SHARES}
     for level in curve.levels:
-        if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, edge))) > REACH:
+        if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, capacity))) > REACH:
             continue
         trial = timed.trial(ClusterLoad(users=level.users), CHECKED)
         for share in SHARES:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gpusize.estimate.twin.attainment_curve import Curve
 
-__all__ = ["capacity"]
+__all__ = ["curve_capacity"]
 
 SURE: Final = 2.0
 """Standard errors by which the smallest load must miss."""
 
 
-def capacity(curve: Curve) -> float | None:
+def curve_capacity(curve: Curve) -> float | None:
     """Users that a replica carries with the attainment that its objective asks for, as one of several.
 
     None where no measured load misses it; 0 when the smallest load surely misses it, that load when it might be chance.

@@ -17,7 +17,7 @@ from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.model_choice import choose
 from gpusize.estimate.twin.performance import Performance, performance
-from gpusize.estimate.twin.routed_mixture import capacity
+from gpusize.estimate.twin.routed_mixture import curve_capacity
 from gpusize.estimate.twin.simulate import Replica
 from gpusize.estimate.twin.sizing_result import Sized, flat, missed, never, unfit
 from gpusize.estimate.twin.visit_data import Objective, Observed
@@ -87,30 +87,30 @@ class Sizer:
         self._visits = [v for v in visits if v.gpus == base]
         self._objectives = objectives
         self.curves = [Curve(each, number, self._visits) for number, each in enumerate(objectives)]
-        self._edges = [capacity(curve) for curve in self.curves]
+        self._capacities = [curve_capacity(curve) for curve in self.curves]
         self._fits: dict[tuple[bool, str | None], Candidate | None] = {}
         self._losses: dict[tuple[str, str], Contention] = {}
 
     def size(self, asked: ClusterLoad, *, model: str | None = None) -> Sized:
         """The fewest replicas for a load; ``model`` for one that is to answer whatever the others say."""
-        known = [each for each in self._edges if each is not None]
+        known = [each for each in self._capacities if each is not None]
         if not known and len({each.users for each in self._visits}) < 2:
             return Sized(reason="one load alone does not show how times grow with it", details={"refusal": "data"})
         if not known:
             return flat(self._visits, asked)
-        edge = min(known)
-        if edge < 1:
-            return missed(self.curves[self._edges.index(edge)])
+        capacity = min(known)
+        if capacity < 1:
+            return missed(self.curves[self._capacities.index(capacity)])
         chosen = self._chosen(asked, model)
         if chosen is None:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
             return unfit(chosen)
-        return _counted(chosen, asked, self._objectives, edge, self._loss(chosen, asked.router))
+        return _counted(chosen, asked, self._objectives, capacity, self._loss(chosen, asked.router))
 
     def performance(self, asked: ClusterLoad, replicas: float) -> Performance | None:
         """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
-        known = [each for each in self._edges if each is not None]
+        known = [each for each in self._capacities if each is not None]
         chosen = self._chosen(asked, None) if known and min(known) >= 1 else None
         if chosen is None or chosen.distance > UNFIT or replicas <= 0:
             return None
@@ -123,12 +123,12 @@ class Sizer:
         With ``lengths`` requests are to be of other lengths than the measured ones, which only batching and static
         batches can follow: they are taken where they may answer at all, though another may come nearer.
         """
-        known = [each for each in self._edges if each is not None]
+        known = [each for each in self._capacities if each is not None]
         if not known:
             return flat(self._visits, asked.of(math.inf))
-        edge = min(known)
-        if edge < 1:
-            return missed(self.curves[self._edges.index(edge)])
+        capacity = min(known)
+        if capacity < 1:
+            return missed(self.curves[self._capacities.index(capacity)])
         chosen = self._chosen(asked, None)
         if lengths and (chosen is None or chosen.name != "static"):
             priced = self._chosen(asked, "batching")
@@ -143,7 +143,7 @@ class Sizer:
     def _chosen(self, asked: ClusterLoad, model: str | None) -> Candidate | None:
         if (asked.even, model) not in self._fits:
             top = float(max(each.users for each in self._visits))
-            places = [max(1.0, top if each is None else each) for each in self._edges]
+            places = [max(1.0, top if each is None else each) for each in self._capacities]
             self._fits[asked.even, model] = choose(self._visits, self.curves, places, even=asked.even, model=model)
         return self._fits[asked.even, model]
 
@@ -166,10 +166,10 @@ class Sizer:
 
 
 def _counted(
-    chosen: Candidate, asked: ClusterLoad, objectives: Sequence[Objective], edge: float, loss: Contention
+    chosen: Candidate, asked: ClusterLoad, objectives: Sequence[Objective], capacity: float, loss: Contention
 ) -> Sized:
     shares = [each.target for each in objectives]
-    guess = mean_field(asked, edge, chosen.replica.residence_s(edge))
+    guess = mean_field(asked, capacity, chosen.replica.residence_s(capacity))
     first, counter = None, Counter(chosen.replica, asked, shares, loss)
     weaker = 0
     for weaker in range(MOST_ERRORS + 1):
@@ -187,7 +187,7 @@ def _counted(
     if weaker:
         found = replace(found, high=None, raw_high=None)
     details = {
-        "edge": edge,
+        "edge": capacity,
         "error": chosen.error,
         "misfit": chosen.misfit,
         "distance": chosen.distance,
@@ -199,7 +199,7 @@ def _counted(
         "runs": counter.runs,
         **found.details,
     }
-    return replace(found, capacity=edge, model=chosen.name, details=details)
+    return replace(found, capacity=capacity, model=chosen.name, details=details)
 
 
 def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:

@@ -47,18 +47,18 @@ def consistent(found: Sized, users: float) -> Sized:
         found: an answer for users in flight, all replicas with the same number of them, none slower than when alone.
         users: as asked.
     """
-    edge, raw = found.capacity, found.raw
-    if edge is None or raw is None:
+    capacity, raw = found.capacity, found.raw
+    if capacity is None or raw is None:
         return found
-    if not (found.raw_low or 0.0) <= users / edge <= (found.raw_high or math.inf):
+    if not (found.raw_low or 0.0) <= users / capacity <= (found.raw_high or math.inf):
         reason = (
             f"the {found.model} model says that {users / raw:.4g} in flight are carried where the measured levels "
-            f"cross at {edge:.4g}, further apart than its interval allows"
+            f"cross at {capacity:.4g}, further apart than its interval allows"
         )
         return Sized(reason=reason, model=found.model, details={**found.details, "refusal": "measured"})
-    if users * FAR <= edge:
+    if users * FAR <= capacity:
         # So far below the capacity nothing is simulated that tells it.
-        return replace(found, raw=users / edge)
+        return replace(found, raw=users / capacity)
     return replace(found, capacity=users / raw)
 
 
@@ -66,7 +66,7 @@ def unfit(chosen: Candidate) -> Sized:
     """No model repeats what was measured."""
     reason = (
         f"no model repeats what was measured: the nearest, {chosen.name}, is off by {chosen.distance:.0%} near the "
-        "edge; more levels around it may tell why"
+        "capacity; more levels around it may tell why"
     )
     return Sized(reason=reason, model=chosen.name, details={"distance": chosen.distance, "levels": chosen.levels})
 
@@ -97,7 +97,7 @@ def never(chosen: Candidate, loss: Contention) -> Sized:
     if loss.sigma <= 0 and loss.kappa <= 0:
         reason = (
             f"the {chosen.name} model found no number of replicas that meets the SLOs, though nothing measured says "
-            "that they slow each other down; more levels below the edge may tell why"
+            "that they slow each other down; more levels below the capacity may tell why"
         )
         return Sized(reason=reason, model=chosen.name, details=details)
     peak = "" if loss.most is None else f", and beyond {loss.most} another one makes all slower"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["around", "details", "loop", "refused", "warnings", "with_served"]
 
 SHORT: Final = 300
-"""Fewer steady requests near the edge are warned of."""
+"""Fewer steady requests near the capacity are warned of."""
 
 
 def with_served(found: Estimate, visits: Sequence[Observed]) -> Estimate:
@@ -53,8 +53,8 @@ def around(found: Sized, visits: Sequence[Observed]) -> tuple[int, ...]:
     """The loads next to the capacity, where they were not measured long enough."""
     if found.capacity is None:
         return ()
-    edge = found.capacity
-    near = sorted({max(1, math.floor(edge)), max(1, math.ceil(edge))})
+    capacity = found.capacity
+    near = sorted({max(1, math.floor(capacity)), max(1, math.ceil(capacity))})
     return tuple(n for n in near if sum(int(v.steady.sum()) for v in visits if v.users == n) < SHORT)
 
 
@@ -64,7 +64,7 @@ def warnings(found: Sized, visits: Sequence[Observed], question: Question) -> li
     misfit = float(found.details.get("distance") or 0.0)
     if misfit > 0.05:
         texts.append(
-            f"the model's times differ from the measured ones by {misfit:.0%} near the edge, beyond chance; "
+            f"the model's times differ from the measured ones by {misfit:.0%} near the capacity, beyond chance; "
             "the interval is wider for it"
         )
     if found.capacity:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gpusize.estimate.question import gpus_text
 from gpusize.report.text import clean, plain_number
 
 if TYPE_CHECKING:
     from gpusize.estimate.plan import Row, WhatIf
 
-__all__ = ["bound_text", "finding", "gpus_text", "interval_text", "load_text", "slo_text", "unit_text"]
+__all__ = ["bound_text", "finding", "interval_text", "load_text", "slo_text", "unit_text"]
 
 _UNITS = {"users": "users", "rate": "requests/s", "token_rate": "output tokens/s"}
 
@@ -45,11 +46,6 @@ def slo_text(plan: WhatIf) -> str:
     if len(rows[0].slos) == 1:
         return clean(f"at {rows[0].slos[0].rsplit(' ', 1)[0]} the bound")
     return f"at {len(rows[0].slos)} SLOs with multiples of their bounds"
-
-
-def gpus_text(gpus: int) -> str:
-    """``1 GPU``, ``1,200 GPUs``."""
-    return f"{gpus:,} GPU{'' if gpus == 1 else 's'}"
 
 
 def interval_text(row: Row) -> str:

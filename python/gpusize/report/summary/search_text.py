@@ -1,4 +1,4 @@
-"""A search in words: why a level was chosen, where the edge is known to be, and what was found."""
+"""A search in words: why a level was chosen, where the capacity is known to be, and what was found."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["chosen_text", "found_text", "print_search", "search_rows"]
 
 _WHY: Final = {
     "grow": "growing",
-    "edge": "at the edge",
-    "below": "below the edge",
-    "above": "above the edge",
+    "edge": "at the capacity",
+    "below": "below the capacity",
+    "above": "above the capacity",
     "again": "once more",
     "repeat": "once more, as the generator was the limit",
     "check": "once more, to see whether the target still answers",
@@ -35,15 +35,15 @@ _STYLES: Final = {"capacity": "bold", "left out": "yellow", "doubt": "yellow"}
 
 
 def chosen_text(search: Mapping[str, Any] | None) -> str:
-    """Why a level was chosen: ``at the edge, which is between 12 and 14``; empty in a sweep."""
+    """Why a level was chosen: ``at the capacity, which is between 12 and 14``; empty in a sweep."""
     if not isinstance(search, Mapping):
         return ""
     why = _WHY.get(str(search.get("why")), "")
     low, high = finite(search.get("low")) or 0.0, finite(search.get("high"))
     least = f"{math.floor(low)}"
     if high is not None:
-        return f"{why}, edge between {least} and {math.ceil(high)}"
-    return f"{why}, edge above {least}" if low >= 1 else why
+        return f"{why}, capacity between {least} and {math.ceil(high)}"
+    return f"{why}, capacity above {least}" if low >= 1 else why
 
 
 def found_text(found: Found) -> str:
@@ -82,9 +82,9 @@ def _spent(found: Found) -> str:
     if budget is None or used >= WHOLE * budget:
         return "the budget is spent"
     asked, gone = f"{found.terms.budget}", format_duration(round(used)) if found.terms.time_s else count(round(used))
-    why = "its measurements were planned once the growth had shown the edge, and the rest has no room for more"
+    why = "its measurements were planned once the growth had shown the capacity, and the rest has no room for more"
     if found.capacity is None:
-        why = "half of it is kept for measurements at the edge, and no load up to then showed one"
+        why = "half of it is kept for measurements at the capacity, and no load up to then showed one"
     return f"{gone} of the budget of {asked} were used: {why}"
 
 
@@ -127,7 +127,7 @@ def print_search(found: Found, console: Console, run: str = "RUN") -> None:
     table.add_column()
     for label, text in search_rows(found, run):
         table.add_row(label, Text(text, style=_STYLES.get(label, "")))
-    console.print(Text("Search for the edge", style="bold"))
+    console.print(Text("Search for the capacity", style="bold"))
     console.print(table)
 
 

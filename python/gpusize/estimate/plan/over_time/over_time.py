@@ -161,7 +161,7 @@ class _Planner:
         )
         if model.fit.distance > OFF:
             warnings.append(
-                f"the model's times differ from the measured ones by {model.fit.distance:.0%} near the edge, "
+                f"the model's times differ from the measured ones by {model.fit.distance:.0%} near the capacity, "
                 "beyond chance"
             )
         text = MODELS[model.fit.name]
