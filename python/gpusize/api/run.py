@@ -132,8 +132,8 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         if target is None:
             spec = stack.enter_context(_resumed(folder, given, dataset, load, observers))
         else:
-            sent = _sent(target, dataset, load or Load(), given, stack)
-            spec = stack.enter_context(run_spec(sent, given, observers=observers, resume=folder))
+            inputs = _inputs(target, dataset, load or Load(), given, stack)
+            spec = stack.enter_context(run_spec(inputs, given, observers=observers, resume=folder))
         return execute(spec, progress=progress, stop=stop)
 
 
@@ -153,7 +153,7 @@ def _resumed(
     return spec_from_options(options, observers=observers, resume=folder)
 
 
-def _sent(
+def _inputs(
     target: AnyTarget, rows: AnyRows | None, load: Load, options: Mapping[str, Any], stack: contextlib.ExitStack
 ) -> RunInputs:
     if isinstance(target, str):

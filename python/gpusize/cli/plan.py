@@ -134,10 +134,10 @@ def command(
             progress=lambda done, rows: say(f"{done} of {rows} rows"),
             **asked,
         )
-    return _told(found, plot, out, json=json)
+    return _show(found, plot, out, json=json)
 
 
-def _told(plan: WhatIf, plot: Path | None, out: Path | None, *, json: bool) -> int:
+def _show(plan: WhatIf, plot: Path | None, out: Path | None, *, json: bool) -> int:
     import sys
 
     from gpusize.cli.exit_code import ExitStatus

@@ -157,7 +157,7 @@ def answer(
         )
     if NO_LENGTHS in found.warnings:
         note(NO_LENGTHS)
-    return _told(found, plot, out, json=json)
+    return _show(found, plot, out, json=json)
 
 
 def _rules(options: Mapping[str, Any], headroom: float, spare: int) -> Any:
@@ -181,7 +181,7 @@ def _shape(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _told(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -> int:
+def _show(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -> int:
     import sys
 
     from gpusize.cli.exit_code import ExitStatus

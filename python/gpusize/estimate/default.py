@@ -64,7 +64,7 @@ def default_answer(
         if alone is not None and alone.details.get("refusal") == "single":
             return alone
         return _too_few(chosen, usable, left, question, findings)
-    answer = _asked(rest, usable, question, ask)
+    answer = _first_answer(rest, usable, question, ask)
     beyond = _beyond(left, usable, question) if answer.details.get("refusal") == "flat" else []
     if answer.details.get("refusal") == "flat":
         line = ask("slope", usable) if question.rate is None and not question.together else None
@@ -117,7 +117,7 @@ def _beyond(left: Sequence[LevelData], usable: Sequence[LevelData], question: Qu
     return [lv for lv in above if any(lv.met(slo) is False for slo in question.slos)]
 
 
-def _asked(
+def _first_answer(
     believed: Sequence[LevelData],
     usable: Sequence[LevelData],
     question: Question,

@@ -37,22 +37,22 @@ class Evidence:
 
     Attributes:
         kept: without those whose failures did not come with their load.
-        said: what is said of each that is left out.
+        warnings: what is said of each that is left out.
         failed: why there may be no number: the target failed, or seems to have; empty where it did not.
     """
 
     kept: list[LevelData]
-    said: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     failed: str = ""
 
-    def tell(self, answer: Estimate) -> Estimate:
+    def add_to(self, answer: Estimate) -> Estimate:
         """The answer with what is left out; where it has no number, the target's failure is the first reason."""
-        if not self.said:
+        if not self.warnings:
             return answer
-        found = replace(answer, warnings=tuple(dict.fromkeys((*self.said, *answer.warnings))))
+        found = replace(answer, warnings=tuple(dict.fromkeys((*self.warnings, *answer.warnings))))
         if answer.answered or not self.failed:
             return found
-        rest = (*self.said, f"the other levels give no number either: {answer.reason}", *answer.warnings)
+        rest = (*self.warnings, f"the other levels give no number either: {answer.reason}", *answer.warnings)
         details = {**answer.details, "refusal": REFUSAL}
         return replace(found, reason=self.failed, warnings=tuple(dict.fromkeys(rest)), details=details)
 
@@ -64,14 +64,14 @@ def evidence(levels: Iterable[LevelData]) -> Evidence:
     doubted = [each for run in runs for each in run.doubted]
     left = {id(level) for level, _ in doubted}
     gone = [level for level, cause in doubted if cause == "failed"]
-    said = [f"left out, as {GONE}: {together(gone)}"] if gone else []
-    said += [
+    warnings = [f"left out, as {GONE}: {together(gone)}"] if gone else []
+    warnings += [
         f"{load_text(level)} is left out: {failures_text(level.meta, brief=True)}, and {WHY[cause]}"
         for level, cause in doubted
         if cause != "failed"
     ]
     kept = [level for level in given if id(level) not in left]
-    return Evidence(kept, tuple(dict.fromkeys(said)), next((run.reason for run in runs if run.reason), ""))
+    return Evidence(kept, tuple(dict.fromkeys(warnings)), next((run.reason for run in runs if run.reason), ""))
 
 
 def target_failed(levels: Sequence[LevelData]) -> str:

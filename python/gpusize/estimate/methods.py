@@ -89,11 +89,11 @@ def estimate(
         answers = with_second_opinion([first, *(asking.ask(name, levels) for name in others)])
     else:
         answers = [asking.ask(method, asking.pooled)]
-    told = [found.tell(_told(each, question)) for each in answers]
-    return [with_tokens(with_reserve(each, question), question) for each in told]
+    complete = [found.add_to(_with_changes(each, question)) for each in answers]
+    return [with_tokens(with_reserve(each, question), question) for each in complete]
 
 
-def _told(answer: Estimate, question: Question) -> Estimate:
+def _with_changes(answer: Estimate, question: Question) -> Estimate:
     """The answer with what would change it, and how those pause who are asked for."""
     changes = what_would_change(answer, question)
     return replace(answer, changes=changes, think=question.think, think_s=question.think_s)
@@ -126,7 +126,7 @@ def comparable(levels: Iterable[LevelData], question: Question, *, allow: Collec
     found, findings = evidence(_with_gpus(levels, question)), LevelFindings()
     pooled, odd = findings.trusted(pool(found.kept, allow=allow))
     chosen, warnings = every_count(pooled, question)
-    warnings = [*found.said, *warnings, *odd]
+    warnings = [*found.warnings, *warnings, *odd]
     reason = cannot(chosen, question)
     if reason is not None:
         return Comparable(chosen, tuple(dict.fromkeys(warnings)), found.failed or reason)
@@ -162,12 +162,12 @@ class _Asking:
 
     def __init__(self, pooled: Sequence[LevelData], question: Question) -> None:
         self._findings = LevelFindings()
-        self.pooled, self._said = self._findings.trusted(pooled)
+        self.pooled, self._warnings = self._findings.trusted(pooled)
         self.question = question
         self.believed = [level for level in self.pooled if self._findings.unbelieved(level) is None]
         """Those that stand in one table side by side: no method there rests on what another one leaves out."""
         self._bounds = MeasuredBounds(self.pooled, self._findings)
-        self._told: dict[tuple[str, tuple[int, ...]], Estimate] = {}
+        self._answers: dict[tuple[str, tuple[int, ...]], Estimate] = {}
 
     def default(self) -> Estimate:
         return default_answer(self.pooled, self.question, self._findings, self.ask)
@@ -175,15 +175,15 @@ class _Asking:
     def ask(self, name: str, levels: Sequence[LevelData]) -> Estimate:
         """One method's answer from the levels that it can compare, with what is to be said against these."""
         key = (name, tuple(map(id, levels)))
-        if key not in self._told:
-            self._told[key] = self._ask(METHODS[name], levels)
-        return self._told[key]
+        if key not in self._answers:
+            self._answers[key] = self._ask(METHODS[name], levels)
+        return self._answers[key]
 
     def _ask(self, method: Method, levels: Sequence[LevelData]) -> Estimate:
         question, one = self.question, method.needs_counts == "one"
         chosen, warnings = of_one_count(levels) if one else every_count(levels, question)
         reason = cannot(chosen, question)
-        warnings += self._said
+        warnings += self._warnings
         if reason is None and not one:
             # What is fitted must be true; figures that are only read off are shown with the doubt beside them.
             chosen, left, said = believed(chosen, self._findings)

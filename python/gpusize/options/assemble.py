@@ -109,11 +109,11 @@ def spec_from_options(
     """
     refuse_levels(options)
     with contextlib.ExitStack() as stack:
-        sent, said = _sent(options, stack)
-        yield stack.enter_context(run_spec(sent, said, observers=observers, command=command, resume=resume))
+        inputs, chosen = _inputs(options, stack)
+        yield stack.enter_context(run_spec(inputs, chosen, observers=observers, command=command, resume=resume))
 
 
-def _sent(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[RunInputs, Mapping[str, Any]]:
+def _inputs(options: Mapping[str, Any], stack: contextlib.ExitStack) -> tuple[RunInputs, Mapping[str, Any]]:
     """What is sent where, and the options, which are the demonstration's where no target is named."""
     inputs = options.get("input") or ()
     tensors = [inputs] if isinstance(inputs, str) else list(inputs)

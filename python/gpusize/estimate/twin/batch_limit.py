@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["limits", "told_tokens"]
+__all__ = ["limits", "reported_tokens"]
 
 QUEUE_SHARE: Final = 0.15
 """A queue stands where so much of the requests in flight does not run."""
@@ -24,7 +24,7 @@ STEADY_BATCH: Final = 0.93
 """The batch is full at a fixed number of sequences when its middle is so near its top; else tokens limit it."""
 
 
-def told_tokens(visit: Observed) -> NDArray[np.bool_]:
+def reported_tokens(visit: Observed) -> NDArray[np.bool_]:
     """Which answers of a visit ended ok with first tokens and token counts, shape (m,)."""
     import numpy as np
 
@@ -41,7 +41,7 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
         return told[0], None
     batches: list[tuple[float, float, float, float, float]] = []
     for visit in visits:
-        known = told_tokens(visit)
+        known = reported_tokens(visit)
         if known.sum() < 20:
             continue
         judged = known & visit.steady

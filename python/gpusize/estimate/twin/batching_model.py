@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.batch_limit import limits, told_tokens
+from gpusize.estimate.twin.batch_limit import limits, reported_tokens
 from gpusize.estimate.twin.least_squares import inside, non_negative, triangle
 from gpusize.estimate.twin.lives import Lives
 from gpusize.estimate.twin.server_figures import steps
@@ -143,7 +143,7 @@ def fit_service(
 
 def streamed(visits: Sequence[Observed]) -> bool:
     """Whether enough answers came token by token to tell costs."""
-    return sum(int((told_tokens(each) & (each.tokens_out >= 3)).sum()) for each in visits) >= FEWEST
+    return sum(int((reported_tokens(each) & (each.tokens_out >= 3)).sum()) for each in visits) >= FEWEST
 
 
 def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -157,7 +157,7 @@ def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.
     for visit in visits:
         if visit.users != 1:
             continue
-        known = told_tokens(visit) & np.isfinite(visit.tokens_in)
+        known = reported_tokens(visit) & np.isfinite(visit.tokens_in)
         waits, prompts = (visit.first_s - visit.sent_s)[known], visit.tokens_in[known]
         rows.append(np.stack([np.ones(prompts.size), np.ones(prompts.size), prompts, waits], axis=1))
     found = np.concatenate(rows) if rows else np.empty((0, 4))
@@ -170,7 +170,7 @@ def _prompt_cost(visits: Sequence[Observed]) -> float | None:
 
     waits, paces, prompts = [], [], []
     for visit in visits:
-        known = told_tokens(visit) & np.isfinite(visit.tokens_in) & (visit.tokens_in > 0) & (visit.tokens_out >= 2)
+        known = reported_tokens(visit) & np.isfinite(visit.tokens_in) & (visit.tokens_in > 0) & (visit.tokens_out >= 2)
         if visit.users == 1:
             waits.append((visit.first_s - visit.sent_s)[known])
             paces.append(((visit.last_s - visit.first_s) / np.maximum(visit.tokens_out - 1, 1))[known])

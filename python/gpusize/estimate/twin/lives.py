@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpusize.estimate.twin.batch_limit import told_tokens
+from gpusize.estimate.twin.batch_limit import reported_tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,7 @@ class Lives:
         """The answers of a visit with at least three tokens; None without any."""
         import numpy as np
 
-        known = told_tokens(visit)
+        known = reported_tokens(visit)
         if known.sum() < 3:
             return None
         first, last, n = visit.first_s[known], visit.last_s[known], visit.tokens_out[known]

@@ -97,7 +97,7 @@ class Fitted:
 
         if self._reason is not None:
             return self._reason
-        found = self._sizer.model(_asked(question), lengths=lengths)
+        found = self._sizer.model(_cluster_load(question), lengths=lengths)
         return found.reason or "" if isinstance(found, Sized) else found
 
     def answer(self, question: Question) -> Estimate:
@@ -121,7 +121,7 @@ class Fitted:
         least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is not a whole number of replicas of {per}")
-        found = _answered(base, self._sizer.size(_asked(question)), self._visits, self._sizer.curves, question)
+        found = _answered(base, self._sizer.size(_cluster_load(question)), self._visits, self._sizer.curves, question)
         return with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
     def performance(self, question: Question, gpus: int) -> Performance | None:
@@ -132,7 +132,7 @@ class Fitted:
         if self._reason is not None:
             return None
         least = min(visit.gpus for visit in self._visits)
-        return self._sizer.performance(_asked(question), gpus / least)
+        return self._sizer.performance(_cluster_load(question), gpus / least)
 
 
 def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
@@ -196,7 +196,7 @@ def _objectives(question: Question) -> list[Objective]:
     return [Objective.of(slo) for slo in question.slos]
 
 
-def _asked(question: Question) -> ClusterLoad:
+def _cluster_load(question: Question) -> ClusterLoad:
     from gpusize.estimate.twin.load import ClusterLoad
 
     think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
@@ -211,7 +211,7 @@ def _answered(
 
     tested = min(visit.gpus for visit in visits)
     several = any(visit.gpus > tested for visit in visits)
-    if _asked(question).even and not several:
+    if _cluster_load(question).even and not several:
         found = consistent(found, question.users)
     told = details(found, curves)
     if found.replicas is None or found.raw is None:
