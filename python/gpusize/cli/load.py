@@ -84,7 +84,6 @@ def export(
 
 
 def _load_of(given: dict[str, Any], config: Path | None) -> tuple[Load, Dataset | None]:
-    """The load that the options describe, and the rows that they name."""
     from gpusize.base.errors import UsageError
     from gpusize.measure.mix import dealt, streamed, streamed_rows
     from gpusize.options.assemble import read_options

@@ -123,7 +123,6 @@ def _first_answer(
     question: Question,
     ask: Callable[[str, Sequence[LevelData]], Estimate],
 ) -> Estimate:
-    """The twin's answer, or the stand-in's."""
     first = ask(DEFAULT, believed)
     final = first.details.get("refusal") in FINAL
     # The twin looks at complete closed loops only: others may have seen what it has not.

@@ -277,7 +277,6 @@ def _needs(answer: Estimate) -> tuple[float, float]:
 
 
 def _most(values: Sequence[_Number | None]) -> _Number | None:
-    """The largest; unknown where one is."""
     known = [each for each in values if each is not None]
     return max(known) if len(known) == len(values) else None
 

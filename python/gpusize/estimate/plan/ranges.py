@@ -116,7 +116,6 @@ def _items(text: str, one: Callable[[str], float], where: str, example: str) -> 
 
 
 def _values(item: str, one: Callable[[str], float]) -> list[float]:
-    """One value, or those of a range."""
     low_text, dots, high_text = (each.strip() for each in item.partition(".."))
     if not dots:
         return [one(item)]

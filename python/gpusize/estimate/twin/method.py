@@ -161,7 +161,6 @@ def _usable(levels: Sequence[LevelData]) -> tuple[list[LevelData], list[str]]:
 
 
 def _cannot(levels: Sequence[LevelData], usable: Sequence[LevelData], question: Question) -> str | None:
-    """Why nothing can be fitted."""
     if not question.slos:
         return "it sizes for SLOs; for a rate without any take the scaling method"
     if not usable:
