@@ -143,12 +143,12 @@ class ScalingFit:
         nothing = math.isfinite(equation(0.0)[1]) and within(0.0)
         while low > LEAST_SHARE and not nothing and within(low / 2):
             low /= 2
-        low = 0.0 if nothing or low <= LEAST_SHARE else _edge(within, low, low / 2)
+        low = 0.0 if nothing or low <= LEAST_SHARE else _boundary(within, low, low / 2)
         while high < ends[1] and within(min(high * 2, ends[1])):
             high = min(high * 2, ends[1])
             if high > first * MOST_TIMES:
                 return max(low, ends[0]), ends[1]
-        return max(low, ends[0]), high if high >= ends[1] else _edge(within, high, high * 2)
+        return max(low, ends[0]), high if high >= ends[1] else _boundary(within, high, high * 2)
 
 
 def fit(points: Sequence[Point], law: str = USL) -> ScalingFit:
@@ -188,7 +188,7 @@ def _row(n: float) -> tuple[float, float, float]:
     return 1.0, float(n), float(n * (n - 1))
 
 
-def _edge(within: Callable[[float], bool], inside: float, outside: float) -> float:
+def _boundary(within: Callable[[float], bool], inside: float, outside: float) -> float:
     """Where a condition that holds at ``inside`` and not at ``outside`` ends."""
     for _ in range(60):
         middle = (inside + outside) / 2
