@@ -213,7 +213,7 @@ class Node:
                 f"{self.what} cannot be split into words: {problem}", self.where, "write it as a list"
             ) from None
 
-    def texts(self) -> list[str]:
+    def one_or_more(self) -> list[str]:
         """This as texts: a list of them, or one.
 
         Raises:

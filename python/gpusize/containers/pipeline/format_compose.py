@@ -147,7 +147,7 @@ def _operator(name: str, node: Node, volumes: set[str], notes: list[str]) -> Ope
         shm_bytes=fields.read("shm_size", Node.size),
         network=fields.read("network_mode", _network),
         workdir=fields.read("working_dir", Node.text),
-        tmpfs=tuple(fields.read("tmpfs", Node.texts) or ()),
+        tmpfs=tuple(fields.read("tmpfs", Node.one_or_more) or ()),
         init=fields.read("init", Node.flag) or False,
         requests=reserved,
         limits=Requests(

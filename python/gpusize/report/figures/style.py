@@ -155,8 +155,9 @@ def note(
 
 def dots(axes: Axes, points: Sequence[tuple[float, float]], color: str, marker: str = "o", **more: Any) -> None:
     """Unconnected markers with an edge of paper colour, which keeps those that overlap apart."""
-    look = {"markerfacecolor": color, "markeredgecolor": PAPER, "markeredgewidth": 0.9, "zorder": 4, "clip_on": False}
-    axes.plot([x for x, _ in points], [y for _, y in points], marker, linestyle="none", **(look | more))
+    look: dict[str, Any] = {"marker": marker, "markerfacecolor": color, "linestyle": "none", "zorder": 4}
+    look |= {"markeredgecolor": PAPER, "markeredgewidth": 0.9, "clip_on": False, **more}
+    axes.plot([x for x, _ in points], [y for _, y in points], **look)
 
 
 def mark_crossing(axes: Axes, x: float, y: float) -> None:

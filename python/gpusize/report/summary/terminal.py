@@ -228,8 +228,8 @@ def _body(answers: Sequence[Estimate], console: Console, truth: Truth | None) ->
     from rich.text import Text
 
     best = answers[0]
-    rows = [("capacity", capacity_text(best)), ("interval", interval_text(best)), ("method", method_text(best))]
-    rows += [("falls back", best.fallback), ("counts", counts_text(best))]
+    rows: list[tuple[str, str | None]] = [("capacity", capacity_text(best)), ("interval", interval_text(best))]
+    rows += [("method", method_text(best)), ("falls back", best.fallback), ("counts", counts_text(best))]
     rows += [("ways", f"• {each}") for each in ways_to_scale(best)]
     if best.answered:
         rows += [("why", best.reason), *(("assumes", f"• {each}") for each in best.assumptions)]
