@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,13 +14,15 @@ import polars as pl
 import pytest
 
 from gpusize.analysis.compare.comparison import Comparison, compare_sides
+from gpusize.analysis.compare.differences import Difference
 from gpusize.analysis.compare.figures import figure
 from gpusize.analysis.compare.gates import Gate, judge
 from gpusize.analysis.compare.matching import Run, Side, turns
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import SloError, UsageError
-from gpusize.report.comparison.show import document, junit_xml, markdown
+from gpusize.report.comparison.show import document, junit_xml, markdown, print_comparison
 from gpusize.report.comparison.words import change_text, finding, interval_text, value_text
+from gpusize.report.summary.terminal import make_console
 from tests.estimate.virtual import level
 
 LOADS = (4, 16)
@@ -244,6 +247,20 @@ def test_many_gates_are_judged_together() -> None:
     assert not judge(slower(), gates)[0].failed
 
 
+def test_where_the_least_p_is_not_enough_no_other_is() -> None:
+    """0.03 is above 5 % over two; 0.04 is below 5 % over one, and comes after it."""
+    one = Difference(
+        "b", "4 users", "p50 runtime", "s", "less", "ratio", 1.0, 1.1, 0.1, 0.0, 0.2, 0.04, 0.1, (3, 3), "runs"
+    )
+    found = Comparison({"a": 3, "b": 3}, [replace(one, standard_error=0.05, freedom=1e9)])
+    bounds = [math.expm1(math.log(1.1) - 0.05 * z) for z in (1.8808, 1.7507)]
+    gates = [Gate(str(k), "p50 runtime", None, above=True, bound=bound) for k, bound in enumerate(bounds)]
+    judged = judge(found, gates)
+    assert [round(each.p, 3) for each in judged] == [0.03, 0.04]
+    assert not any(each.failed for each in judged)
+    assert judge(found, gates[1:])[0].failed
+
+
 @pytest.mark.parametrize(
     "text, error",
     [
@@ -304,7 +321,41 @@ def test_words() -> None:
     assert (change_text(points), interval_text(points)) == ("+0.2 points", "[-0.1, +0.5]")
     unknown = replace(each, change=math.nan, low=math.nan)
     assert (change_text(unknown), interval_text(unknown)) == ("\u2013", "\u2013")
+    lopsided = replace(each, change=0.06, low=0.002, high=0.12)
+    assert interval_text(lopsided) == "[+0.2, +12.0]"
     assert [value_text(value, "s") for value in (2.5, 0.25, 25e-6)] == ["2.5 s", "250 ms", "25 \u00b5s"]
+    assert [value_text(value, "s") for value in (2.5e-8, 5e-10)] == ["25 ns", "0.5 ns"]
+    assert [value_text(0.012, "share"), value_text(12.5, "requests/s")] == ["1.2 %", "12.5 requests/s"]
+
+
+def test_the_largest_change_is_the_one_that_is_told() -> None:
+    first = slower().differences[0]
+    changes = {"p50 runtime": 0.05, "p95 runtime": 0.3, "achieved rate": -0.28}
+    worse = [
+        replace(first, figure=name, change=change, low=change - 0.02, high=change + 0.02, verdict="worse")
+        for name, change in changes.items()
+    ]
+    told = finding(Comparison({"old": 6, "new": 6}, worse))
+    # A rate that falls by 28 % is a server that takes 39 % longer.
+    assert told == "new against old: worse in 3 of 3 figures, most in achieved rate at 4 users: -28 % [-30, -26]"
+
+
+def test_the_table_has_every_row_and_each_load_once() -> None:
+    stream = io.StringIO()
+    found = slower()
+    print_comparison(found, make_console(stream, width=160), noise=True)
+    lines = stream.getvalue().splitlines()
+    first, second = (k for k, line in enumerate(lines) if line.split()[:1] == ["load"] or "from run to run" in line)
+    table = lines[first + 2 : first + 2 + len(found.differences)]
+    assert [line.split("  ")[0].strip() for line in table].count("4 users") == 1
+    for line, each in zip(table, found.differences, strict=True):
+        assert each.figure in line
+        assert each.verdict in line
+        assert change_text(each) in line
+    noise = lines[second + 2 : second + 2 + len(found.noise)]
+    assert [each.figure in line for line, each in zip(noise, found.noise, strict=True)] == [True] * len(found.noise)
+    [share] = [line for line, each in zip(table, found.differences, strict=True) if "error share" in line][:1]
+    assert share.rstrip().endswith("points")
 
 
 @pytest.mark.parametrize("margin", [0.0, 1.0, -0.1, math.nan])

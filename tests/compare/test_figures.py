@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,34 @@ def test_the_error_of_a_share() -> None:
     assert found.error == pytest.approx(math.sqrt(0.01 * 0.99 / 8000), rel=0.2)
     none = figure("error share").measure(independent(8000, 4))
     assert none.value == 0.0
-    assert 0 < none.error < 2e-4
+    assert none.error == pytest.approx(math.sqrt(0.5 / 8001 / 8000), rel=1e-3)
+
+
+def test_a_share_of_few_requests_or_of_all() -> None:
+    few = figure("error share").measure(independent(10, 4, failed=2))
+    least = 2.5 / 11
+    assert (few.value, few.error) == (0.2, pytest.approx(math.sqrt(least * (1 - least) / 10)))
+    every = figure("error share").measure(independent(10, 4, failed=10))
+    assert every.value == 1.0
+    assert 0 < every.error < 0.1
+
+
+def test_figures_of_few_requests_have_no_error() -> None:
+    level = independent(12, 4)
+    for name in ("p50 runtime", "mean runtime", "achieved rate"):
+        found = figure(name).measure(level)
+        assert found.value > 0
+        assert math.isnan(found.error), name
+
+
+def test_failures_that_come_together_weigh_more() -> None:
+    """800 failures in one stretch are one outage, and not 800 independent ones."""
+    level = independent(8000, 4)
+    outcome = pl.when(pl.int_range(pl.len()).is_between(3000, 3799)).then(pl.lit("http_error")).otherwise(pl.lit("ok"))
+    broken = replace(level, records=level.records.with_columns(outcome.cast(outcome_dtype()).alias("outcome")))
+    found = figure("error share").measure(broken)
+    assert found.value == pytest.approx(0.1)
+    assert found.error > 5 * math.sqrt(0.1 * 0.9 / 8000)
 
 
 def test_a_percentile_beyond_the_requests_has_no_error() -> None:

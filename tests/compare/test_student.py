@@ -22,5 +22,11 @@ def test_the_quantile_is_that_of_scipy(prob: float, freedom: float) -> None:
     assert t_quantile(prob, freedom) == pytest.approx(stats.t.ppf(prob, freedom), rel=5e-6, abs=1e-8)
 
 
+def test_with_much_freedom_it_is_the_normal_distribution() -> None:
+    for freedom in (1e6, 1e7, math.inf):
+        for t, above in ((-1.0, 0.8413447), (0.0, 0.5), (1.96, 0.0249979)):
+            assert t_above(t, freedom) == pytest.approx(above, abs=1e-6)
+
+
 def test_without_freedom_there_is_no_distribution() -> None:
     assert math.isnan(t_above(1.0, 0.0))
