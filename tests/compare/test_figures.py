@@ -92,7 +92,8 @@ def test_the_error_of_a_share() -> None:
 def test_a_share_of_few_requests_or_of_all() -> None:
     few = figure("error share").measure(independent(10, 4, failed=2))
     least = 2.5 / 11
-    assert (few.value, few.error) == (0.2, pytest.approx(math.sqrt(least * (1 - least) / 10)))
+    assert few.value == 0.2
+    assert few.error == pytest.approx(math.sqrt(least * (1 - least) / 10))
     every = figure("error share").measure(independent(10, 4, failed=10))
     assert every.value == 1.0
     assert 0 < every.error < 0.1
