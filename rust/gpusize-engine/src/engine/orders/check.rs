@@ -173,7 +173,7 @@ fn whole_strides(case: &Ended, plan: &LevelPlan, outcome: &LevelOutcome, request
 /// A closed loop that says that it ended by its count has begun so many, whoever left; none has begun more.
 fn whole_count(plan: &LevelPlan, outcome: &LevelOutcome, requests: &[Request]) -> Result<(), String> {
     let Some(count) = plan.stop.count else { return Ok(()) };
-    let is_first = |r: &&Request| unit(plan) == Unit::Request || r.seq % MOST_TURNS == 0;
+    let is_first = |r: &&Request| unit(plan) == Unit::Request || r.seq.is_multiple_of(MOST_TURNS);
     let begun = requests.iter().filter(is_first).count() as u64;
     hold!(begun <= count, "{begun} have begun of {count}");
     hold!(outcome.stop_reason != "count" || begun == count, "it ended by its count with {begun} of {count}");
