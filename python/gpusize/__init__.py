@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
     from gpusize.api.compare import compare
     from gpusize.api.over_time import gpus_over_time
+    from gpusize.api.read import read
     from gpusize.api.run import arun, run
     from gpusize.api.what_if import what_if
     from gpusize.base.errors import (
@@ -89,6 +90,7 @@ __all__ = [
     "llm_base_url",
     "monotonic_ns",
     "open_run",
+    "read",
     "run",
     "what_if",
 ]
@@ -118,6 +120,7 @@ _HOMES = {
     "llm_base_url": "targets.workflow",
     "monotonic_ns": "engine.session",
     "open_run": "result",
+    "read": "api.read",
     "run": "api.run",
     "what_if": "api.what_if",
 }

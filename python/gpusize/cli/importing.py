@@ -17,6 +17,24 @@ def group() -> None:
     """Make a run folder from another tool's files."""
 
 
+@app.command("auto", cls=Command)
+def auto(
+    files: Annotated[list[Path], typer.Argument(help="Files or folders, each in a format that its content tells.")],
+    gpus: Annotated[int, option("GPUs measured, where a file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> None:
+    """Import files whose format is guessed."""
+    from gpusize.cli.shared import note
+    from gpusize.studies.imports.guess import import_auto
+
+    for file in files:
+        folder, warnings = import_auto(file, out, gpus)
+        for each in warnings:
+            note(each)
+        typer.echo(folder)
+
+
 @app.command("nat", cls=Command)
 def nat(
     file: Annotated[

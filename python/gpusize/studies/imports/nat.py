@@ -19,7 +19,7 @@ from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.run_folder import run_of, write_run
 
-__all__ = ["FILE_NAME", "NatImport", "import_nat", "read_nat"]
+__all__ = ["FILE_NAME", "NatImport", "import_nat", "looks_like", "read_nat"]
 
 FILE_NAME: Final = "calc_runner_output.json"
 _DATA: Final = ("calc_data", "per_concurrency_data")
@@ -38,6 +38,15 @@ class NatImport(NamedTuple):
     levels: list[LevelData]
     files: list[Path]
     warnings: list[str]
+
+
+def looks_like(path: Path, head: bytes) -> bool:
+    """Whether it is the calculator's: one of its folders, or JSON with a key of its levels in its first bytes."""
+    if path.is_dir():
+        return any(
+            True for pattern in ("", "job_*/", "online/", "online/job_*/") for _ in path.glob(pattern + FILE_NAME)
+        )
+    return head.lstrip().startswith(b"{") and any(f'"{key}"'.encode() in head for key in _DATA)
 
 
 def read_nat(path: Path, *, gpus: int = 0) -> NatImport:

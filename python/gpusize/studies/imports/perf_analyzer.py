@@ -28,7 +28,7 @@ from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, gpu_values, parse_rows
 from gpusize.studies.imports.run_folder import run_of, write_run
 
-__all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "read_perf_analyzer"]
+__all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "read_perf_analyzer"]
 
 _PRINTED: Final = re.compile(
     r"^\*\*\* Measurement Settings \*\*\*|^Request (?:concurrency|Rate): |^Concurrency: .*throughput: ",
@@ -68,6 +68,13 @@ class PerfAnalyzerImport(NamedTuple):
     levels: list[LevelData]
     sha256: str
     warnings: list[str]
+
+
+def looks_like(path: Path, head: bytes) -> bool:
+    """Whether the first line is the header of perf_analyzer's CSV: a load and its inferences per second."""
+    first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
+    columns = first.strip().split(",")
+    return not path.is_dir() and THROUGHPUT in columns and (USERS in columns or RATE in columns)
 
 
 def read_perf_analyzer(
