@@ -9,6 +9,7 @@ import pytest
 
 import gpusize
 from gpusize.base.errors import ConfigError, PathMissing
+from gpusize.studies.imports.guess import import_auto
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SWEEP = FIXTURES / "perf_analyzer" / "inst1_c1-8.csv"
@@ -43,6 +44,12 @@ def test_what_nobody_knows_is_described(tmp_path: Path, content: bytes, looks: s
     assert looks in str(error.value)
     assert "nat, perf_analyzer" in str(error.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_folder_needs_no_import(tmp_path: Path):
+    run = gpusize.read(SWEEP, tmp_path / "runs").path
+    with pytest.raises(ConfigError, match="run folder already"):
+        import_auto(run, tmp_path / "others")
 
 
 def test_what_is_missing(tmp_path: Path):

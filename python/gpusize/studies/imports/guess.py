@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gpusize.base.errors import ConfigError, PathMissing
 from gpusize.base.files import storing
+from gpusize.records.store import is_run_folder
 from gpusize.studies import imports
 
 __all__ = ["HEAD_BYTES", "formats", "import_auto"]
@@ -64,6 +65,8 @@ def _head(path: Path) -> bytes:
 
 def _looks(path: Path, head: bytes) -> str:
     """What a file that nobody knows looks like, in a few words."""
+    if path.is_dir() and is_run_folder(path):
+        return "it is a run folder already, which needs no import"
     if path.is_dir():
         return "a folder without a run or a file of the sizing calculator"
     if not head:
