@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import gpusize
+from gpusize.analysis.compare.differences import difference
+from gpusize.analysis.compare.figures import Measured, figure
 from gpusize.api.duet import alternate
 from gpusize.base.errors import TargetError, UsageError
 from gpusize.base.interrupt import StopSwitch
@@ -75,3 +79,22 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     with pytest.raises(UsageError, match="holds something"):
         alternate(["a", "b"], Visits(), rounds=2, out=tmp_path, stop=StopSwitch())
+
+
+def test_the_interval_covers_under_a_changing_neighbour_and_the_sign_test_agrees() -> None:
+    rnd = random.Random(5)
+    runtime, covered, found, signs = figure("p50 runtime"), 0, 0, 0
+    for _ in range(400):
+        neighbour, sides = 0.0, {"old": [0.0] * 10, "new": [0.0] * 10}
+        for k in range(10):
+            for name in ("old", "new") if k % 2 == 0 else ("new", "old"):
+                neighbour += rnd.gauss(0, 0.02)
+                sides[name][k] = neighbour + rnd.gauss(0, 0.01) + (math.log(1.05) if name == "new" else 0)
+        old, new = ([Measured(math.exp(each), math.nan, 0) for each in sides[name]] for name in ("old", "new"))
+        made = difference("new", "4 users", runtime, old, new, paired=True)
+        covered += made.low <= 0.05 <= made.high
+        found += made.p < 0.05
+        signs += sum(b > a for a, b in zip(sides["old"], sides["new"], strict=True)) >= 9
+    assert 366 <= covered <= 394, "95 % of 400, give or take three standard errors"
+    assert found >= 360
+    assert signs >= 300, "nine of ten pairs, by a test that knows no normal distribution"

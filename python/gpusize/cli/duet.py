@@ -76,9 +76,11 @@ def command(
     def measure(name: str, folder: Path, switch: StopSwitch) -> Result:
         mine = {**given, "url": urls[name], "out": str(folder), "adaptive": False}
         options, _ = read_options(None, mine, None)
-        with spec_from_options(options, command=["gpusize", *sys.argv[1:]]) as spec:
-            with LiveProgress(quiet=quiet, settings=[level.setting for level in spec.levels]) as live:
-                return execute(spec, progress=live.event, stop=switch)
+        with (
+            spec_from_options(options, command=["gpusize", *sys.argv[1:]]) as spec,
+            LiveProgress(quiet=quiet, settings=[level.setting for level in spec.levels]) as live,
+        ):
+            return execute(spec, progress=live.event, stop=switch)
 
     stop = StopSwitch()
     runs = alternate(list(urls), measure, rounds=rounds, out=out, stop=stop)
