@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.slo import Slo
     from gpusize.api.compare import compare
+    from gpusize.api.duet import duet
     from gpusize.api.over_time import gpus_over_time
     from gpusize.api.read import read
     from gpusize.api.run import arun, run
@@ -85,6 +86,7 @@ __all__ = [
     "build_profile",
     "call",
     "compare",
+    "duet",
     "estimate_frame",
     "gpus_over_time",
     "llm_base_url",
@@ -115,6 +117,7 @@ _HOMES = {
     "build_profile": "engine.session",
     "call": "targets.workflow",
     "compare": "api.compare",
+    "duet": "api.duet",
     "estimate_frame": "estimate.methods",
     "gpus_over_time": "api.over_time",
     "llm_base_url": "targets.workflow",

@@ -25,7 +25,7 @@ USAGE = 2
 INTERRUPTED = 130
 UNWRITTEN = 3
 BUG = 70
-MEASURING = ("run", "study", "sample", "pipeline")
+MEASURING = ("run", "duet", "study", "sample", "pipeline")
 """Commands whose exit code says what was measured, even where nobody could read it."""
 NAME_CHARS = 80
 

@@ -79,6 +79,12 @@ def _compare(app: typer.Typer) -> None:
     app.command("compare", cls=Command, epilog=compare.EPILOG)(compare.command)
 
 
+def _duet(app: typer.Typer) -> None:
+    from gpusize.cli import duet
+
+    app.command("duet", cls=duet.COMMAND, epilog=duet.EPILOG)(duet.command)
+
+
 def _report(app: typer.Typer) -> None:
     from gpusize.cli import report
 
@@ -141,6 +147,7 @@ _ADD: Final[Mapping[str, Callable[[typer.Typer], None]]] = MappingProxyType(
         "estimate": _estimate,
         "plan": _plan,
         "compare": _compare,
+        "duet": _duet,
         "report": _report,
         "sample": _sample,
         "simulate": _simulate,
