@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpusize.cli import question_options as question
 from gpusize.cli.command import Debug, Json
+from gpusize.cli.comparing import FailIf, Junit, Margin, Wanted, Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +21,6 @@ EPILOG = """Examples:
   gpusize compare old=runs/a new=runs/b --fail-if 'p95 runtime > +5%' --junit gates.xml
 
   gpusize compare runs/a --noise     # how much its repeats differ from each other"""
-
-FORMATS: Final = ("table", "md")
 
 
 def command(
@@ -41,58 +40,30 @@ def command(
             show_default="the usual ones",
         ),
     ] = None,
-    margin: Annotated[
-        str, typer.Option(help="Differences within this share do not matter.", metavar="SHARE", show_default="2%")
-    ] = "2%",
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(help="Exit with 1 if the evidence carries this change: 'p95 runtime > +5%'.", metavar="GATE"),
-    ] = None,
+    margin: Margin = "2%",
+    fail_if: FailIf = None,
     noise: Annotated[bool, typer.Option("--noise", help="Show how much the repeats of each side differ.")] = False,
     label: question.Labels = None,
     skip_damaged: question.SkipDamaged = False,
-    junit: Annotated[Path | None, typer.Option(help="Write what the gates say as JUnit's XML.", metavar="FILE")] = None,
-    written: Annotated[str, typer.Option("--format", help="Print a table, or md: Markdown.", metavar="NAME")] = "table",
+    junit: Junit = None,
+    written: Written = "table",
     json: Json = False,
     _debug: Debug = False,
 ) -> int:
     """Say whether systems differ, at each load that was measured on all of them. No load is sent."""
-    from gpusize.analysis.compare.gates import Gate, judge
     from gpusize.api.compare import compare
-    from gpusize.base.errors import UsageError
-    from gpusize.base.files import write_atomic
-    from gpusize.cli.shared import note
     from gpusize.options.labels import labels_of
-    from gpusize.report.comparison.show import document, junit_xml, markdown, print_comparison
-    from gpusize.report.export import dumps
-    from gpusize.report.summary.terminal import make_console
 
-    if written not in FORMATS:
-        raise UsageError(f"there is no format {written!r}", "format", f"there are {', '.join(FORMATS)}")
-    gates = [Gate.parse(text) for text in fail_if or ()]
-    if junit is not None and not gates:
-        raise UsageError("there are no gates to write", "junit", "give --fail-if")
+    wanted = Wanted(fail_if, junit, written, json, noise)
     found = compare(
         _named(sides),
         figures=figure or None,
-        also=[gate.figure for gate in gates],
+        also=wanted.figures,
         margin=question.share(margin, "--margin"),
         labels=labels_of(label),
         skip_damaged=skip_damaged,
     )
-    judged = judge(found, gates)
-    if junit is not None:
-        write_atomic(junit, junit_xml(judged).encode())
-    if json:
-        typer.echo(dumps(document(found, judged)), nl=False)
-    elif written == "md":
-        typer.echo(markdown(found, judged, noise=noise), nl=False)
-    else:
-        print_comparison(found, make_console(), judged, noise=noise)
-    failed = [each for each in judged if each.failed]
-    if failed:
-        note(f"{len(failed)} of {len(judged)} gates failed")
-    return 1 if failed else 0
+    return wanted.show(found)
 
 
 def _named(sides: Sequence[str]) -> Mapping[str, str]:

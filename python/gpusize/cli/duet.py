@@ -10,6 +10,7 @@ import typer
 
 from gpusize.cli import question_options as question
 from gpusize.cli.command import Command, Debug, Json, listed, option, taking
+from gpusize.cli.comparing import FailIf, Junit, Margin, Wanted, Written
 
 if TYPE_CHECKING:
     from gpusize.base.interrupt import StopSwitch
@@ -23,7 +24,6 @@ EPILOG = """Examples:
   gpusize duet old=http://a:8000/v1 new=http://b:8000/v1 --prompt Hi --concurrencies 4 --count 200 --rounds 20
   --fail-if 'p95 runtime > +5%'"""
 INTERRUPTED: Final = 130
-FORMATS: Final = ("table", "md")
 TAKEN: Final = (
     *("api", "model", "api_key_env", "header", "timeout", "stream", "max_tokens", "temperature", "extra_body"),
     *("dataset", "dataset_key", "dataset_format", "prompt", "concurrencies", "rates", "passes", "count", "duration"),
@@ -37,37 +37,26 @@ def command(
     sides: Annotated[list[str], typer.Argument(metavar="[NAME=]URL_A [NAME=]URL_B", help="The two targets.")],
     rounds: Annotated[int, option("Visit each target this often, in turns.", "N", min=2, max=10_000)] = 10,
     out: Annotated[Path, option("Put the runs of both into this new folder.", "DIR")] = Path("duet"),
-    margin: Annotated[str, option("Differences within this share do not matter.", "SHARE", show_default="2%")] = "2%",
-    fail_if: Annotated[
-        list[str] | None, option("Exit with 1 if the evidence carries this change: 'p95 runtime > +5%'.", "GATE")
-    ] = None,
-    junit: Annotated[Path | None, option("Write what the gates say as JUnit's XML.", "FILE")] = None,
-    written: Annotated[str, option("Print a table, or md: Markdown.", "NAME", names=("--format",))] = "table",
+    margin: Margin = "2%",
+    fail_if: FailIf = None,
+    junit: Junit = None,
+    written: Written = "table",
     quiet: Annotated[bool, listed("quiet")] = False,
     json: Json = False,
     _debug: Debug = False,
     **given: Any,
 ) -> int:
     """Measure two targets in turns, so that a neighbour's noise hits both, and say whether they differ."""
-    from gpusize.analysis.compare.gates import Gate, judge
     from gpusize.api.compare import compare
     from gpusize.api.duet import alternate
     from gpusize.base.errors import UsageError
-    from gpusize.base.files import write_atomic
     from gpusize.base.interrupt import StopSwitch
     from gpusize.cli.shared import note
     from gpusize.measure.execute import execute
     from gpusize.options.assemble import read_options, spec_from_options
-    from gpusize.report.comparison.show import document, junit_xml, markdown, print_comparison
-    from gpusize.report.export import dumps
     from gpusize.report.live.live import LiveProgress
-    from gpusize.report.summary.terminal import make_console
 
-    if written not in FORMATS:
-        raise UsageError(f"there is no format {written!r}", "format", f"there are {', '.join(FORMATS)}")
-    gates = [Gate.parse(text) for text in fail_if or ()]
-    if junit is not None and not gates:
-        raise UsageError("there are no gates to write", "junit", "give --fail-if")
+    wanted = Wanted(fail_if, junit, written, json)
     share = question.share(margin, "--margin")
     urls = _named(sides)
     if not (given.get("concurrencies") or given.get("rates")):
@@ -84,24 +73,12 @@ def command(
 
     stop = StopSwitch()
     runs = alternate(list(urls), measure, rounds=rounds, out=out, stop=stop)
-    found = compare(runs, also=[gate.figure for gate in gates], margin=share)
-    judged = judge(found, gates)
-    if junit is not None:
-        write_atomic(junit, junit_xml(judged).encode())
-    if json:
-        typer.echo(dumps(document(found, judged)), nl=False)
-    elif written == "md":
-        typer.echo(markdown(found, judged, noise=False), nl=False)
-    else:
-        print_comparison(found, make_console(), judged, noise=False)
+    code = wanted.show(compare(runs, also=wanted.figures, margin=share))
     if stop.asked:
         whole = len(next(iter(runs.values())))
         note(f"interrupted; {whole} of {rounds} rounds were whole and are compared, all runs are kept in {out}")
         return INTERRUPTED
-    failed = [each for each in judged if each.failed]
-    if failed:
-        note(f"{len(failed)} of {len(judged)} gates failed")
-    return 1 if failed else 0
+    return code
 
 
 def _named(sides: list[str]) -> dict[str, str]:
