@@ -106,3 +106,24 @@ def test_a_table_that_is_not_perf_analyzers(gpusize: Gpusize) -> None:
     done = gpusize("import", "perf_analyzer", "x.csv")
     assert done.code == 2
     assert "x.csv, line 1" in done.complaint
+
+
+def test_a_file_that_cannot_be_read_leaves_the_others_to_be_imported(gpusize: Gpusize) -> None:
+    Path("broken.csv").write_text("a,b\n1,2\n")
+    good = [PERF_ANALYZER / f"inst{count}_c1-8.csv" for count in (1, 2)]
+    done = gpusize("import", "auto", good[0], "broken.csv", good[1], "--out", "runs")
+    assert done.code == 2
+    assert "broken.csv: no known format" in done.err
+    assert all((Path(line) / "run.json").is_file() for line in done.out.split())
+    assert len(done.out.split()) == 2
+
+
+def test_what_the_calculators_files_lack_is_said(gpusize: Gpusize) -> None:
+    whole = '{"calc_data": {"4": {"sizing_metrics": {"workflow_runtime_p95": 1.5}}}}'
+    for name, text in (("job_1", whole), ("job_2", "{")):
+        Path("jobs", name).mkdir(parents=True)
+        Path("jobs", name, "calc_runner_output.json").write_text(text)
+    done = gpusize("import", "nat", "jobs")
+    assert done.code == 0
+    assert "skipped" in done.err
+    assert "job_2" in done.err

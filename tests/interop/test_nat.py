@@ -176,7 +176,7 @@ def test_nothing_there(tmp_path):
 
 @pytest.mark.parametrize("file", [PRESENT, OLDER])
 def test_an_import_is_a_run_folder_with_the_same_answers(tmp_path, file):
-    folder = import_nat(file, tmp_path / "runs", 8)
+    folder, _ = import_nat(file, tmp_path / "runs", 8)
     levels = read_levels(folder)
     direct = read_nat(file, gpus=8).levels
     assert [lv.concurrency for lv in levels] == [lv.concurrency for lv in direct]
@@ -189,11 +189,11 @@ def test_an_import_is_a_run_folder_with_the_same_answers(tmp_path, file):
 
 
 def test_importing_again_changes_nothing(tmp_path):
-    folder = import_nat(PRESENT, tmp_path, 8)
+    folder, _ = import_nat(PRESENT, tmp_path, 8)
     before = (folder / "run.json").stat().st_mtime_ns
-    assert import_nat(PRESENT, tmp_path, 8) == folder
+    assert import_nat(PRESENT, tmp_path, 8).folder == folder
     assert (folder / "run.json").stat().st_mtime_ns == before
-    assert import_nat(PRESENT, tmp_path, 4) != folder
+    assert import_nat(PRESENT, tmp_path, 4).folder != folder
 
 
 def test_an_import_that_cannot_be_written(tmp_path):
@@ -204,7 +204,7 @@ def test_an_import_that_cannot_be_written(tmp_path):
 
 def test_the_summary_of_an_import(tmp_path):
     shutil.copy(PRESENT, tmp_path / FILE_NAME)
-    rows = summarize(read_levels(import_nat(tmp_path, tmp_path / "runs", 8)), [TEN_S]).to_dicts()
+    rows = summarize(read_levels(import_nat(tmp_path, tmp_path / "runs", 8).folder), [TEN_S]).to_dicts()
     assert rows[0]["runtime_p95_s"] == 4.03488
     assert rows[0]["n"] == 2
     assert rows[0]["total_runtime_s"] == 8.06977

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,12 @@ def read(path: str | Path, out: str | Path | None = None, *, gpus: int = 0) -> R
     if place.is_dir() and (is_run_folder(place) or any(is_run_folder(each) for each in place.iterdir())):
         return open_run(place)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="gpusize-"))
-    run, notes = import_auto(place, folder, gpus)
+    try:
+        run, notes = import_auto(place, folder, gpus)
+    except BaseException:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     result = open_run(run)
     result.notes += notes
     return result

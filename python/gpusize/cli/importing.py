@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpusize.cli.command import Command, Commands, Debug, listed, option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpusize.studies.imports.run_folder import Imported
 
 app = typer.Typer(cls=Commands, help="Make a run folder from another tool's files.", no_args_is_help=True)
 
@@ -23,16 +28,11 @@ def auto(
     gpus: Annotated[int, option("GPUs measured, where a file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
-) -> None:
+) -> int:
     """Import files whose format is guessed."""
-    from gpusize.cli.shared import note
     from gpusize.studies.imports.guess import import_auto
 
-    for file in files:
-        folder, warnings = import_auto(file, out, gpus)
-        for each in warnings:
-            note(each)
-        typer.echo(folder)
+    return _each(files, lambda file: import_auto(file, out, gpus))
 
 
 @app.command("nat", cls=Command)
@@ -45,11 +45,11 @@ def nat(
     ] = 0,
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
-) -> None:
+) -> int:
     """Import the NeMo Agent Toolkit's sizing calculator, in its present and its older spelling."""
     from gpusize.studies.imports.nat import import_nat
 
-    typer.echo(import_nat(file, out, gpus))
+    return _each([file], lambda file: import_nat(file, out, gpus))
 
 
 @app.command("perf_analyzer", cls=Command)
@@ -65,14 +65,34 @@ def perf_analyzer(
     ] = None,
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
-) -> None:
+) -> int:
     """Import a CSV of Triton's perf_analyzer."""
     from gpusize.base.units import parse_concurrencies
-    from gpusize.cli.shared import note
     from gpusize.studies.imports.perf_analyzer import import_perf_analyzer
 
     expected = [] if expect is None else parse_concurrencies(expect)
-    folder, warnings = import_perf_analyzer(file, out, gpus, slos=slo or (), batch=batch, expected=expected)
-    for each in warnings:
-        note(each)
-    typer.echo(folder)
+    return _each(
+        [file],
+        lambda file: import_perf_analyzer(file, out, gpus, slos=slo or (), batch=batch, expected=expected),
+    )
+
+
+def _each(files: Sequence[Path], taken: Callable[[Path], Imported]) -> int:
+    """Import file by file and print each run's folder; one that cannot be read leaves the others to be imported."""
+    from gpusize.base.errors import GpusizeError
+    from gpusize.cli.shared import note
+
+    code = 0
+    for file in files:
+        try:
+            folder, warnings = taken(file)
+        except GpusizeError as error:
+            if len(files) == 1:
+                raise
+            note(str(error))
+            code = max(code, error.exit_code)
+            continue
+        for each in warnings:
+            note(each)
+        typer.echo(folder)
+    return code

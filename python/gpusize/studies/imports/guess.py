@@ -12,6 +12,7 @@ from gpusize.base.errors import ConfigError, PathMissing
 from gpusize.base.files import storing
 from gpusize.records.store import is_run_folder
 from gpusize.studies import imports
+from gpusize.studies.imports.run_folder import Imported
 
 __all__ = ["HEAD_BYTES", "formats", "import_auto"]
 
@@ -26,7 +27,7 @@ def formats() -> Mapping[str, Any]:
     return {name: module for name, module in found.items() if hasattr(module, "looks_like")}
 
 
-def import_auto(path: Path, out_dir: Path, gpus: int = 0) -> tuple[Path, list[str]]:
+def import_auto(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
     """Import a file or folder in whichever format it is.
 
     Args:
@@ -50,8 +51,8 @@ def import_auto(path: Path, out_dir: Path, gpus: int = 0) -> tuple[Path, list[st
     if len(fitting) > 1:
         todo = f"say which, as in: gpusize import {fitting[0]} FILE"
         raise ConfigError(f"it may be {' or '.join(fitting)}", str(path), todo)
-    made = getattr(known[fitting[0]], f"import_{fitting[0]}")(path, out_dir, gpus)
-    return made if isinstance(made, tuple) else (made, [])
+    made: Imported = getattr(known[fitting[0]], f"import_{fitting[0]}")(path, out_dir, gpus)
+    return made
 
 
 def _head(path: Path) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.records.schema import SCHEMA_VERSION
-from gpusize.studies.imports.run_folder import run_of, write_run
+from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
 __all__ = ["FILE_NAME", "NatImport", "import_nat", "looks_like", "read_nat"]
 
@@ -202,8 +202,8 @@ def _number(value: Any, where: str) -> float | None:
     return float(value)
 
 
-def import_nat(path: Path, out_dir: Path, gpus: int) -> Path:
-    """Take the calculator's file or folder over as a run folder below ``out_dir``; returns the folder.
+def import_nat(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
+    """Take the calculator's file or folder over as a run folder below ``out_dir``.
 
     The run's id follows from the content, so that importing the same twice gives the same folder, untouched.
 
@@ -221,4 +221,5 @@ def import_nat(path: Path, out_dir: Path, gpus: int) -> Path:
         "warnings": found.warnings,
     }
     run = f"nat-{digest.hexdigest()[:12]}-{gpus}gpu"
-    return write_run(out_dir, run_of(run, found.levels, source, api="nat", gpus=gpus), found.levels)
+    about = run_of(run, found.levels, source, api="nat", gpus=gpus)
+    return Imported(write_run(out_dir, about, found.levels), found.warnings)

@@ -26,7 +26,7 @@ from gpusize.analysis.windows import LITTLE_TOLERANCE
 from gpusize.base.errors import ConfigError, PathMissing, StoreError, UsageError
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, gpu_values, parse_rows
-from gpusize.studies.imports.run_folder import run_of, write_run
+from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
 __all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "read_perf_analyzer"]
 
@@ -136,8 +136,8 @@ def import_perf_analyzer(
     slos: Sequence[str] = (),
     batch: int = 1,
     expected: Sequence[int] = (),
-) -> tuple[Path, list[str]]:
-    """Take a CSV file over as a run folder below ``out_dir``; returns the folder and the warnings.
+) -> Imported:
+    """Take a CSV file over as a run folder below ``out_dir``.
 
     The run's id follows from the content and the arguments, so that importing the same twice gives the same folder.
 
@@ -160,7 +160,7 @@ def import_perf_analyzer(
     }
     run, options = f"perf_analyzer-{same[:12]}-{gpus}gpu", {"slo": texts} if texts else {}
     about = run_of(run, found.levels, source, api="perf_analyzer", gpus=gpus, options=options)
-    return write_run(out_dir, about, found.levels), found.warnings
+    return Imported(write_run(out_dir, about, found.levels), found.warnings)
 
 
 def _bytes(path: Path) -> bytes:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpusize.base.errors import StoreError
 from gpusize.records.schema import SCHEMA_VERSION
@@ -15,7 +15,19 @@ from gpusize.records.schema import SCHEMA_VERSION
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["run_of", "write_run"]
+__all__ = ["Imported", "run_of", "write_run"]
+
+
+class Imported(NamedTuple):
+    """A run that was made of another tool's files.
+
+    Attributes:
+        folder: the run's folder.
+        warnings: what is missing or odd in the files, and where.
+    """
+
+    folder: Path
+    warnings: list[str]
 
 
 def run_of(
