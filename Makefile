@@ -85,6 +85,10 @@ test-peers: setup $(STAMPS)/dev ## The tests that compare with them
 	$(BIN)/python scripts/peers.py || test "$${CI:-}" != true
 	$(BIN)/python scripts/run_tests.py python -m peers --timeout 300 tests/peers $(PYTEST_ARGS)
 
+.PHONY: test-gpu
+test-gpu: setup $(STAMPS)/dev ## The tests that hold what is said of GPUs against a real one (needs nvidia-smi, and PyTorch in .venv)
+	$(BIN)/pytest -q -s -m gpu tests/gpu $(PYTEST_ARGS)
+
 AUDIT_CASES ?= 1000
 .PHONY: audit
 audit: setup $(STAMPS)/dev ## Figures against the raw requests of 1,000 random levels, estimates against the levels of 300 servers
