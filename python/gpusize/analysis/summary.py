@@ -203,6 +203,8 @@ def _times(level: LevelData) -> dict[str, Any]:
     for each in OF_LEVELS:
         if level.imported:
             values = [level.quantile(each.name, prob) for prob in _PROBS]
+        elif not level.tells(each):
+            values = [None] * len(_PROBS)
         elif each.table == "histograms":
             values, row["itl_source"] = _itl(level, _PROBS)
         elif level.sampled > 1 and level.histograms is not None and each.name in COUNTED:
