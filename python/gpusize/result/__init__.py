@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -424,14 +423,9 @@ class Result(LevelTables):
         return f"Result({str(self.path)!r}, {len(self.levels)} levels{runs})"
 
     def _repr_html_(self) -> str:
-        lines = [
-            f"<b>{html.escape(str(self.meta.get('run')))}</b>: {len(self.levels)} levels in {len(self.paths)} run(s)"
-        ]
-        try:
-            from gpusize.report.summary.source import shown
-            from gpusize.report.summary.words import answer
+        from gpusize.report.notebook.show import result_html
 
-            lines += [html.escape(f"{e.method}: {answer(shown(e))}") for e in self._possible_estimates()]
+        try:
+            return result_html(self, self._possible_estimates())
         except (StoreError, UsageError) as error:
-            lines.append(html.escape(str(error)))
-        return "<br>".join(lines) + self.summary._repr_html_()
+            return result_html(self, problem=str(error))
