@@ -127,3 +127,15 @@ def test_what_the_calculators_files_lack_is_said(gpusize: Gpusize) -> None:
     assert done.code == 0
     assert "skipped" in done.err
     assert "job_2" in done.err
+
+
+def test_what_cpost_wrote_is_shown_by_the_command_that_is_named(gpusize: Gpusize) -> None:
+    Path("cpost").mkdir()
+    rows = "".join(f"{1627425842 + k / 5},50.0,{100 + k}\n" for k in range(20))
+    Path("cpost/reader_final_result.csv").write_text(f"timestamp,cpu_percent,memory\n{rows}")
+    done = gpusize("import", "auto", "cpost/reader_final_result.csv")
+    assert done.code == 2
+    assert "gpusize pipeline show FOLDER" in done.complaint
+    shown = gpusize("pipeline", "show", "cpost")
+    assert shown.code == 0, shown.err
+    assert "reader" in shown.out
