@@ -35,6 +35,21 @@ def auto(
     return _each(files, lambda file: import_auto(file, out, gpus))
 
 
+@app.command("benchmark_report", cls=Command)
+def benchmark_report(
+    files: Annotated[list[Path], typer.Argument(help="YAML or JSON documents, or folders of those of one sweep.")],
+    gpus: Annotated[
+        int, option("GPUs measured; 0 is what a document of gpusize says, else unknown.", min=0, max=1_000_000)
+    ] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import llm-d's Benchmark Report v0.2.1."""
+    from gpusize.studies.imports.benchmark_report import import_benchmark_report
+
+    return _each(files, lambda file: import_benchmark_report(file, out, gpus))
+
+
 @app.command("nat", cls=Command)
 def nat(
     file: Annotated[

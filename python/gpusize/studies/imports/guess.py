@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gpusize.base.errors import ConfigError, PathMissing
 from gpusize.base.files import storing
+from gpusize.containers.cpost_csv import HEADER, SUFFIX
 from gpusize.records.store import is_run_folder
 from gpusize.studies import imports
 from gpusize.studies.imports.run_folder import Imported
@@ -43,6 +44,11 @@ def import_auto(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
         ConfigError: it is in no known format, or in several, or is broken.
     """
     head = head_of(path)
+    if _is_cpost(path, head):
+        what = "this is what CPOST measured of containers, which has no requests"
+        raise ConfigError(
+            what, str(path), "see it with: gpusize pipeline show FOLDER, and give the folder of its files"
+        )
     known = formats()
     fitting = [name for name, module in known.items() if module.looks_like(path, head)]
     tried = ", ".join(known)
@@ -67,6 +73,14 @@ def head_of(path: Path) -> bytes:
         raise PathMissing("not found", str(path), "give a file, or a folder, of a load generator")
     with storing(path), path.open("rb") as file:
         return file.read(HEAD_BYTES)
+
+
+def _is_cpost(path: Path, head: bytes) -> bool:
+    """Whether it is a CSV of CPOST, or a folder of those: readings, of which no run can be made."""
+    if path.is_dir():
+        return any(True for _ in path.glob(f"*{SUFFIX}"))
+    first = head.partition(b"\n")[0].decode("utf-8", "replace").strip()
+    return tuple(cell.strip() for cell in first.split(",")) == HEADER
 
 
 def _looks(path: Path, head: bytes) -> str:
