@@ -54,7 +54,7 @@ def nat(
 
 @app.command("perf_analyzer", cls=Command)
 def perf_analyzer(
-    file: Annotated[Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f.")],
+    file: Annotated[Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f, or what it printed.")],
     gpus: Annotated[
         int, option("GPUs or model instances measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)
     ] = 0,
@@ -66,7 +66,7 @@ def perf_analyzer(
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
 ) -> int:
-    """Import a CSV of Triton's perf_analyzer."""
+    """Import a CSV, or the printed text, of Triton's perf_analyzer."""
     from gpusize.base.units import parse_concurrencies
     from gpusize.studies.imports.perf_analyzer import import_perf_analyzer
 
