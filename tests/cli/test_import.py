@@ -127,3 +127,14 @@ def test_what_the_calculators_files_lack_is_said(gpusize: Gpusize) -> None:
     assert done.code == 0
     assert "skipped" in done.err
     assert "job_2" in done.err
+
+
+def test_tracccs_logs_beside_each_other(gpusize: Gpusize) -> None:
+    log = PERF_ANALYZER.parent / "traccc" / "gpu_mu200.log"
+    refused = gpusize("import", "traccc", log, "--threads", "2")
+    assert refused.code == 2
+    assert "--threads 2 and the log's 1 are two" in refused.complaint
+    done = gpusize("import", "traccc", log, "--gpus", "1")
+    assert done.code == 0, done.err
+    [level] = library.open_run(done.out.strip()).levels
+    assert (level.concurrency, level.gpus, level.meta["achieved_rate"]) == (1, 1, 24.2752)

@@ -77,6 +77,23 @@ def perf_analyzer(
     )
 
 
+@app.command("traccc", cls=Command)
+def traccc(
+    files: Annotated[list[Path], typer.Argument(help="Logs of traccc_throughput_* or traccc_seq_example*.")],
+    gpus: Annotated[int, option("GPUs used. The file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
+    threads: Annotated[int | None, option("CPU threads, where a log does not say.", "N", min=1, max=1_000_000)] = None,
+    events: Annotated[
+        int | None, option("Events that stages' times are of, where a log does not say.", "N", min=1)
+    ] = None,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import logs of traccc: throughput, or times per stage, on CPU or GPU."""
+    from gpusize.studies.imports.traccc import import_traccc
+
+    return _each(files, lambda file: import_traccc(file, out, gpus, threads=threads, events=events))
+
+
 def _each(files: Sequence[Path], taken: Callable[[Path], Imported]) -> int:
     """Import file by file and print each run's folder; one that cannot be read leaves the others to be imported."""
     from gpusize.base.errors import GpusizeError
