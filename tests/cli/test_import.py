@@ -149,3 +149,14 @@ def test_what_cpost_wrote_is_shown_by_the_command_that_is_named(gpusize: Gpusize
     shown = gpusize("pipeline", "show", "cpost")
     assert shown.code == 0, shown.err
     assert "reader" in shown.out
+
+
+def test_tracccs_logs_beside_each_other(gpusize: Gpusize) -> None:
+    log = PERF_ANALYZER.parent / "traccc" / "gpu_mu200.log"
+    refused = gpusize("import", "traccc", log, "--threads", "2")
+    assert refused.code == 2
+    assert "--threads 2 and the log's 1 are two" in refused.complaint
+    done = gpusize("import", "traccc", log, "--gpus", "1")
+    assert done.code == 0, done.err
+    [level] = library.open_run(done.out.strip()).levels
+    assert (level.concurrency, level.gpus, level.meta["achieved_rate"]) == (1, 1, 24.2752)

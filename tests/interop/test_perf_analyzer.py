@@ -197,30 +197,6 @@ def test_the_run_folder(tmp_path):
         import_perf_analyzer(FIXTURES / "inst2_c1-8.csv", out, 2, slos=["fast"])
 
 
-PRINTED = """\
-*** Measurement Settings ***
-  Batch size: 1
-  Measurement window: 5000 msec
-
-Request concurrency: 1
-  Client:
-    Request count: 1211
-    Throughput: 67.2 infer/sec
-Inferences/Second vs. Client Average Batch Latency
-Concurrency: 1, throughput: 67.2 infer/sec, latency 14871 usec
-"""
-RATES = "Request Rate: 50 inference requests per seconds\n  Client:\n    Request count: 905\n"
-
-
-@pytest.mark.parametrize("text", [PRINTED, PRINTED.split("\n\n", 1)[1], RATES, PRINTED.replace("\n", "\r\n")])
-def test_what_perf_analyzer_prints_is_told_from_its_csv(tmp_path, text):
-    path = put(tmp_path, text, "out.txt")
-    with pytest.raises(ConfigError, match="what perf_analyzer prints, not its CSV") as caught:
-        read_perf_analyzer(path)
-    assert caught.value.where == str(path)
-    assert "-f FILE.csv" in caught.value.todo
-
-
 def test_its_json_is_told_from_its_csv(tmp_path):
     path = put(tmp_path, '{"experiments": []}', "profile.json")
     with pytest.raises(ConfigError, match=r"this is JSON, and neither perf_analyzer's CSV nor its profile export"):

@@ -81,7 +81,7 @@ def test_the_page_says_what_was_found_and_how_to_repeat_it() -> None:
         "2026-11-20T21:03:12Z",
     ):
         assert part in said, part
-    assert found.tags["svg"] == 4
+    assert found.tags["svg"] == 5
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
 

@@ -79,7 +79,7 @@ def test_a_plain_run_shows_nothing_more() -> None:
     source = sweep()
     assert sections(source) == []
     assert shown(source) == ""  # type: ignore[arg-type]
-    assert set(figures(source)) == {"runtime", "attainment", "throughput"}
+    assert set(figures(source)) == {"runtime", "percentiles", "attainment", "throughput"}
     assert result_document(source)["tables"] == {}
 
 
@@ -135,7 +135,7 @@ def test_the_page_has_a_section_for_each(tmp_path: Path) -> None:
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles == ["Levels", "Was this load delivered?", "GPUs", "In the server", "Replicas", "Models in the server",
                       "LLM calls", "Lengths", "Token counts", "Figures", "How to repeat it"]  # fmt: skip
-    assert page.tags["svg"] == 5
+    assert page.tags["svg"] == len(figures(result)) == 11
     assert all(n == 1 for n in page.ids.values())
     assert "4 replicas · 8 GPUs tested" in page.text
 

@@ -70,7 +70,7 @@ def nat(
 @app.command("perf_analyzer", cls=Command)
 def perf_analyzer(
     file: Annotated[
-        Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f, or its --profile-export-file.")
+        Path, typer.Argument(help="The CSV of perf_analyzer (-f), its --profile-export-file, or what it printed.")
     ],
     gpus: Annotated[
         int, option("GPUs or model instances measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)
@@ -83,7 +83,7 @@ def perf_analyzer(
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
 ) -> int:
-    """Import a CSV or a profile export of Triton's perf_analyzer."""
+    """Import a CSV, a profile export or the printed text of Triton's perf_analyzer."""
     from gpusize.base.units import parse_concurrencies
     from gpusize.studies.imports import perf_analyzer_json
     from gpusize.studies.imports.guess import head_of
@@ -97,6 +97,23 @@ def perf_analyzer(
         return read(file, out, gpus, slos=slo or (), batch=batch, expected=expected)
 
     return _each([file], taken)
+
+
+@app.command("traccc", cls=Command)
+def traccc(
+    files: Annotated[list[Path], typer.Argument(help="Logs of traccc_throughput_* or traccc_seq_example*.")],
+    gpus: Annotated[int, option("GPUs used. The file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
+    threads: Annotated[int | None, option("CPU threads, where a log does not say.", "N", min=1, max=1_000_000)] = None,
+    events: Annotated[
+        int | None, option("Events that stages' times are of, where a log does not say.", "N", min=1)
+    ] = None,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import logs of traccc: throughput, or times per stage, on CPU or GPU."""
+    from gpusize.studies.imports.traccc import import_traccc
+
+    return _each(files, lambda file: import_traccc(file, out, gpus, threads=threads, events=events))
 
 
 def _each(files: Sequence[Path], taken: Callable[[Path], Imported]) -> int:

@@ -371,11 +371,12 @@ class Result(LevelTables):
     def _possible_estimates(self) -> list[Estimate]:
         return self.estimates() if self.can_estimate else []
 
-    def plot(self, kind: str = "runtime") -> Figure:
+    def plot(self, kind: str = "runtime", *, dark: bool = False) -> Figure:
         """One figure.
 
         Args:
             kind: the name of one of ``gpusize.report.figures.plots.KINDS``, such as ``runtime`` or ``attainment``.
+            dark: whether it is for dark paper.
 
         Raises:
             UsageError: there is no such figure, or no data for it.
@@ -387,7 +388,11 @@ class Result(LevelTables):
             raise UsageError(
                 f"there is no figure {kind!r} of this result", "kind", f"there are {', '.join(made) or 'none'}"
             )
-        return made[kind]
+        if not dark:
+            return made[kind]
+        from gpusize.report.figures.style import darkened
+
+        return darkened(made[kind])
 
     def report(self, out: str | Path | None = None, *, plots: bool = True) -> Path:
         """Write summary, estimate, plots and ``report.html``; what is there already is made anew.

@@ -100,6 +100,44 @@ def _over_time(of: Drawn) -> Figure | None:
     return over_time_figure(of.source)
 
 
+def _split(of: Drawn) -> Figure | None:
+    from gpusize.analysis.latency_split import split_rows
+    from gpusize.report.figures.serving import split_figure
+
+    return split_figure(of.sweep, split_rows(getattr(of.source, "levels", ())))
+
+
+def _queue(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.serving import queue_figure
+
+    return queue_figure(of.sweep)
+
+
+def _batch(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.serving import batch_figure
+
+    return batch_figure(of.sweep)
+
+
+def _energy(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.serving import energy_figure
+
+    return energy_figure(of.sweep)
+
+
+def _gpus(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.serving import gpus_figure
+
+    frame = of.source.tables.get("server")
+    return None if frame is None else gpus_figure(of.sweep, frame)
+
+
+def _percentiles(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.serving import percentiles_figure
+
+    return percentiles_figure(of.sweep)
+
+
 KINDS: Final = (
     Kind(
         "runtime",
@@ -107,6 +145,7 @@ KINDS: Final = (
         _runtime,
         each_sweep=True,
     ),
+    Kind("percentiles", "Runtime by percentile; a line per level, named at its end.", _percentiles),
     Kind("fit", "The straight line of the slope method. Nothing was measured where it is shaded.", _fit),
     Kind(
         "attainment",
@@ -117,6 +156,11 @@ KINDS: Final = (
     Kind("throughput", "Completed work. Dotted: what it would be without queueing.", _throughput, each_sweep=True),
     Kind("replicas", "Completed requests/s of each replica; with equal shares the lines coincide.", _replicas),
     Kind("server", "Metrics of servers and GPUs: means over the whole level, all GPUs together.", _server),
+    Kind("split", "Where the mean time of a request goes. Network is what the other parts leave over.", _split),
+    Kind("queue", "Mean time in the server's queue, per request that succeeded.", _queue),
+    Kind("batch", "Inferences per execution of the model.", _batch),
+    Kind("gpus", "Each GPU against its own memory and its own power limit: means over the whole level.", _gpus),
+    Kind("energy", "Mean power of all GPUs over completed requests/s, and per output token.", _energy),
     Kind(
         "over_time",
         "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
@@ -180,7 +224,7 @@ def save_figures(made: Mapping[str, Figure], out_dir: Path, formats: Sequence[st
                 # Without a date the same result gives the same bytes.
                 metadata = {"Date": None} if suffix == "svg" else {"Software": "gpusize"}
                 drawn = BytesIO()
-                figure.savefig(drawn, format=suffix, metadata=metadata)
+                figure.savefig(drawn, format=suffix, metadata=metadata, facecolor="auto")
                 write_atomic(file, drawn.getvalue())
                 written.append(file)
     return written

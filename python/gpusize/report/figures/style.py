@@ -47,6 +47,22 @@ CSS_NAMES: Final = {
     AMBER: "amber",
 }
 
+DARK: Final = {
+    INK: "#e6eaef",
+    MUTED: "#97a3b1",
+    GRID: "#2c343d",
+    PAPER: "#14181d",
+    SHADE: "#1d232a",
+    LOW: "#3f7fa8",
+    MID: "#56b4e9",
+    HIGH: "#bfe3f8",
+    LIMIT: "#ff9650",
+    GOOD: "#35c99c",
+    OTHER: "#dd8fc8",
+    AMBER: "#e3b341",
+}
+"""Each colour on dark paper; percentiles keep their order by lightness, the other way round."""
+
 WIDTH_IN: Final = 8.4
 HEIGHT_IN: Final = 4.7
 
@@ -112,6 +128,47 @@ def settings() -> AbstractContextManager[None]:
     looks = {name: value for name, value in mpl.rcParamsDefault.items() if name.startswith(_LOOKS)}
     settings: Any = {**looks, **_SETTINGS}
     return mpl.rc_context(settings)
+
+
+def darkened(figure: Figure) -> Figure:
+    """The figure in its dark variant: every colour of the palette that an artist has becomes its pair in ``DARK``.
+
+    It is changed in place, and returned. Ticks that are made later have the dark colours too.
+    """
+    from matplotlib.collections import Collection
+    from matplotlib.colors import to_hex, to_rgba
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.patheffects import withStroke
+    from matplotlib.text import Text
+
+    def pair(color: Any) -> Any:
+        if isinstance(color, str) and color == "none":
+            return color
+        alpha = to_rgba(color)[3]
+        found = DARK.get(to_hex(color))
+        return color if found is None or alpha == 0 else to_rgba(found, alpha)
+
+    figure.canvas.draw()  # ticks are made when they are needed
+    for each in figure.findobj():
+        if isinstance(each, Line2D):
+            each.set_color(pair(each.get_color()))
+            each.set_markerfacecolor(pair(each.get_markerfacecolor()))
+            each.set_markeredgecolor(pair(each.get_markeredgecolor()))
+        elif isinstance(each, Text):
+            each.set_color(pair(each.get_color()))
+            if each.get_path_effects():
+                each.set_path_effects([withStroke(linewidth=3, foreground=DARK[PAPER])])
+        elif isinstance(each, Patch):
+            face, edge = each.get_facecolor(), each.get_edgecolor()
+            each.set_facecolor(pair(face))
+            each.set_edgecolor(pair(edge))
+        elif isinstance(each, Collection):
+            each.set_facecolor([pair(color) for color in each.get_facecolor()])
+            each.set_edgecolor([pair(color) for color in each.get_edgecolor()])
+    for axes in figure.axes:
+        axes.tick_params(which="both", color=DARK[MUTED], labelcolor=DARK[INK], grid_color=DARK[GRID])
+    return figure
 
 
 def new_figure(

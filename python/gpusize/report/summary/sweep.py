@@ -151,7 +151,7 @@ def about(meta: Mapping[str, Any]) -> str:
     parts.append(addresses_text(each for each in meta.get("addresses") or () if isinstance(each, Mapping)))
     # Each replica's own GPUs: those of the run are all of them.
     known = [gpus for each in targets if (gpus := finite(each.get("gpus"))) is not None]
-    if known:
+    if sum(known) > 0:
         parts.append(f"{sum(known):g} GPU{'' if sum(known) == 1 else 's'} tested")
     parts.append(meta.get("run"))
     return clean(" · ".join(clean(part, 80) for part in parts if part), 160)

@@ -1,8 +1,9 @@
-"""CSV files of Triton's perf_analyzer (``-f FILE.csv``): one level per row, in the order of their load.
+"""What Triton's perf_analyzer wrote (``-f FILE.csv``) or printed: one level per row, in the order of their load.
 
-A row has throughput, percentiles in whole microseconds, the server's own averages, and with ``--verbose-csv
+A row of its CSV has throughput, percentiles in whole microseconds, the server's own averages, and with ``--verbose-csv
 --collect-metrics`` figures per GPU as ``uuid:value;``. It has no requests, no errors and no settings. perf_analyzer
-sorts rows by throughput; here they stand by concurrency or rate, each with the figures of its own line.
+sorts rows by throughput; here they stand by concurrency or rate, each with the figures of its own line. Its text has
+the same figures, and more: ``perf_analyzer_text``.
 
 Its latency counts from when a request was sent. For a concurrency that is the runtime. At a rate what a request waited
 before is missing, so there only ``service`` is known, and an answered rate that falls short is an alert.
@@ -14,7 +15,6 @@ import csv
 import hashlib
 import io
 import math
-import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,15 +26,11 @@ from gpusize.analysis.windows import LITTLE_TOLERANCE
 from gpusize.base.errors import ConfigError, PathMissing, StoreError, UsageError
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, gpu_values, parse_rows
+from gpusize.studies.imports.perf_analyzer_text import is_printed, parse_text
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
 __all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "missing_levels", "read_perf_analyzer"]
 
-_PRINTED: Final = re.compile(
-    r"^\*\*\* Measurement Settings \*\*\*|^Request (?:concurrency|Rate): |^Concurrency: .*throughput: ",
-    re.MULTILINE,
-)
-"""Lines of its text output, which has the same figures for people; a CSV has none of them."""
 US: Final = 1e-6
 KEPT_UP: Final = 0.95
 """Share of a rate below which it was not sent as asked for."""
@@ -47,6 +43,7 @@ _SERVER: Final = {
     "compute_input_time": "Server Compute Input",
     "compute_infer_time": "Server Compute Infer",
     "compute_output_time": "Server Compute Output",
+    "request_time": "Avg request latency",
 }
 _GPU: Final = {
     "gpu_utilization": ("Avg GPU Utilization", "share", "mean"),
@@ -71,28 +68,29 @@ class PerfAnalyzerImport(NamedTuple):
 
 
 def looks_like(path: Path, head: bytes) -> bool:
-    """Whether the first line is the header of perf_analyzer's CSV: a load and its inferences per second."""
-    first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace")
-    columns = first.strip().split(",")
-    return not path.is_dir() and THROUGHPUT in columns and (USERS in columns or RATE in columns)
+    """Whether it is perf_analyzer's CSV, by its first line (a load and its inferences per second), or its text."""
+    text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    columns = text.partition("\n")[0].strip().split(",")
+    is_csv = THROUGHPUT in columns and (USERS in columns or RATE in columns)
+    return not path.is_dir() and (is_csv or is_printed(text))
 
 
 def read_perf_analyzer(
     path: Path, *, gpus: int = 0, batch: int = 1, expected: Sequence[int] = ()
 ) -> PerfAnalyzerImport:
-    """Read one CSV file.
+    """Read one CSV file, or what was printed; the content says which.
 
     Args:
         path: the file.
         gpus: GPUs, or model instances, that were measured; the file does not say. 0 for unknown.
-        batch: samples in a request (``-b``): the file counts inferences.
+        batch: samples in a request (``-b``): the file counts inferences. The text says it itself.
         expected: concurrencies that were asked for. perf_analyzer ends a sweep at the first level that does not settle,
             with exit status 0; those that are missing are named.
 
     Raises:
         StoreError: the file cannot be read.
         ConfigError: it is no such file, has no level, or a field is broken; with line and column.
-        UsageError: a batch below 1.
+        UsageError: a batch below 1, or another one than the text says.
     """
     if batch < 1:
         raise UsageError(f"a batch must be 1 or more, not {batch}", "batch", "give the samples of one request")
@@ -102,15 +100,21 @@ def read_perf_analyzer(
     except UnicodeDecodeError as error:
         raise ConfigError(f"not UTF-8 at byte {error.start}", str(path), "is it perf_analyzer's CSV?") from None
     _refuse_others(text, str(path))
-    rows, warnings = parse_rows(csv.reader(io.StringIO(text, newline=""), strict=True), text, str(path))
-    levels: dict[float, LevelData] = {}
+    told = None
+    if is_printed(text):
+        rows, told, warnings = parse_text(text, str(path))
+        batch = _one_batch(batch, told, str(path))
+    else:
+        rows, warnings = parse_rows(csv.reader(io.StringIO(text, newline=""), strict=True), text, str(path))
+    levels: dict[tuple[str, float], LevelData] = {}
     for row in sorted(rows, key=lambda r: (r.load, r.line)):
-        if row.load in levels:
+        if (row.kind, row.load) in levels:
             warnings.append(f"{path}, line {row.line}: {_load(row)} was there before; the first one counts")
             continue
-        levels[row.load] = _level(row, gpus, batch, str(path))
+        levels[row.kind, row.load] = _level(row, gpus, batch, str(path), batch_known=told is not None)
+    known = {row.load for row in rows if row.state == "done"}
     if rows[0].kind == USERS:
-        warnings += missing_levels(str(path), levels, expected)
+        warnings += missing_levels(str(path), known, expected)
     ordered = [replace(level, visit=k) for k, level in enumerate(levels.values())]
     return PerfAnalyzerImport(ordered, hashlib.sha256(content).hexdigest(), warnings)
 
@@ -126,12 +130,17 @@ def missing_levels(path: str, users: Container[float], expected: Sequence[int]) 
 
 
 def _refuse_others(text: str, path: str) -> None:
-    """Tell what perf_analyzer prints from its CSV, and JSON."""
+    """Tell what else perf_analyzer writes from its CSV: its JSON."""
     todo = "run it again with -f FILE.csv, and import that file"
-    if _PRINTED.search(text):
-        raise ConfigError("this is what perf_analyzer prints, not its CSV", path, todo)
     if text.lstrip().startswith("{"):
         raise ConfigError("this is JSON, and neither perf_analyzer's CSV nor its profile export", path, todo)
+
+
+def _one_batch(given: int, told: int | None, path: str) -> int:
+    """Samples in a request, of what was given (1 where nobody said) and what the text says."""
+    if given > 1 and told is not None and told != given:
+        raise UsageError(f"--batch {given} and the text's {told} are two", path, "leave the option out")
+    return told or given
 
 
 def import_perf_analyzer(
@@ -143,7 +152,7 @@ def import_perf_analyzer(
     batch: int = 1,
     expected: Sequence[int] = (),
 ) -> Imported:
-    """Take a CSV file over as a run folder below ``out_dir``.
+    """Take a CSV file, or what was printed, over as a run folder below ``out_dir``.
 
     The run's id follows from the content and the arguments, so that importing the same twice gives the same folder.
 
@@ -182,9 +191,8 @@ def _load(row: Row) -> str:
     return f"concurrency {row.load:g}" if row.kind == USERS else f"{row.load:g} requests/s"
 
 
-def _level(row: Row, gpus: int, batch: int, where: str) -> LevelData:
+def _level(row: Row, gpus: int, batch: int, where: str, *, batch_known: bool) -> LevelData:
     closed = row.kind == USERS
-    rate = row.values[THROUGHPUT] / batch
     setting: dict[str, Any] = (
         {"kind": "closed", "concurrency": round(row.load)} if closed else {"kind": "open", "rate": row.load}
     )
@@ -197,27 +205,31 @@ def _level(row: Row, gpus: int, batch: int, where: str) -> LevelData:
     mean_s = _mean_s(row.values)
     if mean_s is not None:
         percentiles[f"{name}_mean_s"] = mean_s
-    alerts = _alerts(row, rate, mean_s, batch)
+    inferences = row.values.get(THROUGHPUT)
+    rate = None if inferences is None else inferences / batch
+    contradicted = [] if rate is None else _alerts(row, rate, mean_s, None if batch_known else batch)
+    client_us = _client_us(row.values)
     meta = {
         "schema": SCHEMA_VERSION,
         "visit": 0,
         "imported": True,
         "setting": setting,
-        "state": "done",
+        "state": row.state,
         "stop_reason": None,
         "intervals": [],
-        "alerts": alerts,
-        "flags": ["little" if closed else "not-delivered"] if alerts else [],
+        "alerts": [*contradicted, *row.doubts, *row.remarks],
+        "flags": ["little" if closed else "not-delivered"] if contradicted else [],
         "percentiles": percentiles,
         "items": {},
         "achieved_rate": rate,
-        "inferences_rate": row.values[THROUGHPUT],
+        "inferences_rate": inferences,
         "residence_ns": None if mean_s is None else round(mean_s * 1e9),
+        "client_ns": None if client_us is None else round(client_us * 1e3),
         "server": _server(row, where),
         "perf_analyzer": {**row.values, **row.texts},
     }
     return LevelData(
-        visit=0, setting=setting, state="done", intervals=(), gpus=gpus, run="", meta=meta, percentiles=percentiles
+        visit=0, setting=setting, state=row.state, intervals=(), gpus=gpus, run="", meta=meta, percentiles=percentiles
     )
 
 
@@ -242,8 +254,16 @@ def _mean_s(values: Mapping[str, float]) -> float | None:
     return None
 
 
-def _alerts(row: Row, rate: float, mean_s: float | None, batch: int) -> list[str]:
-    """What a row says against itself."""
+def _client_us(values: Mapping[str, float]) -> float | None:
+    """Mean time of a request in the client, us: what it takes to send it and to read the answer."""
+    for parts in (("Client Send", "Client Recv"), ("request/response",)):
+        if all(part in values for part in parts):
+            return sum(values[part] for part in parts)
+    return None
+
+
+def _alerts(row: Row, rate: float, mean_s: float | None, batch: int | None) -> list[str]:
+    """What a row says against itself; the batch is None where it is known for certain."""
     if row.kind == RATE:
         why = "the rest waited before it was sent, which no latency of this file counts"
         short = rate < KEPT_UP * row.load
@@ -263,6 +283,9 @@ def _alerts(row: Row, rate: float, mean_s: float | None, batch: int) -> list[str
 def _server(row: Row, where: str) -> list[dict[str, Any]]:
     """The server's and the GPUs' figures, as rows of ``level.json``'s ``server``."""
     found = [_fact(metric, "s", row.values[column] * US) for metric, column in _SERVER.items() if column in row.values]
+    executions = row.values.get("Execution count")
+    if executions and "Inference count" in row.values:
+        found.append(_fact("batch_size", "inferences", row.values["Inference count"] / executions))
     for metric, (column, unit, join) in _GPU.items():
         each = gpu_values(row, column, where)
         if each:

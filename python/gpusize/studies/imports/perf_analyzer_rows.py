@@ -30,6 +30,9 @@ class Row:
         line: its line in the file, from 1.
         values: the other columns that are numbers and not empty, in the file's units (microseconds).
         texts: the columns with a value per GPU that are not empty.
+        state: ``done``, or ``interrupted`` where perf_analyzer itself did not count the level.
+        doubts: why its figures should not be trusted, or are missing.
+        remarks: what else a reader of its figures should know.
     """
 
     kind: str
@@ -37,6 +40,9 @@ class Row:
     line: int
     values: Mapping[str, float]
     texts: Mapping[str, str]
+    state: str = "done"
+    doubts: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def parse_rows(reader: Iterator[list[str]], text: str, path: str) -> tuple[list[Row], list[str]]:
