@@ -67,7 +67,7 @@ def execute(name: str, folder: Path) -> Executed:
 
 
 def headline(html: str) -> str:
-    found = re.search(r'class="headline">(.*?)<', html)
+    found = re.search(r'class="headline[a-z ]*">(.*?)<', html)
     assert found is not None, html[:2000]
     return found[1]
 
@@ -81,6 +81,8 @@ def test_they_are_kept_without_outputs_and_magic_lines() -> None:
             assert not re.search(r"^\s*[%!]", "".join(cell["source"]), re.MULTILINE)
 
 
+@pytest.mark.alone("it measures two simulated servers")
+@pytest.mark.realtime("a machine that is busy all the time leaves no level that counts")
 def test_a_server_is_sized(tmp_path: Path) -> None:
     done = execute("size-a-model-server", tmp_path)
     run = gpusize.open_run(tmp_path / "sized")
@@ -109,6 +111,8 @@ def test_a_server_is_sized(tmp_path: Path) -> None:
     assert picture["metadata"]["image/png"]["width"] == 806
 
 
+@pytest.mark.alone("it measures two simulated servers")
+@pytest.mark.realtime("a machine that is busy all the time leaves no level that counts")
 def test_two_servers_are_compared(tmp_path: Path) -> None:
     done = execute("compare-two", tmp_path)
     found = re.search(r"p50 runtime: ([0-9.]+) ms and ([0-9.]+) ms, ([+-][0-9.]+) %, (\w[\w ]*)", done.printed)
@@ -121,7 +125,7 @@ def test_two_servers_are_compared(tmp_path: Path) -> None:
     for side, said_ms in (("old", a_ms), ("new", b_ms)):
         raw = pl.read_parquet(tmp_path / "duet" / side / "*" / "levels" / "*" / "records" / "*.parquet")
         ok = raw.filter(pl.col("outcome") == 0)
-        assert said_ms == pytest.approx(float(np.median(ok["end_ns"] - ok["due_ns"])) / 1e6, rel=0.1)
+        assert said_ms == pytest.approx(float(np.median(ok["end_ns"] - ok["due_ns"])) / 1e6, rel=0.2)
     first, *_ = done.html()
     assert headline(first).startswith("new against old:")
     assert len([each for each in done.outputs[0] if each["output_type"] == "display_data"]) == 1, (
