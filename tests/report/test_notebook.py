@@ -137,7 +137,7 @@ def test_a_result_without_a_question_is_shown_too(tmp_path: Path) -> None:
 
 
 def comparison(tmp_path: Path, sides: int = 2) -> Comparison:
-    made = []
+    made: list[Side] = []
     for name in ("a", "<b>")[:sides]:
         paths = [folder(tmp_path / f"{len(made)}-{k}", (1, 2)) for k in range(2)]
         made.append(Side(name, tuple(Run(path.name, str(path), read_levels(path)) for path in paths)))
@@ -184,8 +184,8 @@ class Cell:
         self.shown.append(repr(what))
         return self
 
-    def update(self, what: Any) -> None:
-        self.shown[-1] = repr(what)
+    def update(self, obj: Any, **_more: Any) -> None:
+        self.shown[-1] = repr(obj)
         self.updates += 1
 
 
