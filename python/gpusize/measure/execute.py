@@ -27,9 +27,11 @@ from gpusize.measure.level_json import judge_level
 from gpusize.measure.locate import located
 from gpusize.measure.probe import probe
 from gpusize.measure.recovery import finished_steps, recover
+from gpusize.measure.so_far import SoFar
 from gpusize.measure.spec import earlier_runs, must_agree
 from gpusize.measure.sweep import Step, Sweep
 from gpusize.records.dataset_rows import keep_rows
+from gpusize.records.run_json import nature_of
 from gpusize.records.store import RunStore
 from gpusize.result import Result
 from gpusize.targets.server import Target
@@ -115,6 +117,7 @@ def execute(
                 _boundary(spec),
                 monitor,
                 alive.after if spec.adaptive is None else None,
+                None if progress is None else SoFar(spec.slos, _nature(spec)),
             )
             done = finished_steps(store.path)
             sweep.run([step for step in steps if step.index not in done], _following(spec, store.path))
@@ -151,6 +154,11 @@ def _keep_told(store: RunStore) -> list[str]:
     except StoreError as problem:
         return [f"run.json does not say which addresses were used and what sources lost, the levels do: {problem}"]
     return []
+
+
+def _nature(spec: RunSpec) -> str | None:
+    natures = {nature_of(target) for target in spec.target.public()}
+    return natures.pop() if len(natures) == 1 else None
 
 
 def _following(spec: RunSpec, path: Path) -> Callable[[], Step | None] | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpusize.engine.clock_log import ClockLog
     from gpusize.engine.session import AnyEngine, AnyLevel, LevelOutcome, Progress
     from gpusize.measure.monitor import RunMonitor
+    from gpusize.measure.so_far import SoFar
     from gpusize.records.store import RunStore
 
 __all__ = ["AHEAD", "ProgressEvent", "Step", "Sweep"]
@@ -85,6 +86,7 @@ class ProgressEvent:
     step: int = 0
     before: tuple[ProgressEvent, ...] = ()
     search: Mapping[str, Any] | None = None
+    so_far: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Sweep:
         boundary: told before the first level and after each one, when what is measured beside takes a reading.
         monitor: looks at the running levels and says when to end the run.
         after: told of each committed level; what it says is measured next, or ends the run.
+        so_far: works out what those are told who watch.
     """
 
     engine: AnyEngine
@@ -118,6 +121,7 @@ class Sweep:
     boundary: Callable[[], None] | None = None
     monitor: RunMonitor | None = None
     after: Callable[[Step, Mapping[str, Any]], Step | Stop | None] | None = None
+    so_far: SoFar | None = None
     stopped: Stop | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
     _sending: set[int] = field(default_factory=set, init=False)
@@ -220,7 +224,9 @@ class Sweep:
         if self.progress is None:
             return
         begun = [each for each in seen if each[1]["state"] != "queued"] or seen[:1]
-        *before, newest = [self._event("running", each, progress) for each, progress in begun]
+        *before, newest = [
+            self._event("running", each, progress, so_far=self._so_far(each)) for each, progress in begun
+        ]
         self.progress(replace(newest, before=tuple(before)))
 
     def _look(self, seen: Sequence[tuple[_Queued, Progress]], queued: Sequence[_Queued]) -> None:
@@ -252,11 +258,18 @@ class Sweep:
         queued: _Queued,
         progress: Progress,
         level: Mapping[str, Any] | None = None,
+        so_far: Mapping[str, Any] | None = None,
     ) -> ProgressEvent:
         step = queued.step
         place = (kind, queued.position, self._total)
         why = step.search if step.checks is None else {"why": "check"}
-        return ProgressEvent(*place, step.setting, progress, level, step.index, search=why)
+        return ProgressEvent(*place, step.setting, progress, level, step.index, search=why, so_far=so_far)
+
+    def _so_far(self, queued: _Queued, *, last: bool = False) -> Mapping[str, Any] | None:
+        if self.so_far is None or self.progress is None:
+            return None
+        folder, sampled = self.store.open_path(queued.level.visit), int(queued.step.plan.get("sample") or 1)
+        return self.so_far.look(queued.level, folder, sampled=sampled, last=last)
 
     def _pass_stop_on(self, queued: Sequence[_Queued]) -> None:
         asked = min(self.switch.asked, 2)
@@ -284,6 +297,7 @@ class Sweep:
         found = self.describe(step, outcome, self.store.open_path(visit), cause)
         level: dict[str, Any] = {"visit": visit, "step": step.index, **why, **found}
         lost = outcome["write_error"]
+        so_far = self._so_far(ended, last=True)
         try:
             self.store.commit_level(visit, level, outcome["histograms"])
             self.clocks.write(self.store.path / "clocks.parquet")
@@ -292,7 +306,7 @@ class Sweep:
         if lost is not None:
             raise self._stopped(f"the records could not be written: {lost}", None)
         if self.progress is not None:
-            self.progress(self._event("level", ended, ended.level.poll(), level))
+            self.progress(self._event("level", ended, ended.level.poll(), level, so_far))
         return level
 
     def _stopped(self, what: str, where: str | None) -> StoreError:

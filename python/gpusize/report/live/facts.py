@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gpusize.report.text import clean, count, duration, finite, number, plain_number, time_unit
+from gpusize.report.text import clean, count, duration, finite, number, percent, plain_number, time_unit
 
 __all__ = [
     "Schedule",
@@ -18,6 +18,7 @@ __all__ = [
     "run_facts",
     "setting_text",
     "share",
+    "so_far_facts",
 ]
 
 _NS: Final = 1e9
@@ -165,6 +166,28 @@ def recent_facts(progress: Mapping[str, Any]) -> list[str]:
     said = _percentiles(recent, (("p50", "p50_ns"), ("p95", "p95_ns"), ("p99", "p99_ns")))
     first = _percentiles(recent, (("p50", "ttft_p50_ns"), ("p99", "ttft_p99_ns")))
     return said + [f"TTFT {each}" for each in first]
+
+
+def so_far_facts(progress: Mapping[str, Any], *, times: bool = True) -> list[str]:
+    """Of a level so far: TTFT, ITL, output tokens per second, and each SLO's share; what is not known is left out.
+
+    Args:
+        progress: with ``so_far``, as `gpusize.measure.so_far.SoFar.look`.
+        times: whether TTFT and ITL are wanted.
+    """
+    found = progress.get("so_far")
+    if not isinstance(found, Mapping):
+        return []
+    said = []
+    for name, label in (("ttft", "TTFT"), ("itl", "ITL")) if times else ():
+        shown = _percentiles(found, (("p50", f"{name}_p50_ns"), ("p95", f"{name}_p95_ns")))
+        said += [f"{label} {each}" for each in shown]
+    if (rate := finite(found.get("tokens_per_s"))) is not None:
+        said.append(f"{number(rate)} tokens/s")
+    judged = found.get("judged") or {}
+    for k, (within, n) in enumerate(judged.values()):
+        said.append(f"SLO{f' {k + 1}' if len(judged) > 1 else ''} {percent(within / n)} of {count(n)}")
+    return said
 
 
 def run_facts(progress: Mapping[str, Any]) -> list[str]:

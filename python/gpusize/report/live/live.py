@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Any, Final, Protocol, Self
 
-from gpusize.report.live.facts import Schedule, facts, failed, numbered, setting_text
+from gpusize.report.live.facts import Schedule, facts, failed, numbered, setting_text, so_far_facts
 from gpusize.report.live.pace import Pace, RunRates
 from gpusize.report.live.screen import Screen, Terminal
 from gpusize.report.live.view import LevelView, Minute
@@ -174,7 +174,7 @@ class LiveProgress:
         shown = []
         for each in (*event.before, event):
             level = self._shown(each)
-            level.seen(each.progress)
+            level.seen(each.progress, so_far=getattr(each, "so_far", None))
             shown.append(level)
         # The last word of a level waits for its record, which also knows how it ended.
         if event.progress is not None and event.progress.get("state") != "done":
@@ -214,7 +214,7 @@ class LiveProgress:
         """A level's last line, and what its record says that was wrong."""
         index, state = event.position - 1, clean(level.get("state", ""))
         shown = self._shown(event)
-        shown.seen(event.progress, **_counts(level))
+        shown.seen(event.progress, so_far=getattr(event, "so_far", None), **_counts(level))
         self._rates.seen(self._now(), {} if event.progress is None else {index: event.progress})
         self._close(self._levels.pop(index), state)
         # Whoever ended it knows why.
@@ -256,7 +256,8 @@ def progress_line(index: int, total: int, setting: str, progress: Mapping[str, A
     """One plain line about a level, running or done."""
     elapsed = (finite(progress.get("elapsed_ns")) or 0.0) / _NS
     said = dict.fromkeys(facts(_overall(progress)))
-    parts = [numbered(index, total), setting, duration(elapsed), *said, failed(progress)]
+    known = so_far_facts(progress, times=False)
+    parts = [numbered(index, total), setting, duration(elapsed), *said, *known, failed(progress)]
     return "  ".join(part for part in parts if part)
 
 

@@ -65,9 +65,9 @@ class Notebook:
         from rich.console import Console
 
         out = StringIO()
-        console = Console(
-            file=out, width=WIDTH, height=HEIGHT, color_system=None, markup=False, emoji=False, highlight=False
-        )
+        # In a kernel rich would show an output of its own.
+        kernel: dict[str, Any] = {"force_jupyter": False, "color_system": None}
+        console = Console(file=out, width=WIDTH, height=HEIGHT, markup=False, emoji=False, highlight=False, **kernel)
         console.print(view)
         self._view = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
         self._show()

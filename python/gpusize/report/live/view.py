@@ -17,6 +17,7 @@ from gpusize.report.live.facts import (
     recent_facts,
     run_facts,
     share,
+    so_far_facts,
 )
 from gpusize.report.text import count, finite, number
 
@@ -156,6 +157,7 @@ class LevelView:
         return [
             ("rate", rates),
             ("last 1 s", self._recent()),
+            ("so far", so_far_facts(progress)),
             ("requests", counts),
             ("before", [text] if (text := draining(self.before)) else []),
             ("generator", run_facts(progress)),

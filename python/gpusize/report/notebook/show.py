@@ -110,7 +110,7 @@ def comparison_html(comparison: Comparison) -> str:
         Column(name, name, "", tuple(Cell(row[k], _VERDICTS.get(row[k], "")) for row in body), 0, name in _TEXTS)
         for k, name in enumerate(header)
     ]
-    facts = [("know that", text) for text in remarks(comparison)]
+    facts = _told(("know that", text) for text in remarks(comparison))
     return _render("answer.html.j2", headline=finding(comparison), about="", facts=facts, table=columns)
 
 
