@@ -91,6 +91,8 @@ def test_without_rows_there_are_its_own_figures(tmp_path: Path, folder: Path):
     assert row["ttft_p95_s"] == told["time_to_first_token"]["p95"] / 1e3
     assert row["achieved_rate"] == told["request_throughput"]["avg"]
     assert row["alerts"] == ["2 of 60 requests failed"]
+    # Figures have no requests to count: how many failed in the window is unknown, and not 0.
+    assert (row["n"], row["errors"]) == (None, None)
 
 
 def test_rows_alone_do_not_say_the_load(tmp_path: Path, folder: Path):

@@ -74,7 +74,7 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
         "ramp": ramp_text(level.setting),
         "state": level.state,
         "n": n,
-        "errors": sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled")),
+        "errors": _errors(level, outcomes),
         **{f"err_{name}": outcomes.get(name, 0) for name in seen},
         **_unsent(level, outcomes),
         "asked_again": _asked_again(level),
@@ -96,6 +96,13 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
     for k, slo in enumerate(slos):
         row |= _judged(level, slo, k)
     return row
+
+
+def _errors(level: LevelData, outcomes: Mapping[str, int]) -> int | None:
+    """Requests that failed; None where another tool's figures do not count them."""
+    if level.imported:
+        return None
+    return sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled"))
 
 
 def _delivery(checks: Checks) -> dict[str, Any]:
