@@ -67,7 +67,6 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
     # What an import was told of all requests.
     counts: Mapping[str, Any] = (level.meta.get("counts") or {}) if level.imported else {}
     n = sum(outcomes.values()) if not level.imported else len(level.items) or counts.get("n")
-    failed = sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled"))
     row: dict[str, Any] = {
         "visit": level.visit,
         "run": level.run,
@@ -77,7 +76,7 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
         "ramp": ramp_text(level.setting),
         "state": level.state,
         "n": n,
-        "errors": counts.get("errors", failed),
+        "errors": _errors(level, outcomes),
         **{f"err_{name}": outcomes.get(name, 0) for name in seen},
         **_unsent(level, outcomes),
         "asked_again": _asked_again(level),
@@ -99,6 +98,15 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
     for k, slo in enumerate(slos):
         row |= _judged(level, slo, k)
     return row
+
+
+def _errors(level: LevelData, outcomes: Mapping[str, int]) -> int | None:
+    """Requests that failed; None where another tool's figures do not count them."""
+    if level.imported:
+        # What an import was told of all requests.
+        told: int | None = (level.meta.get("counts") or {}).get("errors")
+        return told
+    return sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled"))
 
 
 def _delivery(checks: Checks) -> dict[str, Any]:

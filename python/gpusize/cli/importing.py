@@ -35,6 +35,23 @@ def auto(
     return _each(files, lambda file: import_auto(file, out, gpus))
 
 
+@app.command("aiperf", cls=Command)
+def aiperf(
+    path: Annotated[
+        Path, typer.Argument(help="An artifact folder, a folder of several, or profile_export_aiperf.json or .jsonl.")
+    ],
+    gpus: Annotated[
+        int, option("GPUs behind the endpoint. The files do not say; 0 is unknown.", min=0, max=1_000_000)
+    ] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import artifacts of AIPerf: its summary, and the requests where they are there."""
+    from gpusize.studies.imports.aiperf import import_aiperf
+
+    return _each([path], lambda path: import_aiperf(path, out, gpus))
+
+
 @app.command("benchmark_report", cls=Command)
 def benchmark_report(
     files: Annotated[list[Path], typer.Argument(help="YAML or JSON documents, or folders of those of one sweep.")],
