@@ -54,7 +54,7 @@ def test_markdown_has_the_figures_of_the_document(gpusize: Gpusize) -> None:
     document = json.loads(gpusize("estimate", run, *asked, "--json").out)
     plain = re.sub(r"\\(.)", r"\1", done.out)
     assert f"**{document['answer']}**" in plain
-    for text in document["warnings"]:
+    for text in document["estimates"][0]["warnings"]:
         assert f"- {text}" in plain
     header, marks, *rows = cells(done.out)
     assert all(re.fullmatch(r"---:?", mark) for mark in marks)

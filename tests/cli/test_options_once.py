@@ -15,6 +15,7 @@ ELSEWHERE: Final = {
     "--arrivals": "plan answers for them, and takes a profile as well; the others replay them",
     "--batch": "an import says how perf_analyzer spells it",
     "--duration": "sample has no levels, and no duration beside a command",
+    "--format": "a comparison is a table, a report a page, an export a file of another tool",
     "--gpu-sample": "sample is always on this machine, so it is on by itself",
     "--gpus": "behind a target, of a simulated cluster, in an earlier run, for a container: each time other GPUs",
     "--label": "run gives labels, the others choose runs by them",

@@ -35,8 +35,8 @@ def problems(  # noqa: C901, PLR0912 -- a branch for each word of schemas
     if "type" in schema and not _is(value, schema["type"]):
         yield f"{at}: {value!r} is no {schema['type']}"
         return
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and (value < schema.get("minimum", value) or value <= schema.get("exclusiveMinimum", value - 1)):
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    if plain and (value < schema.get("minimum", value) or value <= schema.get("exclusiveMinimum", value - 1)):
         yield f"{at}: {value} is too small"
     if isinstance(value, list) and "items" in schema:
         for number, each in enumerate(value):

@@ -228,6 +228,7 @@ _LEVEL: Final = fields(
         "due_known": flag,
         "percentiles": optional(_NUMBERS),
         "items": optional(mapping(_NUMBERS)),
+        "counts": optional(mapping(optional(number(0)))),
         **dict.fromkeys(("total_runtime_s", "achieved_rate", "inferences_rate"), optional(number(0))),
     },
 )

@@ -160,7 +160,8 @@ def _nat(source: ExportSource, _suffix: str) -> Exported:
 def _otava(source: ExportSource, _suffix: str) -> Exported:
     from gpusize.report.exchange.otava import csv_of
 
-    return Exported({"otava.csv": csv_of(source.metas, source.summary.to_dicts()).encode()})
+    text, notes = csv_of(source.metas, source.summary.to_dicts())
+    return Exported({"otava.csv": text.encode()}, notes)
 
 
 def _benchmark_report(source: ExportSource, suffix: str) -> Exported:

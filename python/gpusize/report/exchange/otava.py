@@ -22,15 +22,17 @@ FIGURES: Final = (
 )
 
 
-def csv_of(runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> str:
-    """The file, oldest run first.
+def csv_of(runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
+    """The file, oldest run first, and what is not in it.
+
+    Otava reads no empty field, so that a figure that a run lacks is left out of all.
 
     Args:
         runs: the contents of each ``run.json``.
         rows: of the summary; those that were not measured to their end are left out, of repeats it is their mean.
 
     Raises:
-        UsageError: a run does not say when it was, or no level was measured to its end.
+        UsageError: a run does not say when it was, or no figure is known of every run.
     """
     figures: dict[str, dict[str, list[float]]] = {}
     for row in rows:
@@ -41,15 +43,18 @@ def csv_of(runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]])
             if value is not None and math.isfinite(value):
                 column = f"{_level(row)}_{name}"
                 figures.setdefault(column, {}).setdefault(str(row["run"]), []).append(value)
-    if not figures:
-        raise UsageError("no level was measured to its end", None, "name other runs")
+    ids = [str(about["run"]) for about in runs]
+    kept = {column: found for column, found in figures.items() if len(found) == len(ids)}
+    if not kept:
+        raise UsageError("no level was measured in every run", None, "name runs that have levels in common")
+    notes = [f"{name} is left out: not every run has it" for name in figures if name not in kept]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["time", "run", *figures])
+    writer.writerow(["time", "run", *kept])
     for at, run in sorted((_time(about), str(about["run"])) for about in runs):
-        means = [figures[column].get(run) for column in figures]
-        writer.writerow([at, run, *("" if each is None else repr(math.fsum(each) / len(each)) for each in means)])
-    return out.getvalue()
+        means = (found[run] for found in kept.values())
+        writer.writerow([at, run, *(repr(math.fsum(each) / len(each)) for each in means)])
+    return out.getvalue(), notes
 
 
 def _level(row: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ MOST_REMARKS: Final = 20
 
 
 def markdown(source: ReportSource, estimates: Sequence[Estimate] = ()) -> str:
-    """The answer with its interval, a table of levels for each kind of load, warnings and alerts.
+    """The answer with its interval, a table of levels for each kind of load, its warnings and the levels' alerts.
 
     Args:
         source: a result.
@@ -31,7 +31,7 @@ def markdown(source: ReportSource, estimates: Sequence[Estimate] = ()) -> str:
     sweeps = sweeps_of(source)
     parts = [_answer(safe), escaped(about(source.meta))]
     parts += [_levels(sweep, users_by_level(safe)) for sweep in sweeps if sweep.rows]
-    said = list(dict.fromkeys([*(text for each in safe for text in each.warnings), *_alerts(sweeps)]))
+    said = list(dict.fromkeys([*(text for each in safe[:1] for text in each.warnings), *_alerts(sweeps)]))
     lines = [f"- {escaped(clean(text))}" for text in said[:MOST_REMARKS]]
     if len(said) > MOST_REMARKS:
         lines.append(f"- and {len(said) - MOST_REMARKS} more, in report.html")
