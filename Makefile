@@ -85,6 +85,10 @@ test-peers: setup $(STAMPS)/dev ## The tests that compare with them
 	$(BIN)/python scripts/peers.py || test "$${CI:-}" != true
 	$(BIN)/python scripts/run_tests.py python -m peers --timeout 300 tests/peers $(PYTEST_ARGS)
 
+.PHONY: test-gpu
+test-gpu: setup $(STAMPS)/dev ## The tests that hold what is said of GPUs against a real one (needs nvidia-smi, and PyTorch in .venv)
+	$(BIN)/pytest -q -s -m gpu tests/gpu $(PYTEST_ARGS)
+
 AUDIT_CASES ?= 1000
 .PHONY: audit
 audit: setup $(STAMPS)/dev ## Figures against the raw requests of 1,000 random levels, estimates against the levels of 300 servers
@@ -171,6 +175,10 @@ bench-search: setup $(STAMPS)/dev ## How often the interval of the search for th
 .PHONY: bench-compare
 bench-compare: setup $(STAMPS)/dev ## How often comparisons are wrong, and what they find, on simulated clusters (some minutes)
 	$(BIN)/python -m benches.compare --record
+
+.PHONY: bench-import
+bench-import: setup $(STAMPS)/dev ## Memory and time of importing a gigabyte of requests, and whether its figures are right (a minute)
+	$(BIN)/python -m benches.imports --record
 
 .PHONY: bench-adaptive
 bench-adaptive: setup $(STAMPS)/dev ## The search in real time: GPU counts against those of virtual time (some minutes)

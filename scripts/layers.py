@@ -42,8 +42,11 @@ MOST_NAMES: Final = 17
 UPWARD: Final = {
     ("estimate.plan.types", "report.figures.plan"),
     ("estimate.plan.over_time.types", "report.figures.gpus_over_time"),
+    ("estimate.plan.types", "report.notebook.show"),
+    ("estimate.question", "report.notebook.show"),
+    ("analysis.compare.comparison", "report.notebook.show"),
 }
-"""The only imports that point up: methods named ``plot`` fetch the drawing when they are called."""
+"""The only imports that point up: ``plot`` and ``_repr_html_`` fetch what draws and shows when they are called."""
 
 QUIET: Final = ("analysis", "estimate.twin", "estimate.laws", "estimate.search")
 LOUD: Final = {"docker", "httpx", "jinja2", "matplotlib", "rich", "typer"}

@@ -138,3 +138,25 @@ def test_tracccs_logs_beside_each_other(gpusize: Gpusize) -> None:
     assert done.code == 0, done.err
     [level] = library.open_run(done.out.strip()).levels
     assert (level.concurrency, level.gpus, level.meta["achieved_rate"]) == (1, 1, 24.2752)
+
+
+@pytest.mark.parametrize("name", ["v260_profile_40.json", "v260_grpc.csv"])
+def test_perf_analyzers_command_takes_both_of_its_files(gpusize: Gpusize, name: str) -> None:
+    args = ("--out", "runs", "--batch", "4", "--slo", "p95 runtime<1s")
+    done = gpusize("import", "perf_analyzer", PERF_ANALYZER / name, *args)
+    assert done.code == 0, done.err
+    row = library.open_run(done.out.strip()).summary.row(0, named=True)
+    assert row["inferences_rate"] == pytest.approx(4 * row["achieved_rate"])
+    assert row["slo_0"] == "p95 runtime < 1s"
+
+
+def test_what_cpost_wrote_is_shown_by_the_command_that_is_named(gpusize: Gpusize) -> None:
+    Path("cpost").mkdir()
+    rows = "".join(f"{1627425842 + k / 5},50.0,{100 + k}\n" for k in range(20))
+    Path("cpost/reader_final_result.csv").write_text(f"timestamp,cpu_percent,memory\n{rows}")
+    done = gpusize("import", "auto", "cpost/reader_final_result.csv")
+    assert done.code == 2
+    assert "gpusize pipeline show FOLDER" in done.complaint
+    shown = gpusize("pipeline", "show", "cpost")
+    assert shown.code == 0, shown.err
+    assert "reader" in shown.out

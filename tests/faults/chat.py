@@ -26,6 +26,7 @@ def delta(text: str | None) -> bytes:
 
 DONE = b"data: [DONE]\n\n"
 HELLO = delta("hello")
+FINISHED = event(choices=[{"index": 0, "delta": {}, "finish_reason": "length"}])
 GOOD = answer(chunked([HELLO, DONE]), headers=[STREAM, "Transfer-Encoding: chunked"], length=False)
 
 
@@ -45,6 +46,14 @@ def body(does: str, text: bytes, outcome: str, says: str = "", header: str = JSO
 
 STREAMS = [
     fault("streams without [DONE]", stream(HELLO), "truncated"),
+    fault("streams without [DONE], but says why it ends", stream(HELLO, FINISHED), "ok"),
+    fault("streams without [DONE], with an empty reason", stream(event(choices=[{"finish_reason": ""}])), "truncated"),
+    fault(
+        "says why it ends and breaks off",
+        answer(chunked([HELLO, FINISHED])[:-5], headers=[STREAM, "Transfer-Encoding: chunked"], length=False),
+        "truncated",
+        closes=True,
+    ),
     fault("streams nothing", stream(), "truncated"),
     fault("streams [DONE] alone", stream(DONE), "api_error"),
     fault("streams comments alone, then [DONE]", stream(b": ping\n\n" * 3, DONE), "api_error"),

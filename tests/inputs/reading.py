@@ -51,7 +51,7 @@ def read(spec: dict[str, Any], events: list[Any]) -> Reading:
     reading = Reading(satisfied=spec.get("success_if") is None)
     for event in events:
         if isinstance(event, str):
-            reading.ended |= spec["end"] == event
+            reading.ended |= event in places(spec["end"])
             continue
         for name in ("content", "reasoning"):
             texts = [look(event, place) for place in spec[name]]
@@ -63,8 +63,7 @@ def read(spec: dict[str, Any], events: list[Any]) -> Reading:
                 reading.tokens[name] = known[0]
         errors = [look(event, place) for place in places(spec["error"])]
         reading.error = next((error for error in errors if error is not None), reading.error)
-        if isinstance(spec["end"], dict):
-            reading.ended |= holds(event, spec["end"])
+        reading.ended |= any(holds(event, end) for end in places(spec["end"]) if isinstance(end, dict))
         for sign in places(spec.get("success_if")):
             reading.satisfied |= bool(reading.content or reading.reasoning) if sign == "content" else holds(event, sign)
     return reading

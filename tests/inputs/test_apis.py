@@ -159,7 +159,7 @@ def test_the_shape_of_every_api(name):
 
 def test_responses_of_chat():
     response = create_api("openai-chat").response()
-    assert response["end"] == "[DONE]"
+    assert response["end"][0] == "[DONE]"
     assert response["tokens_out"] == "/usage/completion_tokens"
     assert {"/choices/0/delta/content", "/choices/0/message/content"} <= set(response["content"])
 

@@ -74,6 +74,8 @@ def test_what_is_not_set_is_left_out():
         {"success": 200},
         {"success": ["200", "299"]},
         {"end": 3},
+        {"end": []},
+        {"end": ["[DONE]", 3]},
         {"end": ""},
         {"end": {"is": ["x"]}},
         {"success_if": "ok"},

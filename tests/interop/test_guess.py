@@ -64,3 +64,12 @@ def test_the_calculators_file_is_told(tmp_path: Path):
     for path in (tmp_path, tmp_path / "calc_runner_output.json"):
         summary = gpusize.read(path, tmp_path / "runs").summary
         assert summary.select("concurrency", "runtime_p95_s").rows() == [(4, 1.5)]
+
+
+def test_cposts_files_are_shown_by_another_command(tmp_path: Path):
+    file = tmp_path / "reader_final_result.csv"
+    file.write_text("timestamp,cpu_percent,memory\r\n1627425842.1,10.0,1.5\r\n1627425842.3,30.5,2.5\r\n")
+    for path in (file, tmp_path):
+        with pytest.raises(ConfigError, match="gpusize pipeline show"):
+            import_auto(path, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()

@@ -199,5 +199,5 @@ def test_the_run_folder(tmp_path):
 
 def test_its_json_is_told_from_its_csv(tmp_path):
     path = put(tmp_path, '{"experiments": []}', "profile.json")
-    with pytest.raises(ConfigError, match=r"this is JSON, as perf_analyzer's --profile-export-file writes it"):
+    with pytest.raises(ConfigError, match=r"this is JSON, and neither perf_analyzer's CSV nor its profile export"):
         read_perf_analyzer(path)

@@ -50,9 +50,54 @@ def test_no_line_is_wider_than_the_console(width: int) -> None:
 def test_eighty_columns_keep_what_matters_and_name_the_rest() -> None:
     text = summary(sweep(), 80)
     line = next(each for each in text.splitlines() if each.strip().startswith("8 "))
-    assert line.split()[:5] == ["8", "1,234", "1.26", "6.33", "7.91"]
+    assert line.split()[:6] == ["8", "1,234", "1.26", "6.33", "7.91", "0.791"]
     assert "99.0% ✓" in line
-    assert "hidden, the terminal is too narrow: ITL p50, TTFT p50" in words(text)
+    head, units, *_ = table(text)
+    assert head == ["level", "n", "achieved", "runtime", "runtime", "TTFT", "ITL", "output", "errors", "SLO"]
+    assert " ".join(units) == "users req req/s p50 s p95 s p95 s p95 ms tok/s n met"
+    assert "hidden, the terminal is too narrow: ITL p50, TTFT p50, runtime p99" in words(text)
+
+
+@pytest.mark.parametrize("more", [{}, {"flags": ["generator-limited"]}, {"errors": 3}, {"delivered": False}])
+@pytest.mark.parametrize("kind", ["closed", "open"])
+def test_eighty_columns_have_ttft_itl_and_tokens_of_any_streamed_answers(more: dict[str, Any], kind: str) -> None:
+    text = summary(sweep_of_one(row(8, 6.0, kind=kind, **more)), 80)
+    head, units, cells, *_ = table(text)
+    for name in ("TTFT", "ITL", "output", "SLO"):
+        assert name in head, text
+    assert "p95 s p95 ms tok/s" in " ".join(units)
+    assert {"0.600", "37.5"} <= set(cells), "p95 of TTFT in s, of ITL in ms"
+    assert ("errors" in head) or not more.get("errors")
+    assert ("delivered" in units) == (more.get("delivered") is False)
+
+
+def table(text: str) -> list[list[str]]:
+    """The words of the two lines of header, and of the rows."""
+    lines = text.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.lstrip().startswith(("level ", "rate ")))
+    rule = at + 2
+    return [line.split() for line in (*lines[at:rule], *lines[rule + 1 :])]
+
+
+def sweep_of_one(one: dict[str, Any]) -> Source:
+    return Source(frame([one]))
+
+
+def test_answers_that_come_whole_keep_their_percentiles() -> None:
+    text = summary(sweep_of_one(row(8, 6.0, tokens=False, delivered=True)), 80)
+    head, units, *_ = table(text)
+    assert head == ["level", "n", "achieved", "load", "runtime", "runtime", "runtime", "errors", "SLO"]
+    assert " ".join(units) == "users req req/s delivered p50 s p95 s p99 s n met"
+
+
+def test_the_percentile_that_an_slo_bounds_stands_in_the_narrow_table() -> None:
+    slo = "p99 ttft <= 2s"
+    one = row(8, 6.0, slo_0=slo, delivered=True)
+    text = summary(Source(frame([one]), slos=(slo,)), 80)
+    head, units, cells, *_ = table(text)
+    assert ("runtime", "TTFT", "ITL") in zip(head, head[1:], head[2:], strict=False)
+    assert "p95 s p99 s p95 ms tok/s" in " ".join(units)
+    assert "0.660" in cells, "p99 of TTFT"
 
 
 def test_requests_that_were_asked_again_have_a_column_where_there_were_any() -> None:

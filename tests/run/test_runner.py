@@ -162,7 +162,7 @@ def test_the_result_can_be_opened_again(request_: RunSpec) -> None:
     assert opened.users == 10
     assert opened.slos == made.slos
     assert repr(opened) == f"Result('{made.path}', 3 levels)"
-    assert "3 levels in 1 run(s)" in opened._repr_html_()
+    assert made.path.name in opened._repr_html_()
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,10 @@ def check(level: LevelData) -> Checks:
 def _check(level: LevelData) -> Checks:
     delivery = delivery_of(level)
     flags, alerts = _state_flags(level), []
+    # What an import itself found to be wrong stands in its alerts already.
+    flags += level.meta.get("flags") or []
     if level.imported:
         little = Little("not checkable", None, None, "imported: there are no records")
-        # What the import itself found to be wrong stands in its alerts already.
-        flags += level.meta.get("flags") or []
         return Checks(little, None, None, flags, [], [], delivery)
     little = little_of(level)
     if little.status == "flagged":

@@ -37,6 +37,7 @@ def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float 
     asked = [slo for slo in asked if METRICS[slo.metric].table != "calls"]
     if not asked or level.imported:
         return None, None
+    due_known = level.due_known or level.concurrency is not None
     columns = {name for slo in asked for origin in (FROM_DUE, FROM_SENT) for name in _timed(slo, origin).columns}
     found = [responses(visit, *sorted(columns)) for visit in level.visits()]
     length_s = sum(each_s for _, _, each_s in found)
@@ -45,7 +46,7 @@ def goodput(level: LevelData, slos: Sequence[Slo]) -> tuple[float | None, float 
     from_due, from_sent = (
         sum(count * _share(rows, asked, origin) for rows, count, _ in found) for origin in (FROM_DUE, FROM_SENT)
     )
-    return from_due / length_s, from_sent / length_s
+    return from_due / length_s if due_known else None, from_sent / length_s
 
 
 def _of_request(level: LevelData, slo: Slo) -> Slo:

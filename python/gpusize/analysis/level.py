@@ -100,6 +100,20 @@ class LevelData:
         return bool(self.meta.get("imported"))
 
     @property
+    def due_known(self) -> bool:
+        """Whether the rows say when requests were due; of some imports they do not, and ``due_ns`` is the write."""
+        return all(bool(visit.meta.get("due_known", True)) for visit in self.visits())
+
+    def tells(self, of: Metric) -> bool:
+        """Whether the rows hold a metric; without due times, none that counts from them.
+
+        In a closed loop a request is due when its user is free, so that the runtime is the service time.
+        """
+        if self.due_known or of.origin != "due":
+            return True
+        return self.concurrency is not None and of.requests == "ok"
+
+    @property
     def sampled(self) -> int:
         """1, or n where 1 in n requests has a row and seconds and histograms tell of all."""
         return int(self.meta.get("sampled") or 1)
@@ -135,7 +149,9 @@ class LevelData:
             if calls is not None:
                 return found, calls
             found = metric(of_request(name, self.nature))
-        return (found, self.steady(*found.columns)) if found.build is not None and found.table == "records" else None
+        if found.build is None or found.table != "records" or not self.tells(found):
+            return None
+        return found, self.steady(*found.columns)
 
     @property
     def knows_calls(self) -> bool:
@@ -234,7 +250,9 @@ class LevelData:
         if self._from_histograms(name) is not None:
             return histogram_quantiles(self, name, [prob])[0]
         found = metric(name)
-        return None if self.imported else found.quantiles(self.steady(*found.columns), [prob])[0]
+        if self.imported or not self.tells(found):
+            return None
+        return found.quantiles(self.steady(*found.columns), [prob])[0]
 
     def mean(self, name: str) -> float | None:
         """Mean of a metric over steady requests that ended ok, in its unit; of others as ``quantile``."""

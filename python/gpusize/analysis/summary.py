@@ -64,7 +64,10 @@ def summarize(levels: Sequence[LevelData], slos: Sequence[Slo] = ()) -> pl.DataF
 def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str, Any]:
     checks = check(level.visits()[0])
     outcomes = level.outcomes()
-    n = sum(outcomes.values()) if not level.imported else len(level.items) or None
+    # What an import was told of all requests.
+    counts: Mapping[str, Any] = (level.meta.get("counts") or {}) if level.imported else {}
+    n = sum(outcomes.values()) if not level.imported else len(level.items) or counts.get("n")
+    failed = sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled"))
     row: dict[str, Any] = {
         "visit": level.visit,
         "run": level.run,
@@ -74,7 +77,7 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
         "ramp": ramp_text(level.setting),
         "state": level.state,
         "n": n,
-        "errors": sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled")),
+        "errors": counts.get("errors", failed),
         **{f"err_{name}": outcomes.get(name, 0) for name in seen},
         **_unsent(level, outcomes),
         "asked_again": _asked_again(level),
@@ -203,6 +206,8 @@ def _times(level: LevelData) -> dict[str, Any]:
     for each in OF_LEVELS:
         if level.imported:
             values = [level.quantile(each.name, prob) for prob in _PROBS]
+        elif not level.tells(each):
+            values = [None] * len(_PROBS)
         elif each.table == "histograms":
             values, row["itl_source"] = _itl(level, _PROBS)
         elif level.sampled > 1 and level.histograms is not None and each.name in COUNTED:
@@ -247,7 +252,9 @@ def _rates(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, float | N
     """Rates over the steady window, mean and total runtime."""
     if level.imported:
         told = {name: level.meta.get(name) for name in ("total_runtime_s", "achieved_rate", "inferences_rate")}
-        return {"runtime_mean_s": level.mean("runtime"), **told}
+        counts: Mapping[str, Any] = level.meta.get("counts") or {}
+        tokens = {name: counts.get(name) for name in ("tokens_in_per_s", "tokens_out_per_s")}
+        return {"runtime_mean_s": level.mean("runtime"), **told, **tokens}
     import polars as pl
 
     first, last = (

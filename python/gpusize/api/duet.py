@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.compare.differences import MARGIN
 from gpusize.api.compare import compare
+from gpusize.api.progress import telling
 from gpusize.api.run import run
 from gpusize.base.errors import StoreError, TargetError, UsageError
 from gpusize.base.interrupt import StopSwitch
@@ -68,12 +69,17 @@ def duet(
         StoreError: a folder cannot be written.
         KeyboardInterrupt: no round was whole when it was interrupted.
     """
-
-    def measure(name: str, folder: Path, switch: StopSwitch) -> Result:
-        return run(sides[name], dataset, load, out=folder, stop=switch, adaptive=False, **options)
-
     check_kinds({"sides": sides}, {"sides": ((Mapping,), "two names with a target each")})
-    made = alternate(list(sides), measure, rounds=rounds, out=Path(out), stop=stop or StopSwitch())
+    # One view for all visits: each of them would open its own.
+    with telling(options.pop("progress", None)) as told:
+
+        def measure(name: str, folder: Path, switch: StopSwitch) -> Result:
+            if told.note is not None:
+                told.note(f"a visit of {name}")
+            more = {**options, "progress": told.progress}
+            return run(sides[name], dataset, load, out=folder, stop=switch, adaptive=False, **more)
+
+        made = alternate(list(sides), measure, rounds=rounds, out=Path(out), stop=stop or StopSwitch())
     return compare(made, figures=figures, also=also, margin=margin)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.api.progress import telling
 from gpusize.api.run_options import RunArguments, RunOptions, checked_options
 from gpusize.base.errors import UsageError
 from gpusize.base.interrupt import StopSwitch
@@ -100,7 +101,7 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         append: the result includes the earlier runs in ``out``; they must have the same target, model and dataset.
         resume: a run folder whose missing levels are measured now, with the same target, dataset and load; without a
             target with those that it names, and with its options where none are given here.
-        progress: told how the run goes, about ten times a second.
+        progress: told how the run goes, about ten times a second. None: in a notebook it is shown below the cell.
         stop: ``stop.ask()`` from any thread does what Ctrl-C does.
         observers: what else is measured meanwhile. Server metrics that `gpusize.observe.metrics.server_metrics` made
             take the place of the usual ones.
@@ -134,7 +135,8 @@ def run(  # noqa: PLR0913 -- typed keyword arguments, each with a default
         else:
             inputs = _inputs(target, dataset, load or Load(), given, stack)
             spec = stack.enter_context(run_spec(inputs, given, observers=observers, resume=folder))
-        return execute(spec, progress=progress, stop=stop)
+        told = stack.enter_context(telling(progress, [level.setting for level in spec.levels]))
+        return execute(spec, progress=told.progress, stop=stop, note=told.note)
 
 
 def _resumed(

@@ -91,6 +91,12 @@ def _report(app: typer.Typer) -> None:
     app.command("report", cls=Command, epilog=report.EPILOG)(report.command)
 
 
+def _export(app: typer.Typer) -> None:
+    from gpusize.cli import export
+
+    app.command("export", cls=Command, epilog=export.EPILOG)(export.command)
+
+
 def _sample(app: typer.Typer) -> None:
     from gpusize.cli import sample
 
@@ -149,6 +155,7 @@ _ADD: Final[Mapping[str, Callable[[typer.Typer], None]]] = MappingProxyType(
         "compare": _compare,
         "duet": _duet,
         "report": _report,
+        "export": _export,
         "sample": _sample,
         "simulate": _simulate,
         "doctor": _doctor,

@@ -35,6 +35,21 @@ def auto(
     return _each(files, lambda file: import_auto(file, out, gpus))
 
 
+@app.command("benchmark_report", cls=Command)
+def benchmark_report(
+    files: Annotated[list[Path], typer.Argument(help="YAML or JSON documents, or folders of those of one sweep.")],
+    gpus: Annotated[
+        int, option("GPUs measured; 0 is what a document of gpusize says, else unknown.", min=0, max=1_000_000)
+    ] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import llm-d's Benchmark Report v0.2.1."""
+    from gpusize.studies.imports.benchmark_report import import_benchmark_report
+
+    return _each(files, lambda file: import_benchmark_report(file, out, gpus))
+
+
 @app.command("nat", cls=Command)
 def nat(
     file: Annotated[
@@ -54,7 +69,10 @@ def nat(
 
 @app.command("perf_analyzer", cls=Command)
 def perf_analyzer(
-    file: Annotated[Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f, or what it printed.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="The CSV that perf_analyzer wrote with -f, its --profile-export-file, or what it printed."),
+    ],
     gpus: Annotated[
         int, option("GPUs or model instances measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)
     ] = 0,
@@ -66,15 +84,20 @@ def perf_analyzer(
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
 ) -> int:
-    """Import a CSV, or the printed text, of Triton's perf_analyzer."""
+    """Import a CSV, a profile export or the printed text of Triton's perf_analyzer."""
     from gpusize.base.units import parse_concurrencies
+    from gpusize.studies.imports import perf_analyzer_json
+    from gpusize.studies.imports.guess import head_of
     from gpusize.studies.imports.perf_analyzer import import_perf_analyzer
 
     expected = [] if expect is None else parse_concurrencies(expect)
-    return _each(
-        [file],
-        lambda file: import_perf_analyzer(file, out, gpus, slos=slo or (), batch=batch, expected=expected),
-    )
+
+    def taken(file: Path) -> Imported:
+        export = perf_analyzer_json.looks_like(file, head_of(file))
+        read = perf_analyzer_json.import_perf_analyzer_json if export else import_perf_analyzer
+        return read(file, out, gpus, slos=slo or (), batch=batch, expected=expected)
+
+    return _each([file], taken)
 
 
 @app.command("traccc", cls=Command)

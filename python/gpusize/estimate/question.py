@@ -174,6 +174,11 @@ class Estimate:
             found["per_slo"] = [one.to_json() for one in self.per_slo]
         return found
 
+    def _repr_html_(self) -> str:
+        from gpusize.report.notebook.show import estimate_html
+
+        return estimate_html(self)
+
 
 class Method(Protocol):
     """A way to answer. ``levels`` are pooled, not empty, and what ``needs_counts`` says."""

@@ -225,6 +225,7 @@ _LEVEL: Final = fields(
         "generator": optional(mapping(anything)),
         "cluster_lateness_p99_s": optional(number()),
         "imported": flag,
+        "due_known": flag,
         "percentiles": optional(_NUMBERS),
         "items": optional(mapping(_NUMBERS)),
         **dict.fromkeys(("total_runtime_s", "achieved_rate", "inferences_rate"), optional(number(0))),

@@ -19,6 +19,7 @@ __all__ = [
     "EVENTS",
     "OUTCOMES",
     "RECORDS_VERSION",
+    "SCHEMA_KEY",
     "SCHEMA_VERSION",
     "ArrowStream",
     "check_schema",

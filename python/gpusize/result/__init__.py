@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -411,14 +410,55 @@ class Result(LevelTables):
         from gpusize.report.export import write_outputs
 
         estimates = self._possible_estimates()
-        calculator = None
-        if estimates:
-            from gpusize.estimate.methods import to_calc_output
-            from gpusize.records.dataset_rows import read_ids
-
-            calculator = to_calc_output(self.levels, self.question(), read_ids(self.path))
+        calculator = self.calculator_output() if estimates else None
         folder = self.path if out is None else Path(out)
         return write_outputs(self, estimates, folder, plots=plots, truth=self.truth, calc_output=calculator)[-1]
+
+    def markdown(self) -> str:
+        """The answer with its interval, the levels and the warnings as Markdown, for a pull request."""
+        from gpusize.report.summary.markdown import markdown
+
+        return markdown(self, self._possible_estimates())
+
+    def export(self, format: str, out: str | Path, *, what: str = "summary") -> list[Path]:  # noqa: A002 -- its name
+        """Write the result in the format of another tool.
+
+        Args:
+            format: ``csv``, ``json``, ``parquet``; ``perf_analyzer`` (its verbose CSV, a file a run), ``nat`` (the
+                sizing calculator's JSON), ``otava`` (Apache Otava's CSV, a row a run) or ``benchmark_report`` (llm-d's
+                v0.2.1, a document a level; JSON where ``out`` ends in .json, else YAML).
+            out: a file; or a folder, where it has no suffix or is one.
+            what: ``summary``, ``records`` or ``samples``, for csv, json and parquet.
+
+        Returns:
+            The files. What has no place in them is added to ``notes``.
+
+        Raises:
+            UsageError: no such format, several files for one name, or for ``nat`` no users.
+            StoreError: a file cannot be written.
+        """
+        from gpusize.report.exchange.formats import export
+
+        check_kinds({"out": out}, {"out": PATH})
+        written, notes = export(self, format, Path(out), what)
+        self.notes += notes
+        return written
+
+    @property
+    def metas(self) -> list[dict[str, Any]]:
+        """The contents of each run's ``run.json``."""
+        return [read_run(path) for path in self.paths]
+
+    def calculator_output(self) -> dict[str, Any]:
+        """The levels as the sizing calculator's ``calc_runner_output.json``.
+
+        Raises:
+            UsageError: no users are known.
+        """
+        from gpusize.estimate.methods import to_calc_output
+        from gpusize.records.dataset_rows import read_ids
+
+        return to_calc_output(self.levels, self.question(), read_ids(self.path))
 
     def _option(self, *names: str) -> Any:
         options = self.meta.get("options") or {}
@@ -429,14 +469,9 @@ class Result(LevelTables):
         return f"Result({str(self.path)!r}, {len(self.levels)} levels{runs})"
 
     def _repr_html_(self) -> str:
-        lines = [
-            f"<b>{html.escape(str(self.meta.get('run')))}</b>: {len(self.levels)} levels in {len(self.paths)} run(s)"
-        ]
-        try:
-            from gpusize.report.summary.source import shown
-            from gpusize.report.summary.words import answer
+        from gpusize.report.notebook.show import result_html
 
-            lines += [html.escape(f"{e.method}: {answer(shown(e))}") for e in self._possible_estimates()]
+        try:
+            return result_html(self, self._possible_estimates())
         except (StoreError, UsageError) as error:
-            lines.append(html.escape(str(error)))
-        return "<br>".join(lines) + self.summary._repr_html_()
+            return result_html(self, problem=str(error))

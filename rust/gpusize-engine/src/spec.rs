@@ -12,8 +12,8 @@ pub use gpusize_load::spec::{
 };
 pub use mix::{Mix, RequestSpec};
 pub use response::{
-    CallsSpec, Condition, ConditionalPlace, ContentSign, End, Framing, JsonRule, Literal, Place, Places, ResponseSpec,
-    Sign, Signs,
+    CallsSpec, Condition, ConditionalPlace, ContentSign, End, Endings, Framing, JsonRule, Literal, Place, Places,
+    ResponseSpec, Sign, Signs,
 };
 
 /// Where requests go and how a response is read.

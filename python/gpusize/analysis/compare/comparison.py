@@ -83,6 +83,11 @@ class Comparison:
         types |= dict.fromkeys(("runs_a", "runs_b"), pl.Int64)
         return pl.DataFrame(rows, schema=types).fill_nan(None)
 
+    def _repr_html_(self) -> str:
+        from gpusize.report.notebook.show import comparison_html
+
+        return comparison_html(self)
+
 
 def compare_sides(
     sides: Sequence[Side],

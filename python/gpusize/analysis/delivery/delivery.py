@@ -8,12 +8,13 @@ sources are in docs/reference/delivery.md. Of sampled levels, what their seconds
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpusize.analysis.delivery.actual import Sent, sent_of
 from gpusize.analysis.delivery.check import DeliveryCheck
 from gpusize.analysis.delivery.closed_loop import closed_checks
-from gpusize.analysis.delivery.intended import asked_of
+from gpusize.analysis.delivery.intended import asked_of, is_ramp
 from gpusize.analysis.delivery.never_sent import unsent_text
 from gpusize.analysis.delivery.open_loop import stream_checks
 from gpusize.analysis.stop_cause import WHOLE
@@ -26,6 +27,10 @@ __all__ = ["Delivery", "DeliveryCheck", "counts_of", "delivery_of"]
 
 COUNT_SHARE: Final = 0.01
 """Share of the schedule that may stay unsent."""
+RATE_SHARE: Final = 0.05
+"""By which a rate may fall short where only what was sent is known."""
+CHANCE: Final = 3.0
+"""Standard errors that a number of requests that were drawn by a Poisson process may be off."""
 
 
 class Delivery(NamedTuple):
@@ -106,6 +111,8 @@ def _open_checks(level: LevelData) -> list[DeliveryCheck]:
     if counts.offered == 0:
         return [DeliveryCheck("count", None, None, "not judged", "no request was due")]
     sent = sent_of(level)
+    if not level.due_known:
+        return _by_rate(level, sent)
     checks = [_count(level, counts, sent)]
     streams = asked_of(level.setting)
     for asked in streams:
@@ -113,6 +120,21 @@ def _open_checks(level: LevelData) -> list[DeliveryCheck]:
         found = stream_checks(sent.of(asked.stream if several else None), asked)
         checks += [each._replace(name=each.name + several) for each in found]
     return checks
+
+
+def _by_rate(level: LevelData, sent: Sent) -> list[DeliveryCheck]:
+    """Of another tool that kept no due times: whether as many requests were sent per second as it was asked for."""
+    why = "the file does not say when requests were due"
+    others = [DeliveryCheck("lateness", None, None, "not judged", why)]
+    if not level.rate or sent.length_s <= 0 or is_ramp(level.setting):
+        return [DeliveryCheck("count", None, None, "not judged", why), *others]
+    rate = sent.count / sent.length_s
+    share, bound = rate / level.rate, 1 - RATE_SHARE - CHANCE / math.sqrt(sent.count)
+    text = f"{rate:.4g} requests/s were sent, {level.rate:.4g} were asked for"
+    if share < bound:
+        text += "; the others waited before they were sent, which no time of this file counts"
+        return [DeliveryCheck("count", share, bound, "failed", text), *others]
+    return [DeliveryCheck("count", share, bound, "ok", text), *others]
 
 
 def _count(level: LevelData, counts: Counts, sent: Sent) -> DeliveryCheck:

@@ -229,6 +229,11 @@ class WhatIf:
 
         return plan_figure(self)
 
+    def _repr_html_(self) -> str:
+        from gpusize.report.notebook.show import plan_html
+
+        return plan_html(self)
+
 
 COSTS: Final = ("per_hour", "per_month", "per_million_requests", "per_million_tokens")
 COLUMNS: Final = (

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.gates import Judged
 from gpusize.report.comparison.words import finding, gate_text, noise_rows, remarks, rows
+from gpusize.report.markdown import escaped, table
 from gpusize.report.summary.terminal import plain
 
 if TYPE_CHECKING:
@@ -62,25 +63,19 @@ def _print_table(lines: Sequence[Sequence[str]], console: Console) -> None:
 
 def markdown(comparison: Comparison, judged: Sequence[Judged] = (), *, noise: bool = False) -> str:
     """The comparison as Markdown, for a pull request."""
-    parts = [f"**{_escaped(finding(comparison))}**"]
+    parts = [f"**{escaped(finding(comparison))}**"]
     if comparison.differences:
         parts.append(_table(rows(comparison)))
     if noise or not comparison.differences:
         parts.append(_table(noise_rows(comparison.noise)))
     said = [*remarks(comparison), *map(gate_text, judged)]
     if said:
-        parts.append("\n".join(f"- {_escaped(each)}" for each in said))
+        parts.append("\n".join(f"- {escaped(each)}" for each in said))
     return "\n\n".join(parts) + "\n"
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
-    header, *body = lines
-    marks = ["---" if name in _LEFT else "---:" for name in header]
-    return "\n".join(f"| {' | '.join(map(_escaped, row))} |" for row in (header, marks, *body))
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{letter}" if letter in "|*_`<>" else letter for letter in text)
+    return table(lines, [number for number, name in enumerate(lines[0]) if name in _LEFT])
 
 
 def document(comparison: Comparison, judged: Sequence[Judged] = ()) -> dict[str, Any]:

@@ -175,11 +175,11 @@ def new_figure(
     title: str, subtitle: str, panels: int = 1, *, height_in: float | None = None
 ) -> tuple[Figure, list[Axes]]:
     """A figure with ``panels`` axes on top of each other, its finding as title and what it shows below that."""
-    from matplotlib.figure import Figure
+    from gpusize.report.figures.shown_figure import ShownFigure
 
     if height_in is None:
         height_in = HEIGHT_IN if panels == 1 else HEIGHT_IN + 2.1 * (panels - 1)
-    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=150)
+    figure = ShownFigure(figsize=(WIDTH_IN, height_in), dpi=150)
     figure.subplots_adjust(left=0.095, right=0.865, top=1 - 0.98 / height_in, bottom=0.56 / height_in, hspace=0.16)
     figure.text(0.022, 1 - 0.16 / height_in, title, fontsize=12.5, fontweight="bold", va="top", ha="left")
     figure.text(0.022, 1 - 0.44 / height_in, subtitle, fontsize=9.5, color=MUTED, va="top", ha="left")

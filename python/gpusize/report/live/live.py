@@ -1,8 +1,8 @@
-"""Progress while a run goes on, on standard error.
+"""Progress while a run goes on, on standard error or in a notebook.
 
 On a terminal: a line per level that was measured, and below it the running level with bars, rates, percentiles of the
-last second and the last minute as curves, redrawn at most ten times a second. Anywhere else: plain lines, one per
-finished level and one every 5 s in between, so that a log stays readable.
+last second and the last minute as curves, redrawn at most ten times a second. A notebook has the same below the cell.
+Anywhere else: plain lines, one per finished level and one every 5 s in between, so that a log stays readable.
 """
 
 from __future__ import annotations
@@ -12,17 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import IO, Any, Final, Protocol, Self
 
 from gpusize.report.live.facts import Schedule, facts, failed, numbered, setting_text
 from gpusize.report.live.pace import Pace, RunRates
+from gpusize.report.live.screen import Screen, Terminal
 from gpusize.report.live.view import LevelView, Minute
 from gpusize.report.summary.search_text import chosen_text
 from gpusize.report.text import clean, duration, finite
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
 
 __all__ = ["LiveProgress", "progress_line", "setting_text"]
 
@@ -104,6 +101,7 @@ class LiveProgress:
         quiet: show nothing at all.
         settings: all levels of the run, in order, so that the time left can be told.
         now: a clock in seconds, for tests.
+        screen: what is drawn on; by default the file, where it is a terminal.
     """
 
     def __init__(
@@ -113,12 +111,13 @@ class LiveProgress:
         quiet: bool = False,
         settings: Sequence[Mapping[str, Any]] = (),
         now: Callable[[], float] = time.monotonic,
+        screen: Screen | None = None,
     ) -> None:
         self._file = sys.stderr if file is None else file
         self._quiet = quiet
         self._now = now
-        self._live: Live | None = None
-        self._console: Console | None = None
+        self._given = screen
+        self._screen: Screen | None = None
         self._levels: dict[int, _Shown] = {}
         self._told_s = float("-inf")
         self._schedule = Schedule(settings)
@@ -126,14 +125,8 @@ class LiveProgress:
         self._rates = RunRates()
 
     def __enter__(self) -> Self:
-        if not self._quiet and self._file.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._console = Console(file=self._file, markup=False, emoji=False, highlight=False)
-            # The callback draws: no thread of its own that could redraw a half-updated state.
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
+        if not self._quiet:
+            self._screen = Terminal(self._file) if self._given is None and self._file.isatty() else self._given
         return self
 
     def __exit__(
@@ -142,9 +135,9 @@ class LiveProgress:
         for index in sorted(self._levels):
             if (level := self._levels.pop(index)).sent_any:
                 self._close(level)
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._screen is not None:
+            self._screen.close()
+            self._screen = None
 
     def update(
         self, level_index: int, total: int, setting: Mapping[str, Any], progress: Mapping[str, Any] | None
@@ -208,11 +201,11 @@ class LiveProgress:
         now_s = self._now()
         rates = self._rates.seen(now_s, {each.index: each.last for each in (*before, level)})
         progress = {**level.last, **rates}
-        if self._live is not None:
+        if self._screen is not None:
             self._minute.add(now_s, progress)
             earlier = [(each.index + 1, each.last) for each in before]
             facts_ = (level.setting, progress, self._schedule, self._minute, level.step, earlier)
-            self._live.update(LevelView(level.index, level.total, level.text, *facts_), refresh=True)
+            self._screen.draw(LevelView(level.index, level.total, level.text, *facts_))
         elif now_s - self._told_s >= PLAIN_EVERY_S:
             self._told_s = now_s
             self._say(progress_line(level.index, level.total, level.text, progress))
@@ -230,18 +223,14 @@ class LiveProgress:
 
     def _close(self, level: _Shown, state: str = "done") -> None:
         """The last word on a level: one line that stays; it names a state other than done."""
-        if self._live is not None and not self._levels:
-            from rich.text import Text
-
-            self._live.update(Text(""))
+        if self._screen is not None and not self._levels:
+            self._screen.clear()
         line = level.last_line()
         self._say(line if state in ("done", "") else f"{line}  {state}")
 
     def _say(self, line: str) -> None:
-        if self._live is not None:
-            from rich.text import Text
-
-            self._live.console.print(Text(line))
+        if self._screen is not None:
+            self._screen.say(line)
             return
         encoding = getattr(self._file, "encoding", None) or "utf-8"
         print(line.encode(encoding, "replace").decode(encoding), file=self._file, flush=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpusize.analysis.metrics import METRICS, Metric
+from gpusize.analysis.metrics import METRICS, QUANTILES, Metric
 from gpusize.analysis.sources import lost_text
 from gpusize.estimate.question import Estimate
 from gpusize.report.summary.source import ReportSource, SloView
@@ -60,18 +60,22 @@ class Column:
 def summary_columns(sweep: Sweep, users: float | None = None) -> list[Column]:
     """The columns for which the summary has data, in reading order; GPUs by level where ``users`` are sized for."""
     rows = sweep.rows
-    made = [level_column(sweep), plain_column(rows, "n", "n", "req", 1, short_count), *several_columns(rows)]
+    # Of streamed answers several metrics come before it.
+    n_rank = 4 if comes_in_parts(rows) else 1
+    made = [level_column(sweep), plain_column(rows, "n", "n", "req", n_rank, short_count), *several_columns(rows)]
     made.append(plain_column(rows, "achieved_rate", "achieved", "req/s", 2, number))
     made += _unsent(rows)
     made.append(_delivered(rows))
     made.append(plain_column(rows, "inferences_rate", "achieved", "infer/s", 2, number))
     if sweep.open_loop:
         made.insert(2, plain_column(rows, "offered_rate", "offered", "req/s", 6, number))
-    made += [column for each in METRICS.values() if each.table != "calls" for column in metric_columns(rows, each)]
-    made.append(_goodput(rows))
-    made.append(plain_column(rows, "tokens_out_per_s", "output", "tok/s", 8, _token_rate))
-    made.append(failure_column(rows, "errors", "errors", 4))
     judged = list(sweep.attainments())
+    for each in METRICS.values():
+        if each.table != "calls":
+            made += metric_columns(rows, each, _level_ranks(rows, each, [slo for _, slo in judged]))
+    made.append(_goodput(rows))
+    made.append(plain_column(rows, "tokens_out_per_s", "output", "tok/s", 4, _token_rate))
+    made.append(failure_column(rows, "errors", "errors", 2 if any(finite(row.get("errors")) for row in rows) else 5))
     made += [_attainment(rows, k, slo, f"SLO {k + 1}" if len(judged) > 1 else "SLO") for k, slo in judged]
     made.append(_rough_gpus(sweep, users))
     made.append(_flags(rows))
@@ -79,6 +83,18 @@ def summary_columns(sweep: Sweep, users: float | None = None) -> list[Column]:
 
 
 _QUANTILES: Final = ("p50", "p95", "p99")
+
+
+def _level_ranks(rows: Sequence[Mapping[str, Any]], metric: Metric, slos: Sequence[SloView]) -> dict[str, int]:
+    """Quantiles of a metric in the table of levels, in order, and their importance: what an SLO bounds comes first."""
+    ranks = {**metric.shown, **(metric.beside_parts if comes_in_parts(rows) else {})}
+    for slo in slos:
+        quantile = "" if slo.percentile is None else f"p{slo.percentile:g}"
+        if slo.metric == metric.name and any(finite(row.get(metric.column(quantile))) is not None for row in rows):
+            # Its neighbours say the same less to the point.
+            ranks = {each: max(rank, 6) if rank else 0 for each, rank in ranks.items()}
+            ranks[quantile] = min(1, ranks.get(quantile, 1))
+    return {quantile: ranks[quantile] for quantile in QUANTILES if quantile in ranks}
 
 
 def metric_columns(
@@ -218,7 +234,8 @@ def _delivered(rows: Sequence[Mapping[str, Any]]) -> Column:
         known = row.get("delivered")
         tone = FAINT if known is None or not is_usable(row) else "" if known else BAD
         cells.append(Cell("–" if known is None else "yes" if known else "no", tone))
-    return Column("delivered", "load", "delivered", tuple(cells), 2)
+    # That all were is told by their rates, too; that one was not is told nowhere else as plainly.
+    return Column("delivered", "load", "delivered", tuple(cells), 2 if any(cell.tone == BAD for cell in cells) else 5)
 
 
 def _goodput(rows: Sequence[Mapping[str, Any]]) -> Column:

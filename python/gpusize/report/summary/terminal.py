@@ -93,6 +93,12 @@ def fitted_table(columns: Sequence[Column], console: Console) -> Table:
         kept.remove(least)
         dropped.append(least)
         table = _table(kept, console, FLAGS_WIDTH)
+    # A wide column that left may have made room for a narrow one that left before.
+    for column in sorted(dropped, key=lambda column: column.rank):
+        more = [each for each in columns if each in kept or each is column]
+        if _width(wider := _table(more, console, FLAGS_WIDTH), console) <= console.width:
+            table, kept = wider, more
+            dropped.remove(column)
     if dropped:
         names = ", ".join(f"{each.title} {each.unit.split()[0] if each.unit else ''}".strip() for each in dropped)
         table.caption = plain(console, f"hidden, the terminal is too narrow: {names}")

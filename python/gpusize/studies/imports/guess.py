@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from gpusize.base.errors import ConfigError, PathMissing
 from gpusize.base.files import storing
+from gpusize.containers.cpost_csv import HEADER, SUFFIX
 from gpusize.records.store import is_run_folder
 from gpusize.studies import imports
 from gpusize.studies.imports.run_folder import Imported
 
-__all__ = ["HEAD_BYTES", "formats", "import_auto"]
+__all__ = ["HEAD_BYTES", "formats", "head_of", "import_auto"]
 
 HEAD_BYTES: Final = 65_536
 """Bytes of a file that a guess goes by."""
@@ -42,7 +43,12 @@ def import_auto(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
         StoreError: it cannot be read, or the run cannot be written.
         ConfigError: it is in no known format, or in several, or is broken.
     """
-    head = _head(path)
+    head = head_of(path)
+    if _is_cpost(path, head):
+        what = "this is what CPOST measured of containers, which has no requests"
+        raise ConfigError(
+            what, str(path), "see it with: gpusize pipeline show FOLDER, and give the folder of its files"
+        )
     known = formats()
     fitting = [name for name, module in known.items() if module.looks_like(path, head)]
     tried = ", ".join(known)
@@ -55,13 +61,26 @@ def import_auto(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
     return made
 
 
-def _head(path: Path) -> bytes:
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file; of a folder none.
+
+    Raises:
+        StoreError: it is missing or cannot be read.
+    """
     if path.is_dir():
         return b""
     if not path.exists():
         raise PathMissing("not found", str(path), "give a file, or a folder, of a load generator")
     with storing(path), path.open("rb") as file:
         return file.read(HEAD_BYTES)
+
+
+def _is_cpost(path: Path, head: bytes) -> bool:
+    """Whether it is a CSV of CPOST, or a folder of those: readings, of which no run can be made."""
+    if path.is_dir():
+        return any(True for _ in path.glob(f"*{SUFFIX}"))
+    first = head.partition(b"\n")[0].decode("utf-8", "replace").strip()
+    return tuple(cell.strip() for cell in first.split(",")) == HEADER
 
 
 def _looks(path: Path, head: bytes) -> str:

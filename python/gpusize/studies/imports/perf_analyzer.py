@@ -15,7 +15,7 @@ import csv
 import hashlib
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -29,7 +29,7 @@ from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, 
 from gpusize.studies.imports.perf_analyzer_text import is_printed, parse_text
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
-__all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "read_perf_analyzer"]
+__all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "missing_levels", "read_perf_analyzer"]
 
 US: Final = 1e-6
 KEPT_UP: Final = 0.95
@@ -112,22 +112,28 @@ def read_perf_analyzer(
             warnings.append(f"{path}, line {row.line}: {_load(row)} was there before; the first one counts")
             continue
         levels[row.kind, row.load] = _level(row, gpus, batch, str(path), batch_known=told is not None)
-    known = {row.load for row in rows if row.state == "done"}
-    missing = [c for c in expected if c not in known] if rows[0].kind == USERS else []
-    if missing:
-        which = ", ".join(map(str, missing))
-        why = "perf_analyzer ends a sweep at the first level that does not settle"
-        warnings.append(f"{path}: {len(missing)} of {len(expected)} levels are missing, concurrency {which}: {why}")
+    if rows[0].kind == USERS:
+        known = {row.load for row in rows if row.state == "done"}
+        warnings += missing_levels(str(path), known, expected)
     ordered = [replace(level, visit=k) for k, level in enumerate(levels.values())]
     return PerfAnalyzerImport(ordered, hashlib.sha256(content).hexdigest(), warnings)
 
 
+def missing_levels(path: str, users: Container[float], expected: Sequence[int]) -> list[str]:
+    """A warning that names the concurrencies that were expected and are not there; empty where all are."""
+    missing = [c for c in expected if c not in users]
+    if not missing:
+        return []
+    which = ", ".join(map(str, missing))
+    why = "perf_analyzer ends a sweep at the first level that does not settle"
+    return [f"{path}: {len(missing)} of {len(expected)} levels are missing, concurrency {which}: {why}"]
+
+
 def _refuse_others(text: str, path: str) -> None:
-    """Tell what else perf_analyzer writes from its CSV: its JSON."""
+    """Tell JSON from what is read here."""
     todo = "run it again with -f FILE.csv, and import that file"
     if text.lstrip().startswith("{"):
-        what = "this is JSON, as perf_analyzer's --profile-export-file writes it, not its CSV"
-        raise ConfigError(what, path, todo)
+        raise ConfigError("this is JSON, and neither perf_analyzer's CSV nor its profile export", path, todo)
 
 
 def _one_batch(given: int, told: int | None, path: str) -> int:

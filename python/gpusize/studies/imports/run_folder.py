@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from gpusize.base.errors import StoreError
+from gpusize.base.files import storing, write_json, write_parquet
+from gpusize.records.dataset_rows import keep_rows
 from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.records.store import is_run_folder, read_run
+from gpusize.studies.imports.request_rows import RequestLevel, write_requests
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Imported", "run_of", "write_run"]
+__all__ = ["Imported", "RunDraft", "imported_before", "run_of", "write_run"]
 
 
 class Imported(NamedTuple):
@@ -32,12 +36,14 @@ class Imported(NamedTuple):
 
 def run_of(
     run: str,
-    levels: Sequence[LevelData],
+    levels: Sequence[LevelData | RequestLevel],
     source: Mapping[str, Any],
     *,
     api: str,
     gpus: int,
     options: Mapping[str, Any] | None = None,
+    model: str | None = None,
+    nature: str | None = None,
 ) -> dict[str, Any]:
     """The contents of ``run.json`` for another tool's levels.
 
@@ -48,8 +54,11 @@ def run_of(
         api: stands for that of the target.
         gpus: behind the target; 0 for unknown.
         options: those that later estimates go by.
+        model: its name, where the file says it.
+        nature: what a request is: ``language_model``, ``inference`` of tensors, or None for nothing in particular.
     """
-    target = {"url": None, "api": api, "model": None, "gpus": gpus, "tls_verified": None, "simulated": None}
+    target = {"url": None, "api": api, "nature": nature, "model": model, "gpus": gpus}
+    target |= {"tls_verified": None, "simulated": None}
     return {
         "schema": SCHEMA_VERSION,
         "run": run,
@@ -58,49 +67,126 @@ def run_of(
         "options": dict(options or {}),
         "source": dict(source),
         "targets": [target],
-        "models": [],
+        "models": [] if model is None else [model],
         "hosts": [],
         "dataset": {"source": None, "rows": None, "sha256": None},
         "seed": None,
         "labels": {},
-        "levels": [level.setting for level in levels],
+        "levels": [dict(level.setting) for level in levels],
     }
 
 
-def write_run(out_dir: Path, about: Mapping[str, Any], levels: Sequence[LevelData]) -> Path:
-    """Write ``run.json`` and a ``level.json`` per level below ``out_dir``; a run that is there stays untouched.
+class RunDraft:
+    """A run folder in the making: whole when it is published, and not there at all before that. A context manager.
+
+        with RunDraft(out_dir, run) as draft:
+            for level in levels:               # a generator will do: nothing of a level is kept once it is written
+                draft.add(level)
+            folder = draft.publish(about)
+
+    Args:
+        out_dir: the folder of runs; made when it is missing.
+        run: the run's id, the name of its folder.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+
+    def __init__(self, out_dir: Path, run: str) -> None:
+        self._folder = out_dir / run
+        self._visits = 0
+        self._origin_ns: int | None = None
+        self._ends_ns: list[int] = []
+        with storing(self._folder):
+            out_dir.mkdir(parents=True, exist_ok=True)
+            self._scratch = tempfile.TemporaryDirectory(dir=out_dir, prefix=".import-")
+            self._draft = Path(self._scratch.name) / self._folder.name
+            self._draft.mkdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, _error: object, _trace: TracebackType | None) -> None:
+        self._scratch.cleanup()
+
+    def add(self, level: LevelData | RequestLevel) -> dict[str, Any]:
+        """Write the next level: its figures, or its requests; returns its ``level.json``.
+
+        Raises:
+            ConfigError: a request contradicts itself, or there is none in it.
+            StoreError: it cannot be written.
+        """
+        visit, self._visits = self._visits, self._visits + 1
+        place = self._draft / "levels" / f"{visit:04d}"
+        with storing(self._folder):
+            place.mkdir(parents=True)
+            if isinstance(level, RequestLevel):
+                meta, self._origin_ns = write_requests(place, visit, level, self._origin_ns)
+                self._ends_ns += [meta["start_ns"], meta["end_ns"]]
+            else:
+                meta = {**level.meta, "visit": visit}
+            write_json(place / "level.json", meta)
+        return meta
+
+    def publish(self, about: Mapping[str, Any], *, batch: int = 1) -> Path:
+        """Write ``run.json`` and give the folder its name; one that is there by now stays untouched.
+
+        Args:
+            about: the contents of ``run.json``, as ``run_of`` makes them.
+            batch: samples in every request.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        if is_run_folder(self._folder):
+            return self._folder
+        with storing(self._folder):
+            if self._origin_ns is not None:
+                self._tie_clocks(self._origin_ns)
+                if batch > 1:
+                    keep_rows(self._draft, ["0"], [{"batch": batch}])
+            write_json(self._draft / "run.json", about)
+            self._draft.rename(self._folder)
+        return self._folder
+
+    def _tie_clocks(self, origin_ns: int) -> None:
+        """Say how far the times of the rows are from those in the other tool's file."""
+        import polars as pl
+
+        times = [min(self._ends_ns), max(self._ends_ns)]
+        columns = {"mono_ns": times, "wall_ns": [each + origin_ns for each in times], "uncertainty_ns": [0, 0]}
+        write_parquet(self._draft / "clocks.parquet", columns, dict.fromkeys(columns, pl.Int64))
+
+
+def imported_before(out_dir: Path, run: str) -> Imported | None:
+    """A run of the same content that was imported before, with its warnings; None where there is none."""
+    folder = out_dir / run
+    if not is_run_folder(folder):
+        return None
+    return Imported(folder, list((read_run(folder).get("source") or {}).get("warnings") or []))
+
+
+def write_run(out_dir: Path, about: Mapping[str, Any], levels: Sequence[LevelData | RequestLevel]) -> Path:
+    """Write ``run.json``, and per level its ``level.json`` and its records, below ``out_dir``.
+
+    A run that is there stays untouched. Where an importer meets its levels one by one, it takes ``RunDraft`` instead.
 
     Args:
         out_dir: the folder of runs; made when it is missing.
         about: the contents of ``run.json``; its ``run`` names the folder.
-        levels: imported levels; their ``meta`` is written, with their number in this order as ``visit``.
+        levels: levels of figures, of which ``meta`` is written, or of requests; numbered in this order.
 
     Returns:
         The run's folder.
 
     Raises:
+        ConfigError: a request contradicts itself.
         StoreError: it cannot be written.
     """
-    folder = out_dir / str(about["run"])
-    if (folder / "run.json").is_file():
-        return folder
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out_dir, prefix=".import-") as scratch:
-            draft = Path(scratch) / folder.name
-            draft.mkdir()
-            for visit, level in enumerate(levels):
-                place = draft / "levels" / f"{visit:04d}"
-                place.mkdir(parents=True)
-                _dump(place / "level.json", {**level.meta, "visit": visit})
-            _dump(draft / "run.json", about)
-            draft.rename(folder)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write ({error.strerror})", str(error.filename or folder), "choose another --out"
-        ) from None
-    return folder
-
-
-def _dump(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", "utf-8")
+    run = str(about["run"])
+    if is_run_folder(out_dir / run):
+        return out_dir / run
+    with RunDraft(out_dir, run) as draft:
+        for level in levels:
+            draft.add(level)
+        return draft.publish(about)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpusize.targets.apis.base import ResponseSpec, row_error
 from gpusize.targets.apis.history import messages_by_turn
-from gpusize.targets.apis.openai_common import USAGE, OpenAiApi, content_row
+from gpusize.targets.apis.openai_common import STREAM_END, USAGE, OpenAiApi, content_row
 from gpusize.targets.apis.response_spec import any_of
 from gpusize.workload.dataset import Row
 
@@ -21,7 +21,7 @@ _THOUGHTS: Final = ("reasoning_content", "reasoning")
 _RESPONSE: Final = ResponseSpec(
     content=tuple(f"/choices/0/{form}/{part}" for form in ("delta", "message") for part in _PARTS),
     reasoning=tuple(f"/choices/0/{form}/{part}" for form in ("delta", "message") for part in _THOUGHTS),
-    end="[DONE]",
+    end=STREAM_END,
     success_if=any_of(
         "/choices/0/finish_reason", "/choices/0/delta/role", "/choices/0/message/role", USAGE["tokens_out"]
     ),

@@ -14,7 +14,7 @@ from gpusize.targets.apis.template import BodyTemplate
 from gpusize.workload.dataset import Row
 from gpusize.workload.dataset.dataset import MARKS
 
-__all__ = ["USAGE", "OpenAiApi", "content_row"]
+__all__ = ["STREAM_END", "USAGE", "OpenAiApi", "content_row"]
 
 
 class _Usage(TypedDict):
@@ -31,6 +31,17 @@ USAGE: Final[_Usage] = {
     "tokens_reasoning": "/usage/completion_tokens_details/reasoning_tokens",
 }
 """Where chat and completions report tokens."""
+
+STREAM_END: Final = (
+    "[DONE]",
+    {
+        "at": "/choices/0/finish_reason",
+        "is": ["stop", "length", "tool_calls", "function_call", "content_filter", "eos_token", "stop_sequence"],
+    },
+)
+"""What ends a stream of either. Some servers send no ``[DONE]`` after the reason why they end; one that says none of
+these, or repeats an empty reason in every event, has to.
+"""
 
 _OURS: Final = frozenset({"input_tokens", "output_tokens", "session", "turn", "arrival_s", "delay_s", *MARKS})
 """Fields of a row that say something to gpusize and nothing to a server."""

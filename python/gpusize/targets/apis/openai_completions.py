@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpusize.targets.apis.base import ResponseSpec, row_error
 from gpusize.targets.apis.history import prompts_by_turn
-from gpusize.targets.apis.openai_common import USAGE, OpenAiApi, content_row
+from gpusize.targets.apis.openai_common import STREAM_END, USAGE, OpenAiApi, content_row
 from gpusize.targets.apis.response_spec import any_of
 from gpusize.workload.dataset import Row
 
@@ -16,7 +16,7 @@ __all__ = ["OpenAiCompletions"]
 _RESPONSE: Final = ResponseSpec(
     content=("/choices/0/text",),
     reasoning=("/choices/0/reasoning_content",),
-    end="[DONE]",
+    end=STREAM_END,
     success_if=any_of("/choices/0/finish_reason", USAGE["tokens_out"]),
     **USAGE,
 )

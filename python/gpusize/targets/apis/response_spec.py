@@ -55,7 +55,8 @@ class ResponseSpec:
         tokens_cached: its count of prompt tokens found in its cache.
         tokens_reasoning: its count of reasoning tokens among the generated ones.
         error: places; something other than null at any of them makes a successful status an error.
-        end: the event that ends a stream, as its text or as a condition; a stream without it is truncated.
+        end: the event that ends a stream, as its text or as a condition, or several of these; a stream without any of
+            them is truncated.
         success: the statuses that are a success, first and last.
         json: which answers are read as JSON: ``always``, and another is an error, or ``by_type`` where the content type
             says so.
@@ -76,7 +77,7 @@ class ResponseSpec:
     tokens_cached: Sequence[Place] | Place | None = None
     tokens_reasoning: Sequence[Place] | Place | None = None
     error: Sequence[Place] | Place | None = "/error"
-    end: str | Condition | None = None
+    end: Sequence[str | Condition] | str | Condition | None = None
     success: tuple[int, int] = (200, 299)
     json: JsonRule = "always"
     success_if: Sign | Sequence[Sign] | None = None
@@ -190,6 +191,9 @@ def _signs(value: Any) -> Any:
 
 
 def _end(value: Any) -> Any:
+    """One end as it is, several as a list."""
+    if isinstance(value, list | tuple) and value:
+        return [_end(one) for one in value]
     if value is None or (isinstance(value, str) and value):
         return value
     if isinstance(value, Mapping):

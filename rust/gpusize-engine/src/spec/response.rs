@@ -102,23 +102,30 @@ pub struct ConditionalPlace {
 
 /// Any number of places; in JSON null, one place, or a list.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(from = "Option<OneOrMany>", into = "Vec<Place>")]
+#[serde(from = "Option<OneOrMany<Place>>", into = "Vec<Place>")]
 pub struct Places(pub Vec<Place>);
 
+/// What stands in JSON by itself or in a list.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum OneOrMany {
-    One(Place),
-    Many(Vec<Place>),
+enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
 }
 
-impl From<Option<OneOrMany>> for Places {
-    fn from(given: Option<OneOrMany>) -> Self {
-        Self(match given {
+impl<T> OneOrMany<T> {
+    fn all(given: Option<Self>) -> Vec<T> {
+        match given {
             None => Vec::new(),
-            Some(OneOrMany::One(place)) => vec![place],
-            Some(OneOrMany::Many(places)) => places,
-        })
+            Some(Self::One(one)) => vec![one],
+            Some(Self::Many(many)) => many,
+        }
+    }
+}
+
+impl From<Option<OneOrMany<Place>>> for Places {
+    fn from(given: Option<OneOrMany<Place>>) -> Self {
+        Self(OneOrMany::all(given))
     }
 }
 
@@ -154,23 +161,12 @@ pub enum ContentSign {
 
 /// Signs of which a successful answer brings at least one; without any, every answer will do. In JSON null, one, or a list.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(from = "Option<OneOrManySigns>", into = "Vec<Sign>")]
+#[serde(from = "Option<OneOrMany<Sign>>", into = "Vec<Sign>")]
 pub struct Signs(pub Vec<Sign>);
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrManySigns {
-    One(Sign),
-    Many(Vec<Sign>),
-}
-
-impl From<Option<OneOrManySigns>> for Signs {
-    fn from(given: Option<OneOrManySigns>) -> Self {
-        Self(match given {
-            None => Vec::new(),
-            Some(OneOrManySigns::One(sign)) => vec![sign],
-            Some(OneOrManySigns::Many(signs)) => signs,
-        })
+impl From<Option<OneOrMany<Sign>>> for Signs {
+    fn from(given: Option<OneOrMany<Sign>>) -> Self {
+        Self(OneOrMany::all(given))
     }
 }
 
@@ -188,6 +184,23 @@ pub enum End {
     Text(String),
     /// An event that satisfies this.
     Event(Condition),
+}
+
+/// Ends of which any one ends a stream; without any, it ends with its body. In JSON null, one, or a list.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(from = "Option<OneOrMany<End>>", into = "Vec<End>")]
+pub struct Endings(pub Vec<End>);
+
+impl From<Option<OneOrMany<End>>> for Endings {
+    fn from(given: Option<OneOrMany<End>>) -> Self {
+        Self(OneOrMany::all(given))
+    }
+}
+
+impl From<Endings> for Vec<End> {
+    fn from(ends: Endings) -> Self {
+        ends.0
+    }
 }
 
 /// How the intermediate steps that a server reports become calls inside a request.
@@ -236,8 +249,8 @@ pub struct ResponseSpec {
     pub tokens_reasoning: Places,
     /// Present and not null at any of these: the answer is an error whatever its status.
     pub error: Places,
-    /// What ends a stream; a stream without it is truncated.
-    pub end: Option<End>,
+    /// What ends a stream; one without any of these is truncated.
+    pub end: Endings,
     /// Inclusive range of statuses that are a success.
     pub success: (u16, u16),
     /// What a successful answer, or some event of it, has to bring.
@@ -259,7 +272,7 @@ impl Default for ResponseSpec {
             tokens_cached: Places::default(),
             tokens_reasoning: Places::default(),
             error: Places::default(),
-            end: None,
+            end: Endings::default(),
             success: (200, 299),
             success_if: Signs::default(),
             json: JsonRule::Always,
@@ -294,10 +307,10 @@ mod tests {
         let Place::When(place) = &spec.content.0[0] else { panic!("{:?}", spec.content) };
         let is = [Literal::Text("a".into()), Literal::Number(1.0), Literal::Bool(true)];
         assert_eq!(place.when.is.as_deref(), Some(&is[..]));
-        assert!(matches!(spec.end, Some(End::Event(_))));
+        assert!(matches!(spec.end.0[..], [End::Event(_)]));
         assert_eq!(spec.framing, Framing::KserveStream);
         let again: ResponseSpec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
-        assert_eq!((again.content, again.success_if), (spec.content, spec.success_if));
+        assert_eq!((again.content, again.success_if, again.end), (spec.content, spec.success_if, spec.end));
         for wrong in [
             r#"{"content":[{"at":"/x","when":1}]}"#,
             r#"{"end":{"is":["x"]}}"#,

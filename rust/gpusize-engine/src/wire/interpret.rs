@@ -29,11 +29,11 @@ struct Use {
     when: Option<Test>,
 }
 
+/// What ends a stream: any of these.
 #[derive(Debug)]
-enum Ends {
-    Never,
-    Text(Vec<u8>),
-    Event(Test),
+struct Ends {
+    texts: Vec<Vec<u8>>,
+    events: Vec<Test>,
 }
 
 /// What a success has to bring: any of these.
@@ -121,11 +121,13 @@ impl Interpreter {
         add(&spec.tokens_cached, Role::TokensCached, true);
         add(&spec.tokens_reasoning, Role::TokensReasoning, true);
         add(&spec.error, Role::Error, false);
-        let ends = match &spec.end {
-            None => Ends::Never,
-            Some(End::Text(text)) => Ends::Text(text.clone().into_bytes()),
-            Some(End::Event(condition)) => Ends::Event(Test::new(condition, &mut pointers)),
-        };
+        let mut ends = Ends { texts: Vec::new(), events: Vec::new() };
+        for end in &spec.end.0 {
+            match end {
+                End::Text(text) => ends.texts.push(text.clone().into_bytes()),
+                End::Event(condition) => ends.events.push(Test::new(condition, &mut pointers)),
+            }
+        }
         let needs = Needs::new(&spec.success_if, &mut pointers);
         pointers.seal();
         Self {
@@ -180,7 +182,7 @@ impl Interpreter {
 
     /// Whether a stream without its end marker is truncated.
     pub fn wants_end(&self) -> bool {
-        !matches!(self.ends, Ends::Never)
+        !self.ends.texts.is_empty() || !self.ends.events.is_empty()
     }
 
     /// What a success has to bring of which `answer` brought nothing, in words.
@@ -195,18 +197,18 @@ impl Interpreter {
 
     /// Whether this is the event that ends a stream.
     pub fn is_end(&self, data: &[u8]) -> bool {
-        match &self.ends {
-            Ends::Never => false,
-            Ends::Text(end) => end == data,
-            Ends::Event(test) => self.pointers.read(data).is_ok_and(|values| test.holds(&values)),
-        }
+        let holds = |values: &Values<'_>| self.ends.events.iter().any(|test| test.holds(values));
+        self.is_end_text(data)
+            || (!self.ends.events.is_empty() && self.pointers.read(data).is_ok_and(|values| holds(&values)))
+    }
+
+    fn is_end_text(&self, data: &[u8]) -> bool {
+        self.ends.texts.iter().any(|end| end == data)
     }
 
     /// Read one event or one whole body into `answer`; says what it carries.
     pub fn read(&self, data: &[u8], answer: &mut Answer) -> Found {
-        if let Ends::Text(end) = &self.ends
-            && end == data
-        {
+        if self.is_end_text(data) {
             answer.ended = true;
             return Found::Nothing;
         }
@@ -230,7 +232,7 @@ impl Interpreter {
 
     /// Not JSON and not meant to be: an empty event that keeps the connection alive, or text after the end.
     fn is_aside(&self, data: &[u8], answer: &Answer) -> bool {
-        data.trim_ascii().is_empty() || (answer.ended && matches!(self.ends, Ends::Event(_)))
+        data.trim_ascii().is_empty() || (answer.ended && self.ends.texts.is_empty())
     }
 
     fn take(&self, values: &Values<'_>, answer: &mut Answer) -> Found {
@@ -251,9 +253,7 @@ impl Interpreter {
                 }
             }
         }
-        if let Ends::Event(test) = &self.ends {
-            answer.ended |= test.holds(values);
-        }
+        answer.ended = answer.ended || self.ends.events.iter().any(|test| test.holds(values));
         // Where nobody said what content is, every event is.
         if self.uses.is_empty() {
             found = Found::Content;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::spec::Endings;
 use crate::wire::message::MAX_MESSAGE;
 use crate::wire::places::MAX_DEPTH;
 
@@ -14,7 +15,7 @@ fn chat() -> Interpreter {
         tokens_out: "/usage/completion_tokens".into(),
         tokens_cached: "/usage/prompt_tokens_details/cached_tokens".into(),
         error: "/error".into(),
-        end: Some(End::Text("[DONE]".into())),
+        end: Endings(vec![End::Text("[DONE]".into())]),
         ..ResponseSpec::default()
     })
 }
@@ -40,6 +41,21 @@ fn content_is_told_from_role_usage_and_end() {
     assert_eq!((a.tokens_in, a.tokens_out, a.tokens_cached, a.ended), (Some(7), Some(2), Some(3), false));
     assert_eq!(i.read(b"[DONE]", &mut a), Found::Nothing);
     assert!(a.ended && !a.malformed && a.error.is_none());
+}
+
+#[test]
+fn a_stream_ends_with_any_of_its_ends() {
+    let i = spec(r#"{"content":"/text","end":["[DONE]",{"at":"/finish_reason"}]}"#);
+    for end in [&b"[DONE]"[..], br#"{"finish_reason":"stop"}"#] {
+        let mut a = Answer::default();
+        i.read(br#"{"text":"a","finish_reason":null}"#, &mut a);
+        assert!(!a.ended && !i.is_end(br#"{"finish_reason":null}"#));
+        i.read(end, &mut a);
+        assert!(a.ended && i.is_end(end));
+        // Whatever else comes than the text that may end it is judged as before.
+        i.read(b"nonsense", &mut a);
+        assert!(a.malformed);
+    }
 }
 
 #[test]

@@ -1,0 +1,1 @@
+"""What a notebook shows of results, answers, plans and comparisons: HTML that stands between cells."""
