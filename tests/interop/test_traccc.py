@@ -74,7 +74,9 @@ def test_threads_that_nothing_tells_have_to_be_given(tmp_path):
 
 
 def test_its_own_log_file_has_a_level_per_line(tmp_path):
-    rng, lines, wanted = random.Random(1), [], []
+    rng = random.Random(1)
+    lines: list[str] = []
+    wanted: list[object] = []
     for threads in (1, 4, 16):
         processed, ns = rng.randint(50, 500), rng.randint(10**8, 10**10)
         lines.append(f'"odd/mu200",{threads},10,5,{processed},{rng.randint(1, 9)},{ns}')

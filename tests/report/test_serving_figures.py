@@ -72,7 +72,7 @@ def test_queue_and_percentiles_are_those_of_the_file(sweep):
 
 def test_batches_are_inferences_over_executions(tmp_path):
     text = SWEEP.with_suffix(".txt")
-    counts = {name: [] for name in ("Inference", "Execution")}
+    counts: dict[str, list[int]] = {name: [] for name in ("Inference", "Execution")}
     for line in text.read_text().splitlines():
         for name, found in counts.items():
             if line.strip().startswith(f"{name} count: "):
@@ -134,8 +134,8 @@ def test_takes_are_averaged_and_their_range_is_shown():
     figure = ratio_figure(frame, log=True)
     upper, lower = figure.axes
     assert upper.get_yscale() == "log"
-    assert [1.0, 1.0] in [list(each.get_xdata()) for each in upper.lines]
-    ratio = [list(each.get_ydata()) for each in lower.lines]
+    assert [1.0, 1.0] in [np.asarray(each.get_xdata()).tolist() for each in upper.lines]
+    ratio = [np.asarray(each.get_ydata()).tolist() for each in lower.lines]
     assert [2.0] in ratio
     assert "up to 2 takes" in figure.texts[1].get_text()
 

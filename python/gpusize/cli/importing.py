@@ -87,7 +87,8 @@ def nat(
 @app.command("perf_analyzer", cls=Command)
 def perf_analyzer(
     file: Annotated[
-        Path, typer.Argument(help="The CSV of perf_analyzer (-f), its --profile-export-file, or what it printed.")
+        Path,
+        typer.Argument(help="The CSV that perf_analyzer wrote with -f, its --profile-export-file, or what it printed."),
     ],
     gpus: Annotated[
         int, option("GPUs or model instances measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)

@@ -112,8 +112,8 @@ def read_perf_analyzer(
             warnings.append(f"{path}, line {row.line}: {_load(row)} was there before; the first one counts")
             continue
         levels[row.kind, row.load] = _level(row, gpus, batch, str(path), batch_known=told is not None)
-    known = {row.load for row in rows if row.state == "done"}
     if rows[0].kind == USERS:
+        known = {row.load for row in rows if row.state == "done"}
         warnings += missing_levels(str(path), known, expected)
     ordered = [replace(level, visit=k) for k, level in enumerate(levels.values())]
     return PerfAnalyzerImport(ordered, hashlib.sha256(content).hexdigest(), warnings)
@@ -130,7 +130,7 @@ def missing_levels(path: str, users: Container[float], expected: Sequence[int]) 
 
 
 def _refuse_others(text: str, path: str) -> None:
-    """Tell what else perf_analyzer writes from its CSV: its JSON."""
+    """Tell JSON from what is read here."""
     todo = "run it again with -f FILE.csv, and import that file"
     if text.lstrip().startswith("{"):
         raise ConfigError("this is JSON, and neither perf_analyzer's CSV nor its profile export", path, todo)
