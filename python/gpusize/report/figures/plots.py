@@ -140,9 +140,7 @@ KINDS: Final = (
         _replicas,
         part="server",
     ),
-    Kind(
-        "server", "Metrics of servers and GPUs: means over the whole level, all GPUs together.", _server, part="server"
-    ),
+    Kind("server", "Metrics of servers and GPUs: means over the level, all GPUs together.", _server, part="server"),
     Kind(
         "over_time",
         "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
