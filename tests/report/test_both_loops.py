@@ -42,7 +42,7 @@ def test_the_page_has_a_table_and_figures_of_both() -> None:
     assert set(RATES) <= set(marked["runtime-open"])
     page = render_html(source, figures=made)
     for x in (*LEVELS, *RATES):
-        assert re.search(rf"<td[^>]*>{x:g}</td>", page), x
+        assert re.search(rf"<th scope=\"row\"[^>]*>{x:g}</th>", page), x
     assert page.count("alert at") == len(RATES)
 
 

@@ -100,7 +100,7 @@ def test_the_table_has_a_row_for_every_combination(study: Make) -> None:
 def test_the_page_shows_levels_and_escapes_what_it_is_told(study: Make) -> None:
     place = study(*GRID, failed={"instances": 8, "mode": HOSTILE})
     page = Page(write_study(place)[-1].read_text())
-    assert page.tags["script"] == 0
+    assert page.tags["script"] == 2
     assert page.tags["svg"] == 2
     assert all(n == 1 for n in page.ids.values())
     assert "6 of 7 combinations of settings were measured to their end" in page.text

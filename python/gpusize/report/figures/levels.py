@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpusize.analysis.metrics import METRICS
 from gpusize.report.figures import style
+from gpusize.report.summary.columns import comes_in_parts
 from gpusize.report.summary.source import SloView
 from gpusize.report.summary.sweep import Points, Sweep
 from gpusize.report.text import TimeUnit, duration, number, plain_number, time_unit
@@ -14,26 +16,30 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_lost", "draw_slo", "runtime_figure", "throughput_figure"]
+__all__ = ["draw_lost", "draw_slo", "latency_figure", "throughput_figure"]
 
 _MARKS = {"p50": "o", "p95": "s", "p99": "^"}
 
 
-def runtime_figure(sweep: Sweep) -> Figure | None:
-    """p50, p95 and p99 runtime against concurrency or rate; None without any runtime."""
-    names = [name for name in _MARKS if sweep.line(f"runtime_{name}_s")]
-    if not names:
+def latency_figure(sweep: Sweep, metric: str = "runtime") -> Figure | None:
+    """p50, p95 and p99 of a metric of time against concurrency or rate; None without any.
+
+    A metric of parts of answers has none where no answer came in parts.
+    """
+    names = [name for name in _MARKS if sweep.line(f"{metric}_{name}_s")]
+    if not names or (METRICS[metric].streamed and not comes_in_parts(sweep.rows)):
         return None
-    every = [y for name in names for _, y in sweep.line(f"runtime_{name}_s")]
+    called = METRICS[metric].label
+    every = [y for name in names for _, y in sweep.line(f"{metric}_{name}_s")]
     unit = time_unit([max(every)])
-    slo = next((s for s in sweep.slos if s.metric == "runtime" and s.bound_s), None)
-    figure, (axes,) = style.new_figure(_runtime_title(sweep, slo), f"{sweep.about}")
+    slo = next((s for s in sweep.slos if s.metric == metric and s.bound_s), None)
+    figure, (axes,) = style.new_figure(_latency_title(sweep, slo, metric, called), f"{sweep.about}")
     style.level_axis(axes, sweep.levels, sweep.x_label)
-    axes.set_ylabel(f"runtime ({unit.name})")
+    axes.set_ylabel(f"{called} ({unit.name})")
     ends = []
     for name in names:
-        line = sweep.line(f"runtime_{name}_s")
-        _series(axes, line, sweep.points(f"runtime_{name}_s"), unit, style.PERCENTILES[name], _MARKS[name])
+        line = sweep.line(f"{metric}_{name}_s")
+        _series(axes, line, sweep.points(f"{metric}_{name}_s"), unit, style.PERCENTILES[name], _MARKS[name])
         ends.append((line[-1][1] * unit.per_s, name, style.PERCENTILES[name]))
     bound = slo.bound_s if slo is not None and slo.bound_s else None
     shown = [*every, *([bound] if bound is not None and bound < 4 * max(every) else [])]
@@ -43,21 +49,21 @@ def runtime_figure(sweep: Sweep) -> Figure | None:
     else:
         axes.set_ylim(0, max(shown) * unit.per_s * 1.1)
     _plain_ticks(axes)
-    draw_lost(axes, sweep, "runtime_p95_s", unit)
-    _draw_limited(axes, sweep, "runtime_p95_s", unit)
+    draw_lost(axes, sweep, f"{metric}_p95_s", unit)
+    _draw_limited(axes, sweep, f"{metric}_p95_s", unit)
     if slo is not None:
         draw_slo(axes, slo, unit)
     style.label_ends(figure, axes, ends)
     return figure
 
 
-def _runtime_title(sweep: Sweep, slo: SloView | None) -> str:
+def _latency_title(sweep: Sweep, slo: SloView | None, metric: str, called: str) -> str:
     """The finding: where the SLO's percentile goes over its bound."""
-    default = f"Runtime against {'rate' if sweep.open_loop else 'concurrency'}"
+    default = f"{called[0].upper()}{called[1:]} against {'rate' if sweep.open_loop else 'concurrency'}"
     if slo is None or slo.bound_s is None or slo.percentile is None:
         return default
-    line = sweep.line(f"runtime_p{slo.percentile:g}_s")
-    name, bound = f"p{slo.percentile:g} runtime", duration(slo.bound_s)
+    line = sweep.line(f"{metric}_p{slo.percentile:g}_s")
+    name, bound = f"p{slo.percentile:g} {called}", duration(slo.bound_s)
     within = [x for x, y in line if y <= slo.bound_s]
     over = [x for x, y in line if y > slo.bound_s]
     if not line:

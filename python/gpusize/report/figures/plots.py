@@ -44,6 +44,7 @@ class Kind:
         draw: makes it; None where there is nothing to show.
         each_sweep: whether a second sweep of a result has one too.
         levels: whether it needs levels that lie on an axis.
+        part: the part of the page that it stands in: ``answer``, ``load``, ``evidence``, ``time`` or ``server``.
     """
 
     name: str
@@ -51,12 +52,25 @@ class Kind:
     draw: Callable[[Drawn], Figure | None]
     each_sweep: bool = False
     levels: bool = True
+    part: str = "load"
 
 
 def _runtime(of: Drawn) -> Figure | None:
-    from gpusize.report.figures.levels import runtime_figure
+    from gpusize.report.figures.levels import latency_figure
 
-    return runtime_figure(of.sweep)
+    return latency_figure(of.sweep)
+
+
+def _ttft(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.levels import latency_figure
+
+    return latency_figure(of.sweep, "ttft")
+
+
+def _itl(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.levels import latency_figure
+
+    return latency_figure(of.sweep, "itl")
 
 
 def _fit(of: Drawn) -> Figure | None:
@@ -145,27 +159,48 @@ KINDS: Final = (
         _runtime,
         each_sweep=True,
     ),
+    Kind("ttft", "Percentiles of the time to the first token, from when a request was due.", _ttft, each_sweep=True),
+    Kind("itl", "Percentiles of the time between tokens.", _itl, each_sweep=True),
     Kind("percentiles", "Runtime by percentile; a line per level, named at its end.", _percentiles),
-    Kind("fit", "The straight line of the slope method. Nothing was measured where it is shaded.", _fit),
+    Kind(
+        "fit", "The straight line of the slope method. Nothing was measured where it is shaded.", _fit, part="evidence"
+    ),
     Kind(
         "attainment",
         "Share of requests that ended ok within the bound; the bars are 95 % intervals.",
         _attainment,
         each_sweep=True,
+        part="answer",
     ),
     Kind("throughput", "Completed work. Dotted: what it would be without queueing.", _throughput, each_sweep=True),
-    Kind("replicas", "Completed requests/s of each replica; with equal shares the lines coincide.", _replicas),
-    Kind("server", "Metrics of servers and GPUs: means over the whole level, all GPUs together.", _server),
-    Kind("split", "Where the mean time of a request goes. Network is what the other parts leave over.", _split),
-    Kind("queue", "Mean time in the server's queue, per request that succeeded.", _queue),
-    Kind("batch", "Inferences per execution of the model.", _batch),
-    Kind("gpus", "Each GPU against its own memory and its own power limit: means over the whole level.", _gpus),
-    Kind("energy", "Mean power of all GPUs over completed requests/s, and per output token.", _energy),
+    Kind(
+        "replicas",
+        "Completed requests/s of each replica; with equal shares the lines coincide.",
+        _replicas,
+        part="server",
+    ),
+    Kind("server", "Metrics of servers and GPUs: means over the level, all GPUs together.", _server, part="server"),
+    Kind(
+        "split",
+        "Where the mean time of a request goes. Network is what the other parts leave over.",
+        _split,
+        part="server",
+    ),
+    Kind("queue", "Mean time in the server's queue, per request that succeeded.", _queue, part="server"),
+    Kind("batch", "Inferences per execution of the model.", _batch, part="server"),
+    Kind(
+        "gpus",
+        "Each GPU against its own memory and its own power limit: means over the whole level.",
+        _gpus,
+        part="server",
+    ),
+    Kind("energy", "Mean power of all GPUs over completed requests/s, and per output token.", _energy, part="server"),
     Kind(
         "over_time",
         "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
         _over_time,
         levels=False,
+        part="time",
     ),
 )
 """Every figure of a result, in reading order. One more figure is what draws it, and an entry here."""

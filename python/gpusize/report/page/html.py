@@ -1,10 +1,17 @@
-"""report.html: one file without scripts and without anything from elsewhere."""
+"""report.html: one file with nothing from elsewhere; what its own script adds is no content."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +20,9 @@ from gpusize.base.units import with_cores
 from gpusize.estimate.question import Estimate
 from gpusize.estimate.truth import Truth
 from gpusize.report.figures.plots import KINDS
+from gpusize.report.page.cards import level_cards
+from gpusize.report.page.charts import chart
+from gpusize.report.page.off_by_one import off_by_one
 from gpusize.report.summary import words
 from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns, users_by_level
 from gpusize.report.summary.sections import sections
@@ -22,6 +32,7 @@ from gpusize.report.text import clean, count, plain_number
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 __all__ = ["render_html", "render_study", "write_html"]
@@ -31,6 +42,7 @@ CAPTIONS: Final = {
     "study-rate": "Completed requests/s at the best level of each combination of settings.",
     "study-p95": "p95 runtime at each level of the sweeps, against the setting.",
 }
+PARTS: Final = {kind.name: kind.part for kind in KINDS}
 
 
 def render_html(
@@ -50,8 +62,6 @@ def render_html(
         figures: figures to show, by the names of ``plots.figures``; none when empty or None.
         folder: where ``plots.save_figures`` has just drawn them, so that they need not be drawn again.
     """
-    from markupsafe import Markup
-
     env = _environment()
     env.globals.update({name: getattr(words, name) for name in words.__all__}, plain_number=plain_number)
     sweeps = sweeps_of(source)
@@ -59,10 +69,8 @@ def render_html(
     best = answers[0] if answers else None
     users = users_by_level(answers)
     tables = [(each.loop if len(sweeps) > 1 else "", summary_columns(each, users)) for each in sweeps]
-    drawn = [
-        (name, Markup(inline_svg(name, figure, folder)), caption(name))  # noqa: S704 (matplotlib escapes the text in it)
-        for name, figure in (figures or {}).items()
-    ]
+    drawn = [_shown_figure(name, figure, folder) for name, figure in (figures or {}).items()]
+    metrics = [slo.metric for _, slo in judged_slos(sweeps)]
     return env.get_template("page.html.j2").render(
         title=f"gpusize: {words.answer(best)}" if best else "gpusize: what was measured",
         about=sweeps[0].about,
@@ -78,17 +86,60 @@ def render_html(
         notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],
         itl=_itl_note(source),
         rough=any(column.key == ROUGH for _, columns in tables for column in columns),
-        figures=drawn,
+        figures={part: [each for each in drawn if each.part == part] for part in PARTS.values()}
+        | {"load": sorted((each for each in drawn if each.part == "load"), key=lambda each: _asked(each, metrics))},
+        levels=[(each.loop if len(sweeps) > 1 else "", *level_cards(each)) for each in sweeps if each.rows],
+        counts=off_by_one(best, next((s for s in sweeps if s.open_loop == (best.rate is not None)), sweeps[0]))
+        if best
+        else [],
+        charts=_charts(drawn),
         command=_command(source.meta),
         facts=_facts(source),
     )
 
 
-def caption(name: str) -> str:
-    """What is written below a figure; of the smaller sweep's the same as of the larger one's."""
-    for loop in ("open", "closed"):
-        name = name.removesuffix(f"-{loop}")
-    return CAPTIONS.get(name, "")
+@dataclass(frozen=True, slots=True)
+class ShownFigure:
+    """A figure in the page: as a picture, and as what the script draws of it (None where it stays one)."""
+
+    name: str
+    title: str
+    picture: Markup
+    caption: str
+    part: str
+    chart: dict[str, Any] | None
+
+
+def _shown_figure(name: str, figure: Figure, folder: Path | None = None) -> ShownFigure:
+    from markupsafe import Markup
+
+    # Of the smaller sweep's the same as of the larger one's.
+    kind = name.removesuffix("-open").removesuffix("-closed")
+    picture = Markup(inline_svg(name, figure, folder))  # noqa: S704 (matplotlib escapes the text in it)
+    title = clean(figure.texts[0].get_text()) if figure.texts else name
+    return ShownFigure(name, title, picture, CAPTIONS.get(kind, ""), PARTS.get(kind, "load"), chart(figure))
+
+
+def _asked(figure: ShownFigure, metrics: Sequence[str]) -> int:
+    """The place of a figure among others: those of the SLOs' own metrics first."""
+    kind = figure.name.partition("-")[0]
+    return metrics.index(kind) if kind in metrics else len(metrics)
+
+
+def _charts(figures: Sequence[ShownFigure]) -> Markup:
+    """What the script reads, as JSON that ends no element."""
+    from markupsafe import Markup
+
+    text = json.dumps({each.name: each.chart for each in figures if each.chart}, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
+
+
+@cache
+def script() -> tuple[str, str]:
+    """The page's script without its indents and comments, and its hash for the Content-Security-Policy."""
+    lines = files("gpusize.report.page").joinpath("page.js").read_text("utf-8").splitlines()
+    text = "\n".join(line for each in lines if (line := each.strip()) and not line.startswith("//"))
+    return text, base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
 def _search(source: ReportSource) -> list[tuple[str, str]]:
@@ -112,8 +163,6 @@ def render_study(
         columns: of ``gpusize.studies.page.study_columns``.
         figures: of ``gpusize.studies.figures.study_figures``.
     """
-    from markupsafe import Markup
-
     done = sum(row["state"] == "done" for row in rows)
     made = dict(figures or {})
     rate = made.get("study-rate")
@@ -130,7 +179,8 @@ def render_study(
             errors=[(clean(row["name"], 120), clean(row["error"])) for row in rows if row["error"]],
             columns=columns,
             rows=_rows(columns),
-            figures=[(Markup(inline_svg(key, each)), CAPTIONS[key]) for key, each in made.items()],  # noqa: S704
+            figures=(drawn := [_shown_figure(key, each) for key, each in made.items()]),
+            charts=_charts(drawn),
         )
     )
 
@@ -141,9 +191,20 @@ def _combinations(n: int) -> str:
 
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     loader = PackageLoader("gpusize.report.page", ".")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    text, digest = script()
+    env.globals.update(contents=_contents, script=Markup(text), script_hash=digest)  # noqa: S704 (a file of the package)
+    return env
+
+
+def _contents(body: str) -> list[tuple[str, str]]:
+    """(id, title) of the sections of a page."""
+    return [
+        (name, html.unescape(title)) for name, title in re.findall(r'<section id="([\w-]+)">\s*<h2>(.*?)</h2>', body)
+    ]
 
 
 def _rows(columns: Sequence[Column]) -> list[list[tuple[Cell, Column]]]:

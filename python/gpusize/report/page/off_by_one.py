@@ -1,0 +1,68 @@
+"""What it would cost to be wrong by one GPU: the load that each count would leave to the tested GPUs, as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpusize.estimate.question import Estimate
+from gpusize.report.summary.sweep import Sweep
+from gpusize.report.text import finite, percent, plain_number
+
+__all__ = ["Count", "off_by_one"]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number of GPUs, the load that it leaves to as many GPUs as were tested, and what was measured around that."""
+
+    gpus: int
+    load: str
+    measured: str
+    answer: bool
+
+
+def off_by_one(estimate: Estimate, sweep: Sweep) -> list[Count]:
+    """The answer, one GPU fewer and one more; empty where the levels do not tell.
+
+    With n GPUs each group of as many as were tested (t) has load * t / n to carry, as capacity in proportion has it.
+    What share of requests was within the SLO there is known at the measured levels alone, so those on both sides stand.
+
+    Args:
+        estimate: the answer.
+        sweep: the levels that it rests on; those of the tested GPUs are read.
+    """
+    n, tested = estimate.gpus, estimate.tested_gpus
+    load = estimate.rate if estimate.rate is not None else estimate.users
+    k = next((k for k, slo in sweep.attainments() if slo.text == estimate.slo), None)
+    law = estimate.details.get("law") or finite(estimate.details.get("sigma")) or finite(estimate.details.get("kappa"))
+    if n is None or not tested or not load or k is None or law or estimate.think != "none":
+        return []
+    if sweep.open_loop != (estimate.rate is not None):
+        return []
+    rows = tuple(row for row in sweep.rows if finite(row.get("gpus")) == tested)
+    line = Sweep(rows, sweep.open_loop, sweep.slos, sweep.about).line(f"slo_{k}_attainment")
+    if not line:
+        return []
+    unit = "requests/s" if sweep.open_loop else "in flight"
+    counts = [each for each in (n - 1, n, n + 1) if each > 0]
+    return [
+        Count(each, f"{plain_number(at)} {unit}", _around(line, at), each == n)
+        for each, at in ((each, load * tested / each) for each in counts)
+    ]
+
+
+def _around(line: Sequence[tuple[float, float]], at: float) -> str:
+    """The attainment of the levels on both sides, or of the one that is met."""
+    exact = [y for x, y in line if x == at]
+    if exact:
+        return f"{percent(exact[0])} at {plain_number(at, 6)}"
+    below = [(x, y) for x, y in line if x < at]
+    above = [(x, y) for x, y in line if x > at]
+    if not above:
+        x, y = below[-1]
+        return f"{percent(y)} at {plain_number(x, 6)}, the highest level"
+    if not below:
+        x, y = above[0]
+        return f"{percent(y)} at {plain_number(x, 6)}, the lowest level"
+    return " and ".join(f"{percent(y)} at {plain_number(x, 6)}" for x, y in (below[-1], above[0]))

@@ -1,0 +1,109 @@
+"""The page in headless Chromium, inside a page of the test that clicks and reads it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpusize.report.figures.plots import figures
+from gpusize.report.page.html import render_html
+from gpusize.result import Result
+from tests.report.folders import level_columns, run_folder
+from tests.report.results import HOSTILE
+
+CHROMIUM = shutil.which("chromium")
+AROUND = """<!DOCTYPE html><iframe id="page" src="report.html" width="1300" height="900"></iframe><pre id="told"></pre>
+<script>
+const all = q => [...page.contentDocument.querySelectorAll(q)];
+const texts = q => all(q).map(each => each.textContent);
+page.onload = () => {
+  const told = {}, levels = "#levels tbody th", key = name => all("#runtime .plot")[0].dispatchEvent(
+    new page.contentWindow.KeyboardEvent("keydown", {key: name}));
+  told.levels = texts(levels);
+  all("#levels thead button")[0].click(); all("#levels thead button")[0].click();
+  told.sorted = texts(levels);
+  told.order = all("#levels thead th")[0].ariaSort;
+  told.drawn = all(".plot").map(each => each.closest("figure").id);
+  told.still = all(".still").length;
+  const ticks = () => texts("#over_time .plot > svg:last-of-type > .middle");
+  told.time = ticks();
+  all("#over_time [name=in]")[0].click();
+  told.zoomed = ticks();
+  all("#over_time [name=whole]")[0].click();
+  told.whole = ticks();
+  const line = () => all("#runtime .plot path.main")[1].getAttribute("d");
+  const before = line();
+  all("#runtime [name=y]")[0].click();
+  told.log = before != line();
+  told.values = told.levels.map((_, k) => { key(k ? "ArrowRight" : "ArrowLeft"); return texts("#runtime output")[0]; });
+  const seen = () => all(".cards").filter(each => each.getClientRects().length)
+    .map(each => each.querySelector(".value").textContent);
+  told.cards = all("fieldset label").map(each => { each.click(); return seen(); });
+  told.wide = page.contentDocument.documentElement.scrollWidth;
+  told.owned = page.contentWindow.owned ?? null;
+  told.loads = page.contentWindow.performance.getEntriesByType("resource").length;
+  document.getElementById("told").textContent = JSON.stringify(told);
+};
+</script>"""
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        asked.append(self.path)
+
+
+asked: list[str] = []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_tables_sort_figures_zoom_and_nothing_is_loaded(tmp_path: Path) -> None:
+    owned = f"<script>owned=1</script><img src=x onerror=owned=1>{HOSTILE}"
+    run = run_folder(tmp_path / "run", {c: level_columns(c) for c in (1, 2, 4, 16)}, labels={"who": owned})
+    result = Result([run], slos=["p95 runtime <= 150ms"])
+    (tmp_path / "report.html").write_text(render_html(result, figures=figures(result)))
+    (tmp_path / "around.html").write_text(AROUND)
+    asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=5000"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/around.html"
+        done = subprocess.run(
+            [str(CHROMIUM), *options, address], capture_output=True, text=True, timeout=100, check=True
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "CONSOLE" not in done.stderr
+    found = re.search(r'<pre id="told">(.+?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stderr[-2000:]
+    told = json.loads(html.unescape(found[1]))
+    assert told["levels"] == ["1", "2", "4", "16"]
+    assert told["sorted"] == ["16", "4", "2", "1"]
+    assert told["order"] == "descending"
+    assert {"runtime", "attainment", "throughput", "over_time"} <= set(told["drawn"])
+    assert told["still"] == 0
+    assert told["time"] == told["whole"] != told["zoomed"]
+    assert told["log"]
+    rows = result.summary.to_dicts()
+    for text, row in zip(told["values"], rows, strict=True):
+        shown = re.search(r"p95 ([\d.]+) (m?s)", text)
+        assert shown, text
+        assert float(shown[1]) / (1e3 if shown[2] == "ms" else 1) == pytest.approx(row["runtime_p95_s"], rel=6e-3)
+    assert [len(each) for each in told["cards"]] == [1] * 4
+    assert [float(each[0]) for each in told["cards"]] == pytest.approx([r["achieved_rate"] for r in rows], rel=6e-3)
+    assert told["wide"] <= 1300
+    assert told["owned"] is None
+    assert told["loads"] == 0
+    assert set(asked) <= {"/around.html", "/report.html", "/favicon.ico"}

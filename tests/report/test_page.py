@@ -1,0 +1,103 @@
+"""The page against the summary that it is made of: cards, figures and tables; and its script."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from gpusize.report.figures.plots import figures
+from gpusize.report.page.cards import level_cards
+from gpusize.report.page.html import render_html, script
+from gpusize.report.page.off_by_one import off_by_one
+from gpusize.report.summary.sweep import sweep_of
+from tests.report.results import ATTAINMENT, LEVELS, P95_S, SLO, Source, crossing, frame, meta, row, slope, sweep
+
+
+def charts(source: Source) -> Any:
+    text = render_html(source, figures=figures(source))
+    found = re.search(r'id="charts">(.*?)</script>', text)
+    assert found
+    return json.loads(found[1])
+
+
+def test_the_script_is_small_and_loads_nothing() -> None:
+    text, _ = script()
+    assert len(text.encode()) < 5000
+    assert not re.search(r"fetch|XMLHttp|import|src=|http", text)
+
+
+@pytest.mark.parametrize(
+    "figure, column, scale, color, panel",
+    [
+        ("runtime", "runtime_p95_s", 1.0, "mid", 0),
+        ("ttft", "ttft_p99_s", 1.0, "high", 0),
+        ("itl", "itl_p50_s", 1e3, "low", 0),
+        ("throughput", "achieved_rate", 1.0, "mid", 0),
+        ("throughput", "tokens_out_per_s", 1.0, "good", 1),
+        ("attainment", "slo_0_attainment", 100.0, "mid", 0),
+    ],
+)
+def test_figures_hold_the_points_of_the_summary(figure: str, column: str, scale: float, color: str, panel: int) -> None:
+    source = sweep()
+    chart = charts(source)[figure]
+    stored = json.loads(source.summary.select("concurrency", column).write_json())
+    drawn = [
+        point for how, shade, points in chart["p"][panel]["s"] if how == "dot" and shade == color for point in points
+    ]
+    assert [x for x, _ in drawn] == [each["concurrency"] for each in stored]
+    unit = 1e3 if "(ms)" in chart["p"][panel]["l"] else 1.0
+    factor = unit if column.endswith("_s") else scale
+    assert [y for _, y in drawn] == pytest.approx([each[column] * factor for each in stored], rel=1e-5)
+
+
+def test_pointing_shows_the_values_and_shares_are_not_rounded_up() -> None:
+    chart = charts(sweep())["runtime"]
+    told = {name: texts for name, _, texts in chart["r"]}
+    assert [float(text.split()[0]) for text in told["p95"]] == pytest.approx(P95_S, rel=5e-3)
+    rows = [row(c, 1.0, slo_0_attainment=0.99996) for c in LEVELS]
+    (_, _, shares) = charts(Source(frame(rows), meta()))["attainment"]["r"][0]
+    assert shares == ["99.9%"] * len(LEVELS)
+
+
+def test_the_level_shown_first_is_the_highest_that_meets_the_slo() -> None:
+    levels, why = level_cards(sweep_of(sweep()))
+    assert [each.name for each in levels if each.first] == ["8"]
+    assert why == "the highest level that meets the SLO"
+    assert [each.mark for each in levels] == ["✓", "✓", "✓", "✓", "✗", "✗"]
+    missed = Source(frame([row(c, 20.0, slo_0_met=False, achieved_rate=r) for c, r in ((1, 3.0), (2, 9.0))]), meta())
+    levels, why = level_cards(sweep_of(missed))
+    assert [each.name for each in levels if each.first] == ["2"]
+    assert "no level meets" in why
+
+
+def test_cards_hold_what_the_summary_has_and_nothing_else() -> None:
+    levels, _ = level_cards(sweep_of(sweep()))
+    for each, stored in zip(levels, sweep().summary.to_dicts(), strict=True):
+        cards = {card.title: card for card in each.cards}
+        assert float(cards["requests/s"].value) == pytest.approx(stored["achieved_rate"], rel=5e-3)
+        assert cards["within the SLO"].value == f"{100 * stored['slo_0_attainment']:.1f}%".replace("100.0", "100")
+        assert cards["errors"].more == "of 1,234 requests"
+        assert "GPUs busy" not in cards
+    plain = Source(frame([row(1, 1.0, tokens=False)]), meta())
+    (alone,), _ = level_cards(sweep_of(plain))
+    assert not {"TTFT, p50", "ITL, p50", "output tokens/s"} & {card.title for card in alone.cards}
+
+
+def test_one_gpu_fewer_or_more_is_told_by_the_levels_around_its_load() -> None:
+    counts = off_by_one(crossing(), sweep_of(sweep()))
+    share = dict(zip(LEVELS, ATTAINMENT, strict=True))
+    assert [each.gpus for each in counts] == [93, 94, 95]
+    assert [each.answer for each in counts] == [False, True, False]
+    for each in counts:
+        load = 100 * 8 / each.gpus
+        assert float(each.load.split()[0]) == pytest.approx(load, rel=5e-3)
+        below, above = max(c for c in LEVELS if c <= load), min(c for c in LEVELS if c > load)
+        assert each.measured == f"{100 * share[below]:.1f}% at {below} and {100 * share[above]:.1f}% at {above}"
+    beyond = off_by_one(slope(gpus=2, gpus_raw=1.5), sweep_of(sweep()))
+    assert beyond[0].measured == "0.0% at 32, the highest level"
+    assert off_by_one(crossing(details={"law": {"name": "usl"}}), sweep_of(sweep())) == []
+    assert off_by_one(crossing(gpus=None), sweep_of(sweep())) == []
+    assert off_by_one(crossing(slo=f"{SLO}0"), sweep_of(sweep())) == []
