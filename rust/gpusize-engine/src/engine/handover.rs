@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::level::LevelShared;
 use super::messages::spawn_noted;
-use super::open;
 use super::outside::now_ns;
+use super::pacer;
 use super::ramp;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
@@ -28,7 +28,7 @@ impl Worker {
         }
         match (&level.plan.load, mine) {
             (LoadSpec::Open(_), Some(mine)) => {
-                let pacer = spawn_noted(self.death_note(), open::pace(self.clone(), mine.clone(), order));
+                let pacer = spawn_noted(self.death_note(), pacer::pace(self.clone(), mine.clone(), order));
                 self.levels.pace(mine, pacer);
             }
             (_, mine) => {

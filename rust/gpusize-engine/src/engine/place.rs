@@ -105,7 +105,7 @@ pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> 
         let channel = Channel::own(target, stream(took).await?.0).await?;
         return Ok((Carrier::Http2(channel), worker.next_connection()));
     }
-    let member = worker.links.join(endpoint);
+    let member = worker.pool.join(endpoint);
     let link = member.0.clone();
     let open = link
         .open

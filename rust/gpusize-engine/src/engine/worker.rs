@@ -11,23 +11,23 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::alarms::Alarms;
+use super::backlog::Backlog;
 use super::context::Context;
 use super::cores;
 use super::http1;
 use super::job::Job;
 use super::level::LevelShared;
 use super::levels::Levels;
-use super::links::Links;
-use super::mailbox::Work;
+use super::mailbox::Assignment;
 use super::messages::{Command, DeathNote, Event, spawn_noted};
 use super::outside::{now_ns, spawn_local};
+use super::pool::Pool;
 use super::preparing::Openings;
 use super::sharing::Peers;
 use super::slot::{Abort, Slot};
 use super::slots::Slots;
 use super::sources::Sources;
 use super::stalls;
-use super::waiting::Waiting;
 use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::Row;
@@ -52,7 +52,7 @@ pub struct Worker {
     pub events: Sender<Event>,
     pub slots: Slots,
     pub levels: Levels,
-    pub waiting: RefCell<Waiting>,
+    pub backlog: RefCell<Backlog>,
     /// How the last connect that failed did so.
     pub lack: RefCell<Option<(Outcome, String)>>,
     /// Levels whose connections are being opened.
@@ -65,7 +65,7 @@ pub struct Worker {
     /// No wait can have run out before.
     sweep_ns: Cell<i64>,
     /// Connections of HTTP/2 that slots share.
-    pub links: Links,
+    pub pool: Pool,
     /// Where its connections of HTTP/1.1 read: one after the other, so one will do for all.
     pub read_buffer: RefCell<Vec<u8>>,
     quit: Cell<bool>,
@@ -98,7 +98,7 @@ impl Worker {
     /// A worker without tasks; needs a tokio runtime.
     pub fn new(index: usize, context: Arc<Context>, peers: Arc<Peers>, events: Sender<Event>) -> io::Result<Rc<Self>> {
         let sources = Sources::new(&context.sources, index);
-        let links = Links::new(context.target.streams, context.endpoints.len());
+        let pool = Pool::new(context.target.streams, context.endpoints.len());
         Ok(Rc::new(Self {
             index,
             slots: Slots::new(index, peers.clone()),
@@ -107,14 +107,14 @@ impl Worker {
             alarms: Alarms::new()?,
             events,
             levels: Levels::default(),
-            waiting: RefCell::default(),
+            backlog: RefCell::default(),
             lack: RefCell::default(),
             openings: Openings::default(),
             connections: Cell::new(0),
             open_connections: Rc::default(),
             sources,
             sweep_ns: Cell::new(0),
-            links,
+            pool,
             read_buffer: RefCell::new(http1::read_buffer(&context.target)),
             context,
             quit: Cell::new(false),
@@ -181,11 +181,11 @@ impl Worker {
     }
 
     /// A due request that waits for a connection.
-    pub fn queued(&self, index: usize) -> Option<Work> {
+    pub fn queued(&self, index: usize) -> Option<Assignment> {
         let fits = |level: &WorkerLevel| index < level.shared.slots_of(self.index);
-        let (level, job) = self.waiting.borrow_mut().pop(fits)?;
+        let (level, job) = self.backlog.borrow_mut().pop(fits)?;
         self.left_queue(&level, 1);
-        Some(Work::Request(level, job))
+        Some(Assignment::Request(level, job))
     }
 
     /// Hand a due request to a free connection of this worker or of another, or let it wait, or shed it.
@@ -244,7 +244,7 @@ impl Worker {
             }
             if now >= tick_ns {
                 tick_ns = now + TICK_NS;
-                self.waiting.borrow_mut().forget_drained();
+                self.backlog.borrow_mut().forget_drained();
                 self.levels.forget_drained();
                 if let Some(level) = &*self.levels.current() {
                     // What was missed in the blink of an eye.
