@@ -12,7 +12,7 @@ use super::http2;
 use super::job::Job;
 use super::level::{LevelShared, Share, bump};
 use super::outside::now_ns;
-use super::place::{Carrier, Conn, Counted, Place, open};
+use super::place::{Carrier, Conn, Place, open};
 use super::response::{self, Reader};
 use super::rpc::Replies;
 use super::slot::Slot;
@@ -312,7 +312,7 @@ impl Line {
             row.tls_ns = took.tls_ns.unwrap_or(row.tls_ns);
         }
         let is_own = !matches!(&carrier, Carrier::Http2(channel) if !channel.is_own());
-        let counted = took.filter(|_| is_own).map(|took| Counted::new(&worker.open_connections, took.address));
+        let counted = took.filter(|_| is_own).map(|took| worker.connections.count(took.address));
         place.conn = Some(Conn { carrier, number, used: false, reusable: true, last_end_ns: 0, _counted: counted });
         Ok(())
     }

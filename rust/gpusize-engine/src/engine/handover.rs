@@ -16,8 +16,7 @@ use gpusize_load::stop::Reason;
 impl Worker {
     /// Begin a level at `start_ns`, until when the one before goes on.
     pub fn start(self: &Rc<Self>, level: &Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32) {
-        let mine = (self.index < level.members)
-            .then(|| Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone())));
+        let mine = (self.index < level.members).then(|| self.part_of(level));
         let is_busy = self.levels.all().iter().any(|level| !level.is_closed());
         let order = self.levels.begin(mine.as_ref());
         if mine.is_some() {

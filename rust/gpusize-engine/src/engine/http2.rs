@@ -11,13 +11,13 @@ use h2::Reason;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use http::Request;
 
+use super::connections::Counted;
 use super::context::Context as Shared;
 use super::departures::{Departures, Leaving};
 use super::download::{Broken, Download};
 use super::failure::{self, Failure, Reach, guard, plain};
 use super::io::{Io, Speaks};
 use super::outside::spawn_local;
-use super::place::Counted;
 use super::pool::{Connected, Member};
 use super::slot::{Abort, Slot};
 use super::stream::Stream;

@@ -9,7 +9,8 @@
 //! a host name (`names`), what a slot holds (`mailbox`), what stands still (`watchdog`), shares of connections and queue
 //! (`partition`, `backlog`, `unsent`), ramps of users (`ramp`), turns of conversations (`turns`), time that a worker stood still
 //! (`stalls`), back-off, cores and source addresses (`backoff`, `cores`, `sources`). A worker's parts are its slots (`slots`,
-//! `idle`), its levels (`levels`) and the connections that it opens ahead (`preparing`). Clock, timer and tasks come from
+//! `idle`), its levels (`levels`) the connections that it opens ahead (`preparing`) and all of its
+//! connections (`connections`). Clock, timer and tasks come from
 //! `outside`, so that a test has them in its own hands and drives all of this in every order of events (`orders`).
 
 mod alarms;
@@ -18,6 +19,7 @@ mod backoff;
 mod balance;
 mod call;
 mod connection;
+mod connections;
 mod context;
 mod coordinator;
 mod cores;

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::alarms::Alarms;
 use super::backlog::Backlog;
+use super::connections::Connections;
 use super::context::Context;
 use super::cores;
 use super::http1;
@@ -43,31 +44,25 @@ const TICK_NS: i64 = 100_000_000;
 /// What the tasks of one thread share.
 #[derive(Debug)]
 pub struct Worker {
-    pub index: usize,
-    pub context: Arc<Context>,
-    pub peers: Arc<Peers>,
+    pub(super) index: usize,
+    pub(super) context: Arc<Context>,
+    pub(super) peers: Arc<Peers>,
     /// Another worker was asked for requests.
-    pub asks: Cell<bool>,
-    pub alarms: Alarms,
-    pub events: Sender<Event>,
-    pub slots: Slots,
-    pub levels: Levels,
-    pub backlog: RefCell<Backlog>,
+    pub(super) asks: Cell<bool>,
+    pub(super) alarms: Alarms,
+    events: Sender<Event>,
+    pub(super) slots: Slots,
+    pub(super) levels: Levels,
+    pub(super) backlog: RefCell<Backlog>,
     /// How the last connect that failed did so.
-    pub lack: RefCell<Option<(Outcome, String)>>,
+    pub(super) lack: RefCell<Option<(Outcome, String)>>,
     /// Levels whose connections are being opened.
-    pub openings: Openings,
-    connections: Cell<u32>,
-    /// Connections that are open now.
-    pub open_connections: Rc<Cell<u64>>,
-    /// Where they come from.
-    pub sources: Sources,
+    pub(super) openings: Openings,
+    pub(super) connections: Connections,
     /// No wait can have run out before.
     sweep_ns: Cell<i64>,
-    /// Connections of HTTP/2 that slots share.
-    pub pool: Pool,
     /// Where its connections of HTTP/1.1 read: one after the other, so one will do for all.
-    pub read_buffer: RefCell<Vec<u8>>,
+    pub(super) read_buffer: RefCell<Vec<u8>>,
     quit: Cell<bool>,
 }
 
@@ -110,11 +105,8 @@ impl Worker {
             backlog: RefCell::default(),
             lack: RefCell::default(),
             openings: Openings::default(),
-            connections: Cell::new(0),
-            open_connections: Rc::default(),
-            sources,
+            connections: Connections::new(sources, pool),
             sweep_ns: Cell::new(0),
-            pool,
             read_buffer: RefCell::new(http1::read_buffer(&context.target)),
             context,
             quit: Cell::new(false),
@@ -137,6 +129,11 @@ impl Worker {
     /// To be held by a task that must not end by itself.
     pub fn death_note(&self) -> DeathNote {
         DeathNote::new(self.events.clone())
+    }
+
+    /// This worker's part of a level.
+    pub fn part_of(&self, level: &Arc<LevelShared>) -> Rc<WorkerLevel> {
+        Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone()))
     }
 
     /// Say something to the coordinator, which outlives the workers.
@@ -251,7 +248,7 @@ impl Worker {
                     self.ask_if_idle(level);
                 }
                 for level in self.levels.all().iter() {
-                    level.share().connections.store(self.open_connections.get(), Relaxed);
+                    level.share().connections.store(self.connections.open(), Relaxed);
                     level.tick(now);
                 }
             }
@@ -273,13 +270,6 @@ impl Worker {
             }
         }
         self.sweep_ns.set(next);
-    }
-
-    /// A number for a new connection.
-    pub fn next_connection(&self) -> u32 {
-        let number = self.connections.get();
-        self.connections.set(number + 1);
-        number
     }
 
     pub fn quits(&self) -> bool {

@@ -46,7 +46,7 @@ impl Bench {
         let plan = format!(r#"{{"visit":0,"load":{load},"stop":{{"count":1000}}}}"#);
         let plan = serde_json::from_str(&plan).expect("a plan");
         let level = Arc::new(LevelShared::new(plan, 1, 1).expect("a level"));
-        let mine = Rc::new(WorkerLevel::new(level.clone(), 0, self.worker.events.clone()));
+        let mine = self.worker.part_of(&level);
         if has_begun {
             level.set_start(1);
             self.worker.levels.begin(Some(&mine));
