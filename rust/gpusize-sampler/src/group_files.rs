@@ -19,7 +19,7 @@ const WITH_GROWTH: [&str; 3] = ["memory.stat", "memory.peak", "memory.max_usage_
 
 /// A file that is read again and again.
 #[derive(Debug)]
-struct Open {
+struct OpenFile {
     what: Wanted,
     path: PathBuf,
     /// None: it is gone, or cannot be read.
@@ -35,7 +35,7 @@ struct Open {
 /// The files of a group that stay open.
 #[derive(Debug, Default)]
 pub struct GroupFiles {
-    files: Vec<Open>,
+    files: Vec<OpenFile>,
     /// Columns that nothing gives, and why.
     missing: BTreeMap<&'static str, String>,
     buffer: Buffer,
@@ -78,7 +78,7 @@ impl GroupFiles {
                     self.note_missing(&columns, gives, &format!("{} does not have it", path.display()));
                     if gives != 0 {
                         given |= gives;
-                        self.files.push(Open { what: *what, path, file: Some(file), gives, whole, resettable });
+                        self.files.push(OpenFile { what: *what, path, file: Some(file), gives, whole, resettable });
                     }
                 }
                 Err(error) => {

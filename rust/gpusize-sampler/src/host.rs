@@ -50,7 +50,7 @@ const WANTED: [(&str, Kind, Tier); 7] = [
 
 /// A file that is read again and again.
 #[derive(Debug)]
-struct Open {
+struct OpenFile {
     name: &'static str,
     path: PathBuf,
     kind: Kind,
@@ -62,7 +62,7 @@ struct Open {
 /// The machine.
 #[derive(Debug)]
 pub struct Host {
-    files: Vec<Open>,
+    files: Vec<OpenFile>,
     missing: BTreeMap<&'static str, String>,
     buffer: Buffer,
     ends: Ends,
@@ -85,7 +85,7 @@ impl Host {
         for (name, kind, tier) in WANTED {
             let path = root.join("proc").join(name);
             match File::open(&path).and_then(|file| host.read_file(&file, kind, &mut given).map(|()| file)) {
-                Ok(file) => host.files.push(Open { name, path, kind, tier, file: Some(file) }),
+                Ok(file) => host.files.push(OpenFile { name, path, kind, tier, file: Some(file) }),
                 Err(error) if tier == Tier::Fast => {
                     let what = format!("cannot be read: {error}");
                     return Err(Error::environment(what, path.display().to_string(), "mount /proc"));

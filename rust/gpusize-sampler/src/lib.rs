@@ -4,7 +4,7 @@
 //! found once, per controller, and told in its facts.
 //!
 //! Where a group is (`layout`, `mounts`, `limits`), which file has what (`files`, `bytes`), files that stay open (`kept`,
-//! `group_files`), ends and restarts (`cgroup`, `source`, `waiting`), limits that were met (`held`), what is asked without
+//! `group_files`), ends and restarts (`cgroup`, `source`, `watched`), limits that were met (`held`), what is asked without
 //! sampling (`groups`), sums over processes that come and go (`process`, `member`, `account`), one thread on an absolute
 //! schedule (`sampler`, `ticks`).
 
@@ -33,7 +33,7 @@ mod sys;
 #[path = "../../gpusize-base/src/test_folder.rs"]
 mod test_folder;
 mod ticks;
-mod waiting;
+mod watched;
 
 pub use plan::Plan;
 pub use sampler::Sampler;

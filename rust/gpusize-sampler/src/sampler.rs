@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::source::{Ends, Source};
 use super::sys::{Waker, charge_error_bytes, kernel_tick_ns, no_slack, online_cpus, page_bytes};
 use super::ticks::Ticks;
-use super::waiting::Watched;
+use super::watched::Watched;
 use gpusize_base::clock::{now_ns, thread_cpu_ns};
 use gpusize_base::error::{Error, Result};
 use gpusize_base::owner::Owner;

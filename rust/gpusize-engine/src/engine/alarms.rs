@@ -17,31 +17,31 @@ use gpusize_load::pace::after_the_others;
 #[derive(Debug)]
 pub struct Alarms {
     timer: Timer,
-    waiting: RefCell<BinaryHeap<Waiting>>,
+    pending: RefCell<BinaryHeap<Alarm>>,
     set: Cell<u64>,
     earlier: Notify,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Alarm {
     due_ns: i64,
     /// Alarms of one instant ring in the order in which they were set.
     number: u64,
     waker: Waker,
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for Alarm {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
-impl Eq for Waiting {}
-impl PartialOrd for Waiting {
+impl Eq for Alarm {}
+impl PartialOrd for Alarm {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Waiting {
+impl Ord for Alarm {
     /// Reversed: the heap's largest is the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due_ns, other.number).cmp(&(self.due_ns, self.number))
@@ -51,7 +51,7 @@ impl Ord for Waiting {
 impl Alarms {
     /// No alarm yet; needs a tokio runtime with IO enabled.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { timer: Timer::new()?, waiting: RefCell::default(), set: Cell::new(0), earlier: Notify::new() })
+        Ok(Self { timer: Timer::new()?, pending: RefCell::default(), set: Cell::new(0), earlier: Notify::new() })
     }
 
     /// Wait until the monotonic clock has reached `due_ns`. May be dropped at any time.
@@ -71,13 +71,13 @@ impl Alarms {
 
     /// Wake `waker` once the monotonic clock has reached `due_ns`.
     pub fn ring(&self, due_ns: i64, waker: Waker) {
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.peek().is_none_or(|w| due_ns < w.due_ns) {
+        let mut pending = self.pending.borrow_mut();
+        if pending.peek().is_none_or(|w| due_ns < w.due_ns) {
             self.earlier.notify_one();
         }
         let number = self.set.get();
         self.set.set(number + 1);
-        waiting.push(Waiting { due_ns, number, waker });
+        pending.push(Alarm { due_ns, number, waker });
     }
 
     /// Serve the alarms; ends only with an error of the timer.
@@ -85,7 +85,7 @@ impl Alarms {
         loop {
             // Those that were woken go before the timer is seen to, and may set an earlier alarm.
             after_the_others().await;
-            let next = self.waiting.borrow().peek().map(|w| w.due_ns);
+            let next = self.pending.borrow().peek().map(|w| w.due_ns);
             match next {
                 None => self.earlier.notified().await,
                 Some(due_ns) => tokio::select! {
@@ -95,9 +95,9 @@ impl Alarms {
                 },
             }
             let now = now_ns();
-            while self.waiting.borrow().peek().is_some_and(|w| w.due_ns <= now) {
-                if let Some(waiting) = self.waiting.borrow_mut().pop() {
-                    waiting.waker.wake();
+            while self.pending.borrow().peek().is_some_and(|w| w.due_ns <= now) {
+                if let Some(pending) = self.pending.borrow_mut().pop() {
+                    pending.waker.wake();
                 }
             }
         }

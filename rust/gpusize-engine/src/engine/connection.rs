@@ -5,7 +5,6 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::answer::{self, Reader};
 use super::download::Download;
 use super::failure::{Failure, Reach, apart, ended, guard};
 use super::http1;
@@ -13,7 +12,8 @@ use super::http2;
 use super::job::Job;
 use super::level::{LevelShared, Share, bump};
 use super::outside::now_ns;
-use super::place::{Carrier, Conn, Counted, Place, open};
+use super::place::{Carrier, Conn, Place, open};
+use super::response::{self, Reader};
 use super::rpc::Replies;
 use super::slot::Slot;
 use super::unsent::Unsent;
@@ -173,7 +173,7 @@ impl Line {
                 if !failure.keeps_connection {
                     place.hang_up();
                 }
-                answer::counts(&worker.context.reading, &mut self.reader, row);
+                response::counts(&worker.context.format, &mut self.reader, row);
                 row.end_ns = now_ns();
                 row.outcome = failure.outcome;
                 Some(failure.message)
@@ -213,16 +213,16 @@ impl Line {
     }
 
     fn verdict(&mut self, worker: &Worker, level: &WorkerLevel, row: &mut Row) -> (Outcome, Option<String>) {
-        let reading = &worker.context.reading;
+        let format = &worker.context.format;
         let verdict = match &mut self.replies {
-            Some(replies) if reading.interpreter.success(row.status) => {
-                answer::counts(reading, &mut self.reader, row);
+            Some(replies) if format.interpreter.success(row.status) => {
+                response::counts(format, &mut self.reader, row);
                 match replies.verdict() {
-                    (Outcome::Ok, _) => answer::verdict_of_call(reading, &self.reader),
+                    (Outcome::Ok, _) => response::verdict_of_call(format, &self.reader),
                     failed => failed,
                 }
             }
-            _ => answer::verdict(reading, &mut self.reader, !self.head_request, row),
+            _ => response::verdict(format, &mut self.reader, !self.head_request, row),
         };
         if verdict.0 == Outcome::Ok && row.events > 1 {
             level.gaps.borrow_mut().extend(self.reader.gaps());
@@ -312,7 +312,7 @@ impl Line {
             row.tls_ns = took.tls_ns.unwrap_or(row.tls_ns);
         }
         let is_own = !matches!(&carrier, Carrier::Http2(channel) if !channel.is_own());
-        let counted = took.filter(|_| is_own).map(|took| Counted::new(&worker.open_connections, took.address));
+        let counted = took.filter(|_| is_own).map(|took| worker.connections.count(took.address));
         place.conn = Some(Conn { carrier, number, used: false, reusable: true, last_end_ns: 0, _counted: counted });
         Ok(())
     }

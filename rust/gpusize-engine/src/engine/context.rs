@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::Reading;
 use super::balance::Balancer;
 use super::names::{Name, keep_resolving};
+use super::response::ResponseFormat;
 use super::sources;
 use super::tags::Tags;
 use crate::spec::{Mix, Segment, TargetSpec, TlsSpec, Transport};
@@ -24,7 +24,7 @@ pub struct Context {
     pub balancer: Balancer,
     pub requests: Requests,
     pub tags: Option<Arc<Tags>>,
-    pub reading: Reading,
+    pub format: ResponseFormat,
     /// The dataset's conversations.
     pub sessions: Arc<Sessions>,
     /// What the dataset says of the pauses before its rows.
@@ -54,9 +54,9 @@ impl Context {
         keep_resolving(&names, Duration::from_nanos(target.resolve_every_ns.unsigned_abs()))?;
         let requests = Requests::new(&target, segments, rows, mix.as_ref())?;
         let (numbers, turns) = mix.as_ref().map_or((None, None), |m| (m.sessions.as_deref(), m.turns.as_deref()));
-        let mut reading = Reading::new(&target);
+        let mut format = ResponseFormat::new(&target);
         if requests.captures() {
-            reading.keep_text()?;
+            format.keep_text()?;
         }
         Ok(Self {
             sessions: Arc::new(Sessions::new(requests.rows(), numbers, turns)?),
@@ -66,7 +66,7 @@ impl Context {
             endpoints,
             requests,
             tags: mix.map(|mix| Arc::new(Tags::new(mix))),
-            reading,
+            format,
             target,
         })
     }

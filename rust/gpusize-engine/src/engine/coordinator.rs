@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::level::LevelShared;
 use super::messages::{Command, Event};
 use super::outside::now_ns;
-use super::standing::{Active, Opening, Waiting, end, end_unstarted, is_stuck, users_at};
+use super::stages::{Active, Opening, Queued, end, end_unstarted, is_stuck, users_at};
 use super::watchdog::{Awaited, Patience, Watch};
 use crate::spec::{LoadSpec, Start};
 use gpusize_load::stop::Reason;
@@ -25,7 +25,7 @@ const AHEAD_NS: i64 = 100_000_000;
 /// See the module.
 pub struct Coordinator {
     workers: Vec<UnboundedSender<Command>>,
-    waiting: VecDeque<Waiting>,
+    queue: VecDeque<Queued>,
     preparing: Option<Opening>,
     active: Vec<Active>,
     /// The level that was started last.
@@ -43,7 +43,7 @@ impl Coordinator {
         Self {
             workers,
             patience,
-            waiting: VecDeque::new(),
+            queue: VecDeque::new(),
             preparing: None,
             active: Vec::new(),
             last: None,
@@ -78,7 +78,7 @@ impl Coordinator {
         match event {
             Event::Queue(level) if self.dead => end_unstarted(level, Reason::Failed),
             Event::Queue(level) if self.quits => end_unstarted(level, Reason::Stopped),
-            Event::Queue(level) => self.waiting.push_back(Waiting { level, since_ns: now_ns() }),
+            Event::Queue(level) => self.queue.push_back(Queued { level, since_ns: now_ns() }),
             Event::Stop { level, reason, cancel_ns } => self.stop(&level, reason, cancel_ns),
             Event::Ready { worker } => self.ready(worker),
             Event::Closed { level, reason } => self.closed(&level, reason),
@@ -99,7 +99,7 @@ impl Coordinator {
     /// Whether no level is on its hands.
     #[cfg(test)]
     pub fn is_at_rest(&self) -> bool {
-        self.is_idle() && self.waiting.is_empty()
+        self.is_idle() && self.queue.is_empty()
     }
 
     /// Have the workers end.
@@ -147,7 +147,7 @@ impl Coordinator {
     /// Whether the first of those that wait takes the running load over.
     fn may_follow(&self) -> bool {
         let burst = |load: &LoadSpec| matches!(load, LoadSpec::Closed(closed) if closed.start == Start::Burst);
-        self.waiting.front().is_some_and(|first| !burst(&first.level.plan.load))
+        self.queue.front().is_some_and(|first| !burst(&first.level.plan.load))
     }
 
     /// When the levels that are open will all have ended by time; none where one has no such end.
@@ -170,11 +170,11 @@ impl Coordinator {
 
     /// Bring the next level on its way, if it is time; whether it was.
     fn advance(&mut self) -> bool {
-        if self.preparing.is_some() || self.waiting.is_empty() {
+        if self.preparing.is_some() || self.queue.is_empty() {
             return false;
         }
         if self.active.is_empty() {
-            let Some(Waiting { level, .. }) = self.waiting.pop_front() else { return false };
+            let Some(Queued { level, .. }) = self.queue.pop_front() else { return false };
             self.last = None;
             let missing = (0..self.workers.len()).collect();
             self.preparing = Some(Opening { level: level.clone(), missing, watch: Watch::new(self.patience) });
@@ -190,7 +190,7 @@ impl Coordinator {
             None if self.open().next().is_none() => self.ended_ns().unwrap_or(now),
             _ => return false,
         };
-        let Some(Waiting { level, .. }) = self.waiting.pop_front() else { return false };
+        let Some(Queued { level, .. }) = self.queue.pop_front() else { return false };
         self.start(&level, start_ns);
         true
     }
@@ -199,7 +199,7 @@ impl Coordinator {
     /// have come to it.
     fn ended_ns(&self) -> Option<i64> {
         let last = self.last.as_ref().filter(|last| last.reason() == Some(Reason::Duration))?;
-        self.waiting.front().filter(|first| first.since_ns <= last.close_ns()).map(|_| last.close_ns())
+        self.queue.front().filter(|first| first.since_ns <= last.close_ns()).map(|_| last.close_ns())
     }
 
     fn ready(&mut self, worker: usize) {
@@ -258,8 +258,8 @@ impl Coordinator {
     }
 
     fn stop(&mut self, level: &Arc<LevelShared>, reason: Reason, cancel_ns: i64) {
-        if let Some(at) = self.waiting.iter().position(|w| Arc::ptr_eq(&w.level, level)) {
-            self.waiting.remove(at);
+        if let Some(at) = self.queue.iter().position(|w| Arc::ptr_eq(&w.level, level)) {
+            self.queue.remove(at);
             end_unstarted(level.clone(), reason);
         } else if let Some(active) = self.active.iter_mut().find(|a| Arc::ptr_eq(&a.level, level)) {
             if active.closed == level.members && reason != Reason::Stopped {
@@ -292,7 +292,7 @@ impl Coordinator {
         self.dead = true;
         let active = std::mem::take(&mut self.active).into_iter().map(|a| a.level);
         let preparing = self.preparing.take().map(|o| o.level);
-        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|w| w.level);
+        let waiting = std::mem::take(&mut self.queue).into_iter().map(|w| w.level);
         for level in active.chain(preparing).chain(waiting) {
             level.close(Reason::Failed, now_ns());
             self.tell(|| Command::Close { level: level.clone(), reason: Reason::Failed });
@@ -303,7 +303,7 @@ impl Coordinator {
     }
 
     fn stop_everything(&mut self) {
-        for Waiting { level, .. } in std::mem::take(&mut self.waiting) {
+        for Queued { level, .. } in std::mem::take(&mut self.queue) {
             end_unstarted(level, Reason::Stopped);
         }
         if let Some(Opening { level, .. }) = &self.preparing {

@@ -8,11 +8,11 @@ use h2::RecvStream;
 use h2::client::ResponseFuture;
 use http::Response;
 
-use super::answer::Reader;
 use super::failure::{self, Failure};
 use super::http2::{self, Channel};
 use super::io::Speaks;
 use super::outside::now_ns;
+use super::response::Reader;
 use super::rpc::Replies;
 use super::worker::Worker;
 use crate::outcome::Outcome;
@@ -162,10 +162,10 @@ impl<'a> Download<'a> {
     /// The head has come; says whether that was all.
     fn head(&mut self, answer: Response<RecvStream>) -> Result<bool, Failure> {
         let (parts, stream) = answer.into_parts();
-        let reading = &self.worker.context.reading;
+        let format = &self.worker.context.format;
         self.row.status = parts.status.as_u16();
-        self.reader.begin(reading, &Head::new(self.row.status, &parts.headers));
-        if let Some(replies) = self.replies.as_deref_mut().filter(|_| reading.interpreter.success(self.row.status)) {
+        self.reader.begin(format, &Head::new(self.row.status, &parts.headers));
+        if let Some(replies) = self.replies.as_deref_mut().filter(|_| format.interpreter.success(self.row.status)) {
             replies.head(&parts.headers)?;
         }
         let done = stream.is_end_stream();
@@ -178,18 +178,18 @@ impl<'a> Download<'a> {
         let context = &worker.context;
         row.end_ns = now;
         row.bytes_in += bytes.len() as u64;
-        match replies.as_deref_mut().filter(|_| context.reading.interpreter.success(row.status)) {
+        match replies.as_deref_mut().filter(|_| context.format.interpreter.success(row.status)) {
             // A message has the limit, not the sum of a stream's.
             Some(replies) => {
-                replies.feed(bytes, &mut || reader.reply(now, &context.reading, row))?;
-                reader.hold(replies.held(), &context.reading);
+                replies.feed(bytes, &mut || reader.reply(now, &context.format, row))?;
+                reader.hold(replies.held(), &context.format);
             }
             None if row.bytes_in > context.target.max_body_bytes => {
                 let limit = context.target.max_body_bytes;
                 return Err(Failure::new(Outcome::ProtocolError, format!("body longer than {limit} bytes")));
             }
-            None => reader.body(bytes, now, &context.reading, row),
+            None => reader.body(bytes, now, &context.format, row),
         }
-        if reader.is_full() { Err(context.reading.no_room().into()) } else { Ok(()) }
+        if reader.is_full() { Err(context.format.no_room().into()) } else { Ok(()) }
     }
 }

@@ -46,7 +46,7 @@ impl Worker {
 
     /// Record the level's requests that wait for a connection.
     fn end_waiting(&self, level: &Rc<WorkerLevel>, outcome: Outcome, message: &str) {
-        let waiting = self.waiting.borrow_mut().withdraw(level);
+        let waiting = self.backlog.borrow_mut().withdraw(level);
         self.left_queue(level, waiting.len() as u64);
         end_unsent(level, waiting, outcome, message);
     }
@@ -68,7 +68,7 @@ impl Worker {
     /// A level that is over does not wait for a target that no slot can reach, or that answers none: pauses between connects,
     /// or one timeout after the other, would make it wait for minutes or hours. What still waits fails as the last one did.
     pub fn give_up_waiting(&self) {
-        let Some((outcome, message)) = self.lack.borrow().clone().filter(|_| !self.waiting.borrow().is_empty()) else {
+        let Some((outcome, message)) = self.lack.borrow().clone().filter(|_| !self.backlog.borrow().is_empty()) else {
             return;
         };
         let is_hopeless = |level: &WorkerLevel| {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::level::LevelShared;
 use super::messages::spawn_noted;
-use super::open;
 use super::outside::now_ns;
+use super::pacer;
 use super::ramp;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
@@ -16,8 +16,7 @@ use gpusize_load::stop::Reason;
 impl Worker {
     /// Begin a level at `start_ns`, until when the one before goes on.
     pub fn start(self: &Rc<Self>, level: &Arc<LevelShared>, start_ns: i64, stagger_ns: i64, running: u32) {
-        let mine = (self.index < level.members)
-            .then(|| Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone())));
+        let mine = (self.index < level.members).then(|| self.part_of(level));
         let is_busy = self.levels.all().iter().any(|level| !level.is_closed());
         let order = self.levels.begin(mine.as_ref());
         if mine.is_some() {
@@ -28,7 +27,7 @@ impl Worker {
         }
         match (&level.plan.load, mine) {
             (LoadSpec::Open(_), Some(mine)) => {
-                let pacer = spawn_noted(self.death_note(), open::pace(self.clone(), mine.clone(), order));
+                let pacer = spawn_noted(self.death_note(), pacer::pace(self.clone(), mine.clone(), order));
                 self.levels.pace(mine, pacer);
             }
             (_, mine) => {

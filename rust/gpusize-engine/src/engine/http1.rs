@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::ReadBuf;
 
-use super::answer::{Reader, Reading};
 use super::failure::{self, Failure};
 use super::outside::now_ns;
+use super::response::{Reader, ResponseFormat};
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
 use super::unsent::Unsent;
@@ -64,7 +64,7 @@ impl Broken {
     #[cold]
     fn failure(self, unsent: Option<io::Error>, worker: &Worker) -> Result<(), Failure> {
         Err(match (self, unsent) {
-            (Self::NoRoom, _) => worker.context.reading.no_room().into(),
+            (Self::NoRoom, _) => worker.context.format.no_room().into(),
             (Self::Aborted(a), _) => Failure::given_up(a, &|| worker.context.late()),
             (_, Some(e)) => failure::ended(format!("the connection broke while sending: {e}")),
             (Self::Io(e), None) => failure::ended(format!("the connection broke: {e}")),
@@ -121,7 +121,7 @@ impl Exchange {
                     Poll::Ready(Err(e)) => break Err(Broken::Io(e)),
                     Poll::Ready(Ok(came)) => came,
                 };
-                match self.take(came, &buffer, stream, reusable, reader, &worker.context.reading, row) {
+                match self.take(came, &buffer, stream, reusable, reader, &worker.context.format, row) {
                     Ok(false) => {}
                     Ok(true) => break Ok(()),
                     Err(broken) => break Err(broken),
@@ -175,7 +175,7 @@ impl Exchange {
         stream: &Stream,
         reusable: &mut bool,
         reader: &mut Reader,
-        reading: &Reading,
+        format: &ResponseFormat,
         row: &mut Row,
     ) -> Result<bool, Broken> {
         let now = now_ns();
@@ -202,7 +202,7 @@ impl Exchange {
         let mut at = 0;
         while at < filled && !response.done() {
             let taken = response
-                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, reading, row))
+                .feed(&buffer[at..filled], &mut |bytes| reader.body(bytes, now, format, row))
                 .map_err(Broken::Wire)?;
             if taken == 0 {
                 break;
@@ -213,7 +213,7 @@ impl Exchange {
             {
                 row.status = head.status;
                 *reusable = head.keep_alive;
-                reader.begin(reading, head);
+                reader.begin(format, head);
             }
         }
         if reader.is_full() {

@@ -11,14 +11,14 @@ use h2::Reason;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use http::Request;
 
+use super::connections::Counted;
 use super::context::Context as Shared;
 use super::departures::{Departures, Leaving};
 use super::download::{Broken, Download};
 use super::failure::{self, Failure, Reach, guard, plain};
 use super::io::{Io, Speaks};
-use super::links::{Member, Open};
 use super::outside::spawn_local;
-use super::place::Counted;
+use super::pool::{Connected, Member};
 use super::slot::{Abort, Slot};
 use super::stream::Stream;
 use super::worker_level::WorkerLevel;
@@ -105,7 +105,7 @@ impl Channel {
         number: u32,
         retired: Rc<Cell<bool>>,
         counted: Counted,
-    ) -> Result<Open, Failure> {
+    ) -> Result<Connected, Failure> {
         let seen = Rc::<Seen>::default();
         let (send, mut connection) = greet(target, stream, None, seen.clone()).await?;
         // How many streams the server allows stands in its first frame.
@@ -120,11 +120,11 @@ impl Channel {
             retired.set(true);
             drop(counted);
         });
-        Ok(Open { send, number, seen })
+        Ok(Connected { send, number, seen })
     }
 
     /// A place on a connected link.
-    pub fn join(member: Member, open: &Open) -> Self {
+    pub fn join(member: Member, open: &Connected) -> Self {
         Self { send: open.send.clone(), seen: open.seen.clone(), driving: Driving::Shared(member) }
     }
 

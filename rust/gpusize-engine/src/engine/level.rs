@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::errors::Errors;
 use super::names::{AddressUse, Before, Name};
-use super::parts::{plain_pause_ns, unit};
+use super::partition::{plain_pause_ns, unit};
 use super::stalls::Stalls;
 use super::tags::Tags;
 use crate::outcome::Outcome;

@@ -10,7 +10,7 @@ use super::worker_level::WorkerLevel;
 
 /// Something for a slot to do.
 #[derive(Debug)]
-pub enum Work {
+pub enum Assignment {
     /// Have a connection ready for this level.
     Connect(Arc<LevelShared>),
     /// Send this request.
@@ -61,11 +61,11 @@ impl Mailbox {
     }
 
     /// Take what it holds.
-    pub fn take(&self) -> Option<Work> {
+    pub fn take(&self) -> Option<Assignment> {
         match self.0.take() {
             Held::Nothing => None,
-            Held::Connect(level) => Some(Work::Connect(level)),
-            Held::Request(level, job) => Some(Work::Request(level, job)),
+            Held::Connect(level) => Some(Assignment::Connect(level)),
+            Held::Request(level, job) => Some(Assignment::Request(level, job)),
         }
     }
 

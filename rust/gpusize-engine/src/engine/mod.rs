@@ -3,21 +3,23 @@
 //! One OS thread a worker, each with its own runtime; a connection lives and dies on one thread. A coordinator thread starts
 //! levels on all workers at one instant and notices when they have drained.
 //!
-//! Session, coordinator, workers, slots and progress aside: connections per address (`place`, `links`), exchanges (`http1`,
+//! Session, coordinator, workers, slots and progress aside: connections per address (`place`, `pool`), exchanges (`http1`,
 //! `http2`, `download`, `rpc`; `departures`: what of a connection's requests has left), balance, and single gRPC calls of the
 //! control plane (`call`); hand-over of levels (`handover`, `following`) and of waiting requests (`sharing`), the addresses of
 //! a host name (`names`), what a slot holds (`mailbox`), what stands still (`watchdog`), shares of connections and queue
-//! (`parts`, `waiting`, `unsent`), ramps of users (`ramp`), turns of conversations (`turns`), time that a worker stood still
+//! (`partition`, `backlog`, `unsent`), ramps of users (`ramp`), turns of conversations (`turns`), time that a worker stood still
 //! (`stalls`), back-off, cores and source addresses (`backoff`, `cores`, `sources`). A worker's parts are its slots (`slots`,
-//! `idle`), its levels (`levels`) and the connections that it opens ahead (`preparing`). Clock, timer and tasks come from
+//! `idle`), its levels (`levels`) the connections that it opens ahead (`preparing`) and all of its
+//! connections (`connections`). Clock, timer and tasks come from
 //! `outside`, so that a test has them in its own hands and drives all of this in every order of events (`orders`).
 
 mod alarms;
-mod answer;
+mod backlog;
 mod backoff;
 mod balance;
 mod call;
 mod connection;
+mod connections;
 mod context;
 mod coordinator;
 mod cores;
@@ -37,19 +39,20 @@ mod io;
 mod job;
 mod level;
 mod levels;
-mod links;
 mod mailbox;
 mod messages;
 mod names;
-mod open;
 #[cfg(test)]
 mod orders;
 mod outside;
-mod parts;
+mod pacer;
+mod partition;
 mod place;
+mod pool;
 mod preparing;
 mod progress;
 mod ramp;
+mod response;
 mod rpc;
 mod seconds;
 mod session;
@@ -57,13 +60,12 @@ mod sharing;
 mod slot;
 mod slots;
 mod sources;
+mod stages;
 mod stalls;
-mod standing;
 mod stream;
 mod tags;
 mod turns;
 mod unsent;
-mod waiting;
 mod watchdog;
 mod worker;
 mod worker_level;

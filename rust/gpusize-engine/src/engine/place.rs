@@ -1,12 +1,8 @@
 //! What a slot has of one address: a connection of its own, or its part of a shared one.
 
-use std::cell::Cell;
-use std::rc::Rc;
-use std::sync::Arc;
-
+use super::connections::Counted;
 use super::failure::Failure;
 use super::http2::Channel;
-use super::names::Address;
 use super::stream::{Stream, Took};
 use super::worker::Worker;
 use crate::spec::Transport;
@@ -33,28 +29,6 @@ pub struct Conn {
     pub last_end_ns: i64,
     /// Counted while it is open; a shared one where it is driven.
     pub _counted: Option<Counted>,
-}
-
-/// Counts as open until it is dropped.
-#[derive(Debug)]
-pub struct Counted {
-    open: Rc<Cell<u64>>,
-    address: Arc<Address>,
-}
-
-impl Counted {
-    pub fn new(open: &Rc<Cell<u64>>, address: Arc<Address>) -> Self {
-        open.set(open.get() + 1);
-        address.opened();
-        Self { open: open.clone(), address }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.open.set(self.open.get() - 1);
-        self.address.closed();
-    }
 }
 
 #[derive(Debug)]
@@ -91,28 +65,29 @@ pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> 
     let stream = async |took: &mut Option<Took>| {
         let endpoint = &worker.context.endpoints[endpoint];
         let sleep_until = async |due_ns| worker.alarms.sleep_until(due_ns).await;
-        let (stream, times) = Stream::connect(&endpoint.name, endpoint.tls.as_ref(), &worker.sources, sleep_until)
-            .await
-            .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
+        let (stream, times) =
+            Stream::connect(&endpoint.name, endpoint.tls.as_ref(), worker.connections.sources(), sleep_until)
+                .await
+                .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
         let address = times.address.clone();
         *took = Some(times);
         Ok::<_, Failure>((stream, address))
     };
     if target.transport == Transport::Http1 {
-        return Ok((Carrier::Http1(stream(took).await?.0), worker.next_connection()));
+        return Ok((Carrier::Http1(stream(took).await?.0), worker.connections.next_number()));
     }
     if target.streams == 1 {
         let channel = Channel::own(target, stream(took).await?.0).await?;
-        return Ok((Carrier::Http2(channel), worker.next_connection()));
+        return Ok((Carrier::Http2(channel), worker.connections.next_number()));
     }
-    let member = worker.links.join(endpoint);
+    let member = worker.connections.join(endpoint);
     let link = member.0.clone();
     let open = link
         .open
         .get_or_try_init(async || {
             let (stream, address) = stream(took).await?;
-            let counted = Counted::new(&worker.open_connections, address);
-            Channel::shared(target, stream, worker.next_connection(), link.retired.clone(), counted).await
+            let counted = worker.connections.count(address);
+            Channel::shared(target, stream, worker.connections.next_number(), link.retired.clone(), counted).await
         })
         .await?;
     let number = open.number;

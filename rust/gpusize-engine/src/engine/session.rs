@@ -15,7 +15,7 @@ use super::cores;
 use super::handle::Level;
 use super::level::{LevelShared, lock};
 use super::messages::Event;
-use super::parts;
+use super::partition;
 use super::progress::LevelOutcome;
 use super::sharing::Peers;
 use super::watchdog::Patience;
@@ -118,7 +118,7 @@ impl Session {
             LoadSpec::Closed(closed) => closed.think,
             LoadSpec::Open(open) => open.think,
         };
-        let by_request = parts::unit(&plan.load) == Unit::Request;
+        let by_request = partition::unit(&plan.load) == Unit::Request;
         if context.requests.captures() && by_request {
             let todo = "make the load's unit sessions, or leave the captures out";
             return Err(Error::usage("requests repeat earlier answers, and nothing comes before them", "load", todo));

@@ -79,7 +79,7 @@ impl Worker {
             return Some(job);
         }
         let Some(peer) = self.peers.take_idle(self.index) else { return Some(job) };
-        let mut waiting = self.waiting.borrow_mut();
+        let mut waiting = self.backlog.borrow_mut();
         waiting.push(level, job);
         // The one that has waited longest goes, and this one takes its place.
         let jobs = waiting.pop_single(level).into_iter().collect();
@@ -92,15 +92,15 @@ impl Worker {
     pub fn enqueue(&self, level: &Rc<WorkerLevel>, job: Job, is_first: bool) {
         joined_queue(level);
         if is_first {
-            self.waiting.borrow_mut().push_front(level, job);
+            self.backlog.borrow_mut().push_front(level, job);
         } else {
-            self.waiting.borrow_mut().push(level, job);
+            self.backlog.borrow_mut().push(level, job);
         }
         fence(SeqCst);
         if self.levels.is_current(level)
             && let Some(peer) = self.peers.take_idle(self.index)
         {
-            let job = self.waiting.borrow_mut().pop_single(level);
+            let job = self.backlog.borrow_mut().pop_single(level);
             let n = u64::from(job.is_some());
             self.hand_over(peer, level, job.into_iter().collect());
             self.left_queue(level, n);
@@ -144,7 +144,7 @@ impl Worker {
             return;
         };
         let most = room.min((mine.share().waiting.load(Relaxed) as usize).div_ceil(2));
-        let jobs: Vec<Job> = (0..most).map_while(|_| self.waiting.borrow_mut().pop_single(&mine)).collect();
+        let jobs: Vec<Job> = (0..most).map_while(|_| self.backlog.borrow_mut().pop_single(&mine)).collect();
         let n = jobs.len() as u64;
         self.hand_over(to, &mine, jobs);
         self.left_queue(&mine, n);

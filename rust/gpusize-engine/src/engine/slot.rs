@@ -10,7 +10,7 @@ use super::backoff::Backoff;
 use super::connection::Line;
 use super::job::{Job, Talk};
 use super::level::LevelShared;
-use super::mailbox::{Mailbox, Work};
+use super::mailbox::{Assignment, Mailbox};
 use super::outside::now_ns;
 use super::turns;
 use super::worker::Worker;
@@ -168,7 +168,7 @@ impl Slot {
         let mut backoff = Backoff::new(worker.index, self.index);
         while let Some(work) = poll_fn(|cx| self.poll_work(&worker, &mut line, cx)).await {
             match work {
-                Work::Connect(level) => {
+                Assignment::Connect(level) => {
                     let mut fails = false;
                     if worker.wants_connection(&level) {
                         self.state.set(State::Connects(Arc::as_ptr(&level)));
@@ -182,7 +182,7 @@ impl Slot {
                     }
                     worker.prepared(&level, fails);
                 }
-                Work::Request(level, mut job) => {
+                Assignment::Request(level, mut job) => {
                     let mut row = Row::due(job.due);
                     self.state.set(State::Serves(Rc::as_ptr(&level)));
                     let message = line.exchange(&worker, &self, &level, &mut job, &mut row).await;
@@ -221,7 +221,7 @@ impl Slot {
         note.tear_up();
     }
 
-    fn poll_work(&self, worker: &Worker, line: &mut Line, cx: &mut Context<'_>) -> Poll<Option<Work>> {
+    fn poll_work(&self, worker: &Worker, line: &mut Line, cx: &mut Context<'_>) -> Poll<Option<Assignment>> {
         // The waker of a task never changes, so it is stored once.
         if self.waker.borrow().is_none() {
             *self.waker.borrow_mut() = Some(cx.waker().clone());
@@ -241,7 +241,7 @@ impl Slot {
         Poll::Pending
     }
 
-    fn look_for_work(&self, worker: &Worker, cx: &Context<'_>) -> Option<Work> {
+    fn look_for_work(&self, worker: &Worker, cx: &Context<'_>) -> Option<Assignment> {
         if self.rests_until_ns.get() > 0 && self.rests(worker, cx) {
             return None;
         }
@@ -262,7 +262,7 @@ impl Slot {
                     self.last_now_ns.set(fired_ns);
                 }
                 if let Some(job) = self.next_job(&level, due_ns, fired_ns) {
-                    return Some(Work::Request(level, job));
+                    return Some(Assignment::Request(level, job));
                 }
             } else {
                 self.leave(worker, &level);

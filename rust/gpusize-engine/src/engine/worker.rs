@@ -11,23 +11,24 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::alarms::Alarms;
+use super::backlog::Backlog;
+use super::connections::Connections;
 use super::context::Context;
 use super::cores;
 use super::http1;
 use super::job::Job;
 use super::level::LevelShared;
 use super::levels::Levels;
-use super::links::Links;
-use super::mailbox::Work;
+use super::mailbox::Assignment;
 use super::messages::{Command, DeathNote, Event, spawn_noted};
 use super::outside::{now_ns, spawn_local};
+use super::pool::Pool;
 use super::preparing::Openings;
 use super::sharing::Peers;
 use super::slot::{Abort, Slot};
 use super::slots::Slots;
 use super::sources::Sources;
 use super::stalls;
-use super::waiting::Waiting;
 use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::Row;
@@ -43,31 +44,25 @@ const TICK_NS: i64 = 100_000_000;
 /// What the tasks of one thread share.
 #[derive(Debug)]
 pub struct Worker {
-    pub index: usize,
-    pub context: Arc<Context>,
-    pub peers: Arc<Peers>,
+    pub(super) index: usize,
+    pub(super) context: Arc<Context>,
+    pub(super) peers: Arc<Peers>,
     /// Another worker was asked for requests.
-    pub asks: Cell<bool>,
-    pub alarms: Alarms,
-    pub events: Sender<Event>,
-    pub slots: Slots,
-    pub levels: Levels,
-    pub waiting: RefCell<Waiting>,
+    pub(super) asks: Cell<bool>,
+    pub(super) alarms: Alarms,
+    events: Sender<Event>,
+    pub(super) slots: Slots,
+    pub(super) levels: Levels,
+    pub(super) backlog: RefCell<Backlog>,
     /// How the last connect that failed did so.
-    pub lack: RefCell<Option<(Outcome, String)>>,
+    pub(super) lack: RefCell<Option<(Outcome, String)>>,
     /// Levels whose connections are being opened.
-    pub openings: Openings,
-    connections: Cell<u32>,
-    /// Connections that are open now.
-    pub open_connections: Rc<Cell<u64>>,
-    /// Where they come from.
-    pub sources: Sources,
+    pub(super) openings: Openings,
+    pub(super) connections: Connections,
     /// No wait can have run out before.
     sweep_ns: Cell<i64>,
-    /// Connections of HTTP/2 that slots share.
-    pub links: Links,
     /// Where its connections of HTTP/1.1 read: one after the other, so one will do for all.
-    pub read_buffer: RefCell<Vec<u8>>,
+    pub(super) read_buffer: RefCell<Vec<u8>>,
     quit: Cell<bool>,
 }
 
@@ -98,7 +93,7 @@ impl Worker {
     /// A worker without tasks; needs a tokio runtime.
     pub fn new(index: usize, context: Arc<Context>, peers: Arc<Peers>, events: Sender<Event>) -> io::Result<Rc<Self>> {
         let sources = Sources::new(&context.sources, index);
-        let links = Links::new(context.target.streams, context.endpoints.len());
+        let pool = Pool::new(context.target.streams, context.endpoints.len());
         Ok(Rc::new(Self {
             index,
             slots: Slots::new(index, peers.clone()),
@@ -107,14 +102,11 @@ impl Worker {
             alarms: Alarms::new()?,
             events,
             levels: Levels::default(),
-            waiting: RefCell::default(),
+            backlog: RefCell::default(),
             lack: RefCell::default(),
             openings: Openings::default(),
-            connections: Cell::new(0),
-            open_connections: Rc::default(),
-            sources,
+            connections: Connections::new(sources, pool),
             sweep_ns: Cell::new(0),
-            links,
             read_buffer: RefCell::new(http1::read_buffer(&context.target)),
             context,
             quit: Cell::new(false),
@@ -137,6 +129,11 @@ impl Worker {
     /// To be held by a task that must not end by itself.
     pub fn death_note(&self) -> DeathNote {
         DeathNote::new(self.events.clone())
+    }
+
+    /// This worker's part of a level.
+    pub fn part_of(&self, level: &Arc<LevelShared>) -> Rc<WorkerLevel> {
+        Rc::new(WorkerLevel::new(level.clone(), self.index, self.events.clone()))
     }
 
     /// Say something to the coordinator, which outlives the workers.
@@ -181,11 +178,11 @@ impl Worker {
     }
 
     /// A due request that waits for a connection.
-    pub fn queued(&self, index: usize) -> Option<Work> {
+    pub fn queued(&self, index: usize) -> Option<Assignment> {
         let fits = |level: &WorkerLevel| index < level.shared.slots_of(self.index);
-        let (level, job) = self.waiting.borrow_mut().pop(fits)?;
+        let (level, job) = self.backlog.borrow_mut().pop(fits)?;
         self.left_queue(&level, 1);
-        Some(Work::Request(level, job))
+        Some(Assignment::Request(level, job))
     }
 
     /// Hand a due request to a free connection of this worker or of another, or let it wait, or shed it.
@@ -244,14 +241,14 @@ impl Worker {
             }
             if now >= tick_ns {
                 tick_ns = now + TICK_NS;
-                self.waiting.borrow_mut().forget_drained();
+                self.backlog.borrow_mut().forget_drained();
                 self.levels.forget_drained();
                 if let Some(level) = &*self.levels.current() {
                     // What was missed in the blink of an eye.
                     self.ask_if_idle(level);
                 }
                 for level in self.levels.all().iter() {
-                    level.share().connections.store(self.open_connections.get(), Relaxed);
+                    level.share().connections.store(self.connections.open(), Relaxed);
                     level.tick(now);
                 }
             }
@@ -273,13 +270,6 @@ impl Worker {
             }
         }
         self.sweep_ns.set(next);
-    }
-
-    /// A number for a new connection.
-    pub fn next_connection(&self) -> u32 {
-        let number = self.connections.get();
-        self.connections.set(number + 1);
-        number
     }
 
     pub fn quits(&self) -> bool {

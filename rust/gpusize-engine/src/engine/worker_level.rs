@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::mpsc::Sender;
 
 use super::following::Following;
@@ -97,29 +97,50 @@ impl WorkerLevel {
         if self.closed.get() {
             return None;
         }
-        let seq = self.peek_number();
-        if let Err(reason) = self.shared.rules.allows(seq, now - self.shared.start_ns()) {
-            if reason == Reason::Count && !self.following.is_idle() {
-                // Conversations that have begun are sent to their ends.
-                return None;
-            }
-            let end = self.shared.rules.end_after_ns().filter(|_| reason == Reason::Duration);
-            self.close(reason, end.map_or(now, |after| self.shared.start_ns() + after));
+        if let Some(next_of_all) = &self.shared.next_number {
+            return self.next_of_all(next_of_all, now);
+        }
+        let number = self.next_seq.get();
+        if !self.takes(number, now) {
             return None;
         }
-        let Some(next_of_all) = &self.shared.next_number else {
-            self.next_seq.set(seq + self.shared.members as u64);
-            return Some(seq);
-        };
-        match next_of_all.compare_exchange(seq, seq + 1, Relaxed, Relaxed) {
-            Ok(_) => Some(seq),
-            // Another worker was quicker.
-            Err(_) => self.next_number(now),
+        self.next_seq.set(number + self.shared.members as u64);
+        Some(number)
+    }
+
+    /// The next number where the workers share them.
+    #[cold]
+    fn next_of_all(&self, next: &AtomicU64, now: i64) -> Option<u64> {
+        let mut number = next.load(Relaxed);
+        while self.takes(number, now) {
+            match next.compare_exchange(number, number + 1, Relaxed, Relaxed) {
+                Ok(_) => return Some(number),
+                // Another worker was quicker.
+                Err(newer) => number = newer,
+            }
         }
+        None
+    }
+
+    /// Whether the level takes a request with this number now; where it does not, it closes, unless it waits for conversations.
+    #[inline]
+    fn takes(&self, number: u64, now: i64) -> bool {
+        let allowed = self.shared.rules.allows(number, now - self.shared.start_ns());
+        allowed.map_err(|reason| self.refuse(reason, now)).is_ok()
+    }
+
+    /// The rules let no further request begin.
+    #[cold]
+    fn refuse(&self, reason: Reason, now: i64) {
+        // Conversations that have begun are sent to their ends.
+        if reason == Reason::Count && !self.following.is_idle() {
+            return;
+        }
+        let end = self.shared.rules.end_after_ns().filter(|_| reason == Reason::Duration);
+        self.close(reason, end.map_or(now, |after| self.shared.start_ns() + after));
     }
 
     /// The number that a request would have now.
-    #[inline]
     fn peek_number(&self) -> u64 {
         self.shared.next_number.as_ref().map_or(self.next_seq.get(), |next| next.load(Relaxed))
     }

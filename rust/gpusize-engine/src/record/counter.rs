@@ -106,7 +106,7 @@ impl Counter {
             overrun_bytes: AtomicU64::new(0),
         });
         let teller = Teller { sender, uncounted: uncounted.clone(), failed: failed.clone() };
-        let work = Work {
+        let work = CounterThread {
             uncounted,
             accounts: Accounts::new(feed.clone(), keeping.dir.is_some()),
             keeping,
@@ -156,7 +156,7 @@ impl Uncounted {
     }
 }
 
-struct Work {
+struct CounterThread {
     uncounted: Arc<Uncounted>,
     accounts: Accounts,
     keeping: Keeping,
@@ -168,7 +168,7 @@ struct Work {
     rows: u64,
 }
 
-impl Work {
+impl CounterThread {
     fn run(mut self, told: &Receiver<Told>) -> Written {
         loop {
             match told.recv_timeout(PART_AGE.saturating_sub(self.handed_on.elapsed())) {

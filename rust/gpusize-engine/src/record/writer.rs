@@ -70,7 +70,7 @@ impl Writer {
         let left = waiting.clone();
         let thread = std::thread::Builder::new()
             .name("gpusize-writer".into())
-            .spawn(move || Work::new(dir, keep_bytes).run(&receiver, &failed, &left))?;
+            .spawn(move || WriterThread::new(dir, keep_bytes).run(&receiver, &failed, &left))?;
         Ok(Self { sender, thread, waiting })
     }
 
@@ -113,14 +113,14 @@ enum Table {
     Histograms,
 }
 
-struct Work {
+struct WriterThread {
     tables: Option<[Parts; 4]>,
     keep_bytes: u64,
     kept_bytes: u64,
     written: Written,
 }
 
-impl Work {
+impl WriterThread {
     fn new(dir: Option<PathBuf>, keep_bytes: u64) -> Self {
         let tables = dir.map(|dir| {
             let beside = |name: &str| Parts::beside(dir.with_file_name(name));

@@ -8,7 +8,7 @@ use tokio::task::LocalSet;
 use super::*;
 use crate::engine::context::Context;
 use crate::engine::job::Job;
-use crate::engine::mailbox::Work;
+use crate::engine::mailbox::Assignment;
 use crate::engine::sharing::{Handed, Peers};
 use crate::engine::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
@@ -46,7 +46,7 @@ impl Bench {
         let plan = format!(r#"{{"visit":0,"load":{load},"stop":{{"count":1000}}}}"#);
         let plan = serde_json::from_str(&plan).expect("a plan");
         let level = Arc::new(LevelShared::new(plan, 1, 1).expect("a level"));
-        let mine = Rc::new(WorkerLevel::new(level.clone(), 0, self.worker.events.clone()));
+        let mine = self.worker.part_of(&level);
         if has_begun {
             level.set_start(1);
             self.worker.levels.begin(Some(&mine));
@@ -65,7 +65,7 @@ impl Bench {
     }
 
     /// What a slot's task does when it looks for something to do.
-    fn take_up(&self, index: usize) -> Option<Work> {
+    fn take_up(&self, index: usize) -> Option<Assignment> {
         let slot = self.worker.slot(index);
         let work = slot.mailbox.take().or_else(|| self.worker.queued(index));
         if work.is_none() {
@@ -75,10 +75,10 @@ impl Bench {
     }
 
     /// What it does when that is done.
-    fn end(&self, work: Work) {
+    fn end(&self, work: Assignment) {
         match work {
-            Work::Connect(level) => self.worker.prepared(&level, false),
-            Work::Request(level, job) => {
+            Assignment::Connect(level) => self.worker.prepared(&level, false),
+            Assignment::Request(level, job) => {
                 let mut row = Row::due(job.due);
                 row.outcome = Outcome::Ok;
                 (row.sent_ns, row.end_ns) = (1, 2);
@@ -120,8 +120,8 @@ fn what_another_worker_hands_over_waits_in_its_order_before_the_others() {
         level.queues.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         bench.worker.take(Handed { level, jobs, from: 0 });
         let queued = std::iter::from_fn(|| match bench.worker.queued(0)? {
-            Work::Request(_, job) => Some(job.due.seq),
-            Work::Connect(_) => None,
+            Assignment::Request(_, job) => Some(job.due.seq),
+            Assignment::Connect(_) => None,
         });
         assert_eq!(queued.collect::<Vec<_>>(), [101, 102, 103, SLOTS as u64]);
     });
@@ -133,7 +133,7 @@ fn a_slow_opener_of_an_ended_level_leaves_the_next_levels_connects_alone() {
         let bench = Bench::new();
         let (first, mine) = bench.level(true);
         bench.worker.open_ahead(&first, 0, SLOTS, false);
-        let slow: Vec<Work> = (0..AT_ONCE).filter_map(|slot| bench.take_up(slot)).collect();
+        let slow: Vec<Assignment> = (0..AT_ONCE).filter_map(|slot| bench.take_up(slot)).collect();
         mine.close(Reason::Count, 2);
         let (next, _) = bench.level(false);
         bench.worker.open_ahead(&next, 0, SLOTS, true);
@@ -156,7 +156,7 @@ fn in_whatever_order_requests_and_connects_come_each_has_its_end() {
             let bench = Bench::new();
             let (level, mine) = bench.level(true);
             bench.worker.open_ahead(&level, 0, SLOTS, false);
-            let mut doing: Vec<Option<Work>> = (0..SLOTS).map(|_| None).collect();
+            let mut doing: Vec<Option<Assignment>> = (0..SLOTS).map(|_| None).collect();
             let mut requests = 0;
             let mut awaited = None;
             for step in 0.. {

@@ -1,6 +1,6 @@
 //! Whether an answer that has come whole is a success.
 
-use super::{Reader, Reading, counts, line};
+use super::{Reader, ResponseFormat, counts, line};
 use crate::outcome::Outcome;
 use crate::record::Row;
 use crate::spec::Framing;
@@ -8,19 +8,24 @@ use crate::wire::interpret::Interpreter;
 use crate::wire::message::{message_of, stated_message};
 
 /// How a complete response ended, and the message if it failed; `has_body`: the method lets an answer have a body.
-pub fn verdict(reading: &Reading, reader: &mut Reader, has_body: bool, row: &mut Row) -> (Outcome, Option<String>) {
-    let interpreter = &reading.interpreter;
+pub fn verdict(
+    format: &ResponseFormat,
+    reader: &mut Reader,
+    has_body: bool,
+    row: &mut Row,
+) -> (Outcome, Option<String>) {
+    let interpreter = &format.interpreter;
     if !interpreter.success(row.status) {
         let message = message_of(&reader.text);
         return (Outcome::HttpError, Some(message));
     }
     if reader.is_stream() {
-        take_end(reader, reading, row);
+        take_end(reader, format, row);
         // A last line without its newline is still a line.
         if reader.framing == Some(Framing::Ndjson) && !reader.text.is_empty() {
             let rest = std::mem::take(&mut reader.text);
             let now = row.end_ns;
-            line(&rest, &mut |data| reader.content.event(data, now, reading, row));
+            line(&rest, &mut |data| reader.content.event(data, now, format, row));
         }
     } else if reader.reads_whole {
         let has_text = !reader.text.trim_ascii().is_empty();
@@ -30,26 +35,26 @@ pub fn verdict(reading: &Reading, reader: &mut Reader, has_body: bool, row: &mut
             reader.content.answer.malformed = true;
         }
     }
-    counts(reading, reader, row);
+    counts(format, reader, row);
     judge(interpreter, reader, has_body)
 }
 
 /// Servers leave out the empty line after the event that ends a stream, and end the body there.
-fn take_end(reader: &mut Reader, reading: &Reading, row: &mut Row) {
+fn take_end(reader: &mut Reader, format: &ResponseFormat, row: &mut Row) {
     let Reader { events, content, .. } = reader;
-    if reader.framing == Some(Framing::Sse) && reading.interpreter.wants_end() && !content.answer.ended {
+    if reader.framing == Some(Framing::Sse) && format.interpreter.wants_end() && !content.answer.ended {
         let now = row.end_ns;
         events.finish(&mut |data| {
-            if reading.interpreter.is_end(data) {
-                content.event(data, now, reading, row);
+            if format.interpreter.is_end(data) {
+                content.event(data, now, format, row);
             }
         });
     }
 }
 
 /// The same for the end of a gRPC call that its status calls a success.
-pub fn verdict_of_call(reading: &Reading, reader: &Reader) -> (Outcome, Option<String>) {
-    match reading.interpreter.lacks(&reader.content.answer) {
+pub fn verdict_of_call(format: &ResponseFormat, reader: &Reader) -> (Outcome, Option<String>) {
+    match format.interpreter.lacks(&reader.content.answer) {
         Some(_) => (Outcome::ApiError, Some(lacking("outputs", None))),
         None => (Outcome::Ok, None),
     }

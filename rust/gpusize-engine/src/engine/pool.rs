@@ -11,7 +11,7 @@ use super::http2::Seen;
 
 /// The shared connections of one worker, by address.
 #[derive(Debug)]
-pub struct Links {
+pub struct Pool {
     streams: usize,
     links: RefCell<Vec<Vec<Rc<Link>>>>,
 }
@@ -20,7 +20,7 @@ pub struct Links {
 #[derive(Debug, Default)]
 pub struct Link {
     /// Set once it is open; slots that come meanwhile wait, and the next one tries if the first gives up.
-    pub open: OnceCell<Open>,
+    pub open: OnceCell<Connected>,
     /// Slots that use it.
     members: Cell<usize>,
     /// Requests under way on it.
@@ -31,7 +31,7 @@ pub struct Link {
 
 /// What a connected link hands out.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct Connected {
     pub send: SendRequest<Bytes>,
     pub number: u32,
     pub seen: Rc<Seen>,
@@ -45,7 +45,7 @@ pub struct Member(pub Rc<Link>);
 #[derive(Debug)]
 pub struct UnderWay(Rc<Link>);
 
-impl Links {
+impl Pool {
     pub fn new(streams: u32, endpoints: usize) -> Self {
         Self { streams: streams as usize, links: RefCell::new(vec![Vec::new(); endpoints]) }
     }

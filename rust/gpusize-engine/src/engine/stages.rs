@@ -32,7 +32,7 @@ pub struct Opening {
 
 /// A level that has not been started, and since when.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct Queued {
     pub level: Arc<LevelShared>,
     pub since_ns: i64,
 }

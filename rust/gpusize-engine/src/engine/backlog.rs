@@ -16,11 +16,11 @@ struct List {
 
 /// One list for each priority and level: the highest priority first, and in each the level that began first.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct Backlog {
     lists: Vec<List>,
 }
 
-impl Waiting {
+impl Backlog {
     /// Add one behind those of its priority.
     pub fn push(&mut self, level: &Rc<WorkerLevel>, job: Job) {
         self.list(level, job.priority()).push_back(job);

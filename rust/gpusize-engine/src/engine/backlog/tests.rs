@@ -13,17 +13,17 @@ fn level() -> Rc<WorkerLevel> {
 #[test]
 fn a_request_that_no_free_connection_may_take_does_not_stand_in_the_way_of_others() {
     let (few, many) = (level(), level());
-    let mut waiting = Waiting::default();
+    let mut backlog = Backlog::default();
     for seq in 0..2 {
-        waiting.push(&few, Job::of_loop(seq, 0, 0, 0));
-        waiting.push(&many, Job::of_loop(10 + seq, 0, 0, 0));
+        backlog.push(&few, Job::of_loop(seq, 0, 0, 0));
+        backlog.push(&many, Job::of_loop(10 + seq, 0, 0, 0));
     }
     // A connection that only the second level has.
     let mut pop = |level: &Rc<WorkerLevel>| {
         let level = std::ptr::from_ref(&**level);
-        waiting.pop(|other| std::ptr::eq(other, level)).map(|(_, job)| job.due.seq)
+        backlog.pop(|other| std::ptr::eq(other, level)).map(|(_, job)| job.due.seq)
     };
     assert_eq!([pop(&many), pop(&many), pop(&many)], [Some(10), Some(11), None]);
     assert_eq!([pop(&few), pop(&few), pop(&few)], [Some(0), Some(1), None]);
-    assert!(waiting.is_empty());
+    assert!(backlog.is_empty());
 }

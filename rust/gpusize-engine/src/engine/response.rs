@@ -25,7 +25,7 @@ const MAX_TIMES: usize = 1 << 20;
 
 /// How the answers of a target are read.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ResponseFormat {
     pub interpreter: Interpreter,
     calls: Option<CallReader>,
     keeps_times: bool,
@@ -33,7 +33,7 @@ pub struct Reading {
     max_held_bytes: u64,
 }
 
-impl Reading {
+impl ResponseFormat {
     pub fn new(target: &TargetSpec) -> Self {
         Self {
             interpreter: Interpreter::new(&target.response),
@@ -134,8 +134,8 @@ impl Reader {
     }
 
     /// Account for `bytes` that somebody else holds of the answer.
-    pub fn hold(&mut self, bytes: usize, reading: &Reading) {
-        self.is_full |= !self.held.hold(bytes, reading.max_held_bytes);
+    pub fn hold(&mut self, bytes: usize, format: &ResponseFormat) {
+        self.is_full |= !self.held.hold(bytes, format.max_held_bytes);
     }
 
     pub fn has_begun(&self) -> bool {
@@ -143,8 +143,8 @@ impl Reader {
     }
 
     /// The head is known: decide how the body is cut and how much of it is kept.
-    pub fn begin(&mut self, reading: &Reading, head: &Head) {
-        let interpreter = &reading.interpreter;
+    pub fn begin(&mut self, format: &ResponseFormat, head: &Head) {
+        let interpreter = &format.interpreter;
         let success = interpreter.success(head.status);
         // A failure's body is the server's message, whatever its form.
         let framing = if success { interpreter.framing(head.content) } else { Framing::Whole };
@@ -153,39 +153,39 @@ impl Reader {
             (false, _) => MAX_MESSAGE * 4,
             (true, true) => {
                 let length = head.length().and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
-                head.json_length.unwrap_or(length).min(length).min(reading.max_body_bytes)
+                head.json_length.unwrap_or(length).min(length).min(format.max_body_bytes)
             }
             (true, false) => 0,
         };
         self.framing = Some(framing);
         self.fills = framing != Framing::Whole || self.reads_whole;
-        if reading.calls.is_some() {
+        if format.calls.is_some() {
             let clocks = clock::pair();
             self.content.calls.reset(clocks.wall_ns - clocks.mono_ns);
         }
     }
 
     /// Some body bytes that one read at `now` brought.
-    pub fn body(&mut self, bytes: &[u8], now: i64, reading: &Reading, row: &mut Row) {
+    pub fn body(&mut self, bytes: &[u8], now: i64, format: &ResponseFormat, row: &mut Row) {
         let Self { content, text, held, is_full, .. } = self;
-        let most = reading.max_held_bytes;
+        let most = format.max_held_bytes;
         match self.framing {
             Some(Framing::Sse) => {
-                let other = reading.calls.as_ref().and_then(CallReader::field);
+                let other = format.calls.as_ref().and_then(CallReader::field);
                 self.events.feed(bytes, other, &mut |piece| match piece {
-                    Piece::Data(data) => content.event(data, now, reading, row),
-                    Piece::Step(step) => content.step(step, reading),
+                    Piece::Data(data) => content.event(data, now, format, row),
+                    Piece::Step(step) => content.step(step, format),
                 });
                 *is_full |= !held.hold(self.events.held(), most);
             }
             Some(Framing::Ndjson) => {
-                lines(text, bytes, &mut |data| content.event(data, now, reading, row));
+                lines(text, bytes, &mut |data| content.event(data, now, format, row));
                 *is_full |= !held.hold(text.capacity(), most);
             }
             Some(Framing::Text) => {
                 // Chunks that came together are one piece: where a text is cut says nothing.
                 if !bytes.is_empty() && row.last_token_ns != now {
-                    content.take(Found::Content, now, reading, row);
+                    content.take(Found::Content, now, format, row);
                 }
             }
             _ => {
@@ -206,10 +206,10 @@ impl Reader {
     }
 
     /// A gRPC reply with content, which a read at `now` completed.
-    pub fn reply(&mut self, now: i64, reading: &Reading, row: &mut Row) {
+    pub fn reply(&mut self, now: i64, format: &ResponseFormat, row: &mut Row) {
         self.fills = true;
-        reading.interpreter.note_content(&mut self.content.answer);
-        self.content.take(Found::Content, now, reading, row);
+        format.interpreter.note_content(&mut self.content.answer);
+        self.content.take(Found::Content, now, format, row);
     }
 
     /// The buckets of the gaps between the answer's events.
@@ -229,29 +229,29 @@ impl Reader {
 
 impl Content {
     /// One event, which a read at `now` completed.
-    fn event(&mut self, data: &[u8], now: i64, reading: &Reading, row: &mut Row) {
-        if let Some(calls) = reading.calls.as_ref().filter(|c| c.field().is_none())
+    fn event(&mut self, data: &[u8], now: i64, format: &ResponseFormat, row: &mut Row) {
+        if let Some(calls) = format.calls.as_ref().filter(|c| c.field().is_none())
             && calls.read(data, &mut self.calls)
         {
             return;
         }
-        let found = reading.interpreter.read(data, &mut self.answer);
+        let found = format.interpreter.read(data, &mut self.answer);
         if found != Found::Nothing {
-            self.take(found, now, reading, row);
+            self.take(found, now, format, row);
         }
     }
 
     /// An event with content came at `now`.
-    fn take(&mut self, found: Found, now: i64, reading: &Reading, row: &mut Row) {
+    fn take(&mut self, found: Found, now: i64, format: &ResponseFormat, row: &mut Row) {
         self.stamp(found, now, row);
-        if reading.keeps_times && self.times.len() < MAX_TIMES {
+        if format.keeps_times && self.times.len() < MAX_TIMES {
             self.times.push(now);
         }
     }
 
     /// One intermediate step.
-    fn step(&mut self, step: &[u8], reading: &Reading) {
-        if let Some(calls) = &reading.calls {
+    fn step(&mut self, step: &[u8], format: &ResponseFormat) {
+        if let Some(calls) = &format.calls {
             calls.read(step, &mut self.calls);
         }
     }
@@ -297,7 +297,7 @@ fn line(text: &[u8], event: &mut impl FnMut(&[u8])) {
 }
 
 /// What was read of an answer, also of one that broke off.
-pub fn counts(reading: &Reading, reader: &mut Reader, row: &mut Row) {
+pub fn counts(format: &ResponseFormat, reader: &mut Reader, row: &mut Row) {
     let Content { answer, gaps, times, calls } = &mut reader.content;
     row.tokens_in = answer.tokens_in;
     row.tokens_out = answer.tokens_out;
@@ -309,7 +309,7 @@ pub fn counts(reading: &Reading, reader: &mut Reader, row: &mut Row) {
     if !times.is_empty() {
         row.events_ns = Some(times.as_slice().into());
     }
-    if reading.calls.is_some() {
+    if format.calls.is_some() {
         row.spans = Some(calls.take()).filter(|spans| !spans.is_empty()).map(Into::into);
     }
 }
