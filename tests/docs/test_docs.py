@@ -165,6 +165,21 @@ def test_the_command_line_page_names_every_option_and_no_other() -> None:
     assert named == options() | OTHERS.keys() | {"--help", "--help-all"}
 
 
+def test_the_command_line_page_names_every_command() -> None:
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
+    listed = text[text.index("Commands: ") : text.index("Each takes `-h`")]
+    assert set(re.findall(r"`([^`]+)`", listed)) == set(command_names(typer.main.get_command(application())))
+
+
+def command_names(command: Any, before: str = "") -> Iterator[str]:
+    """The names of commands below this one, as `import auto`."""
+    for name, below in command.commands.items():
+        if hasattr(below, "commands"):
+            yield from command_names(below, f"{before}{name} ")
+        else:
+            yield f"{before}{name}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_blocks_are_in_their_language(page: Path) -> None:
     for language, text in blocks(page):
