@@ -76,10 +76,16 @@ def command(
 
     stop = StopSwitch()
     runs = alternate(list(urls), measure, rounds=rounds, out=out, stop=stop)
-    code = wanted.show(compare_rounds(runs, figures=figure or None, also=wanted.figures, margin=share))
+    whole = f"{len(next(iter(runs.values())))} of {rounds} rounds were whole"
+    try:
+        code = wanted.show(compare_rounds(runs, figures=figure or None, also=wanted.figures, margin=share))
+    except UsageError as error:
+        if not stop.asked:
+            raise
+        note(f"interrupted; {whole} and cannot be compared: {error}")
+        return INTERRUPTED
     if stop.asked:
-        whole = len(next(iter(runs.values())))
-        note(f"interrupted; {whole} of {rounds} rounds were whole and are compared, all runs are kept in {out}")
+        note(f"interrupted; {whole} and are compared, all runs are kept in {out}")
         return INTERRUPTED
     return code
 
