@@ -64,7 +64,7 @@ def summarize(levels: Sequence[LevelData], slos: Sequence[Slo] = ()) -> pl.DataF
 def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str, Any]:
     checks = check(level.visits()[0])
     outcomes = level.outcomes()
-    n = sum(outcomes.values()) if not level.imported else len(level.items) or None
+    n = sum(outcomes.values()) if not level.imported else level.meta.get("due") or len(level.items) or None
     row: dict[str, Any] = {
         "visit": level.visit,
         "run": level.run,
@@ -74,7 +74,7 @@ def _row(level: LevelData, slos: Sequence[Slo], seen: Sequence[str]) -> dict[str
         "ramp": ramp_text(level.setting),
         "state": level.state,
         "n": n,
-        "errors": sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled")),
+        "errors": _errors(level, outcomes),
         **{f"err_{name}": outcomes.get(name, 0) for name in seen},
         **_unsent(level, outcomes),
         "asked_again": _asked_again(level),
@@ -179,6 +179,13 @@ def _python_alerts(level: LevelData) -> list[str]:
     return alerts
 
 
+def _errors(level: LevelData, outcomes: Mapping[str, int]) -> int | None:
+    """Requests that failed; None where another tool does not say."""
+    if level.imported:
+        return level.meta.get("failed")
+    return sum(count for name, count in outcomes.items() if name not in ("ok", "cancelled"))
+
+
 def _judged(level: LevelData, slo: Slo, k: int) -> dict[str, Any]:
     share, n = level.attainment(slo)
     known = n > 0
@@ -190,6 +197,8 @@ def _judged(level: LevelData, slo: Slo, k: int) -> dict[str, Any]:
     }
 
 
+_TOLD: Final = ("total_runtime_s", "achieved_rate", "inferences_rate", "tokens_out_per_s", "tokens_in_per_s")
+"""Figures of an imported level under the names of their columns."""
 _PROBS: Final = tuple(QUANTILES.values())
 
 
@@ -248,7 +257,7 @@ def _inferences(level: LevelData) -> int | None:
 def _rates(level: LevelData, outcomes: Mapping[str, int]) -> dict[str, float | None]:
     """Rates over the steady window, mean and total runtime."""
     if level.imported:
-        told = {name: level.meta.get(name) for name in ("total_runtime_s", "achieved_rate", "inferences_rate")}
+        told = {name: level.meta.get(name) for name in _TOLD}
         return {"runtime_mean_s": level.mean("runtime"), **told}
     import polars as pl
 

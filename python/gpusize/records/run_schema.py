@@ -229,6 +229,8 @@ _LEVEL: Final = fields(
         "percentiles": optional(_NUMBERS),
         "items": optional(mapping(_NUMBERS)),
         **dict.fromkeys(("total_runtime_s", "achieved_rate", "inferences_rate"), optional(number(0))),
+        **dict.fromkeys(("tokens_out_per_s", "tokens_in_per_s"), optional(number(0))),
+        "failed": optional(whole(0)),
     },
 )
 _KINDS: Final[Mapping[str, Check]] = {"run.json": _RUN, "level.json": _LEVEL}
