@@ -12,6 +12,7 @@ from gpusize.base.errors import ConfigError
 from gpusize.studies.imports.guess import formats
 from gpusize.studies.imports.k6 import import_k6
 
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "k6"
 TIMES = {"avg": 40.0, "min": 8.0, "med": 38.0, "max": 210.5, "p(90)": 61.0, "p(95)": 75.5, "p(99)": 120.25}
 
 
@@ -43,6 +44,33 @@ def put(folder: Path, made: dict, shape: str) -> Path:
         }
     (folder / "k6.json").write_text(json.dumps(content))
     return folder / "k6.json"
+
+
+@pytest.mark.parametrize(
+    "name, kind, asked",
+    [
+        ("closed_handle", "closed", 4),
+        ("closed_export", "closed", 4),
+        ("open_export", "open", 40),
+        ("dropped_export", "open", 300),
+    ],
+)
+def test_real_summaries(tmp_path: Path, name: str, kind: str, asked: float):
+    raw = {
+        key: each.get("values", each)
+        for key, each in json.loads((FIXTURES / f"{name}.json").read_text())["metrics"].items()
+    }
+    [row] = gpusize.read(FIXTURES / f"{name}.json", tmp_path).summary.rows(named=True)
+    assert row["kind"] == kind
+    # A rate is told by what began, or was dropped: k6 begins the last a little early or late.
+    assert row["concurrency" if kind == "closed" else "rate"] == pytest.approx(asked, rel=0.01)
+    assert (row["n"], row["errors"]) == (raw["http_reqs"]["count"], raw["http_req_failed"]["passes"])
+    assert row["achieved_rate"] == raw["http_reqs"]["rate"]
+    for mine, theirs in {"p50": "med", "p90": "p(90)", "p95": "p(95)", "max": "max"}.items():
+        told = raw["http_req_duration"][theirs] / 1e3
+        assert row[f"service_{mine}_s"] == told
+        assert row[f"runtime_{mine}_s"] == (told if kind == "closed" else None)
+    assert row["flags"] == (["not-delivered"] if "dropped_iterations" in raw else [])
 
 
 @pytest.mark.parametrize("shape", ["export", "handle"])
