@@ -77,6 +77,19 @@ def perf_analyzer(
     )
 
 
+@app.command("guidellm", cls=Command)
+def guidellm(
+    file: Annotated[Path, typer.Argument(help="The JSON that GuideLLM wrote with --output kind=json.")],
+    gpus: Annotated[int, option("GPUs measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import a report of GuideLLM: a level per benchmark, with every request where all were kept."""
+    from gpusize.studies.imports.guidellm import import_guidellm
+
+    return _each([file], lambda file: import_guidellm(file, out, gpus))
+
+
 @app.command("inference_perf", cls=Command)
 def inference_perf(
     file: Annotated[Path, typer.Argument(help="The folder of its reports, or the report of one stage.")],
