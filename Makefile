@@ -172,6 +172,10 @@ bench-search: setup $(STAMPS)/dev ## How often the interval of the search for th
 bench-compare: setup $(STAMPS)/dev ## How often comparisons are wrong, and what they find, on simulated clusters (some minutes)
 	$(BIN)/python -m benches.compare --record
 
+.PHONY: bench-import
+bench-import: setup $(STAMPS)/dev ## Memory and time of importing a gigabyte of requests, and whether its figures are right (a minute)
+	$(BIN)/python -m benches.imports --record
+
 .PHONY: bench-adaptive
 bench-adaptive: setup $(STAMPS)/dev ## The search in real time: GPU counts against those of virtual time (some minutes)
 	$(BIN)/python -m benches.adaptive

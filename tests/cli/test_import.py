@@ -127,3 +127,13 @@ def test_what_the_calculators_files_lack_is_said(gpusize: Gpusize) -> None:
     assert done.code == 0
     assert "skipped" in done.err
     assert "job_2" in done.err
+
+
+@pytest.mark.parametrize("name", ["v260_profile_40.json", "v260_grpc.csv"])
+def test_perf_analyzers_command_takes_both_of_its_files(gpusize: Gpusize, name: str) -> None:
+    args = ("--out", "runs", "--batch", "4", "--slo", "p95 runtime<1s")
+    done = gpusize("import", "perf_analyzer", PERF_ANALYZER / name, *args)
+    assert done.code == 0, done.err
+    row = library.open_run(done.out.strip()).summary.row(0, named=True)
+    assert row["inferences_rate"] == pytest.approx(4 * row["achieved_rate"])
+    assert row["slo_0"] == "p95 runtime < 1s"

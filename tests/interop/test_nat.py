@@ -239,3 +239,9 @@ def test_advice_about_a_snipped_file_keeps_the_name_of_its_path(tmp_path, monkey
     assert "Jobs/" not in str(raised.value)
     assert str(raised.value).count("jobs/job_1") >= 2
     assert str(raised.value).endswith(". It needs workflow_runtime_p95 per concurrency")
+
+
+def test_a_number_without_end_is_no_traceback(tmp_path):
+    (tmp_path / FILE_NAME).write_text('{"calc_data": {"4": {"workflow_runtime_p95": %s}}}' % ("9" * 5000))
+    with pytest.raises(ConfigError, match=FILE_NAME):
+        read_nat(tmp_path)

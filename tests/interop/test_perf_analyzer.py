@@ -223,5 +223,5 @@ def test_what_perf_analyzer_prints_is_told_from_its_csv(tmp_path, text):
 
 def test_its_json_is_told_from_its_csv(tmp_path):
     path = put(tmp_path, '{"experiments": []}', "profile.json")
-    with pytest.raises(ConfigError, match=r"this is JSON, as perf_analyzer's --profile-export-file writes it"):
+    with pytest.raises(ConfigError, match=r"this is JSON, and neither perf_analyzer's CSV nor its profile export"):
         read_perf_analyzer(path)

@@ -160,7 +160,7 @@ def test_files_are_guarded_and_written_once(tmp_path: Path):
     [part] = (run / "levels" / "0000" / "records").iterdir()
     part.write_bytes(part.read_bytes() + b"x")
     with pytest.raises(StoreError, match="checksum"):
-        gpusize.open_run(run).levels
+        _ = gpusize.open_run(run).levels
 
 
 def test_many_rows_make_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

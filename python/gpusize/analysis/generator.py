@@ -137,7 +137,9 @@ def longer_by(level: LevelData, part: str) -> Longer | None:
         level: one visit; of a sampled one the requests that have a row.
         part: ``pacer_late``, the generator's own, or ``no_connection``.
     """
-    return None if level.imported else level.kept.once(("longer", part), lambda: _longer_by(level, part))
+    if level.imported or not level.due_known:
+        return None
+    return level.kept.once(("longer", part), lambda: _longer_by(level, part))
 
 
 def _longer_by(level: LevelData, part: str) -> Longer | None:

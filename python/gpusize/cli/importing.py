@@ -35,6 +35,23 @@ def auto(
     return _each(files, lambda file: import_auto(file, out, gpus))
 
 
+@app.command("aiperf", cls=Command)
+def aiperf(
+    path: Annotated[
+        Path, typer.Argument(help="An artifact folder, a folder of several, or profile_export_aiperf.json or .jsonl.")
+    ],
+    gpus: Annotated[
+        int, option("GPUs behind the endpoint. The files do not say; 0 is unknown.", min=0, max=1_000_000)
+    ] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import artifacts of AIPerf: its summary, and the requests where they are there."""
+    from gpusize.studies.imports.aiperf import import_aiperf
+
+    return _each([path], lambda path: import_aiperf(path, out, gpus))
+
+
 @app.command("nat", cls=Command)
 def nat(
     file: Annotated[
@@ -54,7 +71,9 @@ def nat(
 
 @app.command("perf_analyzer", cls=Command)
 def perf_analyzer(
-    file: Annotated[Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f.")],
+    file: Annotated[
+        Path, typer.Argument(help="The CSV that perf_analyzer wrote with -f, or its --profile-export-file.")
+    ],
     gpus: Annotated[
         int, option("GPUs or model instances measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)
     ] = 0,
@@ -66,15 +85,20 @@ def perf_analyzer(
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
 ) -> int:
-    """Import a CSV of Triton's perf_analyzer."""
+    """Import a CSV or a profile export of Triton's perf_analyzer."""
     from gpusize.base.units import parse_concurrencies
+    from gpusize.studies.imports import perf_analyzer_json
+    from gpusize.studies.imports.guess import head_of
     from gpusize.studies.imports.perf_analyzer import import_perf_analyzer
 
     expected = [] if expect is None else parse_concurrencies(expect)
-    return _each(
-        [file],
-        lambda file: import_perf_analyzer(file, out, gpus, slos=slo or (), batch=batch, expected=expected),
-    )
+
+    def taken(file: Path) -> Imported:
+        export = perf_analyzer_json.looks_like(file, head_of(file))
+        read = perf_analyzer_json.import_perf_analyzer_json if export else import_perf_analyzer
+        return read(file, out, gpus, slos=slo or (), batch=batch, expected=expected)
+
+    return _each([file], taken)
 
 
 @app.command("guidellm", cls=Command)

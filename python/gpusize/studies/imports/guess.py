@@ -14,7 +14,7 @@ from gpusize.records.store import is_run_folder
 from gpusize.studies import imports
 from gpusize.studies.imports.run_folder import Imported
 
-__all__ = ["HEAD_BYTES", "formats", "import_auto"]
+__all__ = ["HEAD_BYTES", "formats", "head_of", "import_auto"]
 
 HEAD_BYTES: Final = 65_536
 """Bytes of a file that a guess goes by."""
@@ -42,7 +42,7 @@ def import_auto(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
         StoreError: it cannot be read, or the run cannot be written.
         ConfigError: it is in no known format, or in several, or is broken.
     """
-    head = _head(path)
+    head = head_of(path)
     known = formats()
     fitting = [name for name, module in known.items() if module.looks_like(path, head)]
     tried = ", ".join(known)
@@ -55,7 +55,12 @@ def import_auto(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
     return made
 
 
-def _head(path: Path) -> bytes:
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file; of a folder none.
+
+    Raises:
+        StoreError: it is missing or cannot be read.
+    """
     if path.is_dir():
         return b""
     if not path.exists():

@@ -114,6 +114,8 @@ def _load(file: Path) -> dict[str, Any]:
         raise ConfigError(f"broken JSON: {error.msg}", where, "write it again with the calculator") from None
     except RecursionError:
         raise ConfigError("nested too deep", str(file), "is it the calculator's file?") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise ConfigError(f"broken JSON: {str(error)[:200]}", str(file), "is it the calculator's file?") from None
     if not isinstance(found, dict):
         raise ConfigError("not a JSON object", str(file), "is it the calculator's file?")
     return found

@@ -15,7 +15,7 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,7 +28,7 @@ from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, gpu_values, parse_rows
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
-__all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "read_perf_analyzer"]
+__all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "missing_levels", "read_perf_analyzer"]
 
 _PRINTED: Final = re.compile(
     r"^\*\*\* Measurement Settings \*\*\*|^Request (?:concurrency|Rate): |^Concurrency: .*throughput: ",
@@ -109,23 +109,29 @@ def read_perf_analyzer(
             warnings.append(f"{path}, line {row.line}: {_load(row)} was there before; the first one counts")
             continue
         levels[row.load] = _level(row, gpus, batch, str(path))
-    missing = [c for c in expected if c not in levels] if rows[0].kind == USERS else []
-    if missing:
-        which = ", ".join(map(str, missing))
-        why = "perf_analyzer ends a sweep at the first level that does not settle"
-        warnings.append(f"{path}: {len(missing)} of {len(expected)} levels are missing, concurrency {which}: {why}")
+    if rows[0].kind == USERS:
+        warnings += missing_levels(str(path), levels, expected)
     ordered = [replace(level, visit=k) for k, level in enumerate(levels.values())]
     return PerfAnalyzerImport(ordered, hashlib.sha256(content).hexdigest(), warnings)
 
 
+def missing_levels(path: str, users: Container[float], expected: Sequence[int]) -> list[str]:
+    """A warning that names the concurrencies that were expected and are not there; empty where all are."""
+    missing = [c for c in expected if c not in users]
+    if not missing:
+        return []
+    which = ", ".join(map(str, missing))
+    why = "perf_analyzer ends a sweep at the first level that does not settle"
+    return [f"{path}: {len(missing)} of {len(expected)} levels are missing, concurrency {which}: {why}"]
+
+
 def _refuse_others(text: str, path: str) -> None:
-    """Tell what else perf_analyzer writes from its CSV: what it prints, and its JSON."""
+    """Tell what perf_analyzer prints from its CSV, and JSON."""
     todo = "run it again with -f FILE.csv, and import that file"
     if _PRINTED.search(text):
         raise ConfigError("this is what perf_analyzer prints, not its CSV", path, todo)
     if text.lstrip().startswith("{"):
-        what = "this is JSON, as perf_analyzer's --profile-export-file writes it, not its CSV"
-        raise ConfigError(what, path, todo)
+        raise ConfigError("this is JSON, and neither perf_analyzer's CSV nor its profile export", path, todo)
 
 
 def import_perf_analyzer(

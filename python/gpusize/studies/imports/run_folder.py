@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from gpusize.base.files import storing, write_json, write_parquet
+from gpusize.records.dataset_rows import keep_rows
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.records.store import is_run_folder, read_run
 from gpusize.studies.imports.request_rows import RequestLevel, write_requests
@@ -127,11 +128,12 @@ class RunDraft:
             write_json(place / "level.json", meta)
         return meta
 
-    def publish(self, about: Mapping[str, Any]) -> Path:
+    def publish(self, about: Mapping[str, Any], *, batch: int = 1) -> Path:
         """Write ``run.json`` and give the folder its name; one that is there by now stays untouched.
 
         Args:
             about: the contents of ``run.json``, as ``run_of`` makes them.
+            batch: samples in every request.
 
         Raises:
             StoreError: it cannot be written.
@@ -141,6 +143,8 @@ class RunDraft:
         with storing(self._folder):
             if self._origin_ns is not None:
                 self._tie_clocks(self._origin_ns)
+                if batch > 1:
+                    keep_rows(self._draft, ["0"], [{"batch": batch}])
             write_json(self._draft / "run.json", about)
             self._draft.rename(self._folder)
         return self._folder
