@@ -34,6 +34,8 @@ _PERCENTILES: Final = {
     "p001": "p0.1",
     "p999": "p99.9",
 }
+_EARLY_NS: Final = 1_000_000_000
+"""A load may be planned so long before the scheduler's first moment."""
 _STATUS: Final = re.compile(r"'([1-5]\d\d) ")
 _KINDS: Final = (
     ("timeout", re.compile(r"Timeout", re.IGNORECASE)),
@@ -104,6 +106,12 @@ def _level(bench: Mapping[str, Any], where: str, gpus: int, warnings: list[str])
     cut = any(number(bench, f"{name}_duration", where) for name in ("warmup", "cooldown"))
     if kept == {state: value or 0 for state, value in counts.items()} and not cut:
         frame = _rows(requests, where, closed=setting["kind"] == "closed")
+        early = frame.height - frame["possible"].sum()
+        if early:
+            what = f"{early:,} of its {total:,} requests were due before the benchmark began, by targeted_start"
+            remarks.add(f"{what}: when requests were due is not known")
+            frame = frame.with_columns(due_ns=None)
+        frame = frame.drop("possible")
         told = Told(alerts=remarks.alerts, flags=remarks.flags)
         return RequestLevel(setting, [frame], where, told)
     why = "it left out warm-up and cool-down" if cut else f"it kept {sum(kept.values()):,} of {total:,} requests"
@@ -182,6 +190,23 @@ def _quantiles(metrics: Mapping[str, Any], name: str, where: str, scale: float =
     return {key: None if value is None else value * scale for key, value in made.items()}
 
 
+def _possible(
+    metrics: Mapping[str, Any], name: str, bench: Mapping[str, Any], where: str, remarks: Remarks
+) -> dict[str, float | None]:
+    """Percentiles of a time from when a request was due; none where one is longer than all that was measured.
+
+    Of a Poisson load GuideLLM 0.8.1 wrote times since 1970, for requests without a moment at which they were due.
+    """
+    found = _quantiles(metrics, name, where)
+    ran = part(bench, "scheduler_metrics", where)
+    begun, ended = number(ran, "start_time", where), number(ran, "end_time", where)
+    longest = found.get("p100")
+    if longest is None or begun is None or ended is None or longest <= ended - begun:
+        return found
+    remarks.add(f"its {name} has {longest:.4g} s, and the benchmark took {ended - begun:.4g} s: it is left out")
+    return {}
+
+
 def _of_figures(
     bench: Mapping[str, Any],
     metrics: Mapping[str, Any],
@@ -197,8 +222,8 @@ def _of_figures(
     first = _quantiles(metrics, "time_to_first_token_ms", where, 1e-3)
     figures |= both(["ttft_sent", "ttft"] if closed else ["ttft_sent"], first)
     if not closed:
-        figures |= both(["runtime"], _quantiles(metrics, "request_scheduled_latency", where))
-        figures |= both(["lateness"], _quantiles(metrics, "request_dispatch_delay", where))
+        for name, there in (("runtime", "request_scheduled_latency"), ("lateness", "request_dispatch_delay")):
+            figures |= both([name], _possible(metrics, there, bench, where, remarks))
     answered = number(_summary(metrics, "requests_per_second", where), "mean", where)
     seconds = number(bench, "duration", where)
     if closed:
@@ -224,6 +249,7 @@ def _rows(requests: Mapping[str, Any], where: str, *, closed: bool) -> pl.DataFr
 
     integers = (*_STAMPS, "due_ns", "status", "tokens_in", "tokens_out", "tokens_cached")
     schema: dict[str, Any] = {**dict.fromkeys(integers, pl.Int64), **dict.fromkeys(("outcome", "error"), pl.String)}
+    schema["possible"] = pl.Boolean
     return pl.DataFrame(list(_row_by_row(requests, where, closed=closed)), schema=schema)
 
 
@@ -244,6 +270,9 @@ def _row(request: Mapping[str, Any], state: str, where: str, *, closed: bool) ->
         # Of a closed loop it says when a worker took the request; the time from there is that of the tool itself.
         wanted = (_ns(timings, key, where) for key in ("targeted_start", "dequeued", "queued"))
         row["due_ns"] = next((each for each in wanted if each is not None), None)
+    begun = _ns(info, "scheduler_start_time", where)
+    due = row.get("due_ns")
+    row["possible"] = due is None or begun is None or due >= begun - _EARLY_NS
     error = text(info, "error")
     said = error or state
     status = _STATUS.search(said)
