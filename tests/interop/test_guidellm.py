@@ -19,7 +19,8 @@ SAMPLED = ("sampled", "poisson_sampled", "throughput_sampled")
 
 
 def raw(name: str) -> dict:
-    return json.loads((FIXTURES / f"{name}.json").read_text())
+    report: dict = json.loads((FIXTURES / f"{name}.json").read_text())
+    return report
 
 
 def load(bench: dict) -> dict:
@@ -98,8 +99,8 @@ def test_of_a_sample_the_figures_are_the_tools_own(tmp_path: Path, name: str):
     found = gpusize.read(FIXTURES / f"{name}.json", tmp_path)
     [row] = found.summary.rows(named=True)
     every = bench["metrics"]
-    figures = ("request_latency", "time_to_first_token_ms", "requests_per_second")
-    figures += ("output_tokens_per_second", "prompt_tokens_per_second")
+    figures = ["request_latency", "time_to_first_token_ms", "requests_per_second"]
+    figures += ["output_tokens_per_second", "prompt_tokens_per_second"]
     metrics = {key: every[key]["successful"] for key in figures}
     for mine in ("p50", "p90", "p95", "p99"):
         assert row[f"service_{mine}_s"] == metrics["request_latency"]["percentiles"][mine]
