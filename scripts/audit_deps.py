@@ -53,6 +53,7 @@ ALLOWED = {
 # What packages without an SPDX expression call their licence, by the classifiers of the Python index.
 CLASSIFIERS = {
     "Apache Software License": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
     "BSD License": "BSD-3-Clause",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",

@@ -19,8 +19,8 @@ SAMPLED = ("sampled", "poisson_sampled", "throughput_sampled")
 
 
 def raw(name: str) -> dict:
-    document: dict = json.loads((FIXTURES / f"{name}.json").read_text())
-    return document
+    report: dict = json.loads((FIXTURES / f"{name}.json").read_text())
+    return report
 
 
 def load(bench: dict) -> dict:

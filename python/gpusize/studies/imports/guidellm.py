@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError
 from gpusize.studies.imports.figure_levels import KEPT_UP, Remarks, both, figure_level
-from gpusize.studies.imports.json_file import count, is_json_with, number, part, read_documents, text
+from gpusize.studies.imports.json_file import count, is_json_with, nanoseconds, number, part, read_documents, text
 from gpusize.studies.imports.request_rows import RequestLevel, Told
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
@@ -289,7 +289,7 @@ def _row(request: Mapping[str, Any], state: str, where: str, *, closed: bool) ->
 
 def _ns(timings: Mapping[str, Any], key: str, where: str) -> int | None:
     value = number(timings, key, where)
-    return None if value is None else round(value * 1e9)
+    return None if value is None else nanoseconds(value, f"{where}, {key}")
 
 
 def _outcome(error: str) -> str:

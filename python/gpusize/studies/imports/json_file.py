@@ -13,10 +13,14 @@ from typing import Any, Final, NamedTuple
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import decode, read_bytes, shown
 
-__all__ = ["Documents", "count", "is_json_with", "number", "numbers", "part", "read_documents", "text"]
+__all__ = ["Documents", "count", "is_json_with", "nanoseconds", "number", "numbers", "part", "read_documents", "text"]
 
 MOST_BYTES: Final = 1 << 29
 """Of one file: it is read whole, and takes several times as much memory."""
+_MOST: Final = 1e15
+"""No figure of a load is larger, in whatever unit: what is has lost its meaning."""
+_MOST_S: Final = 4e9
+"""More than 100 years: no time, and no moment since 1970, is later."""
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 _DAMAGED: Final = "the file is damaged"
 
@@ -133,6 +137,17 @@ def numbers(holder: Mapping[str, Any], key: str, where: str) -> list[float] | No
     return [_finite(value, f"{where}, {key}, entry {at:,}") for at, value in enumerate(values, 1)]
 
 
+def nanoseconds(seconds: float, where: str) -> int:
+    """A time or a moment in ns.
+
+    Raises:
+        ConfigError: it is longer, or later, than can be.
+    """
+    if seconds > _MOST_S:
+        raise ConfigError(f"{seconds:.3g} s are out of range", where, _DAMAGED)
+    return round(seconds * 1e9)
+
+
 def text(holder: Mapping[str, Any], key: str) -> str | None:
     """A member that is a text and not empty; else None."""
     found = holder.get(key)
@@ -146,4 +161,6 @@ def _finite(value: Any, where: str) -> float:
         found = math.inf
     if not math.isfinite(found) or found < 0:
         raise ConfigError(f"{shown(value)} is not a number of 0 or more", where, _DAMAGED)
+    if found > _MOST:
+        raise ConfigError(f"{found:.3g} is out of range", where, _DAMAGED)
     return found

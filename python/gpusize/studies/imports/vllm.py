@@ -19,7 +19,7 @@ from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError
 from gpusize.base.files import storing
 from gpusize.studies.imports.figure_levels import KEPT_UP, Remarks, both, figure_level
-from gpusize.studies.imports.json_file import count, is_json_with, number, numbers, read_documents, text
+from gpusize.studies.imports.json_file import count, is_json_with, nanoseconds, number, numbers, read_documents, text
 from gpusize.studies.imports.request_rows import RequestLevel, Told
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
@@ -243,7 +243,7 @@ def _rows(result: Mapping[str, Any], where: str) -> pl.DataFrame:
         gaps = numbers({"itls": result["itls"][at]}, "itls", f"{where}, request {at + 1:,}") or []
         error = result["errors"][at]
         took = ttfts[at] + sum(gaps) if latencies is None else latencies[at]
-        row = _row(start, ttfts[at], gaps, took, error or None)
+        row = _row(start, ttfts[at], gaps, took, error or None, f"{where}, request {at + 1:,}")
         rows.append(row | {"tokens_in": round(sent[at]) or None, "tokens_out": round(got[at]) or None})
     return pl.DataFrame(
         rows,
@@ -256,16 +256,16 @@ def _rows(result: Mapping[str, Any], where: str) -> pl.DataFrame:
     )
 
 
-def _row(start: float, ttft: float, gaps: Sequence[float], took: float, error: Any) -> dict[str, Any]:
-    sent = round(start * 1e9)
-    end = sent + round(took * 1e9)
+def _row(start: float, ttft: float, gaps: Sequence[float], took: float, error: Any, where: str) -> dict[str, Any]:
+    sent = nanoseconds(start, where)
+    end = sent + nanoseconds(took, where)
     events: list[int] | None = None
     if ttft:
         at = ttft
-        events = [sent + round(at * 1e9)]
+        events = [sent + nanoseconds(at, where)]
         for gap in gaps:
             at += gap
-            events.append(sent + round(at * 1e9))
+            events.append(sent + nanoseconds(at, where))
         if 0 < events[-1] - end <= _ROUNDING_NS:
             events = [min(each, end) for each in events]
     if error is None:
