@@ -20,6 +20,8 @@ EPILOG = """Examples:
 
   gpusize compare old=runs/a new=runs/b --fail-if 'p95 runtime > +5%' --junit gates.xml
 
+  gpusize compare runs --by gpus     # what more GPUs give: speed-up and efficiency
+
   gpusize compare runs/a --noise     # how much its repeats differ from each other"""
 
 
@@ -36,6 +38,10 @@ def command(
     margin: Margin = "2%",
     fail_if: FailIf = None,
     noise: Annotated[bool, typer.Option("--noise", help="Show how much the repeats of each side differ.")] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Group all runs by this: gpus, or a label such as instances or device.", metavar="WHAT"),
+    ] = None,
     label: question.Labels = None,
     skip_damaged: question.SkipDamaged = False,
     junit: Junit = None,
@@ -55,6 +61,7 @@ def command(
         margin=question.share(margin, "--margin"),
         labels=labels_of(label),
         skip_damaged=skip_damaged,
+        by=by,
     )
     return wanted.show(found)
 

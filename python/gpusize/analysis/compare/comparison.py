@@ -19,6 +19,7 @@ from gpusize.analysis.compare.matching import (
     left_out,
     turns,
 )
+from gpusize.analysis.compare.scaled import Scaled, scaled
 from gpusize.analysis.compare.student import t_quantile
 from gpusize.base.errors import UsageError
 
@@ -68,6 +69,7 @@ class Comparison:
         loads: those that all sides have.
         broken: by side, the loads of levels that did not end as intended.
         rounds: whole rounds of a duet; None where earlier runs were compared.
+        counts: by side its GPUs or instances, where runs were grouped by those.
     """
 
     sides: Mapping[str, int]
@@ -82,6 +84,12 @@ class Comparison:
     loads: Sequence[str] = ()
     broken: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rounds: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def scaled(self) -> list[Scaled]:
+        """Speed-up and efficiency of each group at each load; empty where sides have no counts."""
+        return scaled(self.differences, self.counts)
 
     @property
     def frame(self) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.gates import Judged
-from gpusize.report.comparison.words import finding, gate_text, noise_rows, remarks, rows
+from gpusize.report.comparison.words import finding, gate_text, noise_rows, remarks, rows, scaled_rows
 from gpusize.report.markdown import escaped, table
 from gpusize.report.summary.terminal import plain
 
@@ -33,6 +33,8 @@ def print_comparison(
     console.print(Text(plain(console, finding(comparison)), style="bold"))
     if comparison.differences:
         _print_table(rows(comparison), console)
+    if comparison.counts:
+        _print_table(scaled_rows(comparison.scaled), console)
     if noise or not comparison.differences:
         _print_table(noise_rows(comparison.noise), console)
     for remark in remarks(comparison):
@@ -66,6 +68,8 @@ def markdown(comparison: Comparison, judged: Sequence[Judged] = (), *, noise: bo
     parts = [f"**{escaped(finding(comparison))}**"]
     if comparison.differences:
         parts.append(_table(rows(comparison)))
+    if comparison.counts:
+        parts.append(_table(scaled_rows(comparison.scaled)))
     if noise or not comparison.differences:
         parts.append(_table(noise_rows(comparison.noise)))
     said = [*remarks(comparison), *map(gate_text, judged)]
@@ -95,6 +99,7 @@ def document(comparison: Comparison, judged: Sequence[Judged] = ()) -> dict[str,
         "loads": comparison.loads,
         "broken": comparison.broken,
         "rounds": comparison.rounds,
+        "scaled": [asdict(each) for each in comparison.scaled],
         "gates": [
             {
                 "gate": each.gate.text,

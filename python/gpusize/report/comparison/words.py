@@ -10,9 +10,20 @@ from typing import Any, Final
 from gpusize.analysis.compare.comparison import Comparison, Noise
 from gpusize.analysis.compare.differences import Difference
 from gpusize.analysis.compare.gates import Judged
+from gpusize.analysis.compare.scaled import Scaled
 from gpusize.report.text import clean, plain_number
 
-__all__ = ["change_text", "finding", "gate_text", "interval_text", "noise_rows", "remarks", "rows", "value_text"]
+__all__ = [
+    "change_text",
+    "finding",
+    "gate_text",
+    "interval_text",
+    "noise_rows",
+    "remarks",
+    "rows",
+    "scaled_rows",
+    "value_text",
+]
 
 _SHOWN: Final = 40
 _DIGITS: Final = 12
@@ -91,6 +102,17 @@ def noise_rows(noise: Sequence[Noise]) -> list[list[str]]:
         scale = "share" if each.figure == "error share" else "ratio"
         spread, inside, seen = (_amount(value, scale) for value in (each.spread, each.inside, each.detectable))
         made.append([clean(each.side), each.load, each.figure, str(each.runs), spread, inside, seen])
+    return made
+
+
+def scaled_rows(scaled: Sequence[Scaled]) -> list[list[str]]:
+    """Speed-up and efficiency: a header, then a row for each group, load and figure."""
+    made = [["side", "load", "figure", "speed-up", "95 % interval", "ideal", "efficiency"]]
+    for each in scaled:
+        known = math.isfinite(each.low) and math.isfinite(each.high)
+        interval = f"{each.low:.3g} to {each.high:.3g}" if known else "\N{EN DASH}"
+        row = [f"{each.speed_up:.3g}", interval, f"{each.ideal:.3g}", _percent(each.efficiency)]
+        made.append([clean(each.side), each.load, each.figure, *row])
     return made
 
 

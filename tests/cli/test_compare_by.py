@@ -1,0 +1,87 @@
+"""``gpusize compare --by``: runs grouped by GPUs or by a label, against the records themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import gpusize as package
+from tests.cli.conftest import Gpusize
+from tests.estimate.virtual import level
+from tests.whatif.folder import stored
+
+USERS = 24
+FACTORS = {1: 1.0, 2: 0.55, 4: 0.4}
+"""By GPUs, how long a request of the simulated cluster takes against one."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs")
+    day = 0
+    for gpus, slowness in FACTORS.items():
+        for k in range(3):
+            day += 1
+            known = [level(USERS, requests=200, slowness=slowness, seed=100 * gpus + k)]
+            about = {"schema": 1, "run": f"run-{gpus}-{k}", "created": f"2026-11-{day:02d}T00:00:00Z"}
+            about |= {"targets": [{"gpus": gpus}], "labels": {"device": "gpu" if gpus > 1 else "cpu"}}
+            stored(out, about, known)
+    return out
+
+
+def rate(run: Path) -> float:
+    """Answers a second in the steady window, by the records as they lie there."""
+    meta = json.loads((run / "levels" / "0000" / "level.json").read_text())
+    [window] = [each for each in meta["intervals"] if each["name"] == "steady"]
+    rows = pl.read_parquet(run / "levels" / "0000" / "records" / "*.parquet")
+    ended = rows.filter((pl.col("outcome") == 0) & pl.col("end_ns").is_between(window["start_ns"], window["end_ns"]))
+    return float(ended.height / ((window["end_ns"] - window["start_ns"]) / 1e9))
+
+
+def test_speed_ups_are_those_of_the_records(gpusize: Gpusize, runs: Path) -> None:
+    done = gpusize("compare", runs, "--by", "gpus", "--figure", "achieved rate", "--json")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert [each["name"] for each in document["sides"]] == ["1 GPU", "2 GPUs", "4 GPUs"]
+    logs = {gpus: [math.log(rate(runs / f"run-{gpus}-{k}")) for k in range(3)] for gpus in FACTORS}
+    means = {gpus: sum(each) / len(each) for gpus, each in logs.items()}
+    assert [each["count"] for each in document["scaled"]] == [2, 4]
+    for each in document["scaled"]:
+        by_hand = math.exp(means[each["count"]] - means[1])
+        assert each["speed_up"] == pytest.approx(by_hand, rel=0.03)
+        assert each["low"] < each["speed_up"] < each["high"]
+        assert each["ideal"] == each["count"]
+        assert each["efficiency"] == pytest.approx(each["speed_up"] / each["count"])
+        assert each["speed_up"] == pytest.approx(1 / FACTORS[each["count"]], rel=0.1)
+
+
+def test_the_table_says_it_and_so_does_python(gpusize: Gpusize, runs: Path) -> None:
+    done = gpusize("compare", runs, "--by", "gpus")
+    assert done.code == 0
+    assert "speed-up" in done.out
+    assert "efficiency" in done.out
+    markdown = gpusize("compare", runs, "--by", "gpus", "--format", "md").out
+    assert "| side | load | figure | speed-up |" in markdown.replace("  ", " ")
+    found = package.compare({"all": runs}, by="gpus")
+    assert {each.side for each in found.scaled} == {"2 GPUs", "4 GPUs"}
+
+
+def test_a_label_groups_and_words_have_no_speed_up(gpusize: Gpusize, runs: Path) -> None:
+    done = gpusize("compare", runs, "--by", "device", "--json")
+    assert done.code == 0
+    document = json.loads(done.out)
+    assert [(each["name"], each["runs"]) for each in document["sides"]] == [("device cpu", 3), ("device gpu", 6)]
+    assert document["scaled"] == []
+
+
+def test_runs_that_do_not_say_it_or_all_say_the_same(gpusize: Gpusize, runs: Path) -> None:
+    done = gpusize("compare", runs, "--by", "instances")
+    assert done.code == 2
+    assert "it has no label instances" in done.complaint
+    one = gpusize("compare", runs / "run-1-0", runs / "run-1-1", "--by", "gpus")
+    assert one.code == 2
+    assert "all runs have gpus 1" in one.complaint
