@@ -22,9 +22,16 @@ from gpusize.studies.imports.guess import formats
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SAMPLES = {
     "aiperf": ["aiperf/closed", "aiperf/rate"],
+    "benchmark_report": ["benchmark_report/example_v0_2_1.yaml"],
     "nat": ["nat/present.json", "nat/older.json"],
-    "perf_analyzer": ["perf_analyzer/inst2_c1-8.csv", "perf_analyzer/v260_grpc.csv", "perf_analyzer/rr_poisson.csv"],
+    "perf_analyzer": [
+        "perf_analyzer/inst2_c1-8.csv",
+        "perf_analyzer/v260_grpc.csv",
+        "perf_analyzer/rr_poisson.csv",
+        *(f"perf_analyzer/{text.name}" for text in sorted((FIXTURES / "perf_analyzer").glob("*.txt"))),
+    ],
     "perf_analyzer_json": ["perf_analyzer/v260_profile_40.json"],
+    "traccc": ["traccc/gpu_mu200.log"],
 }
 """Per format, files or folders below tests/fixtures. Each is damaged in every way."""
 REPEATS = 6
