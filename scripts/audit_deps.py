@@ -50,9 +50,10 @@ ALLOWED = {
     "tqdm": "MPL-2.0 AND MIT: comes with tokenizers' own dependencies, used as it comes",
 }
 
-# What packages without an SPDX expression call their licence, by the classifiers of the Python index.
+# What packages without an SPDX expression call their licence, by the classifiers of the Python index or in words.
 CLASSIFIERS = {
     "Apache Software License": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
     "BSD License": "BSD-3-Clause",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
@@ -125,7 +126,8 @@ def _licence(known: importlib.metadata.PackageMetadata) -> str:
         return str(known["License-Expression"])
     said = [line.rpartition(" :: ")[2] for line in known.get_all("Classifier") or () if line.startswith("License")]
     told = [CLASSIFIERS.get(each, each.replace(" ", "-")) for each in said if each != "DFSG approved"]
-    return " AND ".join(told) or (str(known["License"]).strip().partition("\n")[0] if "License" in known else "")
+    plain = str(known["License"]).strip().partition("\n")[0] if "License" in known else ""
+    return " AND ".join(told) or CLASSIFIERS.get(plain, plain)
 
 
 def refused(packages: Iterable[Package]) -> list[str]:

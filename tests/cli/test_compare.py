@@ -58,6 +58,33 @@ def test_a_gate_ends_with_1_where_the_evidence_carries_it(gpusize: Gpusize, runs
     assert (fine.code, fine.err) == (0, "")
 
 
+def test_a_gate_that_cannot_be_judged_does_not_pass(gpusize: Gpusize, runs: Path) -> None:
+    single = ("compare", runs / "old" / "old-0", runs / "slow" / "slow-20", "--junit", "gates.xml")
+    done = gpusize(*single, "--fail-if", "p50 runtime at 4 > +10%")
+    assert (done.code, done.complaint) == (2, "1 of 1 gates could not be judged")
+    assert "not judged: p50 runtime at 4 > +10%: p50 runtime at 4 users" in done.out
+    root = ElementTree.parse("gates.xml").getroot()
+    assert [root.get(name) for name in ("tests", "failures", "skipped", "errors")] == ["1", "0", "0", "1"]
+
+
+def test_a_failed_gate_comes_before_one_that_could_not_be_judged(gpusize: Gpusize, runs: Path, tmp_path: Path) -> None:
+    more = level(30, requests=200, seed=7)
+    for k in range(3):
+        about = {"schema": 1, "run": f"wide-{k}", "created": f"2026-10-{k + 1:02d}T00:00:00Z", "labels": {}}
+        stored(
+            tmp_path / "wide", about, [level(users, requests=200, seed=900 + k + users) for users in (4, 12)] + [more]
+        )
+    gate = ("--fail-if", "p50 runtime > +10%")
+    done = gpusize("compare", tmp_path / "wide", runs / "slow", *gate, "--json")
+    assert done.code == 1
+    told = {each["load"]: (each["failed"], each["why_not"]) for each in json.loads(done.out)["gates"]}
+    assert told == {"4 users": (True, None), "12 users": (True, None), "30 users": (False, "only wide has this load")}
+    fine = gpusize("compare", tmp_path / "wide", runs / "old", *gate)
+    assert (fine.code, fine.complaint) == (2, "1 of 3 gates could not be judged")
+    named = gpusize("compare", tmp_path / "wide", runs / "old", "--fail-if", "p50 runtime at 4 users > +10%")
+    assert named.code == 0
+
+
 def test_json_and_python_say_the_same(gpusize: Gpusize, runs: Path) -> None:
     done = gpusize("compare", runs / "old", f"new={runs / 'slow'}", "--figure", "p50 runtime", "--json")
     told = json.loads(done.out)
@@ -94,17 +121,20 @@ def test_labels_choose_the_runs(gpusize: Gpusize, runs: Path) -> None:
         (("nowhere", "old"), "nowhere"),
         (("old", "old"), "two sides are named old"),
         (("a=old", "a=old"), "two sides are named a"),
+        (("old", "b=old"), "a run is on the sides old and b. Give each side its own runs"),
+        (("old", "b=slow", "--fail-if", "achieved rate < -100%"), "has no meaning: nothing changes anything by more"),
         (("old", "b=old", "--margin", "much"), "--margin: 'much' is no share. Write it as 20% or 0.2"),
-        (("old", "b=old", "--margin", "0"), "--margin: must be above 0"),
+        (("old", "b=slow", "--margin", "0"), "--margin: must be above 0"),
         (("old", "b=old", "--figure", "p95"), "figure, column"),
         (("old", "b=old", "--fail-if", "slower"), "--fail-if: 'slower' is no gate. Write it as in: p95 runtime > +5%"),
-        (("old", "b=old", "--fail-if", "p95 runtime at 99 > 1%"), "--fail-if: nothing was compared at 99"),
+        (("old", "b=slow", "--fail-if", "p95 runtime at 99 > 1%"), "--fail-if: nothing was compared at 99"),
         (("old", "b=old", "--junit", "x.xml"), "--junit: there are no gates to write"),
         (("old", "b=old", "--format", "html"), "--format: there is no format 'html'"),
     ],
 )
 def test_bad_input_is_named(gpusize: Gpusize, runs: Path, argv: tuple[str, ...], what: str) -> None:
     Path("old").symlink_to(runs / "old" / "old-0")
+    Path("slow").symlink_to(runs / "slow" / "slow-20")
     done = gpusize("compare", *argv)
     assert done.code == 2
     assert what in done.err

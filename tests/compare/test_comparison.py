@@ -232,7 +232,84 @@ def test_gates_fail_only_where_the_evidence_carries_it() -> None:
 def test_a_gate_cannot_be_judged_between_single_runs() -> None:
     judged = judge(compare_sides([side("a", 1), side("b", 2, slowness=2.0)]), [Gate.parse("p50 runtime > 0%")])
     assert not any(each.failed or each.judged for each in judged)
-    assert junit_xml(judged).count("<skipped") == 2
+    assert {each.why_not for each in judged} == {"it takes two runs a side or more"}
+    assert junit_xml(judged).count("<error") == 2
+
+
+def failing(level: LevelData, every: int = 1) -> LevelData:
+    """The same requests, of which each so many-th failed."""
+    order = pl.int_range(pl.len())
+    outcome = pl.when(order % every == 0).then(pl.lit("http_error")).otherwise(pl.col("outcome").cast(pl.String))
+    dtype = level.records.collect_schema()["outcome"]
+    return replace(level, records=level.records.with_columns(outcome.cast(dtype).alias("outcome")))
+
+
+def not_passed(a: Side, b: Side, text: str = "p50 runtime > +10%") -> dict[str, str]:
+    """By load why a gate was not judged; of loads at which it was, ``failed`` or ``passed``."""
+    judged = judge(compare_sides([a, b]), [Gate.parse(text)])
+    return {each.difference.load: each.why_not or ("failed" if each.failed else "passed") for each in judged}
+
+
+def test_a_side_that_only_failed_does_not_pass_a_gate() -> None:
+    """Every request of b at 16 users failed: it has no runtime that could be longer."""
+    a, b = side("a", *range(4)), side("b", *range(20, 24))
+    dead = replace(b, runs=[replace(run, levels=[run.levels[0], failing(run.levels[1])]) for run in b.runs])
+    wanted = {"4 users": "passed", "16 users": "b has no such figure there"}
+    assert not_passed(a, dead) == wanted
+    assert not_passed(a, dead, "achieved rate < -10%") == wanted
+    assert not_passed(a, dead, "error share > +1%") == {"4 users": "passed", "16 users": "failed"}
+    assert not_passed(dead, a) == wanted
+    also = replace(a, runs=[replace(run, levels=[run.levels[0], failing(run.levels[1])]) for run in a.runs])
+    assert not_passed(also, dead) == {"4 users": "passed", "16 users": "a and b has no such figure there"}
+
+
+def test_runs_that_only_failed_are_not_left_out_of_a_gate() -> None:
+    """Three runs of b are fine and one failed altogether: the survivors do not speak for it."""
+    a, b = side("a", *range(4), loads=(4,)), side("b", *range(20, 24), loads=(4,))
+    runs = [replace(run, levels=[failing(run.levels[0])] if k == 1 else run.levels) for k, run in enumerate(b.runs)]
+    [found] = compare_sides([a, replace(b, runs=runs)], [figure("p50 runtime")]).differences
+    assert (found.runs, found.lacking) == ((4, 3), (0, 1))
+    assert not_passed(a, replace(b, runs=runs)) == {"4 users": "a run of b has no such figure there"}
+
+
+@pytest.mark.parametrize("state", ["failed", "interrupted", "cancelled", "partial"])
+def test_a_level_that_broke_off_does_not_pass_a_gate(state: str) -> None:
+    a, b = side("a", *range(4)), side("b", *range(20, 24))
+    some = [
+        replace(run, levels=[run.levels[0], replace(run.levels[1], state=state) if k < 2 else run.levels[1]])
+        for k, run in enumerate(b.runs)
+    ]
+    every = [replace(run, levels=[run.levels[0], replace(run.levels[1], state=state)]) for run in b.runs]
+    for runs in (some, every):
+        found = not_passed(a, replace(b, runs=runs))
+        assert found == {"4 users": "passed", "16 users": "a level of b did not end as intended"}
+
+
+def test_loads_that_one_side_lacks_do_not_pass_a_gate() -> None:
+    a, b = side("a", *range(4)), side("b", *range(20, 24), loads=(4,))
+    assert not_passed(a, b) == {"4 users": "passed", "16 users": "only a has this load"}
+    assert not_passed(b, a) == {"4 users": "passed", "16 users": "only a has this load"}
+    assert not_passed(a, b, "p50 runtime at 4 > +10%") == {"4 users": "passed"}
+    with pytest.raises(UsageError, match="nothing was compared at 16"):
+        not_passed(a, b, "p50 runtime at 16 > +10%")
+
+
+def test_runs_that_are_equal_to_the_last_digit_do_not_pass_a_gate() -> None:
+    """Imported runs say nothing of what varies inside them: without any spread nothing is sure."""
+    one = Difference(
+        *("b", "4 users", "p50 runtime", "s", "less", "ratio", 1.0, 1.5, 0.5),
+        *(math.nan, math.nan, math.nan, math.nan, (3, 3), "runs"),
+    )
+    [judged] = judge(Comparison({"a": 3, "b": 3}, [one]), [Gate.parse("p50 runtime > +10%")])
+    assert (judged.failed, judged.why_not) == (False, "nothing says how much runs differ")
+
+
+def test_one_round_is_not_told_to_be_repeated() -> None:
+    found = compare_sides([side("a", 1), side("b", 2)])
+    assert "repeat it for a verdict" in markdown(found)
+    one = markdown(replace(found, rounds=1))
+    assert "it takes two whole rounds for a verdict" in one
+    assert "repeat it" not in one
 
 
 def test_many_gates_are_judged_together() -> None:
@@ -269,6 +346,8 @@ def test_where_the_least_p_is_not_enough_no_other_is() -> None:
         ("p95 runtime >= 5%", UsageError),
         ("p95 nonsense > 5%", SloError),
         ("> 5%", UsageError),
+        ("achieved rate < -100%", UsageError),
+        ("error share > 100%", UsageError),
     ],
 )
 def test_what_is_no_gate_is_refused(text: str, error: type[Exception]) -> None:

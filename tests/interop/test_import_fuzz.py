@@ -23,6 +23,9 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 SAMPLES = {
     "aiperf": ["aiperf/closed", "aiperf/rate"],
     "benchmark_report": ["benchmark_report/example_v0_2_1.yaml"],
+    "guidellm": ["guidellm/concurrent.json", "guidellm/sampled.json"],
+    "inference_perf": ["inference_perf"],
+    "k6": ["k6/closed_handle.json", "k6/dropped_export.json"],
     "nat": ["nat/present.json", "nat/older.json"],
     "perf_analyzer": [
         "perf_analyzer/inst2_c1-8.csv",
@@ -32,6 +35,7 @@ SAMPLES = {
     ],
     "perf_analyzer_json": ["perf_analyzer/v260_profile_40.json"],
     "traccc": ["traccc/gpu_mu200.log"],
+    "vllm": ["vllm/detailed.json", "vllm/plain.json"],
 }
 """Per format, files or folders below tests/fixtures. Each is damaged in every way."""
 REPEATS = 6

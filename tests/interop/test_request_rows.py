@@ -242,7 +242,8 @@ def test_estimates_reports_and_comparisons_take_them(tmp_path: Path):
     found = result.estimate(users=80, slos=["p95 runtime <= 100ms"], method="twin")
     assert found.gpus is not None, found.reason
     assert 16 <= found.gpus <= 24
-    assert gpusize.compare({"a": run, "b": run}).differences
+    again = [level(one_at_a_time(rnd, n), {"kind": "closed", "concurrency": n}) for n in (1, 4, 16)]
+    assert gpusize.compare({"a": run, "b": write(tmp_path / "others", *again)}).differences
     result.report()
     assert (run / "report.html").stat().st_size > 10_000
 

@@ -53,6 +53,14 @@ def test_figures_hold_the_points_of_the_summary(figure: str, column: str, scale:
     assert [y for _, y in drawn] == pytest.approx([each[column] * factor for each in stored], rel=1e-5)
 
 
+def test_an_axis_of_names_stays_a_picture_with_its_names() -> None:
+    text = render_html(sweep(), figures=figures(sweep()))
+    assert "percentiles" not in charts(sweep())
+    picture = re.search(r'<figure[^>]*id="percentiles".*?</figure>', text, re.DOTALL)
+    assert picture
+    assert 'role="img"' in picture[0]
+
+
 def test_pointing_shows_the_values_and_shares_are_not_rounded_up() -> None:
     chart = charts(sweep())["runtime"]
     told = {name: texts for name, _, texts in chart["r"]}

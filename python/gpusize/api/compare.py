@@ -57,26 +57,37 @@ def compare(
             "margin": ((int, float), "a number"),
         },
     )
+    from gpusize.result import Result, open_run
+
     if not sides:
         raise UsageError("no run is named", "sides", "give a run folder, or a folder of runs, for each side")
     chosen = None if figures is None else [figure(each) for each in figures]
     more = [figure(each) for each in also]
-    made = [_side(name, runs, labels, skip_damaged=skip_damaged) for name, runs in sides.items()]
+    results = {
+        name: runs if isinstance(runs, Result) else open_run(runs, labels=labels, skip_damaged=skip_damaged)
+        for name, runs in sides.items()
+    }
+    _refuse_twice({name: result.paths for name, result in results.items()})
+    made = [_side(name, result, skip_damaged=skip_damaged) for name, result in results.items()]
     return compare_sides(made, chosen, more, margin=float(margin))
 
 
-def _side(
-    name: str,
-    runs: Result | str | Path | Sequence[str | Path],
-    labels: Mapping[str, str] | None,
-    *,
-    skip_damaged: bool,
-) -> Side:
+def _refuse_twice(paths: Mapping[str, Sequence[Path]]) -> None:
+    """A run that stands on two sides is equal to itself: no difference would be found, and every gate would pass."""
+    seen: dict[Path, str] = {}
+    for name, runs in paths.items():
+        for run in {path.resolve() for path in runs}:
+            if run in seen:
+                raise UsageError(
+                    f"a run is on the sides {seen[run]} and {name}", str(run), "give each side its own runs"
+                )
+            seen[run] = name
+
+
+def _side(name: str, result: Result, *, skip_damaged: bool) -> Side:
     from gpusize.analysis.read_levels import read_levels
     from gpusize.records.store import read_run
-    from gpusize.result import Result, open_run
 
-    result = runs if isinstance(runs, Result) else open_run(runs, labels=labels, skip_damaged=skip_damaged)
     made = []
     for path in result.paths:
         levels = read_levels(path, damaged=[] if skip_damaged else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gpusize.result import Result
     from gpusize.workload.load import Load
 
-__all__ = ["ROUNDS", "UNFINISHED", "WARM_UP", "alternate", "duet"]
+__all__ = ["ROUNDS", "UNFINISHED", "WARM_UP", "alternate", "compare_rounds", "duet"]
 
 ROUNDS: Final = 10
 WARM_UP: Final = "warm-up"
@@ -80,7 +81,15 @@ def duet(
             return run(sides[name], dataset, load, out=folder, stop=switch, adaptive=False, **more)
 
         made = alternate(list(sides), measure, rounds=rounds, out=Path(out), stop=stop or StopSwitch())
-    return compare(made, figures=figures, also=also, margin=margin)
+    return compare_rounds(made, figures=figures, also=also, margin=margin)
+
+
+def compare_rounds(
+    made: Mapping[str, Sequence[Path]], *, figures: Sequence[str] | None, also: Sequence[str], margin: float
+) -> Comparison:
+    """Compare the whole rounds that ``alternate`` made; arguments as `gpusize.compare`."""
+    found = compare(made, figures=figures, also=also, margin=margin)
+    return replace(found, rounds=len(next(iter(made.values()))))
 
 
 def alternate(

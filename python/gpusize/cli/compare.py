@@ -9,7 +9,7 @@ import typer
 
 from gpusize.cli import question_options as question
 from gpusize.cli.command import Debug, Json
-from gpusize.cli.comparing import FailIf, Junit, Margin, Wanted, Written
+from gpusize.cli.comparing import FailIf, Figures, Junit, Margin, Wanted, Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,14 +32,7 @@ def command(
             "against the first.",
         ),
     ],
-    figure: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Compare this figure: 'p95 runtime', 'mean ttft', 'achieved rate', 'output rate', 'error share'.",
-            metavar="TEXT",
-            show_default="the usual ones",
-        ),
-    ] = None,
+    figure: Figures = None,
     margin: Margin = "2%",
     fail_if: FailIf = None,
     noise: Annotated[bool, typer.Option("--noise", help="Show how much the repeats of each side differ.")] = False,

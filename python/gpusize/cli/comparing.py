@@ -14,13 +14,25 @@ if TYPE_CHECKING:
     from gpusize.analysis.compare.comparison import Comparison
     from gpusize.analysis.compare.gates import Gate
 
-__all__ = ["FailIf", "Junit", "Margin", "Wanted", "Written"]
+__all__ = ["FailIf", "Figures", "Junit", "Margin", "Wanted", "Written"]
 
 FORMATS: Final = ("table", "md")
+FAILED: Final = 1
+NOT_JUDGED: Final = 2
 
+Figures = Annotated[
+    list[str] | None,
+    option(
+        "Compare this figure: 'p95 runtime', 'mean ttft', 'achieved rate', 'output rate', 'error share'.",
+        "TEXT",
+        names=("--figure",),
+        show_default="the usual ones",
+    ),
+]
 Margin = Annotated[str, option("Differences within this share do not matter.", "SHARE", show_default="2%")]
 FailIf = Annotated[
-    list[str] | None, option("Exit with 1 if the evidence carries this change: 'p95 runtime > +5%'.", "GATE")
+    list[str] | None,
+    option("Exit with 1 if the evidence carries this change, with 2 if it cannot tell: 'p95 runtime > +5%'.", "GATE"),
 ]
 Junit = Annotated[Path | None, option("Write what the gates say as JUnit's XML.", "FILE")]
 Written = Annotated[str, option("Print a table, or md: Markdown.", "NAME", names=("--format",))]
@@ -58,7 +70,11 @@ class Wanted:
         return [gate.figure for gate in self.gates]
 
     def show(self, found: Comparison) -> int:
-        """Print a comparison and write the file of its gates; the exit code, 1 where a gate failed."""
+        """Print a comparison and write the file of its gates.
+
+        Returns:
+            The exit code: 1 where a gate failed, else 2 where one could not be judged.
+        """
         from gpusize.analysis.compare.gates import judge
         from gpusize.base.files import write_atomic
         from gpusize.cli.shared import note
@@ -78,4 +94,7 @@ class Wanted:
         failed = sum(each.failed for each in judged)
         if failed:
             note(f"{failed} of {len(judged)} gates failed")
-        return 1 if failed else 0
+        blind = sum(not each.judged for each in judged)
+        if blind:
+            note(f"{blind} of {len(judged)} gates could not be judged")
+        return FAILED if failed else NOT_JUDGED if blind else 0

@@ -10,7 +10,7 @@ import typer
 
 from gpusize.cli import question_options as question
 from gpusize.cli.command import Command, Debug, Json, listed, option, taking
-from gpusize.cli.comparing import FailIf, Junit, Margin, Wanted, Written
+from gpusize.cli.comparing import FailIf, Figures, Junit, Margin, Wanted, Written
 
 if TYPE_CHECKING:
     from gpusize.base.interrupt import StopSwitch
@@ -27,7 +27,7 @@ INTERRUPTED: Final = 130
 TAKEN: Final = (
     *("api", "model", "api_key_env", "header", "timeout", "stream", "max_tokens", "temperature", "extra_body"),
     *("dataset", "dataset_key", "dataset_format", "prompt", "concurrencies", "rates", "passes", "count", "duration"),
-    *("process", "warmup", "seed", "connections"),
+    *("process", "warmup", "seed", "connections", "drain"),
 )
 """Options of a run, the same for both targets."""
 
@@ -37,6 +37,7 @@ def command(
     sides: Annotated[list[str], typer.Argument(metavar="[NAME=]URL_A [NAME=]URL_B", help="The two targets.")],
     rounds: Annotated[int, option("Visit each target this often, in turns.", "N", min=2, max=10_000)] = 10,
     out: Annotated[Path, option("Put the runs of both into this new folder.", "DIR")] = Path("duet"),
+    figure: Figures = None,
     margin: Margin = "2%",
     fail_if: FailIf = None,
     junit: Junit = None,
@@ -47,8 +48,8 @@ def command(
     **given: Any,
 ) -> int:
     """Measure two targets in turns, so that a neighbour's noise hits both, and say whether they differ."""
-    from gpusize.api.compare import compare
-    from gpusize.api.duet import alternate
+    from gpusize.analysis.compare.figures import figure as figure_of
+    from gpusize.api.duet import alternate, compare_rounds
     from gpusize.base.errors import UsageError
     from gpusize.base.interrupt import StopSwitch
     from gpusize.cli.shared import note
@@ -58,6 +59,8 @@ def command(
 
     wanted = Wanted(fail_if, junit, written, json)
     share = question.share(margin, "--margin")
+    for text in figure or ():
+        figure_of(text)
     urls = _named(sides)
     if not (given.get("concurrencies") or given.get("rates")):
         raise UsageError("a duet needs its levels", "concurrencies", "give --concurrencies or --rates")
@@ -73,10 +76,16 @@ def command(
 
     stop = StopSwitch()
     runs = alternate(list(urls), measure, rounds=rounds, out=out, stop=stop)
-    code = wanted.show(compare(runs, also=wanted.figures, margin=share))
+    whole = f"{len(next(iter(runs.values())))} of {rounds} rounds were whole"
+    try:
+        code = wanted.show(compare_rounds(runs, figures=figure or None, also=wanted.figures, margin=share))
+    except UsageError as error:
+        if not stop.asked:
+            raise
+        note(f"interrupted; {whole} and cannot be compared: {error}")
+        return INTERRUPTED
     if stop.asked:
-        whole = len(next(iter(runs.values())))
-        note(f"interrupted; {whole} of {rounds} rounds were whole and are compared, all runs are kept in {out}")
+        note(f"interrupted; {whole} and are compared, all runs are kept in {out}")
         return INTERRUPTED
     return code
 

@@ -134,6 +134,62 @@ def traccc(
     return _each(files, lambda file: import_traccc(file, out, gpus, threads=threads, events=events))
 
 
+@app.command("guidellm", cls=Command)
+def guidellm(
+    file: Annotated[Path, typer.Argument(help="The JSON that GuideLLM wrote with --output kind=json.")],
+    gpus: Annotated[int, option("GPUs measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import a report of GuideLLM: a level per benchmark, with every request where all were kept."""
+    from gpusize.studies.imports.guidellm import import_guidellm
+
+    return _each([file], lambda file: import_guidellm(file, out, gpus))
+
+
+@app.command("inference_perf", cls=Command)
+def inference_perf(
+    file: Annotated[Path, typer.Argument(help="The folder of its reports, or the report of one stage.")],
+    gpus: Annotated[int, option("GPUs measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import reports of inference-perf: a level per stage."""
+    from gpusize.studies.imports.inference_perf import import_inference_perf
+
+    return _each([file], lambda file: import_inference_perf(file, out, gpus))
+
+
+@app.command("k6", cls=Command)
+def k6(
+    file: Annotated[
+        Path, typer.Argument(help="The file of --summary-export, or what handleSummary was given, as JSON.")
+    ],
+    gpus: Annotated[int, option("GPUs measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import a summary of k6."""
+    from gpusize.studies.imports.k6 import import_k6
+
+    return _each([file], lambda file: import_k6(file, out, gpus))
+
+
+@app.command("vllm", cls=Command)
+def vllm(
+    file: Annotated[
+        Path, typer.Argument(help="A result that --save-result wrote, or a folder of results: a level each.")
+    ],
+    gpus: Annotated[int, option("GPUs measured. The file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
+    out: Annotated[Path, listed("out")] = Path("runs"),
+    _debug: Debug = False,
+) -> int:
+    """Import results of vllm bench serve, with every request where --save-detailed kept them."""
+    from gpusize.studies.imports.vllm import import_vllm
+
+    return _each([file], lambda file: import_vllm(file, out, gpus))
+
+
 def _each(files: Sequence[Path], taken: Callable[[Path], Imported]) -> int:
     """Import file by file and print each run's folder; one that cannot be read leaves the others to be imported."""
     from gpusize.base.errors import GpusizeError

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.analysis.compare.differences import ALPHA, MARGIN, POWER, Difference, difference, with_verdicts
 from gpusize.analysis.compare.figures import Figure, Measured, figure, usual_figures
-from gpusize.analysis.compare.matching import Place, Side, Turns, common_places, differing, left_out, turns
+from gpusize.analysis.compare.matching import (
+    Place,
+    Side,
+    Turns,
+    broken_off,
+    common_places,
+    differing,
+    left_out,
+    turns,
+)
 from gpusize.analysis.compare.student import t_quantile
 from gpusize.base.errors import UsageError
 
@@ -56,6 +65,9 @@ class Comparison:
         margin: relative differences within it do not matter.
         in_turns: by side but the first, whether its runs and those of the first were made in turns, so that
             neighbours are compared: ``no``, ``one first`` (A B A B) or ``balanced`` (A B B A).
+        loads: those that all sides have.
+        broken: by side, the loads of levels that did not end as intended.
+        rounds: whole rounds of a duet; None where earlier runs were compared.
     """
 
     sides: Mapping[str, int]
@@ -67,20 +79,24 @@ class Comparison:
     differing: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     margin: float = MARGIN
     in_turns: Mapping[str, Turns] = field(default_factory=dict)
+    loads: Sequence[str] = ()
+    broken: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rounds: int | None = None
 
     @property
     def frame(self) -> pl.DataFrame:
         """One row per difference; columns as the attributes of ``Difference``, NaN as null."""
         import polars as pl
 
-        rows = [{**asdict(each), "runs_a": each.runs[0], "runs_b": each.runs[1]} for each in self.differences]
+        pairs = ("runs", "lacking")
+        counts = [f"{name}_{side}" for name in pairs for side in "ab"]
+        rows = [asdict(each) for each in self.differences]
         for row in rows:
-            del row["runs"]
-        names = [*Difference.__dataclass_fields__, "runs_a", "runs_b"]
-        names.remove("runs")
+            row |= dict(zip(counts, [n for name in pairs for n in row.pop(name)], strict=True))
+        names = [*(name for name in Difference.__dataclass_fields__ if name not in pairs), *counts]
         types: dict[str, Any] = dict.fromkeys(names, pl.Float64)
         types |= dict.fromkeys(("side", "load", "figure", "unit", "better", "scale", "design", "verdict"), pl.String)
-        types |= dict.fromkeys(("runs_a", "runs_b"), pl.Int64)
+        types |= dict.fromkeys(counts, pl.Int64)
         return pl.DataFrame(rows, schema=types).fill_nan(None)
 
     def _repr_html_(self) -> str:
@@ -146,6 +162,8 @@ def compare_sides(
         differing=differing(sides),
         margin=margin,
         in_turns=in_turns,
+        loads=[place.name for place in places],
+        broken={side.name: loads for side in sides if (loads := broken_off(side, sides))},
     )
 
 

@@ -53,6 +53,8 @@ class Difference:
         verdict: on b against a.
         standard_error: of the change on the scale of the interval: logarithm, or share.
         freedom: degrees of freedom.
+        lacking: runs of each side that were measured at the load and do not have the figure: a run in which every
+            request failed has no runtime.
     """
 
     side: str
@@ -73,6 +75,7 @@ class Difference:
     verdict: Verdict = "no evidence"
     standard_error: float = math.nan
     freedom: float = math.nan
+    lacking: tuple[int, int] = (0, 0)
 
     def above(self, change: float) -> float:
         """Probability (one-sided p) of what was measured, or more, if the true change were at most ``change``."""
@@ -119,6 +122,7 @@ def difference(
         detectable=math.nan,
         runs=runs,
         design=design,
+        lacking=(len(a) - runs[0], len(b) - runs[1]),
     )
     if math.isnan(point) or not (error > 0 and freedom > 0):
         return made

@@ -1,15 +1,15 @@
-"""Gates for CI: a comparison fails only where the evidence carries it."""
+"""Gates for CI: a comparison fails only where the evidence carries it, and passes only where there is any."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gpusize.analysis.compare.comparison import Comparison
-from gpusize.analysis.compare.differences import ALPHA, Difference
+from gpusize.analysis.compare.differences import ALPHA, Difference, difference
 from gpusize.analysis.compare.figures import figure
 from gpusize.base.errors import UsageError
 
@@ -44,15 +44,23 @@ class Gate:
         """Read a gate, as ``p95 runtime > +5%``.
 
         Raises:
-            UsageError: it is none.
+            UsageError: it is none, or it could never fail, or always would.
             SloError: its figure is none.
         """
         found = _GATE.fullmatch(text)
         if found is None:
             raise UsageError(f"{text!r} is no gate", "fail_if", _AS_IN)
+        named = figure(found["figure"])
         bound = float(found["number"]) / 100 * (-1 if found["sign"] == "-" else 1)
+        if bound <= -1 or (named.scale == "share" and bound >= 1):
+            most = "a share by more than 100 points" if named.scale == "share" else "anything by more than 100 %"
+            raise UsageError(f"{text!r} has no meaning: nothing changes {most}", "fail_if", _AS_IN)
         load = " ".join(found["load"].split()) if found["load"] else None
-        return cls(" ".join(text.split()), figure(found["figure"]).name, load, found["op"] == ">", bound)
+        return cls(" ".join(text.split()), named.name, load, found["op"] == ">", bound)
+
+    def is_about(self, load: str) -> bool:
+        """Whether it judges a load of this name; ``16`` names ``16 users`` as well."""
+        return self.load is None or self.load in (load, load.split(maxsplit=1)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +69,35 @@ class Judged:
 
     Attributes:
         gate: the gate.
-        difference: what it was held against.
+        difference: what it was held against; without values where a side has none.
         p: probability of what was measured, or worse, if the change were just at the bound.
         failed: the change is beyond the bound, at 5 % for all differences of all gates together.
-        judged: whether it could be judged: not between two single runs.
+        why_not: why it could not be judged; empty where it was.
     """
 
     gate: Gate
     difference: Difference
     p: float
     failed: bool
-    judged: bool
+    why_not: str = ""
+
+    @property
+    def judged(self) -> bool:
+        """Whether it could be judged."""
+        return not self.why_not
 
 
 def judge(comparison: Comparison, gates: Sequence[Gate]) -> list[Judged]:
     """Hold the differences of a comparison against gates.
 
+    A gate judges its figure at each load that it is about and that any side was measured at. What cannot be judged is
+    among the answers, with the reason: to leave it out would be to pass it.
+
     Raises:
         UsageError: a gate names a figure or a load that was not compared.
     """
-    pairs = [(gate, each) for gate in gates for each in _meant(comparison, gate)]
-    probabilities = [_p(gate, each) for gate, each in pairs]
+    pairs = [(gate, each, why) for gate in gates for each, why in _meant(comparison, gate)]
+    probabilities = [math.nan if why else _p(gate, each) for gate, each, why in pairs]
     order = sorted((k for k, p in enumerate(probabilities) if not math.isnan(p)), key=lambda k: probabilities[k])
     failed: set[int] = set()
     for place, k in enumerate(order):
@@ -89,24 +105,50 @@ def judge(comparison: Comparison, gates: Sequence[Gate]) -> list[Judged]:
             break
         failed.add(k)
     return [
-        Judged(gate, each, probabilities[k], k in failed, not math.isnan(probabilities[k]))
-        for k, (gate, each) in enumerate(pairs)
+        Judged(gate, each, probabilities[k], k in failed, why if k not in order else "")
+        for k, (gate, each, why) in enumerate(pairs)
     ]
 
 
-def _meant(comparison: Comparison, gate: Gate) -> list[Difference]:
-    found = [each for each in comparison.differences if each.figure == gate.figure]
-    if not found:
+def _meant(comparison: Comparison, gate: Gate) -> Iterator[tuple[Difference, str]]:
+    """The differences that a gate judges, each with why it cannot, or nothing."""
+    mine = {(each.side, each.load): each for each in comparison.differences if each.figure == gate.figure}
+    if not mine:
         raise UsageError(f"there is no {gate.figure} to judge", "fail_if", "name a figure that both sides have")
-    at = [each for each in found if gate.load is None or gate.load in (each.load, each.load.split()[0])]
-    if not at:
-        loads = ", ".join(dict.fromkeys(each.load for each in found))
-        raise UsageError(f"nothing was compared at {gate.load}", "fail_if", f"there are {loads}")
-    return at
+    alone = [load for loads in comparison.alone.values() for load in loads]
+    broken = [load for loads in comparison.broken.values() for load in loads]
+    compared = list(dict.fromkeys((*comparison.loads, *(each.load for each in comparison.differences))))
+    loads = [load for load in dict.fromkeys((*compared, *alone, *broken)) if gate.is_about(load)]
+    if not any(load in compared for load in loads):
+        there = ", ".join(compared)
+        raise UsageError(f"nothing was compared at {gate.load}", "fail_if", f"there are {there}")
+    first, *others = comparison.sides
+    for side in others:
+        for load in loads:
+            each = mine.get((side, load)) or difference(side, load, figure(gate.figure), (), ())
+            yield each, _why_not(comparison, each, first, shared=load in compared)
+
+
+def _why_not(comparison: Comparison, each: Difference, first: str, *, shared: bool) -> str:
+    """Why a difference cannot be judged; empty where it can."""
+    pair = (first, each.side)
+    lost = [side for side in pair if each.load in comparison.broken.get(side, ())]
+    if lost:
+        return f"a level of {' and '.join(lost)} did not end as intended"
+    if not shared:
+        have = [side for side in pair if each.load in comparison.alone.get(side, ())]
+        return f"only {' and '.join(have)} has this load" if have else "not every side has this load"
+    without = [side for side, runs in zip(pair, each.runs, strict=True) if runs == 0]
+    if without:
+        return f"{' and '.join(without)} has no such figure there"
+    lacking = [side for side, runs in zip(pair, each.lacking, strict=True) if runs > 0]
+    if lacking:
+        return f"a run of {' and '.join(lacking)} has no such figure there"
+    if each.design == "within":
+        return "it takes two runs a side or more"
+    return "" if each.standard_error > 0 else "nothing says how much runs differ"
 
 
 def _p(gate: Gate, each: Difference) -> float:
-    if each.design == "within":
-        return math.nan
     above = each.above(gate.bound)
     return above if gate.above else 1 - above

@@ -12,7 +12,7 @@ from gpusize.analysis.delivery.intended import ramp_text
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.pooling import load_of, pooled_visits
 
-__all__ = ["Place", "Run", "Side", "Turns", "common_places", "differing", "left_out", "turns"]
+__all__ = ["Place", "Run", "Side", "Turns", "broken_off", "common_places", "differing", "left_out", "turns"]
 
 _WHOSE: Final = ("targets", "models", "dataset")
 
@@ -56,7 +56,7 @@ def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[st
     found = [_by_load(side) for side in sides]
     first, *others = found
     shared = [key for key in first if all(key in each for each in others)]
-    names = _names({key: levels[0] for each in found for key, levels in each.items()})
+    names = _names_of(sides)
     alone = {
         side.name: missing
         for side, each in zip(sides, found, strict=True)
@@ -68,6 +68,17 @@ def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[st
 def left_out(side: Side) -> list[str]:
     """The levels of a side that say nothing of its target, each with the reason."""
     return [f"{_name(level)}, {why}" for run in side.runs for level in run.levels if (why := _why_not(level))]
+
+
+def broken_off(side: Side, sides: Sequence[Side]) -> list[str]:
+    """The loads of a side's levels that did not end as intended, named as among all sides."""
+    names = _names_of(sides)
+    loads = (load_of(level) for run in side.runs for level in run.levels if level.state != "done")
+    return [names[load] for load in dict.fromkeys(loads)]
+
+
+def _names_of(sides: Sequence[Side]) -> dict[str, str]:
+    return _names({load_of(level): level for side in sides for run in side.runs for level in run.levels})
 
 
 def _why_not(level: LevelData) -> str:

@@ -92,6 +92,9 @@ def document(comparison: Comparison, judged: Sequence[Judged] = ()) -> dict[str,
         "left_out": comparison.left_out,
         "failed": comparison.failed,
         "differing": comparison.differing,
+        "loads": comparison.loads,
+        "broken": comparison.broken,
+        "rounds": comparison.rounds,
         "gates": [
             {
                 "gate": each.gate.text,
@@ -102,6 +105,7 @@ def document(comparison: Comparison, judged: Sequence[Judged] = ()) -> dict[str,
                 "p": each.p,
                 "failed": each.failed,
                 "judged": each.judged,
+                "why_not": each.why_not or None,
             }
             for each in judged
         ],
@@ -109,9 +113,9 @@ def document(comparison: Comparison, judged: Sequence[Judged] = ()) -> dict[str,
 
 
 def junit_xml(judged: Sequence[Judged]) -> str:
-    """What the gates say as JUnit's XML: a test case for each gate and load."""
-    failures, skipped = sum(each.failed for each in judged), sum(not each.judged for each in judged)
-    counts = {"tests": str(len(judged)), "failures": str(failures), "skipped": str(skipped), "errors": "0"}
+    """What the gates say as JUnit's XML: a test case for each gate and load, an error where it cannot be judged."""
+    failures, errors = sum(each.failed for each in judged), sum(not each.judged for each in judged)
+    counts = {"tests": str(len(judged)), "failures": str(failures), "skipped": "0", "errors": str(errors)}
     suite = ElementTree.Element("testsuite", {"name": "gpusize compare", **counts})
     for each in judged:
         found = each.difference
@@ -122,7 +126,7 @@ def junit_xml(judged: Sequence[Judged]) -> str:
             failure = ElementTree.SubElement(case, "failure", message=gate_text(each))
             failure.text = f"p {each.p:.2g}" if not math.isnan(each.p) else ""
         elif not each.judged:
-            ElementTree.SubElement(case, "skipped", message=gate_text(each))
+            ElementTree.SubElement(case, "error", message=gate_text(each))
     root = ElementTree.Element("testsuites", counts)
     root.append(suite)
     ElementTree.indent(root)

@@ -117,7 +117,11 @@ def remarks(comparison: Comparison) -> list[str]:
             "the same side came first in most pairs, so that a drift counts as a difference: swap every second pair"
         )
     singles = [clean(side) for side, runs in comparison.sides.items() if runs == 1]
-    if singles and len(comparison.sides) > 1:
+    if comparison.rounds == 1:
+        made.append(
+            "one round says nothing of the next: it takes two whole rounds for a verdict, ten see small changes"
+        )
+    elif singles and len(comparison.sides) > 1:
         made.append(f"{' and '.join(singles)}: one run each side says nothing of the next; repeat it for a verdict")
     return made
 
@@ -125,9 +129,11 @@ def remarks(comparison: Comparison) -> list[str]:
 def gate_text(judged: Judged) -> str:
     """One gate at one load in a sentence."""
     each = judged.difference
-    what = f"{each.figure} at {each.load} {change_text(each)} {interval_text(each)}"
+    what = f"{each.figure} at {each.load}"
+    if not math.isnan(each.change):
+        what += f" {change_text(each)} {interval_text(each)}"
     if not judged.judged:
-        return f"not judged: {judged.gate.text}: {what}; it takes two runs a side or more"
+        return f"not judged: {judged.gate.text}: {what}; {clean(judged.why_not, 2 * _SHOWN)}"
     if judged.failed:
         return f"failed: {judged.gate.text}: {what}"
     beyond = each.change > judged.gate.bound if judged.gate.above else each.change < judged.gate.bound

@@ -51,6 +51,8 @@ def chart(figure: Figure) -> dict[str, Any] | None:
         return None
     if len({each.get_position().x0 for each in every}) > 1:
         return None
+    if not _is_numeric(every[-1]):
+        return None
     levels = isinstance(every[-1].xaxis.get_major_locator(), FixedLocator)
     panels = [_Panel(each) for each in every]
     xs = sorted({x for each in (panels if levels else panels[:1]) for _, _, at in each.values for x, _ in at})
@@ -71,6 +73,17 @@ def chart(figure: Figure) -> dict[str, Any] | None:
         "r": [[name, color, read(at, xs, each.unit)] for each in panels for name, color, at in each.values],
         "p": [each.told() for each in panels],
     }
+
+
+def _is_numeric(axes: Axes) -> bool:
+    """Whether the ticks of x stand at what they say, and are no names such as p95."""
+    for label in _any(axes.get_xticklabels()):
+        x, said = float(label.get_position()[0]), re.sub(r"[\s,$]|\\mathdefault|[{}]", "", label.get_text())
+        if re.match(r"[A-Za-z]", said):
+            return False
+        if re.fullmatch(r"-?[0-9.]+", said) and not math.isclose(float(said), x, rel_tol=1e-2, abs_tol=1e-9):
+            return False
+    return True
 
 
 def _x_limits(axes: Axes, xs: Sequence[float], *, levels: bool) -> list[list[float] | None]:

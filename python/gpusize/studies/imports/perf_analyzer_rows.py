@@ -11,8 +11,10 @@ from typing import Final
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import shown
 
-__all__ = ["RATE", "THROUGHPUT", "USERS", "Row", "gpu_values", "parse_rows"]
+__all__ = ["RATE", "THROUGHPUT", "USERS", "Row", "gpu_values", "number_of", "parse_rows"]
 
+MOST: Final = 1e15
+"""Of any number in its files: 30 years in microseconds, a petabyte."""
 USERS: Final = "Concurrency"
 RATE: Final = "Request Rate"
 THROUGHPUT: Final = "Inferences/Second"
@@ -96,7 +98,7 @@ def _kind(header: Sequence[str], where: str) -> str:
 def _row(fields: Mapping[str, str], kind: str, line: int, where: str) -> Row:
     texts = {name: fields[name].strip() for name in _TEXTS if fields.get(name, "").strip()}
     values = {
-        name: _number(text, f"{where}, {shown(name, 60)}")
+        name: number_of(text, f"{where}, {shown(name, 60)}")
         for name, text in fields.items()
         if name not in _TEXTS and text.strip()
     }
@@ -123,16 +125,20 @@ def gpu_values(row: Row, column: str, path: str) -> dict[str, float]:
         uuid, colon, value = entry.strip().rpartition(":")
         if not colon or not uuid or uuid in found:
             raise ConfigError(f'"{shown(entry, 60)}" is not GPU:value', where, _WHAT)
-        found[uuid] = _number(value, where)
+        found[uuid] = number_of(value, where)
     return found
 
 
-def _number(text: str, where: str) -> float:
-    """A finite number at or above 0."""
+def number_of(text: str, where: str) -> float:
+    """A number from 0 to ``MOST``.
+
+    Raises:
+        ConfigError: it is none.
+    """
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise ConfigError(f'"{shown(text, 40)}" is not a number of 0 or more', where, "the file is damaged")
+    if not 0 <= value <= MOST:
+        raise ConfigError(f'"{shown(text, 40)}" is not a number from 0 to {MOST:g}', where, "the file is damaged")
     return value

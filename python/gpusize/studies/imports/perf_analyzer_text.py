@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import shown
-from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row
+from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, number_of
 
 __all__ = ["Printed", "is_printed", "parse_text"]
 
@@ -249,15 +249,7 @@ class _Reader:
         return load
 
     def _number(self, text: str, number: int) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < 0:
-            raise ConfigError(
-                f'"{shown(text, 40)}" is not a number of 0 or more', f"{self.path}, line {number}", _DAMAGED
-            )
-        return value
+        return number_of(text, f"{self.path}, line {number}")
 
     def result(self) -> Printed:
         self._name_loads()
