@@ -166,7 +166,7 @@ class _Reader:
 
     def take(self, line: str, number: int) -> None:
         self.last_line = number
-        if self._settings(line) or self._begins(line, number) or self._summary(line, number):
+        if self._settings(line, number) or self._begins(line, number) or self._summary(line, number):
             return
         level = self.levels[-1] if self.levels else None
         if level is None:
@@ -183,11 +183,11 @@ class _Reader:
         elif self.section in ("client", "server"):
             self._figures(level, line, number)
 
-    def _settings(self, line: str) -> bool:
+    def _settings(self, line: str, number: int) -> bool:
         if found := _BATCH.match(line):
-            self.batch = int(found[1]) or None
+            self.batch = int(self._number(found[1], number)) or None
         elif found := _SENDS.match(line):
-            self.sends = int(found[1])
+            self.sends = int(self._number(found[1], number))
         return found is not None
 
     def _begins(self, line: str, number: int) -> bool:

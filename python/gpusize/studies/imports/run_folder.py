@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from gpusize.base.errors import ConfigError, StoreError
 from gpusize.base.files import storing, write_json, write_parquet
 from gpusize.records.dataset_rows import keep_rows
+from gpusize.records.run_schema import read_checked
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.records.store import is_run_folder, read_run
 from gpusize.studies.imports.request_rows import RequestLevel, write_requests
@@ -136,6 +138,7 @@ class RunDraft:
             batch: samples in every request.
 
         Raises:
+            ConfigError: a figure is none that a run folder may hold, such as a load of 10^40.
             StoreError: it cannot be written.
         """
         if is_run_folder(self._folder):
@@ -146,8 +149,17 @@ class RunDraft:
                 if batch > 1:
                     keep_rows(self._draft, ["0"], [{"batch": batch}])
             write_json(self._draft / "run.json", about)
+            self._check(", ".join(about["source"].get("files", [self._folder.name])))
             self._draft.rename(self._folder)
         return self._folder
+
+    def _check(self, files: str) -> None:
+        """Read again what was written, so that no run is left that nobody can open."""
+        for file in (self._draft / "run.json", *sorted(self._draft.glob("levels/*/level.json"))):
+            try:
+                read_checked(file)
+            except StoreError as error:
+                raise ConfigError(f"no run can be made of it: {error.what}", files, "correct it there") from None
 
     def _tie_clocks(self, origin_ns: int) -> None:
         """Say how far the times of the rows are from those in the other tool's file."""

@@ -48,6 +48,7 @@ _AGREE: Final = 1e-3
 """Relative difference of two figures with six digits of the same thing."""
 _COARSE: Final = 0.05
 """Half a unit in the last digit over a stage's whole time, from which it is too coarse to go by."""
+_MOST_DIGITS: Final = 18
 _DAMAGED: Final = "the file is damaged"
 
 
@@ -166,7 +167,7 @@ def _results(lines: list[str], path: str, threads: int | None, events: int | Non
         line = raw.strip()
         for name, pattern in (("threads", _THREADS), ("processed", _PROCESSED), ("events", _EVENTS)):
             if option := pattern.search(line):
-                told[name] = int(option[1])
+                told[name] = _whole(option[1], number, path)
         if "traccc_throughput_st" in line:
             told["threads"] = 1
         if rate := _RATE.search(line):
@@ -197,7 +198,8 @@ def _throughput(line: re.Match[str], number: int, path: str, threads: int | None
 
 def _csv_line(line: str, number: int, path: str) -> _Found:
     fields = line.rpartition('"')[2].split(",")[1:]
-    threads, processed, length_s = int(fields[0]), int(fields[3]), _positive(fields[-1], number, path) * 1e-9
+    threads, processed = (_whole(fields[k], number, path) for k in (0, 3))
+    length_s = _positive(fields[-1], number, path) * 1e-9
     if not threads or not processed:
         raise ConfigError("no threads or no events", f"{path}, line {number}", _DAMAGED)
     return _Found(number, processed / length_s, length_s / processed, threads, processed)
@@ -214,6 +216,12 @@ def _stage(stage: re.Match[str], number: int, path: str) -> tuple[str, str | Non
         raise ConfigError(f'"{shown(text, 40)}" is not a number', f"{path}, line {number}", _DAMAGED)
     digits = len(text.partition(".")[2]) if "e" not in text.lower() else 6
     return " ".join(stage[1].split()), stage[2], value * unit_s, 0.5 * unit_s * 10.0**-digits
+
+
+def _whole(text: str, number: int, path: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ConfigError(f'"{shown(text, 40)}" is not a count', f"{path}, line {number}", _DAMAGED)
+    return int(text)
 
 
 def _positive(text: str, number: int, path: str) -> float:
