@@ -23,6 +23,8 @@ SOURCE = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
 LOAD = ("--prompt", "x", "--model", "simulated", "--concurrencies", "2", "--count", "20", "--no-stream", "--quiet")
 MOST_S = 60.0
 
+pytestmark = pytest.mark.alone("it measures: on a busy machine levels do not hold their load, and are left out")
+
 
 class Server:
     """A simulated cluster of its own process, whose requests take 8 iterations of ``seconds`` each."""

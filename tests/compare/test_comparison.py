@@ -21,7 +21,7 @@ from gpusize.analysis.compare.matching import Run, Side, turns
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import SloError, UsageError
 from gpusize.report.comparison.show import document, junit_xml, markdown, print_comparison
-from gpusize.report.comparison.words import change_text, finding, interval_text, value_text
+from gpusize.report.comparison.words import change_text, finding, interval_text, remarks, value_text
 from gpusize.report.summary.terminal import make_console
 from tests.estimate.virtual import level
 
@@ -441,3 +441,10 @@ def test_the_table_has_every_row_and_each_load_once() -> None:
 def test_a_margin_is_a_share(margin: float) -> None:
     with pytest.raises(UsageError, match="margin: must be above 0"):
         compare_sides([side("a", 1), side("b", 2)], margin=margin)
+
+
+def test_targets_are_told_by_their_address_or_as_simulated() -> None:
+    targets = [[{"url": None, "simulated": {"gpus": n, "seed": 7}}] for n in (1, 2)]
+    found = replace(slower(), differing={"targets": targets})
+    [said] = [each for each in remarks(found) if each.startswith("the targets")]
+    assert said == "the targets differ: old: a simulated cluster of 1, new: a simulated cluster of 2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpusize.analysis.compare.comparison import Comparison, Noise
@@ -205,9 +205,17 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{_places(share)}f} %"
 
 
+def _target_text(target: Mapping[str, Any]) -> str:
+    simulated = target.get("simulated")
+    named = target.get("url") or target.get("name")
+    if not named and simulated is not None:
+        return f"a simulated cluster of {simulated.get('gpus', '?')}"
+    return str(named or target)
+
+
 def _short(value: Any) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        value = ", ".join(str(each.get("url") or each.get("name") or each) for each in value)
+        value = ", ".join(_target_text(each) for each in value)
     text = value if isinstance(value, str) else json.dumps(value)
     is_digest = len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
     return clean(text, _DIGITS if is_digest else 2 * _SHOWN)
