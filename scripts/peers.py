@@ -42,6 +42,8 @@ LLAMA_CMAKE = "-DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DLLAVA_BUILD=OFF"
 LLAMA_INCLUDE = "set(LLAMA_BUILD_COMMON OFF)\n"
 
 GO_MODULES = {"k6": "go.k6.io/k6"}
+HPA = ROOT / "tests" / "peers" / "programs" / "hpa"
+"""A program around the HPA controller of Kubernetes; its go.mod says of which version."""
 
 
 class Missing(Exception):
@@ -190,6 +192,11 @@ def go_module(place: Place) -> None:
     _compiled(place, "go", "install", f"{GO_MODULES[place.name]}@v{place.version}", GOBIN=str(place.folder / "bin"))
 
 
+def go_program(place: Place) -> None:
+    """``bin/hpa``: a test binary, since only tests have a clock of their own in Go."""
+    _compiled(place, "go", "-C", HPA, "test", "-c", "-o", place.folder / "bin" / place.name)
+
+
 def _compiled(place: Place, compiler: str, *words: object, **environment: str) -> None:
     if not shutil.which(compiler):
         raise Missing(f"{place.name} is compiled by {compiler}, which is not on PATH")
@@ -203,6 +210,7 @@ TEST_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
     "triton": {"packages": packages},
     "clients": {"packages": packages, "perf_analyzer": perf_analyzer},
     "llama": {"packages": llama_packages},
+    "hpa": {"program": go_program},
 }
 """Those that the tests need."""
 
@@ -234,6 +242,7 @@ def peer_folder(name: str, root: Path | None = None) -> Path:
         f"{sys.implementation.cache_tag} {platform.python_version()} {sys.base_prefix} {platform.machine()}",
         f"{TRITONCLIENT} {CUDA_RUNTIME} {LIBB64}" if name == "clients" else "",
         f"{LLAMA_CMAKE} {LLAMA_INCLUDE}" if name == "llama" else "",
+        "".join(each.read_text(encoding="utf-8") for each in sorted(HPA.iterdir())) if name == "hpa" else "",
     ]
     return (root or default_root()) / f"{name}-{hashlib.sha256('|'.join(recipe).encode()).hexdigest()[:12]}"
 

@@ -235,6 +235,7 @@ def simulate(
     cost_factors: bytes | None = None,
     resample: bool = False,
     judge: str | None = None,
+    autoscaler: str | None = None,
     rows: bool = True,
 ) -> tuple[RecordBatches, str]:
     """Run the simulated cluster in virtual time: one row per request, and the JSON of a summary.
@@ -245,7 +246,8 @@ def simulate(
     drawn with replacement: a function of the seed and the request's number.
 
     ``judge`` is the JSON of bounds, ``{"bounds": [{"metric": "runtime", "bound_s": 2.0}], "every_s": 1.0}``; what
-    becomes of them is ``judged`` in the summary. Without ``rows`` memory does not grow with the number of requests:
+    becomes of them is ``judged`` in the summary. ``autoscaler`` is the JSON of a policy and its signals, which scales
+    the cluster; what it did is ``scaling`` in the summary. Without ``rows`` memory does not grow with the requests:
     no row comes back, and the quantiles of the summary are exact to a thousandth.
 
     Raises UsageError for an invalid configuration, load, arrays or bounds.
@@ -258,18 +260,28 @@ def simulate_flow(
     *,
     due: bytes | None = None,
     judge: str | None = None,
+    autoscaler: str | None = None,
     rows: bool = True,
 ) -> tuple[RecordBatches, str]:
     """Run processor-sharing servers of load-dependent rates in virtual time: one row per request, and a JSON summary.
 
     ``config`` is the JSON of a FlowConfig: ``rates`` (work per second with 1, 2, ... active requests), and ``gpus``,
     ``max_active``, ``router``, ``seed``, ``replicas``, ``start_delay_s``. ``sizes`` are little-endian f64 in units of
-    work, drawn with replacement by the request's number. ``load``, ``due``, ``judge`` and ``rows`` as for simulate.
+    work, drawn with replacement by the request's number. ``load``, ``due``, ``judge``, ``autoscaler`` and ``rows`` as
+    for simulate.
 
     Columns: index, user, warmup, gpu, due_ns, sent_ns, start_ns (became active), end_ns, size (place in ``sizes``),
     active_at_arrival (active and waiting on its server, itself included), outcome (code).
 
     Raises UsageError for an invalid configuration, load, arrays or bounds.
+    """
+
+def hpa_decisions(policy: str, replicas: int, seen: str) -> str:
+    """What a HorizontalPodAutoscaler decides, by the rules of Kubernetes 1.37: a JSON list, one decision per sync.
+
+    ``policy`` is the JSON of the HPA, ``seen`` a JSON list of what the controller sees at each sync: the time, pods and
+    a reading of each metric; ``replicas`` is how many there are to be at first. Each decision is carried out before the
+    next. Raises UsageError for an invalid policy or course.
     """
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:

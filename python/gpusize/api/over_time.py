@@ -12,6 +12,7 @@ from gpusize.estimate.plan.over_time.types import OverTime
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
+    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.over_time.over_time import Progress
     from gpusize.result import Result
 
@@ -27,6 +28,7 @@ def gpus_over_time(
     rules: ScalingRules | None = None,
     *,
     policies: Sequence[str] = POLICIES,
+    autoscalers: Sequence[Autoscaler] = (),
     lengths: str | None = None,
     gpu_hour_price: str | float | None = None,
     allow: Collection[str] = (),
@@ -45,6 +47,7 @@ def gpus_over_time(
         slos: upper bounds on percentiles of requests' times; None for those of the run.
         rules: how replicas come and go.
         policies: of ``planned`` (arrivals are known in advance) and ``reactive`` (only what has come is seen).
+        autoscalers: policies of autoscalers, as ``read_policies`` reads them out of manifests.
         lengths: ``trace`` for the tokens that the trace has, with a warning where it has none; ``run`` for those that
             were measured; None for the trace's where it has them.
         gpu_hour_price: a number, or with a currency, as ``"2.5 EUR"``.
@@ -74,6 +77,7 @@ def gpus_over_time(
         demand(arrivals, seed=seed, **shape),
         rules,
         policies=policies,
+        autoscalers=autoscalers,
         lengths=lengths,
         allow=allow,
         seed=seed,

@@ -8,14 +8,15 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gpusize.base.document_limits import check_size, check_values, check_yaml
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import LineIndex, read_text, shown
 
-__all__ = ["Document", "KeyPath", "read_document", "scalar_texts"]
+__all__ = ["Document", "KeyPath", "read_document", "read_yaml_documents", "scalar_texts"]
 
+T = TypeVar("T")
 KeyPath = tuple[str, ...]
 
 _TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)\Z")
@@ -69,6 +70,20 @@ def read_document(path: str, suffix: str | None = None) -> Document:
     document = _READERS[found](text, path)
     check_values(document.values, document.places, path)
     return document
+
+
+def read_yaml_documents(path: str) -> list[Any]:
+    """All documents of a YAML file, as plain values: tables, lists, texts and numbers.
+
+    Raises:
+        ConfigError: unreadable, broken (with line and column), or more than a file of options may hold.
+    """
+    from ruamel.yaml import YAML
+
+    text = read_text(path, error=ConfigError)
+    check_size(text, path)
+    check_yaml(text, path)
+    return _parsed(path, lambda: [_unwrapped(each) for each in YAML(typ="rt").load_all(text)])
 
 
 def scalar_texts(text: str) -> dict[KeyPath, str]:
@@ -190,11 +205,22 @@ def _json_places(text: str) -> dict[KeyPath, tuple[int, int]]:
 
 def _yaml(text: str, source: str) -> Document:
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     check_yaml(text, source)
+    values = _parsed(source, lambda: YAML(typ="rt").load(text))
+    if values is None:
+        return Document(source, {})
+    if not isinstance(values, dict):
+        raise ConfigError("this is not a table of options", source, "write option: value")
+    places = dict(_yaml_places(values, ()))
+    return Document(source, _unwrapped(values), places)
+
+
+def _parsed(source: str, load: Callable[[], T]) -> T:
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
     try:
-        values = YAML(typ="rt").load(text)
+        return load()
     except MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
@@ -202,12 +228,6 @@ def _yaml(text: str, source: str) -> Document:
         raise ConfigError(f"broken YAML: {what}", where, "correct it there") from None
     except (YAMLError, ValueError, RecursionError) as problem:
         raise ConfigError(f"broken YAML: {shown(str(problem), 120)}", source, "correct it there") from None
-    if values is None:
-        return Document(source, {})
-    if not isinstance(values, dict):
-        raise ConfigError("this is not a table of options", source, "write option: value")
-    places = dict(_yaml_places(values, ()))
-    return Document(source, _unwrapped(values), places)
 
 
 def _yaml_places(values: Any, above: KeyPath) -> Iterator[tuple[KeyPath, tuple[int, int]]]:

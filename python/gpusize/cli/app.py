@@ -116,6 +116,12 @@ def _doctor(app: typer.Typer) -> None:
     app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.command)
 
 
+def _autoscale(app: typer.Typer) -> None:
+    from gpusize.cli import autoscale
+
+    app.add_typer(autoscale.app, name="autoscale")
+
+
 def _pipeline(app: typer.Typer) -> None:
     from gpusize.cli import pipeline
 
@@ -152,6 +158,7 @@ _ADD: Final[Mapping[str, Callable[[typer.Typer], None]]] = MappingProxyType(
         "study": _study,
         "estimate": _estimate,
         "plan": _plan,
+        "autoscale": _autoscale,
         "compare": _compare,
         "duet": _duet,
         "report": _report,

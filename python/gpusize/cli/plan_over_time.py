@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from gpusize.cli.command import listed, option
 
 if TYPE_CHECKING:
+    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.over_time.types import OverTime
     from gpusize.result import Result
 
@@ -116,6 +117,7 @@ def answer(
     options: Mapping[str, Any],
     question: Mapping[str, Any],
     *,
+    autoscalers: Sequence[Autoscaler] = (),
     others: Mapping[str, Any],
     plot: Path | None,
     out: Path | None,
@@ -128,6 +130,7 @@ def answer(
         arrivals: the file.
         options: those of this module by name; None where they were not given.
         question: SLOs, router and the like, and ``headroom`` and ``spare``.
+        autoscalers: policies to simulate; the exit code is then theirs: 0 where one of them meets the SLOs.
         others: options of a plan that do not go with arrivals, by name.
         plot: a picture to write.
         out: a folder to write everything to.
@@ -153,10 +156,21 @@ def answer(
     more |= {name: options[name] for name in ("lengths", "seed") if options[name] is not None}
     with progress_line() as say:
         found = gpus_over_time(
-            result, arrivals, rest.pop("slos"), rules, progress=say, **rest, **more, **_shape(options)
+            result,
+            arrivals,
+            rest.pop("slos"),
+            rules,
+            autoscalers=autoscalers,
+            progress=say,
+            **rest,
+            **more,
+            **_shape(options),
         )
     if NO_LENGTHS in found.warnings:
         note(NO_LENGTHS)
+    for each in autoscalers:
+        for text in each.notes:
+            note(f"{each.name}: {text}")
     return _show(found, plot, out, json=json)
 
 
@@ -202,4 +216,6 @@ def _show(found: OverTime, plot: Path | None, out: Path | None, *, json: bool) -
         return 0
     if found.reason is not None:
         return conclude(ExitStatus(1, f"no answer over time: {found.reason}"))
+    if found.scaled:
+        return conclude(ExitStatus(1, "no autoscaler meets the SLOs over the whole trace"))
     return conclude(ExitStatus(1, "no policy that scales meets the SLOs over the whole trace"))

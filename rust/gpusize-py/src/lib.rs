@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod autoscale;
 mod batches;
 mod call;
 mod errors;
@@ -19,6 +20,8 @@ mod wait;
 mod _core {
     use super::{PyResult, Python, batches, clock, pyfunction};
 
+    #[pymodule_export]
+    use super::autoscale::hpa_decisions;
     #[pymodule_export]
     use super::batches::RecordBatches;
     #[pymodule_export]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use arrow_schema::ArrowError;
 use gpusize_simulator::{
-    self as core, Beside, ClusterConfig, FlowBeside, FlowConfig, Judge, Load, Mix, Plan, SimError,
+    self as core, AutoscalerConfig, Beside, ClusterConfig, FlowBeside, FlowConfig, Judge, Load, Mix, Plan, SimError,
 };
 use pyo3::prelude::*;
 
@@ -69,7 +69,7 @@ impl SimServer {
 /// Run the cluster in virtual time; the rows, and a JSON summary. Lengths and costs come beside the load, as little-endian arrays: one
 /// entry for each due time of a plan, or, without due times or with `resample`, a table to draw from.
 #[pyfunction]
-#[pyo3(signature = (config, load, *, due = None, prompt_tokens = None, output_tokens = None, cost_factors = None, resample = false, judge = None, rows = true))]
+#[pyo3(signature = (config, load, *, due = None, prompt_tokens = None, output_tokens = None, cost_factors = None, resample = false, judge = None, autoscaler = None, rows = true))]
 #[allow(clippy::too_many_arguments)] // by name in Python
 pub fn simulate(
     py: Python<'_>,
@@ -81,11 +81,13 @@ pub fn simulate(
     cost_factors: Option<&[u8]>,
     resample: bool,
     judge: Option<&str>,
+    autoscaler: Option<&str>,
     rows: bool,
 ) -> PyResult<(RecordBatches, String)> {
     let config = ClusterConfig::from_json(config).map_err(raise)?;
     let load = Load::from_json(load).map_err(raise)?;
     let judge = judge.map(Judge::from_json).transpose().map_err(raise)?;
+    let autoscaler = autoscaler.map(AutoscalerConfig::from_json).transpose().map_err(raise)?;
     let due_ns = due.map(|bytes| numbers("due", bytes, i64::from_le_bytes)).transpose()?;
     let counts = |name, bytes: Option<&[u8]>| bytes.map(|bytes| numbers(name, bytes, u32::from_le_bytes)).transpose();
     let (prompts, outputs) = (counts("prompt_tokens", prompt_tokens)?, counts("output_tokens", output_tokens)?);
@@ -103,15 +105,17 @@ pub fn simulate(
         Plan { due_ns, prompt_tokens, output_tokens }
     });
     let mix = (drawn && mix != Mix::default()).then_some(mix);
-    let run = || core::run_beside(&config, &load, Beside { plan, mix, judge: judge.as_ref(), summary_only: !rows });
-    let result = py.detach(run).map_err(raise)?;
+    let (judge, autoscaler) = (judge.as_ref(), autoscaler.as_ref());
+    let beside = Beside { plan, mix, judge, autoscaler, summary_only: !rows };
+    let result = py.detach(|| core::run_beside(&config, &load, beside)).map_err(raise)?;
     let batch = py.detach(|| result.columns.to_record_batch()).map_err(no_batch)?;
     Ok((RecordBatches::one(batch), json(&result.summary)?))
 }
 
 /// Run flow-equivalent servers in virtual time; the rows, and a JSON summary. Sizes are little-endian f64, due times i64.
 #[pyfunction]
-#[pyo3(signature = (config, load, sizes, *, due = None, judge = None, rows = true))]
+#[pyo3(signature = (config, load, sizes, *, due = None, judge = None, autoscaler = None, rows = true))]
+#[allow(clippy::too_many_arguments)] // by name in Python
 pub fn simulate_flow(
     py: Python<'_>,
     config: &str,
@@ -119,14 +123,17 @@ pub fn simulate_flow(
     sizes: &[u8],
     due: Option<&[u8]>,
     judge: Option<&str>,
+    autoscaler: Option<&str>,
     rows: bool,
 ) -> PyResult<(RecordBatches, String)> {
     let config = FlowConfig::from_json(config).map_err(raise)?;
     let load = Load::from_json(load).map_err(raise)?;
     let judge = judge.map(Judge::from_json).transpose().map_err(raise)?;
+    let autoscaler = autoscaler.map(AutoscalerConfig::from_json).transpose().map_err(raise)?;
     let sizes = numbers("sizes", sizes, f64::from_le_bytes)?;
     let due_ns = due.map(|bytes| numbers("due", bytes, i64::from_le_bytes)).transpose()?;
-    let beside = FlowBeside { sizes: &sizes, due_ns: due_ns.as_deref(), judge: judge.as_ref(), summary_only: !rows };
+    let (judge, autoscaler) = (judge.as_ref(), autoscaler.as_ref());
+    let beside = FlowBeside { sizes: &sizes, due_ns: due_ns.as_deref(), judge, autoscaler, summary_only: !rows };
     let result = py.detach(|| core::run_flow(&config, &load, beside)).map_err(raise)?;
     let batch = py.detach(|| result.columns.into_record_batch()).map_err(no_batch)?;
     Ok((RecordBatches::one(batch), json(&result.summary)?))

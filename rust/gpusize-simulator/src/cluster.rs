@@ -20,6 +20,8 @@ pub(super) struct Shape<'a> {
 #[derive(Debug)]
 pub struct Cluster<R: Replica> {
     all: Vec<R>,
+    /// Requests that each has been given.
+    taken: Vec<u64>,
     pub(super) model: R::Model,
     replicas: Replicas,
     routes: Routes,
@@ -35,6 +37,7 @@ impl<R: Replica> Cluster<R> {
         let replicas = Replicas::new(shape.replicas, shape.gpus, shape.start_delay_s);
         Self {
             all: (0..gpus).map(|_| idle()).collect(),
+            taken: vec![0; gpus],
             model,
             routes: Routes::new(shape.router, shape.seed, gpus, replicas.ready()),
             replicas,
@@ -116,6 +119,7 @@ impl<R: Replica> Cluster<R> {
         let gpu = self.routes.pick(index);
         self.all[gpu].admit(&request, &self.model)?;
         self.now_ns = now_ns;
+        self.taken[gpu] += 1;
         self.all[gpu].arrive(now_ns, request, &self.model, observer);
         self.note(gpu);
         Ok(gpu)
@@ -169,6 +173,11 @@ impl<R: Replica> Cluster<R> {
     /// Requests on a GPU, at work and waiting.
     pub fn load(&self, gpu: usize) -> usize {
         self.all[gpu].load()
+    }
+
+    /// Requests that a GPU has been given.
+    pub fn taken(&self, gpu: usize) -> u64 {
+        self.taken[gpu]
     }
 
     /// Time that a GPU was at work on what is over.

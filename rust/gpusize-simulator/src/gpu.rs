@@ -190,6 +190,14 @@ impl<P> Replica for Gpu<P> {
         self.running.len() + self.waiting.len()
     }
 
+    fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn cache_usage(&self, limits: &Limits) -> Option<f64> {
+        Some(1.0 - f64::from(self.free_blocks) / f64::from(limits.kv_blocks))
+    }
+
     /// End of the iterations under way, or of the wait for more to begin with.
     fn next_ns(&self, _limits: &Limits) -> Option<i64> {
         if self.span == 0 { self.gathers_until_ns } else { Some(self.iterations_end_ns()) }
@@ -197,6 +205,11 @@ impl<P> Replica for Gpu<P> {
 
     fn busy_ns(&self) -> i64 {
         self.busy_ns
+    }
+
+    fn busy_until_ns(&self, now_ns: i64) -> i64 {
+        let under_way_ns = if self.span == 0 { 0 } else { now_ns.min(self.iterations_end_ns()) - self.span_start_ns };
+        self.busy_ns.saturating_add(under_way_ns.max(0))
     }
 
     fn admit(&self, sequence: &Sequence<P>, limits: &Limits) -> Result<(), Refusal> {
@@ -371,8 +384,6 @@ impl<P: Payload> Cluster<Gpu<P>> {
 
     /// Time that a GPU has spent on iterations up to `now_ns`, the one under way included.
     pub fn busy_until_ns(&self, gpu: usize, now_ns: i64) -> i64 {
-        let it = &self.replica(gpu);
-        let under_way = if it.span == 0 { 0 } else { now_ns.min(it.iterations_end_ns()) - it.span_start_ns };
-        it.busy_ns + under_way.max(0)
+        self.replica(gpu).busy_until_ns(now_ns)
     }
 }

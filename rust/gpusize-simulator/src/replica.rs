@@ -18,11 +18,22 @@ pub trait Replica {
     /// Requests that it has, at work and waiting.
     fn load(&self) -> usize;
 
+    /// Of these, those that wait.
+    fn waiting(&self) -> usize;
+
+    /// Share of the KV cache that is held; `None` where there is none.
+    fn cache_usage(&self, _model: &Self::Model) -> Option<f64> {
+        None
+    }
+
     /// When something happens next, unless a request comes before.
     fn next_ns(&self, model: &Self::Model) -> Option<i64>;
 
     /// Time at work on what is over.
     fn busy_ns(&self) -> i64;
+
+    /// Time at work until `now_ns`, with what is under way.
+    fn busy_until_ns(&self, now_ns: i64) -> i64;
 
     /// Refuse a request that it cannot take now.
     fn admit(&self, request: &Self::Request, model: &Self::Model) -> Result<(), Self::Refusal>;

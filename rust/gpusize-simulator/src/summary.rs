@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::result::NEVER;
-use super::{Columns, Judged, Outcome, seconds};
+use super::{Columns, Judged, Outcome, Scaling, seconds};
 
 /// Exact quantiles with linear interpolation, over requests that ended ok.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -97,6 +97,9 @@ pub struct Summary {
     /// How requests fared against the bounds that were asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<Judged>,
+    /// What the autoscaler did; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Scaling>,
 }
 
 /// What the driver knows beside the rows.
@@ -171,6 +174,7 @@ pub(super) fn summarize(columns: &Columns, totals: &Totals) -> Summary {
         tokens: totals.tokens,
         load_cut_s: totals.cut_ns.map(seconds),
         judged: None,
+        scaling: None,
     }
 }
 

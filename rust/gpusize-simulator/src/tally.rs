@@ -155,6 +155,7 @@ impl Tally {
             tokens: totals.tokens,
             load_cut_s: totals.cut_ns.map(seconds),
             judged: None,
+            scaling: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The cluster in virtual time: the load's arrivals and the cluster's events, in order, as fast as they can be worked off.
 
+use super::autoscale::{Autoscaler, AutoscalerConfig};
 use super::clients::Clients;
 use super::gpu::Gpu;
 use super::ledger::Ledger;
@@ -9,8 +10,8 @@ use super::replica::{Serve, Watch};
 use super::service::purpose;
 use super::summary::Totals;
 use super::{
-    Arrivals, Cluster, ClusterConfig, Fault, Judge, Load, Observer, Outcome, Payload, Refusal, Running, Sequence,
-    ServiceDraws, SimError, Stalls, VirtualResult, replicas,
+    Arrivals, Cluster, ClusterConfig, Fault, Judge, Load, Observer, Outcome, Payload, Refusal, ReplicaStep, Running,
+    Sequence, ServiceDraws, SimError, Stalls, VirtualResult, replicas,
 };
 use gpusize_base::draw::Draw;
 
@@ -26,6 +27,8 @@ pub struct Beside<'a> {
     pub mix: Option<Mix<'a>>,
     /// Bounds that requests are held against.
     pub judge: Option<&'a Judge>,
+    /// What scales the cluster; its first replicas are those of the first of `replicas`.
+    pub autoscaler: Option<&'a AutoscalerConfig>,
     /// No rows, but the summary alone, with quantiles to a thousandth: memory does not grow with the requests.
     pub summary_only: bool,
 }
@@ -44,10 +47,26 @@ pub fn run_plan(config: &ClusterConfig, load: &Load, plan: Plan<'_>) -> Result<V
 pub fn run_beside(config: &ClusterConfig, load: &Load, beside: Beside<'_>) -> Result<VirtualResult, SimError> {
     config.validate()?;
     beside.validate(load)?;
+    let autoscaler = autoscaler(beside.autoscaler, config.gpus, &config.replicas, true)?;
     let mut cluster = Cluster::new(config, true);
-    let mut driver = GpuDriver::new(config, load, beside);
+    let mut driver = GpuDriver::new(config, load, beside, autoscaler);
     run(&mut cluster, &mut driver);
     Ok(driver.result(&cluster))
+}
+
+/// The autoscaler of a cluster of so many GPUs, whose replicas nothing else changes.
+pub(super) fn autoscaler<'a>(
+    config: Option<&'a AutoscalerConfig>,
+    gpus: u32,
+    steps: &[ReplicaStep],
+    has_cache: bool,
+) -> Result<Option<Autoscaler<'a>>, SimError> {
+    let Some(config) = config else { return Ok(None) };
+    config.validate(gpus, has_cache)?;
+    if steps.len() > 1 {
+        return Err(SimError::value("replicas", "must have one step at most where an autoscaler makes the others"));
+    }
+    Autoscaler::new(config).map(Some)
 }
 
 /// The other side of a cluster in virtual time.
@@ -117,6 +136,7 @@ struct GpuDriver<'a> {
     brought: Brought<'a>,
     clients: Clients<'a>,
     stalls: Stalls,
+    autoscaler: Option<Autoscaler<'a>>,
     services: ServiceDraws,
     prompts: Draw,
     /// Requests sent so far: the cluster's numbers for them.
@@ -126,7 +146,7 @@ struct GpuDriver<'a> {
 }
 
 impl<'a> GpuDriver<'a> {
-    fn new(config: &ClusterConfig, load: &'a Load, beside: Beside<'a>) -> Self {
+    fn new(config: &ClusterConfig, load: &'a Load, beside: Beside<'a>, autoscaler: Option<Autoscaler<'a>>) -> Self {
         let plan = beside.plan.unwrap_or_default();
         let brought = Brought::new(config.seed, plan, beside.mix);
         let gpus = replicas::at_first(&config.replicas, config.gpus);
@@ -136,6 +156,7 @@ impl<'a> GpuDriver<'a> {
             brought,
             clients: Clients::new(config.seed, load, plan.due_ns, stagger_ns, beside.ledger()),
             stalls: Stalls::new(&config.faults),
+            autoscaler,
             services: ServiceDraws::new(config, load.output_tokens),
             prompts: Draw::new(config.seed, 0, purpose::PROMPT),
             sent: 0,
@@ -173,6 +194,10 @@ impl<'a> GpuDriver<'a> {
         }
     }
 
+    fn next_of_clients_ns(&self) -> Option<i64> {
+        self.clients.next_ns().map(|at_ns| self.stalls.to_model_ns(at_ns))
+    }
+
     fn end_with_error(&mut self, slot: usize, sent_ns: i64) {
         self.clients.end(slot, self.stalls.thawed_ns(sent_ns) + ERROR_NS);
     }
@@ -182,7 +207,9 @@ impl<'a> GpuDriver<'a> {
         let (ledger, window) = self.clients.finish(self.now_ns);
         let iterations = (0..cluster.gpus()).map(|gpu| cluster.iterations(gpu)).sum();
         let totals = Totals { iterations, tokens: self.tokens, cut_ns, ..cluster.totals(window, self.now_ns) };
-        VirtualResult::new(ledger, &totals)
+        let mut result = VirtualResult::new(ledger, &totals);
+        result.summary.scaling = self.autoscaler.map(Autoscaler::finish);
+        result
     }
 }
 
@@ -191,14 +218,20 @@ impl Driver<Gpu<Slot>> for GpuDriver<'_> {
         self.clients.is_over()
     }
 
-    /// When a request is due or a connection is free next.
+    /// When a request is due, a connection is free or the autoscaler acts next.
     fn next_ns(&self) -> Option<i64> {
-        self.clients.next_ns().map(|at_ns| self.stalls.to_model_ns(at_ns))
+        let scaling_ns = self.autoscaler.as_ref().map(Autoscaler::next_ns);
+        self.next_of_clients_ns().into_iter().chain(scaling_ns).min()
     }
 
     fn act(&mut self, cluster: &mut Cluster<Gpu<Slot>>) {
         if let Some(at_ns) = self.next_ns() {
             self.now_ns = at_ns;
+        }
+        if let Some(mut autoscaler) = self.autoscaler.take_if(|it| it.next_ns() == self.now_ns) {
+            autoscaler.act(self.now_ns, cluster, self);
+            self.autoscaler = Some(autoscaler);
+            return;
         }
         let (load, brought, prompts) = (self.load, self.brought, self.prompts);
         let drawn = |row| load.prompt_tokens.draw(prompts, row as u64);

@@ -10,7 +10,7 @@ from gpusize.base.errors import UsageError
 from gpusize.base.files import write_atomic
 from gpusize.base.units import format_duration
 from gpusize.estimate.question import gpus_text
-from gpusize.report.figures.style import LIMIT, LOW, MID, MUTED, OTHER, label_ends, new_figure, settings
+from gpusize.report.figures.style import AMBER, GOOD, LIMIT, LOW, MID, MUTED, OTHER, label_ends, new_figure, settings
 from gpusize.report.plans.gpus_over_time import conclusion
 from gpusize.report.text import clean
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["draw_over_time", "over_time_figure"]
 
 COLOURS: Final = {"static": MUTED, "planned": MID, "reactive": OTHER}
-WIDTHS: Final = {"static": 1.8, "planned": 2.4, "reactive": 1.3}
+SCALED: Final = (OTHER, AMBER, GOOD)
+"""Of autoscalers, in turn."""
+WIDTHS: Final = {"static": 1.8, "planned": 2.4}
+WIDTH: Final = 1.3
 """Courses may lie upon each other: what is drawn later is thinner."""
 NS_PER_S: Final = 1e9
 SEEN: Final = 0.004
@@ -82,9 +85,9 @@ def over_time_figure(found: OverTime) -> Figure:
 def _steps(axes: Axes, found: OverTime, course: Course, scale: float) -> None:
     import numpy as np
 
-    colour = COLOURS[course.policy]
+    colour = _colour(found, course)
     ready_ns, ready = course.schedule.ready()
-    lines = [(ready_ns, ready, WIDTHS[course.policy])]
+    lines = [(ready_ns, ready, WIDTHS.get(course.policy, WIDTH))]
     if _delay_shows(found) and course.schedule.at_ns.size > 1:
         lines.append((course.schedule.at_ns, course.schedule.asked, 0.7))
     for at_ns, replicas, width in lines:
@@ -93,10 +96,14 @@ def _steps(axes: Axes, found: OverTime, course: Course, scale: float) -> None:
         at = np.append(at[:-1][inside], at[-1])
         values = replicas[inside] * found.replica_gpus
         style = (0, (4, 2)) if course.policy == "static" else "solid"
-        label = course.policy if width > 1 else None
+        label = clean(course.policy, 24) if width > 1 else None
         axes.step(
             at, np.append(values, values[-1]), where="post", color=colour, linewidth=width, label=label, linestyle=style
         )
+
+
+def _colour(found: OverTime, course: Course) -> str:
+    return SCALED[found.scaled.index(course) % len(SCALED)] if course in found.scaled else COLOURS[course.policy]
 
 
 def _delay_shows(found: OverTime) -> bool:
@@ -111,7 +118,7 @@ def _shares(axes: Axes, found: OverTime, scale: float) -> None:
     for course in found.courses:
         served = course.served
         at_s, share = served.rolling(course.binding, SPAN_S)
-        axes.plot(at_s / scale, share, color=COLOURS[course.policy], linewidth=1.2)
+        axes.plot(at_s / scale, share, color=_colour(found, course), linewidth=1.2)
         known = share[np.isfinite(share)]
         lowest = min(lowest, float(known.min())) if known.size else lowest
     target = found.static.targets[found.static.binding]
@@ -122,12 +129,15 @@ def _shares(axes: Axes, found: OverTime, scale: float) -> None:
 
 
 def _title(found: OverTime) -> str:
-    best = min(found.courses[1:] or found.courses, key=lambda course: (not course.keeps, course.gpu_hours))
+    best = min(
+        found.scaled or found.courses[1:] or found.courses, key=lambda course: (not course.keeps, course.gpu_hours)
+    )
     if best is found.static:
         return conclusion(found)
     saved = found.saved(best)
     word = "fewer" if saved >= 0 else "more"
-    text = f"{best.policy}: {abs(saved):.0%} {word} GPU-hours than {gpus_text(found.static.peak_gpus)} all the time"
+    against = f"{gpus_text(found.static.peak_gpus)} all the time"
+    text = f"{clean(best.policy, 40)}: {abs(saved):.0%} {word} GPU-hours than {against}"
     # Saved at the users' expense is not saved.
     return text if best.keeps else f"{text}, but an SLO is missed"
 

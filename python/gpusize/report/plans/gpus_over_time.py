@@ -48,7 +48,7 @@ def conclusion(found: OverTime) -> str:
     """The answer in one sentence."""
     if found.reason is not None:
         return f"no GPUs over time: {found.reason}"
-    courses = found.courses[1:]
+    courses = found.scaled or found.courses[1:]
     if not courses:
         return f"{gpus_text(found.static.peak_gpus)} all the time take {_hours(found.static)}"
     keeping = [course for course in courses if course.keeps]
@@ -56,9 +56,11 @@ def conclusion(found: OverTime) -> str:
     saved = found.saved(best)
     against = f"than the {_hours(found.static)} of {gpus_text(found.static.peak_gpus)} all the time"
     less = f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} {against}" if saved else f"no less {against}"
-    text = f"{best.policy}: {gpus_text(best.peak_gpus)} at most, {plain_number(best.mean_gpus)} on average, "
+    text = f"{clean(best.policy, 60)}: {gpus_text(best.peak_gpus)} at most, {plain_number(best.mean_gpus)} on average, "
     text += f"{_hours(best)}: {less}"
-    return text if keeping else f"no policy that scales meets the SLOs over the whole trace; {text}"
+    if keeping:
+        return text
+    return f"no {'autoscaler' if found.scaled else 'policy that scales'} meets the SLOs over the whole trace; {text}"
 
 
 def _hours(course: Course) -> str:
@@ -79,7 +81,7 @@ def _columns(found: OverTime) -> list[Column]:
     def column(key: str, title: str, unit: str, rank: int, show: Callable[[Course], Cell]) -> Column:
         return Column(key, title, unit, tuple(show(course) for course in courses), rank)
 
-    names = tuple(Cell(course.policy) for course in courses)
+    names = tuple(Cell(clean(course.policy, 40)) for course in courses)
     made = [
         Column("policy", "policy", "", names, 0, left=True),
         column("peak", "peak", "GPUs", 2, lambda c: Cell(count(c.peak_gpus))),
@@ -94,6 +96,9 @@ def _columns(found: OverTime) -> list[Column]:
         made.append(column(f"slo{place}", title, "whole trace", 0, lambda c, k=place: _share(c, k)))  # type: ignore[misc]
     made.append(column("worst", "within SLO", "worst 5 min", 1, _worst))
     made.append(column("at", "", "which begin at", 3, lambda c: Cell(duration(c.worst.at_s), FAINT)))
+    if found.scaled:
+        for key, title in (("under_s", "too few"), ("over_s", "too many")):
+            made.append(column(key, title, "GPU-hours", 2, lambda c, k=key: _missed(c, k)))  # type: ignore[misc]
     made.append(column("steps", "scaled", "times", 4, lambda c: Cell(count(c.schedule.at_ns.size - 1), FAINT)))
     return made
 
@@ -110,6 +115,11 @@ def _share(course: Course, place: int) -> Cell:
     return Cell(percent(share), GOOD if share >= target else BAD)
 
 
+def _missed(course: Course, key: str) -> Cell:
+    hours = getattr(course.elasticity, key) * course.replica_gpus / 3600
+    return Cell(number(hours, MOST_DIGITS), FAINT if key == "over_s" or not hours else "")
+
+
 def _worst(course: Course) -> Cell:
     return Cell(percent(course.worst.share), "" if course.worst.share >= course.targets[course.binding] else BAD)
 
@@ -118,11 +128,27 @@ def _facts(found: OverTime) -> list[tuple[str, str]]:
     rows = []
     if found.courses:
         rows += [("static", _static(found)), ("rules", _rules(found))]
+        rows += [("decided", text) for text in map(_decided, found.courses) if text]
         rows += [("assumes", f"• {each}") for each in found.assumptions]
     rows += [("weakens it", f"• {each}") for each in found.warnings]
     if found.next_levels:
         rows.append(("measure next", ", ".join(map(str, found.next_levels))))
     return rows
+
+
+def _decided(course: Course) -> str:
+    """Of an autoscaler: how often its decisions were what its metrics asked for, and what held it back otherwise."""
+    if course.decisions is None:
+        return ""
+    words = {
+        "metrics": "as its metrics asked",
+        "stabilized": "held by a stabilization window",
+        "rate_limited": "slowed by the scaling policies",
+        "bounds": "held by the least or most replicas",
+        "metric_failed": "without a metric to go by",
+    }
+    each = [f"{count(course.decisions[key])} {text}" for key, text in words.items() if course.decisions.get(key)]
+    return f"• {clean(course.policy, 40)}: {count(sum(course.decisions.values()))} decisions, {', '.join(each)}"
 
 
 def _static(found: OverTime) -> str:

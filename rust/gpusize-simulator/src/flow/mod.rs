@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::in_range;
 use super::result::NEVER;
-use super::{Columns, Judged, Outcome, Quantiles, ReplicaStep, Router, SimError, VirtualResult, replicas};
+use super::{Columns, Judged, Outcome, Quantiles, ReplicaStep, Router, Scaling, SimError, VirtualResult, replicas};
 
 pub use run::{FlowBeside, run_flow};
 
@@ -219,6 +219,9 @@ pub struct FlowSummary {
     /// How requests fared against the bounds that were asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<Judged>,
+    /// What the autoscaler did; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Scaling>,
 }
 
 /// Rows and summary.
@@ -250,6 +253,7 @@ impl From<VirtualResult> for FlowResult {
             mean_active: all.mean_batch,
             load_cut_s: all.load_cut_s,
             judged: all.judged,
+            scaling: all.scaling,
         };
         Self { columns: result.columns.into(), summary }
     }

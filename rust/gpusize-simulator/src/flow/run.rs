@@ -2,12 +2,13 @@
 
 use super::server::{Customer, Server, Service, Speeds};
 use super::{FlowConfig, FlowResult};
+use crate::autoscale::{Autoscaler, AutoscalerConfig};
 use crate::clients::Clients;
 use crate::cluster::Shape;
 use crate::mix::Lots;
 use crate::replica::Watch;
 use crate::summary::Totals;
-use crate::virtual_time::{Driver, run};
+use crate::virtual_time::{Driver, autoscaler, run};
 use crate::{Beside, Cluster, Judge, Load, Outcome, Plan, SimError, VirtualResult, replicas};
 
 /// What is handed over beside servers and load, and what is wanted of the run.
@@ -20,6 +21,8 @@ pub struct FlowBeside<'a> {
     pub due_ns: Option<&'a [i64]>,
     /// Bounds that requests are held against.
     pub judge: Option<&'a Judge>,
+    /// What scales the servers; the first ones are those of the first of `replicas`.
+    pub autoscaler: Option<&'a AutoscalerConfig>,
     /// No rows, but the summary alone, with quantiles to a thousandth: memory does not grow with the requests.
     pub summary_only: bool,
 }
@@ -29,12 +32,14 @@ pub fn run_flow(config: &FlowConfig, load: &Load, beside: FlowBeside<'_>) -> Res
     config.validate()?;
     validate_sizes(beside.sizes)?;
     let plan = beside.due_ns.map(|due_ns| Plan { due_ns, ..Plan::default() });
-    let shared = Beside { plan, mix: None, judge: beside.judge, summary_only: beside.summary_only };
+    let shared = Beside { plan, judge: beside.judge, summary_only: beside.summary_only, ..Beside::default() };
     shared.validate(load)?;
     let gpus = replicas::at_first(&config.replicas, config.gpus);
     let stagger_ns = load.stagger_ns(gpus, |users| residence_s(config, beside.sizes, users));
+    let autoscaler = autoscaler(beside.autoscaler, config.gpus, &config.replicas, false)?;
     let mut driver = FlowDriver {
         clients: Clients::new(config.seed, load, beside.due_ns.unwrap_or_default(), stagger_ns, shared.ledger()),
+        autoscaler,
         sizes: beside.sizes,
         lots: Lots::new(config.seed, beside.sizes.len()),
         sent: 0,
@@ -69,6 +74,7 @@ fn validate_sizes(sizes: &[f64]) -> Result<(), SimError> {
 
 struct FlowDriver<'a> {
     clients: Clients<'a>,
+    autoscaler: Option<Autoscaler<'a>>,
     sizes: &'a [f64],
     lots: Lots,
     /// Requests sent so far: the router's numbers for them.
@@ -84,7 +90,9 @@ impl FlowDriver<'_> {
         let active_ns = (0..cluster.gpus()).map(|gpu| cluster.replica(gpu).active_ns()).fold(0, u64::saturating_add);
         // Their quotient is the mean number of active requests.
         let totals = Totals { iterations: totals.busy_ns as u64, tokens: active_ns, cut_ns, ..totals };
-        VirtualResult::new(ledger, &totals).into()
+        let mut result = VirtualResult::new(ledger, &totals);
+        result.summary.scaling = self.autoscaler.map(Autoscaler::finish);
+        result.into()
     }
 }
 
@@ -94,12 +102,18 @@ impl Driver<Server> for FlowDriver<'_> {
     }
 
     fn next_ns(&self) -> Option<i64> {
-        self.clients.next_ns()
+        let scaling_ns = self.autoscaler.as_ref().map(Autoscaler::next_ns);
+        self.clients.next_ns().into_iter().chain(scaling_ns).min()
     }
 
     fn act(&mut self, cluster: &mut Cluster<Server>) {
         if let Some(at_ns) = self.next_ns() {
             self.now_ns = at_ns;
+        }
+        if let Some(mut autoscaler) = self.autoscaler.take_if(|it| it.next_ns() == self.now_ns) {
+            autoscaler.act(self.now_ns, cluster, self);
+            self.autoscaler = Some(autoscaler);
+            return;
         }
         let lots = self.lots;
         let Some((slot, sent_ns)) = self.clients.act(|row| lots.place(row) as u32) else { return };

@@ -95,6 +95,10 @@ impl Replica for Server {
         self.active.len() + self.waiting.len()
     }
 
+    fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// When the next request is done; rounded up.
     fn next_ns(&self, speeds: &Speeds) -> Option<i64> {
         let Reverse((done, ..)) = self.active.peek()?;
@@ -104,6 +108,11 @@ impl Replica for Server {
 
     fn busy_ns(&self) -> i64 {
         self.busy_ns
+    }
+
+    fn busy_until_ns(&self, now_ns: i64) -> i64 {
+        let under_way_ns = if self.active.is_empty() { 0 } else { now_ns - self.at_ns };
+        self.busy_ns.saturating_add(under_way_ns)
     }
 
     fn admit(&self, _request: &Customer, _speeds: &Speeds) -> Result<(), Infallible> {

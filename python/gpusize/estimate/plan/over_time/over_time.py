@@ -11,11 +11,12 @@ docs/reference/over-time.md has the rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.base.errors import UsageError
+from gpusize.estimate.plan.autoscale.elasticity import elasticity
 from gpusize.estimate.plan.over_time.policies import (
     POLICIES,
     ScalingRules,
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
     from gpusize.analysis.slo import Slo
+    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.over_time.capacity import Capacities
     from gpusize.estimate.plan.over_time.demand import Demand
+    from gpusize.estimate.plan.over_time.simulate import Served
     from gpusize.estimate.question import Question
     from gpusize.estimate.twin.simulate import Batching
     from gpusize.estimate.twin.sizing import Model
@@ -55,6 +58,10 @@ MOST_LENGTHS: Final = 200_000
 """So many of a trace's lengths are drawn from where a rate is simulated."""
 OTHER_LENGTHS: Final = 2.0
 """Requests of a trace that are so many times as long as the measured ones are warned of."""
+SCALED: Final = (
+    "autoscalers: the HPA decides by the rules of Kubernetes 1.37, from metrics that are scraped and never fail; "
+    "a removed replica finishes what it has"
+)
 OFF: Final = 0.05
 """A model that is further off is warned of."""
 NS_PER_S: Final = 1e9
@@ -67,6 +74,7 @@ def over_time(
     rules: ScalingRules | None = None,
     *,
     policies: Sequence[str] = POLICIES,
+    autoscalers: Sequence[Autoscaler] = (),
     lengths: str | None = None,
     allow: Collection[str] = (),
     seed: int = 1,
@@ -81,6 +89,8 @@ def over_time(
         demand: the requests.
         rules: how replicas come and go.
         policies: of ``planned`` (arrivals are known) and ``reactive`` (only what has come is seen).
+        autoscalers: policies of autoscalers that are simulated with their signals; of ``rules`` only the start delay
+            holds for them.
         lengths: ``trace`` for the tokens that the trace has, with a warning where it has none; ``run`` for those that
             were measured; None for the trace's where it has them.
         allow: what may differ between runs: ``targets``, ``models``, ``dataset``.
@@ -120,7 +130,7 @@ def over_time(
         # At a rate beyond any, it says where to measure instead of that one replica is enough.
         follow = fitted.answer(replace(question, rate=1e12)).next_levels
         return replace(base, reason=model, next_levels=follow)
-    return _Planner(base, model, demand, question, lengths, seed, say).answer(policies)
+    return _Planner(base, model, demand, question, lengths, seed, say).answer(policies, autoscalers)
 
 
 class _Planner:
@@ -178,7 +188,7 @@ class _Planner:
             warnings=(*base.warnings, *warnings),
         )
 
-    def answer(self, policies: Sequence[str]) -> OverTime:
+    def answer(self, policies: Sequence[str], autoscalers: Sequence[Autoscaler]) -> OverTime:
         from gpusize.estimate.plan.over_time.capacity import capacities
 
         base, rules = self._base, self._base.rules
@@ -202,7 +212,10 @@ class _Planner:
             schedules["planned"] = planned(base.edges_ns, bounded(carried.needed(caution * base.rates), rules), rules)
         if "reactive" in policies:
             schedules["reactive"] = reactive(times, bounded(carried.needed(caution * seen), rules), rules)
+        needed = carried.needed(caution * base.rates)
+        self._needed = base.edges_ns[:-1] / NS_PER_S, needed
         courses = tuple(self._course(name, schedule) for name, schedule in schedules.items())
+        courses += tuple(self._scaled(each, int(needed[0])) for each in autoscalers)
         low = (at_peak.fewest(1.0, replicas, less) or replicas) if math.isfinite(less) else 1
         high = at_peak.fewest(1.0, replicas, -more) if math.isfinite(more) else None
         gpus = base.replica_gpus
@@ -221,8 +234,40 @@ class _Planner:
         self._say(f"simulating {self._demand.due_ns.size:,} requests: {policy}")
         slowness = self._model.loss.slowness(schedule.peak)
         served = serve(self._replica, self._demand, schedule, router=self._router, slowness=slowness, seed=self._seed)
+        return self._told(policy, schedule, served)
+
+    def _scaled(self, autoscaler: Autoscaler, needed: int) -> Course:
+        """The course of an autoscaler, which begins with what the first window needs."""
+        from gpusize.estimate.plan.over_time.simulate import serve_scaled
+
+        self._say(f"simulating {self._demand.due_ns.size:,} requests: {autoscaler.name}")
+        slowness = self._model.loss.slowness
+        first = autoscaler.bounded(needed)
+        peak = first
+        while True:
+            served, schedule, decisions = serve_scaled(
+                self._replica,
+                self._demand,
+                autoscaler,
+                first,
+                start_delay_s=self._base.rules.start_delay_s,
+                router=self._router,
+                slowness=slowness(peak),
+                seed=self._seed,
+            )
+            # How slow they are depends on how many there are at most, which shows only then.
+            if slowness(schedule.peak) <= slowness(peak):
+                return self._told(autoscaler.name, schedule, served, decisions)
+            peak = schedule.peak
+
+    def _told(
+        self, policy: str, schedule: Schedule, served: Served, decisions: Mapping[str, int] | None = None
+    ) -> Course:
         base = self._base
-        return Course(policy, schedule, served, base.duration_s, base.replica_gpus, self._model.targets)
+        ready_ns, ready = schedule.ready()
+        followed = elasticity(self._needed, (ready_ns / NS_PER_S, ready), base.duration_s)
+        gpus, targets = base.replica_gpus, self._model.targets
+        return Course(policy, schedule, served, base.duration_s, gpus, targets, followed, decisions)
 
     def _assumed(self, courses: Sequence[Course]) -> list[str]:
         texts = {
@@ -230,6 +275,8 @@ class _Planner:
             "reactive": "reactive: scales on the rate of the last window alone; queued requests are not a signal",
         }
         found = [texts[course.policy] for course in courses if course.policy in texts]
+        if any(course.decisions is not None for course in courses):
+            found.append(SCALED)
         found.append("the first replicas are running already; later ones cost from when they are requested")
         slowest = max(self._model.loss.slowness(course.schedule.peak) for course in courses)
         if slowest > 1:

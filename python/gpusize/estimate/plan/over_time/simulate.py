@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.engine.session import core
+from gpusize.estimate.plan.over_time.policies import Schedule
 from gpusize.estimate.twin.flow_model import Flow
 from gpusize.estimate.twin.simulate import Batching, judge
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.over_time.demand import Demand
-    from gpusize.estimate.plan.over_time.policies import Schedule
     from gpusize.estimate.twin.simulate import Replica
 
-__all__ = ["Served", "Worst", "serve", "with_lengths"]
+__all__ = ["Served", "Worst", "serve", "serve_scaled", "with_lengths"]
 
 NS_PER_S: Final = 1e9
 STEP_S: Final = 10.0
@@ -117,12 +118,6 @@ def serve(
     Raises:
         UsageError: a replica that cannot be simulated.
     """
-    import numpy as np
-
-    # All times longer by a factor are the same as load, schedule and bounds in a time that runs as much faster.
-    due = np.rint(demand.due_ns / slowness).astype("<i8")
-    step_s = max(STEP_S, math.ceil(demand.duration_s / MOST_STEPS))
-    steps = max(1, math.ceil(demand.duration_s / step_s))
     config = {
         "replicas": [
             {"at_s": at_ns / NS_PER_S / slowness, "replicas": asked}
@@ -130,28 +125,90 @@ def serve(
         ],
         "start_delay_s": schedule.start_delay_s / slowness,
     }
+    return _serve(replica, demand, config, _How(router, schedule.peak, slowness, seed))[0]
+
+
+def serve_scaled(
+    replica: Replica,
+    demand: Demand,
+    autoscaler: Autoscaler,
+    first: int,
+    *,
+    start_delay_s: float,
+    router: str,
+    slowness: float = 1.0,
+    seed: int = 1,
+) -> tuple[Served, Schedule, dict[str, int]]:
+    """Simulate the requests of a trace on replicas that an autoscaler adds and removes.
+
+    Args:
+        replica: what is simulated.
+        demand: the requests.
+        autoscaler: its policy and signals.
+        first: replicas that are ready at first.
+        start_delay_s: from when a replica is asked for to when it takes requests.
+        router: which replica a request goes to.
+        slowness: factor on all times of a replica.
+        seed: key of all draws.
+
+    Returns:
+        How the requests fared, the replicas that were asked for within the trace, and decisions by their reason.
+
+    Raises:
+        UsageError: a replica or a policy that cannot be simulated.
+    """
+    import numpy as np
+
+    config = {"replicas": [{"at_s": 0.0, "replicas": first}], "start_delay_s": start_delay_s / slowness}
+    how = _How(router, autoscaler.most, slowness, seed, autoscaler.to_json(slowness))
+    served, told = _serve(replica, demand, config, how)
+    steps = [each for each in told["steps"] if each["at_s"] < demand.duration_s]
+    at_ns = np.rint(np.array([0.0, *(each["at_s"] for each in steps)]) * NS_PER_S).astype(np.int64)
+    asked = np.array([first, *(each["replicas"] for each in steps)], np.int64)
+    return served, Schedule(at_ns, asked, start_delay_s), dict(told["decisions"])
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How a trace is simulated: router, the most replicas, factor on all times, key of the draws, who scales."""
+
+    router: str
+    peak: int
+    slowness: float
+    seed: int
+    autoscaler: str | None = None
+
+
+def _serve(replica: Replica, demand: Demand, config: dict[str, Any], how: _How) -> tuple[Served, Any]:
+    """How the requests fared, and what the autoscaler did; None without one."""
+    import numpy as np
+
+    # All times longer by a factor are the same as load, schedule and bounds in a time that runs as much faster.
+    due = np.rint(demand.due_ns / how.slowness).astype("<i8")
+    step_s = max(STEP_S, math.ceil(demand.duration_s / MOST_STEPS))
+    steps = max(1, math.ceil(demand.duration_s / step_s))
     if not isinstance(replica, (Batching, Flow)):
         raise UsageError("this replica cannot be simulated", None, "fit one for a rate")
     run = _batching if isinstance(replica, Batching) else _flow
-    requests, kept, draining_s = run(replica, demand, due, config, (router, schedule.peak, slowness, seed), step_s)
+    requests, kept, told = run(replica, demand, due, config, how, step_s)
     whole = np.zeros((1 + len(kept), steps))
     for row, values in zip(whole, [requests, *kept], strict=True):
         row[: len(values)] = values[:steps]
-    return Served(step_s, whole[0], whole[1:], draining_s * slowness)
+    return Served(step_s, whole[0], whole[1:], told["draining_s"] * how.slowness), told.get("scaling")
 
 
 def _batching(
-    replica: Any, demand: Demand, due: NDArray[np.int64], config: dict[str, Any], how: Any, step_s: float
-) -> tuple[Any, list[Any], float]:
+    replica: Any, demand: Demand, due: NDArray[np.int64], config: dict[str, Any], how: _How, step_s: float
+) -> tuple[Any, list[Any], Any]:
     import numpy as np
 
-    router, peak, slowness, seed = how
+    slowness = how.slowness
     lengths = replica.prompt_tokens, replica.output_tokens
     own = demand.tokens is not None and demand.tokens.shape[1] == due.size
     if own and demand.tokens is not None:
         lengths = demand.tokens[0], demand.tokens[1]
     asking = json.loads(judge(replica.bounds, [each / slowness for each in replica.each_factor()]))
-    cluster = {**replica.cluster(peak, router, seed), **config}
+    cluster = {**replica.cluster(how.peak, how.router, how.seed), **config}
     # A request that never fitted was never measured either: the limit is what held requests together.
     largest = int((lengths[0].astype(np.int64) + lengths[1]).max())
     cluster["kv_blocks"] = max(cluster["kv_blocks"], largest)
@@ -164,13 +221,14 @@ def _batching(
             output_tokens=np.ascontiguousarray(lengths[1], "<u4").tobytes(),
             resample=not own,
             judge=json.dumps({**asking, "every_s": step_s / slowness}),
+            autoscaler=how.autoscaler,
             rows=False,
         )
     )
     return _counted(json.loads(told), joint=replica.joint)
 
 
-def _counted(told: Any, *, joint: bool) -> tuple[Any, list[Any], float]:
+def _counted(told: Any, *, joint: bool) -> tuple[Any, list[Any], Any]:
     import numpy as np
 
     found = told["judged"]
@@ -183,24 +241,25 @@ def _counted(told: Any, *, joint: bool) -> tuple[Any, list[Any], float]:
         # Who has no such metric is in no share: the steps know only how many that are of all.
         judged = total["within"] + total["over"]
         kept.append(np.minimum(np.array(each, float) * (requests.sum() / judged if judged else 1.0), requests))
-    return requests, kept, float(told["draining_s"])
+    return requests, kept, told
 
 
 def _flow(
-    replica: Any, _demand: Demand, due: NDArray[np.int64], config: dict[str, Any], how: Any, step_s: float
-) -> tuple[Any, list[Any], float]:
+    replica: Any, _demand: Demand, due: NDArray[np.int64], config: dict[str, Any], how: _How, step_s: float
+) -> tuple[Any, list[Any], Any]:
     import numpy as np
     import polars as pl
 
-    router, peak, slowness, seed = how
+    slowness = how.slowness
     asking = json.loads(judge(replica.bounds, [each / slowness for each in replica.factors])) if replica.whole else {}
     stream, text = _aside(
         lambda: core().simulate_flow(
-            json.dumps({**replica.cluster(peak, router, seed), **config}),
+            json.dumps({**replica.cluster(how.peak, how.router, how.seed), **config}),
             json.dumps({"arrivals": "plan"}),
             replica.sizes.tobytes(),
             due=due.tobytes(),
             judge=json.dumps({**asking, "every_s": step_s / slowness}) if replica.whole else None,
+            autoscaler=how.autoscaler,
             rows=not replica.whole,
         )
     )
@@ -210,7 +269,7 @@ def _flow(
     rows = pl.DataFrame(stream)
     step = (rows["due_ns"].to_numpy() * slowness / NS_PER_S / step_s).astype(int)
     kept = [np.bincount(step, each) for each in replica.kept(rows, 1.0 / slowness)]
-    return np.bincount(step).astype(float), kept, float(told["draining_s"])
+    return np.bincount(step).astype(float), kept, told
 
 
 def with_lengths(replica: Batching, tokens: NDArray[np.uint32]) -> Batching:

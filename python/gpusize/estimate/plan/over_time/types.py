@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpusize.analysis.slo import Slo
+    from gpusize.estimate.plan.autoscale.elasticity import Elasticity
     from gpusize.estimate.plan.over_time.capacity import Capacities
     from gpusize.estimate.plan.over_time.policies import ScalingRules, Schedule
     from gpusize.estimate.plan.over_time.simulate import Served, Worst
@@ -28,12 +30,14 @@ class Course:
     """One way to serve the requests, simulated from the first to the last.
 
     Attributes:
-        policy: ``static``, ``planned`` or ``reactive``.
+        policy: ``static``, ``planned``, ``reactive``, or the name of an autoscaler.
         schedule: replicas that are asked for over time.
         served: how requests fared.
         duration_s: of the trace.
         replica_gpus: GPUs of a replica.
         targets: the share that each objective asks for.
+        elasticity: how well the replicas followed what was needed.
+        decisions: of an autoscaler, how many it made for which reason; None of others.
     """
 
     policy: str
@@ -42,6 +46,8 @@ class Course:
     duration_s: float
     replica_gpus: int
     targets: tuple[float, ...]
+    elasticity: Elasticity
+    decisions: Mapping[str, int] | None = None
 
     @property
     def peak_gpus(self) -> int:
@@ -98,7 +104,8 @@ class OverTime:
         slos: what is to be kept.
         edges_ns: of the windows, shape (n + 1,).
         rates: requests per second in each, shape (n,).
-        courses: one for static sizing for the peak, then one per policy; empty where there is a ``reason``.
+        courses: one for static sizing for the peak, then one per policy and autoscaler; empty where there is a
+            ``reason``.
         reason: why there is no answer.
         capacities: what numbers of replicas carry.
         replica_gpus: GPUs of a replica: those that were measured as one.
@@ -146,9 +153,14 @@ class OverTime:
         return (" and ".join(each),) if self.together else each
 
     @property
+    def scaled(self) -> tuple[Course, ...]:
+        """The courses of autoscalers."""
+        return tuple(course for course in self.courses if course.decisions is not None)
+
+    @property
     def keeps(self) -> bool:
-        """Whether a policy keeps every SLO over the whole trace."""
-        return any(course.keeps for course in self.courses[1:])
+        """Whether a policy keeps every SLO over the whole trace; where autoscalers were asked about, one of them."""
+        return any(course.keeps for course in self.scaled or self.courses[1:])
 
     def saved(self, course: Course) -> float:
         """The share of the static sizing's GPU-hours that a course does without; below 0 where it takes more."""
@@ -235,6 +247,8 @@ class OverTime:
             "cost": self.cost(course),
             "keeps_slos": course.keeps,
             "shares": list(course.shares),
+            "elasticity": asdict(course.elasticity),
+            "decisions": None if course.decisions is None else dict(course.decisions),
             "worst_5_min": {"slo": self.objectives[course.binding], **asdict(worst)},
             "asked": [
                 {"at_s": at / NS_PER_S, "gpus": n * self.replica_gpus}

@@ -1,0 +1,127 @@
+"""``gpusize autoscale``: what an autoscaler would do; sends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpusize.cli import plan_over_time as over
+from gpusize.cli import question_options as question
+from gpusize.cli.command import Commands, Debug, Json, listed, long_command, option
+
+if TYPE_CHECKING:
+    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
+
+EPILOG = """Examples:
+
+  gpusize autoscale simulate runs/20261120T210312Z-7f3a9c --arrivals day.csv --policy hpa.yaml
+
+  gpusize autoscale simulate runs/ --arrivals day.csv --policy hpa.yaml --policy scaledobject.yaml --plot day.png
+
+  gpusize autoscale simulate runs/ --arrivals day.csv --policy hpa.yaml --signal 'queue_depth=sum(waiting)'"""
+
+app = typer.Typer(cls=Commands, help="What an autoscaler would do.", no_args_is_help=True, epilog=EPILOG)
+
+SIMULATE = long_command(
+    "runs", "arrivals", "policy", "signal", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
+)
+POLICY = "Policy"
+
+
+@app.callback()
+def group() -> None:
+    """What an autoscaler would do."""
+
+
+@app.command("simulate", cls=SIMULATE, epilog=EPILOG)
+def simulate(
+    runs: question.Runs,
+    arrivals: Annotated[
+        Path, listed("arrivals", over.TRACE, help="The requests that come: a trace, or a profile with rate_per_s.")
+    ],
+    policy: Annotated[
+        list[Path],
+        option("Manifests of HorizontalPodAutoscalers (autoscaling/v2) or KEDA ScaledObjects.", "FILE", POLICY),
+    ],
+    signal: Annotated[
+        list[str] | None,
+        option("What a metric measures, where its name does not tell: NAME=sum(waiting).", "NAME=QUERY", POLICY),
+    ] = None,
+    scrape_interval: Annotated[str, option("Scrape the replicas' metrics this often.", "TIME", POLICY)] = "15s",
+    sync_period: Annotated[str, option("Let the HPA decide this often.", "TIME", POLICY)] = "15s",
+    start_delay: over.StartDelay = None,
+    window: over.Window = None,
+    arrivals_format: over.ArrivalsFormat = None,
+    arrivals_from: over.ArrivalsFrom = None,
+    arrivals_until: over.ArrivalsUntil = None,
+    speed: over.Speed = None,
+    rate_scale: over.RateScale = None,
+    lengths: over.Lengths = None,
+    seed: over.Seed = None,
+    gpu_hour_price: Annotated[
+        str | None, option("Price of a GPU for an hour: 2.5 or '2.5 EUR'.", "PRICE", question.QUESTION)
+    ] = None,
+    slo: question.Slos = None,
+    gpus: question.Gpus = None,
+    gpus_per_replica: question.GpusPerReplica = 1,
+    router: question.Router = "least_loaded",
+    together: question.Together = False,
+    label: question.Labels = None,
+    allow: question.Allow = None,
+    skip_damaged: question.SkipDamaged = False,
+    plot: Annotated[Path | None, option("Draw the plan into this .png, .svg or .pdf file.", "FILE")] = None,
+    out: Annotated[Path | None, option("Write over_time.json, .csv, .parquet and plots here.", "DIR")] = None,
+    json: Json = False,
+    _debug: Debug = False,
+) -> int:
+    """Fit a replica to earlier runs, and let autoscalers scale it through a day in virtual time. No load is sent.
+
+    Beside the policies stand the replicas that the largest window needs all the time (static), and those of one who
+    knows the day in advance (planned).
+    """
+    from gpusize.cli.shared import tell_damaged, tell_read
+    from gpusize.options.labels import labels_of
+    from gpusize.result import open_run
+
+    if plot is not None:
+        from gpusize.report.figures.plan import check_place
+
+        check_place(plot)
+    autoscalers = _autoscalers(policy, signal or (), scrape_interval, sync_period)
+    result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
+    tell_read(slo)
+    tell_damaged(result)
+    plain = ("gpus", "gpus_per_replica", "router", "together", "gpu_hour_price")
+    asked = {name: value for name, value in locals().items() if name in plain}
+    asked |= {"slos": slo or None, "allow": allow or (), "headroom": 0.0, "spare": 0}
+    given = locals()
+    options = {name: given.get(name) for name in over.OPTIONS} | {"policy": "planned"}
+    return over.answer(
+        result, arrivals, options, asked, autoscalers=autoscalers, others={}, plot=plot, out=out, json=json
+    )
+
+
+def _autoscalers(files: list[Path], signals: list[str] | tuple[()], scrape: str, sync: str) -> list[Autoscaler]:
+    """The policies of all files; those of one name are told apart by their file's, then by a number."""
+    from gpusize.base.errors import UsageError
+    from gpusize.base.units import as_duration_s
+    from gpusize.estimate.plan.autoscale.autoscaler import Timing
+    from gpusize.estimate.plan.autoscale.manifest import read_policies
+
+    told = {}
+    for each in signals:
+        name, mark, query = each.partition("=")
+        if not mark or not name.strip() or not query.strip():
+            raise UsageError(f'"{each}" is no signal', "--signal", "give NAME=QUERY, as queue_depth=sum(waiting)")
+        told[name.strip()] = query.strip()
+    timing = Timing(as_duration_s(scrape, "--scrape-interval"), as_duration_s(sync, "--sync-period"))
+    read = [(file, each) for file in files for each in read_policies(file, told, timing)]
+    found: list[Autoscaler] = []
+    for file, one in read:
+        twins = sum(other.name == one.name for _, other in read)
+        name = one.name if twins == 1 else f"{one.name} ({file.stem})"
+        taken = sum(other.name == name or other.name.startswith(f"{name} #") for other in found)
+        found.append(one.named(f"{name} #{taken + 1}" if taken else name))
+    return found
