@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpusize.result import Result
     from gpusize.workload.load import Load
 
-__all__ = ["ROUNDS", "UNFINISHED", "WARM_UP", "alternate", "compare_rounds", "duet"]
+__all__ = ["ROUNDS", "UNFINISHED", "WARM_UP", "alternate", "compare_rounds", "duet", "in_order"]
 
 ROUNDS: Final = 10
 WARM_UP: Final = "warm-up"
@@ -108,8 +108,7 @@ def alternate(
         if _visit(name, measure, out / WARM_UP / name, stop, "in its warm-up") is None:
             raise KeyboardInterrupt
     for k in range(rounds):
-        # Balanced: what changes on the way hits each as often first as second.
-        order = list(names) if k % 2 == 0 else list(names)[::-1]
+        order = in_order(names, k)
         visits: list[tuple[str, Path]] = []
         try:
             for name in order:
@@ -128,6 +127,11 @@ def alternate(
     if not all(made.values()):
         raise KeyboardInterrupt
     return made
+
+
+def in_order(names: Sequence[str], k: int) -> list[str]:
+    """Who is visited first and second in round ``k``: balanced, so that a drift hits each as often first as second."""
+    return list(names) if k % 2 == 0 else list(names)[::-1]
 
 
 def _check(names: Sequence[str], rounds: int, out: Path) -> None:
