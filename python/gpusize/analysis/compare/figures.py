@@ -48,6 +48,10 @@ class Figure:
     scale: Literal["ratio", "share"]
     measure: Callable[[LevelData], Measured]
 
+    def is_known(self, measured: Measured) -> bool:
+        """Whether there is a value that can be compared: of a ratio one above 0."""
+        return measured.value > 0 if self.scale == "ratio" else not math.isnan(measured.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:

@@ -18,6 +18,7 @@ __all__ = ["Gate", "Judged", "judge"]
 _GATE: Final = re.compile(
     r"\s*(?P<figure>.+?)(?:\s+at\s+(?P<load>[^<>]+?))?\s*(?P<op>[<>])\s*(?P<sign>[+-]?)\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*%\s*"
 )
+_FEWEST_PAIRS: Final = 2
 _AS_IN: Final = "write it as in: p95 runtime > +5%, achieved rate < -2%, p95 ttft at 16 users > +10%"
 
 
@@ -113,7 +114,7 @@ def judge(comparison: Comparison, gates: Sequence[Gate]) -> list[Judged]:
 def _meant(comparison: Comparison, gate: Gate) -> Iterator[tuple[Difference, str]]:
     """The differences that a gate judges, each with why it cannot, or nothing."""
     mine = {(each.side, each.load): each for each in comparison.differences if each.figure == gate.figure}
-    if not mine:
+    if not mine and not any(n == 0 for pairs in comparison.unpaired.values() for n in pairs.values()):
         raise UsageError(f"there is no {gate.figure} to judge", "fail_if", "name a figure that both sides have")
     alone = [load for loads in comparison.alone.values() for load in loads]
     broken = [load for loads in comparison.broken.values() for load in loads]
@@ -138,6 +139,12 @@ def _why_not(comparison: Comparison, each: Difference, first: str, *, shared: bo
     if not shared:
         have = [side for side in pair if each.load in comparison.alone.get(side, ())]
         return f"only {' and '.join(have)} has this load" if have else "not every side has this load"
+    whole = comparison.unpaired.get(each.side, {}).get(each.load)
+    if whole is not None and whole < _FEWEST_PAIRS:
+        count = f"only {whole}" if whole else "none"
+        return (
+            f"{count} of {comparison.sides[first]} pairs of runs was measured whole: it takes {_FEWEST_PAIRS} or more"
+        )
     without = [side for side, runs in zip(pair, each.runs, strict=True) if runs == 0]
     if without:
         return f"{' and '.join(without)} has no such figure there"

@@ -40,11 +40,20 @@ class Place:
 
     Attributes:
         name: as ``16 users`` or ``20 requests/s``.
-        levels: for each side one level of each run that has it, repetitions inside a run pooled.
+        levels: for each side one level of each run, in the order of its runs, repetitions inside a run pooled; None
+            for a run that has no level there that can be compared.
     """
 
     name: str
-    levels: Sequence[Sequence[LevelData]]
+    levels: Sequence[Sequence[LevelData | None]]
+
+    def measured(self, side: int) -> list[LevelData]:
+        """The levels that a side has."""
+        return [level for level in self.levels[side] if level is not None]
+
+    def pairs(self, side: int) -> int:
+        """Of how many pairs of runs, the k-th ones of the first side and of this one, both have a level."""
+        return sum(None not in pair for pair in zip(self.levels[0], self.levels[side], strict=True))
 
 
 def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[str]]]:
@@ -87,16 +96,16 @@ def _why_not(level: LevelData) -> str:
     return "the generator was the limit, or the load was not held" if unbelieved(level) else ""
 
 
-def _by_load(side: Side) -> dict[str, list[LevelData]]:
-    """By load one level of each run."""
-    made: dict[str, list[LevelData]] = {}
-    for run in side.runs:
+def _by_load(side: Side) -> dict[str, list[LevelData | None]]:
+    """By load one level of each run, None for a run without one."""
+    made: dict[str, list[LevelData | None]] = {}
+    for k, run in enumerate(side.runs):
         visits: dict[str, list[LevelData]] = {}
         for level in run.levels:
             if not _why_not(level):
                 visits.setdefault(load_of(level), []).append(level)
         for key, group in visits.items():
-            made.setdefault(key, []).append(pooled_visits(group))
+            made.setdefault(key, [None] * len(side.runs))[k] = pooled_visits(group)
     return made
 
 

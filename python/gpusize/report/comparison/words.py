@@ -134,6 +134,12 @@ def remarks(comparison: Comparison) -> list[str]:
     made += [f"only {clean(side)} has {', '.join(loads)}" for side, loads in comparison.alone.items()]
     if any(each.design == "pairs" for each in comparison.differences):
         made.append("the runs were made in turns: neighbours are compared with each other")
+    for side, pairs in comparison.unpaired.items():
+        told = ", ".join(f"{n} of {comparison.sides[side]} at {load}" for load, n in pairs.items())
+        made.append(
+            f"pairs that {clean(side)} and {clean(next(iter(comparison.sides)))} both measured: {told}; "
+            "halves of the others are not compared"
+        )
     if "one first" in comparison.in_turns.values():
         made.append(
             "the same side came first in most pairs, so that a drift counts as a difference: swap every second pair"
