@@ -19,10 +19,11 @@ def test_right_figures_keep_every_bar(capsys: pytest.CaptureFixture[str]):
     assert all(line.endswith("ok") for line in judged)
 
 
-def test_a_wrong_figure_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_a_wrong_figure_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
     known = imports.Level.known
     monkeypatch.setattr(imports, "NUMBERS", (2,))
     monkeypatch.setattr(imports.Level, "known", lambda level: known(level) | {"runtime_p95_s": 1.0})
     assert imports.main(["--megabytes", "2"]) == 1
     assert "short" in capsys.readouterr().out
-    assert not list(Path().glob("runs"))
+    assert not list(tmp_path.glob("runs"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,9 @@ def stored(
     out: Path, about: Mapping[str, Any], known: Sequence[LevelData], *, tokens: bool = True, first: bool = False
 ) -> Path:
     """Levels in memory as a run folder with records."""
-    path = write_run(out, about, known)
+    path = write_run(out, about, [_with_schema(each) for each in known])
     for number, each in enumerate(known):
         place = path / "levels" / f"{number:04d}"
-        meta = json.loads((place / "level.json").read_text())
-        intervals = [dict(one) for one in each.intervals]
-        (place / "level.json").write_text(json.dumps({**meta, "schema": 1, "intervals": intervals}))
         (place / "records").mkdir()
         codes = pl.col("outcome").cast(pl.String).replace_strict(OUTCOMES, range(len(OUTCOMES)), return_dtype=pl.UInt8)
         counted = pl.col("tokens_out") if tokens else pl.lit(None, dtype=pl.UInt32).alias("tokens_out")
@@ -53,3 +50,8 @@ def stored(
             place / "records" / "part-0000.parquet"
         )
     return path
+
+
+def _with_schema(level: LevelData) -> LevelData:
+    intervals = [dict(each) for each in level.intervals]
+    return replace(level, meta={**level.meta, "schema": 1, "intervals": intervals})
