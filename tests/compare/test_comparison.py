@@ -17,8 +17,8 @@ import pytest
 from gpusize.analysis.compare.comparison import Comparison, compare_sides
 from gpusize.analysis.compare.differences import Difference
 from gpusize.analysis.compare.figures import figure
-from gpusize.analysis.compare.gates import Gate, judge
-from gpusize.analysis.compare.matching import Run, Side, turns
+from gpusize.analysis.compare.gates import Gate, judge, refuse_unknown, refuse_unplanned
+from gpusize.analysis.compare.matching import Run, Side, load_names, turns
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import SloError, UsageError
 from gpusize.report.comparison.show import document, junit_xml, markdown, print_comparison
@@ -116,6 +116,38 @@ def test_loads_of_one_concurrency_and_other_pauses_are_kept_apart() -> None:
     a = Side("a", [Run("a", "1", [*measured(1, loads=(4,)), *pausing])])
     found = compare_sides([a, both], [figure("p50 runtime")])
     assert [each.load for each in found.differences] == ["4 users, otherwise plain", "4 users, think_s 2.0"]
+
+
+def test_loads_are_called_the_same_before_they_are_measured() -> None:
+    pausing = [replace(each, setting={**each.setting, "think_s": 2.0}) for each in measured(2, loads=(4,))]
+    levels = [*measured(1), *pausing]
+    found = compare_sides([Side(name, [Run(name, "1", levels)]) for name in "ab"], [figure("p50 runtime")])
+    settings = [each.setting for each in levels]
+    assert load_names(settings) == found.loads == ["4 users, otherwise plain", "16 users", "4 users, think_s 2.0"]
+    assert load_names([{"kind": "open", "rate": 20.0}, {"kind": "open", "rate": 2.5}]) == [
+        "20 requests/s",
+        "2.5 requests/s",
+    ]
+
+
+def test_a_gate_on_what_will_not_be_measured_is_refused() -> None:
+    loads = ["4 users", "16 users"]
+    for text in ("p95 runtime > +5%", "p95 ttft at 16 > +5%", "error share at 4 users > +1%"):
+        refuse_unplanned([Gate.parse(text)], loads, in_parts=True)
+    refuse_unplanned([Gate.parse("output rate < -5%")], loads, in_parts=False)
+    with pytest.raises(UsageError, match="8 users is not among the loads") as error:
+        refuse_unplanned([Gate.parse("p95 runtime at 8 users > +5%")], loads, in_parts=True)
+    assert error.value.todo == "there are 4 users, 16 users"
+    for name in ("p95 ttft", "mean itl_mean", "p50 itl_max"):
+        with pytest.raises(UsageError, match="an answer that comes whole has no"):
+            refuse_unplanned([Gate.parse(f"{name} > +5%")], loads, in_parts=False)
+
+
+def test_a_gate_on_what_a_warm_up_does_not_have_is_refused() -> None:
+    warm = [replace(each, intervals=[{"name": "steady", "start_ns": 0, "end_ns": 1}]) for each in measured(1)]
+    refuse_unknown([Gate.parse("p95 runtime > +5%"), Gate.parse("error share > 1%")], "old", warm)
+    with pytest.raises(UsageError, match="the answers of old in its warm-up have no p50 tokens_cached"):
+        refuse_unknown([Gate.parse("p50 tokens_cached < -5%")], "old", warm)
 
 
 def test_repetitions_inside_a_run_are_one_measurement() -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.differences import ALPHA, Difference, difference
 from gpusize.analysis.compare.figures import figure
+from gpusize.analysis.metrics import METRICS
 from gpusize.base.errors import UsageError
 
-__all__ = ["Gate", "Judged", "judge"]
+if TYPE_CHECKING:
+    from gpusize.analysis.level import LevelData
+
+__all__ = ["Gate", "Judged", "judge", "refuse_unknown", "refuse_unplanned"]
 
 _GATE: Final = re.compile(
     r"\s*(?P<figure>.+?)(?:\s+at\s+(?P<load>[^<>]+?))?\s*(?P<op>[<>])\s*(?P<sign>[+-]?)\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*%\s*"
@@ -109,6 +113,44 @@ def judge(comparison: Comparison, gates: Sequence[Gate]) -> list[Judged]:
         Judged(gate, each, probabilities[k], k in failed, why if k not in order else "")
         for k, (gate, each, why) in enumerate(pairs)
     ]
+
+
+def refuse_unplanned(gates: Sequence[Gate], loads: Sequence[str], *, in_parts: bool) -> None:
+    """Refuse gates that a measurement could not answer, before it begins.
+
+    Args:
+        gates: what is going to be judged.
+        loads: names of the loads that are going to be measured.
+        in_parts: whether answers may come in parts, so that they have a first token.
+
+    Raises:
+        UsageError: a gate names a load that is not measured, or judges parts of answers where there are none.
+    """
+    for gate in gates:
+        if not any(gate.is_about(load) for load in loads):
+            raise UsageError(
+                f"{gate.text!r}: {gate.load} is not among the loads", "fail_if", f"there are {', '.join(loads)}"
+            )
+        name = figure(gate.figure).metric
+        if not in_parts and name is not None and METRICS[name].streamed:
+            raise UsageError(
+                f"{gate.text!r}: an answer that comes whole has no {name}", "fail_if", "let answers stream: --stream"
+            )
+
+
+def refuse_unknown(gates: Sequence[Gate], side: str, levels: Iterable[LevelData]) -> None:
+    """Refuse gates whose figures are in none of the levels of a side's warm-up.
+
+    Raises:
+        UsageError: there is such a gate.
+    """
+    # All requests of a warm-up may be its beginning.
+    known = [replace(level, intervals=()) for level in levels]
+    for gate in gates:
+        named = figure(gate.figure)
+        if not any(named.is_known(named.measure(level)) for level in known):
+            what = f"{gate.text!r}: the answers of {side} in its warm-up have no {gate.figure}"
+            raise UsageError(what, "fail_if", "name a figure that they have")
 
 
 def _meant(comparison: Comparison, gate: Gate) -> Iterator[tuple[Difference, str]]:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from gpusize.analysis.checks import unbelieved
 from gpusize.analysis.delivery.intended import ramp_text
 from gpusize.analysis.level import LevelData
-from gpusize.analysis.pooling import load_of, pooled_visits
+from gpusize.analysis.pooling import load_of, load_of_setting, pooled_visits
 
-__all__ = ["Place", "Run", "Side", "Turns", "broken_off", "common_places", "differing", "left_out", "turns"]
+__all__ = [
+    "Place",
+    "Run",
+    "Side",
+    "Turns",
+    "broken_off",
+    "common_places",
+    "differing",
+    "left_out",
+    "load_names",
+    "turns",
+]
 
 _WHOSE: Final = ("targets", "models", "dataset")
 
@@ -76,7 +87,7 @@ def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[st
 
 def left_out(side: Side) -> list[str]:
     """The levels of a side that say nothing of its target, each with the reason."""
-    return [f"{_name(level)}, {why}" for run in side.runs for level in run.levels if (why := _why_not(level))]
+    return [f"{_name(level.setting)}, {why}" for run in side.runs for level in run.levels if (why := _why_not(level))]
 
 
 def broken_off(side: Side, sides: Sequence[Side]) -> list[str]:
@@ -86,8 +97,13 @@ def broken_off(side: Side, sides: Sequence[Side]) -> list[str]:
     return [names[load] for load in dict.fromkeys(loads)]
 
 
+def load_names(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What the loads of levels that are going to be measured will be called, each once, in their order."""
+    return list(_names({load_of_setting(setting): setting for setting in settings}).values())
+
+
 def _names_of(sides: Sequence[Side]) -> dict[str, str]:
-    return _names({load_of(level): level for side in sides for run in side.runs for level in run.levels})
+    return _names({load_of(level): level.setting for side in sides for run in side.runs for level in run.levels})
 
 
 def _why_not(level: LevelData) -> str:
@@ -109,18 +125,20 @@ def _by_load(side: Side) -> dict[str, list[LevelData | None]]:
     return made
 
 
-def _names(levels: Mapping[str, LevelData]) -> dict[str, str]:
-    """What each load is called; where two would be called the same, with what tells them apart."""
-    short = {key: _name(level) for key, level in levels.items()}
+def _names(loads: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """What each load is called, by its setting; where two would be called the same, with what tells them apart."""
+    short = {key: _name(setting) for key, setting in loads.items()}
     taken = list(short.values())
     return {key: name if taken.count(name) == 1 else f"{name}, {_rest(key)}" for key, name in short.items()}
 
 
-def _name(level: LevelData) -> str:
-    ramp = ramp_text(level.setting)
-    if level.concurrency is not None:
-        return f"{ramp} users" if ramp else f"{level.concurrency} user{'s' if level.concurrency != 1 else ''}"
-    return f"{(ramp or f'{level.rate:g}').removesuffix('/s')} requests/s"
+def _name(setting: Mapping[str, Any]) -> str:
+    ramp = ramp_text(setting)
+    users = setting.get("concurrency")
+    if users is not None:
+        return f"{ramp} users" if ramp else f"{int(users)} user{'s' if int(users) != 1 else ''}"
+    held = f"{float(setting['rate']):g}"
+    return f"{(ramp or held).removesuffix('/s')} requests/s"
 
 
 def _rest(key: str) -> str:
