@@ -122,7 +122,7 @@ def _tell(report: Report, found: Mapping[str, Sequence[Outcome]], steal: float) 
     note = (
         f"Per cent of repeats, as above. In per cent with Wilson's intervals: {shares}. No bars: so few repeats cannot "
         f"carry them. The servers hash for a millisecond a request, {USERS} users, {REQUESTS} requests a run, in duets "
-        f"{REQUESTS // 2}; a hog takes {SHARE:.0%} of their core for {TURN_S:g} s on average, then nothing for as long. "
+        f"{REQUESTS // 2}; a hog takes {SHARE:.0%} of their core for {TURN_S:g} s on average, then nothing. "
         f"Servers and client come before what else runs here; what other tenants of the host take is in it. Load "
         f"average at the end {load_average():.1f}, steal {100 * steal:.2f} %."
     )

@@ -181,7 +181,7 @@ def test_ctrl_c_before_a_round_is_whole_says_so(
         (("--figure", "p95"), "figure, column"),
         (("--fail-if", "slower"), "--fail-if: 'slower' is no gate"),
         (("--rounds", "1"), "1"),
-        (("--fail-if", "p50 runtime at 4 > +5%"), "4 is not among the loads. There are 2 users"),
+        (("--fail-if", "p50 runtime at 4 > +5%"), "4 is not among the loads. The loads are 2 users"),
         (("--fail-if", "p50 ttft > +5%"), "an answer that comes whole has no ttft"),
     ],
 )

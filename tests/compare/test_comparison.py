@@ -82,8 +82,11 @@ def test_only_common_loads_are_compared_and_the_others_are_named() -> None:
 
 def test_levels_that_did_not_end_as_intended_are_left_out() -> None:
     broken = [Run("b", "1", [replace(each, state="interrupted") for each in measured(1)])]
-    with pytest.raises(UsageError, match="no load was measured"):
-        compare_sides([side("old", 1), Side("new", broken)])
+    with pytest.raises(UsageError, match="no load is left on every side") as error:
+        compare_sides([side("old", 1), Side("new", [*broken, *broken])])
+    assert error.value.where == (
+        "old: 4 users, 16 users; left out of new: 4 users, interrupted (2 runs); 16 users, interrupted (2 runs)"
+    )
 
 
 def test_a_level_that_the_generator_limited_is_left_out() -> None:
@@ -137,7 +140,7 @@ def test_a_gate_on_what_will_not_be_measured_is_refused() -> None:
     refuse_unplanned([Gate.parse("output rate < -5%")], loads, in_parts=False)
     with pytest.raises(UsageError, match="8 users is not among the loads") as error:
         refuse_unplanned([Gate.parse("p95 runtime at 8 users > +5%")], loads, in_parts=True)
-    assert error.value.todo == "there are 4 users, 16 users"
+    assert error.value.todo == "the loads are 4 users, 16 users"
     for name in ("p95 ttft", "mean itl_mean", "p50 itl_max"):
         with pytest.raises(UsageError, match="an answer that comes whole has no"):
             refuse_unplanned([Gate.parse(f"{name} > +5%")], loads, in_parts=False)

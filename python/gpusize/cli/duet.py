@@ -91,7 +91,7 @@ def command(
             loads = load_names(level.setting for level in spec.levels)
             refuse_unplanned(wanted.gates, loads, in_parts=_in_parts(spec))
     stop = StopSwitch()
-    runs = alternate(list(urls), measure, rounds=rounds, out=out, stop=stop)
+    runs = alternate(list(urls), measure, rounds=rounds, out=out, stop=stop, tell=None if quiet else note)
     whole = f"{len(next(iter(runs.values())))} of {rounds} rounds were whole"
     try:
         code = wanted.show(compare_rounds(runs, figures=figure or None, also=wanted.figures, margin=share))

@@ -15,6 +15,7 @@ from gpusize.analysis.compare.matching import (
     Turns,
     broken_off,
     common_places,
+    counted,
     differing,
     left_out,
     turns,
@@ -140,9 +141,7 @@ def compare_sides(
         raise UsageError("one run has nothing to be compared with", sides[0].name, "give another, or repeats of it")
     places, alone = common_places(sides)
     if not places:
-        have = [f"{side}: {', '.join(loads)}" for side, loads in alone.items()]
-        have += [f"{side.name}, left out: {', '.join(left_out(side))}" for side in sides if left_out(side)]
-        raise UsageError("no load was measured on every side", "; ".join(have) or None, "measure them at equal loads")
+        raise _nothing_shared(sides, alone)
     usual = figures or usual_figures(
         [level for place in places for k in range(len(sides)) for level in place.measured(k)]
     )
@@ -183,6 +182,16 @@ def compare_sides(
         },
         broken={side.name: loads for side in sides if (loads := broken_off(side, sides))},
     )
+
+
+def _nothing_shared(sides: Sequence[Side], alone: Mapping[str, Sequence[str]]) -> UsageError:
+    lost = {side.name: told for side in sides if (told := counted(left_out(side)))}
+    have = [f"{side}: {', '.join(loads)}" for side, loads in alone.items()]
+    where = "; ".join([*have, *(f"left out of {side}: {told}" for side, told in lost.items())]) or None
+    if lost and len(have) < len(sides):
+        todo = "measure again: longer levels, and idle cores for the client (--pin) help"
+        return UsageError("too many levels say nothing of their target: no load is left on every side", where, todo)
+    return UsageError("no load was measured on every side", where, "measure them at equal loads")
 
 
 def _failed(places: Sequence[Place], side: int) -> dict[str, float]:

@@ -129,7 +129,7 @@ def refuse_unplanned(gates: Sequence[Gate], loads: Sequence[str], *, in_parts: b
     for gate in gates:
         if not any(gate.is_about(load) for load in loads):
             raise UsageError(
-                f"{gate.text!r}: {gate.load} is not among the loads", "fail_if", f"there are {', '.join(loads)}"
+                f"{gate.text!r}: {gate.load} is not among the loads", "fail_if", f"the loads are {', '.join(loads)}"
             )
         name = figure(gate.figure).metric
         if not in_parts and name is not None and METRICS[name].streamed:
@@ -164,7 +164,7 @@ def _meant(comparison: Comparison, gate: Gate) -> Iterator[tuple[Difference, str
     loads = [load for load in dict.fromkeys((*compared, *alone, *broken)) if gate.is_about(load)]
     if not any(load in compared for load in loads):
         there = ", ".join(compared)
-        raise UsageError(f"nothing was compared at {gate.load}", "fail_if", f"there are {there}")
+        raise UsageError(f"nothing was compared at {gate.load}", "fail_if", f"the loads are {there}")
     first, *others = comparison.sides
     for side in others:
         for load in loads:

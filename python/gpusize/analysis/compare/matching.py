@@ -19,6 +19,7 @@ __all__ = [
     "Turns",
     "broken_off",
     "common_places",
+    "counted",
     "differing",
     "left_out",
     "load_names",
@@ -88,6 +89,12 @@ def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[st
 def left_out(side: Side) -> list[str]:
     """The levels of a side that say nothing of its target, each with the reason."""
     return [f"{_name(level.setting)}, {why}" for run in side.runs for level in run.levels if (why := _why_not(level))]
+
+
+def counted(left: Sequence[str]) -> str:
+    """What ``left_out`` gives as a text, equal ones once with the number of runs."""
+    counts = {text: left.count(text) for text in dict.fromkeys(left)}
+    return "; ".join(text + (f" ({n} runs)" if n > 1 else "") for text, n in counts.items())
 
 
 def broken_off(side: Side, sides: Sequence[Side]) -> list[str]:

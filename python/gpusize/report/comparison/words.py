@@ -10,6 +10,7 @@ from typing import Any, Final
 from gpusize.analysis.compare.comparison import Comparison, Noise
 from gpusize.analysis.compare.differences import Difference
 from gpusize.analysis.compare.gates import Judged
+from gpusize.analysis.compare.matching import counted
 from gpusize.analysis.compare.scaled import Scaled
 from gpusize.report.text import clean, plain_number
 
@@ -125,8 +126,7 @@ def remarks(comparison: Comparison) -> list[str]:
         )
         made.append(f"the {name} {'differ' if name.endswith('s') else 'differs'}: {told}")
     for side, found in comparison.left_out.items():
-        counted = {text: found.count(text) for text in dict.fromkeys(found)}
-        told = "; ".join(clean(text, 2 * _SHOWN) + (f" ({n} runs)" if n > 1 else "") for text, n in counted.items())
+        told = counted([clean(text, 2 * _SHOWN) for text in found])
         made.append(f"left out of {clean(side)}: {told}")
     for side, shares in comparison.failed.items():
         told = ", ".join(f"{_percent(share)} at {load}" for load, share in shares.items())
