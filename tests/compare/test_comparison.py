@@ -220,7 +220,15 @@ def test_a_level_that_is_missing_takes_its_pair_only(missing: int, k: int) -> No
         assert replace(each, verdict=same.verdict) == same
         assert each.runs == ((6, 6) if each.load == "4 users" else (5, 5))
     assert found.unpaired == {"b": {"16 users": 5}}
+    assert found.loads == ["4 users", "16 users"]
     assert "pairs that b and a both measured: 5 of 6 at 16 users" in markdown(found)
+
+
+def test_loads_keep_their_order_where_the_first_run_lacks_one() -> None:
+    a, b = in_turns(4)
+    runs = [replace(run, levels=[replace(run.levels[0], state="interrupted"), run.levels[1]] if k == 0 else run.levels)
+            for k, run in enumerate(a.runs)]  # fmt: skip
+    assert compare_sides([replace(a, runs=runs), b], [figure("p50 runtime")]).loads == ["4 users", "16 users"]
 
 
 def test_the_interval_of_the_rest_is_that_of_their_changes() -> None:

@@ -69,15 +69,14 @@ class Place:
 
 
 def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[str]]]:
-    """The loads that all sides have levels of that can be compared, in the order of the first side.
+    """The loads that all sides have levels of that can be compared, in the order in which they were measured.
 
     Returns:
         Them, and by side the names of the loads that not every side has.
     """
     found = [_by_load(side) for side in sides]
-    first, *others = found
-    shared = [key for key in first if all(key in each for each in others)]
     names = _names_of(sides)
+    shared = [key for key in names if all(key in each for each in found)]
     alone = {
         side.name: missing
         for side, each in zip(sides, found, strict=True)
