@@ -30,7 +30,7 @@ INTERRUPTED: Final = 130
 TAKEN: Final = (
     *("api", "model", "api_key_env", "header", "timeout", "stream", "max_tokens", "temperature", "extra_body"),
     *("dataset", "dataset_key", "dataset_format", "prompt", "concurrencies", "rates", "passes", "count", "duration"),
-    *("process", "warmup", "seed", "connections", "drain"),
+    *("process", "warmup", "seed", "connections", "drain", "pin"),
 )
 """Options of a run, the same for both targets."""
 
