@@ -173,7 +173,7 @@ bench-search: setup $(STAMPS)/dev ## How often the interval of the search for th
 	$(BIN)/python -m benches.search --record
 
 .PHONY: bench-compare
-bench-compare: setup $(STAMPS)/dev ## How often comparisons are wrong, and what they find, on simulated clusters (some minutes)
+bench-compare: setup $(STAMPS)/dev ## How often comparisons are wrong, and what they find, on simulated clusters and a real server (half an hour)
 	$(BIN)/python -m benches.compare --record
 
 .PHONY: bench-import

@@ -55,6 +55,7 @@ class Report:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
         entry = [f"\n## {now}: `{command}`\n", *(f"- {name}: {value}" for name, value in facts.items()), ""]
         entry += self._texts
-        entry += ["```", *(bar.line() for bar in self.bars), "```", ""]
+        if self.bars:
+            entry += ["```", *(bar.line() for bar in self.bars), "```", ""]
         known = path.read_text(encoding="utf-8") if path.exists() else TITLE
         path.write_text(known + "\n".join(entry), encoding="utf-8")

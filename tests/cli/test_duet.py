@@ -181,9 +181,24 @@ def test_ctrl_c_before_a_round_is_whole_says_so(
         (("--figure", "p95"), "figure, column"),
         (("--fail-if", "slower"), "--fail-if: 'slower' is no gate"),
         (("--rounds", "1"), "1"),
+        (("--fail-if", "p50 runtime at 4 > +5%"), "4 is not among the loads. The loads are 2 users"),
+        (("--fail-if", "p50 ttft > +5%"), "an answer that comes whole has no ttft"),
     ],
 )
 def test_bad_input_is_told_before_a_request_is_sent(gpusize: Gpusize, more: tuple[str, ...], what: str) -> None:
     done = gpusize("duet", "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1", *LOAD, *more)
     assert done.code == 2
     assert what in done.err
+    assert "refused" not in done.err, "nothing listens there: it would have said so"
+
+
+def test_a_gate_on_what_answers_do_not_have_ends_it_after_the_warm_up(
+    gpusize: Gpusize, tmp_path: Path, servers: Callable[[float], Server]
+) -> None:
+    """A simulated cluster says nothing of cached tokens."""
+    server = servers(0.01)
+    asked = ("duet", f"old={server.url}", f"new={server.url}", *LOAD, "--rounds", "500")
+    done = gpusize(*asked, "--fail-if", "p50 tokens_cached < -5%")
+    assert done.code == 2, done.err
+    assert "the answers of old in its warm-up have no p50 tokens_cached" in done.err
+    assert not (tmp_path / "duet" / "old").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,8 +17,8 @@ import pytest
 from gpusize.analysis.compare.comparison import Comparison, compare_sides
 from gpusize.analysis.compare.differences import Difference
 from gpusize.analysis.compare.figures import figure
-from gpusize.analysis.compare.gates import Gate, judge
-from gpusize.analysis.compare.matching import Run, Side, turns
+from gpusize.analysis.compare.gates import Gate, judge, refuse_unknown, refuse_unplanned
+from gpusize.analysis.compare.matching import Run, Side, load_names, turns
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import SloError, UsageError
 from gpusize.report.comparison.show import document, junit_xml, markdown, print_comparison
@@ -81,8 +82,11 @@ def test_only_common_loads_are_compared_and_the_others_are_named() -> None:
 
 def test_levels_that_did_not_end_as_intended_are_left_out() -> None:
     broken = [Run("b", "1", [replace(each, state="interrupted") for each in measured(1)])]
-    with pytest.raises(UsageError, match="no load was measured"):
-        compare_sides([side("old", 1), Side("new", broken)])
+    with pytest.raises(UsageError, match="no load is left on every side") as error:
+        compare_sides([side("old", 1), Side("new", [*broken, *broken])])
+    assert error.value.where == (
+        "old: 4 users, 16 users; left out of new: 4 users, interrupted (2 runs); 16 users, interrupted (2 runs)"
+    )
 
 
 def test_a_level_that_the_generator_limited_is_left_out() -> None:
@@ -115,6 +119,38 @@ def test_loads_of_one_concurrency_and_other_pauses_are_kept_apart() -> None:
     a = Side("a", [Run("a", "1", [*measured(1, loads=(4,)), *pausing])])
     found = compare_sides([a, both], [figure("p50 runtime")])
     assert [each.load for each in found.differences] == ["4 users, otherwise plain", "4 users, think_s 2.0"]
+
+
+def test_loads_are_called_the_same_before_they_are_measured() -> None:
+    pausing = [replace(each, setting={**each.setting, "think_s": 2.0}) for each in measured(2, loads=(4,))]
+    levels = [*measured(1), *pausing]
+    found = compare_sides([Side(name, [Run(name, "1", levels)]) for name in "ab"], [figure("p50 runtime")])
+    settings = [each.setting for each in levels]
+    assert load_names(settings) == found.loads == ["4 users, otherwise plain", "16 users", "4 users, think_s 2.0"]
+    assert load_names([{"kind": "open", "rate": 20.0}, {"kind": "open", "rate": 2.5}]) == [
+        "20 requests/s",
+        "2.5 requests/s",
+    ]
+
+
+def test_a_gate_on_what_will_not_be_measured_is_refused() -> None:
+    loads = ["4 users", "16 users"]
+    for text in ("p95 runtime > +5%", "p95 ttft at 16 > +5%", "error share at 4 users > +1%"):
+        refuse_unplanned([Gate.parse(text)], loads, in_parts=True)
+    refuse_unplanned([Gate.parse("output rate < -5%")], loads, in_parts=False)
+    with pytest.raises(UsageError, match="8 users is not among the loads") as error:
+        refuse_unplanned([Gate.parse("p95 runtime at 8 users > +5%")], loads, in_parts=True)
+    assert error.value.todo == "the loads are 4 users, 16 users"
+    for name in ("p95 ttft", "mean itl_mean", "p50 itl_max"):
+        with pytest.raises(UsageError, match="an answer that comes whole has no"):
+            refuse_unplanned([Gate.parse(f"{name} > +5%")], loads, in_parts=False)
+
+
+def test_a_gate_on_what_a_warm_up_does_not_have_is_refused() -> None:
+    warm = [replace(each, intervals=[{"name": "steady", "start_ns": 0, "end_ns": 1}]) for each in measured(1)]
+    refuse_unknown([Gate.parse("p95 runtime > +5%"), Gate.parse("error share > 1%")], "old", warm)
+    with pytest.raises(UsageError, match="the answers of old in its warm-up have no p50 tokens_cached"):
+        refuse_unknown([Gate.parse("p50 tokens_cached < -5%")], "old", warm)
 
 
 def test_repetitions_inside_a_run_are_one_measurement() -> None:
@@ -152,18 +188,83 @@ def test_a_drift_is_no_difference_of_runs_made_in_turns() -> None:
     assert (apart.design, apart.verdict) == ("runs", "no evidence")
 
 
-def test_pairs_need_every_run() -> None:
-    """Without one run's level the third of A would be held against the second of B."""
-    runs_a = [Run("a", f"2026-11-{k:02d}", measured(k, loads=(4,))) for k in (1, 4, 5)]
-    runs_b = [Run("b", f"2026-11-{k:02d}", measured(k, loads=(4,))) for k in (2, 3, 6)]
-    whole = compare_sides([Side("a", runs_a), Side("b", runs_b)], [figure("p50 runtime")])
-    assert [each.design for each in whole.differences] == ["pairs"]
-    for missing in (0, 1):
-        sides = [Side("a", list(runs_a)), Side("b", list(runs_b))]
-        part = [replace(run, levels=()) if k == 1 else run for k, run in enumerate(sides[missing].runs)]
-        sides[missing] = replace(sides[missing], runs=part)
-        [found] = compare_sides(sides, [figure("p50 runtime")]).differences
-        assert (found.design, sorted(found.runs)) == ("runs", [2, 3])
+def in_turns(pairs: int, *, loads: Sequence[int] = LOADS) -> list[Side]:
+    """A B B A ..., each run 10 % slower than the one before; b is 30 % slower besides."""
+    runs: dict[str, list[Run]] = {"a": [], "b": []}
+    for k, name in enumerate("abba" * (pairs // 2)):
+        slowness = 1.1**k * (1.3 if name == "b" else 1.0)
+        runs[name].append(Run(f"{name}{k}", f"2026-11-{k + 1:02d}", measured(k, slowness, loads)))
+    return [Side(name, each) for name, each in runs.items()]
+
+
+def without(one: Side, k: int, load: int) -> Side:
+    """The side whose k-th run has no such level."""
+    left = [replace(run, levels=[level for level in run.levels if level.concurrency != load or number != k])
+            for number, run in enumerate(one.runs)]  # fmt: skip
+    return replace(one, runs=left)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+@pytest.mark.parametrize("k", [0, 2, 5])
+def test_a_level_that_is_missing_takes_its_pair_only(missing: int, k: int) -> None:
+    """At that load the answer is that of the other five rounds, at the other load that of all six."""
+    sides = in_turns(6)
+    part = [without(each, k, 16) if number == missing else each for number, each in enumerate(sides)]
+    found = compare_sides(part, [figure("p50 runtime"), figure("achieved rate")])
+    rest = [replace(each, runs=[run for number, run in enumerate(each.runs) if number != k]) for each in sides]
+    wanted = {"4 users": compare_sides(sides, [figure("p50 runtime"), figure("achieved rate")]),
+              "16 users": compare_sides(rest, [figure("p50 runtime"), figure("achieved rate")])}  # fmt: skip
+    for each in found.differences:
+        [same] = [one for one in wanted[each.load].differences if (one.figure, one.load) == (each.figure, each.load)]
+        assert each.design == same.design == "pairs"
+        assert replace(each, verdict=same.verdict) == same
+        assert each.runs == ((6, 6) if each.load == "4 users" else (5, 5))
+    assert found.unpaired == {"b": {"16 users": 5}}
+    assert found.loads == ["4 users", "16 users"]
+    assert "pairs that b and a both measured: 5 of 6 at 16 users" in markdown(found)
+
+
+def test_loads_keep_their_order_where_the_first_run_lacks_one() -> None:
+    a, b = in_turns(4)
+    runs = [replace(run, levels=[replace(run.levels[0], state="interrupted"), run.levels[1]] if k == 0 else run.levels)
+            for k, run in enumerate(a.runs)]  # fmt: skip
+    assert compare_sides([replace(a, runs=runs), b], [figure("p50 runtime")]).loads == ["4 users", "16 users"]
+
+
+def test_the_interval_of_the_rest_is_that_of_their_changes() -> None:
+    """By hand, from the medians of the five rounds that are whole."""
+    sides = in_turns(6, loads=(4,))
+    [found] = compare_sides([sides[0], without(sides[1], 3, 4)], [figure("p50 runtime")]).differences
+    medians = [[run.levels[0].quantile("runtime", 0.5) or 0 for run in each.runs] for each in sides]
+    changes = [math.log(b / a) for k, (a, b) in enumerate(zip(*medians, strict=True)) if k != 3]
+    mean, half = statistics.mean(changes), 2.7764451 * statistics.stdev(changes) / math.sqrt(5)
+    assert (found.low, found.high) == pytest.approx((math.expm1(mean - half), math.expm1(mean + half)), rel=1e-6)
+
+
+def test_a_run_without_the_figure_takes_its_pair_only() -> None:
+    a, b = in_turns(6, loads=(4,))
+    runs = [replace(run, levels=[failing(run.levels[0])] if k == 2 else run.levels) for k, run in enumerate(b.runs)]
+    [found] = compare_sides([a, replace(b, runs=runs)], [figure("p50 runtime")]).differences
+    assert (found.design, found.runs, found.lacking) == ("pairs", (5, 5), (0, 1))
+    assert not_passed(a, replace(b, runs=runs)) == {"4 users": "a run of b has no such figure there"}
+
+
+@pytest.mark.parametrize(
+    "gone, why",
+    [
+        ((0,), "only 1 of 2 pairs of runs was measured whole: it takes 2 or more"),
+        ((0, 1), "none of 2 pairs of runs was measured whole: it takes 2 or more"),
+    ],
+)
+def test_halves_of_pairs_are_not_held_against_each_other(gone: Sequence[int], why: str) -> None:
+    """What is left of a was measured at another time than what is left of b."""
+    a, b = in_turns(2)
+    for k in gone:
+        a, b = (without(a, k, 16), b) if k == 0 else (a, without(b, k, 16))
+    assert not_passed(a, b) == {"4 users": "passed", "16 users": why}
+    assert not_passed(a, b, "p50 runtime at 16 > +10%") == {"16 users": why}
+    rows = [each for each in compare_sides([a, b]).differences if each.load == "16 users"]
+    assert {each.verdict for each in rows} <= {"within these two runs"}
 
 
 def test_a_figure_that_nobody_has_is_no_row() -> None:

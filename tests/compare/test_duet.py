@@ -43,8 +43,10 @@ class Visits:
 
 
 def test_visits_alternate_and_the_folders_give_the_same_answer(tmp_path: Path) -> None:
-    visits = Visits()
-    made = alternate(["old", "new"], visits, rounds=4, out=tmp_path / "d", stop=StopSwitch())
+    visits, told = Visits(), list[str]()
+    made = alternate(["old", "new"], visits, rounds=4, out=tmp_path / "d", stop=StopSwitch(), tell=told.append)
+    assert told[:4] == ["old in its warm-up", "new in its warm-up", "old in round 1 of 4", "new in round 1 of 4"]
+    assert len(told) == 10
     assert visits.order == ["old", "new", *("old", "new", "new", "old") * 2]
     found = gpusize.compare(made)
     assert found.in_turns == {"new": "balanced"}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
 
-__all__ = ["load_of", "pool", "pooled_visits"]
+__all__ = ["load_of", "load_of_setting", "pool", "pooled_visits"]
 
 _MOST: Final = 8
 """Values of a setting that an error names."""
@@ -111,9 +111,15 @@ def _key(level: LevelData) -> tuple[object, ...]:
 
 def load_of(level: LevelData) -> str:
     """The load of a level as JSON: its loop, concurrency, rate, and an object of what else makes it another load."""
-    s = level.setting
-    more = {name: s[name] for name in _LOAD if s.get(name)}
-    return json.dumps([s.get("kind"), level.concurrency, level.rate, more], sort_keys=True)
+    return load_of_setting(level.setting)
+
+
+def load_of_setting(setting: Mapping[str, Any]) -> str:
+    """As ``load_of``, of a level's setting as docs/reference/run-folder.md has it."""
+    users, rate = setting.get("concurrency"), setting.get("rate")
+    more = {name: setting[name] for name in _LOAD if setting.get(name)}
+    numbers = [None if users is None else int(users), None if rate is None else float(rate)]
+    return json.dumps([setting.get("kind"), *numbers, more], sort_keys=True)
 
 
 def pooled_visits(group: Sequence[LevelData]) -> LevelData:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpusize.result import Result
     from gpusize.workload.load import Load
 
-__all__ = ["ROUNDS", "UNFINISHED", "WARM_UP", "alternate", "compare_rounds", "duet"]
+__all__ = ["ROUNDS", "UNFINISHED", "WARM_UP", "alternate", "compare_rounds", "duet", "in_order"]
 
 ROUNDS: Final = 10
 WARM_UP: Final = "warm-up"
@@ -75,12 +75,10 @@ def duet(
     with telling(options.pop("progress", None)) as told:
 
         def measure(name: str, folder: Path, switch: StopSwitch) -> Result:
-            if told.note is not None:
-                told.note(f"a visit of {name}")
             more = {**options, "progress": told.progress}
             return run(sides[name], dataset, load, out=folder, stop=switch, adaptive=False, **more)
 
-        made = alternate(list(sides), measure, rounds=rounds, out=Path(out), stop=stop or StopSwitch())
+        made = alternate(list(sides), measure, rounds=rounds, out=Path(out), stop=stop or StopSwitch(), tell=told.note)
     return compare_rounds(made, figures=figures, also=also, margin=margin)
 
 
@@ -93,9 +91,23 @@ def compare_rounds(
 
 
 def alternate(
-    names: Sequence[str], measure: Measure, *, rounds: int, out: Path, stop: StopSwitch
+    names: Sequence[str],
+    measure: Measure,
+    *,
+    rounds: int,
+    out: Path,
+    stop: StopSwitch,
+    tell: Callable[[str], None] | None = None,
 ) -> dict[str, list[Path]]:
     """Visit two sides in turns; by name the runs of whole rounds, in their order.
+
+    Args:
+        names: of the sides.
+        measure: makes a visit.
+        rounds: how many, if nobody ends it.
+        out: folder for the runs.
+        stop: ends it.
+        tell: is told which visit begins, as ``old in round 3 of 10``.
 
     Raises:
         UsageError: not two sides, names that are no folders, too few rounds, or ``out`` holds something.
@@ -104,16 +116,21 @@ def alternate(
     """
     _check(names, rounds, out)
     made: dict[str, list[Path]] = {name: [] for name in names}
+
+    def visit(name: str, folder: Path, when: str) -> Path | None:
+        if tell is not None and not stop.asked:
+            tell(f"{name} {when}")
+        return _visit(name, measure, folder, stop, when)
+
     for name in names:
-        if _visit(name, measure, out / WARM_UP / name, stop, "in its warm-up") is None:
+        if visit(name, out / WARM_UP / name, "in its warm-up") is None:
             raise KeyboardInterrupt
     for k in range(rounds):
-        # Balanced: what changes on the way hits each as often first as second.
-        order = list(names) if k % 2 == 0 else list(names)[::-1]
+        order = in_order(names, k)
         visits: list[tuple[str, Path]] = []
         try:
             for name in order:
-                path = _visit(name, measure, out / name, stop, f"in round {k + 1} of {rounds}")
+                path = visit(name, out / name, f"in round {k + 1} of {rounds}")
                 if path is None:
                     break
                 visits.append((name, path))
@@ -128,6 +145,11 @@ def alternate(
     if not all(made.values()):
         raise KeyboardInterrupt
     return made
+
+
+def in_order(names: Sequence[str], k: int) -> list[str]:
+    """Who is visited first and second in round ``k``: balanced, so that a drift hits each as often first as second."""
+    return list(names) if k % 2 == 0 else list(names)[::-1]
 
 
 def _check(names: Sequence[str], rounds: int, out: Path) -> None:

@@ -13,7 +13,10 @@ from gpusize.cli.command import Command, Debug, Json, listed, option, taking
 from gpusize.cli.comparing import FailIf, Figures, Junit, Margin, Wanted, Written
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from gpusize.base.interrupt import StopSwitch
+    from gpusize.measure.spec import RunSpec
     from gpusize.result import Result
 
 COMMAND = Command
@@ -27,7 +30,7 @@ INTERRUPTED: Final = 130
 TAKEN: Final = (
     *("api", "model", "api_key_env", "header", "timeout", "stream", "max_tokens", "temperature", "extra_body"),
     *("dataset", "dataset_key", "dataset_format", "prompt", "concurrencies", "rates", "passes", "count", "duration"),
-    *("process", "warmup", "seed", "connections", "drain"),
+    *("process", "warmup", "seed", "connections", "drain", "pin"),
 )
 """Options of a run, the same for both targets."""
 
@@ -49,7 +52,9 @@ def command(
 ) -> int:
     """Measure two targets in turns, so that a neighbour's noise hits both, and say whether they differ."""
     from gpusize.analysis.compare.figures import figure as figure_of
-    from gpusize.api.duet import alternate, compare_rounds
+    from gpusize.analysis.compare.gates import refuse_unknown, refuse_unplanned
+    from gpusize.analysis.compare.matching import load_names
+    from gpusize.api.duet import WARM_UP, alternate, compare_rounds
     from gpusize.base.errors import UsageError
     from gpusize.base.interrupt import StopSwitch
     from gpusize.cli.shared import note
@@ -65,17 +70,28 @@ def command(
     if not (given.get("concurrencies") or given.get("rates")):
         raise UsageError("a duet needs its levels", "concurrencies", "give --concurrencies or --rates")
 
-    def measure(name: str, folder: Path, switch: StopSwitch) -> Result:
+    def planned(name: str, folder: Path) -> AbstractContextManager[RunSpec]:
         mine = {**given, "url": urls[name], "out": str(folder), "adaptive": False}
         options, _ = read_options(None, mine, None)
+        return spec_from_options(options, command=["gpusize", *sys.argv[1:]])
+
+    def measure(name: str, folder: Path, switch: StopSwitch) -> Result:
         with (
-            spec_from_options(options, command=["gpusize", *sys.argv[1:]]) as spec,
+            planned(name, folder) as spec,
             LiveProgress(quiet=quiet, settings=[level.setting for level in spec.levels]) as live,
         ):
-            return execute(spec, progress=live.event, stop=switch)
+            result = execute(spec, progress=live.event, stop=switch)
+        if folder.parent.name == WARM_UP and not result.cancelled:
+            refuse_unknown(wanted.gates, name, result.levels)
+        return result
 
+    for name in urls:
+        # What is wrong with the second target, or with a gate, is told before the first is measured.
+        with planned(name, out) as spec:
+            loads = load_names(level.setting for level in spec.levels)
+            refuse_unplanned(wanted.gates, loads, in_parts=_in_parts(spec))
     stop = StopSwitch()
-    runs = alternate(list(urls), measure, rounds=rounds, out=out, stop=stop)
+    runs = alternate(list(urls), measure, rounds=rounds, out=out, stop=stop, tell=None if quiet else note)
     whole = f"{len(next(iter(runs.values())))} of {rounds} rounds were whole"
     try:
         code = wanted.show(compare_rounds(runs, figures=figure or None, also=wanted.figures, margin=share))
@@ -88,6 +104,16 @@ def command(
         note(f"interrupted; {whole} and are compared, all runs are kept in {out}")
         return INTERRUPTED
     return code
+
+
+def _in_parts(spec: RunSpec) -> bool:
+    """Whether answers may come in parts: a language model that is not asked to stream answers as a whole."""
+    from gpusize.targets.server import Target
+
+    target = spec.target
+    if not isinstance(target, Target) or target.stream or "stream" in target.extra_body:
+        return True
+    return set(spec.natures) != {"language_model"}
 
 
 def _named(sides: list[str]) -> dict[str, str]:

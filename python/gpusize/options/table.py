@@ -256,7 +256,7 @@ GROUPS: Final[tuple[Group, ...]] = (
         "load",
         (
             Option("workers", "whole", "Threads that send.", "N", "as many as the load needs"),
-            Option("pin", "text", "Keep them on these cores, as 0,2-4.", "CORES", "the system's choice"),
+            Option("pin", "text", "Keep what sends on these cores, as 0,2-4.", "CORES", "the system's choice"),
             Option(
                 "source_address",
                 "texts",

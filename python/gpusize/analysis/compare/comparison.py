@@ -15,6 +15,7 @@ from gpusize.analysis.compare.matching import (
     Turns,
     broken_off,
     common_places,
+    counted,
     differing,
     left_out,
     turns,
@@ -66,6 +67,8 @@ class Comparison:
         margin: relative differences within it do not matter.
         in_turns: by side but the first, whether its runs and those of the first were made in turns, so that
             neighbours are compared: ``no``, ``one first`` (A B A B) or ``balanced`` (A B B A).
+        unpaired: by such a side, the loads that some of its pairs of runs do not both have, with the number of pairs
+            that do: only those are compared there.
         loads: those that all sides have.
         broken: by side, the loads of levels that did not end as intended.
         rounds: whole rounds of a duet; None where earlier runs were compared.
@@ -81,6 +84,7 @@ class Comparison:
     differing: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     margin: float = MARGIN
     in_turns: Mapping[str, Turns] = field(default_factory=dict)
+    unpaired: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     loads: Sequence[str] = ()
     broken: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rounds: int | None = None
@@ -137,22 +141,21 @@ def compare_sides(
         raise UsageError("one run has nothing to be compared with", sides[0].name, "give another, or repeats of it")
     places, alone = common_places(sides)
     if not places:
-        have = [f"{side}: {', '.join(loads)}" for side, loads in alone.items()]
-        have += [f"{side.name}, left out: {', '.join(left_out(side))}" for side in sides if left_out(side)]
-        raise UsageError("no load was measured on every side", "; ".join(have) or None, "measure them at equal loads")
-    usual = figures or usual_figures([level for place in places for side in place.levels for level in side])
+        raise _nothing_shared(sides, alone)
+    usual = figures or usual_figures(
+        [level for place in places for k in range(len(sides)) for level in place.measured(k)]
+    )
     chosen = list({each.name: each for each in (*usual, *also)}.values())
     measured = [
-        (place, one, [[one.measure(level) for level in side] for side in place.levels])
+        (place, one, [[None if level is None else one.measure(level) for level in side] for side in place.levels])
         for place in places
         for one in chosen
     ]
     in_turns = {side.name: turns(sides[0], side) for side in sides[1:]}
     found = [
-        difference(side.name, place.name, one, values[0], values[k], paired=paired and _whole(place, sides, k))
+        difference(side.name, place.name, one, values[0], values[k], paired=in_turns[side.name] != "no")
         for k, side in enumerate(sides)
         if k > 0
-        for paired in [in_turns[side.name] != "no"]
         for place, one, values in measured
     ]
     return Comparison(
@@ -171,26 +174,38 @@ def compare_sides(
         margin=margin,
         in_turns=in_turns,
         loads=[place.name for place in places],
+        unpaired={
+            side.name: some
+            for k, side in enumerate(sides)
+            if k > 0 and in_turns[side.name] != "no"
+            if (some := {place.name: n for place in places if (n := place.pairs(k)) < len(side.runs)})
+        },
         broken={side.name: loads for side in sides if (loads := broken_off(side, sides))},
     )
+
+
+def _nothing_shared(sides: Sequence[Side], alone: Mapping[str, Sequence[str]]) -> UsageError:
+    lost = {side.name: told for side in sides if (told := counted(left_out(side)))}
+    have = [f"{side}: {', '.join(loads)}" for side, loads in alone.items()]
+    where = "; ".join([*have, *(f"left out of {side}: {told}" for side, told in lost.items())]) or None
+    if lost and len(have) < len(sides):
+        todo = "measure again: longer levels, and idle cores for the client (--pin) help"
+        return UsageError("too many levels say nothing of their target: no load is left on every side", where, todo)
+    return UsageError("no load was measured on every side", where, "measure them at equal loads")
 
 
 def _failed(places: Sequence[Place], side: int) -> dict[str, float]:
     made = {}
     for place in places:
-        shares = [figure("error share").measure(level).value for level in place.levels[side]]
+        shares = [figure("error share").measure(level).value for level in place.measured(side)]
         if any(share > 0 for share in shares):
             made[place.name] = sum(shares) / len(shares)
     return made
 
 
-def _whole(place: Place, sides: Sequence[Side], k: int) -> bool:
-    return all(len(place.levels[each]) == len(sides[each].runs) for each in (0, k))
-
-
-def _noise(side: str, load: str, of: Figure, measured: Sequence[Measured]) -> Noise | None:
+def _noise(side: str, load: str, of: Figure, measured: Sequence[Measured | None]) -> Noise | None:
     ratio = of.scale == "ratio"
-    known = [each for each in measured if (each.value > 0 if ratio else not math.isnan(each.value))]
+    known = [each for each in measured if each is not None and of.is_known(each)]
     n = len(known)
     if n < 2:
         return None

@@ -48,7 +48,7 @@ class Difference:
         low, high: 95 % interval of the change; NaN where nothing says how sure it is.
         p: of the change being 0, two-sided; NaN likewise.
         detectable: smallest change that would have been seen with a probability of 80 %.
-        runs: runs of each side that have the figure.
+        runs: runs of each side that have the figure; in pairs, those whose partner has it too.
         design: what the interval is over: ``runs``, ``pairs`` of runs made in turns, or time ``within`` two runs.
         verdict: on b against a.
         standard_error: of the change on the scale of the interval: logarithm, or share.
@@ -89,7 +89,13 @@ class Difference:
 
 
 def difference(
-    side: str, load: str, figure: Figure, a: Sequence[Measured], b: Sequence[Measured], *, paired: bool = False
+    side: str,
+    load: str,
+    figure: Figure,
+    a: Sequence[Measured | None],
+    b: Sequence[Measured | None],
+    *,
+    paired: bool = False,
 ) -> Difference:
     """The difference of one figure at one load, without a verdict yet.
 
@@ -97,17 +103,22 @@ def difference(
         side: name of b.
         load: name of the load.
         figure: what was measured.
-        a, b: what each run of a side says, in the order of the runs.
-        paired: whether the runs were made in turns, so that the k-th ones make a pair.
+        a, b: what each run of a side says, in the order of the runs; None for a run that was not measured there.
+        paired: whether the runs were made in turns, so that the k-th ones make a pair. Only whole pairs are compared:
+            the other half of a pair was measured at another time.
     """
     ratio = figure.scale == "ratio"
-    known = [[each for each in side if _is_known(each, ratio=ratio)] for side in (a, b)]
+    found = [[each if each is not None and figure.is_known(each) else None for each in side] for side in (a, b)]
+    if paired:
+        whole = [None not in pair for pair in zip(*found, strict=True)]
+        found = [[each for each, both in zip(side, whole, strict=True) if both] for side in found]
+    known = [[each for each in side if each is not None] for side in found]
     runs = (len(known[0]), len(known[1]))
+    lacking = [sum(each is not None and not figure.is_known(each) for each in side) for side in (a, b)]
     scaled = [[math.log(each.value) if ratio else each.value for each in side] for side in known]
     means = [sum(side) / len(side) if side else math.nan for side in scaled]
     point = means[1] - means[0]
-    whole = paired and runs == (len(a), len(b)) and runs[0] == runs[1]
-    design: Design = "within" if min(runs) < 2 else "pairs" if whole else "runs"
+    design: Design = "within" if min(runs) < 2 else "pairs" if paired else "runs"
     error, freedom = _error(design, known, scaled, share=not ratio)
     a_mean, b_mean = (math.exp(mean) if ratio else mean for mean in means)
     change = _shown(point, ratio=ratio)
@@ -122,7 +133,7 @@ def difference(
         detectable=math.nan,
         runs=runs,
         design=design,
-        lacking=(len(a) - runs[0], len(b) - runs[1]),
+        lacking=(lacking[0], lacking[1]),
     )
     if math.isnan(point) or not (error > 0 and freedom > 0):
         return made
@@ -136,10 +147,6 @@ def difference(
         standard_error=error,
         freedom=freedom,
     )
-
-
-def _is_known(each: Measured, *, ratio: bool) -> bool:
-    return each.value > 0 if ratio else not math.isnan(each.value)
 
 
 def _shown(value: float, *, ratio: bool) -> float:

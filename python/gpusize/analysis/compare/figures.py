@@ -40,6 +40,7 @@ class Figure:
         better: which way is better.
         scale: differences of a ``ratio`` are relative, of a ``share`` in points.
         measure: makes it of a level.
+        metric: name of the metric that it is a percentile or the mean of; None for rates and shares.
     """
 
     name: str
@@ -47,6 +48,11 @@ class Figure:
     better: Literal["less", "more"]
     scale: Literal["ratio", "share"]
     measure: Callable[[LevelData], Measured]
+    metric: str | None = None
+
+    def is_known(self, measured: Measured) -> bool:
+        """Whether there is a value that can be compared: of a ratio one above 0."""
+        return measured.value > 0 if self.scale == "ratio" else not math.isnan(measured.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def figure(text: str) -> Figure:
     declared = METRICS[of]
     better: Literal["less", "more"] = "more" if declared.unit.endswith("/s") else "less"
     head = "mean" if prob is None else f"p{100 * prob:.10g}"
-    return Figure(f"{head} {of}", declared.unit, better, "ratio", lambda level: _of_requests(level, of, prob))
+    return Figure(f"{head} {of}", declared.unit, better, "ratio", lambda level: _of_requests(level, of, prob), of)
 
 
 class _Parser(SloParser):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.differences import ALPHA, Difference, difference
 from gpusize.analysis.compare.figures import figure
+from gpusize.analysis.metrics import METRICS
 from gpusize.base.errors import UsageError
 
-__all__ = ["Gate", "Judged", "judge"]
+if TYPE_CHECKING:
+    from gpusize.analysis.level import LevelData
+
+__all__ = ["Gate", "Judged", "judge", "refuse_unknown", "refuse_unplanned"]
 
 _GATE: Final = re.compile(
     r"\s*(?P<figure>.+?)(?:\s+at\s+(?P<load>[^<>]+?))?\s*(?P<op>[<>])\s*(?P<sign>[+-]?)\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*%\s*"
 )
+_FEWEST_PAIRS: Final = 2
 _AS_IN: Final = "write it as in: p95 runtime > +5%, achieved rate < -2%, p95 ttft at 16 users > +10%"
 
 
@@ -110,10 +115,48 @@ def judge(comparison: Comparison, gates: Sequence[Gate]) -> list[Judged]:
     ]
 
 
+def refuse_unplanned(gates: Sequence[Gate], loads: Sequence[str], *, in_parts: bool) -> None:
+    """Refuse gates that a measurement could not answer, before it begins.
+
+    Args:
+        gates: what is going to be judged.
+        loads: names of the loads that are going to be measured.
+        in_parts: whether answers may come in parts, so that they have a first token.
+
+    Raises:
+        UsageError: a gate names a load that is not measured, or judges parts of answers where there are none.
+    """
+    for gate in gates:
+        if not any(gate.is_about(load) for load in loads):
+            raise UsageError(
+                f"{gate.text!r}: {gate.load} is not among the loads", "fail_if", f"the loads are {', '.join(loads)}"
+            )
+        name = figure(gate.figure).metric
+        if not in_parts and name is not None and METRICS[name].streamed:
+            raise UsageError(
+                f"{gate.text!r}: an answer that comes whole has no {name}", "fail_if", "let answers stream: --stream"
+            )
+
+
+def refuse_unknown(gates: Sequence[Gate], side: str, levels: Iterable[LevelData]) -> None:
+    """Refuse gates whose figures are in none of the levels of a side's warm-up.
+
+    Raises:
+        UsageError: there is such a gate.
+    """
+    # All requests of a warm-up may be its beginning.
+    known = [replace(level, intervals=()) for level in levels]
+    for gate in gates:
+        named = figure(gate.figure)
+        if not any(named.is_known(named.measure(level)) for level in known):
+            what = f"{gate.text!r}: the answers of {side} in its warm-up have no {gate.figure}"
+            raise UsageError(what, "fail_if", "name a figure that they have")
+
+
 def _meant(comparison: Comparison, gate: Gate) -> Iterator[tuple[Difference, str]]:
     """The differences that a gate judges, each with why it cannot, or nothing."""
     mine = {(each.side, each.load): each for each in comparison.differences if each.figure == gate.figure}
-    if not mine:
+    if not mine and not any(n == 0 for pairs in comparison.unpaired.values() for n in pairs.values()):
         raise UsageError(f"there is no {gate.figure} to judge", "fail_if", "name a figure that both sides have")
     alone = [load for loads in comparison.alone.values() for load in loads]
     broken = [load for loads in comparison.broken.values() for load in loads]
@@ -121,7 +164,7 @@ def _meant(comparison: Comparison, gate: Gate) -> Iterator[tuple[Difference, str
     loads = [load for load in dict.fromkeys((*compared, *alone, *broken)) if gate.is_about(load)]
     if not any(load in compared for load in loads):
         there = ", ".join(compared)
-        raise UsageError(f"nothing was compared at {gate.load}", "fail_if", f"there are {there}")
+        raise UsageError(f"nothing was compared at {gate.load}", "fail_if", f"the loads are {there}")
     first, *others = comparison.sides
     for side in others:
         for load in loads:
@@ -138,6 +181,12 @@ def _why_not(comparison: Comparison, each: Difference, first: str, *, shared: bo
     if not shared:
         have = [side for side in pair if each.load in comparison.alone.get(side, ())]
         return f"only {' and '.join(have)} has this load" if have else "not every side has this load"
+    whole = comparison.unpaired.get(each.side, {}).get(each.load)
+    if whole is not None and whole < _FEWEST_PAIRS:
+        count = f"only {whole}" if whole else "none"
+        return (
+            f"{count} of {comparison.sides[first]} pairs of runs was measured whole: it takes {_FEWEST_PAIRS} or more"
+        )
     without = [side for side, runs in zip(pair, each.runs, strict=True) if runs == 0]
     if without:
         return f"{' and '.join(without)} has no such figure there"

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from gpusize.analysis.checks import unbelieved
 from gpusize.analysis.delivery.intended import ramp_text
 from gpusize.analysis.level import LevelData
-from gpusize.analysis.pooling import load_of, pooled_visits
+from gpusize.analysis.pooling import load_of, load_of_setting, pooled_visits
 
-__all__ = ["Place", "Run", "Side", "Turns", "broken_off", "common_places", "differing", "left_out", "turns"]
+__all__ = [
+    "Place",
+    "Run",
+    "Side",
+    "Turns",
+    "broken_off",
+    "common_places",
+    "counted",
+    "differing",
+    "left_out",
+    "load_names",
+    "turns",
+]
 
 _WHOSE: Final = ("targets", "models", "dataset")
 
@@ -40,23 +52,31 @@ class Place:
 
     Attributes:
         name: as ``16 users`` or ``20 requests/s``.
-        levels: for each side one level of each run that has it, repetitions inside a run pooled.
+        levels: for each side one level of each run, in the order of its runs, repetitions inside a run pooled; None
+            for a run that has no level there that can be compared.
     """
 
     name: str
-    levels: Sequence[Sequence[LevelData]]
+    levels: Sequence[Sequence[LevelData | None]]
+
+    def measured(self, side: int) -> list[LevelData]:
+        """The levels that a side has."""
+        return [level for level in self.levels[side] if level is not None]
+
+    def pairs(self, side: int) -> int:
+        """Of how many pairs of runs, the k-th ones of the first side and of this one, both have a level."""
+        return sum(None not in pair for pair in zip(self.levels[0], self.levels[side], strict=True))
 
 
 def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[str]]]:
-    """The loads that all sides have levels of that can be compared, in the order of the first side.
+    """The loads that all sides have levels of that can be compared, in the order in which they were measured.
 
     Returns:
         Them, and by side the names of the loads that not every side has.
     """
     found = [_by_load(side) for side in sides]
-    first, *others = found
-    shared = [key for key in first if all(key in each for each in others)]
     names = _names_of(sides)
+    shared = [key for key in names if all(key in each for each in found)]
     alone = {
         side.name: missing
         for side, each in zip(sides, found, strict=True)
@@ -67,7 +87,13 @@ def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[st
 
 def left_out(side: Side) -> list[str]:
     """The levels of a side that say nothing of its target, each with the reason."""
-    return [f"{_name(level)}, {why}" for run in side.runs for level in run.levels if (why := _why_not(level))]
+    return [f"{_name(level.setting)}, {why}" for run in side.runs for level in run.levels if (why := _why_not(level))]
+
+
+def counted(left: Sequence[str]) -> str:
+    """What ``left_out`` gives as a text, equal ones once with the number of runs."""
+    counts = {text: left.count(text) for text in dict.fromkeys(left)}
+    return "; ".join(text + (f" ({n} runs)" if n > 1 else "") for text, n in counts.items())
 
 
 def broken_off(side: Side, sides: Sequence[Side]) -> list[str]:
@@ -77,8 +103,13 @@ def broken_off(side: Side, sides: Sequence[Side]) -> list[str]:
     return [names[load] for load in dict.fromkeys(loads)]
 
 
+def load_names(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What the loads of levels that are going to be measured will be called, each once, in their order."""
+    return list(_names({load_of_setting(setting): setting for setting in settings}).values())
+
+
 def _names_of(sides: Sequence[Side]) -> dict[str, str]:
-    return _names({load_of(level): level for side in sides for run in side.runs for level in run.levels})
+    return _names({load_of(level): level.setting for side in sides for run in side.runs for level in run.levels})
 
 
 def _why_not(level: LevelData) -> str:
@@ -87,31 +118,33 @@ def _why_not(level: LevelData) -> str:
     return "the generator was the limit, or the load was not held" if unbelieved(level) else ""
 
 
-def _by_load(side: Side) -> dict[str, list[LevelData]]:
-    """By load one level of each run."""
-    made: dict[str, list[LevelData]] = {}
-    for run in side.runs:
+def _by_load(side: Side) -> dict[str, list[LevelData | None]]:
+    """By load one level of each run, None for a run without one."""
+    made: dict[str, list[LevelData | None]] = {}
+    for k, run in enumerate(side.runs):
         visits: dict[str, list[LevelData]] = {}
         for level in run.levels:
             if not _why_not(level):
                 visits.setdefault(load_of(level), []).append(level)
         for key, group in visits.items():
-            made.setdefault(key, []).append(pooled_visits(group))
+            made.setdefault(key, [None] * len(side.runs))[k] = pooled_visits(group)
     return made
 
 
-def _names(levels: Mapping[str, LevelData]) -> dict[str, str]:
-    """What each load is called; where two would be called the same, with what tells them apart."""
-    short = {key: _name(level) for key, level in levels.items()}
+def _names(loads: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """What each load is called, by its setting; where two would be called the same, with what tells them apart."""
+    short = {key: _name(setting) for key, setting in loads.items()}
     taken = list(short.values())
     return {key: name if taken.count(name) == 1 else f"{name}, {_rest(key)}" for key, name in short.items()}
 
 
-def _name(level: LevelData) -> str:
-    ramp = ramp_text(level.setting)
-    if level.concurrency is not None:
-        return f"{ramp} users" if ramp else f"{level.concurrency} user{'s' if level.concurrency != 1 else ''}"
-    return f"{(ramp or f'{level.rate:g}').removesuffix('/s')} requests/s"
+def _name(setting: Mapping[str, Any]) -> str:
+    ramp = ramp_text(setting)
+    users = setting.get("concurrency")
+    if users is not None:
+        return f"{ramp} users" if ramp else f"{int(users)} user{'s' if int(users) != 1 else ''}"
+    held = f"{float(setting['rate']):g}"
+    return f"{(ramp or held).removesuffix('/s')} requests/s"
 
 
 def _rest(key: str) -> str:

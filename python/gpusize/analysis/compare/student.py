@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
 
@@ -28,6 +29,7 @@ def t_above(t: float, freedom: float) -> float:
     return tail if t >= 0 else 1 - tail
 
 
+@lru_cache(maxsize=256)
 def t_quantile(prob: float, freedom: float) -> float:
     """The value that Student's t lies below with probability ``prob``, to nine digits; 0 < prob < 1."""
     if prob < 0.5:

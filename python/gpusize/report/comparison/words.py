@@ -10,6 +10,7 @@ from typing import Any, Final
 from gpusize.analysis.compare.comparison import Comparison, Noise
 from gpusize.analysis.compare.differences import Difference
 from gpusize.analysis.compare.gates import Judged
+from gpusize.analysis.compare.matching import counted
 from gpusize.analysis.compare.scaled import Scaled
 from gpusize.report.text import clean, plain_number
 
@@ -125,8 +126,7 @@ def remarks(comparison: Comparison) -> list[str]:
         )
         made.append(f"the {name} {'differ' if name.endswith('s') else 'differs'}: {told}")
     for side, found in comparison.left_out.items():
-        counted = {text: found.count(text) for text in dict.fromkeys(found)}
-        told = "; ".join(clean(text, 2 * _SHOWN) + (f" ({n} runs)" if n > 1 else "") for text, n in counted.items())
+        told = counted([clean(text, 2 * _SHOWN) for text in found])
         made.append(f"left out of {clean(side)}: {told}")
     for side, shares in comparison.failed.items():
         told = ", ".join(f"{_percent(share)} at {load}" for load, share in shares.items())
@@ -134,6 +134,12 @@ def remarks(comparison: Comparison) -> list[str]:
     made += [f"only {clean(side)} has {', '.join(loads)}" for side, loads in comparison.alone.items()]
     if any(each.design == "pairs" for each in comparison.differences):
         made.append("the runs were made in turns: neighbours are compared with each other")
+    for side, pairs in comparison.unpaired.items():
+        told = ", ".join(f"{n} of {comparison.sides[side]} at {load}" for load, n in pairs.items())
+        made.append(
+            f"pairs that {clean(side)} and {clean(next(iter(comparison.sides)))} both measured: {told}; "
+            "halves of the others are not compared"
+        )
     if "one first" in comparison.in_turns.values():
         made.append(
             "the same side came first in most pairs, so that a drift counts as a difference: swap every second pair"

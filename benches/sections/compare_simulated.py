@@ -1,0 +1,171 @@
+"""Comparisons of simulated clusters of several mechanics in virtual time, with themselves and with slower copies.
+
+A copy that takes x % longer is the same cluster with every time x % longer: in a closed loop without pauses that is
+exactly a slower server. Every run has a speed of its own as well, as runs on real machines have.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import polars as pl
+
+from benches.estimates.probe import Probe
+from benches.estimates.scenarios import Scenario, draw
+from benches.lib.bars import Bar
+from benches.lib.context import say
+from benches.lib.results import Report
+from benches.lib.stats import Interval
+from benches.lib.verdicts import HEADER, Outcome, judged, row, share
+from gpusize.analysis.compare.comparison import compare_sides
+from gpusize.analysis.compare.matching import Run, Side
+from gpusize.analysis.level import LevelData
+from gpusize.api.duet import in_order
+
+__all__ = ["simulated"]
+
+SCENARIOS = 404
+"""Seed of the clusters; no suite that judges estimates has it."""
+CLUSTERS = 120
+LOADS, REQUESTS = (4, 16), 1000
+SPREAD = 0.01
+"""Standard deviation of the speed from run to run."""
+DRIFT = 0.02
+"""Change of the speed from run to run where the machine drifts, one way."""
+NEIGHBOUR = 0.02
+"""Standard deviation of the steps by which the speed wanders from run to run beside a neighbour that changes."""
+BUDGET = 10**9
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two systems: by how much b is slower, runs of each, and how they are made.
+
+    Attributes:
+        name: what the table calls it.
+        slower: by how much b takes longer.
+        runs: of each side.
+        in_turns: as a duet makes them, else all of a before all of b.
+        drift: change of the speed from run to run, one way.
+        neighbour: standard deviation of the steps by which it wanders.
+        requests: of each run at each load.
+        margin: differences within it do not matter.
+        all_repeats: whether all repeats are made: wrong verdicts are seldom, it takes many to see that they are.
+    """
+
+    name: str
+    slower: float
+    runs: int
+    in_turns: bool = False
+    drift: float = 0.0
+    neighbour: float = 0.0
+    requests: int = REQUESTS
+    margin: float = 0.02
+    all_repeats: bool = False
+
+
+CASES = (
+    Case("equal, 5 runs each in sequence", 0.0, 5, all_repeats=True),
+    Case("equal, 2 runs each in sequence", 0.0, 2, all_repeats=True),
+    Case("equal, 6 runs each in turns, drift", 0.0, 6, in_turns=True, drift=DRIFT, all_repeats=True),
+    Case("equal, 6 runs each in sequence, drift", 0.0, 6, drift=DRIFT),
+    Case("5 % slower, 10 runs each in sequence", 0.05, 10),
+    Case("5 % slower, 5 runs each in sequence", 0.05, 5),
+    Case("5 % slower, 6 runs each in turns, drift", 0.05, 6, in_turns=True, drift=DRIFT),
+    Case("2 % slower, 10 runs each, margin 1 %", 0.02, 10, margin=0.01),
+    Case("equal, duet of 10 rounds, neighbour", 0.0, 10, True, 0.0, NEIGHBOUR, REQUESTS // 2, all_repeats=True),
+    Case("equal, 10 runs each in sequence, neighbour", 0.0, 10, neighbour=NEIGHBOUR),
+    Case("5 % slower, duet of 10 rounds, neighbour", 0.05, 10, True, 0.0, NEIGHBOUR, REQUESTS // 2, all_repeats=True),
+    Case("5 % slower, 10 runs each in sequence, neighbour", 0.05, 10, neighbour=NEIGHBOUR),
+    Case("2 % slower, duet of 10 rounds, margin 1 %", 0.02, 10, True, 0.0, NEIGHBOUR, REQUESTS // 2, 0.01),
+)
+EQUAL, TWO_RUNS, TURNS, _, FOUND, _, _, EQUIVALENT, DUET, _, DUET_FOUND, _, DUET_EQUIVALENT = (
+    case.name for case in CASES
+)
+
+
+def simulated(report: Report, *, repeats: int, seed: int, jobs: int) -> None:
+    """Make each comparison again and again, with other clusters and draws, and count what was said."""
+    found: dict[str, list[Outcome]] = {}
+    with ProcessPoolExecutor(jobs) as pool:
+        for case in CASES:
+            times = repeats if case.all_repeats else max(1, repeats // 4)
+            seeds = [f"{seed} {case.name} {k}" for k in range(times)]
+            found[case.name] = list(pool.map(partial(_compared, case), seeds, chunksize=4))
+            say(f"{case.name}: {times} repeats")
+    _tell(report, found)
+
+
+def _compared(case: Case, seed: str) -> Outcome:
+    rnd = random.Random(seed)
+    scenario = _cluster(rnd)
+    runs: dict[str, list[Run]] = {"a": [], "b": []}
+    wandered = 0.0
+    for k, whose in enumerate(_order(case)):
+        wandered += case.drift + rnd.gauss(0, case.neighbour)
+        slowness = math.exp(rnd.gauss(0, SPREAD) + wandered) * (1 + case.slower if whose == "b" else 1)
+        probe = Probe(scenario, rnd.randrange(10**9), BUDGET)
+        levels = [_slowed(probe.measure(users, requests=case.requests, closed=True), slowness) for users in LOADS]
+        runs[whose].append(Run(f"{whose}{k}", f"{k:06d}", levels))
+    comparison = compare_sides([Side(name, each) for name, each in runs.items()], margin=case.margin)
+    return judged(comparison, case.slower, runs["a"], runs["b"])
+
+
+def _order(case: Case) -> list[str]:
+    if not case.in_turns:
+        return ["a"] * case.runs + ["b"] * case.runs
+    return [name for k in range(case.runs) for name in in_order(["a", "b"], k)]
+
+
+def _cluster(rnd: random.Random) -> Scenario:
+    """One that answers in closed loops without pauses."""
+    while True:
+        scenario = _drawn(rnd.randrange(CLUSTERS))
+        if scenario.expects == "answer" and scenario.visible.rate is None and scenario.visible.think == "none":
+            return scenario
+
+
+@cache
+def _drawn(number: int) -> Scenario:
+    [scenario] = draw(SCENARIOS, 1, first=number)
+    return scenario
+
+
+def _slowed(level: LevelData, slowness: float) -> LevelData:
+    schema = level.records.collect_schema()
+    times = [name for name, kind in schema.items() if name.endswith("_ns") and kind == pl.Int64]
+    longer = [(pl.col(name) * slowness).round().cast(pl.Int64) for name in times]
+    intervals = [
+        {**each, "start_ns": round(each["start_ns"] * slowness), "end_ns": round(each["end_ns"] * slowness)}
+        for each in level.intervals
+    ]
+    meta = {name: round(value * slowness) if name.endswith("_ns") else value for name, value in level.meta.items()}
+    # Made once: every figure would make it again.
+    records = level.records.with_columns(longer).collect().lazy()
+    return replace(level, records=records, intervals=intervals, meta=meta)
+
+
+def _tell(report: Report, found: Mapping[str, Sequence[Outcome]]) -> None:
+    note = (
+        f"Per cent of repeats, but for the figures called equivalent in one. Loads of {LOADS[0]} and {LOADS[1]} users, "
+        f"{REQUESTS} requests each, in duets {REQUESTS // 2}; the speed varies by {SPREAD:.0%} from run to run, drifts "
+        f"by {DRIFT:.0%} a run where it says so, and wanders by steps of {NEIGHBOUR:.0%} from run to run beside a "
+        "neighbour. Turns are a b b a. In sequence a drift or a neighbour is a difference: those rows have no bar, "
+        "they are why runs are made in turns. AISimulate's gate sees the first five pairs of the same runs."
+    )
+    report.table("comparisons of simulated clusters", HEADER, [row(*each) for each in found.items()], note)
+    wrong = (("in_sequence", EQUAL), ("of_two_runs", TWO_RUNS), ("in_turns_drift", TURNS))
+    for name, case in (*((f"equal_called_different_{how}", case) for how, case in wrong),
+                       ("duet_equal_called_different", DUET)):  # fmt: skip
+        report.bar(Bar(name, share([one.different for one in found[case]]), 0.05))
+    for name, case in (("slower_by_5_found_in_10_runs", FOUND), ("duet_slower_by_5_found", DUET_FOUND)):
+        report.bar(Bar(name, share([one.worse for one in found[case]]), 0.9, at_least=True))
+    for name, case in (("slower_by_2_called_equivalent_at_1", EQUIVALENT),
+                       ("duet_slower_by_2_called_equivalent_at_1", DUET_EQUIVALENT)):  # fmt: skip
+        equivalent = sum(one.equivalent > 0 for one in found[case])
+        report.bar(Bar(name, Interval.exact(equivalent), 0))
