@@ -24,7 +24,7 @@ SAMPLES = {
     "aiperf": ["aiperf/closed", "aiperf/rate"],
     "benchmark_report": ["benchmark_report/example_v0_2_1.yaml"],
     "guidellm": ["guidellm/concurrent.json", "guidellm/sampled.json"],
-    "inference_perf": ["inference_perf"],
+    "inference_perf": ["inference_perf/closed", "inference_perf/late"],
     "k6": ["k6/closed_handle.json", "k6/dropped_export.json"],
     "nat": ["nat/present.json", "nat/older.json"],
     "perf_analyzer": [
