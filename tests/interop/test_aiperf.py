@@ -126,7 +126,7 @@ def change(folder: Path, at: int, **changes: Any) -> None:
         ({"request_end_ns": 5}, "line 13: request_start_ns and request_end_ns should be there, in order"),
         ({"request_start_ns": "soon"}, "line 13: request_start_ns should be a time"),
         ({"request_start_ns": 10**30}, "line 13: request_start_ns should be a time"),
-        ({"time_to_first_token": {"value": float("nan")}}, "line 13, time_to_first_token: nan is not a number"),
+        ({"time_to_first_token": {"value": float("nan")}}, "line 13, time_to_first_token: NaN is not a number"),
         ({"time_to_first_token": {"value": 1e9}}, "request 13: it ended before its last token"),
         ({"inter_chunk_latency": {"value": [-1.0]}}, "line 13, inter_chunk_latency: -1.0 is not a number"),
         ({"output_sequence_length": {"value": 1.5}}, "line 13, output_sequence_length: 1.5 is not a count"),

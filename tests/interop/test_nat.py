@@ -145,12 +145,12 @@ def test_a_broken_job_among_several_is_skipped_and_named(tmp_path):
         ('{"calc_data": {"one": {}}}', "'one' is not a concurrency"),
         ('{"calc_data": {"0": {}}}', "'0' is not a concurrency"),
         ('{"calc_data": {"1": 5}}', "not a concurrency with an object"),
-        ('{"calc_data": {"1": {"sizing_metrics": 5}}}', "sizing_metrics is not an object"),
-        ('{"calc_data": {"1": {"workflow_runtime_p95": "fast"}}}', "'fast' is not a time"),
-        ('{"calc_data": {"1": {"workflow_runtime_p95": NaN}}}', "nan is not a time"),
-        ('{"calc_data": {"1": {"workflow_runtime_p95": -1}}}', "-1 is not a time"),
+        ('{"calc_data": {"1": {"sizing_metrics": 5}}}', "sizing_metrics: 5 is not an object"),
+        ('{"calc_data": {"1": {"workflow_runtime_p95": "fast"}}}', "fast is not a number"),
+        ('{"calc_data": {"1": {"workflow_runtime_p95": NaN}}}', "NaN is not a number"),
+        ('{"calc_data": {"1": {"workflow_runtime_p95": -1}}}', "-1 is not a number"),
         ('{"calc_data": {"1": {}}}', "no level with a p95"),
-        ("[" * 100_000, "nested too deep|broken JSON"),
+        ("[" * 100_000, "nested too deep"),
     ],
 )
 def test_broken_files_are_named_with_their_place(tmp_path, text, message):

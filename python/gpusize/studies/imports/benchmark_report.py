@@ -19,19 +19,22 @@ from gpusize.analysis.level import LevelData
 from gpusize.analysis.metrics import QUANTILES
 from gpusize.analysis.summary_columns import OF_LEVELS
 from gpusize.analysis.windows import LITTLE_TOLERANCE
-from gpusize.base.documents import Document, read_document
+from gpusize.base.documents import Document, parse_document
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.base.files import storing
+from gpusize.base.text import decode
 from gpusize.records.samples import FIELDS
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.report.exchange.benchmark_report import LATENCIES, OWN, PROBABILITIES, VERSION
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
+from gpusize.studies.imports.whole_file import read_whole
 
 __all__ = ["import_benchmark_report", "looks_like", "read_benchmark_report"]
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _HEAD: Final = 65_536
 _MOST_FILES: Final = 1000
+_MOST_BYTES: Final = 1 << 26
 _KEY: Final = re.compile(rb"""(?:^|[\s{,])["']?request_performance["']?\s*:""")
 _VERSIONED: Final = re.compile(rb"""(?:^|[\s{,])["']?version["']?\s*:\s*["']?0\.\d""")
 _SCENARIO: Final = re.compile(rb"""(?:^|[\s{,])["']?scenario["']?\s*:""")
@@ -96,9 +99,8 @@ def read_benchmark_report(path: Path, gpus: int = 0) -> tuple[list[LevelData], s
     notes: list[str] = []
     digest = hashlib.sha256()
     for file in files:
-        with storing(file):
-            content = file.read_bytes()
         try:
+            content = read_whole(file, _WHAT, _MOST_BYTES)
             reader = _Reader(_document(file, content), gpus)
             level = reader.level()
         except (ConfigError, StoreError) as error:
@@ -134,7 +136,7 @@ def import_benchmark_report(path: Path, out_dir: Path, gpus: int = 0) -> Importe
 
 def _document(file: Path, content: bytes) -> Document:
     suffix = ".json" if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else ".yaml"
-    document = read_document(str(file), suffix)
+    document = parse_document(decode(content, str(file), error=ConfigError), str(file), suffix)
     version = document.values.get("version", VERSION)
     if str(version) != VERSION:
         what = f"a Benchmark Report of version {str(version)[:20]!r}; version {VERSION} is read"

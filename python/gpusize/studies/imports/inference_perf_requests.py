@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gpusize.base.errors import ConfigError
 from gpusize.base.files import storing
 from gpusize.base.text import shown
-from gpusize.studies.imports.json_file import MOST_BYTES, count, nanoseconds, number, numbers, part, text
+from gpusize.studies.imports.json_file import count, nanoseconds, number, numbers, part, text
 from gpusize.studies.imports.json_stream import JsonStream
+from gpusize.studies.imports.whole_file import MOST_BYTES
 
 if TYPE_CHECKING:
     import polars as pl
