@@ -45,7 +45,7 @@ WHOLE = {
     "nat": "nat/present.json",
     "perf_analyzer": "perf_analyzer/grpc_c1-16.csv",
     "traccc": "traccc/gpu_mu200.log",
-    "vllm": "vllm/plain.json",
+    "vllm": "vllm/closed_plain.json",
 }
 """Files that are read whole. Those of perf_analyzer_json are read value by value."""
 

@@ -35,7 +35,7 @@ SAMPLES = {
     ],
     "perf_analyzer_json": ["perf_analyzer/v260_profile_40.json"],
     "traccc": ["traccc/gpu_mu200.log"],
-    "vllm": ["vllm/detailed.json", "vllm/plain.json"],
+    "vllm": ["vllm/closed_detailed.json", "vllm/limit_plain.json"],
 }
 """Per format, files or folders below tests/fixtures. Each is damaged in every way."""
 REPEATS = 6
