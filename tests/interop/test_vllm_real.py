@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import gpusize
+from gpusize.analysis.compare.figures import usual_figures
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "vllm"
 DETAILED = ("closed_detailed", "rate_detailed", "limit_detailed")
@@ -106,6 +107,23 @@ def test_what_waited_for_a_place_is_not_said_to_wait_for_a_connection(tmp_path: 
     [alert] = [each for each in read("limit_detailed", tmp_path)["alerts"] if each.startswith("not delivered")]
     assert "p99 of sent - due" in alert
     assert "connection" not in alert
+
+
+def test_gaps_that_it_states_are_shown_and_compared(tmp_path: Path):
+    plain, detailed = (
+        gpusize.read(FIXTURES / f"{name}.json", tmp_path) for name in ("closed_plain", "closed_detailed")
+    )
+    assert plain.summary["itl_source"].to_list() == ["stated"]
+    assert detailed.summary["itl_source"].to_list() == ["events"]
+    [level] = detailed.levels
+    assert level.quantile("itl", 0.95) == detailed.summary["itl_p95_s"][0]
+    [stated] = plain.levels
+    assert stated.quantile("itl", 0.95) == raw("closed_plain")["p95_itl_ms"] / 1e3
+    assert stated.mean("itl") == raw("closed_plain")["mean_itl_ms"] / 1e3
+    assert "p95 itl_mean" in [each.name for each in usual_figures([stated])]
+    assert "p95 itl_mean" in [each.name for each in usual_figures([level])]
+    page = plain.report(tmp_path / "page", plots=False).read_text()
+    assert "ITL is as the other tool states it." in page
 
 
 def test_failures_have_no_times(tmp_path: Path):

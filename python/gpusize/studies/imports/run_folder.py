@@ -149,7 +149,7 @@ class RunDraft:
                 if batch > 1:
                     keep_rows(self._draft, ["0"], [{"batch": batch}])
             write_json(self._draft / "run.json", about)
-            self._check(", ".join(about["source"].get("files", [self._folder.name])))
+            self._check(", ".join((about.get("source") or {}).get("files", [self._folder.name])))
             self._draft.rename(self._folder)
         return self._folder
 

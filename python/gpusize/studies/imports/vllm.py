@@ -11,6 +11,7 @@ its E2EL ends at the last token. Where nothing was streamed, and of a request th
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -246,7 +247,9 @@ def _slow(
 
 
 def _scalars(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if value is None or isinstance(value, str | int | float)}
+    """Its other fields; without numbers that JSON has none of, as a figure of nothing may be NaN."""
+    kept = {key: value for key, value in result.items() if value is None or isinstance(value, str | int | float)}
+    return {key: value for key, value in kept.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _with_requests(
