@@ -90,9 +90,9 @@ def test_without_rows_there_are_its_own_figures(tmp_path: Path, folder: Path):
     assert row["runtime_p95_s"] == row["service_p95_s"] == told["request_latency"]["p95"] / 1e3
     assert row["ttft_p95_s"] == told["time_to_first_token"]["p95"] / 1e3
     assert row["achieved_rate"] == told["request_throughput"]["avg"]
-    assert row["alerts"] == ["2 of 60 requests failed"]
-    # Figures have no requests to count: how many failed in the window is unknown, and not 0.
-    assert (row["n"], row["errors"]) == (None, None)
+    assert row["alerts"] == ["2 of 60 requests failed: 2 Internal Server Error"]
+    # As it counts them, of its profiling phase.
+    assert (row["n"], row["errors"]) == (told["request_count"]["avg"] + told["error_request_count"]["avg"], 2)
 
 
 def test_rows_alone_do_not_say_the_load(tmp_path: Path, folder: Path):

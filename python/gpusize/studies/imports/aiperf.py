@@ -19,7 +19,7 @@ from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.base.files import storing
 from gpusize.base.regular_files import check_regular
 from gpusize.base.text import shown
-from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.studies.imports.figure_levels import Remarks, figure_level
 from gpusize.studies.imports.json_file import finite, read_object
 from gpusize.studies.imports.json_lines import json_lines
 from gpusize.studies.imports.request_rows import RequestLevel, Told
@@ -231,32 +231,33 @@ class _Benchmark:
             percentiles |= {} if mean is None else {f"{each}_mean_s": mean / 1e3 for each in names}
         if not percentiles:
             raise ConfigError("no latency in it", str(self.summary), "every request of it failed, or none was sent")
-        alerts = self._alerts()
+        remarks = Remarks()
+        for alert in self._alerts():
+            remarks.add(alert)
+        total = None if self._ok is None else self._ok + (self._failed or 0)
         if self._failed:
-            alerts.append(f"{self._failed:,} of {self._failed + (self._ok or 0):,} requests failed")
-        meta = {
-            "schema": SCHEMA_VERSION,
-            "visit": 0,
-            "imported": True,
-            "setting": self._setting,
-            "state": self._state,
-            "stop_reason": None,
-            "intervals": [],
-            "alerts": alerts,
-            "percentiles": percentiles,
-            "achieved_rate": self._figure("request_throughput", "avg"),
-            "total_runtime_s": self._figure("benchmark_duration", "avg"),
+            remarks.failures(self._failed, total or self._failed, self._kinds())
+        rate, seconds = self._figure("request_throughput", "avg"), self._figure("benchmark_duration", "avg")
+        if closed:
+            mean_s, longest_s = percentiles.get("service_mean_s"), self._figure("request_latency", "max")
+            longest_s = None if longest_s is None else longest_s / 1e3
+            users, others = self._setting["concurrency"], self._failed or 0
+            remarks.little(rate, mean_s, users, longest_s=longest_s, seconds=seconds, others=others)
+        facts = {
+            "achieved_rate": rate,
+            "total_runtime_s": seconds,
+            "counts": {"n": total, "errors": self._failed if self._failed is not None or total is None else 0},
         }
-        return LevelData(
-            visit=0,
-            setting=self._setting,
-            state=self._state,
-            intervals=(),
-            gpus=gpus,
-            run="",
-            meta=meta,
-            percentiles=percentiles,
-        )
+        return figure_level(self._setting, percentiles, remarks, facts, gpus=gpus, state=self._state)
+
+    def _kinds(self) -> dict[str, int]:
+        """Failures by kind, as AIPerf counts them."""
+        kinds: dict[str, int] = {}
+        for each in self._told.get("error_summary") or []:
+            about = _object(each, "error_details")
+            name = shown(str(about.get("type") or about.get("code") or "failed"), 60)
+            kinds[name] = kinds.get(name, 0) + int(each["count"])
+        return kinds
 
 
 class _Rows:

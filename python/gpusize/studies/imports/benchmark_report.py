@@ -18,7 +18,6 @@ from typing import Any, Final
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.metrics import QUANTILES
 from gpusize.analysis.summary_columns import OF_LEVELS
-from gpusize.analysis.windows import LITTLE_TOLERANCE
 from gpusize.base.documents import Document, parse_document
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.base.files import storing
@@ -26,6 +25,7 @@ from gpusize.base.text import decode
 from gpusize.records.samples import FIELDS
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.report.exchange.benchmark_report import LATENCIES, OWN, PROBABILITIES, VERSION
+from gpusize.studies.imports.figure_levels import Remarks
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 from gpusize.studies.imports.whole_file import read_whole
 
@@ -151,7 +151,7 @@ class _Reader:
         self._document = document
         self._gpus = gpus
         self.notes: list[str] = []
-        self._alerts: list[str] = []
+        self._remarks = Remarks()
 
     def level(self) -> LevelData:
         aggregate = ("results", "request_performance", "aggregate")
@@ -177,10 +177,10 @@ class _Reader:
             "state": "done" if not summary else self._state(summary),
             "stop_reason": None,
             "intervals": [],
-            "alerts": [*self._alerts, *_texts(summary.get("alerts"))],
+            "alerts": [*self._remarks.alerts, *_texts(summary.get("alerts"))],
             "flags": [
-                *(["little"] if any("Little" in text for text in self._alerts) else []),
-                *_texts(summary.get("flags")),
+                *self._remarks.flags,
+                *(flag for flag in _texts(summary.get("flags")) if flag not in self._remarks.flags),
             ],
             "percentiles": percentiles,
             "items": {},
@@ -295,7 +295,7 @@ class _Reader:
         ordered = [(key, read[key]) for key in PROBABILITIES if key in read]
         for (low, before), (high, after) in itertools.pairwise(ordered):
             if after < before * (1 - 1e-9):
-                self._alerts.append(f"{keys[-1]}: {high} ({after:.4g} s) is below {low} ({before:.4g} s)")
+                self._remarks.add(f"{keys[-1]}: {high} ({after:.4g} s) is below {low} ({before:.4g} s)", "inconsistent")
         made = {f"{name}_p{round(PROBABILITIES[key] * 100, 6):g}_s": value for key, value in ordered}
         return made if "mean" not in read else {**made, f"{name}_mean_s": read["mean"]}
 
@@ -328,7 +328,7 @@ class _Reader:
     ) -> None:
         total, failures = counts["n"], counts["errors"]
         if total is not None and failures is not None and failures > total:
-            self._alerts.append(f"{failures} of {total} requests failed, which cannot be")
+            self._remarks.add(f"{failures} of {total} requests failed, which cannot be", "inconsistent")
         tool = str(self._value("scenario", "load", "standardized", "tool") or "")
         if failures and "aiperf" in tool.lower():
             where = self._where("results", "request_performance", "aggregate", "requests", "failures")
@@ -336,10 +336,9 @@ class _Reader:
         mean_s, users = percentiles.get("service_mean_s"), setting.get("concurrency")
         if own or not mean_s or not rate or not users:
             return
-        ratio = rate * mean_s / users
-        if abs(ratio - 1) > LITTLE_TOLERANCE:
-            text = f"{rate:.4g}/s for {mean_s:.4g} s each are {ratio * users:.3g} in flight, not {users}"
-            self._alerts.append(f"Little's law: {text}")
+        longest_s = max((value for name, value in percentiles.items() if name.startswith("service_p")), default=None)
+        seconds = (total - (failures or 0)) / rate if total else None
+        self._remarks.little(rate, mean_s, users, longest_s=longest_s, seconds=seconds, others=failures or 0)
 
     def _own(self) -> dict[str, Any]:
         """What a document of ours says beside the schema; empty for others."""

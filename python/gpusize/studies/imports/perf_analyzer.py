@@ -26,6 +26,7 @@ from gpusize.analysis.windows import LITTLE_TOLERANCE
 from gpusize.base.errors import ConfigError, PathMissing, UsageError
 from gpusize.base.text import decode
 from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.studies.imports.figure_levels import Remarks
 from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, gpu_values, parse_rows
 from gpusize.studies.imports.perf_analyzer_text import is_printed, parse_text
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
@@ -204,6 +205,8 @@ def _level(row: Row, gpus: int, batch: int, where: str, *, batch_known: bool) ->
     inferences = row.values.get(THROUGHPUT)
     rate = None if inferences is None else inferences / batch
     contradicted = [] if rate is None else _alerts(row, rate, mean_s, None if batch_known else batch)
+    remarks = Remarks()
+    remarks.falling(percentiles)
     client_us = _client_us(row.values)
     meta = {
         "schema": SCHEMA_VERSION,
@@ -213,8 +216,8 @@ def _level(row: Row, gpus: int, batch: int, where: str, *, batch_known: bool) ->
         "state": row.state,
         "stop_reason": None,
         "intervals": [],
-        "alerts": [*contradicted, *row.doubts, *row.remarks],
-        "flags": ["little" if closed else "not-delivered"] if contradicted else [],
+        "alerts": [*contradicted, *remarks.alerts, *row.doubts, *row.remarks],
+        "flags": [*(["little" if closed else "not-delivered"] if contradicted else []), *remarks.flags],
         "percentiles": percentiles,
         "items": {},
         "achieved_rate": rate,
