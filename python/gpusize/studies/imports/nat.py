@@ -23,6 +23,8 @@ __all__ = ["FILE_NAME", "NatImport", "import_nat", "looks_like", "read_nat"]
 _TOOL: Final = "NeMo Agent Toolkit sizing calculator"
 FILE_NAME: Final = "calc_runner_output.json"
 _DATA: Final = ("calc_data", "per_concurrency_data")
+_MOST_S: Final = 1e9
+"""More than 30 years: a total that counts from 1970, as of an item that never began."""
 _ALERTS: Final = ("alerts", "out_of_range_runs")
 
 
@@ -150,6 +152,11 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
         for name, item in part(metrics, "per_item_metrics", where).items()
         if isinstance(item, dict)
     }
+    alerts_said = ["interrupted, as the calculator recorded it"] if interrupted else []
+    total_s = number(metrics, "total_runtime", where)
+    if total_s is not None and total_s > _MOST_S:
+        alerts_said.append("a request failed: it is missing in the p95, and the calculator counts its time from 1970")
+        total_s = None
     setting = {"kind": "closed", "concurrency": concurrency}
     meta = {
         "schema": SCHEMA_VERSION,
@@ -159,8 +166,8 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
         "state": "interrupted" if interrupted else "done",
         "stop_reason": None,
         "intervals": [],
-        "alerts": ["interrupted, as the calculator recorded it"] if interrupted else [],
-        "total_runtime_s": number(metrics, "total_runtime", where),
+        "alerts": alerts_said,
+        "total_runtime_s": total_s,
         "percentiles": percentiles,
         "items": items,
     }
