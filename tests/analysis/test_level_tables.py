@@ -29,6 +29,8 @@ def test_itl_is_exact_where_the_times_of_events_were_kept(tmp_path):
     assert found["itl_source"] == "events"
     for name, prob in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
         assert found[f"itl_{name}_s"] == pytest.approx(np.quantile(gaps[steady] / 1e9, prob))
+        assert result.levels[0].quantile("itl", prob) == found[f"itl_{name}_s"]
+    assert result.levels[0].mean("itl") == pytest.approx(gaps[steady].mean() / 1e9)
 
 
 def test_itl_comes_from_the_histogram_otherwise(tmp_path):
@@ -36,10 +38,14 @@ def test_itl_comes_from_the_histogram_otherwise(tmp_path):
     streamed(columns, 4, tokens=4)
     place = run_folder(tmp_path / "r", {2: columns})
     assert Result([place]).summary["itl_source"].to_list() == [None]
+    assert Result([place]).levels[0].quantile("itl", 0.5) is None
     histogram = {"metric": ["itl"], "low_ns": [10 * MS], "high_ns": [12 * MS], "count": [9]}
     pl.DataFrame(histogram).write_parquet(place / "levels" / "0000" / "histograms.parquet")
-    found = Result([place]).summary.row(0, named=True)
+    result = Result([place])
+    found = result.summary.row(0, named=True)
     assert (found["itl_source"], found["itl_p50_s"]) == ("histogram", pytest.approx(0.011))
+    assert result.levels[0].quantile("itl", 0.5) == found["itl_p50_s"]
+    assert result.levels[0].mean("itl") == pytest.approx(0.011)
 
 
 def test_inferences_are_requests_times_the_samples_of_their_rows(tmp_path):

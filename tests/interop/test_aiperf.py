@@ -90,9 +90,9 @@ def test_without_rows_there_are_its_own_figures(tmp_path: Path, folder: Path):
     assert row["runtime_p95_s"] == row["service_p95_s"] == told["request_latency"]["p95"] / 1e3
     assert row["ttft_p95_s"] == told["time_to_first_token"]["p95"] / 1e3
     assert row["achieved_rate"] == told["request_throughput"]["avg"]
-    assert row["alerts"] == ["2 of 60 requests failed"]
-    # Figures have no requests to count: how many failed in the window is unknown, and not 0.
-    assert (row["n"], row["errors"]) == (None, None)
+    assert row["alerts"] == ["2 of 60 requests failed: 2 Internal Server Error"]
+    # As it counts them, of its profiling phase.
+    assert (row["n"], row["errors"]) == (told["request_count"]["avg"] + told["error_request_count"]["avg"], 2)
 
 
 def test_rows_alone_do_not_say_the_load(tmp_path: Path, folder: Path):
@@ -126,7 +126,7 @@ def change(folder: Path, at: int, **changes: Any) -> None:
         ({"request_end_ns": 5}, "line 13: request_start_ns and request_end_ns should be there, in order"),
         ({"request_start_ns": "soon"}, "line 13: request_start_ns should be a time"),
         ({"request_start_ns": 10**30}, "line 13: request_start_ns should be a time"),
-        ({"time_to_first_token": {"value": float("nan")}}, "line 13, time_to_first_token: nan is not a number"),
+        ({"time_to_first_token": {"value": float("nan")}}, "line 13, time_to_first_token: NaN is not a number"),
         ({"time_to_first_token": {"value": 1e9}}, "request 13: it ended before its last token"),
         ({"inter_chunk_latency": {"value": [-1.0]}}, "line 13, inter_chunk_latency: -1.0 is not a number"),
         ({"output_sequence_length": {"value": 1.5}}, "line 13, output_sequence_length: 1.5 is not a count"),

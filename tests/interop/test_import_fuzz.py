@@ -24,7 +24,7 @@ SAMPLES = {
     "aiperf": ["aiperf/closed", "aiperf/rate"],
     "benchmark_report": ["benchmark_report/example_v0_2_1.yaml"],
     "guidellm": ["guidellm/concurrent.json", "guidellm/sampled.json"],
-    "inference_perf": ["inference_perf"],
+    "inference_perf": ["inference_perf/closed", "inference_perf/late"],
     "k6": ["k6/closed_handle.json", "k6/dropped_export.json"],
     "nat": ["nat/present.json", "nat/older.json"],
     "perf_analyzer": [
@@ -35,10 +35,12 @@ SAMPLES = {
     ],
     "perf_analyzer_json": ["perf_analyzer/v260_profile_40.json"],
     "traccc": ["traccc/gpu_mu200.log"],
-    "vllm": ["vllm/detailed.json", "vllm/plain.json"],
+    "vllm": ["vllm/closed_detailed.json", "vllm/limit_plain.json"],
 }
 """Per format, files or folders below tests/fixtures. Each is damaged in every way."""
 REPEATS = 6
+MANY = 3000
+"""Per format, in the slow test."""
 
 Damage = Callable[[bytes, random.Random], bytes]
 
@@ -149,32 +151,46 @@ def check_figures(result: gpusize.Result) -> None:
     json.dumps(result.summary.to_dicts(), allow_nan=False, default=str)
 
 
+def damaged(place: Path, name: str, sample: str, damage: Damage, seed: str) -> None:
+    """Damage a copy of the sample below ``place`` and import it: an error names it, or figures are numbers."""
+    read: Callable[..., Any] = getattr(formats()[name], f"import_{name}")
+    rnd = random.Random(seed)
+    copy, out = place / Path(sample).name, place / "runs"
+    if (FIXTURES / sample).is_dir():
+        shutil.copytree(FIXTURES / sample, copy)
+    else:
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(FIXTURES / sample, copy)
+    files = sorted(file for file in [copy, *copy.rglob("*")] if file.is_file() and file.suffix not in (".md", ".yml"))
+    victim = rnd.choice(files)
+    victim.write_bytes(damage(victim.read_bytes(), rnd))
+    found, said = None, ""
+    try:
+        found = read(copy, out)
+    except GpusizeError as error:
+        said = str(error)
+    assert not list(out.glob(".import-*"))
+    if found is None:
+        assert copy.name in said
+        assert "\n" not in said
+    else:
+        check_figures(gpusize.open_run(found.folder))
+    shutil.rmtree(place)
+
+
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_damage_is_an_error_or_numbers(tmp_path: Path, name: str, damage: Damage):
-    read: Callable[..., Any] = getattr(formats()[name], f"import_{name}")
     for sample in SAMPLES[name]:
         for repeat in range(REPEATS if damage is not empty and damage is not wide else 1):
-            rnd = random.Random(f"{sample} {damage.__name__} {repeat}")
-            place = tmp_path / f"{repeat}" / Path(sample).name
-            if (FIXTURES / sample).is_dir():
-                shutil.copytree(FIXTURES / sample, place)
-            else:
-                place.parent.mkdir()
-                shutil.copy(FIXTURES / sample, place)
-            files = sorted(file for file in [place, *place.rglob("*")] if file.is_file() and file.suffix != ".md")
-            victim = rnd.choice(files)
-            victim.write_bytes(damage(victim.read_bytes(), rnd))
-            out = tmp_path / "runs"
-            found, said = None, ""
-            try:
-                found = read(place, out)
-            except GpusizeError as error:
-                said = str(error)
-            assert not list(out.glob(".import-*"))
-            if found is None:
-                assert place.name in said
-            else:
-                check_figures(gpusize.open_run(found.folder))
-                shutil.rmtree(found.folder)
-            shutil.rmtree(place.parent)
+            damaged(tmp_path / str(repeat), name, sample, damage, f"{sample} {damage.__name__} {repeat}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("name", SAMPLES)
+def test_thousands_of_damages_are_errors_or_numbers(tmp_path: Path, name: str, part: int):
+    for number_ in range(MANY // 10):
+        rnd = random.Random(f"{name} {part} {number_}")
+        sample, damage = rnd.choice(SAMPLES[name]), rnd.choice(DAMAGES)
+        damaged(tmp_path / str(number_), name, sample, damage, f"{sample} {damage.__name__} many {part} {number_}")

@@ -24,7 +24,9 @@ def stage(seed: int, *, rate: float | None = None, users: int | None = None, fai
     took, ttft = rnd.lognormal(-1, 0.3, n), rnd.lognormal(-3, 0.3, n)
     seconds = took.sum() / users if users else n / (rate or 1)
     load = {"count": n + failed, "schedule_delay": summary(rnd.exponential(0.001, n)), "send_duration": seconds}
-    load |= {"requested_rate": rate or 0.0, "achieved_rate": n / seconds} | ({"concurrency": users} if users else {})
+    load |= {"requested_rate": rate or 0.0, "achieved_rate": (n + failed) / seconds} | (
+        {"concurrency": users} if users else {}
+    )
     return {
         "benchmark_time_seconds": seconds,
         "load_summary": load,
@@ -68,7 +70,8 @@ def test_every_stage_is_a_level_with_the_tools_figures(tmp_path: Path):
         for mine, theirs in names.items():
             assert row[f"service_{mine}_s"] == told["request_latency"][theirs]
             assert row[f"ttft_sent_{mine}_s"] == told["time_to_first_token"][theirs]
-            assert row[f"lateness_{mine}_s"] == each["load_summary"]["schedule_delay"][theirs]
+            late = each["load_summary"]["schedule_delay"][theirs]
+            assert row[f"lateness_{mine}_s"] == (late if row["concurrency"] is None else None)
             assert row[f"itl_{mine}_s"] is None
         closed = row["concurrency"] is not None
         assert row["runtime_p95_s"] == (told["request_latency"]["p95"] if closed else None)
@@ -92,12 +95,19 @@ def test_what_a_folder_lacks_is_named(tmp_path: Path):
 
 def test_what_contradicts_itself_is_flagged(tmp_path: Path):
     slow, wrong, falls, lost = stage(1, rate=5.0), stage(2, users=8), stage(3, users=8), stage(4, users=8, failed=3)
-    slow["load_summary"]["achieved_rate"] = 3.0
+    slow["load_summary"] |= {"achieved_rate": 3.0, "send_duration": 200 / 3}
     wrong["load_summary"]["concurrency"] = 16
     falls["successes"]["latency"]["request_latency"]["p99"] = 1e-3
     lost["failures"]["count"] = 4
     flags = gpusize.read(put(tmp_path, slow, wrong, falls, lost), tmp_path / "runs").summary["flags"].to_list()
     assert flags == [["not-delivered"], ["little"], ["inconsistent"], ["inconsistent"]]
+
+
+def test_a_rate_that_is_not_its_requests_over_their_time_is_flagged(tmp_path: Path):
+    wrong = stage(1, rate=5.0)
+    wrong["load_summary"]["achieved_rate"] = 4.9
+    [row] = gpusize.read(put(tmp_path, wrong), tmp_path / "runs").summary.rows(named=True)
+    assert row["flags"] == ["inconsistent"]
 
 
 def test_no_other_format_takes_it(tmp_path: Path):

@@ -150,7 +150,7 @@ def test_a_last_line_that_was_cut_short_is_left_out_and_named(tmp_path):
         (f"{HEAD}\n1.5,10,5,5\n", "1.5 is not a load", "line 2, Concurrency"),
         (f"{HEAD},p50 latency\n1,10,5,5,5\n", "is there twice", "line 1"),
         (f'{HEAD}\n1,10,"5,5\n', "broken CSV", "x.csv"),
-        (b"\xff\xfe", "not UTF-8 at byte 0", "x.csv"),
+        (b"\xff", "byte 0xff is not UTF-8", "x.csv:1:1"),
         (f"{HEAD},Avg GPU Utilization\n1,10,5,5,half\n", '"half" is not GPU:value', "line 2, Avg GPU Utilization"),
         (f"{HEAD},Avg GPU Utilization\n1,10,5,5,G:1;G:2;\n", "is not GPU:value", "line 2"),
         (f"{HEAD},Total GPU Memory\n1,10,5,5,G:nan;\n", '"nan" is not a number', "line 2, Total GPU Memory"),
@@ -172,7 +172,7 @@ def test_a_level_that_is_there_twice_counts_once(tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(StoreError, match="not found"):
         read_perf_analyzer(tmp_path / "none.csv")
-    with pytest.raises(StoreError, match="unreadable"):
+    with pytest.raises(ConfigError, match="this is a folder"):
         read_perf_analyzer(tmp_path)
     with pytest.raises(UsageError, match="a batch must be 1 or more, not 0"):
         read_perf_analyzer(FIXTURES / "p95.csv", batch=0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusize.analysis.gaps import gap_mean, gap_quantiles
 from gpusize.analysis.histograms import COUNTED, attainment, histogram_mean, histogram_quantiles, outcomes_due
 from gpusize.analysis.kept import LARGEST, Kept
 from gpusize.analysis.metrics import METRICS, Metric, metric, of_request
@@ -219,7 +220,8 @@ class LevelData:
         """Exact quantile of a metric over steady requests that ended ok, in the metric's unit.
 
         For an imported level the stored percentile, else the quantile of the stored items. Of a sampled level to the
-        width of a bucket, over all requests, where there is a histogram. None where nothing is known.
+        width of a bucket, over all requests, where there is a histogram; of ``itl`` too, where the times of events were
+        not kept. None where nothing is known.
         """
         counted = self._from_histograms(name)
         if counted is not None:
@@ -235,6 +237,8 @@ class LevelData:
         return float(np.quantile(values, prob)) if values.size else None
 
     def _row_quantile(self, name: str, prob: float) -> float | None:
+        if metric(name).table == "histograms":
+            return gap_quantiles(self, [prob])[0][0]
         found = self._measured(name)
         return None if found is None else found[0].quantiles(_ok(found[1]), [prob])[0]
 
@@ -262,6 +266,8 @@ class LevelData:
         stored = self._stored(name, "mean") if self.imported else None
         if stored is not None:
             return stored
+        if not self.imported and metric(name).table == "histograms":
+            return gap_mean(self)
         values = self.values(name)
         return float(values.mean()) if values.size else None
 

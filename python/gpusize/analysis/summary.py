@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.analysis.checks import Checks, check
 from gpusize.analysis.delivery.intended import ramp_text
 from gpusize.analysis.detect import plateau
+from gpusize.analysis.gaps import gap_quantiles
 from gpusize.analysis.generator import CPU_LIMIT, LATE_SHARE, stalled_s
 from gpusize.analysis.goodput import goodput
 from gpusize.analysis.histograms import COUNTED, histogram_count, histogram_quantiles
@@ -24,7 +25,7 @@ from gpusize.analysis.server_columns import server_figures
 from gpusize.analysis.slo import Slo
 from gpusize.analysis.summary_columns import OF_CALLS, OF_LEVELS, SUMMARY_COLUMNS, summary_schema
 from gpusize.analysis.throughput import throughput
-from gpusize.records.schema import EVENTS, OUTCOMES, has_events, quantiles
+from gpusize.records.schema import OUTCOMES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -214,10 +215,12 @@ def _times(level: LevelData) -> dict[str, Any]:
     for each in OF_LEVELS:
         if level.imported:
             values = [level.quantile(each.name, prob) for prob in _PROBS]
+            if each.table == "histograms" and any(value is not None for value in values):
+                row["itl_source"] = "stated"
         elif not level.tells(each):
             values = [None] * len(_PROBS)
         elif each.table == "histograms":
-            values, row["itl_source"] = _itl(level, _PROBS)
+            values, row["itl_source"] = gap_quantiles(level, _PROBS)
         elif level.sampled > 1 and level.histograms is not None and each.name in COUNTED:
             values = histogram_quantiles(level, each.name, _PROBS)
         else:
@@ -225,23 +228,6 @@ def _times(level: LevelData) -> dict[str, Any]:
             values = each.quantiles(rows(*each.columns), _PROBS)
         row |= _named(each, values)
     return row
-
-
-def _itl(level: LevelData, probs: Sequence[float]) -> tuple[list[float | None], str | None]:
-    """Gaps between events: exact where their times were kept, else from the engine's histogram; and which it is."""
-    import polars as pl
-
-    times = pl.col(EVENTS)
-    # Lists of times are as large as all else together, and wanted once: they are read where there are any.
-    kept = [v.in_window(v.records) for v in level.visits() if v.folder is None or has_events(v.folder)]
-    if kept:
-        several = pl.concat(kept).filter((pl.col("outcome") == "ok") & (times.list.len() > 1))
-        gaps = several.select(times.list.diff(null_behavior="drop").explode().alias("gap"))
-        values = quantiles(gaps, pl.col("gap"), probs)
-        if values[0] is not None:
-            return [None if value is None else value / NS_PER_S for value in values], "events"
-    values = histogram_quantiles(level, "itl", probs)
-    return values, None if values[0] is None else "histogram"
 
 
 def _inferences(level: LevelData) -> int | None:

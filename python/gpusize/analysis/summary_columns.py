@@ -46,7 +46,10 @@ SUMMARY_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "steady": ("", "whether the window is steady from its start; null where not judged"),
         "inferences_rate": ("inferences/s", "samples in these, where the dataset's rows say how many they hold"),
         **quantile_columns(OF_LEVELS),
-        "itl_source": ("", "events: exact gaps of the steady requests; histogram: to the width of its buckets"),
+        "itl_source": (
+            "",
+            "events: exact, of the steady requests; histogram: to the width of its buckets; stated: by another tool",
+        ),
         "sampled": ("", "n where 1 in n requests has a row and histograms give the percentiles; else 1"),
         "runtime_mean_s": ("s", "mean runtime"),
         "total_runtime_s": ("s", "last end - first write, of the whole visit"),

@@ -171,6 +171,11 @@ def littles_law(meta: Mapping[str, Any], records: pl.LazyFrame, window: tuple[in
     last = records.select(sent.max()).collect(engine="streaming").item()
     if last is None:
         return Little("not checkable", None, None, "no request was sent")
+    # What was cut off at the end was in flight until then; of a failure in another tool's file the end may be missing.
+    lost = records.filter(sent.is_not_null() & end.is_null() & ~pl.col("outcome").is_in(["ok", "cancelled"]))
+    failures = int(lost.select(pl.len()).collect(engine="streaming").item())
+    if failures:
+        return Little("not checkable", None, None, f"{failures} requests failed at a time that is not known")
     full_ns = window[0] if sampled > 1 else filled_ns(records, slots, int(meta.get("start_ns") or window[0]))
     start_ns = max(window[0], full_ns)
     end_ns = min(window[1], int(last))

@@ -14,7 +14,7 @@ from gpusize.base.document_limits import check_size, check_values, check_yaml
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import LineIndex, read_text, shown
 
-__all__ = ["Document", "KeyPath", "read_document", "read_yaml_documents", "scalar_texts"]
+__all__ = ["Document", "KeyPath", "parse_document", "read_document", "read_yaml_documents", "scalar_texts"]
 
 T = TypeVar("T")
 KeyPath = tuple[str, ...]
@@ -61,7 +61,15 @@ def read_document(path: str, suffix: str | None = None) -> Document:
     Raises:
         ConfigError: unreadable, of an unknown suffix, broken (with line and column), or not a table of options.
     """
-    text = read_text(path, error=ConfigError)
+    return parse_document(read_text(path, error=ConfigError), path, suffix)
+
+
+def parse_document(text: str, path: str, suffix: str | None = None) -> Document:
+    """As `read_document`, of the text of a file.
+
+    Raises:
+        ConfigError: of an unknown suffix, broken (with line and column), or not a table of options.
+    """
     found = Path(path).suffix.lower() if suffix is None else suffix
     if found not in _READERS:
         what = f'cannot tell the format from the suffix "{shown(found)}"'

@@ -65,14 +65,19 @@ def is_file(path: str | Path) -> bool:
         return False
 
 
-def read_bytes(path: str | Path, *, error: Callable[[str, str | None, str | None], UsageError] = UsageError) -> bytes:
-    """All of a file.
+def read_bytes(
+    path: str | Path,
+    *,
+    error: Callable[[str, str | None, str | None], UsageError] = UsageError,
+    most_bytes: int | None = None,
+) -> bytes:
+    """All of a file; of one with more than ``most_bytes``, one byte more than these.
 
     Raises:
         UsageError: missing, a folder, a device or a pipe, or not readable; as the class ``error``.
     """
     try:
-        data, kind = _regular(path)
+        data, kind = _regular(path, most_bytes)
     except FileNotFoundError:
         raise error("there is no such file", str(path), "check the path") from None
     except IsADirectoryError:
@@ -87,7 +92,7 @@ def read_bytes(path: str | Path, *, error: Callable[[str, str | None, str | None
     return data
 
 
-def _regular(path: str | Path) -> tuple[bytes | None, str]:
+def _regular(path: str | Path, most_bytes: int | None) -> tuple[bytes | None, str]:
     """A regular file's bytes; None and what it is where it is a device, a pipe or a socket."""
     # Without O_NONBLOCK opening a pipe waits for its writer.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -98,7 +103,7 @@ def _regular(path: str | Path) -> tuple[bytes | None, str]:
         if not stat.S_ISREG(mode):
             return None, "pipe" if stat.S_ISFIFO(mode) else "device"
         with os.fdopen(fd, "rb", closefd=False) as file:
-            return file.read(), "file"
+            return file.read() if most_bytes is None else file.read(most_bytes + 1), "file"
     finally:
         os.close(fd)
 

@@ -109,8 +109,10 @@ def usual_figures(levels: Iterable[LevelData]) -> list[Figure]:
     """Those that are compared where nobody names any: of what the levels know."""
     given = list(levels)
     names = ["p50 runtime", "p95 runtime", "p99 runtime", "achieved rate"]
-    if any(level.quantile("itl", 0.5) is not None for level in given):
-        names += ["p50 ttft", "p95 ttft", "p95 itl_mean"]
+    if any(level.quantile("itl", 0.95) is not None for level in given):
+        # The mean gap of a request has an interval; some tools state pooled gaps alone.
+        each = any(level.quantile("itl_mean", 0.95) is not None for level in given)
+        names += ["p50 ttft", "p95 ttft", "p95 itl_mean" if each else "p95 itl"]
     if any(throughput(level).tokens_out for level in given):
         names.append("output rate")
     return [figure(name) for name in (*names, "error share")]

@@ -62,8 +62,10 @@ def _lateness(sent: Sent, asked: Asked) -> tuple[DeliveryCheck, float]:
 
 def _why_late(sent: Sent, late_s: float, bound_s: float) -> str:
     """Whose lateness it was: requests that waited for a connection, or the generator's own."""
-    pacer_s, waited_s = sent.pacer_p99_s or 0.0, sent.waited_p99_s or 0.0
     allowed = f"{bound_s:.3g} s are allowed"
+    if sent.pacer_p99_s is None and sent.waited_p99_s is None:
+        return f"requests were sent late: p99 of sent - due {late_s:.3g} s ({allowed})"
+    pacer_s, waited_s = sent.pacer_p99_s or 0.0, sent.waited_p99_s or 0.0
     if waited_s >= pacer_s:
         what = f"requests waited for a free connection: p99 {waited_s:.3g} s ({allowed})"
         return f"{what}; give more --connections or --overload grow, or offer less: the target may be slower than that"

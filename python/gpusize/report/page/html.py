@@ -262,7 +262,9 @@ def _itl_note(source: ReportSource) -> str:
     sources = {row.get("itl_source") for row in source.summary.to_dicts()} - {None}
     exact = "ITL is exact, from the times of all events of the steady requests."
     rough = "ITL is from a histogram of the whole level, to the width of its buckets."
-    return exact if sources == {"events"} else rough if sources == {"histogram"} else ""
+    stated = "ITL is as the other tool states it."
+    notes = {"events": exact, "histogram": rough, "stated": stated}
+    return notes.get(str(sources.pop()), "") if len(sources) == 1 else ""
 
 
 def _warnings(meta: Mapping[str, Any], own: Sequence[str]) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.base.files import storing
-from gpusize.base.regular_files import check_regular, read_regular
+from gpusize.base.regular_files import check_regular
 from gpusize.base.text import shown
-from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.studies.imports.figure_levels import Remarks, figure_level
+from gpusize.studies.imports.json_file import finite, read_object
 from gpusize.studies.imports.json_lines import json_lines
 from gpusize.studies.imports.request_rows import RequestLevel, Told
 from gpusize.studies.imports.run_folder import Imported, RunDraft, imported_before, run_of
@@ -214,7 +214,7 @@ class _Benchmark:
 
     def _figure(self, tag: str, what: str) -> float | None:
         entry = _object(self._told, tag)
-        return None if entry.get(what) is None else _number(entry[what], f"{self.summary}, {tag}, {what}")
+        return None if entry.get(what) is None else finite(entry[what], f"{self.summary}, {tag}, {what}")
 
     def _figures(self, gpus: int) -> LevelData:
         closed = self._setting["kind"] == "closed"
@@ -231,32 +231,33 @@ class _Benchmark:
             percentiles |= {} if mean is None else {f"{each}_mean_s": mean / 1e3 for each in names}
         if not percentiles:
             raise ConfigError("no latency in it", str(self.summary), "every request of it failed, or none was sent")
-        alerts = self._alerts()
+        remarks = Remarks()
+        for alert in self._alerts():
+            remarks.add(alert)
+        total = None if self._ok is None else self._ok + (self._failed or 0)
         if self._failed:
-            alerts.append(f"{self._failed:,} of {self._failed + (self._ok or 0):,} requests failed")
-        meta = {
-            "schema": SCHEMA_VERSION,
-            "visit": 0,
-            "imported": True,
-            "setting": self._setting,
-            "state": self._state,
-            "stop_reason": None,
-            "intervals": [],
-            "alerts": alerts,
-            "percentiles": percentiles,
-            "achieved_rate": self._figure("request_throughput", "avg"),
-            "total_runtime_s": self._figure("benchmark_duration", "avg"),
+            remarks.failures(self._failed, total or self._failed, self._kinds())
+        rate, seconds = self._figure("request_throughput", "avg"), self._figure("benchmark_duration", "avg")
+        if closed:
+            mean_s, longest_s = percentiles.get("service_mean_s"), self._figure("request_latency", "max")
+            longest_s = None if longest_s is None else longest_s / 1e3
+            users, others = self._setting["concurrency"], self._failed or 0
+            remarks.little(rate, mean_s, users, longest_s=longest_s, seconds=seconds, others=others)
+        facts = {
+            "achieved_rate": rate,
+            "total_runtime_s": seconds,
+            "counts": {"n": total, "errors": self._failed if self._failed is not None or total is None else 0},
         }
-        return LevelData(
-            visit=0,
-            setting=self._setting,
-            state=self._state,
-            intervals=(),
-            gpus=gpus,
-            run="",
-            meta=meta,
-            percentiles=percentiles,
-        )
+        return figure_level(self._setting, percentiles, remarks, facts, gpus=gpus, state=self._state)
+
+    def _kinds(self) -> dict[str, int]:
+        """Failures by kind, as AIPerf counts them."""
+        kinds: dict[str, int] = {}
+        for each in self._told.get("error_summary") or []:
+            about = _object(each, "error_details")
+            name = shown(str(about.get("type") or about.get("code") or "failed"), 60)
+            kinds[name] = kinds.get(name, 0) + int(each["count"])
+        return kinds
 
 
 class _Rows:
@@ -328,7 +329,7 @@ def _times(metrics: Mapping[str, Any], sent: int, where: str) -> dict[str, Any]:
     gaps = _value(metrics, "inter_chunk_latency", where)
     if first is None or not isinstance(gaps, list):
         return found
-    each = [round(_number(gap, f"{where}, inter_chunk_latency") * _MS) for gap in gaps]
+    each = [round(finite(gap, f"{where}, inter_chunk_latency") * _MS) for gap in gaps]
     times = list(itertools.accumulate(each, initial=sent + first))
     return found | {"events_ns": times, "last_token_ns": times[-1]}
 
@@ -356,20 +357,7 @@ def _frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 def _load(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise PathMissing("not found", str(file), "give AIPerf's artifact folder")
-    try:
-        found = json.loads(read_regular(file).decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"not UTF-8 at byte {error.start}", str(file), _TODO) from None
-    except RecursionError:
-        raise ConfigError("broken JSON: nested too deeply", str(file), _TODO) from None
-    except json.JSONDecodeError as error:
-        where = f"{file}, line {error.lineno}, column {error.colno}"
-        raise ConfigError(f"broken JSON: {error.msg}", where, _TODO) from None
-    except ValueError as error:
-        raise ConfigError(f"broken JSON: {str(error)[:200]}", str(file), _TODO) from None
-    if not isinstance(found, dict):
-        raise ConfigError("not a JSON object", str(file), _TODO)
-    return found
+    return read_object(file, "AIPerf")[0]
 
 
 def _setting(config: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -407,22 +395,16 @@ def _value(metrics: Mapping[str, Any], tag: str, where: str) -> Any:
     return entry.get("value")
 
 
-def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _FAR_NS:
-        raise ConfigError(f"{shown(str(value), 40)} is not a number of 0 or more", where, _TODO)
-    return float(value)
-
-
 def _ns(metrics: Mapping[str, Any], tag: str, where: str) -> int | None:
     """A metric in ms as nanoseconds."""
     value = _value(metrics, tag, where)
-    return None if value is None else round(min(_number(value, f"{where}, {tag}") * _MS, _FAR_NS))
+    return None if value is None else round(min(finite(value, f"{where}, {tag}") * _MS, _FAR_NS))
 
 
 def _count(value: Any, where: str, most: int = _MOST_COUNT) -> int | None:
     if value is None:
         return None
-    number = _number(value, where)
+    number = finite(value, where)
     if number != math.floor(number) or number >= most:
         raise ConfigError(f"{value} is not a count", where, _TODO)
     return int(number)

@@ -18,20 +18,23 @@ from typing import Any, Final
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.metrics import QUANTILES
 from gpusize.analysis.summary_columns import OF_LEVELS
-from gpusize.analysis.windows import LITTLE_TOLERANCE
-from gpusize.base.documents import Document, read_document
+from gpusize.base.documents import Document, parse_document
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.base.files import storing
+from gpusize.base.text import decode
 from gpusize.records.samples import FIELDS
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.report.exchange.benchmark_report import LATENCIES, OWN, PROBABILITIES, VERSION
+from gpusize.studies.imports.figure_levels import Remarks
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
+from gpusize.studies.imports.whole_file import read_whole
 
 __all__ = ["import_benchmark_report", "looks_like", "read_benchmark_report"]
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _HEAD: Final = 65_536
 _MOST_FILES: Final = 1000
+_MOST_BYTES: Final = 1 << 26
 _KEY: Final = re.compile(rb"""(?:^|[\s{,])["']?request_performance["']?\s*:""")
 _VERSIONED: Final = re.compile(rb"""(?:^|[\s{,])["']?version["']?\s*:\s*["']?0\.\d""")
 _SCENARIO: Final = re.compile(rb"""(?:^|[\s{,])["']?scenario["']?\s*:""")
@@ -62,7 +65,9 @@ def looks_like(path: Path, head: bytes) -> bool:
 
 
 def _in_folder(folder: Path) -> Iterator[Path]:
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in _SUFFIXES and file.is_file())
+    # Beside its own reports inference-perf puts parts of documents, which say no load.
+    names = (file for file in folder.iterdir() if ".partial." not in file.name)
+    files = sorted(file for file in names if file.suffix.lower() in _SUFFIXES and file.is_file())
     for file in files[:_MOST_FILES]:
         with storing(file), file.open("rb") as opened:
             head = opened.read(_HEAD)
@@ -94,9 +99,8 @@ def read_benchmark_report(path: Path, gpus: int = 0) -> tuple[list[LevelData], s
     notes: list[str] = []
     digest = hashlib.sha256()
     for file in files:
-        with storing(file):
-            content = file.read_bytes()
         try:
+            content = read_whole(file, _WHAT, _MOST_BYTES)
             reader = _Reader(_document(file, content), gpus)
             level = reader.level()
         except (ConfigError, StoreError) as error:
@@ -132,7 +136,7 @@ def import_benchmark_report(path: Path, out_dir: Path, gpus: int = 0) -> Importe
 
 def _document(file: Path, content: bytes) -> Document:
     suffix = ".json" if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else ".yaml"
-    document = read_document(str(file), suffix)
+    document = parse_document(decode(content, str(file), error=ConfigError), str(file), suffix)
     version = document.values.get("version", VERSION)
     if str(version) != VERSION:
         what = f"a Benchmark Report of version {str(version)[:20]!r}; version {VERSION} is read"
@@ -147,7 +151,7 @@ class _Reader:
         self._document = document
         self._gpus = gpus
         self.notes: list[str] = []
-        self._alerts: list[str] = []
+        self._remarks = Remarks()
 
     def level(self) -> LevelData:
         aggregate = ("results", "request_performance", "aggregate")
@@ -173,10 +177,10 @@ class _Reader:
             "state": "done" if not summary else self._state(summary),
             "stop_reason": None,
             "intervals": [],
-            "alerts": [*self._alerts, *_texts(summary.get("alerts"))],
+            "alerts": [*self._remarks.alerts, *_texts(summary.get("alerts"))],
             "flags": [
-                *(["little"] if any("Little" in text for text in self._alerts) else []),
-                *_texts(summary.get("flags")),
+                *self._remarks.flags,
+                *(flag for flag in _texts(summary.get("flags")) if flag not in self._remarks.flags),
             ],
             "percentiles": percentiles,
             "items": {},
@@ -291,7 +295,7 @@ class _Reader:
         ordered = [(key, read[key]) for key in PROBABILITIES if key in read]
         for (low, before), (high, after) in itertools.pairwise(ordered):
             if after < before * (1 - 1e-9):
-                self._alerts.append(f"{keys[-1]}: {high} ({after:.4g} s) is below {low} ({before:.4g} s)")
+                self._remarks.add(f"{keys[-1]}: {high} ({after:.4g} s) is below {low} ({before:.4g} s)", "inconsistent")
         made = {f"{name}_p{round(PROBABILITIES[key] * 100, 6):g}_s": value for key, value in ordered}
         return made if "mean" not in read else {**made, f"{name}_mean_s": read["mean"]}
 
@@ -324,7 +328,7 @@ class _Reader:
     ) -> None:
         total, failures = counts["n"], counts["errors"]
         if total is not None and failures is not None and failures > total:
-            self._alerts.append(f"{failures} of {total} requests failed, which cannot be")
+            self._remarks.add(f"{failures} of {total} requests failed, which cannot be", "inconsistent")
         tool = str(self._value("scenario", "load", "standardized", "tool") or "")
         if failures and "aiperf" in tool.lower():
             where = self._where("results", "request_performance", "aggregate", "requests", "failures")
@@ -332,10 +336,9 @@ class _Reader:
         mean_s, users = percentiles.get("service_mean_s"), setting.get("concurrency")
         if own or not mean_s or not rate or not users:
             return
-        ratio = rate * mean_s / users
-        if abs(ratio - 1) > LITTLE_TOLERANCE:
-            text = f"{rate:.4g}/s for {mean_s:.4g} s each are {ratio * users:.3g} in flight, not {users}"
-            self._alerts.append(f"Little's law: {text}")
+        longest_s = max((value for name, value in percentiles.items() if name.startswith("service_p")), default=None)
+        seconds = (total - (failures or 0)) / rate if total else None
+        self._remarks.little(rate, mean_s, users, longest_s=longest_s, seconds=seconds, others=failures or 0)
 
     def _own(self) -> dict[str, Any]:
         """What a document of ours says beside the schema; empty for others."""

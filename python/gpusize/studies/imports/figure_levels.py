@@ -41,12 +41,36 @@ class Remarks:
         if kinds and sum(kinds.values()) != failed:
             self.add(f"its failures by kind add up to {sum(kinds.values()):,}, not {failed:,}", "inconsistent")
 
-    def little(self, rate: float | None, mean_s: float | None, concurrency: int) -> None:
-        """Hold what was in flight by Little's law (rate times mean time) against what was asked for."""
+    def little(
+        self,
+        rate: float | None,
+        mean_s: float | None,
+        concurrency: int,
+        *,
+        longest_s: float | None = None,
+        seconds: float | None = None,
+        others: int = 0,
+    ) -> None:
+        """Hold what was in flight by Little's law (rate times mean time) against what was asked for.
+
+        A closed loop that ends has fewer in flight at its end: of C users all but the last may be idle for as long as
+        the longest request takes, so that of C are in flight, over ``seconds``, at least C - (C - 1) longest / seconds.
+        A request whose time is not in the mean, as it failed or was cut off, held a place for as long at most.
+
+        Args:
+            rate: requests per second that the mean is of.
+            mean_s: their mean time.
+            concurrency: C.
+            longest_s: the longest of their times; None for no time at which users are idle.
+            seconds: how long it took; None as above.
+            others: requests whose time is not in the mean.
+        """
         if rate is None or mean_s is None or not rate or not mean_s:
             return
         held = rate * mean_s
-        if abs(held / concurrency - 1) > LITTLE_TOLERANCE:
+        idle = (concurrency - 1 + others) * longest_s / seconds if longest_s and seconds else 0.0
+        low, high = concurrency * (1 - LITTLE_TOLERANCE) - idle, concurrency * (1 + LITTLE_TOLERANCE)
+        if not low <= held <= high:
             what = f"{rate:.4g}/s for {mean_s:.4g} s each are {held:.3g} in flight, not {concurrency}"
             self.add(f"Little's law: {what}", "little")
 

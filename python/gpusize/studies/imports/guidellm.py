@@ -218,6 +218,7 @@ def _of_figures(
 ) -> LevelData:
     closed = setting["kind"] == "closed"
     total, failed = counts
+    others = total - (count(part(metrics, "request_totals", where), "successful", where) or 0)
     figures = both(["service", "runtime"] if closed else ["service"], _quantiles(metrics, "request_latency", where))
     first = _quantiles(metrics, "time_to_first_token_ms", where, 1e-3)
     figures |= both(["ttft_sent", "ttft"] if closed else ["ttft_sent"], first)
@@ -227,7 +228,9 @@ def _of_figures(
     answered = number(_summary(metrics, "requests_per_second", where), "mean", where)
     seconds = number(bench, "duration", where)
     if closed:
-        remarks.little(answered, figures.get("service_mean_s"), setting["concurrency"])
+        mean_s, longest_s = figures.get("service_mean_s"), figures.get("service_p100_s")
+        users = setting["concurrency"]
+        remarks.little(answered, mean_s, users, longest_s=longest_s, seconds=seconds, others=others)
     elif seconds is not None and total / setting["rate"] / KEPT_UP + (figures.get("service_p100_s") or 0) < seconds:
         what = f"{total:,} requests at {setting['rate']:g}/s are {total / setting['rate']:.4g} s"
         remarks.add(f"{what}, and it took {seconds:.4g} s", "not-delivered")

@@ -11,12 +11,23 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gpusize.base.errors import ConfigError
-from gpusize.base.text import decode, read_bytes, shown
+from gpusize.base.text import decode, shown
+from gpusize.studies.imports.whole_file import read_whole
 
-__all__ = ["Documents", "count", "is_json_with", "nanoseconds", "number", "numbers", "part", "read_documents", "text"]
+__all__ = [
+    "Documents",
+    "count",
+    "finite",
+    "is_json_with",
+    "nanoseconds",
+    "number",
+    "numbers",
+    "part",
+    "read_documents",
+    "read_object",
+    "text",
+]
 
-MOST_BYTES: Final = 1 << 29
-"""Of one file: it is read whole, and takes several times as much memory."""
 _MOST: Final = 1e15
 """No figure of a load is larger, in whatever unit: what is has lost its meaning."""
 _MOST_S: Final = 4e9
@@ -54,11 +65,9 @@ def read_documents(path: Path, tool: str) -> Documents:
         ConfigError: it is missing, no UTF-8, no JSON (with line and column), too large, or holds no object.
     """
     todo = f"is it a file of {tool}?"
-    if path.is_file() and path.stat().st_size > MOST_BYTES:
-        raise ConfigError(f"larger than {MOST_BYTES >> 20} MiB", str(path), "import it without its single requests")
-    data = read_bytes(path, error=ConfigError)
+    data = read_whole(path, "import it without its single requests")
     content = decode(data, str(path), error=ConfigError)
-    scan = json.JSONDecoder().raw_decode
+    scan = json.JSONDecoder(object_pairs_hook=_once).raw_decode
     found: list[dict[str, Any]] = []
     at = _skip(content, 0)
     while at < len(content):
@@ -67,6 +76,10 @@ def read_documents(path: Path, tool: str) -> Documents:
         except json.JSONDecodeError as error:
             where = f"{path}, line {error.lineno}, column {error.colno}"
             raise ConfigError(f"broken JSON: {error.msg}", where, todo) from None
+        except _Twice as error:
+            raise ConfigError(
+                f"the key {shown(error.args[0], 60)} is there twice in one object", str(path), todo
+            ) from None
         except RecursionError:
             raise ConfigError("broken JSON: nested too deeply", str(path), todo) from None
         except ValueError:
@@ -78,6 +91,30 @@ def read_documents(path: Path, tool: str) -> Documents:
     if not found:
         raise ConfigError("the file is empty", str(path), todo)
     return Documents(found, hashlib.sha256(data).hexdigest())
+
+
+def read_object(path: Path, tool: str) -> tuple[dict[str, Any], str]:
+    """Read a file of one JSON object; with its digest.
+
+    Raises:
+        ConfigError: as ``read_documents``, or something follows the object.
+    """
+    found = read_documents(path, tool)
+    if len(found.objects) > 1:
+        raise ConfigError("something follows where the file should end", str(path), f"is it a file of {tool}?")
+    return found.objects[0], found.sha256
+
+
+class _Twice(Exception):
+    """A key is there twice: readers of JSON take the last one, and which was meant nobody knows."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(next(name for at, name in enumerate(names) if name in names[:at]))
+    return made
 
 
 def _skip(content: str, at: int) -> int:
@@ -106,7 +143,7 @@ def number(holder: Mapping[str, Any], key: str, where: str) -> float | None:
         ConfigError: it is something else.
     """
     value = holder.get(key)
-    return None if value is None else _finite(value, f"{where}, {key}")
+    return None if value is None else finite(value, f"{where}, {key}")
 
 
 def count(holder: Mapping[str, Any], key: str, where: str) -> int | None:
@@ -134,7 +171,7 @@ def numbers(holder: Mapping[str, Any], key: str, where: str) -> list[float] | No
         return None
     if not isinstance(values, list):
         raise ConfigError(f"{shown(values)} is not a list", f"{where}, {key}", _DAMAGED)
-    return [_finite(value, f"{where}, {key}, entry {at:,}") for at, value in enumerate(values, 1)]
+    return [finite(value, f"{where}, {key}, entry {at:,}") for at, value in enumerate(values, 1)]
 
 
 def nanoseconds(seconds: float, where: str) -> int:
@@ -154,7 +191,12 @@ def text(holder: Mapping[str, Any], key: str) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def _finite(value: Any, where: str) -> float:
+def finite(value: Any, where: str) -> float:
+    """A value as a finite number of 0 or more.
+
+    Raises:
+        ConfigError: it is something else.
+    """
     try:
         found = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:

@@ -8,8 +8,6 @@ Present spelling: ``calc_data`` with ``alerts`` and ``sizing_metrics``. Older: `
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,12 +15,16 @@ from typing import Any, Final, NamedTuple
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.studies.imports.json_file import is_json_with, number, part, read_object
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
 __all__ = ["FILE_NAME", "NatImport", "import_nat", "looks_like", "read_nat"]
 
+_TOOL: Final = "NeMo Agent Toolkit sizing calculator"
 FILE_NAME: Final = "calc_runner_output.json"
 _DATA: Final = ("calc_data", "per_concurrency_data")
+_MOST_S: Final = 1e9
+"""More than 30 years: a total that counts from 1970, as of an item that never began."""
 _ALERTS: Final = ("alerts", "out_of_range_runs")
 
 
@@ -33,11 +35,13 @@ class NatImport(NamedTuple):
         levels: one per concurrency, ascending, with ``percentiles`` and ``items`` instead of records.
         files: the files they came from, the newest first.
         warnings: what was skipped, and why.
+        sha256: digest of the files.
     """
 
     levels: list[LevelData]
     files: list[Path]
     warnings: list[str]
+    sha256: str
 
 
 def looks_like(path: Path, head: bytes) -> bool:
@@ -46,7 +50,7 @@ def looks_like(path: Path, head: bytes) -> bool:
         return any(
             True for pattern in ("", "job_*/", "online/", "online/job_*/") for _ in path.glob(pattern + FILE_NAME)
         )
-    return head.lstrip().startswith(b"{") and any(f'"{key}"'.encode() in head for key in _DATA)
+    return any(is_json_with(path, head, key) for key in _DATA)
 
 
 def read_nat(path: Path, *, gpus: int = 0) -> NatImport:
@@ -67,22 +71,25 @@ def read_nat(path: Path, *, gpus: int = 0) -> NatImport:
     found: dict[int, LevelData] = {}
     warnings: list[str] = []
     read: list[Path] = []
+    digests: list[str] = []
     for file in files:
         try:
-            levels, notes = _read_file(file, gpus)
+            levels, notes, sha256 = _read_file(file, gpus)
         except (ConfigError, StoreError) as error:
             if len(files) == 1:
                 raise
             warnings.append(f"skipped: {error}")
             continue
         read.append(file)
+        digests.append(sha256)
         warnings += notes
         for level in levels:
             found.setdefault(level.setting["concurrency"], level)
     if not found:
         why = f": {warnings[0]}" if warnings else ""
         raise ConfigError(f"no level with a p95 in it{why}", str(path), "it needs workflow_runtime_p95 per concurrency")
-    return NatImport([found[c] for c in sorted(found)], read, warnings)
+    [sha256] = digests if len(digests) == 1 else [hashlib.sha256("".join(digests).encode()).hexdigest()]
+    return NatImport([found[c] for c in sorted(found)], read, warnings, sha256)
 
 
 def _find(path: Path) -> list[Path]:
@@ -100,29 +107,14 @@ def _find(path: Path) -> list[Path]:
     raise StoreError(f"no {FILE_NAME} in it", str(path), "give the calculator's output folder or one of its jobs")
 
 
-def _load(file: Path) -> dict[str, Any]:
-    try:
-        text = file.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"not UTF-8 at byte {error.start}", str(file), "is it the calculator's file?") from None
-    except OSError as error:
-        raise StoreError(f"unreadable ({error.strerror})", str(file), "check the path and its permissions") from None
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"{file}, line {error.lineno}, column {error.colno}"
-        raise ConfigError(f"broken JSON: {error.msg}", where, "write it again with the calculator") from None
-    except RecursionError:
-        raise ConfigError("nested too deep", str(file), "is it the calculator's file?") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise ConfigError(f"broken JSON: {str(error)[:200]}", str(file), "is it the calculator's file?") from None
-    if not isinstance(found, dict):
-        raise ConfigError("not a JSON object", str(file), "is it the calculator's file?")
-    return found
+class _Read(NamedTuple):
+    levels: list[LevelData]
+    notes: list[str]
+    sha256: str
 
 
-def _read_file(file: Path, gpus: int) -> tuple[list[LevelData], list[str]]:
-    content = _load(file)
+def _read_file(file: Path, gpus: int) -> _Read:
+    content, sha256 = read_object(file, _TOOL)
     data = next((content[key] for key in _DATA if isinstance(content.get(key), dict)), None)
     if data is None:
         raise ConfigError(f"neither {_DATA[0]} nor {_DATA[1]} in it", str(file), f"is it a {FILE_NAME}?")
@@ -137,17 +129,17 @@ def _read_file(file: Path, gpus: int) -> tuple[list[LevelData], list[str]]:
             warnings.append(f"{where}: without a p95, left out")
         else:
             levels.append(level)
-    return levels, warnings
+    return _Read(levels, warnings, sha256)
 
 
 def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, visit: int) -> LevelData | None:
-    metrics = _object(entry, "sizing_metrics", where) or entry
-    alerts = [_object(metrics, "alerts", where), *(_object(entry, key, where) for key in _ALERTS)]
+    metrics = part(entry, "sizing_metrics", where) or entry
+    alerts = [part(metrics, "alerts", where), *(part(entry, key, where) for key in _ALERTS)]
     interrupted = any(bool(one.get("workflow_interrupted")) for one in alerts)
     percentiles = {
         name: value
         for name, key in (("runtime_p95_s", "workflow_runtime_p95"), ("llm_latency_p95_s", "llm_latency_p95"))
-        if (value := _number(metrics.get(key), f"{where}, {key}")) is not None
+        if (value := number(metrics, key, where)) is not None
     }
     if not any(percentiles.values()) and not interrupted:
         return None
@@ -155,11 +147,16 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
         str(name): {
             field: value
             for field in ("llm_latency", "workflow_runtime")
-            if (value := _number(item.get(field), f"{where}, item {name}, {field}")) is not None
+            if (value := number(item, field, f"{where}, item {name}")) is not None
         }
-        for name, item in _object(metrics, "per_item_metrics", where).items()
+        for name, item in part(metrics, "per_item_metrics", where).items()
         if isinstance(item, dict)
     }
+    alerts_said = ["interrupted, as the calculator recorded it"] if interrupted else []
+    total_s = number(metrics, "total_runtime", where)
+    if total_s is not None and total_s > _MOST_S:
+        alerts_said.append("a request failed: it is missing in the p95, and the calculator counts its time from 1970")
+        total_s = None
     setting = {"kind": "closed", "concurrency": concurrency}
     meta = {
         "schema": SCHEMA_VERSION,
@@ -169,8 +166,8 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
         "state": "interrupted" if interrupted else "done",
         "stop_reason": None,
         "intervals": [],
-        "alerts": ["interrupted, as the calculator recorded it"] if interrupted else [],
-        "total_runtime_s": _number(metrics.get("total_runtime"), f"{where}, total_runtime"),
+        "alerts": alerts_said,
+        "total_runtime_s": total_s,
         "percentiles": percentiles,
         "items": items,
     }
@@ -187,23 +184,6 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
     )
 
 
-def _object(entry: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
-    found = entry.get(key)
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise ConfigError(f"{key} is not an object", where, "is it the calculator's file?")
-    return found
-
-
-def _number(value: Any, where: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{value!r} is not a time in seconds", where, "is it the calculator's file?")
-    return float(value)
-
-
 def import_nat(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
     """Take the calculator's file or folder over as a run folder below ``out_dir``.
 
@@ -213,15 +193,12 @@ def import_nat(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
         StoreError, ConfigError: as ``read_nat``; or the folder cannot be written.
     """
     found = read_nat(path, gpus=gpus)
-    digest = hashlib.sha256()
-    for file in found.files:
-        digest.update(file.read_bytes())
     source = {
-        "tool": "NeMo Agent Toolkit sizing calculator",
+        "tool": _TOOL,
         "files": [file.name if file.parent == path else str(file) for file in found.files],
-        "sha256": digest.hexdigest(),
+        "sha256": found.sha256,
         "warnings": found.warnings,
     }
-    run = f"nat-{digest.hexdigest()[:12]}-{gpus}gpu"
+    run = f"nat-{found.sha256[:12]}-{gpus}gpu"
     about = run_of(run, found.levels, source, api="nat", gpus=gpus)
     return Imported(write_run(out_dir, about, found.levels), found.warnings)

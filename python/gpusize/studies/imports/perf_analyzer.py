@@ -23,11 +23,14 @@ from typing import Any, Final, NamedTuple
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.slo import Slo
 from gpusize.analysis.windows import LITTLE_TOLERANCE
-from gpusize.base.errors import ConfigError, PathMissing, StoreError, UsageError
+from gpusize.base.errors import ConfigError, PathMissing, UsageError
+from gpusize.base.text import decode
 from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.studies.imports.figure_levels import Remarks
 from gpusize.studies.imports.perf_analyzer_rows import RATE, THROUGHPUT, USERS, Row, gpu_values, parse_rows
 from gpusize.studies.imports.perf_analyzer_text import is_printed, parse_text
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
+from gpusize.studies.imports.whole_file import read_whole
 
 __all__ = ["PerfAnalyzerImport", "import_perf_analyzer", "looks_like", "missing_levels", "read_perf_analyzer"]
 
@@ -88,17 +91,14 @@ def read_perf_analyzer(
             with exit status 0; those that are missing are named.
 
     Raises:
-        StoreError: the file cannot be read.
+        StoreError: there is no such file.
         ConfigError: it is no such file, has no level, or a field is broken; with line and column.
         UsageError: a batch below 1, or another one than the text says.
     """
     if batch < 1:
         raise UsageError(f"a batch must be 1 or more, not {batch}", "batch", "give the samples of one request")
     content = _bytes(path)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"not UTF-8 at byte {error.start}", str(path), "is it perf_analyzer's CSV?") from None
+    text = decode(content, str(path), error=ConfigError)
     _refuse_others(text, str(path))
     told = None
     if is_printed(text):
@@ -179,12 +179,9 @@ def import_perf_analyzer(
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise PathMissing("not found", str(path), "give the file that perf_analyzer wrote with -f") from None
-    except OSError as error:
-        raise StoreError(f"unreadable ({error.strerror})", str(path), "check the path and its permissions") from None
+    if not path.exists():
+        raise PathMissing("not found", str(path), "give the file that perf_analyzer wrote with -f")
+    return read_whole(path, "is it perf_analyzer's CSV, or what it printed?")
 
 
 def _load(row: Row) -> str:
@@ -208,6 +205,8 @@ def _level(row: Row, gpus: int, batch: int, where: str, *, batch_known: bool) ->
     inferences = row.values.get(THROUGHPUT)
     rate = None if inferences is None else inferences / batch
     contradicted = [] if rate is None else _alerts(row, rate, mean_s, None if batch_known else batch)
+    remarks = Remarks()
+    remarks.falling(percentiles)
     client_us = _client_us(row.values)
     meta = {
         "schema": SCHEMA_VERSION,
@@ -217,8 +216,8 @@ def _level(row: Row, gpus: int, batch: int, where: str, *, batch_known: bool) ->
         "state": row.state,
         "stop_reason": None,
         "intervals": [],
-        "alerts": [*contradicted, *row.doubts, *row.remarks],
-        "flags": ["little" if closed else "not-delivered"] if contradicted else [],
+        "alerts": [*contradicted, *remarks.alerts, *row.doubts, *row.remarks],
+        "flags": [*(["little" if closed else "not-delivered"] if contradicted else []), *remarks.flags],
         "percentiles": percentiles,
         "items": {},
         "achieved_rate": rate,

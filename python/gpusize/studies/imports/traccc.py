@@ -24,6 +24,7 @@ from gpusize.base.files import storing
 from gpusize.base.text import shown
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
+from gpusize.studies.imports.whole_file import read_whole
 
 __all__ = ["TracccImport", "import_traccc", "looks_like", "read_traccc"]
 
@@ -111,8 +112,7 @@ def read_traccc(path: Path, *, gpus: int = 0, threads: int | None = None, events
             raise UsageError(f"{name} must be 1 or more, not {given}", name, f"give the number of {name}")
     if not path.exists():
         raise PathMissing("not found", str(path), "give a log of traccc")
-    with storing(path):
-        content = path.read_bytes()
+    content = read_whole(path, "give the lines of its results")
     text = content.decode("utf-8", "replace")
     lines = text.splitlines()
     cut = bool(lines) and not text.endswith(("\n", "\r"))

@@ -2,14 +2,16 @@
 
 A file has one object per benchmark; a folder of such files is one run, a level per object. Times are in ms in the
 summary and in s per request; the shape is that of vLLM's vllm/benchmarks/serve.py. All count from the send, behind the
-limit on concurrency: at a rate that is ``service``, not ``runtime``. Its TTFT is ``ttft_sent``; its TPOT, (last token -
-first token) / (tokens - 1), is ``itl_mean``; its ITL, pooled gaps between events, is ``itl``; its E2EL ends at the last
-token. Where nothing was streamed it writes 0, which is null here.
+limit on concurrency: at a rate that is ``service``, not ``runtime``. Newer versions write what a request waited for its
+place (``queue_times``, the client queue time): at a rate it was due so long before its send. Its TTFT is ``ttft_sent``;
+its TPOT, (last token - first token) / (tokens - 1), is ``itl_mean``; its ITL, pooled gaps between events, is ``itl``;
+its E2EL ends at the last token. Where nothing was streamed, and of a request that failed, it writes 0, which is null.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,8 +33,17 @@ __all__ = ["import_vllm", "looks_like"]
 _TOOL: Final = "vllm bench serve"
 _KEYS: Final = ("num_prompts", "request_rate", "request_throughput")
 _HEAD: Final = 65_536
-_FIGURE: Final = re.compile(r"(mean|median|p[\d.]+)_(ttft|tpot|itl|e2el)_ms")
-_METRIC: Final = {"ttft": "ttft_sent", "tpot": "itl_mean", "itl": "itl", "e2el": "service"}
+_FIGURE: Final = re.compile(
+    r"(mean|median|p[\d.]+)_(ttft|tpot|itl|e2el|client_queue_time|e2el_including_client_queue)_ms"
+)
+_METRIC: Final = {
+    "ttft": "ttft_sent",
+    "tpot": "itl_mean",
+    "itl": "itl",
+    "e2el": "service",
+    "client_queue_time": "lateness",
+    "e2el_including_client_queue": "runtime",
+}
 _DUE: Final = {"ttft_sent": "ttft", "service": "runtime"}
 """In a closed loop a request is due when it is sent."""
 _LISTS: Final = ("start_times", "ttfts", "itls", "output_lens", "input_lens", "errors")
@@ -49,8 +60,13 @@ def looks_like(path: Path, head: bytes) -> bool:
     """Whether it is a result of ``vllm bench serve``, or a folder with nothing but such results as its JSON."""
     if not path.is_dir():
         return is_json_with(path, head, *_KEYS)
-    files = sorted(path.glob("*.json"))
+    files = _files(path)
     return bool(files) and all(is_json_with(file, _head(file), *_KEYS) for file in files)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Its results; of each it may also have written a copy of figures for PyTorch's dashboards."""
+    return sorted(file for file in folder.glob("*.json") if not file.name.endswith(".pytorch.json"))
 
 
 def _head(file: Path) -> bytes:
@@ -70,7 +86,7 @@ def import_vllm(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
         StoreError: the folder cannot be written.
         ConfigError: a file is missing or broken, with its place.
     """
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    files = _files(path) if path.is_dir() else [path]
     if not files:
         raise ConfigError("no *.json in it", str(path), f"give a result of {_TOOL}, or a folder of results")
     digest = hashlib.sha256()
@@ -111,21 +127,24 @@ def _level(result: Mapping[str, Any], where: str, gpus: int) -> LevelData | Requ
     figures = _figures(result, where)
     if all(isinstance(result.get(name), list) for name in _LISTS):
         return _with_requests(result, setting, remarks, (completed, failed), where)
-    if failed == 0:
-        figures |= _end_to_end(result, completed, where, figures)
+    figures |= _from_lists(result, completed, where, figures)
     remarks.failures(failed, total)
     rate = number(result, "request_throughput", where)
+    seconds = number(result, "duration", where)
     if setting["kind"] == "closed":
+        # All requests are handed out at once, and a wait for a place is the loop itself.
+        figures = {name: value for name, value in figures.items() if not name.startswith(("lateness_", "runtime_"))}
         figures |= {
             f"{_DUE[name]}{rest}": value
             for key, value in figures.items()
             for name, rest in [(each, key.removeprefix(each)) for each in _DUE if key.startswith(f"{each}_")]
         }
         if not remarks.flags:
-            remarks.little(rate, figures.get("service_mean_s"), setting["concurrency"])
+            mean_s, longest_s = figures.get("service_mean_s"), _longest(figures)
+            users = setting["concurrency"]
+            remarks.little(rate, mean_s, users, longest_s=longest_s, seconds=seconds, others=failed)
     else:
         _slow(result, setting["rate"], total, figures, remarks, where)
-    seconds = number(result, "duration", where)
     tokens_in = count(result, "total_input_tokens", where)
     facts = {
         "counts": {
@@ -151,7 +170,10 @@ def _setting(result: Mapping[str, Any], total: int, where: str, remarks: Remarks
             low, high = (number(result, f"ramp_up_{end}_rps", where) for end in ("start", "end"))
             remarks.add(f"the rate rose from {low} to {high} requests/s: its figures are of no one load", "ramp")
         if limit:
-            remarks.add(f"at most {limit} were in flight: no time in it counts the wait for one of these places")
+            what = f"at most {limit} were in flight"
+            waits = isinstance(result.get("queue_times"), list)
+            counted = "the wait for a place counts in the runtime, and not in the service time"
+            remarks.add(f"{what}: {counted if waits else 'no time in it counts the wait for one of these places'}")
         return {"kind": "open", "rate": rate}
     if not limit or limit >= total:
         what = f"all {total:,} requests were sent at once: in flight fell from {total:,} to 0"
@@ -171,18 +193,35 @@ def _figures(result: Mapping[str, Any], where: str) -> dict[str, float | None]:
     return found
 
 
-def _end_to_end(
+def _from_lists(
     result: Mapping[str, Any], completed: int, where: str, figures: Mapping[str, float | None]
 ) -> dict[str, float | None]:
-    """Figures of E2EL from the list of latencies that newer versions keep; the summary's own win."""
+    """Figures from the lists of latencies and waits that newer versions keep; the summary's own win."""
     latencies = numbers(result, "latencies", where)
-    if latencies is None or len(latencies) != completed:
+    waits = numbers(result, "queue_times", where)
+    if latencies is None:
         return {}
+    # The latency of a request that failed is 0.
+    good = [at for at, latency in enumerate(latencies) if latency > 0]
+    if len(good) != completed or not good:
+        return {}
+    made = both(["service"], _told([latencies[at] for at in good]))
+    if waits is not None and len(waits) == len(latencies):
+        made |= both(["lateness"], _told([waits[at] for at in good]))
+        made |= both(["runtime"], _told([latencies[at] + waits[at] for at in good]))
+    return {name: value for name, value in made.items() if name not in figures}
+
+
+def _told(values: Sequence[float]) -> dict[str, float | None]:
     import numpy as np
 
-    made = {f"p{percent}": float(np.percentile(latencies, percent)) for percent in _PROBS}
-    made["mean"] = float(np.mean(latencies))
-    return {name: value for name, value in both(["service"], made).items() if name not in figures}
+    made: dict[str, float | None] = {f"p{percent}": float(np.percentile(values, percent)) for percent in _PROBS}
+    return made | {"mean": float(np.mean(values))}
+
+
+def _longest(figures: Mapping[str, float | None]) -> float | None:
+    """The highest percentile of the service time that is known."""
+    return max((value or 0 for name, value in figures.items() if name.startswith("service_p")), default=None)
 
 
 def _slow(
@@ -197,24 +236,31 @@ def _slow(
     seconds = number(result, "duration", where)
     if seconds is None:
         return
-    longest = max((value or 0 for name, value in figures.items() if name.startswith("service_p")), default=0.0)
+    longest = _longest(figures) or 0.0
     if seconds > total / rate / KEPT_UP + longest:
         what = f"{total:,} requests at {rate:g}/s are {total / rate:.4g} s, and it took {seconds:.4g} s"
-        why = "the rest waited before it was sent, which no time of this file counts"
+        counted = any(name.startswith("runtime_p") for name in figures)
+        why = "the rest waited before it was sent" + ("" if counted else ", which no time of this file counts")
         remarks.add(
             f"{what}: {why}" if longest else f"{what}, the last answers included", "not-delivered" if longest else None
         )
 
 
 def _scalars(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if value is None or isinstance(value, str | int | float)}
+    """Its other fields; without numbers that JSON has none of, as a figure of nothing may be NaN."""
+    kept = {key: value for key, value in result.items() if value is None or isinstance(value, str | int | float)}
+    return {key: value for key, value in kept.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _with_requests(
     result: Mapping[str, Any], setting: Mapping[str, Any], remarks: Remarks, counts: tuple[int, int], where: str
 ) -> RequestLevel:
-    frame = _rows(result, where)
+    frame = _rows(result, where, closed=setting["kind"] == "closed")
     completed, failed = counts
+    more = _without_token(frame)
+    if more:
+        what = f"{more:,} of {completed:,} answers have more events than tokens: the server ends them with an empty one"
+        remarks.add(f"{what}, and the gap before it counts in itl, as in its ITL")
     ok = int((frame["outcome"] == "ok").sum())
     if (ok, frame.height - ok) != (completed, failed):
         what = f"{ok:,} of its {frame.height:,} requests have no error, and completed is {completed:,}"
@@ -223,17 +269,26 @@ def _with_requests(
     return RequestLevel(setting, [frame], where, told)
 
 
-def _rows(result: Mapping[str, Any], where: str) -> pl.DataFrame:
+def _without_token(frame: pl.DataFrame) -> int:
+    """Answers that have more events than tokens."""
+    import polars as pl
+
+    return int(frame.filter(pl.col("events_ns").list.len() > pl.col("tokens_out")).height)
+
+
+def _rows(result: Mapping[str, Any], where: str, *, closed: bool) -> pl.DataFrame:
     """The requests as columns of records, in ns on the client's clock."""
     import polars as pl
 
     starts, ttfts, sent, got = (
         numbers(result, name, where) or [] for name in ("start_times", "ttfts", "input_lens", "output_lens")
     )
-    latencies = numbers(result, "latencies", where)
+    latencies, waits = (numbers(result, name, where) for name in ("latencies", "queue_times"))
     lengths = {name: len(result[name]) for name in _LISTS}
     if latencies is not None:
         lengths["latencies"] = len(latencies)
+    if waits is not None:
+        lengths["queue_times"] = len(waits)
     odd = next((name for name, n in lengths.items() if n != len(starts)), None)
     if odd is not None:
         what = f"{lengths[odd]:,} {odd} for {len(starts):,} requests"
@@ -244,11 +299,13 @@ def _rows(result: Mapping[str, Any], where: str) -> pl.DataFrame:
         error = result["errors"][at]
         took = ttfts[at] + sum(gaps) if latencies is None else latencies[at]
         row = _row(start, ttfts[at], gaps, took, error or None, f"{where}, request {at + 1:,}")
+        if waits is not None and not closed:
+            row["due_ns"] = row["sent_ns"] - nanoseconds(waits[at], f"{where}, request {at + 1:,}")
         rows.append(row | {"tokens_in": round(sent[at]) or None, "tokens_out": round(got[at]) or None})
     return pl.DataFrame(
         rows,
         schema={
-            **dict.fromkeys(("sent_ns", "end_ns"), pl.Int64),
+            **dict.fromkeys(("due_ns", "sent_ns", "end_ns"), pl.Int64),
             "events_ns": pl.List(pl.Int64),
             **dict.fromkeys(("outcome", "error"), pl.String),
             **dict.fromkeys(("tokens_in", "tokens_out"), pl.Int64),
