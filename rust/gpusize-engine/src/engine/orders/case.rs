@@ -20,8 +20,8 @@ use crate::engine::coordinator::Coordinator;
 use crate::engine::handle::Level;
 use crate::engine::level::LevelShared;
 use crate::engine::messages::Event;
+use crate::engine::peers::Peers;
 use crate::engine::progress::LevelOutcome;
-use crate::engine::sharing::Peers;
 use crate::engine::watchdog::Patience;
 use crate::engine::worker::Worker;
 use crate::outcome::Outcome;
@@ -138,7 +138,7 @@ fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, Str
     let peers = Arc::new(Peers::new(&commands));
     for (index, commands) in receivers.into_iter().enumerate() {
         let worker = Worker::new(index, context.clone(), peers.clone(), events.clone()).expect("a worker");
-        worker.openings.set_at_once(scenario.at_once);
+        worker.open_at_once(scenario.at_once);
         worker.attend();
         world.spawn(format!("serve of worker {index}"), async move { worker.serve(commands).await });
     }
