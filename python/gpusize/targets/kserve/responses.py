@@ -10,14 +10,14 @@ from gpusize.base.secrets import without_secrets
 from gpusize.base.text import shown
 
 __all__ = [
-    "Answer",
+    "Response",
     "StatsUnavailable",
     "bounded",
+    "error_text",
     "index_names",
     "model_stats",
     "must_be_object",
     "parsed",
-    "said_in",
     "unknown_model",
 ]
 
@@ -31,7 +31,7 @@ class StatsUnavailable(Exception):
     """The server gives no statistics; the text says why."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A server's answer.
 
     Attributes:
@@ -59,7 +59,7 @@ def bounded(chunks: Any, where: str) -> bytes:
     return bytes(body)
 
 
-def said_in(body: bytes, secrets: tuple[str, ...]) -> str:
+def error_text(body: bytes, secrets: tuple[str, ...]) -> str:
     """A server's words from ``{"error": …}`` or plain text."""
     text = body[:4096].decode("utf-8", "replace")
     try:
@@ -70,15 +70,15 @@ def said_in(body: bytes, secrets: tuple[str, ...]) -> str:
     return without_secrets(shown(" ".join(text.split()), 300), secrets)
 
 
-def parsed(status: int, body: bytes) -> Answer:
+def parsed(status: int, body: bytes) -> Response:
     """An answer of this status from its bytes; without a value when they are not JSON."""
     try:
-        return Answer(status, json.loads(body), "")
+        return Response(status, json.loads(body), "")
     except (ValueError, RecursionError):
-        return Answer(status, None, "the answer is not JSON")
+        return Response(status, None, "the answer is not JSON")
 
 
-def must_be_object(answer: Answer, where: str) -> None:
+def must_be_object(answer: Response, where: str) -> None:
     """Refuse an answer whose value is no JSON object.
 
     Raises:
