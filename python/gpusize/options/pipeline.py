@@ -38,7 +38,7 @@ class PipelineOptions:
         self._given = given
         self.definition: Path = given["definition"]
         if given["force"] not in _FORCE:
-            raise UsageError(f'"{shown(given["force"])}" is not a way to go on', "force", "give none, cont or stop")
+            raise UsageError(f'"{shown(given["force"])}" is not a value of --force', "force", "give none, cont or stop")
         # Without anybody to ask, asking means stopping.
         self.force = cast("Force", given["force"])
         self.parameters = dict(_pair(text) for text in given["parameter"] or ())
@@ -123,5 +123,7 @@ def _cores(text: str | None) -> tuple[float, ...] | None:
         with contextlib.suppress(ValueError):
             cores.append(float(item))
     if len(cores) != len(text.split(",")) or not all(0.01 <= each <= 4096 for each in cores):
-        raise UsageError(f'"{shown(text)}" are no CPU limits', "cpu_curve", "write auto, or cores such as 1,2,4")
+        raise UsageError(
+            f'"{shown(text)}" is not a list of CPU limits', "cpu_curve", "write auto, or cores such as 1,2,4"
+        )
     return tuple(cores)

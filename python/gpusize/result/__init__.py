@@ -282,7 +282,7 @@ class Result(LevelTables):
             UsageError: no users or no SLO are known, no such method, or runs that cannot be compared.
         """
         if method == "all":
-            raise UsageError("one estimate has one method", "method", "use estimates() for all of them")
+            raise UsageError("an estimate takes one method, not all", "method", "use estimates() for all of them")
         whole: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "rate": rate, "host_gpus": host_gpus}
         return self.estimates(users, slos, method, gpus, allow=allow, **whole, **more)[0]
 
@@ -330,7 +330,9 @@ class Result(LevelTables):
 
         if token_rate is not None:
             if any(each is not None for each in (users, rate, self._users, self._rate)):
-                raise UsageError("users, requests/s and tokens/s are several questions", None, "ask for one of them")
+                raise UsageError(
+                    "more than one of users, requests/s and tokens/s is given", None, "ask for one of them"
+                )
             rate, more = token_rate / output_tokens(self.levels), {**more, "token_rate": token_rate}
 
         wanted = self.slos if slos is None else as_slos(slos)
@@ -355,7 +357,7 @@ class Result(LevelTables):
             SloError: an SLO that does not parse.
         """
         if users is not None and rate is not None:
-            raise UsageError("users and a rate are two questions", None, "ask for one of them")
+            raise UsageError("users and a rate are both given", None, "ask for one of them")
         if users is not None:
             within("users", as_number(users, "users"))
         kept_users, kept_rate = (self._users, self.rate) if users is None and rate is None else (users, rate)
@@ -385,9 +387,7 @@ class Result(LevelTables):
 
         made = figures(self, self._possible_estimates())
         if kind not in made:
-            raise UsageError(
-                f"there is no figure {kind!r} of this result", "kind", f"there are {', '.join(made) or 'none'}"
-            )
+            raise UsageError(f"this result has no figure {kind!r}", "kind", f"there are {', '.join(made) or 'none'}")
         if not dark:
             return made[kind]
         from gpusize.report.figures.style import darkened

@@ -127,11 +127,11 @@ class Target:
     def _replica(self, first: Address, other: str) -> str:
         address = parse_url(other)
         if address.tls != first.tls:
-            raise UsageError("one replica is reached by TLS and another is not", f'URL "{shown(other)}"', "use one way")
+            raise UsageError("some replicas use TLS and others do not", f'URL "{shown(other)}"', "use one way")
         known = {"", "/v1", first.path.rstrip("/"), self.address.path.rstrip("/")}
         if address.path.rstrip("/") not in known:
             raise UsageError(
-                "replicas of one service have one path", f'URL "{shown(other)}"', "give the same path, or none"
+                "the replicas have different paths", f'URL "{shown(other)}"', "give the same path, or none"
             )
         return address.url(self.address.path)
 

@@ -55,7 +55,9 @@ def bounded(chunks: Any, where: str) -> bytes:
     for chunk in chunks:
         body += chunk
         if len(body) > MOST_BYTES:
-            raise TargetError(f"the answer is larger than {MOST_BYTES >> 20} MiB", where, "is this a KServe v2 server?")
+            raise TargetError(
+                f"the response is larger than {MOST_BYTES >> 20} MiB", where, "is this a KServe v2 server?"
+            )
     return bytes(body)
 
 
@@ -75,7 +77,7 @@ def parsed(status: int, body: bytes) -> Response:
     try:
         return Response(status, json.loads(body), "")
     except (ValueError, RecursionError):
-        return Response(status, None, "the answer is not JSON")
+        return Response(status, None, "the response is not JSON")
 
 
 def must_be_object(answer: Response, where: str) -> None:
@@ -85,7 +87,7 @@ def must_be_object(answer: Response, where: str) -> None:
         TargetError: it is none.
     """
     if not isinstance(answer.value, dict):
-        raise TargetError(answer.message or "the answer is no JSON object", where, "is this a KServe v2 server?")
+        raise TargetError(answer.message or "the response is not a JSON object", where, "is this a KServe v2 server?")
 
 
 def unknown_model(model: str, where: str, known: list[str]) -> TargetError:

@@ -418,7 +418,7 @@ def _check_together(load: Load) -> None:
     timed = load.count is not None or load.duration_s is not None
     if load.passes is not None and timed:
         todo = "give one of them: passes say how many requests"
-        raise UsageError("passes are given beside a count or a duration", "load", todo)
+        raise UsageError("passes and a count or a duration are both given", "load", todo)
     if load.kind == "open" and load.passes is not None:
         raise UsageError("passes belong to concurrencies, not to rates", "load", "give a duration or a count")
     if load.rates and not timed:
