@@ -74,7 +74,11 @@ class Adaptive:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Adaptive:
-        """The search that options ask for; the reverse of ``options``."""
+        """The search that options ask for; the reverse of ``options``.
+
+        Args:
+            options: as ``options`` gives them.
+        """
         names = ("precision", "budget", "most_users")
         return cls(**{name: options[name] for name in names if options.get(name) is not None})
 
