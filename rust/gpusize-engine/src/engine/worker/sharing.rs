@@ -191,3 +191,6 @@ fn joined_queue(level: &WorkerLevel) {
         level.shared.queues.fetch_add(1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;
