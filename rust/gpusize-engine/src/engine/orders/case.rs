@@ -101,10 +101,10 @@ fn name(event: Option<&Event>) -> String {
 }
 
 /// Run one case, whose events come in the order of these dice; says what is wrong with how it went on.
-pub fn run(scenario: Scenario, dice: Dice) -> Result<Ended, String> {
+pub fn run(scenario: Scenario, dice: &Dice) -> Result<Ended, String> {
     let world = World::enter(dice.clone(), scenario.choice, scenario.pace);
     let server = Server::start(scenario.temper, dice.clone());
-    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drive(&scenario, &dice, &world)));
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drive(&scenario, dice, &world)));
     let story = world.story();
     world.leave();
     Server::stop();

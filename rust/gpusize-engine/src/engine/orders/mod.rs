@@ -29,7 +29,7 @@ fn case(number: usize, of: usize) -> (u64, u64) {
 
 fn try_one(size: u64, seed: u64) -> Result<(), String> {
     let dice = dice::Dice::new(seed, size + (1 << 32));
-    case::run(scenario::Scenario::draw(seed, size), dice).and_then(|outcome| {
+    case::run(scenario::Scenario::draw(seed, size), &dice).and_then(|outcome| {
         check::check(&outcome).map_err(|what| format!("{what}\n  {:?}{}", outcome.scenario, outcome.story))
     })
 }

@@ -90,7 +90,7 @@ fn no_request_waits_beside_a_free_connection_and_a_level_is_over_with_its_last()
     let (mut waited, mut shed) = (0, 0);
     for seed in 0..CASES {
         let scenario = crowded(&Dice::new(seed, 1 << 33));
-        let case = case::run(scenario, Dice::new(seed, 1 << 34)).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        let case = case::run(scenario, &Dice::new(seed, 1 << 34)).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         if let Err(what) = hold(&case) {
             panic!("seed {seed}: {what}\n  {:?}{}", case.scenario, case.story);
         }

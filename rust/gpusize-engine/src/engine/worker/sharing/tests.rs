@@ -159,7 +159,9 @@ fn half_of_what_waits_is_given_and_no_more_than_there_is_room_for() {
 fn who_has_taken_a_request_and_has_another_slot_asks_again() {
     on_a_thread_of_workers(|mut bench| {
         let slots: Vec<_> = (0..2).map(|index| bench.first().slots.get(index, |_| ())).collect();
-        slots.iter().for_each(|slot| assert!(bench.first().slots.park(slot)));
+        for slot in &slots {
+            assert!(bench.first().slots.park(slot));
+        }
         bench.level.queues.store(2, Relaxed);
         bench.level.shares[1].waiting.store(3, Relaxed);
         bench.first().take(Handed { level: bench.level.clone(), jobs: vec![job(1)], from: 1 });
