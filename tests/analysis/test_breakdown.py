@@ -73,5 +73,5 @@ def test_a_result_names_models_and_refuses_other_parts(tmp_path):
         ("small", "r", 2, 24),
     ]
     assert list(result.tables) == ["delivery", "models"]
-    with pytest.raises(UsageError, match="nothing can be taken apart"):
+    with pytest.raises(UsageError, match="a breakdown by"):
         result.breakdown("host")  # type: ignore[arg-type]

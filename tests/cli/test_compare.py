@@ -123,7 +123,7 @@ def test_labels_choose_the_runs(gpusize: Gpusize, runs: Path) -> None:
         (("a=old", "a=old"), "two sides are named a"),
         (("old", "b=old"), "a run is on the sides old and b. Give each side its own runs"),
         (("old", "b=slow", "--fail-if", "achieved rate < -100%"), "has no meaning: nothing changes anything by more"),
-        (("old", "b=old", "--margin", "much"), "--margin: 'much' is no share. Write it as 20% or 0.2"),
+        (("old", "b=old", "--margin", "much"), "--margin: 'much' is not a share. Write it as 20% or 0.2"),
         (("old", "b=slow", "--margin", "0"), "--margin: must be above 0"),
         (("old", "b=old", "--figure", "p95"), "figure, column"),
         (("old", "b=old", "--fail-if", "slower"), "--fail-if: 'slower' is no gate. Write it as in: p95 runtime > +5%"),

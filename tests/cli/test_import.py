@@ -98,7 +98,7 @@ def test_a_rate_and_users_are_two_questions(gpusize: Gpusize) -> None:
     path = imported(gpusize, 1)
     done = gpusize("estimate", path, "--rate", "5/s", "--users", "3")
     assert done.code == 2
-    assert "two questions" in done.complaint
+    assert "are both given" in done.complaint
 
 
 def test_a_table_that_is_not_perf_analyzers(gpusize: Gpusize) -> None:

@@ -96,7 +96,7 @@ def test_tokens_per_second_in_both_commands(gpusize: Gpusize, run: Path) -> None
         ("--growth", "30%/decade", '--growth: "30%/decade" is not a growth'),
         ("--failed", "-1", '--failed: "-1" is not a whole number from 0 to 1000000'),
         ("--gpu-hour-price", "free", '--gpu-hour-price: "free" is not a price'),
-        ("--think", "uniform(1s,2s)", "--think: a pause that is uniform is not simulated"),
+        ("--think", "uniform(1s,2s)", "--think: the twin does not simulate uniform pauses"),
         ("--router", "best", "--router: there is no router 'best'"),
         ("--plot", "plan.doc", '--plot, plan.doc: the ending ".doc"'),
     ],

@@ -74,10 +74,10 @@ def test_a_no_is_told_by_the_exit_code(plan):
 @pytest.mark.parametrize(
     "argv, complaint",
     [
-        (["--window", "30s"], "--window: this is for an answer over time"),
-        (["--arrivals", "trace.csv", "--users", "20"], "--users: this does not go with arrivals"),
+        (["--window", "30s"], "--window: this option is for GPUs over time"),
+        (["--arrivals", "trace.csv", "--users", "20"], "--users: this cannot be combined with arrivals"),
         (["--arrivals", "nothing.csv"], "there is no such file"),
-        (["--arrivals", "dataset"], "no dataset is given whose arrival times could be used"),
+        (["--arrivals", "dataset"], "there is no dataset to take arrival times from"),
         (["--arrivals", "trace.csv", "--policy", "guess"], "there is no policy 'guess'"),
         (["--arrivals", "trace.csv", "--window", "0s"], "--window: window must be 1 s or more, not 0 s"),
         (["--arrivals", "trace.csv", "--lengths", "mine"], "--lengths: there is no lengths 'mine'"),
@@ -96,7 +96,7 @@ def test_what_cannot_be_meant_is_refused(plan, argv, complaint):
 @pytest.mark.parametrize(
     "rows, complaint",
     [
-        ("0,2", "profile.csv: a profile of one rate has no end"),
+        ("0,2", "profile.csv: a profile with a single rate has no end"),
         ("0,2\n0,3", "profile.csv:3: this time is not later"),
         ("0,2\n5,-1", 'profile.csv:3: "rate_per_s" is -1'),
         ("0,2\n5,fast", 'profile.csv:3: "rate_per_s" is'),

@@ -112,10 +112,10 @@ def test_a_command_that_cannot_be_started(gpusize: Gpusize, tmp_path: Path):
 @pytest.mark.parametrize(
     "argv, complaint",
     [
-        (["sample"], "one thing is to be sampled"),
-        (["sample", "--pid", "1", "--cgroup", "/"], "one thing is to be sampled"),
-        (["sample", "--pid", "1", "--", "true"], "a command is sampled from its start to its end, alone"),
-        (["sample", "--duration", "1s", "--", "true"], "a command is sampled from its start to its end, alone"),
+        (["sample"], "no source is named, or several are"),
+        (["sample", "--pid", "1", "--cgroup", "/"], "no source is named, or several are"),
+        (["sample", "--pid", "1", "--", "true"], "a command is sampled alone, from its start to its end"),
+        (["sample", "--duration", "1s", "--", "true"], "a command is sampled alone, from its start to its end"),
         (["sample", "--pid", str(2**22 + 1)], "--pid: there is no process"),
         (["sample", "--repeat", "0", "--", "true"], '--repeat: "0" is not a whole number from 1 to 1000000'),
         (["sample", "--repeat", "2", "--pid", "1"], "--repeat: only a command can be run several times"),

@@ -29,7 +29,7 @@ from gpusize.containers.pipeline.container_spec import RunOptions
 from gpusize.containers.pipeline.daemon import Daemon
 from gpusize.containers.pipeline.outcome import OperatorResult
 from gpusize.containers.pipeline.runner import Events, run_pipeline
-from gpusize.observe.usage.sampler import ResourceWatch
+from gpusize.observe.usage.sampler import ContainerReader
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE, import_image
 
@@ -144,7 +144,7 @@ def test_without_root_there_is_no_group_of_ours_and_a_note_says_so(
     told = tmp_path / "told"
     told.mkdir()
 
-    class Seen(ResourceWatch):
+    class Seen(ContainerReader):
         """Lets it end when it has been read: without a group of ours nothing is known of what was not."""
 
         def start(self, pid: int | None, parent: str | None = None) -> None:
@@ -154,7 +154,9 @@ def test_without_root_there_is_no_group_of_ours_and_a_note_says_so(
             (told / "on").touch()
 
     script = "until [ -e /told/on ]; do sleep 0.05; done; cat /proc/self/cgroup"
-    result = run_pipeline(pipeline(shell("a", script, binds=(Bind(str(told), "/told"),))), watch=Seen, daemon=daemon)
+    result = run_pipeline(
+        pipeline(shell("a", script, binds=(Bind(str(told), "/told"),))), make_reader=Seen, daemon=daemon
+    )
     [execution] = result.operators[0].executions
     assert execution.ok
     assert "/gpusize/" not in execution.log_tail

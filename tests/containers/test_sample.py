@@ -87,7 +87,7 @@ def test_sampling_ends_with_the_container(gpusize: Gpusize, start: Start, daemon
     assert done.out.startswith(f"{name}: ")
     done = gpusize("sample", "--container", name)
     assert done.code == 2
-    assert "does not run, it is exited" in done.complaint
+    assert "is not running: it is exited" in done.complaint
 
 
 def test_the_processes_of_a_container_are_its_own(start: Start):

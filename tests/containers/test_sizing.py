@@ -18,8 +18,8 @@ from gpusize.containers.pipeline import (
     run_pipeline,
 )
 from gpusize.containers.pipeline.daemon import Daemon
-from gpusize.containers.pipeline.execution import MakeWatch
-from gpusize.observe.usage.sampler import ResourceWatch
+from gpusize.containers.pipeline.execution import MakeReader
+from gpusize.observe.usage.sampler import ContainerReader
 from gpusize.observe.usage.usage import usage_of
 from tests.containers.conftest import Leftovers
 from tests.containers.engine import IMAGE
@@ -39,17 +39,22 @@ def one(
     sizing: SizingOptions,
     options: RunOptions | None = None,
     events: Events | None = None,
-    watch: MakeWatch | None = None,
+    make_reader: MakeReader | None = None,
 ) -> OperatorResult:
     operator = Operator("a", IMAGE, command=("sh", "-c", script))
     result = run_pipeline(
-        Pipeline("p", (operator,), "own"), options=options, sizing=sizing, daemon=daemon, events=events, watch=watch
+        Pipeline("p", (operator,), "own"),
+        options=options,
+        sizing=sizing,
+        daemon=daemon,
+        events=events,
+        make_reader=make_reader,
     )
     return result.operators[0]
 
 
-def rarely(name: str, interval_ns: int | None = None) -> ResourceWatch:
-    return ResourceWatch(name, 10_000_000_000 if interval_ns is None else interval_ns)
+def rarely(name: str, interval_ns: int | None = None) -> ContainerReader:
+    return ContainerReader(name, 10_000_000_000 if interval_ns is None else interval_ns)
 
 
 def test_a_spike_is_seen_in_every_run(daemon: Daemon, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +161,7 @@ def test_less_cpu_is_tried_under_all_other_limits_and_what_is_refused_is_told(da
 @pytest.mark.parametrize("script", ["true", "sleep 0.05"])
 def test_what_lives_for_a_moment_has_a_result_from_counters(daemon: Daemon, work: Path, script: str) -> None:
     # Of few readings because they are rare, however long the machine takes for it.
-    result = one(daemon, script, SizingOptions(), watch=rarely)
+    result = one(daemon, script, SizingOptions(), make_reader=rarely)
     assert result.sized is not None
     advice = result.sized.recommendation
     assert advice.refused is None

@@ -136,12 +136,12 @@ def test_a_rate_is_an_open_loop(measured):
         (pl.col("due_s").alias("due"), None, "records have no column due_s"),
         (pl.col("visit").alias("level"), None, "records have no column visit"),
         (pl.lit("fine").alias("outcome"), None, "no outcome 'fine'"),
-        (pl.lit(None, pl.Float64).alias("end_s"), None, "ok and never ended"),
+        (pl.lit(None, pl.Float64).alias("end_s"), None, "ok and have no end"),
         ((pl.col("due_s") - 1).alias("end_s"), None, "ends before it is due"),
-        (pl.lit(None, pl.Float64).alias("due_s"), None, "never due"),
+        (pl.lit(None, pl.Float64).alias("due_s"), None, "has no due time"),
         (pl.lit("soon").alias("end_s"), None, "cannot be read"),
         (None, pl.col("visit") + 1, "has requests and no level"),
-        (None, pl.lit(0, pl.Int64).alias("visit"), "a visit is there twice"),
+        (None, pl.lit(0, pl.Int64).alias("visit"), "a visit appears twice"),
         (None, pl.lit(0.5).alias("concurrency"), "0.5 is not a load"),
         (None, pl.lit(1.0).alias("rate"), "either a concurrency or a rate"),
         (None, pl.lit("lost").alias("state"), "no state 'lost'"),
@@ -166,5 +166,5 @@ def test_levels_without_requests_or_load_are_refused(measured):
         levels_from_frames(records.filter(pl.col("visit") > 0), levels)
     with pytest.raises(gpusize.UsageError, match="neither concurrency nor rate"):
         levels_from_frames(records, levels.drop("concurrency"))
-    with pytest.raises(gpusize.UsageError, match="one estimate has one method"):
+    with pytest.raises(gpusize.UsageError, match="an estimate takes one method, not all"):
         gpusize.estimate_frame(records, levels, Question(users=40, slos=[SLO]), "all")

@@ -317,10 +317,10 @@ def test_the_other_methods_stay_as_they_are():
 @pytest.mark.parametrize(
     "more, what",
     [
-        ({"users": 5, "rate": 4.0}, "two questions"),
+        ({"users": 5, "rate": 4.0}, "are both given"),
         ({"rate": 0.0}, "the rate must be above 0"),
         ({"rate": 5.0, "host_gpus": 0}, "GPUs per host must be above 0"),
-        ({"rate": 5.0, "host_gpus": 3, "gpus_per_replica": 2}, "no whole number of replicas"),
+        ({"rate": 5.0, "host_gpus": 3, "gpus_per_replica": 2}, "not hold a whole number of replicas"),
         ({"users": 5, "slos": ()}, "no SLO"),
     ],
 )

@@ -242,5 +242,5 @@ def test_responses_bodies():
 
 
 def test_an_output_length_is_max_or_exact():
-    with pytest.raises(UsageError, match='"about" is not one'):
+    with pytest.raises(UsageError, match='"about" is not a way to bound the output'):
         ApiOptions(output_length="about")  # type: ignore[arg-type]

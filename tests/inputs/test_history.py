@@ -213,7 +213,7 @@ def test_apis_without_room_for_answers(asked, where):
     ],
 )
 def test_what_belongs_to_conversations(asked, load, where):
-    with pytest.raises(UsageError, match="requests stand alone") as caught:
+    with pytest.raises(UsageError, match="these are single requests") as caught:
         prepare(asked, TALK, load=load)
     assert caught.value.where == where
     assert "--sessions" in caught.value.todo
@@ -222,7 +222,7 @@ def test_what_belongs_to_conversations(asked, load, where):
 def test_a_trace_has_no_turns_of_its_own(tmp_path):
     path = tmp_path / "burst.csv"
     path.write_text("Timestamp,Session ID,Model,Request tokens,Response tokens\n0,7,m,5,2\n9,7,m,12,2\n", "utf-8")
-    with pytest.raises(UsageError, match="made-up prompts stand for what was said before"):
+    with pytest.raises(UsageError, match="made-up prompts of a trace already stand for the whole conversation"):
         prepare(target(), Dataset.read(path), load=SESSIONS)
 
 

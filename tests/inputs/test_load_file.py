@@ -192,7 +192,7 @@ def test_samples():
     for share, each in (("1/1", 1), ("1", 1), (1, 1), ("0.01", 100), (0.5, 2), (" 1 / 8 ", 8)):
         assert load_from_options({"sample_records": share}).sample_records == each
     for wrong in ("0", "2/3", True, 1.5, "1/0", "-1", "0.3", "", "1e-2"):
-        with pytest.raises(UsageError, match="such a share"):
+        with pytest.raises(UsageError, match="not a share of records"):
             load_from_options({"sample_records": wrong})
     # A number of records alone may mean one of so many, or so many in all.
     for wrong in ("10", 10):
@@ -210,7 +210,7 @@ def test_samples():
         ("rates: 5\nduration: 1s\nmax_error_rate: 2\n", "load.yaml:3:1", "is not a share"),
         ("duration: 1s\nprocess: gama\nrates: 5\n", "load.yaml:2:1", "is not an arrival process"),
         ("duration: 1s\nstreams:\n  - rate: 5/s\n    burstiness: 2\n", "load.yaml:1, stream", "belongs to gamma"),
-        ("", "load.yaml", "says nothing of the load"),
+        ("", "load.yaml", "describes no load"),
     ],
 )
 def test_what_cannot_be_meant_is_said_where_it_stands(text, where, what, tmp_path):

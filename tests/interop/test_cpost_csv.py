@@ -62,8 +62,8 @@ def test_a_file_without_rows(tmp_path: Path):
         ("time,cpu\n", ":1", "first line"),
         ("timestamp,cpu_percent,memory\n1,2\n", ":2", "not a time"),
         ("timestamp,cpu_percent,memory\n1,2,3\n2,x,3\n", ":3", "not a time"),
-        ("timestamp,cpu_percent,memory\n1,2,nan\n", ":2", "cannot be"),
-        ("timestamp,cpu_percent,memory\n1,-2,3\n", ":2", "cannot be"),
+        ("timestamp,cpu_percent,memory\n1,2,nan\n", ":2", "negative or infinite"),
+        ("timestamp,cpu_percent,memory\n1,-2,3\n", ":2", "negative or infinite"),
         ("timestamp,cpu_percent,memory\n2,2,3\n1,2,3\n", ":3", "not after"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_server_without_configuration():
     [
         ((500, b'{"error":"boom\\u001b[31m"}'), "status 500: boom"),
         ((200, b"<html>"), "not JSON"),
-        ((200, b"[1]"), "no JSON object"),
+        ((200, b"[1]"), "not a JSON object"),
         ((200, b"{}"), "cannot be read"),
         ((200, b'{"name":"m","inputs":[{"name":"x","datatype":"FP8","shape":[1]}]}'), '"FP8.* is not a datatype'),
         ((200, b'{"name":"m","inputs":[{"name":"x","datatype":"FP32","shape":[1]},3]}'), "cannot be read"),

@@ -131,7 +131,7 @@ def test_sequences_of_a_mix_stay_apart(tmp_path):
 
 def test_what_cannot_be_prepared():
     assert [is_kserve(name) for name in ("kserve", "kserve-grpc-stream", "generic", None)] == [True, True, False, False]
-    with pytest.raises(UsageError, match="is no KServe API"):
+    with pytest.raises(UsageError, match="is not a KServe API"):
         prepare_kserve(Target("http://h", api="generic"), ["random"], client=Server())
     with pytest.raises(TargetError):
         prepare_kserve(Target("http://h", api="kserve", model="nosuch"), ["random"], client=Server())

@@ -276,7 +276,7 @@ def test_decoupled_models_need_a_stream():
     with pytest.raises(UsageError, match="Use --api kserve-grpc-stream"):
         create_kserve("kserve", ApiOptions(), decoupled, [])
     assert create_kserve("kserve-grpc-stream", ApiOptions(), decoupled, []).name == "kserve-grpc-stream"
-    with pytest.raises(UsageError, match="is no KServe API"):
+    with pytest.raises(UsageError, match="is not a KServe API"):
         create_kserve("generic", ApiOptions(), decoupled, [])
     with pytest.raises(UsageError, match="takes no inputs"):
         create_kserve("kserve", ApiOptions(), model(), [])

@@ -72,7 +72,7 @@ def test_the_forms_of_the_reference():
         ("1/s burst 3/s@1m", 14, "the length of a burst is missing"),
         ("1/s burst 3/s for 1s@1m", 21, "the period of the bursts is missing"),
         ("1/s burst 3/s for 2s every 1s@1m", 5, "a burst is as long as its period"),
-        ("1/s..2/s burst 3/s for 1s every 2s@1m", 10, "a ramp has no bursts"),
+        ("1/s..2/s burst 3/s for 1s every 2s@1m", 10, "a ramp cannot have bursts"),
         ("1/s@1m 2/s@1m", 8, "'2' is not expected here"),
         ("1/s$@1m", 4, "unexpected '$'"),
         ("999999999/s@1m", 1, "a rate must be at most 1e+08/s, not 1e+09/s"),
@@ -155,10 +155,10 @@ def test_mean_and_deviation_are_those_of_the_pauses(think, pauses):
         (lambda: Stage(1, 2, 60, shape=0.5), "belongs to gamma"),
         (lambda: Stage(1, 1, 60, process="gamma", shape=0), "burstiness:? must be at least 0.001, not 0"),
         (lambda: Stage(8, 8, 60, "closed", process="poisson"), "a concurrency has no arrival process"),
-        (lambda: Stage(1, 2, 60, bursts=Bursts(1, 1, 2)), "a ramp has no bursts"),
+        (lambda: Stage(1, 2, 60, bursts=Bursts(1, 1, 2)), "a ramp cannot have bursts"),
         (lambda: Think("later"), "is not a think time"),
-        (lambda: Think("uniform", 1), "has other values"),
-        (lambda: Think("fixed", 1, 2), "has other values"),
+        (lambda: Think("uniform", 1), "does not take these values"),
+        (lambda: Think("fixed", 1, 2), "does not take these values"),
     ],
 )
 def test_values_that_cannot_be_meant(make, what):

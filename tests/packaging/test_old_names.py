@@ -68,9 +68,20 @@ def test_old_names_cost_nothing_until_one_is_asked_for() -> None:
     assert json.loads(told) == ["gpusize"]
 
 
-def test_a_renamed_name_still_works_and_warns() -> None:
-    new = importlib.import_module("gpusize.containers.recommend")
-    with pytest.warns(DeprecationWarning, match=r"recommend\.verdict_of is check_recommendation now$"):
-        assert new.verdict_of is new.check_recommendation
+@pytest.mark.parametrize(
+    "module, old, new",
+    [
+        ("containers", "ResourceWatch", "ContainerReader"),
+        ("containers.pipeline", "MakeWatch", "MakeReader"),
+        ("containers.pipeline", "Watch", "Reader"),
+        ("containers.recommend", "verdict_of", "check_recommendation"),
+        ("observe.usage.gpus", "GpuWatch", "GpuReader"),
+        ("observe.usage.sampler", "ResourceWatch", "ContainerReader"),
+    ],
+)
+def test_a_renamed_name_still_works_and_warns(module: str, old: str, new: str) -> None:
+    there = importlib.import_module(f"gpusize.{module}")
+    with pytest.warns(DeprecationWarning, match=rf"{module}\.{old} is {new} now$"):
+        assert getattr(there, old) is getattr(there, new)
     with pytest.raises(AttributeError, match="nothing"):
-        _ = new.nothing
+        _ = there.nothing

@@ -143,7 +143,7 @@ REFUSED = {
     "another container's network": (service("network_mode: service:b"), "network"),
     "a device that is no GPU": (
         service("deploy: {resources: {reservations: {devices: [{capabilities: [tpu]}]}}}"),
-        "is no GPU",
+        "is not a GPU",
     ),
     "a size that is none": (service("shm_size: big"), "shm_size is big, not a size"),
     "no words": (service("command: 'a \"b'"), "cannot be split"),

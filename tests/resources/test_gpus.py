@@ -10,7 +10,7 @@ import pytest
 
 from gpusize.observe.metrics.buffer import samples_frame
 from gpusize.observe.usage.gpu_use import GpuUse, gpu_uses
-from gpusize.observe.usage.gpus import GpuWatch, SourceGpus
+from gpusize.observe.usage.gpus import GpuReader, SourceGpus
 from gpusize.observe.usage.processes import in_cgroup_of, in_group_at, in_tree_of
 from gpusize.observe.usage.usage import usage_of
 from gpusize.report.containers.usage_text import usage_lines
@@ -123,25 +123,25 @@ def test_instances_of_a_split_gpu_are_gpus_of_their_own():
 
 
 def test_a_missing_driver_is_a_note():
-    watch = GpuWatch(OURS.__contains__, nvml=fake_nvml(refuses=True))
-    watch.start()
-    samples = watch.stop()
+    reader = GpuReader(OURS.__contains__, nvml=fake_nvml(refuses=True))
+    reader.start()
+    samples = reader.stop()
     assert samples.is_empty()
-    assert watch.uses(samples, 0, S) == []
-    assert watch.notes[0].startswith("GPUs are not watched: the NVIDIA driver does not answer")
+    assert reader.uses(samples, 0, S) == []
+    assert reader.notes[0].startswith("GPUs are not watched: the NVIDIA driver does not answer")
 
 
 def test_the_watch_reads_on_its_own_thread_at_the_start_and_at_the_end():
     gpu = Gpu(processes=[(10, GIB)], accounted={10: 3 * GIB})
     nvml = fake_nvml(gpu)
-    watch = GpuWatch(OURS.__contains__, 3600.0, nvml=nvml)
-    watch.start()
+    reader = GpuReader(OURS.__contains__, 3600.0, nvml=nvml)
+    reader.start()
     gpu.processes, gpu.energy_mj = [(10, 2 * GIB)], 1_700_000
-    samples = watch.stop()
-    (use,) = watch.uses(samples, int(samples["t_ns"][0]), int(samples["t_ns"][-1]))
+    samples = reader.stop()
+    (use,) = reader.uses(samples, int(samples["t_ns"][0]), int(samples["t_ns"][-1]))
     assert use.energy_j == pytest.approx(700)
     assert (use.readings, use.mem_from, use.mem_peak_bytes) == (2, "accounting", 3 * GIB)
-    assert watch.stop().height == samples.height
+    assert reader.stop().height == samples.height
     assert nvml.calls == {"init": 1, "shutdown": 1}
 
 

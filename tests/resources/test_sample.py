@@ -214,7 +214,7 @@ def test_containers_that_cannot_be_sampled(client, monkeypatch):
     with pytest.raises(UsageError, match="no such container"):
         running_container("other")
     monkeypatch.setattr(client, "told", state(0, running=False))
-    with pytest.raises(UsageError, match="does not run, it is exited"):
+    with pytest.raises(UsageError, match="is not running: it is exited"):
         running_container("box")
     monkeypatch.setattr(client, "told", state(2**22 + 1))
     with pytest.raises(EnvironmentLacks, match="not visible from here"):

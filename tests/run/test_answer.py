@@ -111,7 +111,7 @@ def test_a_result_asks_for_what_it_needs(result: Result) -> None:
         result.estimate(users=3)
     with pytest.raises(SloError):
         result.estimate(users=3, slos="fast please")
-    with pytest.raises(UsageError, match="one estimate has one method"):
+    with pytest.raises(UsageError, match="an estimate takes one method, not all"):
         result.estimate(3, "p95 runtime <= 1s", method="all")
     assert [each.method for each in result.estimates(3, "p95 runtime <= 1s")] == ["twin", "slope", "crossing"]
     assert not result.can_estimate
@@ -121,7 +121,7 @@ def test_a_result_asks_for_what_it_needs(result: Result) -> None:
 def test_a_result_draws_what_it_has(result: Result) -> None:
     figure = result.plot("runtime")
     assert figure.axes
-    with pytest.raises(UsageError, match=r"no figure 'fit' of this result\. There are runtime"):
+    with pytest.raises(UsageError, match=r"this result has no figure 'fit'\. There are runtime"):
         result.plot("fit")
     assert result.asking(3, "p95 runtime <= 1s").plot("attainment").axes
 

@@ -47,7 +47,7 @@ def test_bounds_are_times_or_multiples():
         ("5, x", 4, "not a number of users"),
         ("5,0", 3, "not a number of users"),
         ("5,1.5", 3, "not a number of users"),
-        ("9..3", 1, "does not rise"),
+        ("9..3", 1, "is not a rising range"),
         ("5..", 1, "not a number of users"),
     ],
 )

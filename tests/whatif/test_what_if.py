@@ -327,9 +327,9 @@ def test_tokens_that_nobody_told(tmp_path):
 
 
 def test_several_kinds_of_load_are_several_questions(run):
-    with pytest.raises(UsageError, match="several questions"):
+    with pytest.raises(UsageError, match="more than one of"):
         what_if(run, 10, rates=3)
-    with pytest.raises(UsageError, match="are not simulated"):
+    with pytest.raises(UsageError, match="can be simulated"):
         what_if(run, 1e7)
     with pytest.raises(UsageError, match="plan of 800 rows"):
         what_if(run, list(range(1, 201)), bounds="1s,2s,3s,4s")
@@ -343,5 +343,5 @@ def test_tokens_per_second_as_an_estimate(run):
     assert found.rate == pytest.approx(2000.0 / each)
     assert found.gpus == result.estimate(rate=2000.0 / each, method="twin").gpus
     assert any("2,000 output tokens/s are" in text for text in found.assumptions)
-    with pytest.raises(UsageError, match="several questions"):
+    with pytest.raises(UsageError, match="more than one of"):
         result.asking(users=5).estimates(token_rate=2000.0)

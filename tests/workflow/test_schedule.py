@@ -86,7 +86,9 @@ def test_streams_of_a_workflow_send_their_own_datasets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("told", [{"model": "m"}, {"server_priority": 3}])
 def test_what_a_stream_would_tell_a_server_is_refused_for_a_workflow(tmp_path: Path, told: dict[str, Any]) -> None:
     load = gpusize.Load(streams=[Stream(name="chat", rate=5, **told)], duration_s=1)
-    with pytest.raises(UsageError, match=f'"chat": a workflow is told no {next(iter(told)).replace("_", " ")}'):
+    with pytest.raises(
+        UsageError, match=f'"chat": a workflow cannot take a stream.s {next(iter(told)).replace("_", " ")}'
+    ):
         gpusize.run(remember, gpusize.Dataset.from_prompt("x"), load, out=tmp_path / "runs")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.analysis.metrics import METRICS, QUANTILES
-from gpusize.analysis.throughput import answered_by
+from gpusize.analysis.throughput import achieved_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def _rows(level: LevelData, by: Part) -> list[dict[str, Any]]:
     failed = ~pl.col("outcome").is_in(["ok", "cancelled"])
     counts = [pl.len().alias("n"), failed.sum().alias("errors")]
     found = level.steady().group_by(by).agg(*counts, *times).sort(by).collect().to_dicts()
-    total, rates = sum(part["n"] for part in found), answered_by(level, by)
+    total, rates = sum(part["n"] for part in found), achieved_by(level, by)
     return [
         {
             "visit": level.visit,

@@ -62,6 +62,9 @@ class Slo:
     def parse(cls, text: str) -> Slo:
         """Read an SLO.
 
+        Args:
+            text: as in ``p95 runtime <= 10s``; the grammar is in docs/reference/slo.md.
+
         Raises:
             SloError: it does not follow the grammar; the text points at the column.
         """
@@ -104,7 +107,11 @@ class Slo:
         return pl.when(outcome == "cancelled").then(None).otherwise(judged)
 
     def within(self, value: float) -> bool:
-        """Whether one value in the unit of ``bound`` keeps the bound."""
+        """Whether one value in the unit of ``bound`` keeps the bound.
+
+        Args:
+            value: of the metric: seconds for times.
+        """
         return {
             "<=": value <= self.bound,
             "<": value < self.bound,
@@ -113,7 +120,11 @@ class Slo:
         }[self.op]
 
     def count(self, frame: pl.DataFrame | pl.LazyFrame) -> Counts:
-        """Count the requests of a record frame by how they fared."""
+        """Count the requests of a record frame by how they fared.
+
+        Args:
+            frame: requests, one a row, as ``LevelData.requests`` gives them.
+        """
         import polars as pl
 
         within = self.within_expr()
@@ -134,6 +145,9 @@ class Slo:
         """Share of the judged requests within the bound, and how many were judged; (nan, 0) when none could be.
 
         When every request that ended ok lacks the metric, nothing is known, even if others failed.
+
+        Args:
+            frame: requests, one a row, as ``LevelData.requests`` gives them.
         """
         counts = self.count(frame)
         n = counts.within + counts.over
@@ -149,11 +163,19 @@ class Slo:
         return bool(frame.lazy().select(has.any()).collect(engine="streaming").item())
 
     def met_by(self, attainment: float) -> bool:
-        """Whether an attainment suffices. A level without any judged request (nan) does not."""
+        """Whether an attainment suffices. A level without any judged request (nan) does not.
+
+        Args:
+            attainment: share of the requests, 0 to 1, or nan.
+        """
         return attainment >= self.share
 
     def met(self, frame: pl.DataFrame | pl.LazyFrame) -> bool:
-        """Whether the requests of a record frame keep the objective."""
+        """Whether the requests of a record frame keep the objective.
+
+        Args:
+            frame: requests, one a row, as ``LevelData.requests`` gives them.
+        """
         if self.kind != "mean":
             return self.met_by(self.attainment(frame)[0])
         import polars as pl

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Throughput", "answered_by", "responses", "throughput"]
+__all__ = ["Throughput", "achieved_by", "responses", "throughput"]
 
 
 class Throughput(NamedTuple):
@@ -45,7 +45,7 @@ class Throughput(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
+class _Responses:
     """Answers of one visit in their window (``low`` to ``high``, ns): all of them, and those that have a row."""
 
     answered: int
@@ -62,7 +62,7 @@ def throughput(level: LevelData) -> Throughput:
     """Rates over the steady window of a level's visits."""
     visits = level.visits()
     due_s = sum(_span_s(*_due_window(visit)) for visit in visits)
-    found = [_answers(visit) for visit in visits]
+    found = [_responses(visit) for visit in visits]
     length_s = sum(each.length_s for each in found)
     offered = sum(level.outcomes().values()) / due_s if due_s > 0 else None
     if length_s <= 0:
@@ -81,15 +81,15 @@ def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float
     Returns:
         Their rows, the number of all of them (of a sampled level more than have a row), and seconds in which they came.
     """
-    found = _answers(visit)
+    found = _responses(visit)
     return _rows(visit, found.low, found.high, *columns), found.answered, found.length_s
 
 
-def answered_by(level: LevelData, column: str) -> dict[int, float] | None:
+def achieved_by(level: LevelData, column: str) -> dict[int, float] | None:
     """The achieved rate by the value of a column of the records; None where there is no time to speak of."""
     import polars as pl
 
-    found = [_answers(visit) for visit in level.visits()]
+    found = [_responses(visit) for visit in level.visits()]
     length_s = sum(each.length_s for each in found)
     if length_s <= 0:
         return None
@@ -115,8 +115,8 @@ def _span_s(low: int, high: int) -> float:
     return max(0, high - low) / NS_PER_S
 
 
-def _answers(visit: LevelData) -> _Answers:
-    return visit.kept.once("answers", lambda: _counted(visit))
+def _responses(visit: LevelData) -> _Responses:
+    return visit.kept.once("responses", lambda: _counted(visit))
 
 
 def _rows(visit: LevelData, low: int, high: int, *columns: str) -> pl.LazyFrame:
@@ -129,10 +129,10 @@ def _rows(visit: LevelData, low: int, high: int, *columns: str) -> pl.LazyFrame:
     return _ok(visit, *columns).filter(inside)
 
 
-def _counted(visit: LevelData) -> _Answers:
+def _counted(visit: LevelData) -> _Responses:
     import polars as pl
 
-    low, high = _busy_window(visit) if visit.concurrency is not None else _answer_window(visit)
+    low, high = _busy_window(visit) if visit.concurrency is not None else _response_window(visit)
     count, tokens_out, tokens_in, told = (
         _rows(visit, low, high)
         .select(
@@ -144,7 +144,7 @@ def _counted(visit: LevelData) -> _Answers:
         .collect(engine="streaming")
         .row(0)
     )
-    found = _Answers(count, count, tokens_out, tokens_in, bool(told), _span_s(low, high), low, high)
+    found = _Responses(count, count, tokens_out, tokens_in, bool(told), _span_s(low, high), low, high)
     return found if visit.sampled == 1 else _of_all(found, visit)
 
 
@@ -176,7 +176,7 @@ def _found_busy(visit: LevelData) -> tuple[int, int]:
     return low, high if last is None else max(low, min(high, int(last)))
 
 
-def _answer_window(visit: LevelData) -> tuple[int, int]:
+def _response_window(visit: LevelData) -> tuple[int, int]:
     """The part of the window in which requests were due, later by the runtime of the first answer to one of them.
 
     A request takes its time, however light the load is: so shifted, as many answers come as requests were due where
@@ -202,7 +202,7 @@ def _answer_window(visit: LevelData) -> tuple[int, int]:
     return low, high
 
 
-def _of_all(rows: _Answers, visit: LevelData) -> _Answers:
+def _of_all(rows: _Responses, visit: LevelData) -> _Responses:
     """Likewise of a level of which not every request has a row: by whole seconds, with the rows' mean of tokens."""
     import polars as pl
 
@@ -215,4 +215,4 @@ def _of_all(rows: _Answers, visit: LevelData) -> _Answers:
         inside = visit.seconds.filter((second >= first) & (second < last)).select(pl.col("ok").sum()).collect()
         count, length_s = int(inside.item() or 0), float(last - first)
     each = count / rows.answered if rows.answered else 0.0
-    return _Answers(count, rows.kept, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, low, high)
+    return _Responses(count, rows.kept, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, low, high)

@@ -154,14 +154,14 @@ def in_order(names: Sequence[str], k: int) -> list[str]:
 
 def _check(names: Sequence[str], rounds: int, out: Path) -> None:
     if len(names) != 2:
-        raise UsageError(f"a duet is of two targets, not {len(names)}", "sides", "name two")
+        raise UsageError(f"a duet compares two targets, not {len(names)}", "sides", "name two")
     for name in names:
         if not name or name.startswith(".") or "/" in name or name in (WARM_UP, UNFINISHED):
             raise UsageError(f"{name!r} cannot be a folder of runs", "sides", "name them as in old=URL new=URL")
     if rounds < 2:
-        raise UsageError(f"must be 2 or more, not {rounds}", "rounds", "ten see small differences")
+        raise UsageError(f"must be 2 or more, not {rounds}", "rounds", "10 rounds show small differences")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} holds something already", "out", "name a new folder")
+        raise UsageError(f"{out} is not empty", "out", "name a new folder")
 
 
 def _visit(name: str, measure: Measure, folder: Path, stop: StopSwitch, when: str) -> Path | None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from gpusize.measure.sweep import ProgressEvent
 
-__all__ = ["Told", "telling"]
+__all__ = ["Listeners", "telling"]
 
 
-class Told(NamedTuple):
+class Listeners(NamedTuple):
     """Who is told how a run goes; None for nobody.
 
     Attributes:
@@ -27,7 +27,7 @@ class Told(NamedTuple):
 @contextlib.contextmanager
 def telling(
     progress: Callable[[ProgressEvent], None] | None, settings: Sequence[Mapping[str, Any]] = ()
-) -> Iterator[Told]:
+) -> Iterator[Listeners]:
     """Whom to tell of a run.
 
     Args:
@@ -37,9 +37,9 @@ def telling(
     from gpusize.report.live.notebook import Notebook, in_notebook
 
     if progress is not None or not in_notebook():
-        yield Told(progress)
+        yield Listeners(progress)
         return
     from gpusize.report.live.live import LiveProgress
 
     with LiveProgress(settings=settings, screen=Notebook()) as live:
-        yield Told(live.event, lambda text: live.message(f"gpusize: {text}"))
+        yield Listeners(live.event, lambda text: live.message(f"gpusize: {text}"))

@@ -149,7 +149,7 @@ def _resumed(
     if folder is None:
         raise UsageError("there is no target", "target", "give an address, a target or a function")
     if dataset is not None or load is not None:
-        raise UsageError("a dataset or a load is given, and no target", "target", "give the target too, or neither")
+        raise UsageError("a dataset or a load is given without a target", "target", "give the target too, or neither")
     mine = {name: value for name, value in given.items() if value != _UNSAID.get(name)}
     options, _ = read_options(None, mine, folder)
     return spec_from_options(options, observers=observers, resume=folder)

@@ -52,7 +52,7 @@ def as_addresses(values: Sequence[str]) -> tuple[str, ...]:
             ipaddress.ip_address(value)
         except ValueError:
             todo = "give addresses of this machine, such as 127.0.0.2"
-            raise UsageError(f'"{value}" is no IP address', "source_addresses", todo) from None
+            raise UsageError(f'"{value}" is not an IP address', "source_addresses", todo) from None
     return found
 
 

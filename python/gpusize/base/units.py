@@ -178,7 +178,7 @@ def parse_sample(value: object) -> int:
     if 0 < share <= 1 and share * each == 1:
         return each
     kept = str(each) if each > 1 else "100"
-    raise UsageError(f'"{value}" is not such a share', None, f"write it as 1/{kept}: one of {kept} is kept")
+    raise UsageError(f'"{value}" is not a share of records', None, f"write it as 1/{kept}: one of {kept} is kept")
 
 
 def parse_concurrencies(text: str) -> list[int]:

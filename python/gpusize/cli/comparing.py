@@ -32,9 +32,9 @@ Figures = Annotated[
 Margin = Annotated[str, option("Differences within this share do not matter.", "SHARE", show_default="2%")]
 FailIf = Annotated[
     list[str] | None,
-    option("Exit with 1 if the evidence carries this change, with 2 if it cannot tell: 'p95 runtime > +5%'.", "GATE"),
+    option("Exit with 1 if the evidence shows this change, with 2 if it cannot tell: 'p95 runtime > +5%'.", "GATE"),
 ]
-Junit = Annotated[Path | None, option("Write what the gates say as JUnit's XML.", "FILE")]
+Junit = Annotated[Path | None, option("Write the results of the gates as JUnit XML.", "FILE")]
 Written = Annotated[str, option("Print a table, or md: Markdown.", "NAME", names=("--format",))]
 
 

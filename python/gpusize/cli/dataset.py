@@ -9,12 +9,12 @@ import typer
 
 from gpusize.cli.command import Command, Commands, Debug, listed, option
 
-app = typer.Typer(cls=Commands, help="Make rows to send, and look at them.", no_args_is_help=True)
+app = typer.Typer(cls=Commands, help="Make datasets, and preview them.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Make rows to send, and look at them."""
+    """Make datasets, and preview them."""
 
 
 @app.command("traccc", cls=Command)
@@ -76,7 +76,7 @@ def show(
     head: Annotated[int, option("Show this many rows.", min=0, max=2**31 - 1)] = 5,
     _debug: Debug = False,
 ) -> None:
-    """Show a dataset's first rows, its lengths, and what is to be known about it."""
+    """Show a dataset's first rows, its lengths, and what is unusual about it."""
     from gpusize.workload.dataset import Dataset
     from gpusize.workload.dataset.preview import describe
 

@@ -21,7 +21,7 @@ def command(
     json: Json = False,
     _debug: Debug = False,
 ) -> int:
-    """Look at clock, timers, cores, limits and software, and measure the highest rate this machine itself can send."""
+    """Check clock, timers, cores, limits and software, and measure the highest rate that this machine can send."""
     from gpusize.cli.shared import note
     from gpusize.doctor import examine
     from gpusize.doctor.text import doctor_document, print_findings

@@ -120,7 +120,7 @@ def _named(sides: list[str]) -> dict[str, str]:
     from gpusize.base.errors import UsageError
 
     if len(sides) != 2:
-        raise UsageError(f"a duet is of two targets, not {len(sides)}", None, "give two addresses")
+        raise UsageError(f"a duet compares two targets, not {len(sides)}", None, "give two addresses")
     made: dict[str, str] = {}
     for usual, text in zip("ab", sides, strict=True):
         head, sign, rest = text.partition("=")

@@ -24,12 +24,12 @@ def group() -> None:
 
 @app.command("auto", cls=Command)
 def auto(
-    files: Annotated[list[Path], typer.Argument(help="Files or folders, each in a format that its content tells.")],
+    files: Annotated[list[Path], typer.Argument(help="Files or folders, each of a format that can be imported.")],
     gpus: Annotated[int, option("GPUs measured, where a file does not say; 0 is unknown.", min=0, max=1_000_000)] = 0,
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
 ) -> int:
-    """Import files whose format is guessed."""
+    """Import files of any known format, recognised by their content."""
     from gpusize.studies.imports.guess import import_auto
 
     return _each(files, lambda file: import_auto(file, out, gpus))
@@ -95,9 +95,7 @@ def perf_analyzer(
     ] = 0,
     slo: Annotated[list[str] | None, listed("slo", help="Keep this SLO for estimates.")] = None,
     batch: Annotated[int, option("Samples in one request, as perf_analyzer's -b.", min=1, max=1_000_000)] = 1,
-    expect: Annotated[
-        str | None, option("Name the concurrencies that are missing of these, as 1:16:1.", "LIST")
-    ] = None,
+    expect: Annotated[str | None, option("Report which of these concurrencies are missing, as 1:16:1.", "LIST")] = None,
     out: Annotated[Path, listed("out")] = Path("runs"),
     _debug: Debug = False,
 ) -> int:

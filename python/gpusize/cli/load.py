@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpusize.workload.dataset import Dataset
     from gpusize.workload.load import Load
 
-app = typer.Typer(cls=Commands, help="Look at a load before it is run, and store its plan.", no_args_is_help=True)
+app = typer.Typer(cls=Commands, help="Preview a load before it runs, and store its plan.", no_args_is_help=True)
 
 SHOW_EPILOG = """Examples:
 
@@ -36,7 +36,7 @@ ConfigFile = Annotated[Path | None, listed("config")]
 
 @app.callback()
 def group() -> None:
-    """Look at a load before it is run, and store its plan."""
+    """Preview a load before it runs, and store its plan."""
 
 
 @app.command("show", cls=Command, epilog=SHOW_EPILOG)

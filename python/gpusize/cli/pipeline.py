@@ -25,7 +25,7 @@ EPILOG = """Examples:
 
 app = typer.Typer(
     cls=Commands,
-    help="What each operator of a pipeline of containers needs.",
+    help="Measure what each operator of a pipeline of containers needs.",
     no_args_is_help=True,
     epilog=EPILOG,
 )
@@ -33,7 +33,7 @@ app = typer.Typer(
 
 @app.callback()
 def group() -> None:
-    """What each operator of a pipeline of containers needs."""
+    """Measure what each operator of a pipeline of containers needs."""
 
 
 class _Run(Command):
@@ -120,7 +120,7 @@ def show(
 @app.command("clean", cls=Command)
 def clean(
     everything: Annotated[
-        bool, option("Remove those of runs that seem to go on, and of other hosts, too.", names=("--all",))
+        bool, option("Also remove those of runs that still seem to run, and of other hosts.", names=("--all",))
     ] = False,
     json: Json = False,
     _debug: Debug = False,

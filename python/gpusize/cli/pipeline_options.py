@@ -32,7 +32,7 @@ COMMON = (
 FORCE = ("none", "cont", "stop")
 
 Definition = Annotated[
-    Path, typer.Argument(metavar="PIPELINE", help="A pipeline of Clara's, a Compose file, or the short form.")
+    Path, typer.Argument(metavar="PIPELINE", help="A Clara pipeline, a Compose file, or the short form.")
 ]
 InputDir = Annotated[Path | None, typer.Argument(metavar="INPUT_DIR", help="The folder that the first operators read.")]
 MetricsDir = Annotated[

@@ -132,7 +132,7 @@ def run_and_report(*, command: Sequence[str], **given: Any) -> int:
                 force=options.force,
                 options=options.run_options(),
                 servers=options.servers(),
-                watch=options.watch(),
+                make_reader=options.make_reader(),
                 sizing=options.sizing(),
                 events=events,
                 stop=stop,

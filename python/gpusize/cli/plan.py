@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EPILOG = """Examples:
 
-  gpusize plan runs/20261120T210312Z-7f3a9c     # half to 16 times what was measured to be carried
+  gpusize plan runs/20261120T210312Z-7f3a9c     # from half to 16 times the measured capacity
 
   gpusize plan runs/ --users 50,100,200..1000 --slo 'p95 runtime <= 6s' --failed 1 --gpu-hour-price '2.5 EUR'
 

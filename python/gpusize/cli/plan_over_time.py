@@ -39,7 +39,7 @@ RULES = "Autoscaling rules"
 
 Arrivals = Annotated[
     Path | None,
-    listed("arrivals", TRACE, help="Answer over time, for these arrivals: a trace, or a profile with rate_per_s."),
+    listed("arrivals", TRACE, help="Plan GPUs over time for these arrivals: a trace, or a profile with rate_per_s."),
 ]
 ArrivalsFormat = Annotated[str | None, listed("arrivals_format", TRACE)]
 ArrivalsFrom = Annotated[str | None, listed("arrivals_from", TRACE)]
@@ -108,7 +108,7 @@ def refuse_without_arrivals(options: Mapping[str, Any]) -> None:
 
     given = next((name for name, value in options.items() if value is not None), None)
     if given is not None:
-        raise UsageError("this is for an answer over time", given, "give arrivals too, as --arrivals trace.csv")
+        raise UsageError("this option is for GPUs over time", given, "give arrivals too, as --arrivals trace.csv")
 
 
 def answer(
@@ -146,7 +146,9 @@ def answer(
 
     varied = next((name for name, value in others.items() if value), None)
     if varied is not None:
-        raise UsageError("this does not go with arrivals, which say what comes when", varied, "leave one of them out")
+        raise UsageError(
+            "this cannot be combined with arrivals, which set the load over time", varied, "leave one of them out"
+        )
     rest = dict(question)
     rules = _rules(options, rest.pop("headroom"), rest.pop("spare"))
     policies = options["policy"]

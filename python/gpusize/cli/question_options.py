@@ -87,7 +87,7 @@ def _pause(think: str | None) -> dict[str, Any]:
 
     found = parse_think(think)
     if found.kind not in ("fixed", "exponential"):
-        raise UsageError(f"a pause that is {found.kind} is not simulated", "--think", "take 2s or exp(2s)")
+        raise UsageError(f"the twin does not simulate {found.kind} pauses", "--think", "take 2s or exp(2s)")
     return {"think_s": found.first, "think": found.kind} if found.first > 0 else {}
 
 
@@ -102,4 +102,4 @@ def share(text: str, option: str) -> float:
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no share", option, "write it as 20% or 0.2") from None
+        raise UsageError(f"{text!r} is not a share", option, "write it as 20% or 0.2") from None

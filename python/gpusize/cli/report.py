@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Write summary, estimate, plots and report.html of earlier runs, or the page of a study. No load is sent.
 
-    A study is shown as a whole; with --label, --users or --slo its runs are taken like others.
+    A study is shown as a whole; with --label, --users or --slo its runs are read like any others.
     """
     from gpusize.base.errors import UsageError
     from gpusize.cli.shared import tell_damaged, tell_read

@@ -12,12 +12,12 @@ from gpusize.cli.command import Command, Commands, Debug, Json
 
 RUNS = "Run folders, or folders of runs."
 
-app = typer.Typer(cls=Commands, help="Look after run folders.", no_args_is_help=True)
+app = typer.Typer(cls=Commands, help="List, show, label, check and remove run folders.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Look after run folders."""
+    """List, show, label, check and remove run folders."""
 
 
 @app.command("list", cls=Command)

@@ -62,7 +62,7 @@ def command(
     json: Annotated[bool, listed("json", OUTPUT)] = False,
     _debug: Annotated[bool, listed("debug", OUTPUT)] = False,
 ) -> int:
-    """Read CPU, memory, pressure and GPUs of one thing at a high rate, and say what it used and what to request."""
+    """Sample CPU, memory, pressure and GPUs of a command or container, and say what it used and what to request."""
     from gpusize.base.errors import UsageError
     from gpusize.base.units import as_duration_s
     from gpusize.cli.shared import note
@@ -75,7 +75,7 @@ def command(
 
     if words and any(each is not None for each in (pid, container, cgroup, duration)):
         todo = "leave it out, or the command"
-        raise UsageError("a command is sampled from its start to its end, alone", "command", todo)
+        raise UsageError("a command is sampled alone, from its start to its end", "command", todo)
     if repeat != 1 and not words:
         raise UsageError("only a command can be run several times", "repeat", "leave it out, or give a command")
     usual = SampleOptions()

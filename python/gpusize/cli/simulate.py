@@ -40,7 +40,7 @@ def command(
         option("Answer with exactly this many tokens.", panel=CLUSTER, min=1, max=2**31 - 1, show_default="lognormal"),
     ] = None,
     seed: Annotated[int | None, listed("seed", CLUSTER, min=0, max=2**63 - 1)] = None,
-    cluster: Annotated[str | None, option("The cluster's configuration. Options win over it.", "JSON", CLUSTER)] = None,
+    cluster: Annotated[str | None, option("The cluster's configuration. Options override it.", "JSON", CLUSTER)] = None,
     fail_rate: Annotated[float | None, option("Answer this share with status 500.", "SHARE", FAULTS)] = None,
     reset_rate: Annotated[float | None, option("Reset this share halfway.", "SHARE", FAULTS)] = None,
     malformed: Annotated[float | None, option("Break the answers of this share.", "SHARE", FAULTS)] = None,

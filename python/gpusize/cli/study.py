@@ -35,7 +35,7 @@ def command(
     json: Json = False,
     _debug: Debug = False,
 ) -> int:
-    """Go through combinations of settings: set up, wait until ready, warm up, sweep, and always tear down."""
+    """Run every combination of settings: set up, wait until ready, warm up, sweep, and always tear down."""
     from gpusize.cli.shared import note
     from gpusize.report.live.live import LiveProgress
     from gpusize.report.summary.terminal import make_console

@@ -8,9 +8,10 @@ Names are imported when they are first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.lazy import lazily
+from gpusize.base.old_names import renamed
 
 if TYPE_CHECKING:
     from gpusize.containers import recommend
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     )
     from gpusize.observe.usage.observer import Beside, ResourceObserver
     from gpusize.observe.usage.readings import Readings
-    from gpusize.observe.usage.sampler import ResourceWatch, Sampling, Source
+    from gpusize.observe.usage.sampler import ContainerReader, Sampling, Source
     from gpusize.observe.usage.sources import source_of
     from gpusize.observe.usage.usage import usage_of
     from gpusize.observe.usage.usage_types import Usage
 
 __all__ = [
     "Beside",
+    "ContainerReader",
     "Execution",
     "Readings",
     "Recommendation",
     "ResourceObserver",
-    "ResourceWatch",
     "SampleOptions",
     "Sampled",
     "Sampling",
@@ -55,7 +56,7 @@ _HOMES: Final = {
     "Readings": "observe.usage.readings",
     "Recommendation": "containers.recommend.types",
     "ResourceObserver": "observe.usage.observer",
-    "ResourceWatch": "observe.usage.sampler",
+    "ContainerReader": "observe.usage.sampler",
     "SampleOptions": "containers.sample",
     "Sampled": "containers.sample",
     "Sampling": "observe.usage.sampler",
@@ -69,4 +70,9 @@ _HOMES: Final = {
     "usage_of": "observe.usage.usage",
 }
 
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+_find, __dir__ = lazily(__name__, _HOMES)
+_OLD: Final = renamed(__name__, {"ResourceWatch": "ContainerReader"})
+
+
+def __getattr__(name: str) -> Any:
+    return _OLD(name) if name == "ResourceWatch" else _find(name)

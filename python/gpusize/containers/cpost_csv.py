@@ -87,7 +87,7 @@ def _row(cells: Sequence[str], where: str) -> Row:
         told = shown(",".join(cells))
         raise ConfigError(f'"{told}" is not a time, a CPU use and a memory', where, "restore the line") from None
     if not all(math.isfinite(value) and value >= 0 for value in (at_s, percent, megabytes)):
-        raise ConfigError(f'"{shown(",".join(cells))}" cannot be', where, "restore the line")
+        raise ConfigError(f'"{shown(",".join(cells))}" holds a negative or infinite value', where, "restore the line")
     # As text, because a double holds the time since 1970 to a quarter of a microsecond only.
     whole, _, part = cells[0].strip().partition(".")
     exact = whole.isdigit() and (part.isdigit() or not part)

@@ -13,7 +13,7 @@ from gpusize.base.errors import UsageError
 from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.containers.command import RunningCommand
 from gpusize.containers.recommend import Execution, Recommendation, check_policy, recommend
-from gpusize.observe.usage.gpus import GpuWatch
+from gpusize.observe.usage.gpus import GpuReader
 from gpusize.observe.usage.processes import in_tree_of
 from gpusize.observe.usage.sampler import INTERVAL_S, Sampling, Source, check_interval
 from gpusize.observe.usage.usage import LIMIT_WINDOW_S, REQUEST_WINDOW_S, usage_of
@@ -42,7 +42,7 @@ class SampleOptions:
         interval_s: time between two readings.
         windows_s: lengths of the windows that CPU use is looked at over.
         policy: what recommends.
-        gpus: whether to watch the GPUs; without a driver that is a note.
+        gpus: whether to read the GPUs; without a driver that is a note.
         pss: whether to count shared memory of a process tree by parts.
         duration_s: when to end; None for the end of what is sampled, or Ctrl-C.
     """
@@ -128,7 +128,7 @@ def sample_command(
         name = Path(words[0]).name
         source = Source(name=name, kind="process", pid=command.pid, begun_ns=command.begun_ns, pss=options.pss)
         sampling = Sampling([source], options.interval_s)
-        gpus = _watched(in_tree_of(command.pid), options)
+        gpus = _begun_gpus(in_tree_of(command.pid), options)
         while not command.wait(LOOK_S):
             if show is not None:
                 show(sampling.look()[name])
@@ -201,7 +201,7 @@ def sample_running(
     stop = switch or StopSwitch()
     with on_interrupt(stop):
         sampling = Sampling([source], options.interval_s)
-        gpus = _watched(member, options)
+        gpus = _begun_gpus(member, options)
         pause, begun_ns = threading.Event(), clock.now_ns()
         left = LOOK_S if options.duration_s is None else options.duration_s
         while left > 0 and not stop.asked and not sampling.ended():
@@ -215,18 +215,18 @@ def sample_running(
     return _sampled(readings, gpus, gpu_samples, options, interrupted=bool(stop.asked))
 
 
-def _watched(member: Member, options: SampleOptions) -> GpuWatch:
+def _begun_gpus(member: Member, options: SampleOptions) -> GpuReader:
     from gpusize.observe.metrics.nvml import driver_is_there
 
-    watch = GpuWatch(member)
+    reader = GpuReader(member)
     if options.gpus and driver_is_there():
-        watch.start()
-    return watch
+        reader.start()
+    return reader
 
 
 def _sampled(
     readings: Readings,
-    gpus: GpuWatch,
+    gpus: GpuReader,
     gpu_samples: pl.DataFrame,
     options: SampleOptions,
     *,

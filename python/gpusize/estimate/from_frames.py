@@ -46,9 +46,7 @@ def levels_from_frames(records: pl.DataFrame | pl.LazyFrame, levels: pl.DataFram
         raise UsageError("levels have neither concurrency nor rate", "levels", "give the load of each in one of them")
     numbers = levels["visit"].to_list()
     if len(set(numbers)) < len(numbers):
-        raise UsageError(
-            "a visit is there twice", "levels, visit", "give each execution of a level a number of its own"
-        )
+        raise UsageError("a visit appears twice", "levels, visit", "give each execution of a level a number of its own")
     parts = {key[0]: part for key, part in rows.partition_by("visit", as_dict=True, maintain_order=True).items()}
     unknown = sorted(set(parts) - set(numbers))
     if unknown:
@@ -118,10 +116,12 @@ def _check(found: pl.DataFrame, outcomes: tuple[str, ...]) -> None:
         what = f"there is no outcome {odd[0]!r}" if odd else "an outcome is null"
         raise UsageError(what, "records, outcome", f"use {', '.join(outcomes)}")
     if found["due_ns"].null_count():
-        raise UsageError("a request was never due", "records, due_s", "every request has a due time")
+        raise UsageError(
+            "a request has no due time", "records, due_s", "give every request the time at which it was due"
+        )
     unended = found.filter((pl.col("outcome") == "ok") & pl.col("end_ns").is_null()).height
     if unended:
-        raise UsageError(f"{unended} requests are ok and never ended", "records, end_s", "give them another outcome")
+        raise UsageError(f"{unended} requests are ok and have no end", "records, end_s", "give them another outcome")
     if found.filter(pl.col("end_ns") < pl.col("due_ns")).height:
         raise UsageError("a request ends before it is due", "records, end_s", "count both from the same origin")
 

@@ -153,7 +153,9 @@ def estimate_frame(
         UsageError: a column is missing, a value cannot be, or there is no such method.
     """
     if method == ALL:
-        raise UsageError("one estimate has one method", "method", "give levels_from_frames to estimate for all of them")
+        raise UsageError(
+            "an estimate takes one method, not all", "method", "give levels_from_frames to estimate for all of them"
+        )
     return estimate(levels_from_frames(records, levels), question, method)[0]
 
 

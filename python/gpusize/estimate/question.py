@@ -71,7 +71,7 @@ class Question:
     def __post_init__(self) -> None:
         self._check_loop()
         if self.rate is not None and self.users:
-            raise UsageError("users and a rate are two questions", None, "ask for one of them")
+            raise UsageError("users and a rate are both given", None, "ask for one of them")
         asked = ("users", self.users) if self.rate is None else ("the rate", self.rate)
         host = () if self.host_gpus is None else (("GPUs per host", self.host_gpus),)
         for name, value in (asked, ("gpus per replica", self.gpus_per_replica), *host):
@@ -79,7 +79,7 @@ class Question:
                 raise UsageError(f"{name} must be above 0, not {value:g}", None, "give how many there are")
         if self.host_gpus is not None and self.host_gpus % self.gpus_per_replica:
             raise UsageError(
-                f"a host of {self.host_gpus} GPUs holds no whole number of replicas of {self.gpus_per_replica}",
+                f"a host of {self.host_gpus} GPUs does not hold a whole number of replicas of {self.gpus_per_replica}",
                 None,
                 "give GPUs per host that are a multiple of those per replica",
             )
@@ -104,7 +104,7 @@ class Question:
             if not (math.isfinite(share) and share >= 0):
                 raise UsageError(f"{name} must not be below 0", name, "leave it out for none")
         if (self.think_s > 0) != (self.think != "none"):
-            raise UsageError("a pause has a length and a kind", "think", "give both, as 2 s and exponential")
+            raise UsageError("a pause needs both a length and a kind", "think", "give both, as 2 s and exponential")
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,10 +78,10 @@ def _check_sessions(target: Target, api: Api, dataset: Dataset, load: Load | Non
         return
     if target.history == "answers":
         todo = "add --sessions, so that a turn waits for the answer before it, or use --history recorded"
-        raise UsageError("answers are repeated in the turns that follow, and requests stand alone", "history", todo)
+        raise UsageError("later turns repeat answers, and these are single requests", "history", todo)
     if any("capture" in segment for segment in api.segments()):
         todo = "add --sessions, so that a turn waits for the answer before it, or leave ${answer:…} out"
-        raise UsageError("it repeats earlier answers, and requests stand alone", "body template", todo)
+        raise UsageError("it repeats earlier answers, and these are single requests", "body template", todo)
 
 
 def _encoded(target: Target, api: Api, dataset: Dataset, talks: _Talks | None) -> tuple[list[list[bytes]], list[int]]:
@@ -90,10 +90,12 @@ def _encoded(target: Target, api: Api, dataset: Dataset, talks: _Talks | None) -
         return encode_rows(api, dataset), [0] * len(dataset)
     if not isinstance(api, Conversing):
         todo = "write ${answer:-1} into a --body-template, or use --history recorded"
-        raise UsageError(f"the {api.name} API has no messages that answers could be put between", "history", todo)
+        raise UsageError(f"the {api.name} API has no messages to put answers between", "history", todo)
     if dataset.fmt in TRACES:
         todo = "use --history recorded: the lengths of a trace are those of whole requests"
-        raise UsageError("made-up prompts stand for what was said before as well", dataset.source, todo)
+        raise UsageError(
+            "the made-up prompts of a trace already stand for the whole conversation", dataset.source, todo
+        )
     rows: list[list[bytes]] = [[] for _ in range(len(dataset))]
     answers = [0] * len(dataset)
     for turns in talks.in_order():

@@ -133,7 +133,7 @@ def streamed_rows(dataset: Dataset | None, load: Load) -> tuple[Dataset, Load]:
         name = next((each for each in ("model", "server_priority") if getattr(stream, each) is not None), None)
         if name is not None:
             todo = f"leave {name} out; a field of the rows in the stream's own dataset can say it"
-            raise UsageError(f"a workflow is told no {name.replace('_', ' ')}", stream.label, todo)
+            raise UsageError(f"a workflow cannot take a stream's {name.replace('_', ' ')}", stream.label, todo)
     return _together(dataset, load.own_datasets(), load, [None] * len(load.streams), kserve=False)
 
 
@@ -218,7 +218,7 @@ def _asking(target: Target, load: Load) -> Target:
         return target
     if None in names and not target.models:
         todo = "name one for every stream, or --model for those without"
-        raise UsageError("some streams name a model and others none", "streams", todo)
+        raise UsageError("some streams name a model and others do not", "streams", todo)
     own = list(target.models) if None in names else []
     # The target's own model stays what it was: run.json keeps it, and the streams say theirs again.
     return target.asking(list(dict.fromkeys([*own, *(name for name in names if name)])))

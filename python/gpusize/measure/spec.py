@@ -88,7 +88,9 @@ class RunSpec:
             self._check_search()
         if self.load.kind == "closed" and any(rule.kind == "saturation" for rule in self.monitor.rules):
             todo = "leave the rule out; the summary says from which concurrency on the throughput no longer grows"
-            raise UsageError("saturation is seen at rates; with users no queue grows", "stop rules", todo)
+            raise UsageError(
+                "saturation shows only at a rate: with a fixed number of users no queue grows", "stop rules", todo
+            )
         target = self.target
         if any(each.rows for each in self.load.streams):
             # Put together already: this is a copy of a specification.

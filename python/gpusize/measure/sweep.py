@@ -75,6 +75,7 @@ class ProgressEvent:
         before: with ``running``, the levels before it that are not committed yet: their last answers are to come.
         search: why a search chose this level, as in ``level.json``; None in a sweep, but for a level that is measured
             again to see whether the target still answers.
+        so_far: what the level has shown so far, such as percentiles and the share of each SLO; None where nobody asked.
     """
 
     kind: Literal["running", "level"]

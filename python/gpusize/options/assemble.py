@@ -52,7 +52,7 @@ def read_options(
 
     Raises:
         ConfigError: the file is broken, or holds what the command does not know.
-        UsageError: there is no run to be resumed; or the file is the sizing calculator's, which describes a workflow
+        UsageError: there is no run to resume; or the file is the sizing calculator's, which describes a workflow
             that is not run from it, and nothing says what to measure instead.
     """
     mine = {name: value for name, value in given.items() if value is not None}
@@ -60,7 +60,7 @@ def read_options(
     notes: list[str] = []
     if resume is not None:
         if not (resume / "run.json").is_file():
-            raise UsageError("there is no run to be resumed", str(resume), "name the folder that holds its run.json")
+            raise UsageError("there is no run to resume", str(resume), "name the folder that holds its run.json")
         # The note that a run is repeated would mislead here: it is gone on with.
         options |= load_config(resume, RUN_OPTIONS).options
     if file is not None:

@@ -69,7 +69,9 @@ def _without_rule(success: str, response: dict[str, Any]) -> dict[str, Any]:
         todo = "give any, or statuses as --response success=200-204"
         raise UsageError(f'"{shown(success)}" is not a success rule', "success", todo)
     if "success_if" in response:
-        raise UsageError("any answer, and one with success_if, cannot both be wanted", "success", "leave one out")
+        raise UsageError(
+            "--success any and a response rule success_if contradict each other", "success", "leave one out"
+        )
     return {**response, "success_if": None}
 
 
@@ -129,7 +131,7 @@ def _addresses(item: str) -> list[str]:
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     found = [line for line in lines if line]
     if not found:
-        raise UsageError("there is no address in the file", item[1:], "write one on each line")
+        raise UsageError("the file holds no address", item[1:], "write one on each line")
     return found
 
 

@@ -85,7 +85,7 @@ def read_load(given: str | Path | Mapping[str, Any]) -> LoadFile:
     """
     document = _document(given)
     if not document.values:
-        raise ConfigError("it says nothing of the load", document.source, "write rates, stages or streams into it")
+        raise ConfigError("the file describes no load", document.source, "write rates, stages or streams into it")
     options = _checked(document, (), document.values, _TOP)
     streams = options.pop("streams", None)
     defaults = {name: options.pop(name) for name in _DEFAULTS if name in options}

@@ -10,14 +10,14 @@ from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
 from gpusize.base.units import as_duration_s
 from gpusize.containers.pipeline.container_spec import RunOptions
-from gpusize.containers.pipeline.execution import MakeWatch
+from gpusize.containers.pipeline.execution import MakeReader
 from gpusize.containers.pipeline.fields import as_bytes
 from gpusize.containers.pipeline.runner import Force
 from gpusize.containers.pipeline.server_options import TRITON_IMAGE, ServerOptions
 from gpusize.containers.pipeline.sizing import SizingOptions
 
 if TYPE_CHECKING:
-    from gpusize.observe.usage.sampler import ResourceWatch
+    from gpusize.observe.usage.sampler import ContainerReader
 
 __all__ = ["PipelineOptions"]
 
@@ -38,7 +38,7 @@ class PipelineOptions:
         self._given = given
         self.definition: Path = given["definition"]
         if given["force"] not in _FORCE:
-            raise UsageError(f'"{shown(given["force"])}" is not a way to go on', "force", "give none, cont or stop")
+            raise UsageError(f'"{shown(given["force"])}" is not a value of --force', "force", "give none, cont or stop")
         # Without anybody to ask, asking means stopping.
         self.force = cast("Force", given["force"])
         self.parameters = dict(_pair(text) for text in given["parameter"] or ())
@@ -48,7 +48,7 @@ class PipelineOptions:
         from gpusize.containers.recommend import check_policy
 
         check_policy(self._given["policy"])
-        for made in (self.run_options, self.servers, self.watch, self.sizing):
+        for made in (self.run_options, self.servers, self.make_reader, self.sizing):
             made()
 
     def run_options(self) -> RunOptions:
@@ -93,14 +93,14 @@ class PipelineOptions:
             cpu_curve=_cores(given["cpu_curve"]),
         )
 
-    def watch(self) -> MakeWatch:
+    def make_reader(self) -> MakeReader:
         """What reads the containers."""
-        from gpusize.observe.usage.sampler import ResourceWatch, check_interval
+        from gpusize.observe.usage.sampler import ContainerReader, check_interval
 
         usual_ns = round(check_interval(as_duration_s(self._given["interval"], "interval")) * 1e9)
 
-        def make(name: str, interval_ns: int | None = None) -> ResourceWatch:
-            return ResourceWatch(name, usual_ns if interval_ns is None else interval_ns)
+        def make(name: str, interval_ns: int | None = None) -> ContainerReader:
+            return ContainerReader(name, usual_ns if interval_ns is None else interval_ns)
 
         return make
 
@@ -123,5 +123,7 @@ def _cores(text: str | None) -> tuple[float, ...] | None:
         with contextlib.suppress(ValueError):
             cores.append(float(item))
     if len(cores) != len(text.split(",")) or not all(0.01 <= each <= 4096 for each in cores):
-        raise UsageError(f'"{shown(text)}" are no CPU limits', "cpu_curve", "write auto, or cores such as 1,2,4")
+        raise UsageError(
+            f'"{shown(text)}" is not a list of CPU limits', "cpu_curve", "write auto, or cores such as 1,2,4"
+        )
     return tuple(cores)

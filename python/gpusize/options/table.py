@@ -112,13 +112,13 @@ GROUPS: Final[tuple[Group, ...]] = (
             Option(
                 "response",
                 "any",
-                "Read a field of the answer from here, as content=/text.",
+                "Read a field of the response from here, as content=/text.",
                 "FIELD=VALUE",
                 "the API's",
                 many=True,
             ),
             Option(
-                "success", "text", "Count every answer without an error as a success: any.", "any", "the API's rule"
+                "success", "text", "Count every response without an error as a success (any).", "any", "the API's rule"
             ),
         ),
     ),
@@ -276,7 +276,7 @@ GROUPS: Final[tuple[Group, ...]] = (
                 "users", "number", "Size for this many requests in flight.", "N", common=True, aliases=("target-users",)
             ),
             Option("slo", "texts", "Meet this SLO, as 'p95 runtime <= 10s'. All must hold.", "TEXT", common=True),
-            Option("strict", "flag", "Exit with 1 if a level was not delivered as asked, or is in doubt otherwise."),
+            Option("strict", "flag", "Exit with 1 if a level was not delivered as intended, or failed another check."),
         ),
     ),
     Group(

@@ -137,7 +137,9 @@ def check_schema(version: object, where: str, newest: int = SCHEMA_VERSION) -> N
     try:
         number = int(str(version))
     except ValueError:
-        raise StoreError(f"unreadable schema version {version!r}", where, "the file is damaged or not ours") from None
+        raise StoreError(
+            f"unreadable schema version {version!r}", where, "the file is damaged, or gpusize did not write it"
+        ) from None
     if number > newest:
         raise StoreError(
             f"written with schema version {number}, this gpusize reads up to {newest}",

@@ -102,6 +102,10 @@ class Result(LevelTables):
         paths: the run folders.
         cancelled: whether the user ended the run that this is the result of.
         notes: what the run had to say beside its figures, such as statistics that the server does not give.
+
+    Raises:
+        UsageError: no path is given, or a number of users or a rate is not one.
+        SloError: an SLO does not follow the grammar.
     """
 
     def __init__(
@@ -282,7 +286,7 @@ class Result(LevelTables):
             UsageError: no users or no SLO are known, no such method, or runs that cannot be compared.
         """
         if method == "all":
-            raise UsageError("one estimate has one method", "method", "use estimates() for all of them")
+            raise UsageError("an estimate takes one method, not all", "method", "use estimates() for all of them")
         whole: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "rate": rate, "host_gpus": host_gpus}
         return self.estimates(users, slos, method, gpus, allow=allow, **whole, **more)[0]
 
@@ -299,7 +303,22 @@ class Result(LevelTables):
         allow: Collection[str] = (),
         **more: Any,
     ) -> list[Estimate]:
-        """As ``estimate``, one answer per method, the default's first. The same is not worked out twice."""
+        """As ``estimate``, one answer per method, the default's first. The same is not worked out twice.
+
+        Args:
+            users: requests in flight; None for what the run was asked for.
+            slos: SLOs to meet; None for those of the run.
+            method: a method's name, ``auto``, or ``all``.
+            gpus: GPUs that were measured, where the run does not say.
+            gpus_per_replica: GPUs of one replica of the model.
+            rate: requests per second, instead of users.
+            host_gpus: GPUs of one host; hosts are added whole. None where that does not matter.
+            allow: what may differ between several runs.
+            **more: further fields of ``Question``.
+
+        Raises:
+            UsageError: no users or no SLO are known, no such method, or runs that cannot be compared.
+        """
         from gpusize.estimate.methods import estimate
 
         whole: dict[str, Any] = {"gpus_per_replica": gpus_per_replica, "host_gpus": host_gpus}
@@ -324,13 +343,28 @@ class Result(LevelTables):
         """What ``estimate`` answers with these arguments (more: other fields of ``Question``); raises as it does.
 
         Output tokens per second (``token_rate``) become requests per second by the measured length of answers.
+
+        Args:
+            users: requests in flight; None for what the run was asked for.
+            slos: SLOs to meet; None for those of the run.
+            gpus: GPUs that were measured, where the run does not say.
+            gpus_per_replica: GPUs of one replica of the model.
+            rate: requests per second, instead of users.
+            token_rate: output tokens per second, instead of users.
+            host_gpus: GPUs of one host; hosts are added whole. None where that does not matter.
+            **more: further fields of ``Question``.
+
+        Raises:
+            UsageError: no users or no SLO are known, or more than one of users, rate and token rate is given.
         """
         from gpusize.estimate.methods import Question
         from gpusize.estimate.token_rate import output_tokens
 
         if token_rate is not None:
             if any(each is not None for each in (users, rate, self._users, self._rate)):
-                raise UsageError("users, requests/s and tokens/s are several questions", None, "ask for one of them")
+                raise UsageError(
+                    "more than one of users, requests/s and tokens/s is given", None, "ask for one of them"
+                )
             rate, more = token_rate / output_tokens(self.levels), {**more, "token_rate": token_rate}
 
         wanted = self.slos if slos is None else as_slos(slos)
@@ -350,12 +384,17 @@ class Result(LevelTables):
     ) -> Result:
         """The same measurements with another question; None keeps what was asked before, and a rate stands for users.
 
+        Args:
+            users: requests in flight.
+            slos: SLOs to meet.
+            rate: requests per second, instead of users.
+
         Raises:
             UsageError: invalid users.
             SloError: an SLO that does not parse.
         """
         if users is not None and rate is not None:
-            raise UsageError("users and a rate are two questions", None, "ask for one of them")
+            raise UsageError("users and a rate are both given", None, "ask for one of them")
         if users is not None:
             within("users", as_number(users, "users"))
         kept_users, kept_rate = (self._users, self.rate) if users is None and rate is None else (users, rate)
@@ -385,9 +424,7 @@ class Result(LevelTables):
 
         made = figures(self, self._possible_estimates())
         if kind not in made:
-            raise UsageError(
-                f"there is no figure {kind!r} of this result", "kind", f"there are {', '.join(made) or 'none'}"
-            )
+            raise UsageError(f"this result has no figure {kind!r}", "kind", f"there are {', '.join(made) or 'none'}")
         if not dark:
             return made[kind]
         from gpusize.report.figures.style import darkened

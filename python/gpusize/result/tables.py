@@ -58,7 +58,7 @@ class LevelTables(ABC):
         from gpusize.analysis.breakdown import breakdown
 
         if by not in ("target", "model"):
-            raise UsageError(f"nothing can be taken apart by {by!r}", "by", "use target or model")
+            raise UsageError(f"a breakdown by {by!r} does not exist", "by", "use target or model")
         return breakdown(self.levels, by)
 
     def server(self) -> pl.DataFrame:

@@ -44,7 +44,7 @@ class StudyState:
         if file.exists():
             if not resume:
                 raise UsageError(
-                    "this folder already holds a study", str(study.out), "go on with it by --resume, or choose another"
+                    "this folder already holds a study", str(study.out), "continue it with --resume, or choose another"
                 )
             stored = read_state(file)
             if stored.get("fingerprint") != study.fingerprint:

@@ -33,7 +33,7 @@ class Target:
     """A server under test.
 
     Args:
-    XX
+        url: ``http://`` or ``https://`` address; without a path (or with ``/v1``) the API's own path is added.
             ``grpc://`` and ``grpcs://`` are the same with the KServe API over gRPC as default.
         api: name of the API (`gpusize.targets.apis.api_names`); None: guessed from the path.
         model: name of the model to ask for; of several, a mix with weights, ``a=3,b=1``.
@@ -127,11 +127,11 @@ class Target:
     def _replica(self, first: Address, other: str) -> str:
         address = parse_url(other)
         if address.tls != first.tls:
-            raise UsageError("one replica is reached by TLS and another is not", f'URL "{shown(other)}"', "use one way")
+            raise UsageError("some replicas use TLS and others do not", f'URL "{shown(other)}"', "use one way")
         known = {"", "/v1", first.path.rstrip("/"), self.address.path.rstrip("/")}
         if address.path.rstrip("/") not in known:
             raise UsageError(
-                "replicas of one service have one path", f'URL "{shown(other)}"', "give the same path, or none"
+                "the replicas have different paths", f'URL "{shown(other)}"', "give the same path, or none"
             )
         return address.url(self.address.path)
 
@@ -160,7 +160,11 @@ class Target:
         return parse_models(self.model) if self.model else {}
 
     def asking(self, models: Sequence[str]) -> Target:
-        """The same target, asked for the models of a load's streams; ``model`` stays what the user said."""
+        """The same target, asked for the models of a load's streams; ``model`` stays what the user said.
+
+        Args:
+            models: names of models, in the order of the streams.
+        """
         made = replace(self)
         object.__setattr__(made, "stream_models", tuple(models))
         return made
@@ -193,7 +197,11 @@ class Target:
         )
 
     def speaking(self, api: str | None) -> Target:
-        """The same target with the API that a dataset is for, where nothing else decides on it."""
+        """The same target with the API that a dataset is for, where nothing else decides on it.
+
+        Args:
+            api: the API's name; None where the dataset names none.
+        """
         if api is None or api == self.api or not self.api_is_open:
             return self
         if self.api == "generic":

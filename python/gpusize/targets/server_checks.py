@@ -64,7 +64,7 @@ def check_kinds_of(target: Target) -> None:
     """
     check_kinds(target, _KINDS)
     if isinstance(target.replicas, str) or not all(isinstance(url, str) for url in target.replicas):
-        raise UsageError("replicas are addresses", "replicas", "give a list of texts")
+        raise UsageError("replicas are not a list of addresses", "replicas", "give a list of texts")
 
 
 def check_target(target: Target, *, tls: bool) -> None:

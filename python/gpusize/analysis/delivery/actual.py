@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Sent", "sent_of"]
+__all__ = ["SentRequests", "sent_requests"]
 
 _NAMES: Final = ("stream", "turn", "due_ns", "fired_ns", "sent_ns")
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentRequests:
     """The requests of one visit, or of one of its streams, that were sent; times in seconds after the level's start.
 
     Of a level in sessions only their first turns: when the others go is the answers' doing.
@@ -45,13 +45,13 @@ class Sent:
     level: LevelData
     only: int | None = None
 
-    def of(self, stream: int | None) -> Sent:
+    def of(self, stream: int | None) -> SentRequests:
         """The requests of one stream; all of them for None."""
         if stream is None:
             return self
         kept = self.stream == stream
         times = (self.due_s[kept], self.fired_s[kept], self.sent_s[kept])
-        return Sent(self.stream[kept], *times, self.length_s, self.sampled, self.level, stream)
+        return SentRequests(self.stream[kept], *times, self.length_s, self.sampled, self.level, stream)
 
     @property
     def count(self) -> int:
@@ -105,7 +105,7 @@ class Sent:
         return float(np.quantile(known, 0.99)) if known.size else None
 
 
-def sent_of(level: LevelData) -> Sent:
+def sent_requests(level: LevelData) -> SentRequests:
     """The requests of a single visit that were sent."""
     import polars as pl
 
@@ -122,4 +122,6 @@ def sent_of(level: LevelData) -> Sent:
     )
     close_ns = level.meta.get("close_ns") or level.meta.get("end_ns")
     length_s = (close_ns - start_ns) / NS_PER_S if close_ns else float(due_s.max()) if due_s.size else 0.0
-    return Sent(rows["stream"].cast(pl.Int64).to_numpy(), due_s, fired_s, sent_s, length_s, level.sampled, level)
+    return SentRequests(
+        rows["stream"].cast(pl.Int64).to_numpy(), due_s, fired_s, sent_s, length_s, level.sampled, level
+    )

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpusize.analysis.delivery.actual import Sent, sent_of
+from gpusize.analysis.delivery.actual import SentRequests, sent_requests
 from gpusize.analysis.delivery.check import DeliveryCheck
 from gpusize.analysis.delivery.closed_loop import closed_checks
-from gpusize.analysis.delivery.intended import asked_of, is_ramp
+from gpusize.analysis.delivery.intended import intended_streams, is_ramp
 from gpusize.analysis.delivery.never_sent import unsent_text
 from gpusize.analysis.delivery.open_loop import stream_checks
 from gpusize.analysis.stop_cause import WHOLE
@@ -110,19 +110,19 @@ def _open_checks(level: LevelData) -> list[DeliveryCheck]:
     counts = counts_of(level)
     if counts.offered == 0:
         return [DeliveryCheck("count", None, None, "not judged", "no request was due")]
-    sent = sent_of(level)
+    sent = sent_requests(level)
     if not level.due_known:
         return _by_rate(level, sent)
     checks = [_count(level, counts, sent)]
-    streams = asked_of(level.setting)
-    for asked in streams:
-        several = f" ({shown(asked.name, 40)})" if len(streams) > 1 else ""
-        found = stream_checks(sent.of(asked.stream if several else None), asked)
+    streams = intended_streams(level.setting)
+    for intended in streams:
+        several = f" ({shown(intended.name, 40)})" if len(streams) > 1 else ""
+        found = stream_checks(sent.of(intended.stream if several else None), intended)
         checks += [each._replace(name=each.name + several) for each in found]
     return checks
 
 
-def _by_rate(level: LevelData, sent: Sent) -> list[DeliveryCheck]:
+def _by_rate(level: LevelData, sent: SentRequests) -> list[DeliveryCheck]:
     """Of another tool that kept no due times: whether as many requests were sent per second as it was asked for."""
     why = "the file does not say when requests were due"
     others = [DeliveryCheck("lateness", None, None, "not judged", why)]
@@ -137,7 +137,7 @@ def _by_rate(level: LevelData, sent: Sent) -> list[DeliveryCheck]:
     return [DeliveryCheck("count", share, bound, "ok", text), *others]
 
 
-def _count(level: LevelData, counts: Counts, sent: Sent) -> DeliveryCheck:
+def _count(level: LevelData, counts: Counts, sent: SentRequests) -> DeliveryCheck:
     """Sent against scheduled; a level that was stopped early against what had become due.
 
     A schedule of sessions says how many begin; how many turns they have is for the answers to say.

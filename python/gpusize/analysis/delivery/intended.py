@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Asked", "Phase", "asked_of", "is_ramp", "ramp_text", "rate_at", "rate_corners", "think_s"]
+__all__ = ["IntendedStream", "Phase", "intended_streams", "is_ramp", "ramp_text", "rate_at", "rate_corners", "think_s"]
 
 RENEWAL: Final = ("constant", "poisson", "gamma")
 """Processes whose gaps are independent in operational time."""
@@ -33,8 +33,8 @@ class Phase(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What was asked of one stream.
+class IntendedStream:
+    """The arrivals that a level intends for one stream.
 
     Attributes:
         stream: its number in the records.
@@ -124,24 +124,24 @@ class Asked:
         return turns, after - turns * period_s
 
 
-def asked_of(setting: Mapping[str, Any]) -> list[Asked]:
+def intended_streams(setting: Mapping[str, Any]) -> list[IntendedStream]:
     """What an open level's setting asks for, one entry per stream; empty for a closed loop."""
     if setting.get("kind") != "open":
         return []
     streams = setting.get("streams") or []
     if not streams:
-        return [_asked(setting, 0, "", setting)]
+        return [_stream(setting, 0, "", setting)]
     return [
-        _asked(each, int(each.get("id", k)), str(each.get("name") or f"stream {k}"), setting)
+        _stream(each, int(each.get("id", k)), str(each.get("name") or f"stream {k}"), setting)
         for k, each in enumerate(streams)
     ]
 
 
-def _asked(fields: Mapping[str, Any], stream: int, name: str, level: Mapping[str, Any]) -> Asked:
+def _stream(fields: Mapping[str, Any], stream: int, name: str, level: Mapping[str, Any]) -> IntendedStream:
     process = str(fields.get("process") or level.get("process") or "")
     shape = float(fields.get("shape") or level.get("shape") or 1.0)
     phases, repeat = _phases(fields, level.get("duration_s"))
-    return Asked(stream, name, process, shape, tuple(phases), repeat, float(fields.get("start_s") or 0.0))
+    return IntendedStream(stream, name, process, shape, tuple(phases), repeat, float(fields.get("start_s") or 0.0))
 
 
 def rate_at(setting: Mapping[str, Any], times_s: ArrayLike) -> NDArray[np.float64] | None:
@@ -159,7 +159,7 @@ def rate_at(setting: Mapping[str, Any], times_s: ArrayLike) -> NDArray[np.float6
     if setting.get("kind") != "open" or setting.get("rate") is None:
         return None
     total = np.zeros(np.shape(times_s))
-    for fields, each in zip(setting.get("streams") or [setting], asked_of(setting), strict=True):
+    for fields, each in zip(setting.get("streams") or [setting], intended_streams(setting), strict=True):
         if not each.phases and fields.get("rate") is None:
             return np.full(np.shape(times_s), float(setting["rate"]))
         total += each.rate(times_s) if each.phases else float(fields["rate"])
@@ -174,7 +174,9 @@ def rate_corners(setting: Mapping[str, Any], length_s: float) -> list[tuple[floa
     import numpy as np
 
     mean = float(setting.get("rate") or 0.0)
-    changes = {at for each in asked_of(setting) for at in each.changes_s(length_s, _MOST_CORNERS) if 0 < at < length_s}
+    changes = {
+        at for each in intended_streams(setting) for at in each.changes_s(length_s, _MOST_CORNERS) if 0 < at < length_s
+    }
     if len(changes) >= _MOST_CORNERS or length_s <= 0:
         return [(0.0, mean), (length_s, mean)]
     edges = np.array(sorted({0.0, *changes, length_s}))

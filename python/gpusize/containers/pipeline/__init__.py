@@ -1,8 +1,9 @@
 """Pipelines of containers: what each operator needs, measured by running it."""
 
+from gpusize.base.old_names import renamed
 from gpusize.containers.pipeline.cleaning import Cleaned, clean
 from gpusize.containers.pipeline.container_spec import RunOptions
-from gpusize.containers.pipeline.execution import Execution, MakeWatch, Watch
+from gpusize.containers.pipeline.execution import Execution, MakeReader, Reader
 from gpusize.containers.pipeline.model import Bind, Input, Operator, Output, Pipeline, Requests, Service
 from gpusize.containers.pipeline.order import in_order
 from gpusize.containers.pipeline.outcome import OperatorResult, PipelineResult, ServerResult
@@ -17,12 +18,13 @@ __all__ = [
     "Events",
     "Execution",
     "Input",
-    "MakeWatch",
+    "MakeReader",
     "Operator",
     "OperatorResult",
     "Output",
     "Pipeline",
     "PipelineResult",
+    "Reader",
     "Requests",
     "RunOptions",
     "ServerOptions",
@@ -31,9 +33,10 @@ __all__ = [
     "Sized",
     "SizingOptions",
     "Trial",
-    "Watch",
     "clean",
     "in_order",
     "read_pipeline",
     "run_pipeline",
 ]
+
+__getattr__ = renamed(__name__, {"MakeWatch": "MakeReader", "Watch": "Reader"})

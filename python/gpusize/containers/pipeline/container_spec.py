@@ -58,7 +58,9 @@ class RunOptions:
         if self.repeat < 1:
             raise UsageError(f"repeat must be 1 or more, not {self.repeat}", "repeat")
         if self.gpus is not None and not _GPUS.fullmatch(self.gpus):
-            raise UsageError(f'"{shown(self.gpus)}" are no GPUs', "gpus", "give a number, all, none, or device=0,2")
+            raise UsageError(
+                f'"{shown(self.gpus)}" does not name GPUs', "gpus", "give a number, all, none, or device=0,2"
+            )
 
 
 def check_binds(pipeline: Pipeline) -> None:

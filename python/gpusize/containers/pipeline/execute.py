@@ -15,14 +15,14 @@ from gpusize.base.errors import EnvironmentLacks, GpusizeError
 from gpusize.base.interrupt import StopSwitch
 from gpusize.containers.pipeline.container import Container
 from gpusize.containers.pipeline.daemon import Daemon, daemon_words, talking
-from gpusize.containers.pipeline.execution import Execution, Outcome, Watch, finished, timed
+from gpusize.containers.pipeline.execution import Execution, Outcome, Reader, finished, timed
 from gpusize.containers.pipeline.wait import Call, Interrupted, wait_for
 
 if TYPE_CHECKING:
     import polars as pl
 
     from gpusize.observe.usage.gpu_use import GpuUse
-    from gpusize.observe.usage.gpus import GpuWatch
+    from gpusize.observe.usage.gpus import GpuReader
 
 __all__ = ["ContainerGpus", "Running", "execute", "is_of"]
 
@@ -41,15 +41,15 @@ class Running:
     Args:
         daemon: the daemon.
         container: what to run.
-        watch: reads what it uses.
+        reader: reads what it uses.
         parent: path of the cgroup around its own.
     """
 
-    def __init__(self, daemon: Daemon, container: Container, watch: Watch | None, parent: str | None) -> None:
+    def __init__(self, daemon: Daemon, container: Container, reader: Reader | None, parent: str | None) -> None:
         self._daemon = daemon
         self._container = container
-        self._watch = watch
-        self._watching = False
+        self._reader = reader
+        self._reading = False
         self._parent = parent
         self._blank = Execution(
             "failed", command=container.command_line(daemon.cli), limits=(container.cpus, container.mem_bytes)
@@ -101,11 +101,11 @@ class Running:
         if life.id is None:
             with talking("the container cannot be made"):
                 life.call.result()
-        if self._watch is not None:
-            self._begin_watch(self._watch)
+        if self._reader is not None:
+            self._begin_reading(self._reader)
         return None
 
-    def _begin_watch(self, watch: Watch) -> None:
+    def _begin_reading(self, reader: Reader) -> None:
         """Have it read by its process; of one that has ended already, its parent tells the totals."""
         pid = int(self.inspect()["State"]["Pid"]) or None
         mine = None if pid is None else is_of(pid, self.id)
@@ -118,11 +118,11 @@ class Running:
             if each is None and self._parent is None:
                 break
             try:
-                watch.start(each, self._parent)
+                reader.start(each, self._parent)
             except EnvironmentLacks as problem:
                 self.unread = str(problem)
                 continue
-            self.unread, self._watching = None, True
+            self.unread, self._reading = None, True
             break
         # After the counters, whose begin is short: the driver takes its time to be asked.
         if pid is not None and self._container.gpus is not None:
@@ -212,9 +212,9 @@ class Running:
     def close(self, execution: Execution | None = None) -> Execution:
         """Remove it, and return the execution with what was read. Never fails: what is left is found by its label."""
         done = execution or self._blank
-        if self._watching and self._watch is not None:
-            self._watching = False
-            done = timed(done, self._watch.stop())
+        if self._reading and self._reader is not None:
+            self._reading = False
+            done = timed(done, self._reader.stop())
         if self._gpus is not None:
             used, samples = self._gpus.stop()
             done = replace(done, gpus=used, gpu_samples=samples, gpu_notes=tuple(self._gpus.notes))
@@ -231,7 +231,7 @@ def execute(
     daemon: Daemon,
     container: Container,
     *,
-    watch: Watch | None = None,
+    reader: Reader | None = None,
     parent: str | None = None,
     start_timeout_s: float = 60.0,
     timeout_s: float | None = None,
@@ -243,7 +243,7 @@ def execute(
     Args:
         daemon: the daemon.
         container: what to run.
-        watch: reads what it uses.
+        reader: reads what it uses.
         parent: path of the cgroup around its own.
         start_timeout_s: longest time until it runs, from when it is asked for.
         timeout_s: longest time that it may run; None for no limit.
@@ -253,7 +253,7 @@ def execute(
     Returns:
         How it ended. Failures of the container are no exceptions, nor is a daemon that refuses it or goes away.
     """
-    running = Running(daemon, container, watch, parent)
+    running = Running(daemon, container, reader, parent)
     done: Execution | None = None
     try:
         outcome, error = running.start(stop, start_timeout_s, began) or running.wait(stop, timeout_s)
@@ -351,24 +351,24 @@ class ContainerGpus:
     """
 
     def __init__(self, pid: int, *, nvml: ModuleType | None = None) -> None:
-        from gpusize.observe.usage.gpus import GpuWatch, in_cgroup_of
+        from gpusize.observe.usage.gpus import GpuReader, in_cgroup_of
 
-        self._watch: GpuWatch | None = GpuWatch(in_cgroup_of(pid), nvml=nvml)
+        self._reader: GpuReader | None = GpuReader(in_cgroup_of(pid), nvml=nvml)
         self.notes: list[str] = []
         try:
-            self._watch.start()
+            self._reader.start()
         except GpusizeError as problem:
             self.notes.append(f"GPUs are not watched: {problem}")
-            self._watch = None
+            self._reader = None
 
     def stop(self) -> tuple[tuple[GpuUse, ...], pl.DataFrame | None]:
         """What it used of each GPU, and the samples behind that."""
-        if self._watch is None:
+        if self._reader is None:
             return (), None
-        watch, self._watch = self._watch, None
-        samples = watch.stop()
-        self.notes += watch.notes
+        reader, self._reader = self._reader, None
+        samples = reader.stop()
+        self.notes += reader.notes
         if samples.is_empty():
             return (), None
         times = samples["t_ns"].to_numpy()
-        return tuple(watch.uses(samples, int(times.min()), int(times.max()) + 1)), samples
+        return tuple(reader.uses(samples, int(times.min()), int(times.max()) + 1)), samples

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpusize.observe.usage.gpu_use import GpuUse
     from gpusize.observe.usage.readings import Readings
 
-__all__ = ["Execution", "MakeWatch", "Outcome", "Watch", "finished", "timed", "wall_ns"]
+__all__ = ["Execution", "MakeReader", "Outcome", "Reader", "finished", "timed", "wall_ns"]
 
 Outcome = Literal["completed", "failed", "timed_out", "interrupted", "lost", "not_run"]
 """How an execution ended.
@@ -28,11 +28,11 @@ _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|
 _NEVER_YEAR: Final = "0001-"
 
 
-class MakeWatch(Protocol):
+class MakeReader(Protocol):
     """Makes what reads a container."""
 
-    def __call__(self, name: str, interval_ns: int | None = None) -> Watch:
-        """A watch for one container.
+    def __call__(self, name: str, interval_ns: int | None = None) -> Reader:
+        """What reads one container.
 
         Args:
             name: the operator or server.
@@ -40,7 +40,7 @@ class MakeWatch(Protocol):
         """
 
 
-class Watch(Protocol):
+class Reader(Protocol):
     """Reads what one container uses."""
 
     def start(self, pid: int | None, parent: str | None) -> None:

@@ -89,7 +89,7 @@ def _devices(nodes: list[Node]) -> str | None:
     capabilities = [item.text() for item in fields.list_of("capabilities")]
     driver = fields.get("driver")
     if "gpu" not in capabilities and (driver is None or driver.text() != "nvidia"):
-        raise ConfigError(f"this device is no GPU: {shown(capabilities)}", nodes[0].where, "capabilities: [gpu]")
+        raise ConfigError(f"this device is not a GPU: {shown(capabilities)}", nodes[0].where, "capabilities: [gpu]")
     ids = [item.text() for item in fields.list_of("device_ids")]
     count = fields.get("count")
     if ids:

@@ -20,7 +20,7 @@ from gpusize.containers.pipeline.container_spec import (
 )
 from gpusize.containers.pipeline.daemon import Daemon
 from gpusize.containers.pipeline.execute import execute
-from gpusize.containers.pipeline.execution import Execution, MakeWatch
+from gpusize.containers.pipeline.execution import Execution, MakeReader
 from gpusize.containers.pipeline.images import get_images
 from gpusize.containers.pipeline.input_copies import LITTLE, MOST, Copies
 from gpusize.containers.pipeline.model import Operator, Pipeline
@@ -75,7 +75,7 @@ class _Run:
         session: Session,
         serving: ServerOptions,
         events: Events,
-        watch: MakeWatch,
+        make_reader: MakeReader,
         stop: StopSwitch,
     ) -> None:
         self._pipeline = pipeline
@@ -83,9 +83,9 @@ class _Run:
         self._options = options
         self._session = session
         self._events = events
-        self._watch = watch
+        self._make_reader = make_reader
         self._stop = stop
-        self._servers = Servers(session, pipeline, serving, options, watch, events.command, stop)
+        self._servers = Servers(session, pipeline, serving, options, make_reader, events.command, stop)
         self._results: list[OperatorResult] = []
         self._interrupted = False
         self._notes: list[str] = [*pipeline.notes]
@@ -208,7 +208,7 @@ class _Run:
             return execute(
                 self._session.daemon,
                 container,
-                watch=self._watch(operator.name, interval_ns),
+                reader=self._make_reader(operator.name, interval_ns),
                 parent=group_path,
                 start_timeout_s=self._options.start_timeout_s,
                 timeout_s=self._options.timeout_s,
@@ -237,7 +237,7 @@ def run_pipeline(
     force: Force = "stop",
     options: RunOptions | None = None,
     servers: ServerOptions | None = None,
-    watch: MakeWatch | None = None,
+    make_reader: MakeReader | None = None,
     sizing: SizingOptions | None = None,
     events: Events | None = None,
     stop: StopSwitch | None = None,
@@ -251,7 +251,7 @@ def run_pipeline(
         force: what to do after a failure; ``none`` asks ``events.go_on``.
         options: of the containers.
         servers: where models are served.
-        watch: makes what reads a container; the kernel's counters are read by default.
+        make_reader: makes what reads a container; the kernel's counters are read by default.
         sizing: what is recommended, and what is run besides for that; None for nothing.
         events: told what happens.
         stop: ends the run when asked.
@@ -266,7 +266,7 @@ def run_pipeline(
         EnvironmentLacks: no daemon, an image that cannot be had, a server that does not get ready.
         StoreError: the folders cannot be made.
     """
-    from gpusize.observe.usage.sampler import ResourceWatch
+    from gpusize.observe.usage.sampler import ContainerReader
 
     told, switch, chosen = events or Events(), stop or StopSwitch(), options or RunOptions()
     serving = servers or ServerOptions()
@@ -288,7 +288,7 @@ def run_pipeline(
         session = Session(
             connected, names, own_network=chosen.network is None, work_dir=chosen.work_dir, keep=chosen.keep
         )
-        run = _Run(pipeline, folder, chosen, session, serving, told, watch or ResourceWatch, switch)
+        run = _Run(pipeline, folder, chosen, session, serving, told, make_reader or ContainerReader, switch)
         return replace(run.through(ordered, force, sizing), started_ns=started_ns, ended_ns=time.time_ns())
     finally:
         if daemon is None:

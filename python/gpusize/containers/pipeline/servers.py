@@ -16,7 +16,7 @@ from gpusize.base.urls import is_ok
 from gpusize.containers.pipeline.container import Container
 from gpusize.containers.pipeline.container_spec import RunOptions
 from gpusize.containers.pipeline.execute import Running
-from gpusize.containers.pipeline.execution import MakeWatch
+from gpusize.containers.pipeline.execution import MakeReader
 from gpusize.containers.pipeline.model import Operator, Pipeline, Service
 from gpusize.containers.pipeline.outcome import ServerResult
 from gpusize.containers.pipeline.server_options import (
@@ -59,7 +59,7 @@ class Servers:
         pipeline: what runs.
         serving: where models are served.
         options: of the containers.
-        watch: makes what reads a container.
+        make_reader: makes what reads a container.
         command: told the ``docker run`` line of each server.
         stop: ends waiting.
     """
@@ -68,7 +68,7 @@ class Servers:
     pipeline: Pipeline
     serving: ServerOptions
     options: RunOptions
-    watch: MakeWatch
+    make_reader: MakeReader
     command: Callable[[str, str], None]
     stop: StopSwitch
     _servers: list[_Server] = field(default_factory=list, init=False)
@@ -150,7 +150,7 @@ class Servers:
         group, path = self.session.group()
         made = replace(container, cgroup_parent=group)
         self.command(name, made.command_line(self.session.daemon.cli))
-        running = Running(self.session.daemon, made, self.watch(name), path)
+        running = Running(self.session.daemon, made, self.make_reader(name), path)
         server = _Server(name, running, service, "", {})
         self._servers.append(server)
         refused = running.start(self.stop, self.options.start_timeout_s)

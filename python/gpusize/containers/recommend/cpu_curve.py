@@ -50,7 +50,7 @@ class CpuCurve:
     def __post_init__(self) -> None:
         if not any(point.cores is None and point.failed is None for point in self.points):
             raise UsageError(
-                "no execution without a CPU limit went well, so that nothing says what less CPU costs",
+                "every execution had a CPU limit or failed, so the cost of less CPU is unknown",
                 "cpu_curve",
                 "run it once without a limit",
             )

@@ -99,7 +99,9 @@ def worst(points: Sequence[Point]) -> Law:
     ordered = sorted(points, key=lambda p: p.count)
     first, last = ordered[0], ordered[-1]
     if len({p.count for p in points}) != 2:
-        raise UsageError("the worst case is of two counts", None, "give points of two counts")
+        raise UsageError(
+            "the worst case needs points of exactly two counts", None, "keep two counts, as those of 1 and of 4 GPUs"
+        )
     low, high = first.count / first.capacity, last.count / last.capacity
     c = max(0.0, (high - low) / (last.count * (last.count - 1) - first.count * (first.count - 1)))
     d = low - c * first.count * (first.count - 1)

@@ -65,7 +65,7 @@ def parse_price(text: str) -> Price:
         raise UsageError(f'"{text}" is not a price', "gpu_hour_price", "write it as 2.5 or '2.5 EUR'")
     amount = float(match["number"])
     if not 0 < amount < math.inf:
-        raise UsageError("a price of 0 costs nothing", "gpu_hour_price", "leave it out, or give one above 0")
+        raise UsageError("a price must be above 0", "gpu_hour_price", "leave it out, or give the price of an hour")
     return Price(amount, match["before"] or match["after"] or "")
 
 

@@ -124,7 +124,7 @@ def _values(item: str, one: Callable[[str], float]) -> list[float]:
         low_text += unit[0]
     low, high = one(low_text), one(high_text)
     if high <= low:
-        raise UsageError(f'"{item}" is a range that does not rise', None, "write it from small to large, as 200..1000")
+        raise UsageError(f'"{item}" is not a rising range', None, "write it from small to large, as 200..1000")
     return evenly(low, high)
 
 

@@ -54,13 +54,13 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if sum(bool(each) for each in (self.users, self.rates, self.token_rates)) > 1:
-            raise UsageError("users, requests/s and tokens/s are several questions", None, "ask for one of them")
+            raise UsageError("more than one of users, requests/s and tokens/s is given", None, "ask for one of them")
         for name, values in (("users", self.users), ("rate", self.rates), ("token_rate", self.token_rates)):
             if not all(math.isfinite(each) and each > 0 for each in values):
-                raise UsageError("a load must be above 0", name, "leave out what is not")
+                raise UsageError("a load must be above 0", name, "leave out loads of 0")
             most = MOST_TOKENS if name == "token_rate" else MOST_LOAD
             if any(each > most for each in values):
-                raise UsageError(f"more than {most:,} are not simulated", name, "give smaller ones")
+                raise UsageError(f"at most {most:,} can be simulated", name, "give smaller loads")
         if self.failed < 0:
             raise UsageError(f"{self.failed} replicas cannot fail", "failed", "give 1, or leave it out")
         rows = max(1, len(self.loads)) * max(1, len(self.bounds)) * len(self.growth)

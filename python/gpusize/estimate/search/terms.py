@@ -74,7 +74,11 @@ class Adaptive:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Adaptive:
-        """The search that options ask for; the reverse of ``options``."""
+        """The search that options ask for; the reverse of ``options``.
+
+        Args:
+            options: as ``options`` gives them.
+        """
         names = ("precision", "budget", "most_users")
         return cls(**{name: options[name] for name in names if options.get(name) is not None})
 
@@ -100,7 +104,9 @@ def _budget(value: int | str | None) -> int | str | None:
     todo = "give a number of requests, such as 4000, or a time, such as 10m"
     if re.fullmatch(r"[0-9]{1,18}", text):
         if int(text) < LEAST_REQUESTS:
-            raise UsageError(f"{text} requests find no capacity", "budget", f"give at least {LEAST_REQUESTS}")
+            raise UsageError(
+                f"{text} requests are too few to find a capacity", "budget", f"give at least {LEAST_REQUESTS}"
+            )
         return int(text)
     if not any(letter.isalpha() for letter in text):
         raise UsageError(f'"{value}" is not a budget', "budget", todo)
@@ -109,7 +115,7 @@ def _budget(value: int | str | None) -> int | str | None:
     except UsageError:
         raise UsageError(f'"{value}" is not a budget', "budget", todo) from None
     if seconds < LEAST_S:
-        raise UsageError(f"a budget of {text} finds no capacity", "budget", "give at least 1s")
+        raise UsageError(f"a budget of {text} is too small to find a capacity", "budget", "give at least 1s")
     return format_duration(seconds)
 
 

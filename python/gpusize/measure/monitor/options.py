@@ -62,7 +62,7 @@ class MonitorOptions:
         for name, needs in (("metrics_address", "metrics_port"), ("push_every", "push_gateway")):
             if options.get(name) is not None and options.get(needs) is None:
                 todo = f"give --{needs.replace('_', '-')} as well, or leave it out"
-                raise UsageError("it says how metrics are shown, and nothing shows them", name, todo)
+                raise UsageError("it sets how metrics are published, and nothing publishes them", name, todo)
         return cls(
             tuple(parse_rules([texts] if isinstance(texts, str) else texts)),
             port,

@@ -58,7 +58,7 @@ def running_container(named: str) -> RunningContainer:
             client.close()
     state, name = told["State"], str(told["Name"]).lstrip("/")
     if not state.get("Running") or not state.get("Pid"):
-        raise UsageError(f"this container does not run, it is {state.get('Status')}", name, "start it first")
+        raise UsageError(f"this container is not running: it is {state.get('Status')}", name, "start it first")
     pid = int(state["Pid"])
     if not Path(f"/proc/{pid}").is_dir():
         todo = "run gpusize on the machine of the daemon, in its pid namespace"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.base.old_names import renamed
 from gpusize.engine.session import monotonic_ns
 from gpusize.observe.metrics.nvml import LocalGpus
 from gpusize.observe.metrics.prometheus_text import canonical_labels
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
     from gpusize.observe.metrics.prometheus_text import SeriesKey
 
-__all__ = ["INTERVAL_S", "GpuWatch", "SourceGpus", "in_cgroup_of", "in_tree_of"]
+__all__ = ["INTERVAL_S", "GpuReader", "SourceGpus", "in_cgroup_of", "in_tree_of"]
+
+__getattr__ = renamed(__name__, {"GpuWatch": "GpuReader"})
 
 INTERVAL_S: Final = 0.2
 """Memory by process is cheap five times a second; the driver's own samples come at 6 Hz or so."""
@@ -168,7 +171,7 @@ def _text(value: str | bytes) -> str:
     return shown(value.decode("utf-8", "replace") if isinstance(value, bytes) else value, 100)
 
 
-class GpuWatch:
+class GpuReader:
     """Reads the GPUs on a thread of its own while a source runs. A missing driver is a note.
 
     Args:

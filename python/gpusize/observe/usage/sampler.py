@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
+from gpusize.base.old_names import renamed
 from gpusize.engine.session import core, monotonic_ns
 from gpusize.observe.usage.readings import COUNTERS, MARKS, Readings, empty_frame, wide_frame, with_room
 from gpusize.observe.usage.source_facts import Facts, Held, Limit
@@ -19,7 +20,9 @@ from gpusize.observe.usage.source_facts import Facts, Held, Limit
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["INTERVAL_S", "LEAST_S", "MOST_S", "ResourceWatch", "Sampling", "Source", "facts_of"]
+__all__ = ["INTERVAL_S", "LEAST_S", "MOST_S", "ContainerReader", "Sampling", "Source", "facts_of"]
+
+__getattr__ = renamed(__name__, {"ResourceWatch": "ContainerReader"})
 
 INTERVAL_S: Final = 0.02
 LEAST_S: Final = 0.001
@@ -223,8 +226,8 @@ def _notes(told: Mapping[str, Any], source: Mapping[str, Any], parent: Mapping[s
     return notes
 
 
-class ResourceWatch:
-    """Watches one container from its start to its end: what the pipeline's runner asks for.
+class ContainerReader:
+    """Reads one container from its start to its end: what the pipeline's runner asks for.
 
     When it began and ended is best told by who started it: `Readings.at_wall` takes a container's own times.
 

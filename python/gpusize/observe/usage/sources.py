@@ -26,7 +26,9 @@ def source_of(
         EnvironmentLacks: the Docker daemon cannot be asked.
     """
     if sum(each is not None for each in (pid, container, cgroup)) != 1:
-        raise UsageError("one thing is to be sampled", "sample", "give a command, a pid, a container or a cgroup")
+        raise UsageError(
+            "no source is named, or several are", "sample", "give one: a command, a pid, a container or a cgroup"
+        )
     if container is not None:
         running = running_container(container)
         return Source(name=running.name, pid=running.pid), in_cgroup_of(running.pid)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpusize.analysis.delivery.intended import asked_of, rate_corners
+from gpusize.analysis.delivery.intended import intended_streams, rate_corners
 from gpusize.analysis.metrics import NS_PER_S
 from gpusize.records.schema import OUTCOMES
 from gpusize.report.text import plain_number
@@ -227,7 +227,7 @@ def _name(level: LevelData, *, open_loop: bool) -> str:
     if low is not None and high is not None and low != high:
         return f"{plain_number(low)} → {plain_number(high)}{unit}"
     if setting.get("bursts"):
-        between = asked_of(setting)[0].phases[0].start
+        between = intended_streams(setting)[0].phases[0].start
         return f"{plain_number(between)}, bursts {plain_number(setting['bursts']['rate'])}/s"
     return f"{plain_number(level.rate if open_loop else level.concurrency)}{unit}"
 

@@ -64,7 +64,7 @@ def usage_figure(
         readings: what was read.
         usage: the sums of it.
         made: what is recommended, drawn as a line.
-        gpus: samples as `gpusize.observe.usage.gpus.GpuWatch.stop` gives them.
+        gpus: samples as `gpusize.observe.usage.gpus.GpuReader.stop` gives them.
     """
     panels = 2 + (gpus is not None and not gpus.is_empty())
     with style.settings():

@@ -80,7 +80,9 @@ class ApiOptions:
 
     def __post_init__(self) -> None:
         if self.output_length not in {"max", "exact"}:
-            raise UsageError(f'"{shown(self.output_length)}" is not one', "output_length", "use max or exact")
+            raise UsageError(
+                f'"{shown(self.output_length)}" is not a way to bound the output', "output_length", "use max or exact"
+            )
 
     def members(self, length: str = "max_tokens") -> dict[str, Any]:
         """Members of an OpenAI-like body that these options set, ``stream`` left out.

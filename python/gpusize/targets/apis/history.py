@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gpusize.workload.dataset import Row
 
 __all__ = [
-    "Answer",
     "Conversing",
+    "EarlierResponse",
     "History",
     "Spoken",
     "encode_spoken",
@@ -38,7 +38,7 @@ _TOOLS: Final = ("tools", "functions")
 
 
 @dataclass(frozen=True)
-class Answer:
+class EarlierResponse:
     """The text that was answered so many turns before."""
 
     turns_back: int
@@ -53,7 +53,7 @@ class Answer:
 class Spoken:
     """A JSON string of texts and answers, one behind the other."""
 
-    parts: tuple[str | Answer, ...]
+    parts: tuple[str | EarlierResponse, ...]
 
 
 @runtime_checkable
@@ -91,7 +91,7 @@ def _write(value: Any, runs: list[list[bytes]]) -> None:
     if isinstance(value, Spoken):
         runs[-1].append(b'"')
         for part in value.parts:
-            if isinstance(part, Answer):
+            if isinstance(part, EarlierResponse):
                 runs.append([])
             else:
                 runs[-1].append(encode_json(part)[1:-1])
@@ -114,7 +114,7 @@ def spoken_segments(answers: int) -> list[Segment]:
     """The segments of what `encode_spoken` returns: the oldest answer stands first."""
     segments: list[Segment] = [{"field": 0}]
     for number in range(answers):
-        segments += [Answer(answers - number).segment, {"field": number + 1}]
+        segments += [EarlierResponse(answers - number).segment, {"field": number + 1}]
     return segments
 
 
@@ -122,9 +122,9 @@ def prompts_by_turn(prompts: Sequence[str]) -> list[Spoken]:
     """The prompt of each turn: texts and answers in the order in which they were said, with nothing between them."""
     made = []
     for turn in range(len(prompts)):
-        parts: list[str | Answer] = [prompts[0]]
+        parts: list[str | EarlierResponse] = [prompts[0]]
         for earlier in range(1, turn + 1):
-            parts += [Answer(turn - earlier + 1), prompts[earlier]]
+            parts += [EarlierResponse(turn - earlier + 1), prompts[earlier]]
         made.append(Spoken(tuple(parts)))
     return made
 
@@ -147,7 +147,7 @@ def messages_by_turn(rows: Sequence[Row], messages: Sequence[Sequence[Message]])
     for turn in range(len(rows)):
         said = list(new[0])
         for earlier in range(1, turn + 1):
-            said += [{"role": "assistant", "content": Spoken((Answer(turn - earlier + 1),))}, *new[earlier]]
+            said += [{"role": "assistant", "content": Spoken((EarlierResponse(turn - earlier + 1),))}, *new[earlier]]
         made.append(said)
     return made
 

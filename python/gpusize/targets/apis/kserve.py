@@ -323,7 +323,7 @@ def create_kserve(name: str, options: ApiOptions, model: ModelMetadata, rows: Se
         UsageError: no such API, options that it cannot take, or a decoupled model without a stream.
     """
     if name not in KSERVE:
-        raise UsageError(f'"{shown(name)}" is no KServe API', "api", f"use one of {', '.join(KSERVE)}")
+        raise UsageError(f'"{shown(name)}" is not a KServe API', "api", f"use one of {', '.join(KSERVE)}")
     if model.decoupled and name != KserveGrpcStream.name:
         raise UsageError(
             f"{shown(model.name)} is decoupled: it gives any number of answers to a request",

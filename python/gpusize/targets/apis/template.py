@@ -24,7 +24,7 @@ from urllib.parse import quote_plus
 from gpusize.base.errors import DatasetError, UsageError
 from gpusize.base.text import LineIndex, is_file, read_text, shown
 from gpusize.targets.apis.base import Segment, encode_json, row_error
-from gpusize.targets.apis.history import Answer
+from gpusize.targets.apis.history import EarlierResponse
 from gpusize.workload.dataset import Row
 
 __all__ = ["BodyTemplate", "Placeholder", "Quoting"]
@@ -96,7 +96,7 @@ class BodyTemplate:
         parts: static texts, placeholders for fields and places for earlier answers, in order.
     """
 
-    def __init__(self, parts: list[str | Placeholder | Answer]) -> None:
+    def __init__(self, parts: list[str | Placeholder | EarlierResponse]) -> None:
         self.parts = parts
         self._placeholders = [part for part in parts if isinstance(part, Placeholder)]
 
@@ -123,7 +123,7 @@ class BodyTemplate:
             UsageError: a placeholder that is not one, or not JSON around them; with line and column.
         """
         index = LineIndex(text)
-        parts: list[str | Placeholder | Answer] = []
+        parts: list[str | Placeholder | EarlierResponse] = []
         literal, sample, position, in_string = "", "", 0, False
         for match in _TOKEN.finditer(text):
             between = text[position : match.start()]
@@ -132,7 +132,9 @@ class BodyTemplate:
             if match["name"] is not None:
                 where = "{}:{}:{}".format(source, *index.place(match.start()))
                 made = _placeholder(match, where, in_string=in_string, quoting=quoting)
-                literal, after = (f'{literal}"', '"') if isinstance(made, Answer) and not in_string else (literal, "")
+                literal, after = (
+                    (f'{literal}"', '"') if isinstance(made, EarlierResponse) and not in_string else (literal, "")
+                )
                 parts += [literal, made]
                 literal = after
                 # As long as the placeholder, so that a mistake after it is reported at its own column.
@@ -152,7 +154,7 @@ class BodyTemplate:
         for part in self.parts:
             if isinstance(part, str):
                 result.append({"static": part})
-            elif isinstance(part, Answer):
+            elif isinstance(part, EarlierResponse):
                 result.append(part.segment)
             else:
                 result.append({"field": self._placeholders.index(part)})
@@ -167,14 +169,16 @@ class BodyTemplate:
         return [placeholder.fill(row) for placeholder in self._placeholders]
 
 
-def _placeholder(match: re.Match[str], where: str, *, in_string: bool, quoting: Quoting) -> Placeholder | Answer:
+def _placeholder(
+    match: re.Match[str], where: str, *, in_string: bool, quoting: Quoting
+) -> Placeholder | EarlierResponse:
     if not match["close"]:
         raise UsageError("this placeholder is not closed", where, "close it with }, or write $${ for ${")
     answer = _ANSWER.fullmatch(match["name"])
     if answer is not None:
         if quoting != "json":
             raise UsageError("an earlier answer is escaped as in JSON", where, "use a JSON body, or leave it out")
-        return Answer(int(answer["back"]))
+        return EarlierResponse(int(answer["back"]))
     parsed = _NAME.fullmatch(match["name"])
     if parsed is None or parsed["modifier"] not in {None, "json"}:
         raise UsageError(

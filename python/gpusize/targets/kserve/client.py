@@ -14,14 +14,14 @@ from gpusize.base.secrets import without_secrets
 from gpusize.base.text import shown
 from gpusize.targets.kserve.metadata import ModelMetadata, parse_metadata
 from gpusize.targets.kserve.responses import (
-    Answer,
+    Response,
     StatsUnavailable,
     bounded,
+    error_text,
     index_names,
     model_stats,
     must_be_object,
     parsed,
-    said_in,
     unknown_model,
 )
 
@@ -145,7 +145,7 @@ class HttpClient:
         verify = _context(self._tls) if self._tls else False
         return httpx.Client(verify=verify, timeout=_TIMEOUT_S, trust_env=False, limits=once, transport=self._transport)
 
-    def _ask(self, method: str, path: str) -> Answer:
+    def _ask(self, method: str, path: str) -> Response:
         import httpx
 
         content = b"{}" if method == "POST" else None
@@ -160,7 +160,7 @@ class HttpClient:
                 todo = "if this is the port of gRPC, use --api kserve-grpc"
             raise TargetError(f"cannot ask for the model: {what}", self.where, todo) from None
         if status != 200:
-            return Answer(status, None, said_in(body, self._secrets))
+            return Response(status, None, error_text(body, self._secrets))
         return parsed(status, body)
 
 
@@ -218,11 +218,11 @@ class GrpcClient:
             return _counted(self)
         return (index_names(answer.value) if answer.status == 0 else []) or _counted(self)
 
-    def _ask(self, method: str, request: Mapping[str, Any]) -> Answer:
+    def _ask(self, method: str, request: Mapping[str, Any]) -> Response:
         message = self._encode(method, json.dumps(request), [])
         status, said, body = self._call(self._spec, _SERVICE + method, message, int(_TIMEOUT_S * 1e9))
         if status != 0:
-            return Answer(status, None, without_secrets(shown(said, 300), self._secrets))
+            return Response(status, None, without_secrets(shown(said, 300), self._secrets))
         return parsed(0, self._decode(method, body).encode())
 
 

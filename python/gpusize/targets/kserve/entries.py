@@ -121,7 +121,7 @@ def _from_json(value: Any, spec: TensorSpec, model: ModelMetadata, shapes: Shape
         elif "content" in value and value.keys() <= {"content", "shape"}:
             content, given = value["content"], _given_shape(value.get("shape"), spec, where)
         else:
-            raise DatasetError(f'"{shown(spec.name)}" has a value of no known form', where, _FORMS)
+            raise DatasetError(f'"{shown(spec.name)}" has a value in an unknown form', where, _FORMS)
     try:
         if isinstance(content, Mapping) and content.keys() == {"b64"}:
             return tensor_of_raw(decode_base64(content["b64"]), given, spec, model, shapes, where)
@@ -222,7 +222,7 @@ def _completed(dims: tuple[int, ...], count: int, spec: TensorSpec, where: str) 
         return dims
     if varying > 1 or known == 0 or count % known:
         raise DatasetError(
-            f'the shape of "{shown(spec.name)}" cannot be told: {list(dims)} from {count} elements',
+            f'the shape of "{shown(spec.name)}" is ambiguous: {list(dims)} from {count} elements',
             where,
             f"give it: --shape {shown(spec.name)}:{','.join('N' if size == -1 else str(size) for size in dims)}",
         )

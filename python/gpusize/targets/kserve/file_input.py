@@ -151,7 +151,9 @@ def _entries(arrays: dict[str, NDArray[np.generic]], model: ModelMetadata, path:
     counts = {arrays[spec.name].shape[0] for spec in specs}
     if len(counts) > 1:
         raise DatasetError(
-            f"the arrays have {', '.join(str(count) for count in sorted(counts))} rows", path, "give all as many"
+            f"the arrays have {', '.join(str(count) for count in sorted(counts))} rows",
+            path,
+            "give all of them the same number of rows",
         )
     made = []
     for number in range(counts.pop()):

@@ -137,7 +137,7 @@ def prepare_kserve(
     """
     name = str(target.api)
     if not is_kserve(name):
-        raise UsageError(f'"{shown(name)}" is no KServe API', "api", f"use one of {', '.join(KSERVE)}")
+        raise UsageError(f'"{shown(name)}" is not a KServe API', "api", f"use one of {', '.join(KSERVE)}")
     plain = target.make_api()
     grpc = issubclass(KSERVE[name], KserveGrpc)
     prefix, in_path, version = split_path(target.address.path)

@@ -10,14 +10,14 @@ from gpusize.base.secrets import without_secrets
 from gpusize.base.text import shown
 
 __all__ = [
-    "Answer",
+    "Response",
     "StatsUnavailable",
     "bounded",
+    "error_text",
     "index_names",
     "model_stats",
     "must_be_object",
     "parsed",
-    "said_in",
     "unknown_model",
 ]
 
@@ -31,7 +31,7 @@ class StatsUnavailable(Exception):
     """The server gives no statistics; the text says why."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A server's answer.
 
     Attributes:
@@ -55,11 +55,13 @@ def bounded(chunks: Any, where: str) -> bytes:
     for chunk in chunks:
         body += chunk
         if len(body) > MOST_BYTES:
-            raise TargetError(f"the answer is larger than {MOST_BYTES >> 20} MiB", where, "is this a KServe v2 server?")
+            raise TargetError(
+                f"the response is larger than {MOST_BYTES >> 20} MiB", where, "is this a KServe v2 server?"
+            )
     return bytes(body)
 
 
-def said_in(body: bytes, secrets: tuple[str, ...]) -> str:
+def error_text(body: bytes, secrets: tuple[str, ...]) -> str:
     """A server's words from ``{"error": …}`` or plain text."""
     text = body[:4096].decode("utf-8", "replace")
     try:
@@ -70,22 +72,22 @@ def said_in(body: bytes, secrets: tuple[str, ...]) -> str:
     return without_secrets(shown(" ".join(text.split()), 300), secrets)
 
 
-def parsed(status: int, body: bytes) -> Answer:
+def parsed(status: int, body: bytes) -> Response:
     """An answer of this status from its bytes; without a value when they are not JSON."""
     try:
-        return Answer(status, json.loads(body), "")
+        return Response(status, json.loads(body), "")
     except (ValueError, RecursionError):
-        return Answer(status, None, "the answer is not JSON")
+        return Response(status, None, "the response is not JSON")
 
 
-def must_be_object(answer: Answer, where: str) -> None:
+def must_be_object(answer: Response, where: str) -> None:
     """Refuse an answer whose value is no JSON object.
 
     Raises:
         TargetError: it is none.
     """
     if not isinstance(answer.value, dict):
-        raise TargetError(answer.message or "the answer is no JSON object", where, "is this a KServe v2 server?")
+        raise TargetError(answer.message or "the response is not a JSON object", where, "is this a KServe v2 server?")
 
 
 def unknown_model(model: str, where: str, known: list[str]) -> TargetError:

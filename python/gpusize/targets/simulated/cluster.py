@@ -73,6 +73,9 @@ class SimulatedCluster:
     def target(self, **settings: Any) -> Target:
         """The cluster as a target: its address, model and GPUs, and whatever ``settings`` say.
 
+        Args:
+            **settings: further arguments of ``gpusize.Target``.
+
         Raises:
             UsageError: settings that ``gpusize.Target`` refuses.
         """
@@ -91,6 +94,9 @@ class SimulatedCluster:
         """Ask for so many replicas from now on, between 1 and the cluster's ``gpus``.
 
         A new one takes requests when ``start_delay_s`` is over; one that is removed finishes what it has.
+
+        Args:
+            replicas: how many, 1 to ``gpus``.
 
         Returns:
             ``desired`` and ``ready`` replicas, and ``gpus``, the most there can be.

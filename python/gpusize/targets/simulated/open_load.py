@@ -122,7 +122,7 @@ def _little_endian(code: str, name: str, numbers: Iterable[int]) -> bytes:
     try:
         values = array(code, numbers)
     except (OverflowError, TypeError) as error:
-        raise UsageError(f"not whole numbers of the right size: {error}", name, "give whole numbers from 0") from None
+        raise UsageError(f"not whole numbers that fit: {error}", name, "give whole numbers from 0") from None
     if sys.byteorder == "big":
         values.byteswap()
     return values.tobytes()

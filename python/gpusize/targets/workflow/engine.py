@@ -112,7 +112,7 @@ class WorkflowEngine:
             return {"outcome": "ok", "status": None, "message": None, "service_ns": self._residence_ns}
         said = shown(without_secrets(" ".join(request.message.split()), self._secrets), MESSAGE_CHARS)
         if request.outcome == "timeout" and said.startswith("no result"):
-            raise TargetError(f"the first row had {said}", self._name, "raise --timeout")
+            raise TargetError(f"the first row got {said}", self._name, "raise --timeout")
         raise TargetError(f"the first row failed: {said or request.outcome}", self._name, "try it on its own first")
 
     async def _probe(self) -> RecordedRequest:

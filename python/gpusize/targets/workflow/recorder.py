@@ -198,7 +198,7 @@ class Recorder:
             UsageError: a concurrency below 1.
         """
         if concurrency < 1:
-            raise UsageError(f"a concurrency of {concurrency} sends nothing", "concurrency", "give 1 or more")
+            raise UsageError(f"a concurrency must be 1 or more, not {concurrency}", "concurrency", "give 1 or more")
         step, self._steps = self._steps, self._steps + 1
         return RecordedLevel(self._store, {"kind": "closed", "concurrency": concurrency, **setting}, step, self._clock)
 

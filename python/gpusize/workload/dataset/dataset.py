@@ -154,6 +154,9 @@ class Dataset:
     def from_prompt(cls, text: str) -> Dataset:
         """A dataset of one row that sends ``text``.
 
+        Args:
+            text: what is sent.
+
         Raises:
             DatasetError: the text is empty.
         """
@@ -172,6 +175,12 @@ class Dataset:
         id_key: str = "id",
     ) -> Dataset:
         """A dataset from rows in memory: dictionaries, or texts that become ``{"prompt": text}``.
+
+        Args:
+            rows: the rows, in the order in which they are sent.
+            key: field of a row to send; None for the usual names, ``.`` for the whole row.
+            source: what errors and the report call the rows.
+            id_key: field with a row's id; rows without it have their number.
 
         Raises:
             DatasetError: no rows, a row of another type, values that JSON cannot hold, or rows without the key.
@@ -233,15 +242,27 @@ class Dataset:
         return Row(index, self.ids[index], self.rows[index], self.key, self.where(index), self.id_key)
 
     def where(self, index: int) -> str:
-        """File and line of a row, or its number where there are no lines."""
+        """File and line of a row, or its number where there are no lines.
+
+        Args:
+            index: the row, from 0.
+        """
         return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {index}"
 
     def ids_for(self, count: int) -> list[str]:
-        """Ids of ``count`` requests in file order, rows repeating as needed; copy k of a row is ``<id>_rep<k>``."""
+        """Ids of ``count`` requests in file order, rows repeating as needed; copy k of a row is ``<id>_rep<k>``.
+
+        Args:
+            count: how many requests, 0 or more.
+        """
         return repeated_ids(self.ids, (number % len(self.rows) for number in range(count)))
 
     def ids_of(self, rows: Iterable[int]) -> list[str]:
-        """Ids of requests that sent these rows, in this order; copies are named as by `ids_for`."""
+        """Ids of requests that sent these rows, in this order; copies are named as by `ids_for`.
+
+        Args:
+            rows: numbers of rows, from 0, in the order of the requests.
+        """
         return repeated_ids(self.ids, rows)
 
     def options(self) -> dict[str, Any]:

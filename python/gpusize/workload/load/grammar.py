@@ -154,7 +154,7 @@ class _Parser:
                 raise self.fail(f"{self.word!r} belongs to a rate", "a stage of concurrency is 8@1m or 8..64@5m")
             if self.word == "burst" and bursts is None:
                 if ramp:
-                    raise self.fail("a ramp has no bursts", "leave out one of them")
+                    raise self.fail("a ramp cannot have bursts", "leave out one of them")
                 bursts = self._bursts()
             elif self.word in PROCESSES and process is None:
                 process = self.next()

@@ -149,7 +149,7 @@ def _trace_level(load: Load, trace: ArrivalTrace, rows: int, dataset: Dataset | 
     duration_ns = None if load.duration_s is None else seconds_to_ns(load.duration_s)
     explicit = explicit.between(0, duration_ns).first(load.count)
     if not len(explicit):
-        raise UsageError("nothing arrives in that time", trace.source, "make the duration longer")
+        raise UsageError("no request arrives in that time", trace.source, "make the duration longer")
     count = len(explicit)
     # Arrivals at one instant have no rate: 0 stands for that, as for a pause.
     span_s = load.duration_s or int(explicit.due_ns[-1]) / 1e9

@@ -260,6 +260,10 @@ class Load:
         With passes p > 0 it is ``concurrency * p``. With p = 0, the default, whole rounds: ``floor(rows /
         concurrency) * concurrency``, at least ``concurrency``. Source: ``adjust_dataset`` of the NeMo Agent Toolkit's
         sizing calculator.
+
+        Args:
+            concurrency: requests in flight.
+            rows: rows of the dataset.
         """
         if not self.by_passes:
             return self.count
@@ -285,15 +289,27 @@ class Load:
         return self._levels[key]
 
     def settings(self, rows: int | Dataset) -> list[dict[str, Any]]:
-        """The levels in order, as ``level.json`` and ``run.json`` name them; see docs/reference/run-folder.md."""
+        """The levels in order, as ``level.json`` and ``run.json`` name them; see docs/reference/run-folder.md.
+
+        Args:
+            rows: the dataset, or how many rows it has.
+        """
         return [level.setting for level in self.levels(rows)]
 
     def plans(self, rows: int | Dataset) -> list[dict[str, Any]]:
-        """The engine's LevelPlan for each level; see `levels`."""
+        """The engine's LevelPlan for each level; see `levels`.
+
+        Args:
+            rows: the dataset, or how many rows it has.
+        """
         return [level.plan for level in self.levels(rows)]
 
     def notes(self, dataset: Dataset | None = None) -> list[str]:
-        """What the user should know of the files that the load was read from."""
+        """What the user should know of the files that the load was read from.
+
+        Args:
+            dataset: what will be sent; None where it is not known yet.
+        """
         found = [] if self.stored is None else self.stored.notes(None if dataset is None else dataset.sha256)
         traces = [self.trace, *(stream.trace for stream in self.streams)]
         return [*found, *(note for trace in traces if trace is not None for note in trace.notes)]
@@ -318,7 +334,11 @@ class Load:
         return options_of(self)
 
     def changed(self, **values: Any) -> Load:
-        """The same load with other values of some arguments."""
+        """The same load with other values of some arguments.
+
+        Args:
+            **values: the arguments of ``Load`` that change.
+        """
         mine = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
         if not self.names_way or (self.concurrencies and set(values) & set(_WAYS)):
             mine["concurrencies"] = ()
@@ -418,7 +438,7 @@ def _check_together(load: Load) -> None:
     timed = load.count is not None or load.duration_s is not None
     if load.passes is not None and timed:
         todo = "give one of them: passes say how many requests"
-        raise UsageError("passes are given beside a count or a duration", "load", todo)
+        raise UsageError("passes and a count or a duration are both given", "load", todo)
     if load.kind == "open" and load.passes is not None:
         raise UsageError("passes belong to concurrencies, not to rates", "load", "give a duration or a count")
     if load.rates and not timed:

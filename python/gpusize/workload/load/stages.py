@@ -92,7 +92,7 @@ class Stage:
         if self.shape is not None and self.process != "gamma":
             raise UsageError("a burstiness belongs to gamma arrivals", "stages", "write gamma(0.5)")
         if self.bursts is not None and self.is_ramp:
-            raise UsageError("a ramp has no bursts", "stages", "leave out one of them")
+            raise UsageError("a ramp cannot have bursts", "stages", "leave out one of them")
 
     @property
     def last(self) -> float:

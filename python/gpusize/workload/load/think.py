@@ -38,7 +38,7 @@ class Think:
         object.__setattr__(self, "first", as_seconds(self.first, "think", positive=False))
         if (self.second is not None) != (self.kind in ("uniform", "lognormal")):
             raise UsageError(
-                f"a think time that is {self.kind} has other values", "think", "see docs/reference/load.md"
+                f"a {self.kind} think time does not take these values", "think", "see docs/reference/load.md"
             )
         if self.second is not None:
             second = as_number(self.second, "think")

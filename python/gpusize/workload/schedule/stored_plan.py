@@ -88,7 +88,7 @@ class Plan:
             frame = pl.read_parquet(io.BytesIO(data))
             facts = json.loads(pl.read_parquet_metadata(io.BytesIO(data)).get(METADATA, "{}"))
         except (pl.exceptions.PolarsError, ValueError, OSError) as problem:
-            raise UsageError(f"this is no Parquet file: {shown(str(problem), 100)}", source, None) from None
+            raise UsageError(f"this is not a Parquet file: {shown(str(problem), 100)}", source, None) from None
         if facts.get("version") != VERSION or not set(COLUMNS) <= set(frame.columns):
             raise UsageError("this Parquet file is not a plan", source, "make one with gpusize load export")
         parts = tuple(

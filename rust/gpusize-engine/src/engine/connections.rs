@@ -1,12 +1,14 @@
-//! The connections of one worker: where they come from, those that its slots share, their numbers, and how many are open.
+//! The connections of one worker: where they come from, those that its slots share, their numbers, how many are open, and how
+//! the last one that reached nobody failed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::names::Address;
 use super::pool::{Member, Pool};
 use super::sources::Sources;
+use crate::outcome::Outcome;
 
 /// See the module.
 #[derive(Debug)]
@@ -15,6 +17,7 @@ pub struct Connections {
     pool: Pool,
     numbered: Cell<u32>,
     open: Rc<Cell<u64>>,
+    last_failure: RefCell<Option<(Outcome, String)>>,
 }
 
 /// A connection that counts as open until this is dropped.
@@ -26,7 +29,7 @@ pub struct Counted {
 
 impl Connections {
     pub fn new(sources: Sources, pool: Pool) -> Self {
-        Self { sources, pool, numbered: Cell::new(0), open: Rc::default() }
+        Self { sources, pool, numbered: Cell::new(0), open: Rc::default(), last_failure: RefCell::default() }
     }
 
     /// The addresses that they come from.
@@ -56,6 +59,16 @@ impl Connections {
     /// How many are open now.
     pub fn open(&self) -> u64 {
         self.open.get()
+    }
+
+    /// One could not be opened, or nothing came on it in time.
+    pub fn failed_with(&self, outcome: Outcome, message: Option<&str>) {
+        *self.last_failure.borrow_mut() = Some((outcome, message.unwrap_or_default().to_owned()));
+    }
+
+    /// How the last one that failed did so.
+    pub fn last_failure(&self) -> Option<(Outcome, String)> {
+        self.last_failure.borrow().clone()
     }
 }
 

@@ -115,7 +115,7 @@ impl Exchange {
                     unsent.error = Some(e);
                     unsent.flushes = false;
                 }
-                let mut buffer = worker.read_buffer.borrow_mut();
+                let mut buffer = worker.read_buffer();
                 let came = match self.poll_read(stream, reader, &mut buffer, cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(e)) => break Err(Broken::Io(e)),

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use super::sharing::Peers;
+use super::peers::Peers;
 
 /// The slots that have nothing to do, the one that has had it for the shortest time last. The others always know how many
 /// requests of the current level they could take.

@@ -7,7 +7,6 @@ use std::sync::mpsc::Sender;
 use super::job::Job;
 use super::level::LevelShared;
 use super::outside::{Task, spawn_local};
-use super::sharing::Handed;
 use gpusize_load::stop::Reason;
 
 /// What the coordinator hears.
@@ -52,6 +51,14 @@ pub enum Command {
     Look(Arc<LevelShared>),
     /// End the thread.
     Quit,
+}
+
+/// Requests on their way from one worker to another.
+#[derive(Debug)]
+pub struct Handed {
+    pub level: Arc<LevelShared>,
+    pub jobs: Vec<Job>,
+    pub from: usize,
 }
 
 /// Tells the coordinator when a thread or a task ends without being told to: by a panic, or for want of descriptors. Without it

@@ -3,15 +3,17 @@
 //! One OS thread a worker, each with its own runtime; a connection lives and dies on one thread. A coordinator thread starts
 //! levels on all workers at one instant and notices when they have drained.
 //!
-//! Session, coordinator, workers, slots and progress aside: connections per address (`place`, `pool`), exchanges (`http1`,
-//! `http2`, `download`, `rpc`; `departures`: what of a connection's requests has left), balance, and single gRPC calls of the
-//! control plane (`call`); hand-over of levels (`handover`, `following`) and of waiting requests (`sharing`), the addresses of
-//! a host name (`names`), what a slot holds (`mailbox`), what stands still (`watchdog`), shares of connections and queue
-//! (`partition`, `backlog`, `unsent`), ramps of users (`ramp`), turns of conversations (`turns`), time that a worker stood still
-//! (`stalls`), back-off, cores and source addresses (`backoff`, `cores`, `sources`). A worker's parts are its slots (`slots`,
-//! `idle`), its levels (`levels`) the connections that it opens ahead (`preparing`) and all of its
-//! connections (`connections`). Clock, timer and tasks come from
-//! `outside`, so that a test has them in its own hands and drives all of this in every order of events (`orders`).
+//! Session, coordinator, workers, slots and progress aside: connections per address (`place`, `pool`), exchanges
+//! (`http1`, `http2`, `download`, `rpc`; `departures`: what of a connection's requests has left), balance, and single
+//! gRPC calls of the control plane (`call`); conversations (`following`), the addresses of a host name (`names`), what
+//! a slot holds (`mailbox`), what stands still (`watchdog`), shares of connections and queue (`partition`, `backlog`,
+//! `unsent`), ramps of users (`ramp`), turns of conversations (`turns`), time that a worker stood still (`stalls`),
+//! back-off, cores and source addresses (`backoff`, `cores`, `sources`). A worker's parts are its slots (`slots`,
+//! `idle`), its levels (`levels`), its connections (`connections`), what waits for one (`backlog`) and the other
+//! workers (`peers`); what it does with them is in `worker`: connections that are opened ahead (`preparing`), from one
+//! level to the next (`handover`), waiting requests for other workers (`sharing`), ends (`ending`). Clock, timer and
+//! tasks come from `outside`, so that a test has them in its own hands and drives all of this in every order of events
+//! (`orders`).
 
 mod alarms;
 mod backlog;
@@ -25,12 +27,10 @@ mod coordinator;
 mod cores;
 mod departures;
 mod download;
-mod ending;
 mod errors;
 mod failure;
 mod following;
 mod handle;
-mod handover;
 mod held;
 mod http1;
 mod http2;
@@ -47,16 +47,15 @@ mod orders;
 mod outside;
 mod pacer;
 mod partition;
+mod peers;
 mod place;
 mod pool;
-mod preparing;
 mod progress;
 mod ramp;
 mod response;
 mod rpc;
 mod seconds;
 mod session;
-mod sharing;
 mod slot;
 mod slots;
 mod sources;

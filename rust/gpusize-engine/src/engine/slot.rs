@@ -195,7 +195,7 @@ impl Slot {
                     let is_silent = row.outcome == Outcome::Timeout && row.first_byte_ns == NO_TIME;
                     self.lacks_target.set(line.lacks_target() || is_silent);
                     if self.lacks_target.get() {
-                        worker.note_lack(row.outcome, message.as_deref());
+                        worker.connections.failed_with(row.outcome, message.as_deref());
                     }
                     if line.lacks_target() {
                         self.rest(row.end_ns, &mut backoff);
@@ -280,9 +280,8 @@ impl Slot {
             level.close_if_used_up();
         }
         // The users of other workers send what is left of a count. A time ends by itself.
-        let has_left = |slot: &Rc<Self>| slot.ready_ns.get() >= slot.leaves_ns.get();
-        let of_level = level.shared.slots_of(worker.index);
-        if level.shared.next_number.is_some() && worker.slots.all().iter().take(of_level).all(has_left) {
+        let has_left = |slot: &Self| slot.ready_ns.get() >= slot.leaves_ns.get();
+        if level.shared.next_number.is_some() && worker.all_slots_of(level, has_left) {
             level.close(Reason::Count, now_ns());
         }
     }

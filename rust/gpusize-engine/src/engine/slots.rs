@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::idle::Idle;
-use super::sharing::Peers;
+use super::peers::Peers;
 use super::slot::Slot;
 
 /// See the module. A slot that is on the list of the idle ones is parked, unless it has been called since: so whoever takes one

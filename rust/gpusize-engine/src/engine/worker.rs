@@ -1,6 +1,11 @@
 //! A worker: one OS thread with its own runtime, its slots, and its part of each level.
 
-use std::cell::{Cell, RefCell};
+mod ending;
+mod handover;
+mod preparing;
+mod sharing;
+
+use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,6 +15,7 @@ use std::sync::mpsc::Sender;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use self::preparing::Openings;
 use super::alarms::Alarms;
 use super::backlog::Backlog;
 use super::connections::Connections;
@@ -22,9 +28,8 @@ use super::levels::Levels;
 use super::mailbox::Assignment;
 use super::messages::{Command, DeathNote, Event, spawn_noted};
 use super::outside::{now_ns, spawn_local};
+use super::peers::{Others, Peers};
 use super::pool::Pool;
-use super::preparing::Openings;
-use super::sharing::Peers;
 use super::slot::{Abort, Slot};
 use super::slots::Slots;
 use super::sources::Sources;
@@ -46,23 +51,19 @@ const TICK_NS: i64 = 100_000_000;
 pub struct Worker {
     pub(super) index: usize,
     pub(super) context: Arc<Context>,
-    pub(super) peers: Arc<Peers>,
-    /// Another worker was asked for requests.
-    pub(super) asks: Cell<bool>,
+    others: Others,
     pub(super) alarms: Alarms,
     events: Sender<Event>,
-    pub(super) slots: Slots,
+    slots: Slots,
     pub(super) levels: Levels,
-    pub(super) backlog: RefCell<Backlog>,
-    /// How the last connect that failed did so.
-    pub(super) lack: RefCell<Option<(Outcome, String)>>,
+    backlog: Backlog,
     /// Levels whose connections are being opened.
-    pub(super) openings: Openings,
+    openings: Openings,
     pub(super) connections: Connections,
     /// No wait can have run out before.
     sweep_ns: Cell<i64>,
     /// Where its connections of HTTP/1.1 read: one after the other, so one will do for all.
-    pub(super) read_buffer: RefCell<Vec<u8>>,
+    read_buffer: RefCell<Vec<u8>>,
     quit: Cell<bool>,
 }
 
@@ -97,13 +98,11 @@ impl Worker {
         Ok(Rc::new(Self {
             index,
             slots: Slots::new(index, peers.clone()),
-            peers,
-            asks: Cell::new(false),
+            others: Others::new(peers, index),
             alarms: Alarms::new()?,
             events,
             levels: Levels::default(),
-            backlog: RefCell::default(),
-            lack: RefCell::default(),
+            backlog: Backlog::default(),
             openings: Openings::default(),
             connections: Connections::new(sources, pool),
             sweep_ns: Cell::new(0),
@@ -168,6 +167,17 @@ impl Worker {
         self.slots.get(index, |slot| drop(spawn_local(slot.clone().run(self.clone()))))
     }
 
+    /// Whether this holds of all slots of a level.
+    pub fn all_slots_of(&self, level: &WorkerLevel, holds: impl Fn(&Slot) -> bool) -> bool {
+        self.slots.all().iter().take(level.shared.slots_of(self.index)).all(|slot| holds(slot))
+    }
+
+    /// Where a connection of HTTP/1.1 reads, for as long as its task has its turn.
+    #[inline]
+    pub fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
+        self.read_buffer.borrow_mut()
+    }
+
     /// Whether a connection for `level` is still of use: not to one that is over on this worker, whatever its reason.
     pub fn wants_connection(&self, level: &Arc<LevelShared>) -> bool {
         !self.quit.get()
@@ -180,7 +190,7 @@ impl Worker {
     /// A due request that waits for a connection.
     pub fn queued(&self, index: usize) -> Option<Assignment> {
         let fits = |level: &WorkerLevel| index < level.shared.slots_of(self.index);
-        let (level, job) = self.backlog.borrow_mut().pop(fits)?;
+        let (level, job) = self.backlog.pop(fits)?;
         self.left_queue(&level, 1);
         Some(Assignment::Request(level, job))
     }
@@ -241,7 +251,7 @@ impl Worker {
             }
             if now >= tick_ns {
                 tick_ns = now + TICK_NS;
-                self.backlog.borrow_mut().forget_drained();
+                self.backlog.forget_drained();
                 self.levels.forget_drained();
                 if let Some(level) = &*self.levels.current() {
                     // What was missed in the blink of an eye.

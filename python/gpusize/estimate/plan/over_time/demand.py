@@ -70,7 +70,7 @@ def demand(source: str | Path, *, seed: int = 1, **shape: Any) -> Demand:
     import numpy as np
 
     if str(source) == DATASET:
-        raise UsageError("no dataset is given whose arrival times could be used", "arrivals", "name a file of arrivals")
+        raise UsageError("there is no dataset to take arrival times from", "arrivals", "name a file of arrivals")
     if _is_profile(Path(source)):
         return _of_profile(Path(source), seed, shape)
     trace = ArrivalTrace(str(source), **shape)
@@ -132,7 +132,7 @@ def _of_profile(path: Path, seed: int, shape: Mapping[str, Any]) -> Demand:
     times = [float(time_of(row, where)) for row, where in zip(parsed.rows, places, strict=True)]
     rates = [_rate(row, where) for row, where in zip(parsed.rows, places, strict=True)]
     if len(times) < 2:
-        raise DatasetError("a profile of one rate has no end", source, "give a last row that says when it ends")
+        raise DatasetError("a profile with a single rate has no end", source, "give a last row that says when it ends")
     for before, after, where in zip(times, times[1:], places[1:], strict=False):
         if after <= before:
             raise DatasetError("this time is not later than the one before", where, "put the rows in order of time")

@@ -13,13 +13,13 @@ fn level() -> Rc<WorkerLevel> {
 #[test]
 fn a_request_that_no_free_connection_may_take_does_not_stand_in_the_way_of_others() {
     let (few, many) = (level(), level());
-    let mut backlog = Backlog::default();
+    let backlog = Backlog::default();
     for seq in 0..2 {
         backlog.push(&few, Job::of_loop(seq, 0, 0, 0));
         backlog.push(&many, Job::of_loop(10 + seq, 0, 0, 0));
     }
     // A connection that only the second level has.
-    let mut pop = |level: &Rc<WorkerLevel>| {
+    let pop = |level: &Rc<WorkerLevel>| {
         let level = std::ptr::from_ref(&**level);
         backlog.pop(|other| std::ptr::eq(other, level)).map(|(_, job)| job.due.seq)
     };

@@ -1,7 +1,7 @@
 //! One case: a session whose coordinator, workers, slots and pacers are the engine's own, in a world that the case chooses.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,8 +20,8 @@ use crate::engine::coordinator::Coordinator;
 use crate::engine::handle::Level;
 use crate::engine::level::LevelShared;
 use crate::engine::messages::Event;
+use crate::engine::peers::Peers;
 use crate::engine::progress::LevelOutcome;
-use crate::engine::sharing::Peers;
 use crate::engine::watchdog::Patience;
 use crate::engine::worker::Worker;
 use crate::outcome::Outcome;
@@ -41,6 +41,8 @@ pub struct Ended {
     pub shared: Vec<Arc<LevelShared>>,
     /// The server's own log.
     pub server: Rc<Server>,
+    /// When the last worker had recorded all its requests of a level, by visit.
+    pub drained_ns: BTreeMap<u32, i64>,
     /// What went on until the end, for those who look into it.
     pub story: String,
 }
@@ -50,14 +52,18 @@ struct Desk {
     coordinator: Coordinator,
     inbox: Receiver<Event>,
     heard: VecDeque<Event>,
+    drained_ns: BTreeMap<u32, i64>,
     has_ended: bool,
     died: bool,
 }
 
 impl Desk {
-    fn listen(&mut self) {
+    fn listen(&mut self, now_ns: i64) {
         while let Ok(event) = self.inbox.try_recv() {
             self.died |= matches!(event, Event::Died);
+            if let Event::Drained { level, .. } = &event {
+                self.drained_ns.insert(level.plan.visit, now_ns);
+            }
             self.heard.push_back(event);
         }
     }
@@ -94,18 +100,16 @@ fn name(event: Option<&Event>) -> String {
     }
 }
 
-/// Run one case; says what is wrong with how it went on.
-pub fn run(seed: u64, size: u64) -> Result<Ended, String> {
-    let scenario = Scenario::draw(seed, size);
-    let dice = Dice::new(seed, size + (1 << 32));
+/// Run one case, whose events come in the order of these dice; says what is wrong with how it went on.
+pub fn run(scenario: Scenario, dice: &Dice) -> Result<Ended, String> {
     let world = World::enter(dice.clone(), scenario.choice, scenario.pace);
     let server = Server::start(scenario.temper, dice.clone());
-    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drive(&scenario, &dice, &world)));
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drive(&scenario, dice, &world)));
     let story = world.story();
     world.leave();
     Server::stop();
     let about = |what: String| format!("{what}\n  {scenario:?}\n  the end of the story:{story}");
-    let (shared, context) = match ran {
+    let (shared, context, drained_ns) = match ran {
         Ok(Ok(ran)) => ran,
         Ok(Err(what)) => return Err(about(what)),
         Err(panic) => {
@@ -126,10 +130,10 @@ pub fn run(seed: u64, size: u64) -> Result<Ended, String> {
         };
         levels.push((outcome, rows));
     }
-    Ok(Ended { sessions: context.sessions.clone(), scenario, levels, shared, server, story })
+    Ok(Ended { sessions: context.sessions.clone(), scenario, levels, shared, server, drained_ns, story })
 }
 
-type Ran = (Vec<Arc<LevelShared>>, Arc<Context>);
+type Ran = (Vec<Arc<LevelShared>>, Arc<Context>, BTreeMap<u32, i64>);
 
 fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, String> {
     let context = context();
@@ -138,7 +142,7 @@ fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, Str
     let peers = Arc::new(Peers::new(&commands));
     for (index, commands) in receivers.into_iter().enumerate() {
         let worker = Worker::new(index, context.clone(), peers.clone(), events.clone()).expect("a worker");
-        worker.openings.set_at_once(scenario.at_once);
+        worker.open_at_once(scenario.at_once);
         worker.attend();
         world.spawn(format!("serve of worker {index}"), async move { worker.serve(commands).await });
     }
@@ -154,16 +158,17 @@ fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, Str
     ask(scenario, world, &levels, &events, &unasked);
     let patience = Patience { look: Duration::from_millis(100), opening: 8, answering: 12, ending: 8 };
     let coordinator = Coordinator::new(commands, patience);
-    let mut desk = Desk { coordinator, inbox, heard: VecDeque::new(), has_ended: false, died: false };
+    let mut desk =
+        Desk { coordinator, inbox, heard: VecDeque::new(), drained_ns: BTreeMap::new(), has_ended: false, died: false };
     for _ in 0..MOST_STEPS {
-        desk.listen();
+        desk.listen(world.now_ns());
         let is_called = desk.is_called(world.now_ns());
         if is_called && dice.below(4) == 0 {
             desk.act(world);
         } else if !world.step(desk.coordinator.wake_ns().filter(|_| !desk.has_ended).unwrap_or(i64::MAX)) {
             if !is_called {
                 return if desk.has_ended {
-                    Ok((levels, context))
+                    Ok((levels, context, desk.drained_ns))
                 } else {
                     Err(format!(
                         "nothing goes on any more: {}",
@@ -182,7 +187,7 @@ fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, Str
             let _ = events.send(Event::Quit);
         }
         if desk.has_ended && unasked.get() == usize::MAX && world.is_over() {
-            return Ok((levels, context));
+            return Ok((levels, context, desk.drained_ns));
         }
     }
     Err(format!("it does not end: {}", levels.iter().map(|level| standing(level)).collect::<String>()))

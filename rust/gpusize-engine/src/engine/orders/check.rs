@@ -17,20 +17,20 @@ use gpusize_load::spec::{LoadSpec, Start, Unit};
 
 /// One record.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+pub struct Request {
     stream: u16,
     seq: u64,
     worker: u16,
     conn: u32,
     due_ns: i64,
-    fired_ns: i64,
-    sent_ns: Option<i64>,
-    end_ns: i64,
-    outcome: u8,
+    pub fired_ns: i64,
+    pub sent_ns: Option<i64>,
+    pub end_ns: i64,
+    pub outcome: u8,
 }
 
 impl Request {
-    fn read(rows: &[RecordBatch]) -> Vec<Self> {
+    pub fn read(rows: &[RecordBatch]) -> Vec<Self> {
         let mut all = Vec::new();
         for batch in rows {
             let at = |name: &str| batch.column_by_name(name).expect("a column");

@@ -13,6 +13,7 @@ mod dice;
 pub mod network;
 pub mod outside;
 mod scenario;
+mod sharing;
 mod world;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -27,7 +28,8 @@ fn case(number: usize, of: usize) -> (u64, u64) {
 }
 
 fn try_one(size: u64, seed: u64) -> Result<(), String> {
-    case::run(seed, size).and_then(|outcome| {
+    let dice = dice::Dice::new(seed, size + (1 << 32));
+    case::run(scenario::Scenario::draw(seed, size), &dice).and_then(|outcome| {
         check::check(&outcome).map_err(|what| format!("{what}\n  {:?}{}", outcome.scenario, outcome.story))
     })
 }

@@ -1,4 +1,4 @@
-"""A watch on a group that a test makes, with a parent of its own, as the pipeline's runner has it."""
+"""A reader on a group that a test makes, with a parent of its own, as the pipeline's runner has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gpusize.base.errors import EnvironmentLacks, UsageError
 from gpusize.containers.recommend import Execution, recommend
 from gpusize.engine.session import monotonic_ns
-from gpusize.observe.usage.sampler import ResourceWatch, Sampling, Source
+from gpusize.observe.usage.sampler import ContainerReader, Sampling, Source
 from gpusize.observe.usage.usage import usage_of
 from tests.resources.live_groups import Group, child, go, heard, made, share, until
 from tests.resources.made import MIB
@@ -39,10 +39,10 @@ def test_what_ran_before_the_first_reading_is_counted_from_the_parent(group: Gro
     with child(BURN, inner) as process:
         go(process)
         assert heard(process) == "done"
-        watch = ResourceWatch("stage", 5_000_000)
-        watch.start(process.pid, group.path)
-        readings = watch.stop()
-        assert watch.stop().facts.ended_ns == readings.facts.ended_ns
+        reader = ContainerReader("stage", 5_000_000)
+        reader.start(process.pid, group.path)
+        readings = reader.stop()
+        assert reader.stop().facts.ended_ns == readings.facts.ended_ns
     use = usage_of(readings)
     assert use.cpu.total_s >= 0.09
     # It takes so much time to use so much, with as many CPUs as there are.
@@ -59,13 +59,13 @@ def test_what_is_gone_before_the_watch_begins_is_told_by_its_parent(group: Group
         assert heard(process) == "done"
     inner.remove()
     for pid in (process.pid, None):
-        watch = ResourceWatch("stage")
-        watch.start(pid, group.path)
-        use = usage_of(watch.stop())
+        reader = ContainerReader("stage")
+        reader.start(pid, group.path)
+        use = usage_of(reader.stop())
         assert use.cpu.total_s >= 0.09
         assert use.cpu.mean_cores <= os.cpu_count() * 1.01
         assert use.memory.peak_bytes > 0
-        assert recommend([Execution.of(watch.stop())]).cpu_cores >= 0.1
+        assert recommend([Execution.of(reader.stop())]).cpu_cores >= 0.1
 
 
 def test_a_spike_that_is_over_is_in_the_kernels_peak_and_in_the_request(group: Group):
@@ -75,9 +75,9 @@ def test_a_spike_that_is_over_is_in_the_kernels_peak_and_in_the_request(group: G
     with child(SPIKE, inner) as process:
         go(process)
         assert heard(process) == "done"
-        watch = ResourceWatch("stage")
-        watch.start(process.pid, group.path)
-        readings = watch.stop()
+        reader = ContainerReader("stage")
+        reader.start(process.pid, group.path)
+        readings = reader.stop()
     use = usage_of(readings)
     assert use.memory.peak_from == "kernel"
     assert use.memory.peak_bytes >= 200 * MIB
@@ -164,14 +164,14 @@ def test_figures_go_on_after_a_restart(group: Group):
 
 
 def test_a_watch_that_was_never_started_has_nothing_to_say():
-    watch = ResourceWatch("stage", 1_000_000)
-    assert len(watch.look()) == len(watch.stop()) == 0
+    reader = ContainerReader("stage", 1_000_000)
+    assert len(reader.look()) == len(reader.stop()) == 0
     with pytest.raises(UsageError):
-        watch.start(None, None)
+        reader.start(None, None)
     with pytest.raises(EnvironmentLacks):
-        watch.start(2**22 + 1, None)
+        reader.start(2**22 + 1, None)
     with pytest.raises(UsageError, match="interval"):
-        ResourceWatch("stage", 1)
+        ContainerReader("stage", 1)
 
 
 def test_several_sources_share_one_clock_and_one_thread(group: Group):

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::job::Job;
-use super::level::LevelShared;
-use super::messages::spawn_noted;
-use super::outside::now_ns;
-use super::slot::{Abort, CANCELLED};
-use super::worker::Worker;
-use super::worker_level::WorkerLevel;
+use super::Worker;
+use crate::engine::job::Job;
+use crate::engine::level::LevelShared;
+use crate::engine::messages::spawn_noted;
+use crate::engine::outside::now_ns;
+use crate::engine::slot::{Abort, CANCELLED};
+use crate::engine::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::Row;
 use gpusize_load::stop::Reason;
@@ -46,7 +46,7 @@ impl Worker {
 
     /// Record the level's requests that wait for a connection.
     fn end_waiting(&self, level: &Rc<WorkerLevel>, outcome: Outcome, message: &str) {
-        let waiting = self.backlog.borrow_mut().withdraw(level);
+        let waiting = self.backlog.withdraw(level);
         self.left_queue(level, waiting.len() as u64);
         end_unsent(level, waiting, outcome, message);
     }
@@ -60,21 +60,15 @@ impl Worker {
         }
     }
 
-    /// A connect failed, or nothing came in time.
-    pub fn note_lack(&self, outcome: Outcome, message: Option<&str>) {
-        *self.lack.borrow_mut() = Some((outcome, message.unwrap_or_default().to_owned()));
-    }
-
     /// A level that is over does not wait for a target that no slot can reach, or that answers none: pauses between connects,
     /// or one timeout after the other, would make it wait for minutes or hours. What still waits fails as the last one did.
     pub fn give_up_waiting(&self) {
-        let Some((outcome, message)) = self.lack.borrow().clone().filter(|_| !self.backlog.borrow().is_empty()) else {
+        if self.backlog.is_empty() {
             return;
-        };
-        let is_hopeless = |level: &WorkerLevel| {
-            let slots = self.slots.all();
-            level.is_closed() && slots.iter().take(level.shared.slots_of(self.index)).all(|s| s.lacks_target.get())
-        };
+        }
+        let Some((outcome, message)) = self.connections.last_failure() else { return };
+        let is_hopeless =
+            |level: &WorkerLevel| level.is_closed() && self.all_slots_of(level, |slot| slot.lacks_target.get());
         let over: Vec<_> = self.levels.all().iter().filter(|level| is_hopeless(level)).cloned().collect();
         for level in over {
             self.end_waiting(&level, outcome, &message);

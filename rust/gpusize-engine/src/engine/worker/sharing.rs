@@ -7,68 +7,18 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicI64, fence};
+use std::sync::atomic::fence;
 
-use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
-
+use super::Worker;
 use super::ending::end_unsent;
-use super::job::Job;
-use super::level::LevelShared;
-use super::messages::Command;
-use super::outside::now_ns;
-use super::slot::CANCELLED;
-use super::worker::Worker;
-use super::worker_level::WorkerLevel;
+use crate::engine::job::Job;
+use crate::engine::level::LevelShared;
+use crate::engine::messages::{Command, Handed};
+use crate::engine::outside::now_ns;
+use crate::engine::slot::CANCELLED;
+use crate::engine::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use gpusize_load::stop::Reason;
-
-/// Requests on their way from one worker to another.
-#[derive(Debug)]
-pub struct Handed {
-    pub level: Arc<LevelShared>,
-    pub jobs: Vec<Job>,
-    pub from: usize,
-}
-
-/// How a worker reaches the others.
-#[derive(Debug)]
-pub struct Peers(Vec<Peer>);
-
-#[derive(Debug)]
-#[repr(align(128))] // as for counts: each worker writes its own
-struct Peer {
-    /// Not kept open by the others: a worker whose coordinator is gone ends.
-    commands: WeakUnboundedSender<Command>,
-    /// Slots that have nothing to do, as far as is known.
-    idle: AtomicI64,
-}
-
-impl Peers {
-    pub fn new(workers: &[UnboundedSender<Command>]) -> Self {
-        Self(workers.iter().map(|w| Peer { commands: w.downgrade(), idle: AtomicI64::new(0) }).collect())
-    }
-
-    /// This worker has so many slots with nothing to do.
-    #[inline]
-    pub fn set_idle(&self, worker: usize, slots: usize) {
-        self.0[worker].idle.store(slots as i64, Relaxed);
-    }
-
-    /// A worker but this one that has a slot for a request, which counts as taken.
-    fn take_idle(&self, but: usize) -> Option<usize> {
-        let others = self.0.iter().enumerate().filter(|(worker, _)| *worker != but);
-        let (worker, peer) = others.max_by_key(|(_, peer)| peer.idle.load(Relaxed))?;
-        (peer.idle.load(Relaxed) > 0).then(|| {
-            peer.idle.fetch_sub(1, Relaxed);
-            worker
-        })
-    }
-
-    /// Tell a worker; false when it is gone.
-    fn tell(&self, worker: usize, command: Command) -> bool {
-        self.0[worker].commands.upgrade().is_some_and(|commands| commands.send(command).is_ok())
-    }
-}
 
 impl Worker {
     /// Hand a request that would have to wait to a worker with a free slot; it comes back where there is none.
@@ -78,11 +28,10 @@ impl Worker {
         if job.is_turn() {
             return Some(job);
         }
-        let Some(peer) = self.peers.take_idle(self.index) else { return Some(job) };
-        let mut waiting = self.backlog.borrow_mut();
-        waiting.push(level, job);
+        let Some(peer) = self.others.take_idle() else { return Some(job) };
         // The one that has waited longest goes, and this one takes its place.
-        let jobs = waiting.pop_single(level).into_iter().collect();
+        self.backlog.push(level, job);
+        let jobs = self.backlog.pop_single(level).into_iter().collect();
         self.hand_over(peer, level, jobs);
         None
     }
@@ -92,15 +41,15 @@ impl Worker {
     pub fn enqueue(&self, level: &Rc<WorkerLevel>, job: Job, is_first: bool) {
         joined_queue(level);
         if is_first {
-            self.backlog.borrow_mut().push_front(level, job);
+            self.backlog.push_front(level, job);
         } else {
-            self.backlog.borrow_mut().push(level, job);
+            self.backlog.push(level, job);
         }
         fence(SeqCst);
         if self.levels.is_current(level)
-            && let Some(peer) = self.peers.take_idle(self.index)
+            && let Some(peer) = self.others.take_idle()
         {
-            let job = self.backlog.borrow_mut().pop_single(level);
+            let job = self.backlog.pop_single(level);
             let n = u64::from(job.is_some());
             self.hand_over(peer, level, job.into_iter().collect());
             self.left_queue(level, n);
@@ -111,8 +60,7 @@ impl Worker {
     fn hand_over(&self, peer: usize, level: &Rc<WorkerLevel>, jobs: Vec<Job>) {
         level.shared.queues.fetch_add(usize::from(!jobs.is_empty()), SeqCst);
         let handed = Handed { level: level.shared.clone(), jobs, from: self.index };
-        // A worker that is gone has said so, which ends the level.
-        self.peers.tell(peer, Command::Take(handed));
+        self.others.tell(peer, Command::Take(handed));
     }
 
     /// Ask for work if there is a slot with nothing to do, and requests wait on another worker.
@@ -130,21 +78,22 @@ impl Worker {
         let longest = shares.map(|(worker, share)| (share.waiting.load(Relaxed), worker)).max();
         if let Some((waiting, worker)) = longest
             && waiting > 0
-            && !self.asks.replace(true)
         {
-            let (level, room) = (level.shared.clone(), self.slots.idle().max(1));
-            self.peers.tell(worker, Command::Give { level, room, to: self.index });
+            self.others.ask_once(worker, || {
+                let (level, room) = (level.shared.clone(), self.slots.idle().max(1));
+                Command::Give { level, room, to: self.index }
+            });
         }
     }
 
     /// Another worker has room for requests of the level: give it up to half of those that wait.
     pub fn give(&self, level: &Arc<LevelShared>, room: usize, to: usize) {
         let Some(mine) = self.levels.find(level) else {
-            self.peers.tell(to, Command::Take(Handed { level: level.clone(), jobs: Vec::new(), from: self.index }));
+            self.others.tell(to, Command::Take(Handed { level: level.clone(), jobs: Vec::new(), from: self.index }));
             return;
         };
         let most = room.min((mine.share().waiting.load(Relaxed) as usize).div_ceil(2));
-        let jobs: Vec<Job> = (0..most).map_while(|_| self.backlog.borrow_mut().pop_single(&mine)).collect();
+        let jobs: Vec<Job> = (0..most).map_while(|_| self.backlog.pop_single(&mine)).collect();
         let n = jobs.len() as u64;
         self.hand_over(to, &mine, jobs);
         self.left_queue(&mine, n);
@@ -152,18 +101,18 @@ impl Worker {
 
     /// Take what another worker hands over; what this one cannot take any more goes back.
     pub fn take(self: &Rc<Self>, handed: Handed) {
-        self.asks.set(false);
+        self.others.answered();
         if handed.jobs.is_empty() {
             return;
         }
         let Some(mine) = self.levels.find(&handed.level).filter(|mine| !mine.is_drained()) else {
             let Handed { level, jobs, from } = handed;
-            self.peers.tell(from, Command::TakeBack { level, jobs });
+            self.others.tell(from, Command::TakeBack { level, jobs });
             return;
         };
         let n = handed.jobs.len() as u64;
         mine.take_in(n);
-        self.peers.tell(handed.from, Command::Taken { level: handed.level, n });
+        self.others.tell(handed.from, Command::Taken { level: handed.level, n });
         self.place(&mine, handed.jobs);
         if self.levels.is_current(&mine) {
             self.ask_if_idle(&mine);
@@ -228,7 +177,7 @@ impl Worker {
     /// Other workers may have stayed for this one's requests only.
     pub fn have_others_look(&self, level: &Arc<LevelShared>) {
         for worker in (0..level.members).filter(|worker| *worker != self.index) {
-            self.peers.tell(worker, Command::Look(level.clone()));
+            self.others.tell(worker, Command::Look(level.clone()));
         }
     }
 }
@@ -242,3 +191,6 @@ fn joined_queue(level: &WorkerLevel) {
         level.shared.queues.fetch_add(1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

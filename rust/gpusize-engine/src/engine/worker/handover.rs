@@ -3,13 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::level::LevelShared;
-use super::messages::spawn_noted;
-use super::outside::now_ns;
-use super::pacer;
-use super::ramp;
-use super::worker::Worker;
-use super::worker_level::WorkerLevel;
+use super::Worker;
+use crate::engine::level::LevelShared;
+use crate::engine::messages::spawn_noted;
+use crate::engine::outside::now_ns;
+use crate::engine::worker_level::WorkerLevel;
+use crate::engine::{pacer, ramp};
 use crate::spec::{Closed, LoadSpec};
 use gpusize_load::stop::Reason;
 

@@ -4,10 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::level::LevelShared;
-use super::messages::Event;
-use super::slot::Abort;
-use super::worker::Worker;
+use super::Worker;
+use crate::engine::level::LevelShared;
+use crate::engine::messages::Event;
+use crate::engine::slot::Abort;
 
 /// Connects of one worker that are under way at once.
 const AT_ONCE: usize = 64;
@@ -73,12 +73,6 @@ impl Openings {
     fn with<T>(&self, level: &Arc<LevelShared>, act: impl FnOnce(&mut Opening) -> T) -> Option<T> {
         self.levels.borrow_mut().iter_mut().find(|o| Arc::ptr_eq(&o.level, level)).map(act)
     }
-
-    /// Connects that are under way at once.
-    #[cfg(test)]
-    pub fn set_at_once(&self, at_once: usize) {
-        self.at_once.set(at_once);
-    }
 }
 
 impl Opening {
@@ -130,6 +124,12 @@ impl Worker {
                 Some(other) => return self.prepared(&other, false),
             }
         }
+    }
+
+    /// Have no more than so many connects under way at once.
+    #[cfg(test)]
+    pub fn open_at_once(&self, at_once: usize) {
+        self.openings.at_once.set(at_once);
     }
 
     fn end_if_prepared(&self, level: &Arc<LevelShared>) {
