@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from gpusize.report.figures.plots import figures
+from gpusize.report.page.cards import level_cards
 from gpusize.report.page.html import render_html
+from gpusize.report.summary.sweep import sweep_of
 from gpusize.result import Result
 from tests.report.folders import level_columns, run_folder
 from tests.report.results import HOSTILE
@@ -39,6 +41,11 @@ page.onload = () => {
   told.time = ticks();
   all("#over_time [name=in]")[0].click();
   told.zoomed = ticks();
+  const print = how => page.contentWindow.dispatchEvent(new page.contentWindow.Event(how));
+  print("beforeprint");
+  told.printed = ticks();
+  print("afterprint");
+  told.afterwards = ticks();
   all("#over_time [name=whole]")[0].click();
   told.whole = ticks();
   const line = () => all("#runtime .plot path.main")[1].getAttribute("d");
@@ -63,6 +70,29 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 asked: list[str] = []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="pdftotext is not installed")
+def test_paper_shows_every_level_and_every_row_of_every_table(tmp_path: Path) -> None:
+    levels = {c: level_columns(c) for c in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)}
+    result = Result([run_folder(tmp_path / "run", levels)], slos=["p95 runtime <= 150ms"])
+    text = render_html(result, figures=figures(result))
+    page, paper = tmp_path / "report.html", tmp_path / "report.pdf"
+    page.write_text(text)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    options += ["--no-pdf-header-footer", f"--print-to-pdf={paper}"]
+    subprocess.run([str(CHROMIUM), *options, page.as_uri()], capture_output=True, timeout=100, check=True)
+    done = subprocess.run(["pdftotext", "-raw", str(paper), "-"], capture_output=True, text=True, check=True)
+    printed = "".join(done.stdout.split())
+    for each in level_cards(sweep_of(result))[0]:
+        shown = "".join(f"{card.title}{card.value}{card.more}" for card in each.cards)
+        assert "".join(shown.split()) in printed, f"the cards of level {each.name}"
+    rows = re.findall(r"<tr>(<th scope=\"row\".*?)</tr>", text, re.DOTALL)
+    assert len(rows) >= len(levels)
+    for row in rows:
+        shown = html.unescape(re.sub(r"<[^>]+>", "", row))
+        assert "".join(shown.split()) in printed, shown
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
@@ -95,6 +125,9 @@ def test_tables_sort_figures_zoom_and_nothing_is_loaded(tmp_path: Path) -> None:
     assert {"runtime", "attainment", "throughput", "over_time"} <= set(told["drawn"])
     assert told["still"] == 1, "percentiles have names on their axis, so they stay a picture"
     assert told["time"] == told["whole"] != told["zoomed"]
+    assert told["printed"][-1] == told["whole"][-1], "paper shows the whole run"
+    assert told["printed"][0] == told["whole"][0]
+    assert told["afterwards"] == told["zoomed"], "and the screen is as it was"
     assert told["log"]
     rows = result.summary.to_dicts()
     for text, row in zip(told["values"], rows, strict=True):

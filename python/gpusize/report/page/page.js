@@ -1,7 +1,9 @@
 // Sorts tables, and draws figures anew from their points: values to point at, zoom, log or linear axes (charts.py).
+// On paper a figure stands whole, whatever stretch of it was looked at.
+const {abs, floor, log10, max, min} = Math;
 const all = (q, e = document) => [...e.querySelectorAll(q)];
 const esc = s => s.replace(/[&<>"]/g, c => `&#${c.charCodeAt()};`);
-const fmt = v => Math.abs(v) < 100 ? `${+v.toPrecision(3)}` : Math.round(v).toLocaleString("en");
+const fmt = v => abs(v) < 100 ? `${+v.toPrecision(3)}` : Math.round(v).toLocaleString("en");
 
 const amount = t => parseFloat(t.replace(/,/g, "")) * ({k: 1e3, M: 1e6, G: 1e9, T: 1e12}[t.at(-1)] ?? 1);
 for (const th of all(".sort thead th")) {
@@ -18,26 +20,26 @@ for (const th of all(".sort thead th")) {
   };
 }
 
-const share = (v, [a, b], log) => log ? Math.log(Math.max(v, a / 99) / a) / Math.log(b / a) : (v - a) / (b - a);
+const share = (v, [a, b], log) => log ? Math.log(max(v, a / 99) / a) / Math.log(b / a) : (v - a) / (b - a);
 const ticks = ([a, b], log, n) => {
-  const out = [], ten = 10 ** Math.floor(Math.log10((b - a) / n)), step = ten * [1, 2, 5, 10].find(m => m * ten * n >= b - a);
-  if (log) for (let e = 10 ** Math.floor(Math.log10(a)); e <= b; e *= 10) out.push(...(b > 99 * a ? [e] : [e, 2 * e, 5 * e]));
+  const out = [], ten = 10 ** floor(log10((b - a) / n)), step = ten * [1, 2, 5, 10].find(m => m * ten * n >= b - a);
+  if (log) for (let e = 10 ** floor(log10(a)); e <= b; e *= 10) out.push(...(b > 99 * a ? [e] : [e, 2 * e, 5 * e]));
   else for (let k = Math.ceil(a / step); k * step <= b; k++) out.push(k * step);
   return out.filter(v => v >= a && v <= b);
 };
 
-const chart = (figure, c) => {
-  const [plot, bar, still] = all(".plot,.bar,.still", figure), L = 48, {xs} = c;
+const chart = (fig, c) => {
+  const [plot, bar, still] = all(".plot,.bar,.still", fig), L = 48, {xs} = c;
   let at = 0, W, w, range, from;
   still.remove();
   const X = v => L + w * share(v, range, c.log), within = x => x >= range[0] && x <= range[1];
   const back = px => c.log ? range[0] * (range[1] / range[0]) ** ((px - L) / w) : range[0] + (range[1] - range[0]) * (px - L) / w;
   const text = (x, y, color, t, how = "") => `<text x="${x}" y="${y}" style="fill:var(--${color})" class="${how}">${esc(t)}</text>`;
 
-  const draw = width => {
-    W = +width || plot.clientWidth;
+  const draw = wide => {
+    W = +wide || plot.clientWidth;
     w = W - L - 92;
-    range = c.zoom || c.lims[+c.log];
+    range = !+wide && c.zoom || c.lims[+c.log];
     plot.innerHTML = c.p.map(p => {
       const h = c.p[1] ? 130 : 250, lim = p.lims[+p.y], Y = y => h - h * share(y, lim, p.y), last = p == c.p.at(-1);
       let out = "", over = text(0, 12 - p.up, "muted", p.l), low = -9, free = 0;
@@ -50,7 +52,7 @@ const chart = (figure, c) => {
       for (const each of p.s) line(...each);
       for (const [x, y, dx, dy, how, color, t] of p.n) if (within(x)) over += text(X(x) + dx, Y(y) - dy, color, t, how);
       for (const [y, color, t] of p.e.sort((a, b) => b[0] - a[0])) {
-        low = Math.max(Y(y), low + 14);
+        low = max(Y(y), low + 14);
         over += text(L + w + 7, low + 4, color, t, "bold");
       }
       if (last) for (const x of c.lv ? xs : ticks(range, c.log, w / 70)) if (within(x) && X(x) > free) {
@@ -62,7 +64,7 @@ const chart = (figure, c) => {
     }).join("") + "<i></i><output></output>";
   };
   const show = k => {
-    const px = X(xs[at = Math.max(0, Math.min(xs.length - 1, k))]), [line, tip] = all("i,output", plot);
+    const px = X(xs[at = max(0, min(xs.length - 1, k))]), [line, tip] = all("i,output", plot);
     line.style = `left:${px}px;opacity:1`;
     tip.style = `left:${px}px;translate:${px > W / 2 ? -105 : 5}%`;
     tip.innerHTML = `<b>${fmt(xs[at])} ${esc(c.u)}</b>` + c.r.map(([name, color, values]) => values[at]
@@ -82,15 +84,15 @@ const chart = (figure, c) => {
   const pixel = e => e.clientX - plot.getBoundingClientRect().left;
   plot.onpointerdown = e => from = pixel(e);
   plot.onpointermove = e => {
-    const off = xs.map(x => Math.abs(X(x) - pixel(e)));
-    show(off.indexOf(Math.min(...off)));
+    const off = xs.map(x => abs(X(x) - pixel(e)));
+    show(off.indexOf(min(...off)));
   };
   plot.onpointerup = e => {
     const px = pixel(e);
-    if (Math.abs(px - from) > 9) zoomTo(...[back(from), back(px)].sort((a, b) => a - b));
+    if (abs(px - from) > 9) zoomTo(...[back(from), back(px)].sort((a, b) => a - b));
   };
   plot.onkeydown = ({key}) => /^Arrow[LR]/.test(key) && show(at + (key > "ArrowM" ? 1 : -1));
-  addEventListener("resize", draw);
+  for (const how of ["resize", "afterprint"]) addEventListener(how, draw);
   addEventListener("beforeprint", () => draw(680));
   draw();
 };
