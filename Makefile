@@ -202,6 +202,10 @@ bench-sample: setup $(STAMPS)/dev ## What the sampler of resources costs, and ho
 bench-report: setup $(STAMPS)/dev ## CPU time of reports and estimates beside the commit before they read files once (half an hour)
 	$(BIN)/python -m benches.report --record
 
+.PHONY: bench-page
+bench-page: setup $(STAMPS)/dev ## How soon the report page of a million requests opens in Chromium (a minute)
+	$(BIN)/python -m benches.page --record
+
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
 	$(BIN)/python -m benches.soak

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import polars as pl
 
@@ -53,6 +54,8 @@ class Case:
         in_turns: as a duet makes them, else all of a before all of b.
         drift: change of the speed from run to run, one way.
         neighbour: standard deviation of the steps by which it wanders.
+        same_rows: whether every run has the same requests with the same lengths, as ``gpusize duet`` sends them to
+            servers that answer the same text; else each run draws its own, as a server that samples does.
         requests: of each run at each load.
         margin: differences within it do not matter.
         all_repeats: whether all repeats are made: wrong verdicts are seldom, it takes many to see that they are.
@@ -64,9 +67,15 @@ class Case:
     in_turns: bool = False
     drift: float = 0.0
     neighbour: float = 0.0
+    same_rows: bool = False
     requests: int = REQUESTS
     margin: float = 0.02
     all_repeats: bool = False
+
+
+def _duet(name: str, slower: float, **more: Any) -> Case:
+    """Ten rounds with half of the requests of the case in sequence, beside a neighbour."""
+    return Case(name, slower, 10, in_turns=True, neighbour=NEIGHBOUR, requests=REQUESTS // 2, **more)
 
 
 CASES = (
@@ -78,13 +87,15 @@ CASES = (
     Case("5 % slower, 5 runs each in sequence", 0.05, 5),
     Case("5 % slower, 6 runs each in turns, drift", 0.05, 6, in_turns=True, drift=DRIFT),
     Case("2 % slower, 10 runs each, margin 1 %", 0.02, 10, margin=0.01),
-    Case("equal, duet of 10 rounds, neighbour", 0.0, 10, True, 0.0, NEIGHBOUR, REQUESTS // 2, all_repeats=True),
+    _duet("equal, duet of 10 rounds, neighbour", 0.0, all_repeats=True),
     Case("equal, 10 runs each in sequence, neighbour", 0.0, 10, neighbour=NEIGHBOUR),
-    Case("5 % slower, duet of 10 rounds, neighbour", 0.05, 10, True, 0.0, NEIGHBOUR, REQUESTS // 2, all_repeats=True),
+    _duet("5 % slower, duet of 10 rounds, neighbour", 0.05, all_repeats=True),
     Case("5 % slower, 10 runs each in sequence, neighbour", 0.05, 10, neighbour=NEIGHBOUR),
-    Case("2 % slower, duet of 10 rounds, margin 1 %", 0.02, 10, True, 0.0, NEIGHBOUR, REQUESTS // 2, 0.01),
+    _duet("2 % slower, duet of 10 rounds, margin 1 %", 0.02, margin=0.01),
+    _duet("equal, duet of 10 rounds, neighbour, same rows", 0.0, same_rows=True, all_repeats=True),
+    _duet("5 % slower, duet of 10 rounds, neighbour, same rows", 0.05, same_rows=True, all_repeats=True),
 )
-EQUAL, TWO_RUNS, TURNS, _, FOUND, _, _, EQUIVALENT, DUET, _, DUET_FOUND, _, DUET_EQUIVALENT = (
+EQUAL, TWO_RUNS, TURNS, _, FOUND, _, _, EQUIVALENT, DUET, _, DUET_FOUND, _, DUET_EQUIVALENT, SAME, SAME_FOUND = (
     case.name for case in CASES
 )
 
@@ -106,10 +117,12 @@ def _compared(case: Case, seed: str) -> Outcome:
     scenario = _cluster(rnd)
     runs: dict[str, list[Run]] = {"a": [], "b": []}
     wandered = 0.0
+    shared = random.Random(f"{seed} rows").randrange(10**9)
     for k, whose in enumerate(_order(case)):
         wandered += case.drift + rnd.gauss(0, case.neighbour)
         slowness = math.exp(rnd.gauss(0, SPREAD) + wandered) * (1 + case.slower if whose == "b" else 1)
-        probe = Probe(scenario, rnd.randrange(10**9), BUDGET)
+        own = rnd.randrange(10**9)
+        probe = Probe(scenario, shared if case.same_rows else own, BUDGET)
         levels = [_slowed(probe.measure(users, requests=case.requests, closed=True), slowness) for users in LOADS]
         runs[whose].append(Run(f"{whose}{k}", f"{k:06d}", levels))
     comparison = compare_sides([Side(name, each) for name, each in runs.items()], margin=case.margin)
@@ -156,14 +169,18 @@ def _tell(report: Report, found: Mapping[str, Sequence[Outcome]]) -> None:
         f"{REQUESTS} requests each, in duets {REQUESTS // 2}; the speed varies by {SPREAD:.0%} from run to run, drifts "
         f"by {DRIFT:.0%} a run where it says so, and wanders by steps of {NEIGHBOUR:.0%} from run to run beside a "
         "neighbour. Turns are a b b a. In sequence a drift or a neighbour is a difference: those rows have no bar, "
-        "they are why runs are made in turns. AISimulate's gate sees the first five pairs of the same runs."
+        "they are why runs are made in turns. With the same rows every run has the same requests with answers of the "
+        "same lengths, as a duet sends them; elsewhere each run draws its own. AISimulate's gate sees the first five "
+        "pairs of the same runs."
     )
     report.table("comparisons of simulated clusters", HEADER, [row(*each) for each in found.items()], note)
     wrong = (("in_sequence", EQUAL), ("of_two_runs", TWO_RUNS), ("in_turns_drift", TURNS))
     for name, case in (*((f"equal_called_different_{how}", case) for how, case in wrong),
-                       ("duet_equal_called_different", DUET)):  # fmt: skip
+                       ("duet_equal_called_different", DUET),
+                       ("duet_same_rows_equal_called_different", SAME)):  # fmt: skip
         report.bar(Bar(name, share([one.different for one in found[case]]), 0.05))
-    for name, case in (("slower_by_5_found_in_10_runs", FOUND), ("duet_slower_by_5_found", DUET_FOUND)):
+    for name, case in (("slower_by_5_found_in_10_runs", FOUND), ("duet_slower_by_5_found", DUET_FOUND),
+                       ("duet_same_rows_slower_by_5_found", SAME_FOUND)):  # fmt: skip
         report.bar(Bar(name, share([one.worse for one in found[case]]), 0.9, at_least=True))
     for name, case in (("slower_by_2_called_equivalent_at_1", EQUIVALENT),
                        ("duet_slower_by_2_called_equivalent_at_1", DUET_EQUIVALENT)):  # fmt: skip
