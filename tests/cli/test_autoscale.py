@@ -76,3 +76,25 @@ def test_what_is_wrong_is_said_in_a_line(
     assert done.code == 2
     assert problem in done.err
     assert "Traceback" not in done.err
+
+
+def test_tuning_writes_the_manifest(gpusize: Gpusize, run: Path, day: Path) -> None:
+    words = "--arrivals", day, "--policy", FILES / "hpa.yaml", "--write", "tuned.yaml"
+    done = gpusize("autoscale", "tune", run, *words)
+    assert done.code == 0, done.err
+    assert done.out.startswith("llama-queue: targets ")
+    assert "targets x 1.25" in done.out
+    assert "kind: Deployment" in Path("tuned.yaml").read_text()
+    found = json.loads(gpusize("autoscale", "tune", run, *words[:4], "--json").out)
+    assert found["after"]["days"] == 20
+    assert f"targets {found['setting']['targets'][0]:.4g}, " in done.out
+
+
+def test_nothing_is_written_where_no_setting_is_enough(gpusize: Gpusize, run: Path, day: Path) -> None:
+    Path("one.yaml").write_text((FILES / "hpa.yaml").read_text().replace("maxReplicas: 12", "maxReplicas: 1"))
+    done = gpusize("autoscale", "tune", run, "--arrivals", day, "--policy", "one.yaml", "--write", "tuned.yaml")
+    assert done.code == 1
+    assert "no setting of llama-queue keeps the SLOs" in done.out
+    assert not Path("tuned.yaml").exists()
+    both = "--policy", FILES / "hpa.yaml", "--policy", FILES / "hpa.yaml"
+    assert gpusize("autoscale", "tune", run, "--arrivals", day, *both).code == 2

@@ -20,14 +20,31 @@ EPILOG = """Examples:
 
   gpusize autoscale simulate runs/ --arrivals day.csv --policy hpa.yaml --policy scaledobject.yaml --plot day.png
 
-  gpusize autoscale simulate runs/ --arrivals day.csv --policy hpa.yaml --signal 'queue_depth=sum(waiting)'"""
+  gpusize autoscale simulate runs/ --arrivals day.csv --policy hpa.yaml --signal 'queue_depth=sum(waiting)'
+
+  gpusize autoscale tune runs/ --arrivals day.csv --policy hpa.yaml --write tuned.yaml"""
 
 app = typer.Typer(cls=Commands, help="What an autoscaler would do.", no_args_is_help=True, epilog=EPILOG)
 
 SIMULATE = long_command(
     "runs", "arrivals", "policy", "signal", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
 )
+TUNE = long_command("runs", "arrivals", "policy", "signal", "start_delay", "slo", "write", "json")
 POLICY = "Policy"
+
+Arrivals = Annotated[
+    Path, listed("arrivals", over.TRACE, help="The requests that come: a trace, or a profile with rate_per_s.")
+]
+Policies = Annotated[
+    list[Path],
+    option("Manifests of HorizontalPodAutoscalers (autoscaling/v2) or KEDA ScaledObjects.", "FILE", POLICY),
+]
+Signals = Annotated[
+    list[str] | None,
+    option("What a metric measures, where its name does not tell: NAME=sum(waiting).", "NAME=QUERY", POLICY),
+]
+ScrapeInterval = Annotated[str, option("Scrape the replicas' metrics this often.", "TIME", POLICY)]
+SyncPeriod = Annotated[str, option("Let the HPA decide this often.", "TIME", POLICY)]
 
 
 @app.callback()
@@ -38,19 +55,11 @@ def group() -> None:
 @app.command("simulate", cls=SIMULATE, epilog=EPILOG)
 def simulate(
     runs: question.Runs,
-    arrivals: Annotated[
-        Path, listed("arrivals", over.TRACE, help="The requests that come: a trace, or a profile with rate_per_s.")
-    ],
-    policy: Annotated[
-        list[Path],
-        option("Manifests of HorizontalPodAutoscalers (autoscaling/v2) or KEDA ScaledObjects.", "FILE", POLICY),
-    ],
-    signal: Annotated[
-        list[str] | None,
-        option("What a metric measures, where its name does not tell: NAME=sum(waiting).", "NAME=QUERY", POLICY),
-    ] = None,
-    scrape_interval: Annotated[str, option("Scrape the replicas' metrics this often.", "TIME", POLICY)] = "15s",
-    sync_period: Annotated[str, option("Let the HPA decide this often.", "TIME", POLICY)] = "15s",
+    arrivals: Arrivals,
+    policy: Policies,
+    signal: Signals = None,
+    scrape_interval: ScrapeInterval = "15s",
+    sync_period: SyncPeriod = "15s",
     start_delay: over.StartDelay = None,
     window: over.Window = None,
     arrivals_format: over.ArrivalsFormat = None,
@@ -101,6 +110,89 @@ def simulate(
     return over.answer(
         result, arrivals, options, asked, autoscalers=autoscalers, others={}, plot=plot, out=out, json=json
     )
+
+
+@app.command("tune", cls=TUNE, epilog=EPILOG)
+def tune(
+    runs: question.Runs,
+    arrivals: Arrivals,
+    policy: Policies,
+    signal: Signals = None,
+    scrape_interval: ScrapeInterval = "15s",
+    sync_period: SyncPeriod = "15s",
+    start_delay: over.StartDelay = None,
+    window: over.Window = None,
+    arrivals_format: over.ArrivalsFormat = None,
+    arrivals_from: over.ArrivalsFrom = None,
+    arrivals_until: over.ArrivalsUntil = None,
+    speed: over.Speed = None,
+    rate_scale: over.RateScale = None,
+    lengths: over.Lengths = None,
+    seed: over.Seed = None,
+    slo: question.Slos = None,
+    gpus: question.Gpus = None,
+    gpus_per_replica: question.GpusPerReplica = 1,
+    router: question.Router = "least_loaded",
+    together: question.Together = False,
+    label: question.Labels = None,
+    allow: question.Allow = None,
+    skip_damaged: question.SkipDamaged = False,
+    write: Annotated[Path | None, option("Write the manifest with the settings here.", "FILE", POLICY)] = None,
+    json: Json = False,
+    _debug: Debug = False,
+) -> int:
+    """Find the targets, the window and the least replicas with the fewest GPU-hours that keep the SLOs on such days.
+
+    Days of the same kind are drawn from the arrivals; settings are chosen on some and judged on others. No load is
+    sent.
+    """
+    import sys
+
+    from gpusize.api.tune import tune_autoscaler
+    from gpusize.base.errors import UsageError
+    from gpusize.cli.exit_code import ExitStatus
+    from gpusize.cli.shared import conclude, progress_line, tell_damaged, tell_read
+    from gpusize.estimate.plan.autoscale.rewrite import write_policy
+    from gpusize.options.labels import labels_of
+    from gpusize.report.export import dumps
+    from gpusize.report.plans.tuned import print_tuned, tuned_json
+    from gpusize.report.summary.terminal import make_console
+    from gpusize.result import open_run
+
+    found = _autoscalers(policy, signal or (), scrape_interval, sync_period)
+    if len(found) != 1:
+        raise UsageError(f"{len(found)} policies were given", "--policy", "tune one at a time")
+    result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
+    tell_read(slo)
+    tell_damaged(result)
+    given = locals()
+    options = {name: given.get(name) for name in over.OPTIONS}
+    with progress_line() as say:
+        tuned = tune_autoscaler(
+            result,
+            arrivals,
+            found[0],
+            slo or None,
+            over.rules_of(options),
+            lengths=lengths,
+            allow=allow or (),
+            seed=1 if seed is None else seed,
+            progress=say,
+            gpus=gpus,
+            gpus_per_replica=gpus_per_replica,
+            router=router,
+            together=together,
+            **over.shape_of(options),
+        )
+    written = [write_policy(policy[0], tuned.policy, write)] if write is not None and tuned.policy is not None else []
+    if json:
+        sys.stdout.write(dumps(tuned_json(tuned, found[0])))
+    else:
+        print_tuned(tuned, found[0], make_console(), written)
+    if tuned.policy is not None:
+        return 0
+    reason = tuned.found.reason or "no setting keeps the SLOs on such days"
+    return conclude(ExitStatus(1, f"nothing to write: {reason}"))
 
 
 def _autoscalers(files: list[Path], signals: list[str] | tuple[()], scrape: str, sync: str) -> list[Autoscaler]:

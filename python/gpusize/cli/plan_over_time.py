@@ -10,6 +10,7 @@ from gpusize.cli.command import listed, option
 
 if TYPE_CHECKING:
     from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
+    from gpusize.estimate.plan.over_time.policies import ScalingRules
     from gpusize.estimate.plan.over_time.types import OverTime
     from gpusize.result import Result
 
@@ -32,6 +33,8 @@ __all__ = [
     "Window",
     "answer",
     "refuse_without_arrivals",
+    "rules_of",
+    "shape_of",
 ]
 
 TRACE = "Trace: GPUs over time for recorded arrivals"
@@ -150,7 +153,7 @@ def answer(
             "this cannot be combined with arrivals, which set the load over time", varied, "leave one of them out"
         )
     rest = dict(question)
-    rules = _rules(options, rest.pop("headroom"), rest.pop("spare"))
+    rules = rules_of(options, rest.pop("headroom"), rest.pop("spare"))
     policies = options["policy"]
     more: dict[str, Any] = {}
     if policies is not None:
@@ -166,7 +169,7 @@ def answer(
             progress=say,
             **rest,
             **more,
-            **_shape(options),
+            **shape_of(options),
         )
     if NO_LENGTHS in found.warnings:
         note(NO_LENGTHS)
@@ -176,7 +179,12 @@ def answer(
     return _show(found, plot, out, json=json)
 
 
-def _rules(options: Mapping[str, Any], headroom: float, spare: int) -> Any:
+def rules_of(options: Mapping[str, Any], headroom: float = 0.0, spare: int = 0) -> ScalingRules:
+    """How replicas come and go, as the options say.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
     from gpusize.base.units import as_duration_s
     from gpusize.estimate.plan.over_time.policies import ScalingRules
 
@@ -187,7 +195,8 @@ def _rules(options: Mapping[str, Any], headroom: float, spare: int) -> Any:
     return ScalingRules(headroom=headroom, spare=spare, **times, **counts)
 
 
-def _shape(options: Mapping[str, Any]) -> dict[str, Any]:
+def shape_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """How the arrivals are read, as the options say."""
     from gpusize.base.units import as_duration_s
 
     found = {field: options[name] for name, field in _SHAPES.items() if options[name] is not None}

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.simulate import Batching
     from gpusize.estimate.twin.sizing import Model
 
-__all__ = ["LENGTHS", "NO_LENGTHS", "Progress", "over_time"]
+__all__ = ["LENGTHS", "NO_LENGTHS", "Planner", "Progress", "over_time", "planner"]
 
 Progress = Callable[[str], None]
 
@@ -104,10 +104,32 @@ def over_time(
         UsageError: SLOs that cannot be judged over time, an unknown policy, runs that cannot be compared, replicas
             of another number of GPUs than was measured.
     """
+    for each in policies:
+        _check_word("policy", POLICIES, each)
+    found = planner(levels, question, demand, rules, lengths=lengths, allow=allow, seed=seed, progress=progress)
+    return found if isinstance(found, OverTime) else found.answer(policies, autoscalers)
+
+
+def planner(
+    levels: Iterable[LevelData],
+    question: Question,
+    demand: Demand,
+    rules: ScalingRules | None = None,
+    *,
+    lengths: str | None = None,
+    allow: Collection[str] = (),
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> Planner | OverTime:
+    """A replica fitted to what was measured, ready to serve the trace; or an answer with the reason why there is none.
+
+    Arguments and errors are those of ``over_time``.
+    """
     from gpusize.estimate.methods import comparable
 
     rules, slos = rules or ScalingRules(), tuple(question.slos)
-    _check(slos, policies, lengths)
+    _check(slos)
+    _check_word("lengths", (*LENGTHS, None), lengths)
     found = comparable(levels, question, allow=allow)
     edges, rates = windows(demand.due_ns, round(demand.duration_s * NS_PER_S), rules.window_s)
     base = OverTime(demand.source, demand.due_ns.size, demand.duration_s, rules, slos, edges, rates)
@@ -130,11 +152,11 @@ def over_time(
         # At a rate beyond any, it says where to measure instead of that one replica is enough.
         follow = fitted.answer(replace(question, rate=1e12)).next_levels
         return replace(base, reason=model, next_levels=follow)
-    return _Planner(base, model, demand, question, lengths, seed, say).answer(policies, autoscalers)
+    return Planner(base, model, demand, question, lengths, seed, say)
 
 
-class _Planner:
-    """One trace on one fitted replica."""
+class Planner:
+    """One trace on one fitted replica, as ``planner`` makes it."""
 
     def __init__(
         self,
@@ -188,7 +210,13 @@ class _Planner:
             warnings=(*base.warnings, *warnings),
         )
 
-    def answer(self, policies: Sequence[str], autoscalers: Sequence[Autoscaler]) -> OverTime:
+    @property
+    def demand(self) -> Demand:
+        """The requests."""
+        return self._demand
+
+    def answer(self, policies: Sequence[str] = (), autoscalers: Sequence[Autoscaler] = ()) -> OverTime:
+        """The courses: static, of the policies and of the autoscalers; or a ``reason`` where there is none."""
         from gpusize.estimate.plan.over_time.capacity import capacities
 
         base, rules = self._base, self._base.rules
@@ -215,7 +243,7 @@ class _Planner:
         needed = carried.needed(caution * base.rates)
         self._needed = base.edges_ns[:-1] / NS_PER_S, needed
         courses = tuple(self._course(name, schedule) for name, schedule in schedules.items())
-        courses += tuple(self._scaled(each, int(needed[0])) for each in autoscalers)
+        courses += tuple(self.scaled(each) for each in autoscalers)
         low = (at_peak.fewest(1.0, replicas, less) or replicas) if math.isfinite(less) else 1
         high = at_peak.fewest(1.0, replicas, -more) if math.isfinite(more) else None
         gpus = base.replica_gpus
@@ -236,18 +264,26 @@ class _Planner:
         served = serve(self._replica, self._demand, schedule, router=self._router, slowness=slowness, seed=self._seed)
         return self._told(policy, schedule, served)
 
-    def _scaled(self, autoscaler: Autoscaler, needed: int) -> Course:
-        """The course of an autoscaler, which begins with what the first window needs."""
+    def scaled(self, autoscaler: Autoscaler, demand: Demand | None = None, *, quiet: bool = False) -> Course:
+        """The course of an autoscaler, which begins with what the first window needs; ``answer`` comes first.
+
+        Args:
+            autoscaler: the policy.
+            demand: other requests than the trace's, as of another such day.
+            quiet: tell nobody.
+        """
         from gpusize.estimate.plan.over_time.simulate import serve_scaled
 
-        self._say(f"simulating {self._demand.due_ns.size:,} requests: {autoscaler.name}")
+        demand = self._demand if demand is None else demand
+        if not quiet:
+            self._say(f"simulating {demand.due_ns.size:,} requests: {autoscaler.name}")
         slowness = self._model.loss.slowness
-        first = autoscaler.bounded(needed)
+        first = autoscaler.bounded(int(self._needed[1][0]))
         peak = first
         while True:
             served, schedule, decisions = serve_scaled(
                 self._replica,
-                self._demand,
+                demand,
                 autoscaler,
                 first,
                 start_delay_s=self._base.rules.start_delay_s,
@@ -291,19 +327,18 @@ def _nothing(_text: str) -> None:
     return
 
 
-def _check(slos: Sequence[Slo], policies: Sequence[str], lengths: str | None) -> None:
+def _check(slos: Sequence[Slo]) -> None:
     if not slos:
         raise UsageError("there is no SLO to size for", "slo", "give one, as in --slo 'p95 runtime <= 10s'")
     for slo in slos:
         if slo.kind != "percentile" or slo.bound_s is None or slo.op not in ("<=", "<"):
             todo = "give an upper bound on a percentile of a time, as in: p95 runtime <= 10s"
             raise UsageError(f'"{slo}" cannot be judged over time', "slo", todo)
-    for name, known, value in (
-        *(("policy", POLICIES, each) for each in policies),
-        ("lengths", (*LENGTHS, None), lengths),
-    ):
-        if value not in known:
-            raise UsageError(f"there is no {name} {value!r}", name, f"take one of {', '.join(filter(None, known))}")
+
+
+def _check_word(name: str, known: Sequence[str | None], value: str | None) -> None:
+    if value not in known:
+        raise UsageError(f"there is no {name} {value!r}", name, f"take one of {', '.join(filter(None, known))}")
 
 
 def _too_much(carried: Capacities, most: float, limit: int | None) -> str:

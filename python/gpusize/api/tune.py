@@ -1,0 +1,74 @@
+"""Settings of an autoscaler as a question to what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpusize.api.over_time import SHAPE
+from gpusize.estimate.plan.autoscale.tune import Tuned, tune
+
+if TYPE_CHECKING:
+    from gpusize.analysis.slo import Slo
+    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
+    from gpusize.estimate.plan.over_time.over_time import Progress
+    from gpusize.estimate.plan.over_time.policies import ScalingRules
+    from gpusize.result import Result
+
+__all__ = ["tune_autoscaler"]
+
+
+def tune_autoscaler(
+    runs: Result | str | Path | Sequence[str | Path],
+    arrivals: str | Path,
+    autoscaler: Autoscaler,
+    slos: Sequence[Slo | str] | Slo | str | None = None,
+    rules: ScalingRules | None = None,
+    *,
+    lengths: str | None = None,
+    allow: Collection[str] = (),
+    seed: int = 1,
+    progress: Progress | None = None,
+    **more: Any,
+) -> Tuned:
+    """The settings of an autoscaler with the fewest GPU-hours that keep the SLOs on days like a recorded one.
+
+    No load is sent. Arguments are those of ``gpus_over_time``; of ``rules`` the start delay and the windows count.
+
+    Args:
+        runs: a result, a run folder, or several of them.
+        arrivals: a file of arrivals as ``gpusize run --arrivals`` takes it, or a profile: times and ``rate_per_s``.
+        autoscaler: the policy, as ``read_policies`` reads it out of a manifest.
+        slos: upper bounds on percentiles of requests' times; None for those of the run.
+        rules: how long a replica takes to start, and windows of the day.
+        lengths: ``trace`` or ``run``: whose tokens requests have; None for the trace's where it has them.
+        allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
+        seed: key of all draws, the days among them.
+        progress: told in words what is done next.
+        more: ``fmt``, ``speed``, ``rate_scale``, ``from_s``, ``until_s`` of the arrivals, and of ``Question`` the
+            fields ``router``, ``process``, ``together``, ``gpus``, ``gpus_per_replica``.
+
+    Raises:
+        UsageError: SLOs that cannot be judged over time, runs that cannot be compared.
+        DatasetError: the arrivals cannot be read.
+        StoreError: a run cannot be read.
+    """
+    from gpusize.estimate.plan.over_time.demand import demand
+    from gpusize.estimate.plan.over_time.over_time import planner
+    from gpusize.estimate.plan.over_time.types import OverTime
+    from gpusize.result import Result, open_run
+
+    result = runs if isinstance(runs, Result) else open_run(runs)
+    shape = {name: more.pop(name) for name in SHAPE if name in more}
+    made = planner(
+        result.levels,
+        result.question(slos=slos, rate=1.0, **more),
+        demand(arrivals, seed=seed, **shape),
+        rules,
+        lengths=lengths,
+        allow=allow,
+        seed=seed,
+        progress=progress,
+    )
+    return Tuned(made) if isinstance(made, OverTime) else tune(made, autoscaler, seed=seed, progress=progress)

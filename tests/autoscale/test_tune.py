@@ -1,0 +1,124 @@
+"""The search for settings, against days and settings that it has not seen."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpusize.base.errors import ConfigError
+from gpusize.estimate.plan.autoscale.days import another_day
+from gpusize.estimate.plan.autoscale.manifest import read_policies
+from gpusize.estimate.plan.autoscale.rewrite import rewritten, write_policy
+from gpusize.estimate.plan.autoscale.tune import EDGE, JUDGED, Setting, tune
+from gpusize.estimate.plan.over_time.demand import Demand, demand
+from gpusize.estimate.plan.over_time.over_time import Planner, planner
+from gpusize.estimate.plan.over_time.policies import ScalingRules
+from gpusize.result import open_run
+from tests.autoscale.test_manifest import FILES
+from tests.autoscale.test_simulated import policy
+from tests.whatif.folder import run_folder
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("day") / "day.csv"
+    place.write_text("time_s,rate_per_s\n0,2\n900,4\n1800,11\n2700,4\n3600,4\n")
+    return place
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, day: Path) -> Planner:
+    result = open_run(run_folder(tmp_path_factory.mktemp("runs"), first=True))
+    found = planner(result.levels, result.question(rate=1.0), demand(day), ScalingRules(start_delay_s=60.0))
+    assert isinstance(found, Planner)
+    return found
+
+
+def test_another_day_has_the_same_course_and_other_chances() -> None:
+    rnd = np.random.default_rng(1)
+    edges = np.array([0, 60, 120, 180, 270], np.int64) * 10**9
+    counts = np.array([300, 0, 900, 60])
+    due = np.concatenate([np.sort(rnd.integers(a, b, n)) for a, b, n in zip(edges, edges[1:], counts, strict=False)])
+    tokens = np.stack([np.repeat([1, 2, 3, 4], counts), np.arange(due.size)]).astype(np.uint32)
+    base = Demand("day", due, 270.0, tokens)
+    drawn = [another_day(base, edges, seed) for seed in range(200)]
+    found = np.array([np.histogram(each.due_ns, edges)[0] for each in drawn])
+    # Poisson: mean and variance are the day's count.
+    assert found.mean(axis=0) == pytest.approx(counts, rel=0.05)
+    assert found.var(axis=0) == pytest.approx(counts, rel=0.35)
+    for each in drawn[:20]:
+        assert (np.diff(each.due_ns) >= 0).all()
+        # Lengths are those of the window's own requests.
+        window = np.searchsorted(edges, each.due_ns, "right")
+        assert each.tokens is not None
+        assert (each.tokens[0] == window).all()
+    again = another_day(base, edges, 3)
+    assert (again.due_ns == drawn[3].due_ns).all()
+    assert not np.array_equal(drawn[3].due_ns, drawn[4].due_ns)
+
+
+def test_the_settings_keep_the_slos_for_fewer_gpu_hours_than_others_that_do(made: Planner) -> None:
+    loose = policy(metrics=[{"source": "external", "target": {"average_value": 3000}}])
+    tuned = tune(made, loose)
+    setting, after, before = tuned.setting, tuned.after, tuned.before
+    assert tuned.policy is not None
+    assert before.kept == JUDGED
+    assert after.gpu_hours < before.gpu_hours
+    assert after.kept >= 0.85 * JUDGED
+    # Days of seeds that the search does not use.
+    edges = tuned.found.edges_ns
+    days = [another_day(made.demand, edges, 777_000 + k) for k in range(20)]
+    courses = [made.scaled(tuned.policy, each) for each in days]
+    assert sum(course.keeps for course in courses) >= 16
+    hours = np.mean([course.gpu_hours for course in courses])
+    assert hours == pytest.approx(after.gpu_hours, rel=0.03)
+    # The second way: settings by lot. None that keeps the SLOs as often is more than a twentieth cheaper.
+    rnd = random.Random(2)
+    for _ in range(40):
+        other = Setting(2 ** rnd.uniform(-2, 4), rnd.choice((60, 120, 300, 600)), rnd.randint(1, 4))
+        tried = [made.scaled(other.on(loose), each) for each in days[:10]]
+        if all(course.keeps for course in tried):
+            assert np.mean([course.gpu_hours for course in tried]) > 0.95 * hours, other
+    # Larger targets are fewer GPU-hours and more misses.
+    assert [factor for factor, _ in tuned.edge] == list(EDGE)
+    kept = [trial.kept for _, trial in tuned.edge]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[-1] < kept[0]
+    assert setting.min_replicas >= 1
+
+
+def test_replicas_that_the_policy_keeps_are_kept(made: Planner) -> None:
+    tuned = tune(made, policy(min_replicas=2))
+    assert tuned.setting.min_replicas >= 2
+
+
+def test_a_policy_that_is_too_small_has_no_setting(made: Planner) -> None:
+    tuned = tune(made, policy(max_replicas=1))
+    assert (tuned.setting, tuned.policy, tuned.after) == (None, None, None)
+    assert tuned.before.kept == 0
+
+
+@pytest.mark.parametrize("name", ["hpa", "scaledobject"])
+def test_a_manifest_that_was_written_is_the_policy_that_was_found(name: str, tmp_path: Path) -> None:
+    source = FILES / f"{name}.yaml"
+    signals = {"running": "sum(running)"}
+    [read] = read_policies(source, signals)
+    for setting in (Setting(1.37, 240, 3), Setting(0.25, 0, 1), Setting(4.0, 600, 2)):
+        wanted = setting.on(read)
+        place = write_policy(source, wanted, tmp_path / "out.yaml")
+        [found] = read_policies(place, signals)
+        assert found.policy == wanted.policy
+        assert found.signals == read.signals
+    text = source.read_text()
+    # What is not changed is as it was written.
+    same = rewritten(text, Setting(1.0, read.policy["behavior"]["down"]["stabilization_s"], 99).on(read), "x")
+    lines = [line for line in text.splitlines() if "min" not in line]
+    assert {line.strip() for line in lines} - {line.strip() for line in same.splitlines()} <= {
+        'threshold: "16"', 'threshold: "0.7"', 'target: {type: AverageValue, averageValue: "1"}',
+        'target: {type: AverageValue, averageValue: "16"}',
+    }  # fmt: skip
+    with pytest.raises(ConfigError):
+        rewritten(f"{text}\n---\n{text}", read, "two.yaml")
