@@ -102,7 +102,7 @@ def test_each_line_of_a_reason_is_bounded_and_harmless(capsys: pytest.CaptureFix
 def test_saturation_is_no_rule_for_a_closed_loop(gpusize: Gpusize, url: str) -> None:
     done = gpusize("run", "--url", url, *SWEEP, "--concurrencies", "1", "--passes", "2", "--stop-when", "saturation")
     assert done.code == 2
-    assert "saturation is seen at rates" in done.err
+    assert "saturation shows only at a rate" in done.err
 
 
 def test_levels_that_a_rule_leaves_out_are_told(

@@ -79,7 +79,7 @@ def test_bad_input_is_named(tmp_path: Path, names: list[str], rounds: int, what:
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
-    with pytest.raises(UsageError, match="holds something"):
+    with pytest.raises(UsageError, match="is not empty"):
         alternate(["a", "b"], Visits(), rounds=2, out=tmp_path, stop=StopSwitch())
 
 

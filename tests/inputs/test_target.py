@@ -311,7 +311,7 @@ def test_replicas_share_path_and_gpus():
     assert "named more than once" in Target("http://a:1/v1", replicas=["http://a:1"]).notes()[0]
 
 
-@pytest.mark.parametrize("other, what", [("https://b:2", "TLS"), ("http://b:2/other", "one path")])
+@pytest.mark.parametrize("other, what", [("https://b:2", "TLS"), ("http://b:2/other", "the same path")])
 def test_replicas_that_are_not_of_one_service_are_refused(other, what):
     with pytest.raises(UsageError, match=what):
         Target("http://a:1/v1", replicas=[other])

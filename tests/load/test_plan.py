@@ -115,7 +115,7 @@ def test_a_closed_loop_has_no_plan():
     "name, content, what",
     [
         ("x.txt", b"", "a plan is a"),
-        ("x.parquet", b"PAR1", "no Parquet file"),
+        ("x.parquet", b"PAR1", "not a Parquet file"),
         ("x.csv", b"due_s,row\n1,x\n", "is not a whole number"),
         ("x.csv", b"due_s,row\n1,-1\n", '"row" is -1'),
         ("x.csv", b"due_s\n", "no requests"),

@@ -122,7 +122,7 @@ def test_where_every_limit_tried_costs_more_the_highest_use_is_recommended():
 
 
 def test_a_curve_needs_a_run_without_limit():
-    with pytest.raises(UsageError, match="without a CPU limit"):
+    with pytest.raises(UsageError, match="without a limit"):
         CpuCurve((CurvePoint(2.0, 10.0), CurvePoint(None, 1.0, failed="exit code 1")))
 
 

@@ -148,7 +148,7 @@ def test_a_request_that_outlives_its_level_is_an_error(recorder: gpusize.Recorde
 
 
 def test_what_cannot_be_meant_is_refused(recorder: gpusize.Recorder) -> None:
-    with pytest.raises(UsageError, match="concurrency of 0"):
+    with pytest.raises(UsageError, match="must be 1 or more, not 0"):
         recorder.level(0)
     with recorder.level(1) as level, level.request() as request:
         with pytest.raises(UsageError, match="'tokens' cannot be reported"):

@@ -200,7 +200,7 @@ fn connections_shed_and_judges_count_it() {
     let bounds =
         vec![bound(JudgedMetric::Service, 1.0), bound(JudgedMetric::Runtime, 1.1), bound(JudgedMetric::Ttft, 1.0)];
     let judge = Judge { bounds, every_s: Some(10.0) };
-    let rows = FlowBeside { sizes: &[1.0], due_ns: Some(&due_ns), judge: Some(&judge), summary_only: false };
+    let rows = FlowBeside { sizes: &[1.0], due_ns: Some(&due_ns), judge: Some(&judge), ..FlowBeside::default() };
     let result = run_flow(&config, &load, rows).expect("a plan");
     let shed = result.columns.outcome.iter().filter(|&&outcome| outcome == Outcome::Shed).count() as u64;
     assert!((48..=50).contains(&shed), "{shed}");
