@@ -145,9 +145,9 @@ def test_sampling_oneself_is_said():
 
 
 def test_exactly_one_thing_is_sampled():
-    with pytest.raises(UsageError, match="one thing"):
+    with pytest.raises(UsageError, match="Give one"):
         source_of()
-    with pytest.raises(UsageError, match="one thing"):
+    with pytest.raises(UsageError, match="Give one"):
         source_of(pid=1, cgroup="/")
     with pytest.raises(UsageError, match="no process 0"):
         check_pid(0)
