@@ -9,7 +9,9 @@ pub(crate) fn propose(policy: &HpaPolicy, place: usize, seen: &Seen) -> Option<i
     let MetricSpec { source, target } = policy.metrics[place];
     match (seen.readings.get(place)?, target) {
         (Reading::Values(values), Target::Value(target)) => by_value(policy, seen, total(values)?, target),
-        (Reading::Values(values), Target::AverageValue(target)) => by_average(policy, seen, total(values)?, target),
+        (Reading::Values(values), Target::AverageValue(target)) => {
+            Some(by_average(policy, seen, total(values)?, target))
+        }
         (Reading::PerPod(readings), Target::AverageValue(target)) => {
             by_pods(policy, seen, readings, source, &Wanted::Average(target))
         }
@@ -42,12 +44,12 @@ fn by_value(policy: &HpaPolicy, seen: &Seen, usage: i64, target: i64) -> Option<
 }
 
 /// `AverageValue` of a metric that no pod has: over all pods, whether they are ready or not.
-fn by_average(policy: &HpaPolicy, seen: &Seen, usage: i64, target: i64) -> Option<i32> {
+fn by_average(policy: &HpaPolicy, seen: &Seen, usage: i64, target: i64) -> i32 {
     let ratio = usage as f64 / (target as f64 * f64::from(seen.status_replicas));
     if policy.tolerances().hold(ratio) {
-        return Some(seen.status_replicas);
+        return seen.status_replicas;
     }
-    Some((usage as f64 / target as f64).ceil() as i32)
+    (usage as f64 / target as f64).ceil() as i32
 }
 
 /// What the pods' values are held against.

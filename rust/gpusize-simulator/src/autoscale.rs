@@ -431,8 +431,8 @@ mod tests {
         let mut due_ns = every(25_000_000, 0, 1000);
         due_ns.extend(every(100_000_000, 1000, 2000)); // then 10 in flight: 1
         let found = servers(&autoscaler, &due_ns, 1).scaling.unwrap();
-        // The scrape at 1005 s has those of the second before; the window of 300 s has 4 until then. The highest of it counts still at 1305 s.
-        assert_eq!(steps(&found), [(15.0, 4), (1320.0, 1)]);
+        // 4 were asked for last at 990 s: that counts at 1290 s still.
+        assert_eq!(steps(&found), [(15.0, 4), (1305.0, 1)]);
         assert_eq!(found.decisions.values().sum::<u64>(), 133);
     }
 
@@ -455,13 +455,14 @@ mod tests {
         let autoscaler = scaling(Source::External, Target::AverageValue(8_000), rate);
         assert_eq!(steps(&servers(&autoscaler, &every(25_000_000, 0, 600), 5).scaling.unwrap()), []);
         let due_ns = every(20_000_000, 0, 600);
-        assert_eq!(steps(&servers(&autoscaler, &due_ns, 5).scaling.unwrap()), [(30.0, 7)]);
+        // Two scrapes are enough for a rate: those at 0 and 15 s.
+        assert_eq!(steps(&servers(&autoscaler, &due_ns, 5).scaling.unwrap()), [(15.0, 7)]);
         // Each of 4 replicas is at work whenever it has a request: of 4 requests/s one at a time, all of the time.
         let mut busy = rate;
         (busy.quantity, busy.across) = (Quantity::Busy, Across::Average);
         let autoscaler = scaling(Source::Object, Target::Value(500), busy);
         let found = servers(&autoscaler, &every(250_000_000, 0, 100), 4).scaling.unwrap();
-        assert_eq!(steps(&found)[0], (30.0, 8));
+        assert_eq!(steps(&found)[0], (15.0, 8));
     }
 
     #[test]
@@ -502,11 +503,12 @@ mod tests {
         assert!(refused.contains("autoscaler.signals[0].quantity"), "{refused}");
     }
 
+    type Change = fn(&mut AutoscalerConfig);
+
     #[test]
     fn what_cannot_be_simulated_is_refused() {
         let good = scaling(Source::External, Target::Value(1000), signal(Quantity::Waiting));
         assert!(good.validate(8, false).is_ok());
-        type Change = fn(&mut AutoscalerConfig);
         let cases: [(Change, &str); 7] = [
             (|it| it.policy.min_replicas = 0, "min_replicas"),
             (|it| it.policy.max_replicas = 9, "max_replicas of the simulated cluster must be at most gpus (8), not 9"),
