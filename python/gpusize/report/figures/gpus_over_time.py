@@ -72,11 +72,16 @@ def over_time_figure(found: OverTime) -> Figure:
             _steps(gpus, found, course, scale)
         gpus.set_ylabel(f"GPUs{THIN if _delay_shows(found) else ''}")
         gpus.set_ylim(bottom=0)
+        gpus.yaxis.get_major_locator().set_params(integer=True)
         _shares(kept, found, scale)
         kept.set_xlabel(f"time after the start ({unit})")
         kept.set_xlim(0, found.duration_s / scale)
         # Their ends may coincide: a legend names them, in the order of the table.
-        gpus.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.2)
+        if found.scaled:
+            # Names of policies may be long: above the axes there is room for a row of them.
+            gpus.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=4, handlelength=1.2, columnspacing=1.4)
+        else:
+            gpus.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.2)
         target = found.static.targets[found.static.binding]
         label_ends(figure, kept, [(target, f"asked for\n{target:.4g}", LIMIT)])
         return figure
