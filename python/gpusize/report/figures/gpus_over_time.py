@@ -59,6 +59,8 @@ def over_time_figure(found: OverTime) -> Figure:
     Raises:
         UsageError: there is no course to draw.
     """
+    from matplotlib.ticker import MaxNLocator
+
     if not found.courses:
         raise UsageError(f"there is nothing to draw: {found.reason}", None, None)
     with settings():
@@ -72,7 +74,7 @@ def over_time_figure(found: OverTime) -> Figure:
             _steps(gpus, found, course, scale)
         gpus.set_ylabel(f"GPUs{THIN if _delay_shows(found) else ''}")
         gpus.set_ylim(bottom=0)
-        gpus.yaxis.get_major_locator().set_params(integer=True)
+        gpus.yaxis.set_major_locator(MaxNLocator(6, integer=True))
         _shares(kept, found, scale)
         kept.set_xlabel(f"time after the start ({unit})")
         kept.set_xlim(0, found.duration_s / scale)
