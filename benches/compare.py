@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report()
     host = facts()
     if "simulated" in options.only:
-        simulated(report, repeats=options.repeats, seed=options.seed, jobs=options.jobs)
+        simulated(report, repeats=options.repeats, seed=options.seed, jobs=options.jobs, cases=options.cases)
     if "real" in options.only:
         real(report, repeats=options.real_repeats, seed=options.seed)
     if options.record:
@@ -39,6 +39,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.compare")
     parser.add_argument("--only", default=",".join(PARTS), help=f"parts, by comma: {', '.join(PARTS)}")
     parser.add_argument("--repeats", type=int, default=400, help="of equal systems; a quarter of them of others")
+    parser.add_argument("--cases", default="", help="only simulated cases whose name has this in it")
     parser.add_argument("--real-repeats", type=int, default=20, help="of each pair of real servers, a minute each")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
