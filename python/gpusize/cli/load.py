@@ -19,12 +19,14 @@ SHOW_EPILOG = """Examples:
 
   gpusize load show --stages '0.5/s@10m, 1/s@10m, 1.5/s@10m, 2/s@30m'
 
+  gpusize load show --profile ramp --speed 60
+
   gpusize load show --arrivals trace.csv --speed 4 --png trace.png
 
   gpusize load export --load load.yaml --dataset prompts.jsonl --out plan.parquet"""
 
 _SENT = (
-    *("stages", "rates", "load", "count", "duration", "process", "burstiness", "seed", "sessions"),
+    *("stages", "profile", "rates", "load", "count", "duration", "process", "burstiness", "seed", "sessions"),
     *("arrivals", "arrivals_format", "arrivals_from", "arrivals_until", "speed", "rate_scale", "plan"),
     *("dataset", "dataset_format", "shuffle"),
 )

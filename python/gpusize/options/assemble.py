@@ -22,6 +22,7 @@ from gpusize.targets.apis.kserve import is_kserve
 from gpusize.targets.simulated.cluster import SimulatedCluster
 from gpusize.targets.simulated.replicas import replica_steps
 from gpusize.targets.workflow.target import workflow_from_options
+from gpusize.workload.load.profiles import profile_options
 
 if TYPE_CHECKING:
     from gpusize.measure.spec import RunSpec
@@ -77,6 +78,10 @@ def read_options(
         for name in (*_ROWS, "dataset_key", "dataset_format", "tokenizer", "shape", "batch"):
             options.pop(name, None)
     found = {**options, **mine}
+    if found.get("profile") is not None and not any(found.get(name) for name in _ROWS):
+        # Its lengths are part of some shapes; a profile that there is not is refused with the load.
+        lengths = profile_options(found["profile"]).get("synthetic")
+        found |= {} if lengths is None else {"synthetic": lengths}
     check_limits(_in_seconds(found))
     return found, notes
 
@@ -160,7 +165,7 @@ def _demo_options(options: Mapping[str, Any]) -> dict[str, Any]:
         chosen = {"adaptive": True, **{name: chosen[name] for name in ("users", "slo")}}
     if any(name in LOAD_WAYS for name in given):
         chosen.pop("concurrencies", None)
-    if any(name in given for name in (*LOAD_STOPS, "stages", "load", "arrivals", "plan")):
+    if any(name in given for name in (*LOAD_STOPS, "stages", "profile", "load", "arrivals", "plan")):
         chosen.pop("duration", None)
     if any(name in LOAD_WAYS and name != "concurrencies" for name in given):
         # Users are requests in flight: a load by rates cannot be asked for them, unless the user insists.

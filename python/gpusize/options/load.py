@@ -12,6 +12,7 @@ from gpusize.options.load_file import read_load
 from gpusize.options.load_values import LOAD_OPTIONS, TRACE_OPTIONS, placed, stages_of, trace_of
 from gpusize.workload.load import Load
 from gpusize.workload.load.load import recorded_process
+from gpusize.workload.load.profiles import profile_options
 
 __all__ = [
     "LOAD_STOPS",
@@ -20,7 +21,7 @@ __all__ = [
     "over",
 ]
 
-LOAD_WAYS: Final = ("concurrencies", "rates", "stages", "load", "arrivals", "plan")
+LOAD_WAYS: Final = ("concurrencies", "rates", "stages", "profile", "load", "arrivals", "plan")
 """Options of which one says what is sent: one on the command line takes the place of any in a file."""
 
 LOAD_STOPS: Final = ("passes", "count", "duration")
@@ -54,7 +55,7 @@ def over(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
         dropped -= {"load"} if kept else set()
         # Recorded arrivals have no process: that of the file was for its own rates.
         dropped |= {"process", "burstiness"} if ("arrivals" in mine or "plan" in mine) and not kept else set()
-    if any(name in mine for name in (*LOAD_STOPS, "stages", "plan")):
+    if any(name in mine for name in (*LOAD_STOPS, "stages", "profile", "plan")):
         dropped |= set(LOAD_STOPS)
     return {**{name: value for name, value in options.items() if name not in dropped}, **mine}
 
@@ -72,6 +73,9 @@ def load_from_options(options: Mapping[str, Any]) -> Load:
     if unnamed is not None:
         raise UsageError("no file is named", unnamed, "give its path, or leave the option out")
     given, where = _with_file(given)
+    if "profile" in given:
+        with placed(where("profile")):
+            given = _with_profile(given)
     for name in _SECONDS:
         if name in given:
             with placed(where(name) or name):
@@ -120,6 +124,17 @@ def _with_file(given: dict[str, Any]) -> tuple[dict[str, Any], Callable[[str | N
     file = read_load(found)
     left = {name: value for name, value in file.options.items() if name not in given}
     return {**left, **given}, lambda name: None if name in given else file.where(name)
+
+
+def _with_profile(given: dict[str, Any]) -> dict[str, Any]:
+    """The options with the stages of the profile that they name; how its requests arrive is theirs to say."""
+    twice = next((name for name in LOAD_WAYS if name != "profile" and name in given), None)
+    if twice is not None:
+        raise UsageError(f"a profile and {twice} are both given", "profile", "give one of them")
+    own = {name: given.pop(name) for name in ("speed", "rate_scale") if name in given}
+    shape = profile_options(given.pop("profile"), **own)
+    shape.pop("synthetic", None)
+    return {**shape, **given}
 
 
 def _lists(given: dict[str, Any]) -> None:

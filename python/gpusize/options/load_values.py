@@ -40,7 +40,9 @@ def trace_of(given: dict[str, Any]) -> ArrivalTrace | None:
     if source is None:
         if own:
             name = next(iter(own))
-            raise UsageError(f"{name} belongs to recorded arrivals", name, "name their file with --arrivals")
+            todo = "name their file with --arrivals"
+            todo += ", or a shape with --profile" if name in ("speed", "rate_scale") else ""
+            raise UsageError(f"{name} belongs to recorded arrivals", name, todo)
         return None
     renamed = {"arrivals_format": "fmt", "arrivals_from": "from_s", "arrivals_until": "until_s"}
     return ArrivalTrace(source, **{renamed.get(name, name): value for name, value in own.items()})

@@ -173,6 +173,12 @@ GROUPS: Final[tuple[Group, ...]] = (
                 common=True,
             ),
             Option(
+                "profile",
+                "text",
+                "Send a shape that autoscalers are tried on: stair, ramp, spike, burst-drain, sustained or mixed.",
+                "NAME",
+            ),
+            Option(
                 "load", "load", "Read the load from this YAML, TOML or JSON file. It may have several streams.", "FILE"
             ),
             Option(
@@ -212,7 +218,7 @@ GROUPS: Final[tuple[Group, ...]] = (
             Option("arrivals_format", "text", "Format of the trace.", "FORMAT", "by its name and contents"),
             Option("arrivals_from", "duration", "Skip the trace before this time.", "TIME", "0s"),
             Option("arrivals_until", "duration", "End the trace at this time.", "TIME", "its end"),
-            Option("speed", "number", "Replay this many times faster.", "X", "1"),
+            Option("speed", "number", "Replay, or go through the profile, this many times faster.", "X", "1"),
             Option("rate_scale", "number", "Send this many times as many requests.", "X", "1"),
             Option("plan", "text", "Send a stored plan again, exactly: its file, or a run folder.", "PATH"),
         ),

@@ -18,7 +18,10 @@ __all__ = ["Lengths", "parse_lengths"]
 
 _CALL: Final = re.compile(r"([a-z]+)\(([^()]*)\)")
 _MOST: Final = 100_000_000
-_FORMS: Final = "write 512, normal(mean,sd), lognormal(median,sigma), uniform(low,high) or empirical(FILE)"
+_FORMS: Final = (
+    "write 512, normal(mean,sd), normal(mean,sd,low,high), lognormal(median,sigma), uniform(low,high) "
+    "or empirical(FILE)"
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def parse_lengths(text: str, where: str) -> Lengths:
     """The distribution that a text describes.
 
     - ``512`` or ``fixed(512)``: always so many.
-    - ``normal(mean,sd)``.
+    - ``normal(mean,sd)``; ``normal(mean,sd,low,high)`` with what is beyond the bounds at them.
     - ``lognormal(median,sigma)``: the logarithm is normal around ln(median) with standard deviation sigma; its mean
       is median * exp(sigma**2 / 2).
     - ``uniform(low,high)``: whole numbers, both ends included.
@@ -69,13 +72,19 @@ def parse_lengths(text: str, where: str) -> Lengths:
         numbers = [float(item) for item in given]
     except ValueError:
         raise UsageError(f'"{shown(plain)}" is not a distribution of lengths', where, _FORMS) from None
-    expected = {"fixed": 1, "normal": 2, "lognormal": 2, "uniform": 2}.get(kind)
-    if expected is None or len(numbers) != expected or not all(math.isfinite(number) for number in numbers):
+    expected = {"fixed": (1,), "normal": (2, 4), "lognormal": (2,), "uniform": (2,)}.get(kind)
+    if expected is None or len(numbers) not in expected or not all(math.isfinite(number) for number in numbers):
         raise UsageError(f'"{shown(plain)}" is not a distribution of lengths', where, _FORMS)
-    first, second = numbers[0], numbers[-1]
+    first, second = numbers[0], numbers[min(len(numbers), 2) - 1]
     if not 1 <= first <= _MOST or second < 0 or (kind == "uniform" and not first <= second <= _MOST):
         raise UsageError(f'"{shown(plain)}" is out of range', where, "lengths are 1 or more, low before high")
-    return Lengths(plain, _inverse(kind, first, second))
+    inverse = _inverse(kind, first, second)
+    if len(numbers) < 4:
+        return Lengths(plain, inverse)
+    low, high = numbers[2:]
+    if not 1 <= low <= high <= _MOST:
+        raise UsageError(f'"{shown(plain)}" is out of range', where, "lengths are 1 or more, low before high")
+    return Lengths(plain, lambda u: min(max(inverse(u), low), high))
 
 
 def _inverse(kind: str, first: float, second: float) -> Callable[[float], float]:
