@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+import gpusize
 from gpusize.base.errors import UsageError
 from gpusize.estimate.truth import simulate_closed, true_gpus
 from gpusize.targets.simulated.cluster import SimulatedCluster
@@ -208,3 +212,71 @@ def test_the_truth_takes_no_notice_of_replicas() -> None:
     slos = [Slo.parse("p95 runtime <= 15ms")]
     replicas = [{"at_s": 0, "replicas": 2}]
     assert true_gpus({**FAST, "gpus": 2, "replicas": replicas}, 8, slos) == true_gpus(FAST, 8, slos)
+
+
+AUTOSCALED = {
+    **FAST,
+    "gpus": 4,
+    "replicas": "1@0s",
+    "autoscaler": {
+        "policy": {
+            "min_replicas": 1,
+            "max_replicas": 4,
+            "metrics": [{"source": "external", "target": {"average_value": 2_000}}],
+            "behavior": {"scale_down": {"stabilization_s": 0}},
+            "sync_s": 0.2,
+        },
+        "signals": [{"quantity": "in_flight"}],
+        "scrape_s": 0.1,
+    },
+}
+"""Two requests in flight on each replica."""
+
+
+def test_an_autoscaler_changes_the_replicas_while_it_serves(tmp_path: Path) -> None:
+    with SimulatedCluster(AUTOSCALED) as cluster:
+        assert cluster.replicas() == {"desired": 1, "ready": 1, "gpus": 4}
+        load = gpusize.Load(concurrencies=[16], duration_s=1.5, warmup_s=0.0)
+        gpusize.run(cluster, ["a prompt"], load, out=tmp_path, plots=False)
+        during = [(change["desired"], change["ready"]) for change in cluster.stats()["replica_changes"]]
+        # Sixteen in flight ask for eight; a policy that may add four pods at once adds those that there may be.
+        assert during[:2] == [(1, 1), (4, 4)]
+        wait_until(lambda: cluster.replicas()["desired"] == 1)
+        stats, page = cluster.stats(), get(f"{cluster.url}/metrics")
+    changes = stats["replica_changes"]
+    assert changes[-1]["desired"] == changes[-1]["ready"] == stats["replicas"]["ready"] == 1
+    for change in changes:
+        # The autoscaler decides on its own clock, whatever the machine is late for.
+        assert change["at_s"] / 0.2 == pytest.approx(round(change["at_s"] / 0.2), abs=1e-6)
+        assert change["wall_s"] - changes[0]["wall_s"] == pytest.approx(change["at_s"], abs=1e-3)
+    deployment = '{namespace="default",deployment="simulated"} 1\n'
+    for name in ("spec_replicas", "status_replicas", "status_replicas_ready", "status_replicas_available"):
+        assert f"kube_deployment_{name}{deployment}" in page
+    scaler = '{namespace="default",horizontalpodautoscaler="simulated"}'
+    assert f"kube_horizontalpodautoscaler_status_desired_replicas{scaler} 1\n" in page
+    assert f"kube_horizontalpodautoscaler_spec_max_replicas{scaler} 4\n" in page
+
+
+def test_without_an_autoscaler_there_is_no_hpa() -> None:
+    with SimulatedCluster(FAST) as cluster:
+        page = get(f"{cluster.url}/metrics")
+    assert "kube_deployment_spec_replicas{" in page
+    assert "kube_horizontalpodautoscaler" not in page
+
+
+def test_an_autoscaler_brings_the_gpus_that_it_may_ask_for() -> None:
+    scaler = AUTOSCALED["autoscaler"]
+    config = cluster_config(None, autoscaler=scaler)
+    assert (config["gpus"], config["replicas"]) == (4, [{"at_s": 0.0, "replicas": 1}])
+    assert cluster_config(None, autoscaler=scaler, replicas="2@0s", gpus=9)["replicas"][0]["replicas"] == 2
+    with pytest.raises(UsageError, match="one step at most"), SimulatedCluster({**AUTOSCALED, "replicas": "1@0s,2@3s"}):
+        pass
+    with pytest.raises(UsageError, match="max_replicas"), SimulatedCluster({**AUTOSCALED, "gpus": 3}):
+        pass
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gpusize.cli import plan_over_time as over
+from gpusize.cli import policies
 from gpusize.cli import question_options as question
 from gpusize.cli.command import Commands, Debug, Json, listed, long_command, option
-
-if TYPE_CHECKING:
-    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
 
 EPILOG = """Examples:
 
@@ -30,21 +28,10 @@ SIMULATE = long_command(
     "runs", "arrivals", "policy", "signal", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
 )
 TUNE = long_command("runs", "arrivals", "policy", "signal", "start_delay", "slo", "write", "json")
-POLICY = "Policy"
 
 Arrivals = Annotated[
     Path, listed("arrivals", over.TRACE, help="The requests that come: a trace, or a profile with rate_per_s.")
 ]
-Policies = Annotated[
-    list[Path],
-    option("Manifests of HorizontalPodAutoscalers (autoscaling/v2) or KEDA ScaledObjects.", "FILE", POLICY),
-]
-Signals = Annotated[
-    list[str] | None,
-    option("What a metric measures, where its name does not tell: NAME=sum(waiting).", "NAME=QUERY", POLICY),
-]
-ScrapeInterval = Annotated[str, option("Scrape the replicas' metrics this often.", "TIME", POLICY)]
-SyncPeriod = Annotated[str, option("Let the HPA decide this often.", "TIME", POLICY)]
 
 
 @app.callback()
@@ -56,10 +43,10 @@ def group() -> None:
 def simulate(
     runs: question.Runs,
     arrivals: Arrivals,
-    policy: Policies,
-    signal: Signals = None,
-    scrape_interval: ScrapeInterval = "15s",
-    sync_period: SyncPeriod = "15s",
+    policy: policies.Policies,
+    signal: policies.Signals = None,
+    scrape_interval: policies.ScrapeInterval = "15s",
+    sync_period: policies.SyncPeriod = "15s",
     start_delay: over.StartDelay = None,
     window: over.Window = None,
     arrivals_format: over.ArrivalsFormat = None,
@@ -98,7 +85,7 @@ def simulate(
         from gpusize.report.figures.plan import check_place
 
         check_place(plot)
-    autoscalers = _autoscalers(policy, signal or (), scrape_interval, sync_period)
+    autoscalers = policies.autoscalers(policy, signal or (), scrape_interval, sync_period)
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
     tell_read(slo)
     tell_damaged(result)
@@ -116,10 +103,10 @@ def simulate(
 def tune(
     runs: question.Runs,
     arrivals: Arrivals,
-    policy: Policies,
-    signal: Signals = None,
-    scrape_interval: ScrapeInterval = "15s",
-    sync_period: SyncPeriod = "15s",
+    policy: policies.Policies,
+    signal: policies.Signals = None,
+    scrape_interval: policies.ScrapeInterval = "15s",
+    sync_period: policies.SyncPeriod = "15s",
     start_delay: over.StartDelay = None,
     window: over.Window = None,
     arrivals_format: over.ArrivalsFormat = None,
@@ -137,7 +124,7 @@ def tune(
     label: question.Labels = None,
     allow: question.Allow = None,
     skip_damaged: question.SkipDamaged = False,
-    write: Annotated[Path | None, option("Write the manifest with the settings here.", "FILE", POLICY)] = None,
+    write: Annotated[Path | None, option("Write the manifest with the settings here.", "FILE", policies.POLICY)] = None,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:
@@ -159,7 +146,7 @@ def tune(
     from gpusize.report.summary.terminal import make_console
     from gpusize.result import open_run
 
-    found = _autoscalers(policy, signal or (), scrape_interval, sync_period)
+    found = policies.autoscalers(policy, signal or (), scrape_interval, sync_period)
     if len(found) != 1:
         raise UsageError(f"{len(found)} policies were given", "--policy", "tune one at a time")
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
@@ -193,27 +180,3 @@ def tune(
         return 0
     reason = tuned.found.reason or "no setting keeps the SLOs on such days"
     return conclude(ExitStatus(1, f"nothing to write: {reason}"))
-
-
-def _autoscalers(files: list[Path], signals: list[str] | tuple[()], scrape: str, sync: str) -> list[Autoscaler]:
-    """The policies of all files; those of one name are told apart by their file's, then by a number."""
-    from gpusize.base.errors import UsageError
-    from gpusize.base.units import as_duration_s
-    from gpusize.estimate.plan.autoscale.autoscaler import Timing
-    from gpusize.estimate.plan.autoscale.manifest import read_policies
-
-    told = {}
-    for each in signals:
-        name, mark, query = each.partition("=")
-        if not mark or not name.strip() or not query.strip():
-            raise UsageError(f'"{each}" is no signal', "--signal", "give NAME=QUERY, as queue_depth=sum(waiting)")
-        told[name.strip()] = query.strip()
-    timing = Timing(as_duration_s(scrape, "--scrape-interval"), as_duration_s(sync, "--sync-period"))
-    read = [(file, each) for file in files for each in read_policies(file, told, timing)]
-    found: list[Autoscaler] = []
-    for file, one in read:
-        twins = sum(other.name == one.name for _, other in read)
-        name = one.name if twins == 1 else f"{one.name} ({file.stem})"
-        taken = sum(other.name == name or other.name.startswith(f"{name} #") for other in found)
-        found.append(one.named(f"{name} #{taken + 1}" if taken else name))
-    return found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Annotated
 
+from gpusize.cli import policies
 from gpusize.cli.command import Debug, listed, option
 
 EPILOG = """Examples:
@@ -13,7 +15,9 @@ EPILOG = """Examples:
 
   gpusize simulate --fail-rate 0.01 --stall 1s --seed 7
 
-  gpusize simulate --replicas '1@0s,2@30s' --start-delay 5s"""
+  gpusize simulate --replicas '1@0s,2@30s' --start-delay 5s
+
+  gpusize simulate --policy hpa.yaml --scrape-interval 1s --sync-period 1s --start-delay 5s"""
 
 CLUSTER = "Cluster"
 FAULTS = "Faults"
@@ -30,6 +34,10 @@ def command(
     start_delay: Annotated[
         str | None, listed("start_delay", CLUSTER, help="Let a new replica take this long to start.")
     ] = None,
+    policy: policies.OnePolicy = None,
+    signal: policies.Signals = None,
+    scrape_interval: policies.ScrapeInterval = "15s",
+    sync_period: policies.SyncPeriod = "15s",
     model: Annotated[str | None, listed("model", CLUSTER, help="Name of the model.", show_default="simulated")] = None,
     max_batch: Annotated[
         int | None,
@@ -56,12 +64,23 @@ def command(
     _debug: Debug = False,
 ) -> None:
     """Serve a simulated GPU cluster until Ctrl-C: the OpenAI APIs, KServe v2 (HTTP and gRPC), /generate, /metrics."""
+    from gpusize.base.errors import UsageError
+    from gpusize.cli.shared import note as tell
     from gpusize.engine.limits import allow_most_files
     from gpusize.targets.simulated.serve import cluster_config, serve
 
     allow_most_files()
+    scaler = None
+    if policy is not None:
+        found = policies.autoscalers([policy], signal or (), scrape_interval, sync_period)
+        if len(found) != 1:
+            raise UsageError(f"there are {len(found)} policies in it", str(policy), "give a file with one")
+        scaler = json.loads(found[0].to_json())
+        for note in found[0].notes:
+            tell(f"{found[0].name}: {note}")
     config = cluster_config(
         cluster,
+        autoscaler=scaler,
         gpus=gpus,
         replicas=replicas,
         start_delay=start_delay,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::in_range;
 use super::replica::{Replica, Serve, Watch};
-use super::{Cluster, SimError, ns, seconds};
+use super::{Cluster, ReplicaStep, SimError, ns, seconds};
 
 /// What scales the cluster, and what it goes by.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -150,6 +150,17 @@ impl AutoscalerConfig {
     }
 }
 
+impl AutoscalerConfig {
+    /// The same, and refuse replicas that something else changes too.
+    pub(super) fn validate_on(&self, gpus: u32, steps: &[ReplicaStep], has_cache: bool) -> Result<(), SimError> {
+        self.validate(gpus, has_cache)?;
+        if steps.len() > 1 {
+            return Err(SimError::value("replicas", "must have one step at most where an autoscaler makes the others"));
+        }
+        Ok(())
+    }
+}
+
 impl Signal {
     fn validate(&self, field: &str, has_cache: bool) -> Result<(), SimError> {
         in_range(&format!("{field}.window_s"), self.window_s, 1e-3, 86_400.0)?;
@@ -206,8 +217,8 @@ struct Scrape {
 
 /// The autoscaler at work. Its times are its own; [`Self::next_ns`] is the cluster's.
 #[derive(Debug)]
-pub(super) struct Autoscaler<'a> {
-    config: &'a AutoscalerConfig,
+pub(super) struct Autoscaler {
+    config: AutoscalerConfig,
     hpa: Hpa,
     scrapes: VecDeque<Scrape>,
     keep_ns: i64,
@@ -217,13 +228,13 @@ pub(super) struct Autoscaler<'a> {
     decisions: BTreeMap<&'static str, u64>,
 }
 
-impl<'a> Autoscaler<'a> {
+impl Autoscaler {
     /// One that has seen nothing yet.
-    pub(super) fn new(config: &'a AutoscalerConfig) -> Result<Self, SimError> {
+    pub(super) fn new(config: &AutoscalerConfig) -> Result<Self, SimError> {
         let hpa = Hpa::new(config.policy.clone()).map_err(|error| SimError::value(&error.field, error.problem))?;
         let keep_s = config.signals.iter().map(|signal| signal.window_s).fold(0.0, f64::max);
         Ok(Self {
-            config,
+            config: config.clone(),
             hpa,
             scrapes: VecDeque::new(),
             keep_ns: ns(keep_s),
@@ -333,6 +344,11 @@ impl<'a> Autoscaler<'a> {
                 Some((last - first) / seconds(last_ns - first_ns))
             }
         }
+    }
+
+    /// Least and most replicas that its policy may ask for.
+    pub(super) fn bounds(&self) -> (i32, i32) {
+        (self.config.policy.min_replicas, self.config.policy.max_replicas)
     }
 
     /// What it did.

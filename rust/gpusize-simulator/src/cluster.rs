@@ -69,7 +69,7 @@ impl<R: Replica> Cluster<R> {
             let all = &self.all;
             self.replicas.change(|gpu| all[gpu].load() == 0);
             self.note_ready();
-            observer.replicas(change_ns, self.replicas.ready());
+            observer.replicas(change_ns, self.replicas.desired(), self.replicas.ready());
             return;
         }
         let Some(end_ns) = end_ns else { return };
@@ -91,7 +91,7 @@ impl<R: Replica> Cluster<R> {
         let replicas = (replicas as usize).clamp(1, all.len());
         self.replicas.scale(now_ns, replicas, |gpu| all[gpu].load() == 0);
         self.note_ready();
-        observer.replicas(now_ns, self.replicas.ready());
+        observer.replicas(now_ns, self.replicas.desired(), self.replicas.ready());
     }
 
     /// Let everything happen that is due at `now_ns` or before.

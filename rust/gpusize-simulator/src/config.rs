@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{KserveConfig, Length, ReplicaStep, SimError, TensorModel, replicas};
+use super::{AutoscalerConfig, KserveConfig, Length, ReplicaStep, SimError, TensorModel, replicas};
 
 /// The whole cluster. Every field has a default; unknown fields are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +16,8 @@ pub struct ClusterConfig {
     pub replicas: Vec<ReplicaStep>,
     /// From when a replica is asked for to when it takes requests; those at the start take them at once.
     pub start_delay_s: f64,
+    /// What scales the replicas, within the GPUs that there are; null: nothing does.
+    pub autoscaler: Option<AutoscalerConfig>,
     /// Cost of an iteration that serves nobody.
     pub iteration_base_s: f64,
     /// What each running sequence adds to an iteration.
@@ -124,6 +126,7 @@ impl Default for ClusterConfig {
             gpus: 2,
             replicas: Vec::new(),
             start_delay_s: 0.0,
+            autoscaler: None,
             iteration_base_s: 0.004,
             iteration_per_sequence_s: 0.000_15,
             prefill_per_token_s: 0.000_02,
@@ -207,6 +210,9 @@ impl ClusterConfig {
             return Err(SimError::value("iteration_base_s", "must not be 0 when iteration_per_sequence_s is 0 too"));
         }
         replicas::validate(&self.replicas, self.gpus)?;
+        if let Some(autoscaler) = &self.autoscaler {
+            autoscaler.validate_on(self.gpus, &self.replicas, true)?;
+        }
         self.output_tokens.validate("output_tokens")?;
         self.validate_tensor_models()?;
         self.kserve.validate()?;

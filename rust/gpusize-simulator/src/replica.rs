@@ -2,8 +2,8 @@
 
 /// What a driver of any cluster gets to see. Times are the cluster's own.
 pub trait Watch {
-    /// From `at_ns` on, the first `ready` replicas take requests.
-    fn replicas(&mut self, _at_ns: i64, _ready: usize) {}
+    /// From `at_ns` on, `desired` replicas are asked for, and the first `ready` take requests.
+    fn replicas(&mut self, _at_ns: i64, _desired: usize, _ready: usize) {}
 }
 
 /// One replica, seen from the cluster around it. It has no clock: the cluster tells it the time, in order.

@@ -47,7 +47,7 @@ pub fn run_plan(config: &ClusterConfig, load: &Load, plan: Plan<'_>) -> Result<V
 pub fn run_beside(config: &ClusterConfig, load: &Load, beside: Beside<'_>) -> Result<VirtualResult, SimError> {
     config.validate()?;
     beside.validate(load)?;
-    let autoscaler = autoscaler(beside.autoscaler, config.gpus, &config.replicas, true)?;
+    let autoscaler = autoscaler(beside.autoscaler.or(config.autoscaler.as_ref()), config.gpus, &config.replicas, true)?;
     let mut cluster = Cluster::new(config, true);
     let mut driver = GpuDriver::new(config, load, beside, autoscaler);
     run(&mut cluster, &mut driver);
@@ -55,17 +55,14 @@ pub fn run_beside(config: &ClusterConfig, load: &Load, beside: Beside<'_>) -> Re
 }
 
 /// The autoscaler of a cluster of so many GPUs, whose replicas nothing else changes.
-pub(super) fn autoscaler<'a>(
-    config: Option<&'a AutoscalerConfig>,
+pub(super) fn autoscaler(
+    config: Option<&AutoscalerConfig>,
     gpus: u32,
     steps: &[ReplicaStep],
     has_cache: bool,
-) -> Result<Option<Autoscaler<'a>>, SimError> {
+) -> Result<Option<Autoscaler>, SimError> {
     let Some(config) = config else { return Ok(None) };
-    config.validate(gpus, has_cache)?;
-    if steps.len() > 1 {
-        return Err(SimError::value("replicas", "must have one step at most where an autoscaler makes the others"));
-    }
+    config.validate_on(gpus, steps, has_cache)?;
     Autoscaler::new(config).map(Some)
 }
 
@@ -136,7 +133,7 @@ struct GpuDriver<'a> {
     brought: Brought<'a>,
     clients: Clients<'a>,
     stalls: Stalls,
-    autoscaler: Option<Autoscaler<'a>>,
+    autoscaler: Option<Autoscaler>,
     services: ServiceDraws,
     prompts: Draw,
     /// Requests sent so far: the cluster's numbers for them.
@@ -146,7 +143,7 @@ struct GpuDriver<'a> {
 }
 
 impl<'a> GpuDriver<'a> {
-    fn new(config: &ClusterConfig, load: &'a Load, beside: Beside<'a>, autoscaler: Option<Autoscaler<'a>>) -> Self {
+    fn new(config: &ClusterConfig, load: &'a Load, beside: Beside<'a>, autoscaler: Option<Autoscaler>) -> Self {
         let plan = beside.plan.unwrap_or_default();
         let brought = Brought::new(config.seed, plan, beside.mix);
         let gpus = replicas::at_first(&config.replicas, config.gpus);

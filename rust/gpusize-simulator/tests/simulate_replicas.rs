@@ -20,7 +20,7 @@ struct Log {
 }
 
 impl Watch for Log {
-    fn replicas(&mut self, at_ns: i64, ready: usize) {
+    fn replicas(&mut self, at_ns: i64, _desired: usize, ready: usize) {
         self.ready.push((at_ns, ready));
     }
 }

@@ -64,10 +64,18 @@ def _bad_step(what: str, column: int) -> UsageError:
 def with_replicas(config: Mapping[str, Any]) -> dict[str, Any]:
     """A cluster's configuration with its text of ``replicas`` read; without ``gpus``, it gets as many as there will be.
 
+    One with an autoscaler begins with the fewest replicas that this may ask for, unless ``replicas`` says how many.
+
     Raises:
         UsageError: an invalid text of replicas, or one that names more than there are GPUs.
     """
     replicas = config.get("replicas")
+    if config.get("autoscaler"):
+        with contextlib.suppress(KeyError, TypeError):  # the cluster itself says what is wrong with it
+            policy = config["autoscaler"]["policy"]
+            if replicas is None:
+                replicas = [{"at_s": 0.0, "replicas": max(1, policy.get("min_replicas", 1))}]
+            config = {"gpus": policy["max_replicas"], **config}
     if isinstance(replicas, str):
         replicas = parse_replicas(replicas)
     more: dict[str, Any] = {} if replicas is None else {"replicas": replicas}

@@ -74,7 +74,7 @@ fn validate_sizes(sizes: &[f64]) -> Result<(), SimError> {
 
 struct FlowDriver<'a> {
     clients: Clients<'a>,
-    autoscaler: Option<Autoscaler<'a>>,
+    autoscaler: Option<Autoscaler>,
     sizes: &'a [f64],
     lots: Lots,
     /// Requests sent so far: the router's numbers for them.
@@ -130,7 +130,7 @@ impl Driver<Server> for FlowDriver<'_> {
 }
 
 impl Watch for FlowDriver<'_> {
-    fn replicas(&mut self, at_ns: i64, _ready: usize) {
+    fn replicas(&mut self, at_ns: i64, _desired: usize, _ready: usize) {
         self.now_ns = at_ns;
     }
 }

@@ -45,6 +45,7 @@ pub(super) async fn replicas(shared: &Rc<Shared>, request: Request<Incoming>) ->
             }
         }
     }
+    shared.catch_up(shared.model_ns(shared.now_ns()));
     let (desired, ready) = shared.replicas();
     Ok(json!({"desired": desired, "ready": ready, "gpus": shared.config.gpus}))
 }

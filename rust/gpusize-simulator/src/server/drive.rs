@@ -3,9 +3,10 @@
 use std::io;
 use std::rc::Rc;
 
-use super::super::{Observer, Running, Sequence, Watch};
+use super::super::autoscale::Autoscaler;
+use super::super::{Cluster, Gpu, Observer, Running, Sequence, Watch};
 use super::metrics::Metrics;
-use super::state::Shared;
+use super::state::{ReplicaChange, Shared};
 use super::ticket::Ticket;
 use gpusize_load::pace::timer::Timer;
 
@@ -44,14 +45,32 @@ impl Shared {
         }
         let of_tensors_ns = self.tensors.borrow().next_event_ns();
         let of_cluster_ns = self.cluster.borrow().next_event_ns();
-        of_cluster_ns.into_iter().chain(of_tensors_ns).min().map(|model_ns| stalls.to_world_ns(model_ns))
+        let of_autoscaler_ns = self.autoscaler.borrow().as_ref().map(Autoscaler::next_ns);
+        of_cluster_ns
+            .into_iter()
+            .chain(of_autoscaler_ns)
+            .chain(of_tensors_ns)
+            .min()
+            .map(|model_ns| stalls.to_world_ns(model_ns))
     }
 
     /// Let everything happen that is due at `model_ns`, also what the engine is late for.
     pub(super) fn catch_up(&self, model_ns: i64) {
         let mut delivery = Delivery { shared: self, metrics: &mut self.metrics.borrow_mut() };
-        self.cluster.borrow_mut().advance(model_ns, &mut delivery);
+        self.advance(&mut self.cluster.borrow_mut(), model_ns, &mut delivery);
         self.tensors.borrow_mut().advance(model_ns, &self.stalls.borrow(), self.epoch_wall_s);
+    }
+
+    /// Let the cluster's events happen that are due at `model_ns` or before, and what its autoscaler does between them.
+    pub(super) fn advance(&self, cluster: &mut Cluster<Gpu<Rc<Ticket>>>, model_ns: i64, delivery: &mut Delivery<'_>) {
+        if let Some(autoscaler) = self.autoscaler.borrow_mut().as_mut() {
+            while autoscaler.next_ns() <= model_ns {
+                let act_ns = autoscaler.next_ns();
+                cluster.advance(act_ns, delivery);
+                autoscaler.act(act_ns, cluster, delivery);
+            }
+        }
+        cluster.advance(model_ns, delivery);
     }
 
     /// Ask for so many replicas, now.
@@ -98,7 +117,8 @@ pub(super) struct Delivery<'a> {
 }
 
 impl Watch for Delivery<'_> {
-    fn replicas(&mut self, at_ns: i64, ready: usize) {
+    fn replicas(&mut self, at_ns: i64, desired: usize, ready: usize) {
+        self.shared.note_replicas(ReplicaChange { at_ns, desired, ready });
         let mut tensors = self.shared.tensors.borrow_mut();
         // What ends before has ended with the instances that there were.
         tensors.advance(at_ns, &self.shared.stalls.borrow(), self.shared.epoch_wall_s);

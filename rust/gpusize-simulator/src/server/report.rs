@@ -103,6 +103,7 @@ fn own_series(page: &mut Page, shared: &Shared, labels: &str) {
         page.family(name, "gauge", help);
         page.sample(name, labels, count as f64);
     }
+    kubernetes(page, shared, desired, ready);
     let name = "gpusize_sim_answers_total";
     page.family(name, "counter", "Answers by what became of them.");
     for (kind, &count) in &metrics.answers {
@@ -114,6 +115,37 @@ fn own_series(page: &mut Page, shared: &Shared, labels: &str) {
     let name = "gpusize_sim_lateness_seconds";
     page.family(name, "histogram", "From when the model made a token to when it was handed to the writer.");
     page.histogram(name, labels, &metrics.lateness);
+}
+
+/// What kube-state-metrics says of a deployment, and of its HorizontalPodAutoscaler where there is one, by the same names.
+fn kubernetes(page: &mut Page, shared: &Shared, desired: usize, ready: usize) {
+    let name = escape(&shared.config.model);
+    let labels = format!("namespace=\"default\",deployment=\"{name}\"");
+    for (name, help, count) in [
+        ("kube_deployment_spec_replicas", "Number of desired pods for a deployment.", desired),
+        ("kube_deployment_status_replicas", "The number of replicas per deployment.", desired),
+        ("kube_deployment_status_replicas_ready", "The number of ready replicas per deployment.", ready),
+        ("kube_deployment_status_replicas_available", "The number of available replicas per deployment.", ready),
+        (
+            "kube_deployment_status_replicas_unavailable",
+            "The number of unavailable replicas per deployment.",
+            desired - ready,
+        ),
+    ] {
+        page.family(name, "gauge", help);
+        page.sample(name, &labels, count as f64);
+    }
+    let Some((least, most)) = shared.autoscaler_bounds() else { return };
+    let labels = format!("namespace=\"default\",horizontalpodautoscaler=\"{name}\"");
+    for (name, help, count) in [
+        ("kube_horizontalpodautoscaler_spec_min_replicas", "Lower limit of the autoscaler.", f64::from(least)),
+        ("kube_horizontalpodautoscaler_spec_max_replicas", "Upper limit of the autoscaler.", f64::from(most)),
+        ("kube_horizontalpodautoscaler_status_current_replicas", "Replicas that there are.", desired as f64),
+        ("kube_horizontalpodautoscaler_status_desired_replicas", "Replicas that it asks for.", desired as f64),
+    ] {
+        page.family(name, "gauge", help);
+        page.sample(name, &labels, count);
+    }
 }
 
 fn iterations(shared: &Shared) -> u64 {
@@ -132,12 +164,22 @@ pub(super) fn stats(shared: &Shared) -> Value {
         )
     });
     let (desired, ready) = shared.replicas();
+    let changes: Vec<Value> = shared
+        .replica_changes()
+        .into_iter()
+        .map(|change| {
+            let world_ns = shared.stalls.borrow().to_world_ns(change.at_ns);
+            let (at_s, wall_s) = (seconds(world_ns), shared.wall_s(world_ns));
+            json!({"at_s": at_s, "wall_s": wall_s, "desired": change.desired, "ready": change.ready})
+        })
+        .collect();
     let metrics = shared.metrics.borrow();
     let quantile = |share: f64| seconds(metrics.lateness_ns.value_at_quantile(share) as i64);
     let tokens: u64 = metrics.gpus.iter().map(|gpu| gpu.generation_tokens).sum();
     json!({
         "uptime_s": seconds(now_ns),
         "replicas": {"desired": desired, "ready": ready},
+        "replica_changes": changes,
         "connections": metrics.connections,
         "requests": shared.requests(),
         "answers": metrics.answers,

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use super::super::autoscale::Autoscaler;
 use super::super::{
     Cluster, ClusterConfig, Fault, Gpu, Job, Refusal, Sequence, Service, ServiceDraws, Stalls, seconds,
 };
@@ -31,6 +32,9 @@ pub(super) struct Shared {
     /// The wall clock at the same moment, in seconds since 1970.
     pub epoch_wall_s: f64,
     pub cluster: RefCell<Cluster<Gpu<Rc<Ticket>>>>,
+    pub autoscaler: RefCell<Option<Autoscaler>>,
+    /// Every change of the replicas so far, the first with those at the start.
+    changes: RefCell<Vec<ReplicaChange>>,
     pub tensors: RefCell<Tensors>,
     pub prefixes: RefCell<Prefixes>,
     pub metrics: RefCell<Metrics>,
@@ -40,6 +44,14 @@ pub(super) struct Shared {
     /// A stall may have ended.
     pub thawed: Notify,
     requests: Cell<u64>,
+}
+
+/// From some time on, in the cluster's own time, so many replicas are asked for and so many take requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReplicaChange {
+    pub at_ns: i64,
+    pub desired: usize,
+    pub ready: usize,
 }
 
 /// What a request asks of the cluster.
@@ -68,6 +80,8 @@ impl Shared {
     pub(super) fn new(config: ClusterConfig) -> io::Result<Self> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let cluster = Cluster::new(&config, false);
+        let autoscaler = config.autoscaler.as_ref().map(Autoscaler::new).transpose().map_err(io::Error::other)?;
+        let at_first = ReplicaChange { at_ns: 0, desired: cluster.desired(), ready: cluster.ready() };
         let mut tensors = Tensors::new(&config.tensor_models, config.gpus);
         tensors.set_ready(0, cluster.ready());
         Ok(Self {
@@ -76,6 +90,8 @@ impl Shared {
             epoch_ns: now_ns(),
             epoch_wall_s: wall.as_secs_f64(),
             cluster: RefCell::new(cluster),
+            autoscaler: RefCell::new(autoscaler),
+            changes: RefCell::new(vec![at_first]),
             prefixes: RefCell::new(Prefixes::default()),
             tensors: RefCell::new(tensors),
             metrics: RefCell::new(Metrics::new(&config)?),
@@ -133,7 +149,7 @@ impl Shared {
         let before = cluster.next_event_ns();
         let mut delivery = Delivery { shared: self, metrics: &mut self.metrics.borrow_mut() };
         // Iterations that are over by now end first, even when the engine is late for them.
-        cluster.advance(model_ns, &mut delivery);
+        self.advance(&mut cluster, model_ns, &mut delivery);
         if let Err(refusal) = cluster.arrive(sequence, &mut delivery) {
             submitted.ticket = Err(refusal);
         }
@@ -209,6 +225,29 @@ impl Shared {
     /// Replicas that are asked for, and those that are ready.
     pub(super) fn replicas(&self) -> (usize, usize) {
         self.with_cluster(|cluster| (cluster.desired(), cluster.ready()))
+    }
+
+    /// Keep a change of the replicas; of several at one moment, the last.
+    pub(super) fn note_replicas(&self, change: ReplicaChange) {
+        let mut changes = self.changes.borrow_mut();
+        let known = changes.last().copied();
+        if known.is_some_and(|last| (last.desired, last.ready) == (change.desired, change.ready)) {
+            return;
+        }
+        if known.is_some_and(|last| last.at_ns == change.at_ns) {
+            changes.pop();
+        }
+        changes.push(change);
+    }
+
+    /// Every change of the replicas so far, the first with those at the start.
+    pub(super) fn replica_changes(&self) -> Vec<ReplicaChange> {
+        self.changes.borrow().clone()
+    }
+
+    /// Least and most replicas that the autoscaler may ask for; `None` without one.
+    pub(super) fn autoscaler_bounds(&self) -> Option<(i32, i32)> {
+        self.autoscaler.borrow().as_ref().map(Autoscaler::bounds)
     }
 
     /// GPUs that take requests, or were removed and finish what they have.
