@@ -96,12 +96,25 @@ def records(
 
 
 def level(
-    setting: Mapping[str, Any], rows: pl.DataFrame, from_s: float, until_s: float, *, visit: int = 0, state: str = "done"
+    setting: Mapping[str, Any],
+    rows: pl.DataFrame,
+    from_s: float,
+    until_s: float,
+    *,
+    visit: int = 0,
+    state: str = "done",
 ) -> LevelData:
     """One level between two times."""
     start, close = (MONO_NS + round(each * 1e9) for each in (from_s, until_s))
     end = max(close, int(rows["end_ns"].max() or close))
-    meta = {"setting": dict(setting), "state": state, "visit": visit, "start_ns": start, "close_ns": close, "end_ns": end}
+    meta = {
+        "setting": dict(setting),
+        "state": state,
+        "visit": visit,
+        "start_ns": start,
+        "close_ns": close,
+        "end_ns": end,
+    }
     steady = [{"name": "steady", "start_ns": start, "end_ns": close, "method": "all"}]
     return LevelData(visit, setting, state, steady, 1, "judged", meta, records=rows.lazy())
 
@@ -113,7 +126,11 @@ def run_of(out: Path, levels: Sequence[LevelData], *, name: str = "judged", slo:
     path = stored(out, about, levels, first=True)
     times = [0, 10**13]
     pl.DataFrame(
-        {"mono_ns": [MONO_NS + t for t in times], "wall_ns": [START_WALL_NS + t for t in times], "uncertainty_ns": [0, 0]}
+        {
+            "mono_ns": [MONO_NS + t for t in times],
+            "wall_ns": [START_WALL_NS + t for t in times],
+            "uncertainty_ns": [0, 0],
+        }
     ).write_parquet(path / "clocks.parquet")
     return path
 

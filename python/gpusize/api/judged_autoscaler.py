@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,9 @@ def judge_autoscaler(
     if not LEAST_WINDOW_S <= width <= 1e7:
         raise UsageError(f"window must be 1 s or more, not {width:g} s", "window", "give 10s or 2m")
     price = None if gpu_hour_price is None else parse_price(str(gpu_hour_price))
-    terms = Terms(gpus_per_replica, width, price and price.amount, price.currency if price else "")
+    terms = Terms(gpus_per_replica, width)
+    if price is not None:
+        terms = replace(terms, gpu_hour_price=price.amount, currency=price.currency)
     folder = result.path / FOLDER if series is None else Path(series)
     measured = None
     if needed is not None:
@@ -85,12 +88,12 @@ def judge_autoscaler(
         from gpusize.estimate.plan.autoscale.judge.needed import needed_replicas
 
         assert measured is not None  # noqa: S101 (it is handed over only then)
-        sized = [slo for slo in judged if slo.kind == "percentile" and slo.bound_s is not None and slo.op in ("<=", "<")]
+        sized = [
+            slo for slo in judged if slo.kind == "percentile" and slo.bound_s is not None and slo.op in ("<=", "<")
+        ]
         if not sized:
             return "no SLO is an upper bound on a percentile of a time"
         question = measured.question(slos=sized, rate=1.0, gpus_per_replica=gpus_per_replica, router=router)
-        return needed_replicas(
-            measured.levels, question, due_s, duration_s, length_s, allow=allow, progress=progress
-        )
+        return needed_replicas(measured.levels, question, due_s, duration_s, length_s, allow=allow, progress=progress)
 
     return judge_run(result.path, result.levels, folder, judged, terms, None if measured is None else need)

@@ -17,8 +17,7 @@ EPILOG = """Examples:
 
   gpusize autoscale report runs/20261120T210312Z-7f3a9c --series pulled/ --needed runs/one-replica
 
-  gpusize autoscale report runs/static; gpusize autoscale report runs/scaled
-  gpusize compare static=runs/static scaled=runs/scaled --figure gpu-hours --figure attainment"""
+  gpusize compare runs/static runs/scaled --figure gpu-hours     # of runs that were reported on"""
 
 COMMAND = long_command("run", "series", "slo", "needed", "gpus_per_replica", "gpu_hour_price", "json")
 

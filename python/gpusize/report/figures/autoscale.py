@@ -74,7 +74,7 @@ def panels_of(found: Judgement) -> tuple[Panel, ...]:
     """Every panel, from the top down."""
     gauges = found.gauges
     return (
-        Panel("load", True, _load),
+        Panel("load", bool(found.requests.due_s.size), _load),
         Panel("replicas", bool(found.ready or found.desired or found.needed), _replicas),
         Panel("latency", timed_slo(found.slos) is not None and found.requests.timed.size > 0, _latency),
         Panel("attainment", bool(found.slos), _attainment),
@@ -98,12 +98,18 @@ class _Drawing:
         whole = max(1, int(found.duration_s // width_s))
         self.edges_s = np.append(np.arange(whole) * float(width_s), found.duration_s)
 
-    def line(self, axes: Axes, edges_s: NDArray[np.float64], values: NDArray[np.float64], color: str, **more: Any) -> None:
+    def line(
+        self, axes: Axes, edges_s: NDArray[np.float64], values: NDArray[np.float64], color: str, **more: Any
+    ) -> None:
         """One value between each two edges, as a staircase."""
         import numpy as np
 
         look = {"linewidth": 1.6, **STEPS, **more}
-        axes.plot(edges_s * self.scale, np.append(values, values[-1]), color=color, **look)
+        values = np.append(values, values[-1])
+        # What holds until a gap begins is drawn up to there.
+        ends = np.flatnonzero(np.isnan(values[1:]) & ~np.isnan(values[:-1])) + 1
+        edges_s, values = np.insert(edges_s, ends, edges_s[ends]), np.insert(values, ends, values[ends - 1])
+        axes.plot(edges_s * self.scale, values, color=color, **look)
 
     def track(self, axes: Axes, track: Track, color: str, factor: float = 1.0, **more: Any) -> float | None:
         """A track, thinned where it has too many values; what it shows last."""
@@ -172,7 +178,10 @@ def _replicas(of: _Drawing, figure: Figure, axes: Axes) -> None:
         of.line(axes, found.needed.edges_s, values, style.MID, zorder=2)
         ends.append((float(values[-1]), "needed", style.MID))
         highest = max(highest, float(values.max()))
-    looks = ((found.ready, "ready", style.GOOD, {}), (found.desired, "asked for", style.INK, {"linestyle": DASHES}))
+    looks: tuple[tuple[Track | None, str, str, dict[str, Any]], ...] = (
+        (found.ready, "ready", style.GOOD, {}),
+        (found.desired, "asked for", style.INK, {"linestyle": DASHES}),
+    )
     for track, name, color, look in looks:
         if track is None:
             continue
@@ -245,7 +254,9 @@ def _attainment(of: _Drawing, figure: Figure, axes: Axes) -> None:
 
 
 def _queue(of: _Drawing, figure: Figure, axes: Axes) -> None:
-    _gauges(of, figure, axes, "requests", {names.RUNNING: ("at work", style.MID), names.WAITING: ("waiting", style.OTHER)})
+    _gauges(
+        of, figure, axes, "requests", {names.RUNNING: ("at work", style.MID), names.WAITING: ("waiting", style.OTHER)}
+    )
 
 
 def _shares(of: _Drawing, figure: Figure, axes: Axes) -> None:
@@ -324,10 +335,15 @@ def _title(found: Judgement) -> str:
 def _subtitle(found: Judgement, left: Sequence[str]) -> str:
     parts = []
     if found.scaling is not None:
-        parts.append(f"{plain_number(found.scaling.mean)} replicas on average, {plain_number(found.scaling.peak)} at most")
+        parts.append(
+            f"{plain_number(found.scaling.mean)} replicas on average, {plain_number(found.scaling.peak)} at most"
+        )
     if found.elasticity is not None:
         under, over = (percent(each) for each in (found.elasticity.under_share, found.elasticity.over_share))
         parts.append(f"too few {under} of the time, too many {over}")
+    unread = [] if found.ready is None else found.ready.unknown()
+    if any(until - since > SEEN * found.duration_s for since, until in unread):
+        parts.append("shaded: nobody read the replicas")
     if left:
         parts.append(f"no data for: {', '.join(left)}")
     return "; ".join(parts) or "what the records and the pulled series tell"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gpusize.analysis.compare.whole import FILE
 from gpusize.base.units import format_duration
 from gpusize.report.plans.judged_findings import finding_text
 from gpusize.report.summary.columns import BAD, FAINT, GOOD, Cell, Column
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan.autoscale.judge.responses import After, Response
     from gpusize.estimate.plan.autoscale.judge.types import Judgement, Stage
 
-__all__ = ["AUTOSCALE_FILE", "conclusion", "print_judgement", "write_judgement"]
+__all__ = ["conclusion", "print_judgement", "write_judgement"]
 
-AUTOSCALE_FILE: Final = "autoscale.json"
+
 DIGITS: Final = 4
 MOST_ROWS: Final = 24
 """Stages or steps that a table shows; autoscale.json has all."""
@@ -45,14 +46,16 @@ def print_judgement(found: Judgement, console: Console, written: Sequence[Path] 
         console.print(fitted_table(_step_columns(found), console))
         _left_out(len(found.responses), "steps of the load", said)
     console.print()
-    console.print(facts_table(((name, clean(text, 600)) for name, text in _facts(found)), console, {"weakens it": "yellow"}))
+    console.print(
+        facts_table(((name, clean(text, 600)) for name, text in _facts(found)), console, {"weakens it": "yellow"})
+    )
     for path in written:
         console.print(str(path), soft_wrap=True)
 
 
 def _left_out(count_: int, what: str, said: object) -> None:
     if count_ > MOST_ROWS:
-        said(f"{count_ - MOST_ROWS} more {what} are in {AUTOSCALE_FILE}", "dim")  # type: ignore[operator]
+        said(f"{count_ - MOST_ROWS} more {what} are in {FILE}", "dim")  # type: ignore[operator]
 
 
 def conclusion(found: Judgement) -> str:
@@ -190,9 +193,12 @@ def _provisioned(found: Judgement) -> Iterator[tuple[str, str]]:
         ("too few", each.under_s, each.under_share, each.under),
         ("too many", each.over_s, each.over_share, each.over),
     ):
-        yield name, (
-            f"{number(replica_s * gpus, DIGITS)} GPU-seconds, in {percent(share)} of the time; "
-            f"{percent(mean)} of what was needed, on average"
+        yield (
+            name,
+            (
+                f"{number(replica_s * gpus, DIGITS)} GPU-seconds, in {percent(share)} of the time; "
+                f"{percent(mean)} of what was needed, on average"
+            ),
         )
 
 
@@ -233,13 +239,15 @@ def write_judgement(found: Judgement, folder: Path, *, plots: bool = True) -> li
     Raises:
         StoreError: a file cannot be written.
     """
-    from gpusize.base.files import write_atomic
+    from gpusize.base.files import storing, write_atomic
     from gpusize.report.export import dumps
     from gpusize.report.figures.autoscale import judged_figure
     from gpusize.report.figures.drawing import drawing
     from gpusize.report.figures.plots import save_figures
 
-    file = folder / AUTOSCALE_FILE
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    file = folder / FILE
     write_atomic(file, dumps(found.to_json()).encode())
     written = [file]
     if plots:

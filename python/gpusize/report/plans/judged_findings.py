@@ -57,8 +57,8 @@ def _hpa_blind(facts: Facts) -> str:
 
 def _held_at_bound(facts: Facts) -> str:
     return (
-        f"the HPA {clean(facts['hpa'], 100)} was held by its bounds or policies for {duration(facts['held_s'])} in which "
-        f"more replicas were needed, {_span(facts)}"
+        f"the HPA {clean(facts['hpa'], 100)} was held by its bounds or policies for {duration(facts['held_s'])} in "
+        f"which more replicas were needed, {_span(facts)}"
     )
 
 

@@ -261,7 +261,11 @@ class Planner:
         base = found.base
         replicas = found.carried.needed(found.caution * base.rates)
         return Need(
-            base.edges_ns, replicas, found.carried.carried / found.caution, tuple(base.assumptions), tuple(base.warnings)
+            base.edges_ns,
+            replicas,
+            found.carried.carried / found.caution,
+            tuple(base.assumptions),
+            tuple(base.warnings),
         )
 
     def _sized(self, most: float) -> _Sized | OverTime:

@@ -135,12 +135,12 @@ def _held(desired: Track | None, from_s: float, until_s: float) -> dict[str, Any
         return {"desired_low": None, "desired_high": None}
     part = desired.part(from_s, max(until_s, from_s + 1e-9)).values
     known = part[~np.isnan(part)]
-    return {"desired_low": _number(known.min()), "desired_high": _number(known.max())} if known.size else _held(None, 0, 0)
+    return (
+        {"desired_low": _number(known.min()), "desired_high": _number(known.max())} if known.size else _held(None, 0, 0)
+    )
 
 
-def blind_conditions(
-    series: PulledSeries, needed: Track | None, ready: Track | None
-) -> Iterator[Finding]:
+def blind_conditions(series: PulledSeries, needed: Track | None, ready: Track | None) -> Iterator[Finding]:
     """When the HPA said that it could not read its metrics, and when it was at a bound while more was needed."""
     for condition, statuses, code in (
         ("ScalingActive", ("false", "unknown"), "hpa_blind"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -72,7 +73,7 @@ def load_steps(levels: Sequence[LevelData], zero_ns: int, end_s: float) -> tuple
     def changed(at_s: float, after: float, line: _Line, ramp_s: float) -> None:
         last = found[-1] if found else None
         touches = last is not None and abs(last.at_s + last.ramp_s - at_s) < _SAME_S and last.unit == line.unit
-        if last is not None and touches and last.up == (after > value) and at_s > 0:
+        if last is not None and touches and last.up == (after > value):
             found[-1] = replace(last, after=after, ramp_s=at_s + ramp_s - last.at_s)
         else:
             found.append(LoadStep(at_s, end_s, value, after, line.unit, ramp_s))
@@ -106,7 +107,7 @@ def _lines(levels: Sequence[LevelData], zero_ns: int) -> Iterator[_Line]:
             high = float(level.concurrency or 0)
             first = level.setting.get("from")
             corners, unit = [(0.0, high if first is None else float(first)), (length_s, high)], "users"
-        for (x0, y0), (x1, y1) in zip(corners, corners[1:], strict=False):
+        for (x0, y0), (x1, y1) in itertools.pairwise(corners):
             if x1 - x0 > _SAME_S:
                 yield _Line(start_s + x0, start_s + x1, y0, y1, unit)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpusize.analysis.metrics import METRICS, NS_PER_S, metric, of_request
+from gpusize.analysis.metrics import NS_PER_S, metric, of_request
 from gpusize.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ class Requests:
         if not self.timed.shape[1]:
             return made
         place = np.searchsorted(edges_s, self.timed[0], "right") - 1
-        frame = pl.DataFrame({"place": place, "x": self.timed[1]}).filter(pl.col("place").is_between(0, made.shape[1] - 1))
+        frame = pl.DataFrame({"place": place, "x": self.timed[1]}).filter(
+            pl.col("place").is_between(0, made.shape[1] - 1)
+        )
         asked = [pl.col("x").quantile(prob, "linear").alias(str(k)) for k, prob in enumerate(probs)]
         found = frame.group_by("place").agg(asked)
         for k in range(len(probs)):
@@ -150,10 +152,10 @@ def over_time_slos(slos: Sequence[Slo]) -> tuple[Slo, ...]:
     """Those that can be judged in windows: attainment of each request.
 
     Raises:
-        UsageError: one is on a mean, or on the gaps between the tokens of many requests.
+        UsageError: one is on a mean.
     """
     for slo in slos:
-        if slo.kind == "mean" or (slo.kind == "percentile" and METRICS[slo.metric].table == "histograms"):
+        if slo.kind == "mean":
             todo = "give a bound on a percentile of what each request has, as in: p95 ttft <= 2s"
             raise UsageError(f'"{slo}" is not judged request by request', "slo", todo)
     return tuple(slos)

@@ -1,4 +1,4 @@
-"""What follows a step in the load: when more replicas are asked for, ready and at work, and when users are served again.
+"""What follows a step in the load: when replicas are asked for, ready and at work, and when users are served again.
 
 Times are those of readings, so each is an interval: it happened after the reading before and at the latest at the one
 that shows it.
@@ -14,8 +14,6 @@ from gpusize.estimate.isotonic import wilson
 from gpusize.estimate.plan.autoscale.judge.series import REQUESTS, RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["After", "Recovery", "Response", "begun_to_serve", "response"]
 
 SURE: Final = 1.6448536269514722
-"""Quantile of the normal distribution for one side at 5 %: a window is below the SLO where chance does not explain it."""
+"""Quantile of the normal distribution, one-sided at 5 %: a window is below the SLO where chance does not explain it."""
 
 
 class After(NamedTuple):
@@ -161,7 +159,9 @@ def recovery(requests: Requests, from_s: float, until_s: float, window_s: float)
     shares, judged = found.shares[:-1], found.judged[:-1]
     below = np.zeros(whole, bool)
     for slo, row, counts in zip(requests.slos, shares, judged, strict=True):
-        below |= np.array([n > 0 and wilson(share, n, SURE)[1] < slo.share for share, n in zip(row, counts, strict=True)])
+        below |= np.array(
+            [n > 0 and wilson(share, n, SURE)[1] < slo.share for share, n in zip(row, counts, strict=True)]
+        )
     known = shares[judged > 0]
     lowest = float(known.min()) if known.size else None
     if not below.any():
@@ -212,5 +212,3 @@ def _first_at_work(series: PulledSeries, name: str) -> NDArray[np.float64] | Non
     times = series.at_s(moments.to_numpy())
     found: NDArray[np.float64] = np.stack([times[at - 2], times[at - 1]], axis=1)
     return found
-
-
