@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.estimate.plan.autoscale.judge.series import (
     CONDITIONS,
-    RUNNING,
     SCALER_ACTIVE,
     SCALER_ERRORS,
     SCALER_METRIC,
-    WAITING,
     PulledSeries,
     step_of,
 )
@@ -83,11 +81,10 @@ def _rises(at: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.f
     return rises
 
 
-def frozen_metrics(series: PulledSeries, desired: Track | None) -> Iterator[Finding]:
+def frozen_metrics(series: PulledSeries, desired: Track | None, running: Track | None) -> Iterator[Finding]:
     """Metrics of active triggers that stayed at one value while the requests at work moved: a fallback, or stale."""
     import numpy as np
 
-    running = series.over_replicas(RUNNING, "sum")
     if running is None:
         return
     active = {labels: (at, values) for labels, at, values in _each(series, SCALER_ACTIVE)}
@@ -161,7 +158,9 @@ def blind_conditions(series: PulledSeries, needed: Track | None, ready: Track | 
                 yield Finding(code, {"hpa": _who(told), "held_s": float(inside.sum() * step_s), **facts})
 
 
-def closed_loop(levels: Sequence[LevelData], series: PulledSeries, ready: Track | None) -> Iterator[Finding]:
+def closed_loop(
+    levels: Sequence[LevelData], end_s: float, in_flight: Sequence[Track], ready: Track | None
+) -> Iterator[Finding]:
     """A load that keeps as many requests in flight whatever the replicas: no signal of them can see capacity."""
     import numpy as np
 
@@ -169,12 +168,11 @@ def closed_loop(levels: Sequence[LevelData], series: PulledSeries, ready: Track 
     if not users:
         return
     facts: dict[str, Any] = {"levels": len(users), "of": len(levels), "users": max(each or 0 for each in users)}
-    tracks = [each for name in (RUNNING, WAITING) if (each := series.over_replicas(name, "sum")) is not None]
-    if tracks:
-        at = np.unique(np.concatenate([each.at_s for each in tracks]))
+    if in_flight:
+        at = np.unique(np.concatenate([each.at_s for each in in_flight]))
         # Its beginning and its end are not held yet, or no more.
-        at = at[(at > 0.1 * series.end_s) & (at < 0.9 * series.end_s)]
-        total = np.nansum([each.at(at) for each in tracks], axis=0)
+        at = at[(at > 0.1 * end_s) & (at < 0.9 * end_s)]
+        total = np.nansum([each.at(at) for each in in_flight], axis=0)
         if total.size:
             facts |= {"in_flight_low": float(total.min()), "in_flight_high": float(total.max())}
     if ready is not None and not np.isnan(ready.values).all():

@@ -35,7 +35,7 @@ from gpusize.estimate.plan.autoscale.judge.track import Track
 from gpusize.estimate.plan.autoscale.judge.types import Judgement, Paid, Scaling, Stage, Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -155,8 +155,8 @@ class _Judge:
             needed=needed,
             elasticity=None if wanted is None or self._ready is None else _followed(wanted, self._ready),
             scaling=self._scaling(),
-            paid=self._paid(),
-            findings=tuple(self._findings(wanted)),
+            paid=self._paid(gauges.get(names.GPU_POWER)),
+            findings=tuple(self._findings(wanted, gauges)),
             offset_s=self._series.offset_ns / NS_PER_S,
             uncertainty_s=self._series.uncertainty_s,
             why_not=why_not,
@@ -233,7 +233,7 @@ class _Judge:
             waits=None if waited is None else waited[1],
         )
 
-    def _paid(self) -> Paid | None:
+    def _paid(self, power: Track | None) -> Paid | None:
         held, of = self._held
         if held is None:
             return None
@@ -246,7 +246,6 @@ class _Judge:
         ended, tokens = (sum(each[0] * each[place] for each in answered) for place in (1, 2))
         since, until, signs = zip(*spans, strict=True)
         kept = self._requests.between(since, until).within[-1]
-        power = self._series.over_replicas(names.GPU_POWER, "sum")
         energy = None if power is None else power.total()
         return Paid(
             gpu_hours=hours,
@@ -274,11 +273,12 @@ class _Judge:
         count = int(found["n"].to_numpy()[inside].sum())
         return float(found["idle"].to_numpy()[inside].sum()) / count if count else None
 
-    def _findings(self, wanted: Track | None) -> Iterator[Finding]:
+    def _findings(self, wanted: Track | None, gauges: Mapping[str, Track]) -> Iterator[Finding]:
         series = self._series
-        yield from closed_loop(self._levels, series, self._ready)
+        in_flight = [gauges[name] for name in (names.RUNNING, names.WAITING) if name in gauges]
+        yield from closed_loop(self._levels, self._end_s, in_flight, self._ready)
         yield from failed_scalers(series, self._desired)
-        yield from frozen_metrics(series, self._desired)
+        yield from frozen_metrics(series, self._desired, gauges.get(names.RUNNING))
         yield from blind_conditions(series, wanted, self._ready)
         tracks = {names.DESIRED: self._desired, names.CURRENT: self._current, names.READY: self._ready}
         yield from gaps(tracks, self._end_s)

@@ -191,24 +191,23 @@ def _first_at_work(series: PulledSeries, name: str) -> NDArray[np.float64] | Non
     import numpy as np
     import polars as pl
 
+    # Codes in place of labels: a replica has thousands of readings, and its labels are long.
     rows = series.rows(name).filter(pl.col("value").is_not_nan())
-    moments = series.collected(rows.select(pl.col("t_ns").unique().sort()))["t_ns"]
-    if moments.is_empty():
+    code = pl.col("labels").cast(pl.Categorical).to_physical()
+    frame = series.collected(rows.select("t_ns", code.alias("replica"), busy=pl.col("value") > 0)).sort(
+        "replica", "t_ns"
+    )
+    if frame.is_empty():
         return None
     # Readings are numbered by when any replica has one, so that what nobody read is no end of a replica.
-    number = pl.col("t_ns").rank("dense").cast(pl.Int64).alias("number")
-    life = (pl.col("number").diff().over("labels", order_by="t_ns") != 1).fill_null(value=True)
-    query = (
-        rows.group_by("labels", "t_ns")
-        .agg(pl.col("value").sum())
-        .with_columns(number)
-        .with_columns(life.cum_sum().over("labels", order_by="t_ns").alias("life"))
-        .group_by("labels", "life")
-        .agg(pl.col("number").min().alias("from"), pl.col("number").filter(pl.col("value") > 0).min().alias("at"))
-        .filter((pl.col("from") > 1) & pl.col("at").is_not_null())
-        .sort("at")
-    )
-    at = series.collected(query)["at"].to_numpy().astype(int)
-    times = series.at_s(moments.to_numpy())
-    found: NDArray[np.float64] = np.stack([times[at - 2], times[at - 1]], axis=1)
+    moments, number = np.unique(frame["t_ns"].to_numpy(), return_inverse=True)
+    replica, busy = frame["replica"].to_numpy(), frame["busy"].to_numpy()
+    begins = np.append(True, (np.diff(replica) != 0) | (np.diff(number) > 1))
+    life = np.cumsum(begins) - 1
+    at_work = np.flatnonzero(busy)
+    lives, first = np.unique(life[at_work], return_index=True)
+    born, at = number[begins][lives], number[at_work[first]]
+    at = np.sort(at[born > 0])
+    times = series.at_s(moments)
+    found: NDArray[np.float64] = np.stack([times[at - 1], times[at]], axis=1)
     return found
