@@ -11,6 +11,7 @@ from gpusize.analysis.compare.comparison import Comparison, compare_sides
 from gpusize.analysis.compare.differences import MARGIN
 from gpusize.analysis.compare.figures import figure
 from gpusize.analysis.compare.matching import Run, Side
+from gpusize.analysis.compare.whole import judged_run
 from gpusize.api.groups import grouped
 from gpusize.base.errors import UsageError
 from gpusize.base.typed import SEQUENCE, check_kinds, or_none
@@ -40,8 +41,9 @@ def compare(
     Args:
         sides: by name a result, a run folder, a folder of runs or a list of them; all are held against the first. A
             single side says how much it differs from itself.
-        figures: what is compared, as ``"p95 runtime"``, ``"mean ttft"``, ``"achieved rate"``, ``"output rate"`` or
-            ``"error share"``; None for the usual ones.
+        figures: what is compared, as ``"p95 runtime"``, ``"mean ttft"``, ``"achieved rate"``, ``"output rate"``,
+            ``"error share"``; of runs that were judged as a whole ``"gpu-hours"``, ``"attainment"`` and ``"cost"``;
+            None for the usual ones.
         also: figures to compare beside them.
         margin: relative differences within it do not matter: 0.02 is 2 %.
         labels: take only the runs that carry all of these.
@@ -104,5 +106,5 @@ def _runs(result: Result, *, skip_damaged: bool) -> list[tuple[Run, dict[str, An
     for path in result.paths:
         levels = read_levels(path, damaged=[] if skip_damaged else None)
         about = dict(read_run(path))
-        made.append((Run(path.name, str(about.get("created") or ""), levels), about))
+        made.append((Run(path.name, str(about.get("created") or ""), levels, judged_run(path)), about))
     return sorted(made, key=lambda each: each[0].began)

@@ -1,4 +1,4 @@
-"""``gpusize autoscale``: what an autoscaler would do; sends nothing."""
+"""``gpusize autoscale``: what an autoscaler would do, or did; sends nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gpusize.cli import autoscale_report
 from gpusize.cli import plan_over_time as over
 from gpusize.cli import policies
 from gpusize.cli import question_options as question
@@ -22,7 +23,7 @@ EPILOG = """Examples:
 
   gpusize autoscale tune runs/ --arrivals day.csv --policy hpa.yaml --write tuned.yaml"""
 
-app = typer.Typer(cls=Commands, help="What an autoscaler would do.", no_args_is_help=True, epilog=EPILOG)
+app = typer.Typer(cls=Commands, help="What an autoscaler would do, or did.", no_args_is_help=True, epilog=EPILOG)
 
 SIMULATE = long_command(
     "runs", "arrivals", "policy", "signal", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
@@ -36,7 +37,10 @@ Arrivals = Annotated[
 
 @app.callback()
 def group() -> None:
-    """What an autoscaler would do."""
+    """What an autoscaler would do, or did."""
+
+
+app.command("report", cls=autoscale_report.COMMAND, epilog=autoscale_report.EPILOG)(autoscale_report.command)
 
 
 @app.command("simulate", cls=SIMULATE, epilog=EPILOG)

@@ -22,6 +22,7 @@ from gpusize.analysis.compare.matching import (
 )
 from gpusize.analysis.compare.scaled import Scaled, scaled
 from gpusize.analysis.compare.student import t_quantile
+from gpusize.analysis.compare.whole import WHOLE, whole_figures
 from gpusize.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -150,7 +151,10 @@ def compare_sides(
         (place, one, [[None if level is None else one.measure(level) for level in side] for side in place.levels])
         for place in places
         for one in chosen
+        if not one.whole
     ]
+    whole = Place(WHOLE, [])
+    measured += [(whole, *each) for each in whole_figures(sides, chosen, usual=figures is None)]
     in_turns = {side.name: turns(sides[0], side) for side in sides[1:]}
     found = [
         difference(side.name, place.name, one, values[0], values[k], paired=in_turns[side.name] != "no")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -24,6 +24,12 @@ __all__ = ["Figure", "Measured", "figure", "usual_figures"]
 _PER_PIECE: Final = 4
 """Requests in the smallest piece of time."""
 _MOST_PIECES: Final = 4096
+_WHOLE: Final[Mapping[str, tuple[str, str, Literal["less", "more"], Literal["ratio", "share"]]]] = {
+    "gpu-hours": ("gpu_hours", "GPU-hours", "less", "ratio"),
+    "attainment": ("attainment", "share", "more", "share"),
+    "cost": ("cost", "", "less", "ratio"),
+}
+"""Of runs that were judged as a whole: field, unit, which way is better, scale."""
 _RATES: Final = {
     "achieved rate": ("achieved", "requests/s"),
     "output rate": ("tokens_out", "tokens/s"),
@@ -41,6 +47,7 @@ class Figure:
         scale: differences of a ``ratio`` are relative, of a ``share`` in points.
         measure: makes it of a level.
         metric: name of the metric that it is a percentile or the mean of; None for rates and shares.
+        whole: of a figure of whole runs, which no level has, its field in `gpusize.analysis.compare.whole`.
     """
 
     name: str
@@ -49,6 +56,7 @@ class Figure:
     scale: Literal["ratio", "share"]
     measure: Callable[[LevelData], Measured]
     metric: str | None = None
+    whole: str = ""
 
     def is_known(self, measured: Measured) -> bool:
         """Whether there is a value that can be compared: of a ratio one above 0."""
@@ -80,6 +88,9 @@ def figure(text: str) -> Figure:
         return Figure(name, unit, "more", "ratio", lambda level: _rate(level, field))
     if name == "error share":
         return Figure(name, "share", "less", "share", _error_share)
+    if name in _WHOLE:
+        field, unit, way, scale = _WHOLE[name]
+        return Figure(name, unit, way, scale, lambda _: Measured(math.nan), whole=field)
     prob, of = _Parser(name).figure()
     declared = METRICS[of]
     better: Literal["less", "more"] = "more" if declared.unit.endswith("/s") else "less"
@@ -91,7 +102,7 @@ class _Parser(SloParser):
     """A percentile or a mean and a metric, as SLOs begin."""
 
     subject = "figure"
-    examples = f"write it as in: p95 runtime, mean ttft, {', '.join(_RATES)}, error share"
+    examples = f"write it as in: p95 runtime, mean ttft, {', '.join(_RATES)}, error share, {', '.join(_WHOLE)}"
 
     def figure(self) -> tuple[float | None, str]:
         first = self.token

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.differences import ALPHA, Difference, difference
 from gpusize.analysis.compare.figures import figure
+from gpusize.analysis.compare.whole import WHOLE
 from gpusize.analysis.metrics import METRICS
 from gpusize.base.errors import UsageError
 
@@ -161,6 +162,10 @@ def _meant(comparison: Comparison, gate: Gate) -> Iterator[tuple[Difference, str
     alone = [load for loads in comparison.alone.values() for load in loads]
     broken = [load for loads in comparison.broken.values() for load in loads]
     compared = list(dict.fromkeys((*comparison.loads, *(each.load for each in comparison.differences))))
+    if figure(gate.figure).whole:
+        compared, alone, broken = [WHOLE], [], []
+    else:
+        compared = [load for load in compared if load != WHOLE]
     loads = [load for load in dict.fromkeys((*compared, *alone, *broken)) if gate.is_about(load)]
     if not any(load in compared for load in loads):
         there = ", ".join(compared)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.analysis.checks import unbelieved
 from gpusize.analysis.delivery.intended import ramp_text
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.pooling import load_of, load_of_setting, pooled_visits
+
+if TYPE_CHECKING:
+    from gpusize.analysis.compare.whole import JudgedRun
 
 __all__ = [
     "Place",
@@ -31,11 +34,12 @@ _WHOSE: Final = ("targets", "models", "dataset")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a side: when it began (ISO 8601), and its levels."""
+    """One run of a side: when it began (ISO 8601), its levels, and how it was judged as a whole, where it was."""
 
     name: str
     began: str
     levels: Sequence[LevelData]
+    judged: JudgedRun | None = None
 
 
 @dataclass(frozen=True, slots=True)

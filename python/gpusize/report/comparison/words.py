@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpusize.analysis.compare.comparison import Comparison, Noise
 from gpusize.analysis.compare.differences import Difference
+from gpusize.analysis.compare.figures import figure
 from gpusize.analysis.compare.gates import Judged
 from gpusize.analysis.compare.matching import counted
 from gpusize.analysis.compare.scaled import Scaled
@@ -100,7 +101,7 @@ def noise_rows(noise: Sequence[Noise]) -> list[list[str]]:
     """What a side differs from itself: a header, then a row for each load and figure."""
     made = [["side", "load", "figure", "runs", "from run to run", "inside a run", "could see"]]
     for each in noise:
-        scale = "share" if each.figure == "error share" else "ratio"
+        scale = figure(each.figure).scale
         spread, inside, seen = (_amount(value, scale) for value in (each.spread, each.inside, each.detectable))
         made.append([clean(each.side), each.load, each.figure, str(each.runs), spread, inside, seen])
     return made
@@ -194,7 +195,7 @@ def value_text(value: float, unit: str) -> str:
             if value >= each[0] or each[0] == 1e-9
         )
         return f"{plain_number(value / scale, 4)} {name}"
-    return _percent(value) if unit == "share" else f"{plain_number(value, 4)} {unit}"
+    return _percent(value) if unit == "share" else f"{plain_number(value, 4)} {unit}".rstrip()
 
 
 def _places(change: float) -> int:

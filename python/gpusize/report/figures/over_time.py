@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = ["over_time_figure"]
+__all__ = ["over_time_figure", "plain_ticks", "time_scale"]
 
 _PANEL_IN: Final = 1.72
 _TAIL: Final = 0.1
@@ -137,7 +137,7 @@ def _runtimes(figure: Figure, axes: Axes, made: Timeline, scale: float, slo: Slo
         _line(axes, made, values * unit.per_s, scale, style.PERCENTILES[name], zorder=3)
         last = _last(values[: _shown_bins(made)])
         ends += [] if last is None else [(last * unit.per_s, name, style.PERCENTILES[name])]
-    _plain_ticks(axes)
+    plain_ticks(axes)
     if slo is not None and bound is not None and bound * unit.per_s <= axes.get_ylim()[1]:
         axes.axhline(bound * unit.per_s, color=style.LIMIT, linestyle=(0, (5, 3)), linewidth=1.4, zorder=2)
         ends.append((bound * unit.per_s, _slo_label(slo), style.LIMIT))
@@ -154,7 +154,8 @@ def _slo_label(slo: SloView) -> str:
     return text if len(text) <= _LABEL_CHARS else "SLO"
 
 
-def _plain_ticks(axes: Axes) -> None:
+def plain_ticks(axes: Axes) -> None:
+    """Figures at the ticks of y as people write them, on a log scale too."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     if axes.get_yscale() == "log":

@@ -114,6 +114,12 @@ def _over_time(of: Drawn) -> Figure | None:
     return over_time_figure(of.source)
 
 
+def _autoscale(of: Drawn) -> Figure | None:
+    from gpusize.report.figures.judged_run import stored_figure
+
+    return stored_figure(of.source)
+
+
 def _split(of: Drawn) -> Figure | None:
     from gpusize.analysis.latency_split import split_rows
     from gpusize.report.figures.serving import split_figure
@@ -199,6 +205,14 @@ KINDS: Final = (
         "over_time",
         "The run from start to end; vertical lines are levels, hatched ones the generator's own limit.",
         _over_time,
+        levels=False,
+        part="time",
+    ),
+    Kind(
+        "autoscale",
+        "The run beside the series that were pulled for it. Vertical lines are steps of the load, and of the replicas: "
+        "green to more, yellow to fewer. Where it is shaded nobody read the replicas.",
+        _autoscale,
         levels=False,
         part="time",
     ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.base.errors import UsageError
@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan.over_time.demand import Demand
     from gpusize.estimate.plan.over_time.simulate import Served
     from gpusize.estimate.question import Question
+    from gpusize.estimate.twin.fewest_replicas import Counter
     from gpusize.estimate.twin.simulate import Batching
     from gpusize.estimate.twin.sizing import Model
 
-__all__ = ["LENGTHS", "NO_LENGTHS", "Planner", "Progress", "over_time", "planner"]
+__all__ = ["LENGTHS", "NO_LENGTHS", "Need", "Planner", "Progress", "over_time", "planner"]
 
 Progress = Callable[[str], None]
 
@@ -155,6 +156,38 @@ def planner(
     return Planner(base, model, demand, question, lengths, seed, say)
 
 
+@dataclass(frozen=True, eq=False)
+class Need:
+    """The replicas that a trace needs.
+
+    Attributes:
+        edges_ns: of the windows, shape (n + 1,).
+        replicas: that each window needs, shape (n,).
+        carried: requests per second that 1, 2, ... replicas carry, leaning to the safe side.
+        assumptions: what must hold for them to hold.
+        warnings: what weakens them.
+    """
+
+    edges_ns: NDArray[np.int64]
+    replicas: NDArray[np.int64]
+    carried: NDArray[np.float64]
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sized:
+    """What replicas carry, by what factor rates are taken for larger, and the largest window's own replicas."""
+
+    base: OverTime
+    carried: Capacities
+    caution: float
+    at_peak: Counter
+    replicas: int
+    less: float
+    more: float
+
+
 class Planner:
     """One trace on one fitted replica, as ``planner`` makes it."""
 
@@ -215,26 +248,53 @@ class Planner:
         """The requests."""
         return self._demand
 
-    def answer(self, policies: Sequence[str] = (), autoscalers: Sequence[Autoscaler] = ()) -> OverTime:
-        """The courses: static, of the policies and of the autoscalers; or a ``reason`` where there is none."""
+    @property
+    def replica_gpus(self) -> int:
+        """GPUs of a replica: those that were measured as one."""
+        return self._base.replica_gpus
+
+    def needed(self) -> Need | OverTime:
+        """The replicas that each window needs; or an answer with the ``reason`` why nobody knows."""
+        found = self._sized(float(self._base.rates.max()))
+        if isinstance(found, OverTime):
+            return found
+        base = found.base
+        replicas = found.carried.needed(found.caution * base.rates)
+        return Need(
+            base.edges_ns,
+            replicas,
+            found.carried.carried / found.caution,
+            tuple(base.assumptions),
+            tuple(base.warnings),
+        )
+
+    def _sized(self, most: float) -> _Sized | OverTime:
+        """What replicas carry, up to so many requests per second and as much more as caution asks for."""
         from gpusize.estimate.plan.over_time.capacity import capacities
 
-        base, rules = self._base, self._base.rules
-        times, seen = recent(self._demand.due_ns, base.edges_ns, rules)
-        most = max(float(base.rates.max()), float(seen.max()) if "reactive" in policies else 0.0)
         self._say(f"looking for what replicas carry, up to {most:.3g} requests/s")
         carried = capacities(self._counter, most)
-        base = replace(base, capacities=carried)
+        base = replace(self._base, capacities=carried)
         if carried.most < most:
             return replace(base, reason=_too_much(carried, most, self._model.loss.most))
-        peak = float(base.rates.max())
-        at_peak = replace(self._counter, asked=self._counter.asked.of(peak))
+        at_peak = replace(self._counter, asked=self._counter.asked.of(float(base.rates.max())))
         replicas = int(carried.needed(base.rates).max())
         lean, less, more = self._model.halves(at_peak, replicas)
         # As the twin's counts do, these lean to the safe side: rates are taken for a little larger.
         caution = math.exp(lean)
         if carried.most < caution * most:
             carried = capacities(self._counter, caution * most)
+        return _Sized(base, carried, caution, at_peak, replicas, less, more)
+
+    def answer(self, policies: Sequence[str] = (), autoscalers: Sequence[Autoscaler] = ()) -> OverTime:
+        """The courses: static, of the policies and of the autoscalers; or a ``reason`` where there is none."""
+        rules = self._base.rules
+        times, seen = recent(self._demand.due_ns, self._base.edges_ns, rules)
+        most = max(float(self._base.rates.max()), float(seen.max()) if "reactive" in policies else 0.0)
+        sized = self._sized(most)
+        if isinstance(sized, OverTime):
+            return sized
+        base, carried, caution = sized.base, sized.carried, sized.caution
         schedules = {"static": Schedule.constant(int(bounded(carried.needed(caution * base.rates), rules).max()))}
         if "planned" in policies:
             schedules["planned"] = planned(base.edges_ns, bounded(carried.needed(caution * base.rates), rules), rules)
@@ -244,6 +304,7 @@ class Planner:
         self._needed = base.edges_ns[:-1] / NS_PER_S, needed
         courses = tuple(self._course(name, schedule) for name, schedule in schedules.items())
         courses += tuple(self.scaled(each) for each in autoscalers)
+        at_peak, replicas, less, more = sized.at_peak, sized.replicas, sized.less, sized.more
         low = (at_peak.fewest(1.0, replicas, less) or replicas) if math.isfinite(less) else 1
         high = at_peak.fewest(1.0, replicas, -more) if math.isfinite(more) else None
         gpus = base.replica_gpus

@@ -1,0 +1,213 @@
+"""What follows a step in the load: when replicas are asked for, ready and at work, and when users are served again.
+
+Times are those of readings, so each is an interval: it happened after the reading before and at the latest at the one
+that shows it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpusize.estimate.isotonic import wilson
+from gpusize.estimate.plan.autoscale.judge.series import REQUESTS, RUNNING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.plan.autoscale.judge.load_steps import LoadStep
+    from gpusize.estimate.plan.autoscale.judge.requests import Requests
+    from gpusize.estimate.plan.autoscale.judge.series import PulledSeries
+    from gpusize.estimate.plan.autoscale.judge.track import Track
+
+__all__ = ["After", "Recovery", "Response", "begun_to_serve", "response"]
+
+SURE: Final = 1.6448536269514722
+"""Quantile of the normal distribution, one-sided at 5 %: a window is below the SLO where chance does not explain it."""
+
+
+class After(NamedTuple):
+    """Seconds after a step within which something happened."""
+
+    earliest_s: float
+    latest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Attainment after a step, by windows that begin with it.
+
+    Attributes:
+        fell: whether a window was below an SLO, beyond chance.
+        after_s: from the step to the end of the last such window; None where it was still below at the next step, and
+            where it never fell.
+        lowest: the smallest share of a window; None without requests.
+    """
+
+    fell: bool
+    after_s: float | None
+    lowest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What followed a step; None for what was not seen before the next one.
+
+    Attributes:
+        step: the step.
+        desired: replicas asked for moved its way.
+        ready: replicas that are ready did.
+        serving: of a step up, a new replica had its first request at work.
+        enough: of a step up, as many were ready as the estimate says its load needs; 0 where they were before it.
+        recovery: of the attainment.
+    """
+
+    step: LoadStep
+    desired: After | None
+    ready: After | None
+    serving: After | None
+    enough: After | None
+    recovery: Recovery
+
+
+def response(
+    step: LoadStep,
+    requests: Requests,
+    window_s: float,
+    *,
+    desired: Track | None,
+    ready: Track | None,
+    serving: NDArray[np.float64] | None,
+    needed: int | None,
+) -> Response:
+    """What followed a step in the load.
+
+    Args:
+        step: the step.
+        requests: of the run.
+        window_s: of the attainment.
+        desired: replicas that were asked for.
+        ready: replicas that were ready.
+        serving: when new replicas were seen with their first request, and before that without: shape (n, 2).
+        needed: replicas that the load needs after the step.
+    """
+    first = None
+    if step.up and serving is not None:
+        later = serving[(serving[:, 1] > step.at_s) & (serving[:, 1] <= step.until_s)]
+        if len(later):
+            first = _after(step, *min(later.tolist(), key=lambda each: each[1]))
+    return Response(
+        step,
+        desired=None if desired is None else _moved(step, desired),
+        ready=None if ready is None else _moved(step, ready),
+        serving=first,
+        enough=None if ready is None or needed is None or not step.up else _reached(step, ready, needed),
+        recovery=recovery(requests, step.at_s, step.until_s, window_s),
+    )
+
+
+def _after(step: LoadStep, before_s: float, at_s: float) -> After:
+    return After(max(0.0, before_s - step.at_s), at_s - step.at_s)
+
+
+def _readings(step: LoadStep, track: Track) -> tuple[float, list[tuple[float, float]]]:
+    """The value at a step, and (time, value) of the readings after it until the next; NaN where none is known."""
+    import numpy as np
+
+    known = ~np.isnan(track.values)
+    at, values = track.at_s[known], track.values[known]
+    first, last = np.searchsorted(at, [step.at_s, step.until_s], "right")
+    base = float(values[first - 1]) if first else math.nan
+    return base, list(zip(at[first:last].tolist(), values[first:last].tolist(), strict=True))
+
+
+def _moved(step: LoadStep, track: Track) -> After | None:
+    base, readings = _readings(step, track)
+    before_s = step.at_s
+    for at_s, value in readings:
+        if (value > base) if step.up else (value < base):
+            return _after(step, before_s, at_s)
+        before_s = at_s
+    return None
+
+
+def _reached(step: LoadStep, track: Track, needed: int) -> After | None:
+    base, readings = _readings(step, track)
+    if base >= needed:
+        return After(0.0, 0.0)
+    before_s = step.at_s
+    for at_s, value in readings:
+        if value >= needed:
+            return _after(step, before_s, at_s)
+        before_s = at_s
+    return None
+
+
+def recovery(requests: Requests, from_s: float, until_s: float, window_s: float) -> Recovery:
+    """How attainment fared between two times, by windows from the first on; the last is as long as what is left.
+
+    A window is below an SLO where the upper end of Wilson's interval (one-sided, 95 %) of its share is: with few
+    requests a miss or two are chance. A window without requests says nothing.
+    """
+    import numpy as np
+
+    whole = max(1, round((until_s - from_s) / window_s))
+    edges = np.append(from_s + window_s * np.arange(whole), until_s)
+    found = requests.between(edges[:-1], edges[1:])
+    shares, judged = found.shares[:-1], found.judged[:-1]
+    below = np.zeros(whole, bool)
+    for slo, row, counts in zip(requests.slos, shares, judged, strict=True):
+        below |= np.array(
+            [n > 0 and wilson(share, n, SURE)[1] < slo.share for share, n in zip(row, counts, strict=True)]
+        )
+    known = shares[judged > 0]
+    lowest = float(known.min()) if known.size else None
+    if not below.any():
+        return Recovery(fell=False, after_s=None, lowest=lowest)
+    last = int(np.flatnonzero(below)[-1])
+    back = bool((judged[:, last + 1 :].sum(axis=0) > 0).any())
+    return Recovery(fell=True, after_s=float(edges[last + 1] - from_s) if back else None, lowest=lowest)
+
+
+def begun_to_serve(series: PulledSeries) -> NDArray[np.float64] | None:
+    """When replicas that had not been there before had their first request: (the reading before, the reading).
+
+    By requests at work, else by the counter of requests. A replica that has no reading where others have one is gone;
+    one of that name that comes back is a new one. Those that were there from the first reading on are not told.
+
+    Returns:
+        Shape (n, 2), in order; None where no series of single replicas tells.
+    """
+    for name in (RUNNING, REQUESTS):
+        found = _first_at_work(series, name)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_at_work(series: PulledSeries, name: str) -> NDArray[np.float64] | None:
+    import numpy as np
+    import polars as pl
+
+    # Codes in place of labels: a replica has thousands of readings, and its labels are long.
+    rows = series.rows(name).filter(pl.col("value").is_not_nan())
+    code = pl.col("labels").cast(pl.Categorical).to_physical()
+    frame = series.collected(rows.select("t_ns", code.alias("replica"), busy=pl.col("value") > 0)).sort(
+        "replica", "t_ns"
+    )
+    if frame.is_empty():
+        return None
+    # Readings are numbered by when any replica has one, so that what nobody read is no end of a replica.
+    moments, number = np.unique(frame["t_ns"].to_numpy(), return_inverse=True)
+    replica, busy = frame["replica"].to_numpy(), frame["busy"].to_numpy()
+    begins = np.append(True, (np.diff(replica) != 0) | (np.diff(number) > 1))
+    life = np.cumsum(begins) - 1
+    at_work = np.flatnonzero(busy)
+    lives, first = np.unique(life[at_work], return_index=True)
+    born, at = number[begins][lives], number[at_work[first]]
+    at = np.sort(at[born > 0])
+    times = series.at_s(moments)
+    found: NDArray[np.float64] = np.stack([times[at - 1], times[at]], axis=1)
+    return found
