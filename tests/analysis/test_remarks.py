@@ -51,6 +51,16 @@ def test_whole_answers_are_no_streams(tmp_path):
     assert said(tmp_path, columns) == []
 
 
+def test_whole_answers_of_which_some_lack_their_usage_are_said(tmp_path):
+    columns = level_columns(2)
+    streamed(columns, 1, tokens=50)
+    columns["tokens_out"] = [None if k % 4 == 0 else 50 for k in range(len(columns["due_ns"]))]
+    (text,) = said(tmp_path / "some", columns)
+    assert text == "the server reported no usage for 25.0% of the answers: tokens/s lacks their tokens"
+    columns["tokens_out"] = [None] * len(columns["due_ns"])
+    assert said(tmp_path / "none", columns) == []
+
+
 @pytest.mark.parametrize(
     "every, words", [(1, "reported no usage:"), (2, "no usage for 50.0% of the streamed answers:")]
 )

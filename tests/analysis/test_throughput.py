@@ -95,6 +95,14 @@ def test_tokens_are_those_of_the_answers():
     assert found.tokens_in == pytest.approx(50)
 
 
+@pytest.mark.parametrize("told", [{"tokens_in": [5]}, {"tokens_out": [16]}])
+def test_tokens_that_nobody_counts_are_unknown(told):
+    """Answers of embeddings have no output tokens: none is not 0 per second."""
+    due = arrivals("constant", 10, 20)
+    found = throughput(made(due, due + 0.1, 10, 20, **{name: value * due.size for name, value in told.items()}))
+    assert (found.tokens_in is None, found.tokens_out is None) == ("tokens_in" not in told, "tokens_out" not in told)
+
+
 def test_of_a_sampled_level_seconds_tell_and_rows_say_the_tokens(tmp_path):
     due = arrivals("poisson", 2 * CAPACITY, 30)
     ends = served(due, SERVICE_S, ((0.0, SERVERS),))

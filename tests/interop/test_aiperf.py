@@ -129,6 +129,8 @@ def change(folder: Path, at: int, **changes: Any) -> None:
         ({"time_to_first_token": {"value": float("nan")}}, "line 13, time_to_first_token: NaN is not a number"),
         ({"time_to_first_token": {"value": 1e9}}, "request 13: it ended before its last token"),
         ({"inter_chunk_latency": {"value": [-1.0]}}, "line 13, inter_chunk_latency: -1.0 is not a number"),
+        ({"time_to_first_token": {"value": 8.0, "unit": "us"}}, "line 13, time_to_first_token, unit: us is not ms"),
+        ({"inter_chunk_latency": {"value": [0.004], "unit": "s"}}, "line 13, inter_chunk_latency, unit: s is not ms"),
         ({"output_sequence_length": {"value": 1.5}}, "line 13, output_sequence_length: 1.5 is not a count"),
         ({"output_sequence_length": 7}, "line 13: output_sequence_length should have a value"),
     ],

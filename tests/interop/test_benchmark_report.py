@@ -73,6 +73,16 @@ def test_there_and_back_every_figure_is_the_same(tmp_path: Path, seed: int, suff
             assert ours == theirs, name
 
 
+def test_what_another_tool_counted_as_failed_is_not_lost_on_the_way(tmp_path: Path) -> None:
+    """Its times are those of the others: without the count they are of a server that never failed."""
+    result = gpusize.read(EXAMPLE.parents[1] / "inference_perf" / "late", tmp_path / "a")
+    assert all(level.imported for level in result.levels)
+    assert result.summary["errors"].to_list() == [0, 1]
+    result.export("benchmark_report", tmp_path / "out")
+    back = gpusize.read(tmp_path / "out", tmp_path / "b").summary
+    assert back.select("n", "errors").rows() == result.summary.select("n", "errors").rows() == [(20, 0), (40, 1)]
+
+
 def test_the_schemas_own_example(tmp_path: Path) -> None:
     result = gpusize.read(EXAMPLE, tmp_path / "runs", gpus=16)
     [row] = result.summary.to_dicts()

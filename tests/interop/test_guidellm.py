@@ -157,6 +157,11 @@ def test_no_other_format_takes_it():
         ({"benchmarks": [3]}, "not a JSON object"),
         ({"benchmarks": [{"metrics": {"request_totals": {"total": 0}}}]}, "no request in its request_totals"),
         ({"benchmarks": [{"metrics": {"request_totals": {"total": float("nan")}}}]}, "not a number"),
+        ({"benchmarks": [raw("sampled")["benchmarks"][0] | {"warnings": -1}]}, "warnings: -1 is not a list"),
+        (
+            {"benchmarks": [raw("sampled")["benchmarks"][0] | {"requests": {"errored": 7}}]},
+            "errored: 7 is not a list",
+        ),
     ],
 )
 def test_broken_reports_are_one_line(tmp_path: Path, change: dict, what: str):

@@ -59,6 +59,18 @@ def test_the_present_spelling():
     )
 
 
+def test_a_p95_that_is_not_that_of_its_items_is_flagged(tmp_path):
+    """Else a table shows a p95 below the p90, which is of the items."""
+    items = {str(k): {"llm_latency": 1.0, "workflow_runtime": 1.0 + 0.1 * k} for k in range(11)}
+    for name, p95_s, flags in (("right", 1.95, []), ("wrong", 1.2, ["inconsistent"])):
+        metrics = {"llm_latency_p95": 1.0, "workflow_runtime_p95": p95_s, "per_item_metrics": items}
+        put(tmp_path / name, {"calc_data": {"4": {"sizing_metrics": metrics}}})
+        [row] = gpusize.read(tmp_path / name / FILE_NAME, tmp_path / "runs").summary.to_dicts()
+        assert row["flags"] == flags
+        assert row["runtime_p90_s"] == pytest.approx(1.9)
+        assert any("that of its 11 items is 1.95 s" in alert for alert in row["alerts"]) == bool(flags)
+
+
 def test_the_older_spelling():
     found = read_nat(OLDER, gpus=8)
     assert {lv.concurrency: lv.state for lv in found.levels}[64] == "interrupted"
@@ -151,6 +163,7 @@ def test_a_broken_job_among_several_is_skipped_and_named(tmp_path):
         ('{"calc_data": {"1": {"workflow_runtime_p95": NaN}}}', "NaN is not a number"),
         ('{"calc_data": {"1": {"workflow_runtime_p95": -1}}}', "-1 is not a number"),
         ('{"calc_data": {"1": {}}}', "no level with a p95"),
+        (f'{{"calc_data": {{"{"1" * 5000}": {{}}}}}}', "is not a concurrency"),
         ("[" * 100_000, "nested too deep"),
     ],
 )

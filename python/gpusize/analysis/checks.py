@@ -21,6 +21,7 @@ SHED_SHARE: Final = 0.01
 """Share of requests that were shed from which the target is saturated, whatever else is seen."""
 FINDINGS: Final = frozenset(("saturated", "drift", "tokens"))
 """Flags that say something of the target or of its answers; the load itself is not in doubt."""
+_UNBELIEVED: Final = frozenset(("little", "generator-limited"))
 
 
 class Checks(NamedTuple):
@@ -135,6 +136,9 @@ def _shed_text(level: LevelData) -> str:
 
 def unbelieved(level: LevelData) -> bool:
     """Whether one visit is flagged ``little`` or ``generator-limited``: the same as ``check``, without the rest."""
+    # What an import found by the other tool's figures.
+    if not _UNBELIEVED.isdisjoint(level.meta.get("flags") or ()):
+        return True
     if level.imported:
         return False
     if generator_limits(level):

@@ -68,7 +68,21 @@ def _token_remarks(level: LevelData) -> list[str]:
     if silent and level.llm:
         which = "no usage" if silent == answers else f"no usage for {_share(silent, answers)} of the streamed answers"
         texts.append(f"the server reported {which}: itl_mean then counts events, and tokens/s lacks their tokens")
-    return texts
+    return [*texts, *_whole_remarks(level)]
+
+
+def _whole_remarks(level: LevelData) -> list[str]:
+    """Whether some of the answers that came whole lack the count of their tokens, where others have it."""
+    import polars as pl
+
+    whole = level.ok().filter(pl.col("events") < _STREAMED)
+    answers, known = (
+        whole.select(pl.len(), pl.col("tokens_out").count().alias("known")).collect(engine="streaming").row(0)
+    )
+    silent = answers - known
+    if not level.llm or not known or not silent:
+        return []
+    return [f"the server reported no usage for {_share(silent, answers)} of the answers: tokens/s lacks their tokens"]
 
 
 def length_remarks(level: LevelData) -> list[str]:

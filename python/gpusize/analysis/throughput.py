@@ -34,7 +34,7 @@ class Throughput(NamedTuple):
     Attributes:
         offered: requests due per second.
         achieved: requests answered ok per second.
-        tokens_out: their output tokens per second, as the server reported; None when it reported none.
+        tokens_out: their output tokens per second, as the server reported; None where it reported them of no answer.
         tokens_in: their input tokens likewise.
     """
 
@@ -46,13 +46,15 @@ class Throughput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Responses:
-    """Answers of one visit in their window (``low`` to ``high``, ns): all of them, and those that have a row."""
+    """Answers of one visit in their window (``low`` to ``high``, ns): all of them, and those that have a row.
+
+    Tokens are None where no answer reported them, as answers of embeddings have no output tokens.
+    """
 
     answered: int
     kept: int
-    tokens_out: float
-    tokens_in: float
-    told: bool
+    tokens_out: float | None
+    tokens_in: float | None
     length_s: float
     low: int
     high: int
@@ -67,12 +69,12 @@ def throughput(level: LevelData) -> Throughput:
     offered = sum(level.outcomes().values()) / due_s if due_s > 0 else None
     if length_s <= 0:
         return Throughput(offered, None, None, None)
-    told = any(each.told for each in found)
-    achieved, tokens_out, tokens_in = (
-        sum(column) / length_s
-        for column in zip(*((each.answered, each.tokens_out, each.tokens_in) for each in found), strict=True)
+    columns = zip(*((each.answered, each.tokens_out, each.tokens_in) for each in found), strict=True)
+    answered, tokens_out, tokens_in = ([value for value in column if value is not None] for column in columns)
+    return Throughput(
+        *(offered, sum(answered) / length_s),
+        *(sum(tokens) / length_s if tokens else None for tokens in (tokens_out, tokens_in)),
     )
-    return Throughput(offered, achieved, tokens_out if told else None, tokens_in if told else None)
 
 
 def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float]:
@@ -133,18 +135,10 @@ def _counted(visit: LevelData) -> _Responses:
     import polars as pl
 
     low, high = _busy_window(visit) if visit.concurrency is not None else _response_window(visit)
-    count, tokens_out, tokens_in, told = (
-        _rows(visit, low, high)
-        .select(
-            pl.len(),
-            pl.col("tokens_out").cast(pl.Int64).sum().alias("out"),
-            pl.col("tokens_in").cast(pl.Int64).sum().alias("in"),
-            pl.any_horizontal(pl.col("tokens_out", "tokens_in").is_not_null()).any().alias("told"),
-        )
-        .collect(engine="streaming")
-        .row(0)
-    )
-    found = _Responses(count, count, tokens_out, tokens_in, bool(told), _span_s(low, high), low, high)
+    tokens = [pl.col(name).cast(pl.Int64) for name in ("tokens_out", "tokens_in")]
+    sums = [pl.when(each.count() > 0).then(each.sum()).alias(name) for each, name in zip(tokens, "oi", strict=True)]
+    count, tokens_out, tokens_in = _rows(visit, low, high).select(pl.len(), *sums).collect(engine="streaming").row(0)
+    found = _Responses(count, count, tokens_out, tokens_in, _span_s(low, high), low, high)
     return found if visit.sampled == 1 else _of_all(found, visit)
 
 
@@ -215,4 +209,5 @@ def _of_all(rows: _Responses, visit: LevelData) -> _Responses:
         inside = visit.seconds.filter((second >= first) & (second < last)).select(pl.col("ok").sum()).collect()
         count, length_s = int(inside.item() or 0), float(last - first)
     each = count / rows.answered if rows.answered else 0.0
-    return _Responses(count, rows.kept, rows.tokens_out * each, rows.tokens_in * each, rows.told, length_s, low, high)
+    tokens = (None if told is None else told * each for told in (rows.tokens_out, rows.tokens_in))
+    return _Responses(count, rows.kept, *tokens, length_s, low, high)

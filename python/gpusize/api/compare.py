@@ -106,5 +106,7 @@ def _runs(result: Result, *, skip_damaged: bool) -> list[tuple[Run, dict[str, An
     for path in result.paths:
         levels = read_levels(path, damaged=[] if skip_damaged else None)
         about = dict(read_run(path))
-        made.append((Run(path.name, str(about.get("created") or ""), levels, judged_run(path)), about))
+        # Of an imported run it is when it was imported, and says nothing of turns.
+        began = "" if about.get("source") else str(about.get("created") or "")
+        made.append((Run(path.name, began, levels, judged_run(path)), about))
     return sorted(made, key=lambda each: each[0].began)

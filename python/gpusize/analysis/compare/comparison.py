@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpusize.analysis.compare.differences import ALPHA, MARGIN, POWER, Difference, difference, with_verdicts
-from gpusize.analysis.compare.figures import Figure, Measured, figure, usual_figures
+from gpusize.analysis.compare.figures import Figure, Measured, usual_figures
 from gpusize.analysis.compare.matching import (
     Place,
     Side,
@@ -22,6 +22,7 @@ from gpusize.analysis.compare.matching import (
 )
 from gpusize.analysis.compare.scaled import Scaled, scaled
 from gpusize.analysis.compare.student import t_quantile
+from gpusize.analysis.compare.survivors import hidden, mean_share
 from gpusize.analysis.compare.whole import WHOLE, whole_figures
 from gpusize.base.errors import UsageError
 
@@ -64,6 +65,8 @@ class Comparison:
         alone: by side, loads that not all sides have.
         left_out: by side, levels that say nothing of its target, with the reason.
         failed: by side, the loads at which requests failed, with their share: percentiles are those of the others.
+        withheld: by side, the figures and loads without a verdict that they would have, had both sides failed as many
+            requests.
         differing: what of target, model, dataset and GPUs is not the same, one value a side.
         margin: relative differences within it do not matter.
         in_turns: by side but the first, whether its runs and those of the first were made in turns, so that
@@ -82,6 +85,7 @@ class Comparison:
     alone: Mapping[str, Sequence[str]] = field(default_factory=dict)
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    withheld: Mapping[str, Sequence[str]] = field(default_factory=dict)
     differing: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     margin: float = MARGIN
     in_turns: Mapping[str, Turns] = field(default_factory=dict)
@@ -153,18 +157,24 @@ def compare_sides(
         for one in chosen
         if not one.whole
     ]
-    whole = Place(WHOLE, [])
+    whole = Place(WHOLE, [[] for _ in sides])
     measured += [(whole, *each) for each in whole_figures(sides, chosen, usual=figures is None)]
     in_turns = {side.name: turns(sides[0], side) for side in sides[1:]}
     found = [
-        difference(side.name, place.name, one, values[0], values[k], paired=in_turns[side.name] != "no")
+        replace(
+            difference(side.name, place.name, one, values[0], values[k], paired=in_turns[side.name] != "no"),
+            hidden=hidden(one, place.measured(0), place.measured(k), margin=margin),
+        )
         for k, side in enumerate(sides)
         if k > 0
         for place, one, values in measured
     ]
+    known = [each for each in found if each.runs != (0, 0)]
+    judged = with_verdicts(known, margin=margin)
     return Comparison(
         sides={side.name: len(side.runs) for side in sides},
-        differences=with_verdicts([each for each in found if each.runs != (0, 0)], margin=margin),
+        differences=judged,
+        withheld=_withheld(known, judged, margin),
         noise=[
             noise
             for k, side in enumerate(sides)
@@ -199,11 +209,17 @@ def _nothing_shared(sides: Sequence[Side], alone: Mapping[str, Sequence[str]]) -
 
 
 def _failed(places: Sequence[Place], side: int) -> dict[str, float]:
-    made = {}
-    for place in places:
-        shares = [figure("error share").measure(level).value for level in place.measured(side)]
-        if any(share > 0 for share in shares):
-            made[place.name] = sum(shares) / len(shares)
+    shares = {place.name: mean_share(place.measured(side)) for place in places}
+    return {name: share for name, share in shares.items() if share > 0}
+
+
+def _withheld(known: Sequence[Difference], judged: Sequence[Difference], margin: float) -> dict[str, list[str]]:
+    """The figures whose verdict failures stand against."""
+    made: dict[str, list[str]] = {}
+    plain = with_verdicts([replace(each, hidden=0.0) for each in known], margin=margin)
+    for before, after in zip(plain, judged, strict=True):
+        if after.hidden and before.verdict != after.verdict:
+            made.setdefault(after.side, []).append(f"{after.figure} at {after.load}")
     return made
 
 

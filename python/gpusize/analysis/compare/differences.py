@@ -55,6 +55,8 @@ class Difference:
         freedom: degrees of freedom.
         lacking: runs of each side that were measured at the load and do not have the figure: a run in which every
             request failed has no runtime.
+        hidden: how much further the change may be than was measured, where one side failed more requests than the other
+            (``gpusize.analysis.compare.survivors.hidden``); a verdict holds at both ends.
     """
 
     side: str
@@ -76,15 +78,37 @@ class Difference:
     standard_error: float = math.nan
     freedom: float = math.nan
     lacking: tuple[int, int] = (0, 0)
+    hidden: float = 0.0
 
-    def above(self, change: float) -> float:
-        """Probability (one-sided p) of what was measured, or more, if the true change were at most ``change``."""
+    @property
+    def point(self) -> float:
+        """The change on the scale of the interval."""
+        return math.log1p(self.change) if self.scale == "ratio" else self.change
+
+    @property
+    def sure_p(self) -> float:
+        """``p``, of the end that is nearer to no change; 1 where the ends are on either side of it."""
+        if not self.hidden or self.point * self.hidden >= 0 or math.isnan(self.p):
+            return self.p
+        left = abs(self.point) - abs(self.hidden)
+        return 2 * t_above(left / self.standard_error, self.freedom) if left > 0 else 1.0
+
+    def above(self, change: float, *, hidden: bool = False) -> float:
+        """Probability (one-sided p) of what was measured, or more, if the true change were at most ``change``.
+
+        Args:
+            change: relative, of shares in points.
+            hidden: whether at the other end of what failures may hide.
+        """
         if not self.standard_error > 0:
             return math.nan
         ratio = self.scale == "ratio"
         if ratio and change <= -1:
             return 0.0
-        point, bound = (math.log1p(self.change), math.log1p(change)) if ratio else (self.change, change)
+        point = self.point + (self.hidden if hidden else 0.0)
+        if math.isinf(point):
+            return 0.0 if point > 0 else 1.0
+        bound = math.log1p(change) if ratio else change
         return t_above((point - bound) / self.standard_error, self.freedom)
 
 
@@ -202,12 +226,12 @@ def with_verdicts(differences: Sequence[Difference], *, margin: float = MARGIN) 
 
     ``equivalent``: the whole interval lies within the margin (of shares a tenth of it), either way, which is two
     one-sided tests at 2.5 % each. ``better`` and ``worse``: the change is not 0 at 5 % for all differences together
-    (Holm 1979). Between two single runs none is given.
+    (Holm 1979). Where failures may hide a change, it has to be so at both ends. Between two single runs none is given.
     """
-    tested = sorted((k for k, each in enumerate(differences) if _is_tested(each)), key=lambda k: differences[k].p)
+    tested = sorted((k for k, each in enumerate(differences) if _is_tested(each)), key=lambda k: differences[k].sure_p)
     sure: set[int] = set()
     for place, k in enumerate(tested):
-        if differences[k].p > ALPHA / (len(tested) - place):
+        if differences[k].sure_p > ALPHA / (len(tested) - place):
             break
         sure.add(k)
     return [replace(each, verdict=_verdict(each, margin, sure=k in sure)) for k, each in enumerate(differences)]
@@ -220,10 +244,17 @@ def _is_tested(each: Difference) -> bool:
 def _verdict(each: Difference, margin: float, *, sure: bool) -> Verdict:
     if each.design == "within":
         return "within these two runs"
-    within = margin if each.scale == "ratio" else SHARE_MARGIN * margin
-    low = 1 / (1 + within) - 1 if each.scale == "ratio" else -within
-    if each.low > low and each.high < within:
+    ratio = each.scale == "ratio"
+    within = margin if ratio else SHARE_MARGIN * margin
+    low = 1 / (1 + within) - 1 if ratio else -within
+    lower, upper = _moved(each.low, min(0.0, each.hidden)), _moved(each.high, max(0.0, each.hidden))
+    if lower > low and upper < within:
         return "equivalent"
     if not sure:
         return "no evidence"
     return "better" if (each.change < 0) == (each.better == "less") else "worse"
+
+
+def _moved(change: float, hidden: float) -> float:
+    """A relative change, further by what failures may hide."""
+    return change if not hidden else math.expm1(min(math.log1p(change) + hidden, 700.0))

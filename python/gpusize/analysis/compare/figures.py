@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from gpusize.analysis.compare.blocks import FEWEST_BLOCKS, block_error
 from gpusize.analysis.metrics import METRICS, NS_PER_S, metric
 from gpusize.analysis.slo_grammar import SloParser
-from gpusize.analysis.throughput import responses, throughput
+from gpusize.analysis.throughput import Throughput, responses, throughput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +48,7 @@ class Figure:
         measure: makes it of a level.
         metric: name of the metric that it is a percentile or the mean of; None for rates and shares.
         whole: of a figure of whole runs, which no level has, its field in `gpusize.analysis.compare.whole`.
+        prob: which percentile, 0.95 for p95; None for all others.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Figure:
     measure: Callable[[LevelData], Measured]
     metric: str | None = None
     whole: str = ""
+    prob: float | None = None
 
     def is_known(self, measured: Measured) -> bool:
         """Whether there is a value that can be compared: of a ratio one above 0."""
@@ -95,7 +97,7 @@ def figure(text: str) -> Figure:
     declared = METRICS[of]
     better: Literal["less", "more"] = "more" if declared.unit.endswith("/s") else "less"
     head = "mean" if prob is None else f"p{100 * prob:.10g}"
-    return Figure(f"{head} {of}", declared.unit, better, "ratio", lambda level: _of_requests(level, of, prob), of)
+    return Figure(f"{head} {of}", declared.unit, better, "ratio", lambda level: _of_requests(level, of, prob), of, prob)
 
 
 class _Parser(SloParser):
@@ -124,7 +126,7 @@ def usual_figures(levels: Iterable[LevelData]) -> list[Figure]:
         # The mean gap of a request has an interval; some tools state pooled gaps alone.
         each = any(level.quantile("itl_mean", 0.95) is not None for level in given)
         names += ["p50 ttft", "p95 ttft", "p95 itl_mean" if each else "p95 itl"]
-    if any(throughput(level).tokens_out for level in given):
+    if any(_rates(level).tokens_out for level in given):
         names.append("output rate")
     return [figure(name) for name in (*names, "error share")]
 
@@ -178,8 +180,16 @@ def _quantile_error(values: NDArray[np.float64], prob: float) -> tuple[float, fl
     return (math.log(ends[1] / ends[0]) / 2, found.blocks) if ends[0] > 0 else (math.nan, found.blocks)
 
 
+def _rates(level: LevelData) -> Throughput:
+    """The rates of a level; of an imported one those that the other tool states."""
+    if not level.imported:
+        return throughput(level)
+    told = level.meta.get("counts") or {}
+    return Throughput(None, level.meta.get("achieved_rate"), told.get("tokens_out_per_s"), told.get("tokens_in_per_s"))
+
+
 def _rate(level: LevelData, field: str) -> Measured:
-    value = getattr(throughput(level), field)
+    value = getattr(_rates(level), field)
     if not value:
         return Measured(math.nan)
     counts = [_counts(visit, field) for visit in level.visits() if not visit.imported]
@@ -211,19 +221,37 @@ def _counts(visit: LevelData, field: str) -> NDArray[np.float64]:
 
 
 def _error_share(level: LevelData) -> Measured:
+    if level.imported:
+        return _told_share(level)
     outcomes = {name: n for name, n in level.outcomes().items() if name != "cancelled"}
     n = sum(outcomes.values())
     if n == 0:
         return Measured(math.nan)
     failed = n - outcomes.get("ok", 0)
-    # Half a failure more: none among 100 requests is not none for ever.
-    least = (failed + 0.5) / (n + 1)
-    error = math.sqrt(least * (1 - least) / n)
+    error = _chance(failed, n)
     series = _failures(level)
     if series.size < FEWEST_BLOCKS or failed == 0:
         return Measured(failed / n, error, max(FEWEST_BLOCKS, float(series.size)))
     found = block_error(series)
     return Measured(failed / n, math.nan if math.isnan(found.error) else max(error, found.error), found.blocks)
+
+
+def _told_share(level: LevelData) -> Measured:
+    """Of an imported level, by the other tool's counts; what one run says of it is chance alone, without blocks."""
+    told = level.meta.get("counts") or {}
+    n, failed = told.get("n"), told.get("errors")
+    if not n or failed is None or failed > n:
+        return Measured(math.nan)
+    return Measured(failed / n, _chance(failed, n))
+
+
+def _chance(failed: int, n: int) -> float:
+    """The standard error of a share of independent requests, with half a failure more.
+
+    None among 100 requests is not none for ever.
+    """
+    least = (failed + 0.5) / (n + 1)
+    return math.sqrt(least * (1 - least) / n)
 
 
 def _failures(level: LevelData) -> NDArray[np.float64]:

@@ -111,7 +111,10 @@ def judge(comparison: Comparison, gates: Sequence[Gate]) -> list[Judged]:
             break
         failed.add(k)
     return [
-        Judged(gate, each, probabilities[k], k in failed, why if k not in order else "")
+        Judged(
+            *(gate, each, probabilities[k], k in failed),
+            why_not="" if k in failed else _hidden(comparison, gate, each) if k in order else why,
+        )
         for k, (gate, each, why) in enumerate(pairs)
     ]
 
@@ -203,6 +206,21 @@ def _why_not(comparison: Comparison, each: Difference, first: str, *, shared: bo
     return "" if each.standard_error > 0 else "nothing says how much runs differ"
 
 
+def _hidden(comparison: Comparison, gate: Gate, each: Difference) -> str:
+    """Why a gate that did not fail cannot pass, as by one end of what failures may hide it would fail; else empty."""
+    if not each.hidden or min(_ends(gate, each)) > ALPHA:
+        return ""
+    first = next(iter(comparison.sides))
+    told = {side: comparison.failed.get(side, {}).get(each.load, 0.0) for side in (first, each.side)}
+    shares = " and ".join(f"{side} failed {100 * share:.3g} %" for side, share in told.items())
+    return f"{shares} of the requests, which may have been the slowest"
+
+
 def _p(gate: Gate, each: Difference) -> float:
-    above = each.above(gate.bound)
-    return above if gate.above else 1 - above
+    """Of both ends of what failures may hide the one that speaks less for a failure."""
+    return max(_ends(gate, each))
+
+
+def _ends(gate: Gate, each: Difference) -> list[float]:
+    found = [each.above(gate.bound, hidden=hidden) for hidden in (False, True)]
+    return [above if gate.above else 1 - above for above in found]

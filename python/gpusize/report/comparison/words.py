@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 _SHOWN: Final = 40
+_MOST: Final = 4
+"""Figures that a remark names."""
 _DIGITS: Final = 12
 _RANK: Final = {"worse": 0, "better": 1}
 
@@ -132,6 +134,13 @@ def remarks(comparison: Comparison) -> list[str]:
     for side, shares in comparison.failed.items():
         told = ", ".join(f"{_percent(share)} at {load}" for load, share in shares.items())
         made.append(f"requests of {clean(side)} failed, {told}: the other figures are those of the rest")
+    for side, figures in comparison.withheld.items():
+        first = clean(next(iter(comparison.sides)))
+        told = _few(figures)
+        made.append(
+            f"{clean(side)} and {first} did not fail equally often, and what failed may have been the slowest: "
+            f"no verdict on {told}"
+        )
     made += [f"only {clean(side)} has {', '.join(loads)}" for side, loads in comparison.alone.items()]
     if any(each.design == "pairs" for each in comparison.differences):
         made.append("the runs were made in turns: neighbours are compared with each other")
@@ -155,6 +164,12 @@ def remarks(comparison: Comparison) -> list[str]:
     return made
 
 
+def _few(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - _MOST
+    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
 def gate_text(judged: Judged) -> str:
     """One gate at one load in a sentence."""
     each = judged.difference
@@ -162,7 +177,7 @@ def gate_text(judged: Judged) -> str:
     if not math.isnan(each.change):
         what += f" {change_text(each)} {interval_text(each)}"
     if not judged.judged:
-        return f"not judged: {judged.gate.text}: {what}; {clean(judged.why_not, 2 * _SHOWN)}"
+        return f"not judged: {judged.gate.text}: {what}; {clean(judged.why_not, 5 * _SHOWN)}"
     if judged.failed:
         return f"failed: {judged.gate.text}: {what}"
     beyond = each.change > judged.gate.bound if judged.gate.above else each.change < judged.gate.bound

@@ -146,7 +146,7 @@ def _requests(level: LevelData, row: Mapping[str, Any]) -> dict[str, Any] | None
     counted = not level.imported
     return {
         "total": row["n"],
-        "failures": row["errors"] if counted else None,
+        "failures": row["errors"],
         "incomplete": outcomes.get("cancelled", 0) if counted else None,
         "input_length": _statistics(level, "tokens_in", "count"),
         "output_length": _statistics(level, "tokens_out", "count"),

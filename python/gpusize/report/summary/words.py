@@ -16,6 +16,7 @@ __all__ = [
     "answer",
     "capacity_text",
     "counts_text",
+    "how_sure",
     "how_text",
     "interval_text",
     "line_of",
@@ -99,6 +100,16 @@ def interval_text(estimate: Estimate) -> str:
     if low is None or high is None:
         return f"at most {_gpus(high)}" if high is not None else f"at least {_gpus(low or 0)}"
     return f"{low} to {_gpus(high)}" if low != high else _gpus(low)
+
+
+def how_sure(estimate: Estimate) -> str:
+    """How sure the answer is, to stand behind its sentence."""
+    text = interval_text(estimate)
+    if not text:
+        return "; the method gives no interval"
+    if estimate.gpus == estimate.gpus_low == estimate.gpus_high:
+        return ", no more and no fewer by the method's uncertainty"
+    return f", {text} by the method's uncertainty"
 
 
 def method_text(estimate: Estimate) -> str:

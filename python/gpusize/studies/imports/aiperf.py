@@ -326,7 +326,7 @@ def _times(metrics: Mapping[str, Any], sent: int, where: str) -> dict[str, Any]:
         "first_token_ns": None if first is None else sent + first,
         "first_output_ns": None if output is None else sent + output,
     }
-    gaps = _value(metrics, "inter_chunk_latency", where)
+    gaps = _ms(metrics, "inter_chunk_latency", where)
     if first is None or not isinstance(gaps, list):
         return found
     each = [round(finite(gap, f"{where}, inter_chunk_latency") * _MS) for gap in gaps]
@@ -395,9 +395,17 @@ def _value(metrics: Mapping[str, Any], tag: str, where: str) -> Any:
     return entry.get("value")
 
 
+def _ms(metrics: Mapping[str, Any], tag: str, where: str) -> Any:
+    """As ``_value``, of what is in ms."""
+    value = _value(metrics, tag, where)
+    if value is not None and (unit := metrics[tag].get("unit", "ms")) != "ms":
+        raise ConfigError(f"{shown(str(unit), 20)} is not ms", f"{where}, {tag}, unit", _TODO)
+    return value
+
+
 def _ns(metrics: Mapping[str, Any], tag: str, where: str) -> int | None:
     """A metric in ms as nanoseconds."""
-    value = _value(metrics, tag, where)
+    value = _ms(metrics, tag, where)
     return None if value is None else round(min(finite(value, f"{where}, {tag}") * _MS, _FAR_NS))
 
 

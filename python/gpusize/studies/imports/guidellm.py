@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError
 from gpusize.studies.imports.figure_levels import KEPT_UP, Remarks, both, figure_level
-from gpusize.studies.imports.json_file import count, is_json_with, nanoseconds, number, part, read_documents, text
+from gpusize.studies.imports.json_file import (
+    count,
+    is_json_with,
+    listed,
+    nanoseconds,
+    number,
+    part,
+    read_documents,
+    text,
+)
 from gpusize.studies.imports.request_rows import RequestLevel, Told
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
@@ -99,10 +108,10 @@ def _level(bench: Mapping[str, Any], where: str, gpus: int, warnings: list[str])
     if sum(value or 0 for value in counts.values()) != total:
         remarks.add(f"its successful, errored and incomplete requests are not its {total:,} in total", "inconsistent")
     setting = _setting(bench, metrics, total, where, remarks)
-    for note in bench.get("warnings") or []:
+    for note in listed(bench, "warnings", where):
         if isinstance(note, dict) and text(note, "message"):
             remarks.add(f"{_TOOL} warns: {note['message']}")
-    kept = {state: len(requests.get(state) or []) for state in _STATES}
+    kept = {state: len(listed(requests, state, where)) for state in _STATES}
     cut = any(number(bench, f"{name}_duration", where) for name in ("warmup", "cooldown"))
     if kept == {state: value or 0 for state, value in counts.items()} and not cut:
         frame = _rows(requests, where, closed=setting["kind"] == "closed")
@@ -131,7 +140,7 @@ def _failures(
     kinds: dict[str, int] = {}
     for each in requests.get("errored") or []:
         info = each.get("info") if isinstance(each, dict) else None
-        kind = _outcome(str((info or {}).get("error") or ""))
+        kind = _outcome(str(info.get("error") or "") if isinstance(info, dict) else "")
         kinds[kind] = kinds.get(kind, 0) + 1
     return kinds
 

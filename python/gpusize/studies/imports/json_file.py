@@ -19,6 +19,7 @@ __all__ = [
     "count",
     "finite",
     "is_json_with",
+    "listed",
     "nanoseconds",
     "number",
     "numbers",
@@ -133,6 +134,20 @@ def part(holder: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
         return {}
     if not isinstance(found, dict):
         raise ConfigError(f"{shown(found)} is not an object", f"{where}, {key}", _DAMAGED)
+    return found
+
+
+def listed(holder: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    """A member that is a list; empty where it is missing or null.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    found = holder.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise ConfigError(f"{shown(found)} is not a list", f"{where}, {key}", _DAMAGED)
     return found
 
 

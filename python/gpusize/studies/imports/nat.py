@@ -8,12 +8,14 @@ Present spelling: ``calc_data`` with ``alerts`` and ``sizing_metrics``. Older: `
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
+from gpusize.base.text import shown
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.studies.imports.json_file import is_json_with, number, part, read_object
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
@@ -26,6 +28,9 @@ _DATA: Final = ("calc_data", "per_concurrency_data")
 _MOST_S: Final = 1e9
 """More than 30 years: a total that counts from 1970, as of an item that never began."""
 _ALERTS: Final = ("alerts", "out_of_range_runs")
+_CONCURRENCY: Final = re.compile(r"[1-9][0-9]{0,8}")
+_AGREE: Final = 0.01
+"""Relative difference from which a p95 is not that of the items beside it."""
 
 
 class NatImport(NamedTuple):
@@ -121,9 +126,10 @@ def _read_file(file: Path, gpus: int) -> _Read:
     levels: list[LevelData] = []
     warnings: list[str] = []
     for key, entry in data.items():
-        where = f"{file}, concurrency {key}"
-        if not key.isdecimal() or int(key) < 1 or not isinstance(entry, dict):
-            raise ConfigError(f"{key!r} is not a concurrency with an object", where, "keys are whole numbers from 1")
+        where = f"{file}, concurrency {shown(key, 40)}"
+        if not _CONCURRENCY.fullmatch(key) or not isinstance(entry, dict):
+            what = f"{shown(key, 40)!r} is not a concurrency with an object"
+            raise ConfigError(what, where, "keys are whole numbers from 1")
         level = _level(int(key), entry, where, gpus, len(levels))
         if level is None:
             warnings.append(f"{where}: without a p95, left out")
@@ -153,6 +159,10 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
         if isinstance(item, dict)
     }
     alerts_said = ["interrupted, as the calculator recorded it"] if interrupted else []
+    flags = []
+    if not interrupted and (odd := _unlike_items(percentiles.get("runtime_p95_s"), items)) is not None:
+        alerts_said.append(odd)
+        flags.append("inconsistent")
     total_s = number(metrics, "total_runtime", where)
     if total_s is not None and total_s > _MOST_S:
         alerts_said.append("a request failed: it is missing in the p95, and the calculator counts its time from 1970")
@@ -167,6 +177,7 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
         "stop_reason": None,
         "intervals": [],
         "alerts": alerts_said,
+        "flags": flags,
         "total_runtime_s": total_s,
         "percentiles": percentiles,
         "items": items,
@@ -182,6 +193,22 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
         percentiles=percentiles,
         items=items,
     )
+
+
+def _unlike_items(p95_s: float | None, items: Mapping[str, Mapping[str, float]]) -> str | None:
+    """What speaks against a p95 of the runtime that stands beside the items that it is of; None where nothing does.
+
+    Of the p95 of LLM calls nothing is said: an item has the p95 of its own calls.
+    """
+    import numpy as np
+
+    times = [value for item in items.values() if (value := item.get("workflow_runtime"))]
+    if not p95_s or not times:
+        return None
+    own_s = float(np.quantile(times, 0.95))
+    if abs(own_s - p95_s) <= _AGREE * p95_s:
+        return None
+    return f"its p95 of the runtime is {p95_s:.4g} s, and that of its {len(times):,} items is {own_s:.4g} s"
 
 
 def import_nat(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
