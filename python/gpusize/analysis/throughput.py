@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Throughput", "achieved_by", "responses", "throughput"]
+__all__ = ["Throughput", "achieved_by", "rates_of", "responses", "throughput"]
 
 
 class Throughput(NamedTuple):
@@ -73,6 +73,15 @@ def throughput(level: LevelData) -> Throughput:
         for column in zip(*((each.answered, each.tokens_out, each.tokens_in) for each in found), strict=True)
     )
     return Throughput(offered, achieved, tokens_out if told else None, tokens_in if told else None)
+
+
+def rates_of(level: LevelData) -> Throughput:
+    """As ``throughput``; of an imported level what the other tool says, without what was offered."""
+    if not level.imported:
+        return throughput(level)
+    counts = level.meta.get("counts") or {}
+    told = (level.meta.get("achieved_rate"), counts.get("tokens_out_per_s"), counts.get("tokens_in_per_s"))
+    return Throughput(None, *(None if each is None else float(each) for each in told))
 
 
 def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float]:
