@@ -45,6 +45,7 @@ UPWARD: Final = {
     ("estimate.plan.types", "report.notebook.show"),
     ("estimate.question", "report.notebook.show"),
     ("analysis.compare.comparison", "report.notebook.show"),
+    ("analysis.compare.comparison", "report.figures.comparison"),
 }
 """The only imports that point up: ``plot`` and ``_repr_html_`` fetch what draws and shows when they are called."""
 

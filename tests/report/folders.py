@@ -69,6 +69,7 @@ def run_folder(
     spans: Mapping[int, Sequence[Mapping[str, Any]]] | None = None,
     rows: Sequence[Mapping[str, Any]] = (),
     targets: int = 1,
+    gpus_each: int = 2,
     **run: Any,
 ) -> Path:
     """A run with a level per concurrency.
@@ -80,11 +81,12 @@ def run_folder(
         spans: by concurrency, calls inside requests.
         rows: the dataset's rows.
         targets: how many replicas there are.
+        gpus_each: GPUs of each.
         run: fields of ``run.json`` that differ.
     """
     place.mkdir(parents=True)
     urls = [f"http://gpu-{k}:8000/v1/chat/completions" for k in range(targets)]
-    target = {"api": "openai-chat", "model": "m", "gpus": 2, "tls_verified": None, "simulated": None}
+    target = {"api": "openai-chat", "model": "m", "gpus": gpus_each, "tls_verified": None, "simulated": None}
     known = {"schema": 1, "run": place.name, "targets": [{"url": url, **target} for url in urls], "models": ["m"]}
     (place / "run.json").write_text(json.dumps({**known, "labels": {}, "dataset": {"sha256": "ab"}, **run}))
     if rows:

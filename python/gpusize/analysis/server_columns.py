@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.metrics import NS_PER_S
+from gpusize.analysis.per_request import energy_per_request, power_w
 
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
@@ -31,7 +32,11 @@ SERVER_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         ),
         "server_gpu_memory_used_bytes": ("bytes", "of all GPUs together, the most at one time"),
         "server_gpu_memory_share": ("share", "used over total, of the GPUs that report both: means over time, added"),
-        "server_energy_per_output_token_j": ("J/token", "of all GPUs, per generated token"),
+        "server_energy_per_request_j": (
+            "J/request",
+            "of all GPUs, per request answered; null where not every GPU told",
+        ),
+        "server_energy_per_output_token_j": ("J/token", "of all GPUs, per generated token; likewise"),
         "server_cpu_utilization": ("share", "of the servers' cores, mean over time and servers"),
         "server_kv_cache_use": ("share", "mean over time and replicas"),
         "server_kv_cache_use_max": ("share", "mean over replicas, the most at one time"),
@@ -86,9 +91,13 @@ def server_figures(level: LevelData) -> dict[str, Any]:
         "server_gpu_utilization_max": max(busy, default=None),
         "server_gpu_memory_share": _share_of(rows, "gpu_memory_used", "gpu_memory_total"),
         "server_gpu_power_share": _share_of(rows, "gpu_power", "gpu_power_limit"),
+        "server_energy_per_request_j": energy_per_request(level),
         "server_compute_s": _compute_s(rows),
         "residence_s": None if residence_ns is None else residence_ns / NS_PER_S,
     }
+    if power_w(level) is None:
+        # The energy of some GPUs is not that of a token.
+        found["server_energy_per_output_token_j"] = None
     return {column: found[column] for column in SERVER_COLUMNS}
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Throughput", "achieved_by", "responses", "throughput"]
+__all__ = ["Throughput", "achieved_by", "rates_of", "responses", "throughput"]
 
 
 class Throughput(NamedTuple):
@@ -75,6 +75,15 @@ def throughput(level: LevelData) -> Throughput:
         *(offered, sum(answered) / length_s),
         *(sum(tokens) / length_s if tokens else None for tokens in (tokens_out, tokens_in)),
     )
+
+
+def rates_of(level: LevelData) -> Throughput:
+    """As ``throughput``; of an imported level what the other tool says, without what was offered."""
+    if not level.imported:
+        return throughput(level)
+    counts = level.meta.get("counts") or {}
+    told = (level.meta.get("achieved_rate"), counts.get("tokens_out_per_s"), counts.get("tokens_in_per_s"))
+    return Throughput(None, *(None if each is None else float(each) for each in told))
 
 
 def responses(visit: LevelData, *columns: str) -> tuple[pl.LazyFrame, int, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from gpusize.analysis.compare.differences import MARGIN
 from gpusize.analysis.compare.figures import figure
 from gpusize.analysis.compare.matching import Run, Side
 from gpusize.analysis.compare.whole import judged_run
-from gpusize.api.groups import grouped
+from gpusize.api.groups import grouped, prices_of, with_groups
 from gpusize.base.errors import UsageError
 from gpusize.base.typed import SEQUENCE, check_kinds, or_none
 
@@ -31,6 +30,7 @@ def compare(
     labels: Mapping[str, str] | None = None,
     skip_damaged: bool = False,
     by: str | None = None,
+    gpu_hour_price: str | float | Mapping[str, str | float] | None = None,
 ) -> Comparison:
     """Say whether systems differ, at each load that was measured on all of them. No load is sent.
 
@@ -49,7 +49,11 @@ def compare(
         labels: take only the runs that carry all of these.
         skip_damaged: leave out levels and runs whose files are damaged.
         by: group the runs of all sides anew, by ``"gpus"`` or by this label (``"instances"``, ``"device"``, ...), and
-            hold each group against the smallest. Where the values are counts, ``Comparison.scaled`` has speed-ups.
+            hold each group against the smallest. ``Comparison.spent`` then says what a request took. Where groups
+            differ in how many GPUs, instances, replicas, servers, hosts, nodes or pods they have, ``scaled`` has
+            speed-ups and ``law`` how they go on.
+        gpu_hour_price: of grouped runs, for costs: a number, or with a currency, as ``"2.5 EUR"``; by the value of the
+            group where GPUs differ, as ``{"h100": "2.5 EUR", "a100": "1.2 EUR"}``.
 
     Raises:
         UsageError: nothing to compare, no common load, or an argument that does not fit.
@@ -74,13 +78,18 @@ def compare(
         name: runs if isinstance(runs, Result) else open_run(runs, labels=labels, skip_damaged=skip_damaged)
         for name, runs in sides.items()
     }
+    if gpu_hour_price is not None and by is None:
+        raise UsageError("costs are of grouped runs", "gpu_hour_price", "say what to group them by: by='gpus'")
     _refuse_twice({name: result.paths for name, result in results.items()})
     made = {name: _runs(result, skip_damaged=skip_damaged) for name, result in results.items()}
     if by is not None:
-        sides_by, counts = grouped([run for runs in made.values() for run in runs], by)
-        found = compare_sides(sides_by, chosen, more, margin=float(margin))
-        differing = {name: values for name, values in found.differing.items() if name != by}
-        return replace(found, counts=counts, differing=differing)
+        groups = grouped([run for runs in made.values() for run in runs], by)
+        prices = prices_of(gpu_hour_price, groups)
+        found = compare_sides(groups.sides, chosen, more, margin=float(margin), shared=False)
+        full = with_groups(found, groups, prices)
+        if not (full.places or full.per_count or (full.law and len(full.law.measured) > 1)):
+            compare_sides(groups.sides, chosen, more, margin=float(margin))
+        return full
     named = [Side(name, [run for run, _ in runs]) for name, runs in made.items()]
     return compare_sides(named, chosen, more, margin=float(margin))
 

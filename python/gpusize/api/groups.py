@@ -3,48 +3,180 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from gpusize.analysis.compare.matching import Run, Side
+from gpusize.analysis.compare.comparison import Comparison
+from gpusize.analysis.compare.differences import Difference, difference
+from gpusize.analysis.compare.figures import Figure, figure
+from gpusize.analysis.compare.matching import Place, Run, Side, places_per_count
+from gpusize.analysis.compare.scaled import RATES, kept_up, one_of
+from gpusize.analysis.compare.spent import priced, spent, untold
 from gpusize.base.errors import UsageError
+from gpusize.estimate.growth import growth
+from gpusize.estimate.plan.price import Price, parse_price
 
-__all__ = ["grouped"]
+__all__ = ["COUNTED", "Groups", "grouped", "prices_of", "with_groups"]
+
+COUNTED: Final = ("gpus", "instances", "replicas", "servers", "hosts", "nodes", "pods")
+"""What adds up, so that N of them ideally do N times as much. Other labels may be numbers, as a batch size is."""
+
+_STUDY: Final = "study"
+_MOST: Final = 6
+"""Values that an error names."""
 
 
-def grouped(runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str) -> tuple[list[Side], dict[str, int]]:
-    """Sides by the value that runs share, the smallest first, and by side its count where values are counts.
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Runs by a value that they share.
+
+    Attributes:
+        by: ``gpus``, or the name of a label.
+        sides: one for each value, the smallest first.
+        values: by side its value.
+        counts: by side its count, where it is something that adds up; else empty.
+    """
+
+    by: str
+    sides: Sequence[Side]
+    values: Mapping[str, str]
+    counts: Mapping[str, int]
+
+
+def grouped(runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str) -> Groups:
+    """Runs as one side for each value.
 
     Args:
         runs: each with the contents of its ``run.json``.
         by: ``gpus``, or the name of a label.
 
     Raises:
-        UsageError: a run does not say it, or all say the same.
+        UsageError: a run does not say it, all say the same, or the runs of one value are not repeats of each other.
     """
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[tuple[Run, Mapping[str, Any]]]] = {}
     for run, about in runs:
-        found.setdefault(_value(run, about, by), []).append(run)
+        found.setdefault(_value(run, about, by), []).append((run, about))
     if len(found) < 2:
         what = f"all runs have {by} {next(iter(found))}" if found else "there are no runs"
         raise UsageError(what, "by", "give runs of two values or more")
     numbers = {value: _count(value) for value in found}
-    counted = all(number is not None for number in numbers.values())
-    order = sorted(found, key=lambda value: (numbers[value] or 0, value) if counted else (0, value))
+    ordered = all(number is not None for number in numbers.values())
+    counted = ordered and by in COUNTED
+    order = sorted(found, key=lambda value: (numbers[value] or 0, value) if ordered else (0, value))
     names = {value: _name(value, by, counted=counted) for value in order}
-    sides = [Side(names[value], sorted(found[value], key=lambda run: run.began)) for value in order]
-    return sides, {names[value]: number for value in order if counted and (number := numbers[value]) is not None}
+    for value in order:
+        _refuse_mixed(names[value], [about for _, about in found[value]], by)
+    return Groups(
+        by,
+        [Side(names[value], sorted((run for run, _ in found[value]), key=lambda run: run.began)) for value in order],
+        {names[value]: value for value in order},
+        {names[value]: number for value in order if counted and (number := numbers[value]) is not None},
+    )
+
+
+def with_groups(found: Comparison, groups: Groups, price: Mapping[str, Price] | None = None) -> Comparison:
+    """A comparison of groups with what is known of them beside their differences.
+
+    Args:
+        found: the groups held against the first.
+        groups: what they are.
+        price: by side, of a GPU for an hour.
+    """
+    sides, counts = groups.sides, groups.counts
+    names = [side.name for side in sides]
+    used = spent(names, found.places, found.in_turns)
+    if price:
+        currency = next(iter(price.values())).currency
+        used += priced(used, {name: each.amount for name, each in price.items()}, currency)
+    per_count = [
+        _difference(sides[k].name, place, figure(name), paired=found.in_turns[sides[k].name] != "no")
+        for k, place in (places_per_count(sides, counts, one_of(groups.by)) if counts else ())
+        for name in RATES
+    ]
+    return replace(
+        found,
+        by=groups.by,
+        counts=counts,
+        differing={name: values for name, values in found.differing.items() if name != groups.by},
+        per_count=[each for each in per_count if each.runs != (0, 0)],
+        kept_up=kept_up(names, found.places),
+        spent=used,
+        untold=untold(names, found.places),
+        law=growth(sides, counts) if counts else None,
+    )
+
+
+def _difference(side: str, place: Place, one: Figure, *, paired: bool) -> Difference:
+    a, b = ([None if level is None else one.measure(level) for level in levels] for levels in place.levels)
+    return difference(side, place.name, one, a, b, paired=paired)
+
+
+def prices_of(given: str | float | Mapping[str, str | float] | None, groups: Groups) -> dict[str, Price]:
+    """The price of a GPU for an hour by side.
+
+    Args:
+        given: one for all, or by the value of the group; as text ``h100=2.5 EUR, a100=1.2 EUR``.
+        groups: the sides.
+
+    Raises:
+        UsageError: no price, a value that no run has, or currencies that differ.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, str) and "=" in given:
+        pairs = [each.rpartition("=") for each in given.split(",")]
+        given = {value.strip(): price for value, _, price in pairs}
+    if not isinstance(given, Mapping):
+        one = parse_price(str(given))
+        return {side.name: one for side in groups.sides}
+    sides = {value: name for name, value in groups.values.items()}
+    found = {}
+    for value, price in given.items():
+        if value not in sides:
+            there = ", ".join(sides)
+            raise UsageError(f"no run has {groups.by} {value}", "gpu_hour_price", f"there are {there}")
+        found[sides[value]] = parse_price(str(price))
+    if len({price.currency for price in found.values()}) > 1:
+        raise UsageError("the prices are of different currencies", "gpu_hour_price", "give all in one")
+    return found
+
+
+def _refuse_mixed(name: str, runs: Sequence[Mapping[str, Any]], by: str) -> None:
+    """Runs of other settings are other systems, not repeats: a mean over them is the figure of none."""
+    settings: dict[str, dict[str, None]] = {}
+    of_study = any(_STUDY in (about.get("labels") or {}) for about in runs)
+    for about in runs:
+        labels: Mapping[str, Any] = about.get("labels") or {}
+        said = {"gpus": str(_gpus(about)), "models": ", ".join(map(str, about.get("models") or ()))}
+        said |= {key: str(value) for key, value in labels.items() if of_study and key != _STUDY}
+        for key in {*said, *settings} - {by}:
+            settings.setdefault(key, {})[said.get(key, "")] = None
+    mixed = {key: list(values) for key, values in settings.items() if len(values) > 1}
+    if mixed:
+        told = "; ".join(f"{key} is {', '.join(values[:_MOST])}" for key, values in mixed.items())
+        labels = runs[0].get("labels") or {}
+        pick = " ".join(f"--label {key}={values[-1]}" for key, values in mixed.items() if key in labels)
+        raise UsageError(
+            f"the runs of {name} are not repeats of each other: {told}",
+            "by",
+            f"pick one of each, as in {pick}" if pick else "give only the runs of one of them",
+        )
+
+
+def _gpus(about: Mapping[str, Any]) -> int:
+    return sum(int(target.get("gpus") or 0) for target in about.get("targets") or ())
 
 
 def _value(run: Run, about: Mapping[str, Any], by: str) -> str:
     if by == "gpus":
-        gpus = sum(int(target.get("gpus") or 0) for target in about.get("targets") or ())
+        gpus = _gpus(about)
         if gpus:
             return str(gpus)
         todo = "give --gpus where it is measured or imported"
         raise UsageError("it does not say how many GPUs there were", run.name, todo)
     value = (about.get("labels") or {}).get(by)
     if value is None:
-        todo = f"label it: gpusize runs tag RUN {by}=VALUE"
+        todo = f"label it: gpusize runs tag RUN --label {by}=VALUE"
         raise UsageError(f"it has no label {by}", run.name, todo)
     return str(value)
 
@@ -54,7 +186,7 @@ def _count(value: str) -> int | None:
 
 
 def _name(value: str, by: str, *, counted: bool) -> str:
-    if not counted or by not in ("gpus", "instances"):
+    if not counted:
         return f"{by} {value}"
-    word = "GPU" if by == "gpus" else "instance"
+    word = one_of(by)
     return f"{value} {word}" if value == "1" else f"{value} {word}s"

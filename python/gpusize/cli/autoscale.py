@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gpusize.cli import autoscale_report
+from gpusize.cli import autoscale_report, policies
 from gpusize.cli import plan_over_time as over
-from gpusize.cli import policies
 from gpusize.cli import question_options as question
 from gpusize.cli.command import Commands, Debug, Json, listed, long_command, option
 

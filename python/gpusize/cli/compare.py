@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpusize.cli import question_options as question
-from gpusize.cli.command import Debug, Json
+from gpusize.cli.command import Debug, Json, option
 from gpusize.cli.comparing import FailIf, Figures, Junit, Margin, Wanted, Written
 
 if TYPE_CHECKING:
@@ -20,7 +20,11 @@ EPILOG = """Examples:
 
   gpusize compare old=runs/a new=runs/b --fail-if 'p95 runtime > +5%' --junit gates.xml
 
-  gpusize compare runs --by gpus     # what more GPUs give: speed-up and efficiency
+  gpusize compare runs --by gpus --gpu-hour-price '2.5 EUR'     # what more GPUs give and cost
+
+  gpusize compare runs --by device --gpu-hour-price 'h100=2.5 EUR, a100=1.2 EUR'
+
+  gpusize compare runs --by instances --out comparison     # tables and figures as files
 
   gpusize compare runs/a --noise     # how much its repeats differ from each other"""
 
@@ -42,9 +46,13 @@ def command(
         str | None,
         typer.Option(help="Group all runs by this: gpus, or a label such as instances or device.", metavar="WHAT"),
     ] = None,
+    gpu_hour_price: Annotated[str | None, option("Price of a GPU for an hour: 2.5 or '2.5 EUR'.", "PRICE")] = None,
     label: question.Labels = None,
     skip_damaged: question.SkipDamaged = False,
     junit: Junit = None,
+    out: Annotated[
+        Path | None, option("Write comparison.json, a .csv and .parquet of each table, and plots here.", "DIR")
+    ] = None,
     written: Written = "table",
     json: Json = False,
     _debug: Debug = False,
@@ -53,7 +61,7 @@ def command(
     from gpusize.api.compare import compare
     from gpusize.options.labels import labels_of
 
-    wanted = Wanted(fail_if, junit, written, json, noise)
+    wanted = Wanted(fail_if, junit, written, json, noise, out)
     found = compare(
         _named(sides),
         figures=figure or None,
@@ -62,6 +70,7 @@ def command(
         labels=labels_of(label),
         skip_damaged=skip_damaged,
         by=by,
+        gpu_hour_price=gpu_hour_price,
     )
     return wanted.show(found)
 

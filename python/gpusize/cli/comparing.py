@@ -52,6 +52,7 @@ class Wanted:
     written: str
     json: bool
     noise: bool = False
+    out: Path | None = None
     gates: list[Gate] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,17 +81,21 @@ class Wanted:
         from gpusize.cli.shared import note
         from gpusize.report.comparison.show import document, junit_xml, markdown, print_comparison
         from gpusize.report.export import dumps
+        from gpusize.report.figures.comparison import save_comparison
         from gpusize.report.summary.terminal import make_console
 
         judged = judge(found, self.gates)
         if self.junit is not None:
             write_atomic(self.junit, junit_xml(judged).encode())
+        written = []
+        if self.out is not None:
+            written = save_comparison(found, dumps(document(found, judged)).encode(), self.out)
         if self.json:
             typer.echo(dumps(document(found, judged)), nl=False)
         elif self.written == "md":
             typer.echo(markdown(found, judged, noise=self.noise), nl=False)
         else:
-            print_comparison(found, make_console(), judged, noise=self.noise)
+            print_comparison(found, make_console(), judged, noise=self.noise, written=written)
         failed = sum(each.failed for each in judged)
         if failed:
             note(f"{failed} of {len(judged)} gates failed")

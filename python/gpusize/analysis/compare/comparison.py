@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.analysis.compare.differences import ALPHA, MARGIN, POWER, Difference, difference, with_verdicts
 from gpusize.analysis.compare.figures import Figure, Measured, usual_figures
@@ -20,7 +20,9 @@ from gpusize.analysis.compare.matching import (
     left_out,
     turns,
 )
-from gpusize.analysis.compare.scaled import Scaled, scaled
+from gpusize.analysis.compare.scaled import Scaled, one_of, scaled
+from gpusize.analysis.compare.scaling_law import ScalingLaw
+from gpusize.analysis.compare.spent import Spent
 from gpusize.analysis.compare.student import t_quantile
 from gpusize.analysis.compare.survivors import hidden, mean_share
 from gpusize.analysis.compare.whole import WHOLE, whole_figures
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["Comparison", "Noise", "compare_sides"]
+
+_TYPES: Final = {"str": "String", "int": "Int64", "float": "Float64", "Per": "String"}
+"""Polars' types of a column, by those of its attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,15 @@ class Comparison:
         loads: those that all sides have.
         broken: by side, the loads of levels that did not end as intended.
         rounds: whole rounds of a duet; None where earlier runs were compared.
+        places: the loads with their levels, for figures of all requests.
+        by: what runs were grouped by, ``gpus`` or a label; empty where sides were named.
         counts: by side its GPUs or instances, where runs were grouped by those.
+        per_count: differences of rates at the same load per GPU (or instance), N times the load on N of them.
+        kept_up: by side but the first, loads of open loops that it or the first kept up with: their rates say nothing
+            of a speed-up.
+        spent: what a request took on each side, of grouped runs.
+        untold: by side, why its energy is not known.
+        law: how the most requests/s grow with the count.
     """
 
     sides: Mapping[str, int]
@@ -93,12 +106,40 @@ class Comparison:
     loads: Sequence[str] = ()
     broken: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rounds: int | None = None
+    places: Sequence[Place] = field(default=(), repr=False, compare=False)
+    by: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
+    per_count: Sequence[Difference] = ()
+    kept_up: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    spent: Sequence[Spent] = ()
+    untold: Mapping[str, str] = field(default_factory=dict)
+    law: ScalingLaw | None = None
+
+    @property
+    def word(self) -> str:
+        """What one of those that groups have a count of is called: ``GPU``, ``instance``."""
+        return one_of(self.by)
 
     @property
     def scaled(self) -> list[Scaled]:
-        """Speed-up and efficiency of each group at each load; empty where sides have no counts."""
-        return scaled(self.differences, self.counts)
+        """Speed-up and efficiency of each group at each load, and at each load per GPU; empty without counts."""
+        return [
+            *scaled(self.differences, self.counts, but=self.kept_up),
+            *scaled(self.per_count, self.counts, per="count"),
+        ]
+
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """What came out as tables by name: ``differences``, and of grouped runs ``scaled`` and ``spent``."""
+        import polars as pl
+
+        found = {"differences": self.frame}
+        for name, kind, rows in (("scaled", Scaled, self.scaled), ("spent", Spent, self.spent)):
+            if rows:
+                types = {each.name: _TYPES[str(each.type)] for each in fields(kind)}
+                schema = {column: getattr(pl, of) for column, of in types.items()}
+                found[name] = pl.DataFrame([asdict(each) for each in rows], schema=schema).fill_nan(None)
+        return found
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -116,6 +157,21 @@ class Comparison:
         types |= dict.fromkeys(counts, pl.Int64)
         return pl.DataFrame(rows, schema=types).fill_nan(None)
 
+    def plot(self, kind: str = "rate", *, dark: bool = False) -> Any:
+        """One figure, as a ``matplotlib.figure.Figure``.
+
+        Args:
+            kind: the name of one of ``gpusize.report.figures.comparison.COMPARED``, such as ``rate``, ``runtime``,
+                ``spent`` or ``growth``; of distributions with the load, as ``ecdf-16-users``.
+            dark: whether it is for dark paper.
+
+        Raises:
+            UsageError: there is no such figure, or no data for it.
+        """
+        from gpusize.report.figures.comparison import one_figure
+
+        return one_figure(self, kind, dark=dark)
+
     def _repr_html_(self) -> str:
         from gpusize.report.notebook.show import comparison_html
 
@@ -128,6 +184,7 @@ def compare_sides(
     also: Sequence[Figure] = (),
     *,
     margin: float = MARGIN,
+    shared: bool = True,
 ) -> Comparison:
     """Hold each side against the first.
 
@@ -136,16 +193,17 @@ def compare_sides(
         figures: what to compare; by default percentiles of the runtime, rates, errors, and TTFT where answers stream.
         also: figures to compare beside them.
         margin: relative differences within it do not matter, in (0, 1).
+        shared: whether it takes a load that all sides have; without, there may be no differences.
 
     Raises:
-        UsageError: no load is common to all, or there is nothing to compare.
+        UsageError: no load is common to all though one has to be, or there is nothing to compare.
     """
     if not 0 < margin < 1:
         raise UsageError(f"must be above 0 and below 100 %, not {margin:g}", "margin", "as in 2%")
     if len(sides) == 1 and len(sides[0].runs) < 2:
         raise UsageError("one run has nothing to be compared with", sides[0].name, "give another, or repeats of it")
     places, alone = common_places(sides)
-    if not places:
+    if not places and shared:
         raise _nothing_shared(sides, alone)
     usual = figures or usual_figures(
         [level for place in places for k in range(len(sides)) for level in place.measured(k)]
@@ -188,6 +246,7 @@ def compare_sides(
         margin=margin,
         in_turns=in_turns,
         loads=[place.name for place in places],
+        places=places,
         unpaired={
             side.name: some
             for k, side in enumerate(sides)

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.analysis.compare.blocks import FEWEST_BLOCKS, block_error
 from gpusize.analysis.metrics import METRICS, NS_PER_S, metric
+from gpusize.analysis.per_request import (
+    cpu_time_per_request,
+    energy_per_output_token,
+    energy_per_request,
+    gpu_time_per_output_token,
+    gpu_time_per_request,
+)
 from gpusize.analysis.slo_grammar import SloParser
-from gpusize.analysis.throughput import Throughput, responses, throughput
+from gpusize.analysis.throughput import rates_of, responses
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Figure", "Measured", "figure", "usual_figures"]
+__all__ = ["SPENT", "Figure", "Measured", "figure", "usual_figures"]
 
 _PER_PIECE: Final = 4
 """Requests in the smallest piece of time."""
@@ -34,6 +41,15 @@ _RATES: Final = {
     "achieved rate": ("achieved", "requests/s"),
     "output rate": ("tokens_out", "tokens/s"),
 }
+_SPENT: Final[dict[str, tuple[str, Callable[[LevelData], float | None]]]] = {
+    "energy per request": ("J", energy_per_request),
+    "energy per output token": ("J", energy_per_output_token),
+    "GPU time per request": ("GPU-s", gpu_time_per_request),
+    "GPU time per output token": ("GPU-s", gpu_time_per_output_token),
+    "CPU time per request": ("CPU-s", cpu_time_per_request),
+}
+SPENT: Final = tuple(_SPENT)
+"""Figures of what a request takes of the machines behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,9 @@ def figure(text: str) -> Figure:
     if name in _RATES:
         field, unit = _RATES[name]
         return Figure(name, unit, "more", "ratio", lambda level: _rate(level, field))
+    if name in _SPENT:
+        unit, of_level = _SPENT[name]
+        return Figure(name, unit, "less", "ratio", lambda level: _known(of_level(level)))
     if name == "error share":
         return Figure(name, "share", "less", "share", _error_share)
     if name in _WHOLE:
@@ -104,7 +123,10 @@ class _Parser(SloParser):
     """A percentile or a mean and a metric, as SLOs begin."""
 
     subject = "figure"
-    examples = f"write it as in: p95 runtime, mean ttft, {', '.join(_RATES)}, error share, {', '.join(_WHOLE)}"
+    examples = (
+        f"write it as in: p95 runtime, mean ttft, {', '.join(_RATES)}, error share, {', '.join(_SPENT)}, "
+        f"{', '.join(_WHOLE)}"
+    )
 
     def figure(self) -> tuple[float | None, str]:
         first = self.token
@@ -126,7 +148,7 @@ def usual_figures(levels: Iterable[LevelData]) -> list[Figure]:
         # The mean gap of a request has an interval; some tools state pooled gaps alone.
         each = any(level.quantile("itl_mean", 0.95) is not None for level in given)
         names += ["p50 ttft", "p95 ttft", "p95 itl_mean" if each else "p95 itl"]
-    if any(_rates(level).tokens_out for level in given):
+    if any(rates_of(level).tokens_out for level in given):
         names.append("output rate")
     return [figure(name) for name in (*names, "error share")]
 
@@ -180,16 +202,13 @@ def _quantile_error(values: NDArray[np.float64], prob: float) -> tuple[float, fl
     return (math.log(ends[1] / ends[0]) / 2, found.blocks) if ends[0] > 0 else (math.nan, found.blocks)
 
 
-def _rates(level: LevelData) -> Throughput:
-    """The rates of a level; of an imported one those that the other tool states."""
-    if not level.imported:
-        return throughput(level)
-    told = level.meta.get("counts") or {}
-    return Throughput(None, level.meta.get("achieved_rate"), told.get("tokens_out_per_s"), told.get("tokens_in_per_s"))
+def _known(value: float | None) -> Measured:
+    """Of what is read once a second there is no error inside a run."""
+    return Measured(math.nan if value is None else value)
 
 
 def _rate(level: LevelData, field: str) -> Measured:
-    value = getattr(_rates(level), field)
+    value = getattr(rates_of(level), field)
     if not value:
         return Measured(math.nan)
     counts = [_counts(visit, field) for visit in level.visits() if not visit.imported]

@@ -26,7 +26,9 @@ __all__ = [
     "differing",
     "left_out",
     "load_names",
+    "places_per_count",
     "turns",
+    "usable",
 ]
 
 _WHOSE: Final = ("targets", "models", "dataset")
@@ -87,6 +89,39 @@ def common_places(sides: Sequence[Side]) -> tuple[list[Place], dict[str, list[st
         if (missing := [names[key] for key in each if key not in shared])
     }
     return [Place(names[key], [each[key] for each in found]) for key in shared], alone
+
+
+def places_per_count(sides: Sequence[Side], counts: Mapping[str, int], one: str) -> list[tuple[int, Place]]:
+    """Where a side had the first side's load per GPU (or instance): N times its users on N times as many.
+
+    Closed loops only: the rate of an open loop that is kept up with grows with the load by itself.
+
+    Args:
+        sides: grouped by a count.
+        counts: by side its count.
+        one: what one of them is called in the name of a load, as in ``4 users per GPU``.
+
+    Returns:
+        The number of the other side, and the place with the levels of the first side and of that one.
+    """
+    first = _by_load(sides[0])
+    base = counts[sides[0].name]
+    found = []
+    for k, side in enumerate(sides[1:], 1):
+        for key, levels in _by_load(side).items():
+            kind, users, rate, more = json.loads(key)
+            alike, rest = divmod((users or 0) * base, counts[side.name])
+            key_of_first = json.dumps([kind, alike, rate, more], sort_keys=True)
+            if users and alike and not rest and key_of_first in first:
+                each = users / counts[side.name]
+                name = f"{each:g} user{'s' if each != 1 else ''} per {one}"
+                found.append((k, Place(name + (f", {_rest(key)}" if more else ""), [first[key_of_first], levels])))
+    return found
+
+
+def usable(side: Side) -> list[LevelData]:
+    """The levels of a side that say something of its target, of all its runs."""
+    return [level for run in side.runs for level in run.levels if not _why_not(level)]
 
 
 def left_out(side: Side) -> list[str]:

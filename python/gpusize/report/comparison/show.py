@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.gates import Judged
-from gpusize.report.comparison.words import finding, gate_text, noise_rows, remarks, rows, scaled_rows
+from gpusize.report.comparison.group_words import most_rows, scaled_rows, spent_rows
+from gpusize.report.comparison.words import finding, gate_text, noise_rows, remarks, rows
 from gpusize.report.markdown import escaped, table
 from gpusize.report.summary.terminal import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["document", "junit_xml", "markdown", "print_comparison"]
+__all__ = ["document", "group_tables", "junit_xml", "markdown", "print_comparison"]
 
 SCHEMA = 1
 _TONES = {"worse": "bold red", "better": "green", "no evidence": "dim", "within these two runs": "dim"}
@@ -25,17 +27,23 @@ _LEFT = frozenset({"load", "figure", "side", "verdict"})
 
 
 def print_comparison(
-    comparison: Comparison, console: Console, judged: Sequence[Judged] = (), *, noise: bool = False
+    comparison: Comparison,
+    console: Console,
+    judged: Sequence[Judged] = (),
+    *,
+    noise: bool = False,
+    written: Sequence[Path] = (),
 ) -> None:
-    """Print the answer, the table, what is to be known beside it, and what the gates say."""
+    """Print the answer, the tables, what is to be known beside them, what the gates say, and the files written."""
     from rich.text import Text
 
     console.print(Text(plain(console, finding(comparison)), style="bold"))
     if comparison.differences:
         _print_table(rows(comparison), console)
-    if comparison.counts:
-        _print_table(scaled_rows(comparison.scaled), console)
-    if noise or not comparison.differences:
+    for lines in group_tables(comparison):
+        console.print()
+        _print_table(lines, console)
+    if noise or not (comparison.differences or comparison.by):
         _print_table(noise_rows(comparison.noise), console)
     for remark in remarks(comparison):
         line = Text("! ", style="bold yellow")
@@ -43,6 +51,8 @@ def print_comparison(
         console.print(line)
     for each in judged:
         console.print(Text(plain(console, gate_text(each)), style="bold red" if each.failed else ""))
+    for path in written:
+        console.print(str(path), soft_wrap=True)
 
 
 def _print_table(lines: Sequence[Sequence[str]], console: Console) -> None:
@@ -68,14 +78,19 @@ def markdown(comparison: Comparison, judged: Sequence[Judged] = (), *, noise: bo
     parts = [f"**{escaped(finding(comparison))}**"]
     if comparison.differences:
         parts.append(_table(rows(comparison)))
-    if comparison.counts:
-        parts.append(_table(scaled_rows(comparison.scaled)))
-    if noise or not comparison.differences:
+    parts += [_table(lines) for lines in group_tables(comparison)]
+    if noise or not (comparison.differences or comparison.by):
         parts.append(_table(noise_rows(comparison.noise)))
     said = [*remarks(comparison), *map(gate_text, judged)]
     if said:
         parts.append("\n".join(f"- {escaped(each)}" for each in said))
     return "\n\n".join(parts) + "\n"
+
+
+def group_tables(comparison: Comparison) -> list[list[list[str]]]:
+    """The tables of grouped runs that have rows: speed-up, the most of each count, what a request took."""
+    made = (scaled_rows(comparison.scaled), most_rows(comparison), spent_rows(comparison))
+    return [lines for lines in made if len(lines) > 1]
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
@@ -101,7 +116,13 @@ def document(comparison: Comparison, judged: Sequence[Judged] = ()) -> dict[str,
         "loads": comparison.loads,
         "broken": comparison.broken,
         "rounds": comparison.rounds,
+        "by": comparison.by or None,
+        "counts": comparison.counts,
         "scaled": [asdict(each) for each in comparison.scaled],
+        "kept_up": comparison.kept_up if comparison.counts else {},
+        "spent": [asdict(each) for each in comparison.spent],
+        "untold": comparison.untold,
+        "law": None if comparison.law is None else asdict(comparison.law),
         "gates": [
             {
                 "gate": each.gate.text,

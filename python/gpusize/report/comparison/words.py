@@ -12,7 +12,7 @@ from gpusize.analysis.compare.differences import Difference
 from gpusize.analysis.compare.figures import figure
 from gpusize.analysis.compare.gates import Judged
 from gpusize.analysis.compare.matching import counted
-from gpusize.analysis.compare.scaled import Scaled
+from gpusize.report.comparison.group_words import group_remarks
 from gpusize.report.text import clean, plain_number
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "noise_rows",
     "remarks",
     "rows",
-    "scaled_rows",
     "value_text",
 ]
 
@@ -47,7 +46,7 @@ def _finding(comparison: Comparison, side: str) -> str:
     mine = [each for each in comparison.differences if each.side == side]
     names = f"{clean(side)} against {clean(first)}"
     if not mine:
-        return f"{names}: nothing to compare"
+        return f"{names}: no load is common to all" if comparison.by else f"{names}: nothing to compare"
     if all(each.design == "within" for each in mine):
         return f"{names}: no verdict on the systems from single runs; the table compares these two runs"
     judged = [each for each in mine if each.design != "within"]
@@ -109,17 +108,6 @@ def noise_rows(noise: Sequence[Noise]) -> list[list[str]]:
     return made
 
 
-def scaled_rows(scaled: Sequence[Scaled]) -> list[list[str]]:
-    """Speed-up and efficiency: a header, then a row for each group, load and figure."""
-    made = [["side", "load", "figure", "speed-up", "95 % interval", "ideal", "efficiency"]]
-    for each in scaled:
-        known = math.isfinite(each.low) and math.isfinite(each.high)
-        interval = f"{each.low:.3g} to {each.high:.3g}" if known else "\N{EN DASH}"
-        row = [f"{each.speed_up:.3g}", interval, f"{each.ideal:.3g}", _percent(each.efficiency)]
-        made.append([clean(each.side), each.load, each.figure, *row])
-    return made
-
-
 def remarks(comparison: Comparison) -> list[str]:
     """What a reader has to know beside the table."""
     made = []
@@ -161,7 +149,7 @@ def remarks(comparison: Comparison) -> list[str]:
         )
     elif singles and len(comparison.sides) > 1:
         made.append(f"{' and '.join(singles)}: one run each side says nothing of the next; repeat it for a verdict")
-    return made
+    return [*made, *group_remarks(comparison)]
 
 
 def _few(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ They are drawn from a frame with a row per group and load (several takes of one 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.base.errors import UsageError
 from gpusize.report.figures import style
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from gpusize.report.summary.source import ReportSource
 
-__all__ = ["across_frame", "instances_figure", "ratio_figure"]
+__all__ = ["across_frame", "instances_figure", "plain_ticks", "ratio_figure"]
 
-_RAMP: Final = (style.MID, style.LIMIT, style.HIGH, style.OTHER, style.GOOD, style.AMBER, style.LOW, style.MUTED)
 _COLUMNS: Final = ("group", "load", "value")
 
 Lines = dict[str, dict[float, list[float]]]
@@ -94,7 +93,7 @@ def ratio_figure(
         if log:
             upper.set_yscale("log")
             upper.set_ylim(min(y for y in values if y > 0) / 1.5, max(values) * 1.5)
-            _plain_ticks(upper)
+            plain_ticks(upper)
         else:
             upper.set_ylim(0, max(values) * 1.15 or 1.0)
         _draw(figure, upper, lines, colors)
@@ -170,7 +169,7 @@ def _ratio(line: Mapping[float, list[float]], base: Mapping[float, list[float]])
 
 
 def _colors(count: int) -> list[str]:
-    return [_RAMP[k % len(_RAMP)] for k in range(count)]
+    return [style.GROUPS[k % len(style.GROUPS)] for k in range(count)]
 
 
 def _draw(figure: Figure, axes: Axes, lines: Lines, colors: Mapping[str, str]) -> None:
@@ -188,12 +187,14 @@ def _draw(figure: Figure, axes: Axes, lines: Lines, colors: Mapping[str, str]) -
     style.label_ends(figure, axes, ends)
 
 
-def _plain_ticks(axes: Axes) -> None:
+def plain_ticks(axes: Axes, which: Literal["x", "y"] = "y") -> None:
+    """Ticks of a logarithmic axis as plain numbers, at 1 and 3 of every ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 3.0)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 3.0)))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
 
 
 def _title(ratios: Mapping[str, Mapping[float, float]], base: str, label: str) -> str:

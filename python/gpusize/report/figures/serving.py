@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpusize.report.figures import style
 from gpusize.report.summary.sweep import Points, Sweep
@@ -125,31 +125,24 @@ def _draw(figure: Figure, axes: Axes, line: Points, points: Points, label: str, 
 def energy_figure(sweep: Sweep) -> Figure | None:
     """Energy per request (mean power of all GPUs over requests/s) and per output token; None without power.
 
-    J/request = W / (requests/s).
+    A level in which not every GPU told of its power has no point.
     """
-    rows = tuple({**row, "energy_per_request_j": _joules(row)} for row in sweep.rows)
-    told = replace(sweep, rows=rows)
     panels = {
-        "energy_per_request_j": ("J per request", style.AMBER),
+        "server_energy_per_request_j": ("J per request", style.AMBER),
         "server_energy_per_output_token_j": ("J per output token", style.GOOD),
     }
-    known = {column: how for column, how in panels.items() if told.line(column)}
+    known = {column: how for column, how in panels.items() if sweep.line(column)}
     if not known:
         return None
-    line = told.line(next(iter(known)))
+    line = sweep.line(next(iter(known)))
     least = min(line, key=lambda point: point[1])
     what = next(iter(known.values()))[0].removeprefix("J per ")
     title = f"Least energy per {what} at {sweep.at(least[0])}: {plain_number(least[1])} J"
     figure, every = style.new_figure(title, f"{_about(sweep)} · all GPUs together", len(known))
     for axes, (column, (label, color)) in zip(every, known.items(), strict=True):
         style.level_axis(axes, sweep.levels, sweep.x_label if axes is every[-1] else "")
-        _draw(figure, axes, told.line(column), told.points(column), label, 1.0, color)
+        _draw(figure, axes, sweep.line(column), sweep.points(column), label, 1.0, color)
     return figure
-
-
-def _joules(row: Mapping[str, Any]) -> float | None:
-    power, rate = row.get("server_gpu_power_w"), row.get("achieved_rate")
-    return None if power is None or not rate else float(power) / float(rate)
 
 
 def gpus_figure(sweep: Sweep, server: pl.DataFrame) -> Figure | None:

@@ -31,6 +31,10 @@ PERCENTILES: Final = {"p50": LOW, "p95": MID, "p99": HIGH}
 SERIES: Final = (MID, OTHER, AMBER, GOOD)
 """Colours of several SLOs in one figure, in order."""
 
+GROUPS: Final = (MID, LIMIT, HIGH, OTHER, GOOD, AMBER, LOW, MUTED)
+"""Colours of groups beside each other, in order; their markers and names at the ends tell them apart as well."""
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
+
 # Names of the page's CSS variables, so that an inlined figure follows a dark page.
 CSS_NAMES: Final = {
     INK: "ink",
