@@ -63,8 +63,8 @@ class Figure:
         scale: differences of a ``ratio`` are relative, of a ``share`` in points.
         measure: makes it of a level.
         metric: name of the metric that it is a percentile or the mean of; None for rates and shares.
-        whole: of a figure of whole runs, which no level has, its field in `gpusize.analysis.compare.whole`.
         prob: which percentile, 0.95 for p95; None for all others.
+        whole: of a figure of whole runs, which no level has, its field in `gpusize.analysis.compare.whole`.
     """
 
     name: str
@@ -73,8 +73,8 @@ class Figure:
     scale: Literal["ratio", "share"]
     measure: Callable[[LevelData], Measured]
     metric: str | None = None
-    whole: str = ""
     prob: float | None = None
+    whole: str = ""
 
     def is_known(self, measured: Measured) -> bool:
         """Whether there is a value that can be compared: of a ratio one above 0."""
