@@ -29,7 +29,7 @@ from gpusize.records.schema import OUTCOMES, record_dtypes
 MOST_S = 30.0
 DAY_S, STEP_S = 86_400, 15.0
 START_NS, WALL_NS = 1_000_000_000_000, 1_795_000_000_000_000_000
-GAUGES = ("running", "waiting", "cache_usage", "gpu_utilization", "gpu_power_w")
+GAUGES = ("running", "waiting", "kv_cache_use", "gpu_use", "gpu_power")
 STAGES = 24
 
 
@@ -49,7 +49,7 @@ def judge_day(
     """Judge a day with so many requests on up to so many replicas, and add the table and the bar."""
     with tempfile.TemporaryDirectory(dir=place) as folder:
         run = write_day(Path(folder), requests, replicas)
-        readings = int(pl.scan_parquet(run / "series" / "*.parquet").select(pl.len()).collect().item())
+        readings = int(pl.scan_parquet(run / "series" / "series.parquet").select(pl.len()).collect().item())
         command = [sys.executable, "-m", "gpusize", "autoscale", "report", str(run), "--gpus-per-replica", "2"]
         made = [run_measured([*command, "--gpu-hour-price", "2.5"]) for _ in range(repeats)]
         told = json.loads((run / "autoscale.json").read_text())
@@ -133,20 +133,22 @@ def _level(run: Path, number: int, rnd: np.random.Generator, count: int, at_s: i
 
 
 def _series(folder: Path, rnd: np.random.Generator, replicas: int) -> None:
-    """As they are pulled: a file a name."""
-    folder.mkdir()
+    """As they are pulled: a part a name; each replica is scraped at a time of its own."""
+    parts = folder / "series.parquet"
+    parts.mkdir(parents=True)
     at = np.arange(-STEP_S, DAY_S + 120, STEP_S)
     course = np.clip(np.round(replicas * (0.55 - 0.45 * np.cos(2 * np.pi * at / DAY_S))), 1, replicas).astype(int)
     pods = np.array([json.dumps({"namespace": "llm", "pod": f"llama-decode-{k:04d}"}) for k in range(replicas)])
+    phase_ns = rnd.integers(0, int(STEP_S * 1e9), replicas)
     rows, pod = np.repeat(np.arange(at.size), course), np.concatenate([np.arange(n) for n in course])
     t_ns = WALL_NS + (at * 1e9).astype(np.int64)
     for name in GAUGES:
         values = np.round(rnd.gamma(2.0, 4.0, rows.size), 3)
-        _write(folder / f"series-{name}.parquet", t_ns[rows], name, pods[pod], values)
-    for name, late in (("replicas_desired", 0), ("replicas_current", 0), ("replicas_ready", 8)):
+        _write(parts / f"part-{name}.parquet", t_ns[rows] + phase_ns[pod], name, pods[pod], values)
+    for name, late in (("replicas_desired", 0), ("replicas", 0), ("replicas_ready", 8)):
         values = np.roll(course, late).astype(float)
-        _write(folder / f"series-{name}.parquet", t_ns, name, np.full(at.size, '{"deployment": "llama"}'), values)
-    about = {"schema": 1, "clock": {"offset_ns": 0, "uncertainty_ns": 5_000_000}}
+        _write(parts / f"part-{name}.parquet", t_ns, name, np.full(at.size, '{"deployment": "llama"}'), values)
+    about = {"version": 1, "clock": {"offset_ns": 0, "uncertainty_ns": 5_000_000}, "names": {}}
     (folder / "series.json").write_text(json.dumps(about))
 
 

@@ -17,6 +17,9 @@ from gpusize.records.schema import OUTCOMES, outcome_dtype, record_dtypes
 from tests.whatif.folder import stored
 
 START_WALL_NS = 1_795_000_000_123_456_789
+BY = {"replicas_desired": ("namespace", "horizontalpodautoscaler"), "replicas": ("namespace", "deployment")}
+BY["replicas_ready"] = BY["replicas"]
+"""Labels that tell deployments apart, as the pull writes them."""
 MONO_NS = 5_000_000_000_000
 """The records' clock at the start of a run."""
 
@@ -48,11 +51,14 @@ class Pulled:
             },
             schema={"t_ns": pl.Int64, "name": pl.String, "labels": pl.String, "le": pl.Float64, "value": pl.Float64},
         )
-        frame.write_parquet(folder / "series.parquet")
+        parts = folder / "series.parquet"
+        parts.mkdir(exist_ok=True)
+        frame.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(parts / "part-000001.parquet")
         clock: dict[str, Any] = {"offset_ns": round(self.offset_s * 1e9)}
         if uncertainty_s is not None:
             clock["uncertainty_ns"] = round(uncertainty_s * 1e9)
-        (folder / "series.json").write_text(json.dumps({"schema": 1, "clock": clock}))
+        names = {name: {"by": list(by)} for name, by in BY.items()}
+        (folder / "series.json").write_text(json.dumps({"version": 1, "clock": clock, "names": names}))
         return folder
 
 
@@ -227,6 +233,11 @@ def scraped(truth: Truth, *, every_s: float = 15.0, first_s: float = -30.0, offs
     pulled = Pulled(offset_s)
     now = np.maximum(at, 0)
     pulled.add("replicas_desired", at, truth.asked(now), horizontalpodautoscaler="llama")
-    pulled.add("replicas_current", at, truth.asked(now), deployment="llama")
-    pulled.add("replicas_ready", at, truth.ready(now), deployment="llama")
+    # The exporter restarts on its way: another instance tells of the same deployment.
+    instance = np.where(at < truth.end / 2, "10.0.0.7:8080", "10.0.0.9:8080")
+    for each in dict.fromkeys(instance.tolist()):
+        mine = instance == each
+        labels = {"deployment": "llama", "instance": each}
+        pulled.add("replicas", at[mine], truth.asked(now[mine]), **labels)
+        pulled.add("replicas_ready", at[mine], truth.ready(now[mine]), **labels)
     return pulled

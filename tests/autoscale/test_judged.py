@@ -137,7 +137,7 @@ def test_gaps_are_cut_out_and_told(seed: int, tmp_path: Path) -> None:
     ok = truth.end_s[outcome == 0]
     assert found.paid.requests == ((ok < gap[0]) | (ok >= gap[1])).sum()
     codes = [each.facts["name"] for each in found.findings if each.code == "gap"]
-    assert codes == ["replicas_desired", "replicas_current", "replicas_ready"]
+    assert codes == ["replicas_desired", "replicas", "replicas_ready"]
     fact = next(each.facts for each in found.findings if each.code == "gap")
     assert fact["unknown_s"] == pytest.approx(gap[1] - gap[0], abs=1e-6)
 
@@ -239,7 +239,7 @@ def test_damaged_series_are_named(tmp_path: Path) -> None:
     due = np.arange(10.0)
     run = run_of(tmp_path, [level({"kind": "open", "rate": 1.0}, records(due, due + 1), 0, 10)])
     folder = scraped(Truth(due, due, [(0.0, 1)], 0.0, 10.0)).write(run / "series")
-    (folder / "series.parquet").write_bytes(b"PAR1 no")
+    (folder / "series.parquet" / "part-000001.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(StoreError, match="unreadable series"):
         judge_autoscaler(run, None, "p95 runtime <= 1s")
     (folder / "series.json").write_text("{")

@@ -42,8 +42,8 @@ def told(found: Judgement, code: str) -> list[dict]:
 
 def test_a_quiet_run_has_none(tmp_path: Path) -> None:
     pulled = steady()
-    pulled.add("keda_scaler_errors", AT, np.full(AT.size, 7.0), scaledObject="llama", scaler="s0")
-    pulled.add("keda_scaler_metric", AT, RUNNING, scaledObject="llama", scaler="s0")
+    pulled.add("trigger_errors", AT, np.full(AT.size, 7.0), scaledObject="llama", scaler="s0")
+    pulled.add("trigger_value", AT, RUNNING, scaledObject="llama", scaler="s0")
     pulled.add("hpa_condition", AT, np.ones(AT.size), condition="ScalingActive", status="true")
     pulled.add("hpa_condition", AT, np.zeros(AT.size), condition="ScalingActive", status="false")
     assert judged(tmp_path, pulled).findings == ()
@@ -53,10 +53,10 @@ def test_errors_of_a_scaler_are_told(tmp_path: Path) -> None:
     pulled = steady([(0.0, 2), (300.0, 4)])
     # Five errors; KEDA restarts at 700 s, and two more come.
     errors = np.where(AT < 500, 3, np.where(AT < 700, np.minimum(3 + (AT - 485) // 30, 8), np.where(AT < 900, 0, 2)))
-    pulled.add("keda_scaler_errors", AT, errors, scaledObject="llama", scaler="s0-prometheus")
+    pulled.add("trigger_errors", AT, errors, scaledObject="llama", scaler="s0-prometheus")
     # A counter that is not there before its first error.
     late = AT[AT >= 600]
-    pulled.add("keda_scaler_errors", late, np.full(late.size, 1.0), scaledObject="other", scaler="s1")
+    pulled.add("trigger_errors", late, np.full(late.size, 1.0), scaledObject="other", scaler="s1")
     first, second = told(judged(tmp_path, pulled), "scaler_errors")
     assert (first["scaler"], first["errors"]) == ("llama, s0-prometheus", 7)
     assert (first["from_s"], first["until_s"]) == (pytest.approx(525), pytest.approx(900))
@@ -67,13 +67,13 @@ def test_errors_of_a_scaler_are_told(tmp_path: Path) -> None:
 def test_a_trigger_that_stays_at_one_value_is_told(tmp_path: Path) -> None:
     pulled = steady()
     frozen = np.where((AT >= 600) & (AT < 1200), 24.0, RUNNING)
-    pulled.add("keda_scaler_metric", AT, frozen, scaledObject="llama", scaler="s0")
-    pulled.add("keda_scaler_active", AT, np.ones(AT.size), scaledObject="llama", scaler="s0")
+    pulled.add("trigger_value", AT, frozen, scaledObject="llama", scaler="s0")
+    pulled.add("trigger_active", AT, np.ones(AT.size), scaledObject="llama", scaler="s0")
     # An empty queue is one, however long.
-    pulled.add("keda_scaler_metric", AT, np.zeros(AT.size), scaledObject="llama", scaler="s1")
+    pulled.add("trigger_value", AT, np.zeros(AT.size), scaledObject="llama", scaler="s1")
     # Not active: nothing goes by it.
-    pulled.add("keda_scaler_metric", AT, np.full(AT.size, 5.0), scaledObject="idle", scaler="s0")
-    pulled.add("keda_scaler_active", AT, np.zeros(AT.size), scaledObject="idle", scaler="s0")
+    pulled.add("trigger_value", AT, np.full(AT.size, 5.0), scaledObject="idle", scaler="s0")
+    pulled.add("trigger_active", AT, np.zeros(AT.size), scaledObject="idle", scaler="s0")
     [found] = told(judged(tmp_path, pulled), "frozen_metric")
     assert (found["scaler"], found["value"]) == ("llama, s0", 24)
     assert (found["from_s"], found["until_s"]) == (pytest.approx(600), pytest.approx(1185))
@@ -84,7 +84,7 @@ def test_a_metric_of_a_load_that_stands_still_may_stand_still(tmp_path: Path) ->
     pulled = steady()
     pulled.rows = [row for row in pulled.rows if row[1] != "running"]
     pulled.add("running", AT, np.full(AT.size, 6.0), pod="a")
-    pulled.add("keda_scaler_metric", AT, np.full(AT.size, 6.0), scaledObject="llama", scaler="s0")
+    pulled.add("trigger_value", AT, np.full(AT.size, 6.0), scaledObject="llama", scaler="s0")
     assert told(judged(tmp_path, pulled), "frozen_metric") == []
 
 
@@ -117,7 +117,7 @@ def test_missing_series_and_clocks_are_told(tmp_path: Path) -> None:
     pulled = Pulled()
     pulled.add("replicas_ready", AT, np.full(AT.size, 2.0))
     found = judged(tmp_path, pulled, uncertainty_s=None)
-    assert [each["name"] for each in told(found, "no_series")] == ["replicas_desired", "replicas_current"]
+    assert [each["name"] for each in told(found, "no_series")] == ["replicas_desired", "replicas"]
     assert told(found, "clock_unknown") == [{}]
     assert found.uncertainty_s is None
     # Of what is there, the ready ones are paid for.
@@ -141,7 +141,7 @@ def test_idle_readings_energy_and_waits(tmp_path: Path) -> None:
     rnd = np.random.default_rng(3)
     pulled = Pulled()
     pulled.add("replicas_ready", AT, np.where(AT < 660, 1.0, 3.0))
-    pulled.add("replicas_current", AT, np.where(AT < 600, 1.0, 3.0))
+    pulled.add("replicas", AT, np.where(AT < 600, 1.0, 3.0))
     pulled.add("replicas_desired", AT, np.where(AT < 570, 1.0, 3.0))
     inside = (AT >= 0) & (AT < END)
     idle = count = 0
@@ -151,7 +151,7 @@ def test_idle_readings_energy_and_waits(tmp_path: Path) -> None:
         pulled.add("running", AT, values, pod=pod)
         idle, count = idle + (values[inside] == 0).sum(), count + inside.sum()
         watts = rnd.uniform(80, 700, AT.size)
-        pulled.add("gpu_power_w", AT, watts, pod=pod, gpu="0")
+        pulled.add("gpu_power", AT, watts, pod=pod, gpu="0")
         power += watts
     found = judged(tmp_path, pulled)
     assert found.paid.idle_share == pytest.approx(idle / count)

@@ -68,9 +68,9 @@ def test_panels_without_data_are_left_out_with_a_line(truth: Truth, tmp_path: Pa
     at = np.arange(-15.0, 960.0, 15.0)
     pulled = scraped(truth)
     for pod in "ab":
-        for name, value in (("running", 3.0), ("waiting", 1.0), ("cache_usage", 0.25), ("gpu_power_w", 500.0)):
+        for name, value in (("running", 3.0), ("waiting", 1.0), ("kv_cache_use", 0.25), ("gpu_power", 500.0)):
             pulled.add(name, at, np.full(at.size, value), pod=pod)
-        pulled.add("gpu_utilization", at, np.full(at.size, 80.0), pod=pod)
+        pulled.add("gpu_use", at, np.full(at.size, 80.0), pod=pod)
     pulled.write(run / "series")
     found = judge_autoscaler(run)
     assert labels(found)[4:] == ["requests", "mean (%)", "all GPUs (kW)"]

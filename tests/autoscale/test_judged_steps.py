@@ -148,6 +148,39 @@ def test_when_new_replicas_have_their_first_request(tmp_path: Path) -> None:
     assert response(down, STEADY, 60, desired=None, ready=None, serving=found, needed=None).serving is None
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_replicas_are_scraped_at_times_of_their_own(seed: int, tmp_path: Path) -> None:
+    """Each at its own phase, late by milliseconds, some missed: added up, and each new one found."""
+    rnd = np.random.default_rng(seed)
+    pulled, end, step = Pulled(), 900.0, 15.0
+    born: list[tuple[float, float]] = []
+    lives = []
+    for k in range(12):
+        since = 0.0 if k < 3 else float(rnd.uniform(60, 700))
+        until = end + 60 if rnd.random() < 0.6 else since + float(rnd.uniform(100, 400))
+        at = np.arange(rnd.uniform(0, step), end + 60, step) - 30 + rnd.uniform(0, 0.002)
+        at = at[(at >= (since if k >= 3 else -30)) & (at < until)]
+        idle = int(rnd.integers(0, 3)) if k >= 3 else 0
+        values = np.where(np.arange(at.size) < idle, 0.0, 4.0)
+        pulled.add("running", at, values, pod=f"llama-{k}", engine="0")
+        if k >= 3 and at.size > idle:
+            born.append((at[idle - 1] if idle else at[0] - step, at[idle]))
+        lives.append((at, values))
+    series = opened(pulled, tmp_path)
+    found = begun_to_serve(series)
+    assert found == pytest.approx(np.array(sorted(born, key=lambda each: each[1])), abs=1e-3)
+    track = series.over_replicas("running", "sum")
+    # In the middle of an interval whose replicas all stay: the sum of what each said last.
+    for middle in np.arange(100.0, end - 50, 7.0):
+        near = [(at, values) for at, values in lives if ((at > middle - 40) & (at < middle + 40)).any()]
+        if any(at[0] > middle - 40 or at[-1] < middle + 40 for at, _ in near):
+            continue
+        if any(np.ptp(values[(at > middle - 40) & (at < middle + 40)]) for at, values in near):
+            continue
+        expected = sum(values[at <= middle][-1] for at, values in near)
+        assert track.at([middle])[0] == pytest.approx(expected)
+
+
 def test_the_counter_of_requests_tells_too(tmp_path: Path) -> None:
     pulled = Pulled()
     at = np.arange(0.0, 900.0, 10.0)
@@ -267,7 +300,7 @@ def test_label_sets_are_added_and_one_that_is_not_read_makes_the_sum_unknown(tmp
     # One that is made later, and one that is gone before the end.
     pulled.add("replicas_ready", at[at >= 600], np.full(30, 1.0), deployment="canary")
     pulled.add("replicas_ready", at[at < 200], np.full(20, 1.0), deployment="old")
-    found = opened(pulled, tmp_path).track("replicas_ready")
+    found = opened(pulled, tmp_path).track(["replicas_ready"])
     assert found.at([100, 250, 350, 450, 650]).tolist()[:2] == [6, 5]
     assert np.isnan(found.at([350])[0])
     assert found.at([450, 650]).tolist() == [5, 6]

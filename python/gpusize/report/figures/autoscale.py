@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpusize.estimate.plan.autoscale.judge import series as names
 from gpusize.estimate.plan.autoscale.judge.requests import timed_slo
 from gpusize.report.figures import style
 from gpusize.report.figures.over_time import time_scale
@@ -78,9 +77,9 @@ def panels_of(found: Judgement) -> tuple[Panel, ...]:
         Panel("replicas", bool(found.ready or found.desired or found.needed), _replicas),
         Panel("latency", timed_slo(found.slos) is not None and found.requests.timed.size > 0, _latency),
         Panel("attainment", bool(found.slos), _attainment),
-        Panel("queue", names.RUNNING in gauges or names.WAITING in gauges, _queue),
-        Panel("cache and GPU use", names.CACHE in gauges or names.GPU_USE in gauges, _shares),
-        Panel("GPU power", names.GPU_POWER in gauges, _power),
+        Panel("queue", "running" in gauges or "waiting" in gauges, _queue),
+        Panel("cache and GPU use", "cache" in gauges or "gpu_use" in gauges, _shares),
+        Panel("GPU power", "gpu_power" in gauges, _power),
     )
 
 
@@ -254,18 +253,16 @@ def _attainment(of: _Drawing, figure: Figure, axes: Axes) -> None:
 
 
 def _queue(of: _Drawing, figure: Figure, axes: Axes) -> None:
-    _gauges(
-        of, figure, axes, "requests", {names.RUNNING: ("at work", style.MID), names.WAITING: ("waiting", style.OTHER)}
-    )
+    _gauges(of, figure, axes, "requests", {"running": ("at work", style.MID), "waiting": ("waiting", style.OTHER)})
 
 
 def _shares(of: _Drawing, figure: Figure, axes: Axes) -> None:
-    looks = {names.CACHE: ("KV cache", style.MID), names.GPU_USE: ("GPU use", style.AMBER)}
+    looks = {"cache": ("KV cache", style.MID), "gpu_use": ("GPU use", style.AMBER)}
     _gauges(of, figure, axes, "mean (%)", looks, of.found.percent_factors)
 
 
 def _power(of: _Drawing, figure: Figure, axes: Axes) -> None:
-    _gauges(of, figure, axes, "all GPUs (kW)", {names.GPU_POWER: ("power", style.MID)}, {names.GPU_POWER: 1e-3})
+    _gauges(of, figure, axes, "all GPUs (kW)", {"gpu_power": ("power", style.MID)}, {"gpu_power": 1e-3})
 
 
 def _gauges(

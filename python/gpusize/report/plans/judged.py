@@ -72,7 +72,7 @@ def conclusion(found: Judgement) -> str:
         return f"{text}; no series says how many replicas there were"
     parts = [f"{number(found.paid.gpu_hours, DIGITS)} GPU-hours"]
     if found.paid.cost is not None:
-        parts.append(_money(found, found.paid.cost))
+        parts.append(f"cost {_money(found, found.paid.cost)}")
     if found.scaling is not None:
         mean, peak = plain_number(found.scaling.mean), count(found.scaling.peak)
         parts.append(f"{mean} replicas on average, {peak} at most")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.estimate.plan.autoscale.judge.series import (
     CONDITIONS,
-    SCALER_ACTIVE,
-    SCALER_ERRORS,
-    SCALER_METRIC,
+    TRIGGER_ACTIVE,
+    TRIGGER_ERRORS,
+    TRIGGER_VALUE,
     PulledSeries,
     step_of,
 )
@@ -57,7 +57,7 @@ class Finding:
 
 def failed_scalers(series: PulledSeries, desired: Track | None) -> Iterator[Finding]:
     """Scalers of KEDA whose counter of errors rose: it falls back to a fixed number without a word."""
-    for labels, at, values in _each(series, SCALER_ERRORS):
+    for labels, at, values in _each(series, TRIGGER_ERRORS):
         rises = _rises(at, values)
         inside = (at > 0) & (at <= series.end_s) & (rises > 0)
         if not inside.any():
@@ -87,8 +87,8 @@ def frozen_metrics(series: PulledSeries, desired: Track | None, running: Track |
 
     if running is None:
         return
-    active = {labels: (at, values) for labels, at, values in _each(series, SCALER_ACTIVE)}
-    for labels, at, values in _each(series, SCALER_METRIC):
+    active = {labels: (at, values) for labels, at, values in _each(series, TRIGGER_ACTIVE)}
+    for labels, at, values in _each(series, TRIGGER_VALUE):
         first, last = _longest(values)
         if last - first + 1 < FROZEN_READINGS or at[last] - at[first] < FROZEN_S or values[first] == 0:
             continue
@@ -198,9 +198,7 @@ def _each(
     series: PulledSeries, name: str, *, parsed: bool = False
 ) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
     """By label set its times and values; the label set in words, or as JSON."""
-    import polars as pl
-
-    rows = series.rows(name).filter(pl.col("value").is_not_nan()).unique(["labels", "t_ns"], keep="last")
+    rows = series.rows(name).unique(["labels", "t_ns"], keep="last")
     frame = series.collected(rows.sort("labels", "t_ns"))
     for (labels,), group in frame.group_by("labels", maintain_order=True):
         text = str(labels or "{}")

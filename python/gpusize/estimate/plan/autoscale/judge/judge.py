@@ -50,13 +50,14 @@ __all__ = ["judge_run"]
 
 S_PER_HOUR: Final = 3600.0
 GAUGES: Final = {
-    names.RUNNING: "sum",
-    names.WAITING: "sum",
-    names.CACHE: "mean",
-    names.GPU_USE: "mean",
-    names.GPU_POWER: "sum",
+    "running": (names.RUNNING, "sum"),
+    "waiting": (names.WAITING, "sum"),
+    "cache": (names.CACHE, "mean"),
+    "gpu_use": (names.GPU_USE, "mean"),
+    "gpu_power": (names.GPU_POWER, "sum"),
 }
-"""What is read of single replicas and GPUs, and what is made of it."""
+"""What is read of single replicas and GPUs: series that say it, and what is made of theirs."""
+SHARES: Final = ("cache", "gpu_use")
 
 
 def judge_run(
@@ -111,6 +112,7 @@ class _Judge:
     ) -> None:
         self._run, self._levels, self._requests, self._series = run, levels, requests, series
         self._terms, self._end_s, self._zero_ns = terms, end_s, zero_ns
+        self._factors: dict[str, float] = {}
         self._desired, self._current, self._ready = (
             series.track(name) for name in (names.DESIRED, names.CURRENT, names.READY)
         )
@@ -120,9 +122,7 @@ class _Judge:
         wanted = None if needed is None else _as_track(needed, self._end_s)
         edges = self._edges()
         stages = tuple(self._stages(wanted))
-        read = {name: self._series.over_replicas(name, how) for name, how in GAUGES.items()}
-        gauges = {name: track for name, track in read.items() if track is not None}
-        shares = {name: gauges[name] for name in (names.CACHE, names.GPU_USE) if name in gauges}
+        gauges = self._gauges()
         whole = self._stage("the whole run", 0.0, self._end_s, wanted)
         serving = begun_to_serve(self._series)
         steps = load_steps(self._levels, self._zero_ns, self._end_s)
@@ -155,14 +155,25 @@ class _Judge:
             needed=needed,
             elasticity=None if wanted is None or self._ready is None else _followed(wanted, self._ready),
             scaling=self._scaling(),
-            paid=self._paid(gauges.get(names.GPU_POWER)),
+            paid=self._paid(gauges.get("gpu_power")),
             findings=tuple(self._findings(wanted, gauges)),
             offset_s=self._series.offset_ns / NS_PER_S,
             uncertainty_s=self._series.uncertainty_s,
             why_not=why_not,
             gauges=gauges,
-            percent_factors={name: self._series.percent_factor(name, track) for name, track in shares.items()},
+            percent_factors=self._factors,
         )
+
+    def _gauges(self) -> dict[str, Track]:
+        found = {}
+        for called, (several, how) in GAUGES.items():
+            name = self._series.first(several)
+            track = None if name is None else self._series.over_replicas(name, how)
+            if name is not None and track is not None:
+                found[called] = track
+                if called in SHARES:
+                    self._factors[called] = self._series.percent_factor(name, track)
+        return found
 
     def _edges(self) -> NDArray[np.float64]:
         """Windows that fill the run; all are as long as asked for but the last, which has half of that to 1.5 times."""
@@ -185,9 +196,9 @@ class _Judge:
     @property
     def _held(self) -> tuple[Track | None, str]:
         """The replicas that are paid for, and the series that says so."""
-        for track, name in ((self._current, names.CURRENT), (self._ready, names.READY)):
+        for track, several in ((self._current, names.CURRENT), (self._ready, names.READY)):
             if track is not None and track.total().known_s > 0:
-                return track, name
+                return track, self._series.first(several) or ""
         return None, ""
 
     def _stages(self, wanted: Track | None) -> Iterator[Stage]:
@@ -265,24 +276,26 @@ class _Judge:
         """Of the readings of single replicas, those without a request at work."""
         import polars as pl
 
-        value = pl.col("value")
-        rows = self._series.rows(names.RUNNING).filter(value.is_not_nan())
-        found = self._series.collected(rows.group_by("t_ns").agg(pl.len().alias("n"), (value == 0).sum().alias("idle")))
-        at = self._series.at_s(found["t_ns"].to_numpy())
-        inside = (at >= 0) & (at < self._end_s)
-        count = int(found["n"].to_numpy()[inside].sum())
-        return float(found["idle"].to_numpy()[inside].sum()) / count if count else None
+        name = self._series.first(names.RUNNING)
+        if name is None:
+            return None
+        since, until = (self._series.clock.wall_at(at) + self._series.offset_ns for at in (0.0, self._end_s))
+        inside = (pl.col("t_ns") >= since) & (pl.col("t_ns") < until)
+        share = self._series.rows(name).filter(inside).select((pl.col("value") == 0).mean())
+        found: float | None = self._series.collected(share).item()
+        return found
 
     def _findings(self, wanted: Track | None, gauges: Mapping[str, Track]) -> Iterator[Finding]:
         series = self._series
-        in_flight = [gauges[name] for name in (names.RUNNING, names.WAITING) if name in gauges]
+        in_flight = [gauges[name] for name in ("running", "waiting") if name in gauges]
         yield from closed_loop(self._levels, self._end_s, in_flight, self._ready)
         yield from failed_scalers(series, self._desired)
-        yield from frozen_metrics(series, self._desired, gauges.get(names.RUNNING))
+        yield from frozen_metrics(series, self._desired, gauges.get("running"))
         yield from blind_conditions(series, wanted, self._ready)
-        tracks = {names.DESIRED: self._desired, names.CURRENT: self._current, names.READY: self._ready}
+        told = ((names.DESIRED, self._desired), (names.CURRENT, self._current), (names.READY, self._ready))
+        tracks = {series.first(several) or several[0]: track for several, track in told}
         yield from gaps(tracks, self._end_s)
-        step_s = series.step_s(names.READY)
+        step_s = series.step_s(series.first(names.READY) or names.READY[0])
         if series.uncertainty_s is None:
             yield Finding("clock_unknown")
         elif series.uncertainty_s > max(1.0, step_s / 2):

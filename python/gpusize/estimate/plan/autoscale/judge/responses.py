@@ -27,6 +27,9 @@ __all__ = ["After", "Recovery", "Response", "begun_to_serve", "response"]
 SURE: Final = 1.6448536269514722
 """Quantile of the normal distribution, one-sided at 5 %: a window is below the SLO where chance does not explain it."""
 
+ABSENT: Final = 2
+"""Scrape intervals without a reading that a replica may have; beyond, it is gone."""
+
 
 class After(NamedTuple):
     """Seconds after a step within which something happened."""
@@ -174,40 +177,35 @@ def recovery(requests: Requests, from_s: float, until_s: float, window_s: float)
 def begun_to_serve(series: PulledSeries) -> NDArray[np.float64] | None:
     """When replicas that had not been there before had their first request: (the reading before, the reading).
 
-    By requests at work, else by the counter of requests. A replica that has no reading where others have one is gone;
-    one of that name that comes back is a new one. Those that were there from the first reading on are not told.
+    By requests at work, else by the counter of requests. A replica that has no reading for more than two scrape
+    intervals in which others have some is gone; one of its labels that comes back is a new one. Those that were there
+    in the first two intervals are not told.
 
     Returns:
         Shape (n, 2), in order; None where no series of single replicas tells.
     """
-    for name in (RUNNING, REQUESTS):
-        found = _first_at_work(series, name)
-        if found is not None:
-            return found
-    return None
+    name = series.first((*RUNNING, *REQUESTS))
+    return None if name is None else _first_at_work(series, name)
 
 
-def _first_at_work(series: PulledSeries, name: str) -> NDArray[np.float64] | None:
+def _first_at_work(series: PulledSeries, name: str) -> NDArray[np.float64]:
     import numpy as np
     import polars as pl
 
     # Codes in place of labels: a replica has thousands of readings, and its labels are long.
-    rows = series.rows(name).filter(pl.col("value").is_not_nan())
     code = pl.col("labels").cast(pl.Categorical).to_physical()
-    frame = series.collected(rows.select("t_ns", code.alias("replica"), busy=pl.col("value") > 0)).sort(
-        "replica", "t_ns"
-    )
-    if frame.is_empty():
-        return None
-    # Readings are numbered by when any replica has one, so that what nobody read is no end of a replica.
-    moments, number = np.unique(frame["t_ns"].to_numpy(), return_inverse=True)
-    replica, busy = frame["replica"].to_numpy(), frame["busy"].to_numpy()
-    begins = np.append(True, (np.diff(replica) != 0) | (np.diff(number) > 1))
+    query = series.rows(name).select("t_ns", code.alias("replica"), busy=pl.col("value") > 0)
+    frame = series.collected(query).sort("replica", "t_ns")
+    at, replica = series.at_s(frame["t_ns"].to_numpy()), frame["replica"].to_numpy()
+    step_s = series.step_s(name)
+    # Intervals are numbered where any replica has a reading, so that what nobody read is no end of a replica.
+    _, number = np.unique(np.floor((at - at.min()) / max(step_s, 1e-9)).astype(np.int64), return_inverse=True)
+    begins = np.append(True, (np.diff(replica) != 0) | (np.diff(number) > ABSENT))
     life = np.cumsum(begins) - 1
-    at_work = np.flatnonzero(busy)
+    at_work = np.flatnonzero(frame["busy"].to_numpy())
     lives, first = np.unique(life[at_work], return_index=True)
-    born, at = number[begins][lives], number[at_work[first]]
-    at = np.sort(at[born > 0])
-    times = series.at_s(moments)
-    found: NDArray[np.float64] = np.stack([times[at - 1], times[at]], axis=1)
-    return found
+    place = at_work[first]
+    new = number[begins][lives] > 1
+    before = np.where(begins[place], at[place] - step_s, at[place - 1])
+    found: NDArray[np.float64] = np.stack([before[new], at[place][new]], axis=1)
+    return found[np.argsort(found[:, 1], kind="stable")]

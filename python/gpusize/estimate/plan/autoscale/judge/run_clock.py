@@ -51,6 +51,15 @@ class RunClock:
         mono, wall, width = pairs[order].T
         return cls(zero_ns, mono, wall, float(width.max()) / 1e9)
 
+    def wall_at(self, at_s: float) -> int:
+        """The time of day, in Unix ns, so many seconds after the run's start."""
+        import numpy as np
+
+        mono = self.zero_ns + round(at_s * 1e9) - int(self.mono_ns[0])
+        ahead = (self.wall_ns - self.wall_ns[0]) - (self.mono_ns - self.mono_ns[0])
+        correction = np.interp(mono, (self.mono_ns - self.mono_ns[0]).astype(float), ahead)
+        return int(self.wall_ns[0]) + mono + round(float(correction))
+
     def at_s(self, wall_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Times of day as seconds after the run's start; between two pairs along a straight line."""
         import numpy as np

@@ -1,7 +1,9 @@
 """Series that were pulled from a monitoring server for a run, read on the run's own clock.
 
-A folder holds ``series.parquet`` (or ``series-*.parquet``) with the columns ``t_ns`` (Unix ns by the server's clock),
-``name``, ``labels`` (JSON), ``le`` and ``value``, and ``series.json``, which says how far that clock is from ours.
+A folder holds the samples as they were stored (``series.parquet``: one file, or parts in a folder), with the columns
+``t_ns`` (Unix ns by the server's clock), ``name``, ``labels`` (JSON), ``le`` and ``value``; and ``series.json``, which
+says how far that clock is from ours, and of each name its unit and scrape interval, and the labels (``by``) that tell
+apart what is one thing whoever exports it. Targets are scraped at times of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from gpusize.estimate.plan.autoscale.judge.track import LATE, Track, added
 from gpusize.records.schema import first_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import polars as pl
     from numpy.typing import NDArray
@@ -35,34 +39,37 @@ __all__ = [
     "READY",
     "REQUESTS",
     "RUNNING",
-    "SCALER_ACTIVE",
-    "SCALER_ERRORS",
-    "SCALER_METRIC",
+    "TRIGGER_ACTIVE",
+    "TRIGGER_ERRORS",
+    "TRIGGER_VALUE",
     "WAITING",
     "PulledSeries",
     "has_series",
 ]
 
-# The names that are read, in one place; presets of queries give series these names.
-DESIRED: Final = "replicas_desired"
-CURRENT: Final = "replicas_current"
-READY: Final = "replicas_ready"
+# The names that are read, in one place: those of the presets of `gpusize autoscale pull`. Of several the first counts
+# that has samples.
+DESIRED: Final = ("replicas_desired", "replicas_wanted", "wva_replicas_desired")
+"""Replicas that the HPA asks for; without one, those that the deployment is to have."""
+CURRENT: Final = ("replicas", "replicas_current", "wva_replicas_current")
+"""Replicas that there are, ready or not."""
+READY: Final = ("replicas_ready", "replicas_available", "pool_ready")
+RUNNING: Final = ("running",)
+WAITING: Final = ("waiting", "triton_waiting")
+REQUESTS: Final = ("requests", "triton_requests")
+CACHE: Final = ("kv_cache_use",)
+GPU_USE: Final = ("gpu_use", "triton_gpu_use")
+GPU_POWER: Final = ("gpu_power", "triton_gpu_power")
 CONDITIONS: Final = "hpa_condition"
 """Conditions of the HPA; labels ``condition`` and ``status``, 1 for the status that holds."""
-RUNNING: Final = "running"
-WAITING: Final = "waiting"
-CACHE: Final = "cache_usage"
-REQUESTS: Final = "requests"
-GPU_USE: Final = "gpu_utilization"
-GPU_POWER: Final = "gpu_power_w"
-SCALER_ERRORS: Final = "keda_scaler_errors"
-SCALER_ACTIVE: Final = "keda_scaler_active"
-SCALER_METRIC: Final = "keda_scaler_metric"
+TRIGGER_ERRORS: Final = "trigger_errors"
+TRIGGER_ACTIVE: Final = "trigger_active"
+TRIGGER_VALUE: Final = "trigger_value"
 
 FOLDER: Final = "series"
 """Of a run folder: where its series lie."""
 ABOUT: Final = "series.json"
-PARTS: Final = ("series.parquet", "series-*.parquet", "series/*.parquet")
+PARTS: Final = "series.parquet"
 COLUMNS: Final = ("t_ns", "name", "labels", "value")
 
 
@@ -108,7 +115,8 @@ class PulledSeries:
             raise StoreError(f"no pulled series: there is no {ABOUT}", str(folder), todo) from None
         except (OSError, ValueError) as error:
             raise StoreError(f"unreadable ({first_line(error)})", str(folder / ABOUT), "pull them anew") from None
-        files = sorted({file for pattern in PARTS for file in folder.glob(pattern)})
+        place = folder / PARTS
+        files = [place] if place.is_file() else sorted(place.glob("*.parquet"))
         if not isinstance(about, dict) or not files:
             raise StoreError("no pulled series: there is no Parquet file", str(folder), todo)
         return cls(folder, about, tuple(files), clock, end_s)
@@ -125,27 +133,40 @@ class PulledSeries:
         return None if found is None else float(found) / 1e9 + self.clock.uncertainty_s
 
     def _clocks(self) -> dict[str, Any]:
-        found = self.about.get("clock") or self.about.get("offset") or self.about
+        found = self.about.get("clock")
+        return found if isinstance(found, dict) else {}
+
+    def _told(self, name: str) -> dict[str, Any]:
+        """What ``series.json`` says of a name."""
+        names = self.about.get("names")
+        found = names.get(name) if isinstance(names, dict) else None
         return found if isinstance(found, dict) else {}
 
     def percent_factor(self, name: str, track: Track) -> float:
         """What makes per cent of a share, by its unit; where nobody says that, by whether it was ever above 1."""
         import numpy as np
 
-        told = (self.about.get("series") or self.about.get("names") or self.about).get(name)
-        unit = str(told.get("unit") or "") if isinstance(told, dict) else ""
+        unit = str(self._told(name).get("unit") or "")
         if unit in ("%", "percent"):
             return 1.0
         known = track.values[~np.isnan(track.values)]
         return 100.0 if unit in ("share", "ratio") or not known.size or known.max() <= 1.0 else 1.0
 
-    def rows(self, name: str) -> pl.LazyFrame:
-        """The readings of a name within the run and somewhat around it: ``t_ns``, ``labels``, ``value``."""
+    def first(self, names: Sequence[str]) -> str | None:
+        """The first of several names that has samples; None where none has any."""
         import polars as pl
 
-        frame = pl.scan_parquet(list(self.files), glob=False).filter(pl.col("name") == name)
-        # Histograms have their buckets in rows of their own.
-        return frame.select("t_ns", "labels", "value")
+        for name in names:
+            if self.collected(self.rows(name).select(pl.len())).item():
+                return name
+        return None
+
+    def rows(self, name: str) -> pl.LazyFrame:
+        """The samples of a name that are numbers: ``t_ns``, ``labels``, ``value``."""
+        import polars as pl
+
+        wanted = (pl.col("name") == name) & pl.col("value").is_not_nan()
+        return pl.scan_parquet(list(self.files), glob=False).filter(wanted).select("t_ns", "labels", "value")
 
     def collected(self, query: pl.LazyFrame) -> pl.DataFrame:
         """What a query of ``rows`` gives.
@@ -165,25 +186,29 @@ class PulledSeries:
         """Times of the server as seconds after the run's start."""
         return self.clock.at_s(t_ns - self.offset_ns)
 
-    def track(self, name: str) -> Track | None:
-        """A gauge of the whole, such as the replicas that are ready; of several label sets the sum. None without any.
+    def track(self, names: Sequence[str]) -> Track | None:
+        """A gauge of the whole, such as the replicas that are ready, by the first name that has samples; else None.
 
-        Where a label set has no reading the sum is unknown, but for one that has not begun or is gone.
+        Of several deployments it is the sum: unknown where one of them has no reading, but for one that has not begun
+        or is gone. What two exporters tell of one deployment is one course.
         """
         import numpy as np
 
-        frame = self.collected(self.rows(name).sort("labels", "t_ns"))
-        if frame.is_empty():
+        name = self.first(names)
+        if name is None:
             return None
-        frame = frame.unique(["labels", "t_ns"], keep="last", maintain_order=True)
-        every = self.at_s(np.unique(frame["t_ns"].to_numpy()))
-        step_s = step_of(every)
+        frame = self.collected(self.rows(name).sort("t_ns"))
+        by = self._told(name).get("by")
+        who = {text: _who(text, by) for text in frame["labels"].unique().to_list()}
+        each = frame["labels"].replace_strict(list(who), list(who.values())).to_numpy()
+        at, values = self.at_s(frame["t_ns"].to_numpy()), frame["value"].to_numpy().astype(float)
+        groups = [_latest(at[each == one], values[each == one]) for one in dict.fromkeys(who.values())]
+        step_s = self._told_step(name) or max(step_of(times) for times, _ in groups)
         tracks = []
-        for (_,), group in frame.group_by("labels", maintain_order=True):
-            at, values = self.at_s(group["t_ns"].to_numpy()), group["value"].to_numpy().astype(float)
-            one = Track.of_readings(at, values, step_s, self.end_s)
-            first, last = at[0], at[-1] + step_s
-            late, early = first - every[0] > LATE * step_s, every[-1] - at[-1] > LATE * step_s
+        for times, read in groups:
+            one = Track.of_readings(times, read, step_s, self.end_s)
+            first, last = times[0], times[-1] + step_s
+            late, early = first - at[0] > LATE * step_s, at[-1] - times[-1] > LATE * step_s
             held = one.values.copy()
             held[(one.at_s < first) & np.isnan(held) & late] = 0.0
             held[(one.at_s >= last) & np.isnan(held) & early] = 0.0
@@ -191,24 +216,65 @@ class PulledSeries:
         return added(tracks)
 
     def over_replicas(self, name: str, how: str) -> Track | None:
-        """A gauge that each replica has: its ``sum``, ``mean`` or the ``count`` of those that have it; None without."""
+        """A gauge that each replica or GPU has: its ``sum`` or ``mean`` by scrape interval; None without samples.
+
+        Each is scraped at a time of its own, so that the sum is their mean times the number of those that were read.
+        """
         import polars as pl
 
-        value = pl.col("value")
-        made = {"sum": value.sum(), "mean": value.mean(), "count": pl.len().cast(pl.Float64)}[how]
-        query = self.rows(name).filter(value.is_not_nan()).group_by("t_ns").agg(made.alias("value")).sort("t_ns")
+        step_s = self.step_s(name)
+        each = pl.col("labels").cast(pl.Categorical).to_physical().n_unique()
+        # Bins on the server's clock: all samples have it, and it does not jump with ours.
+        width_ns = max(1, round(step_s * 1e9))
+        number = ((pl.col("t_ns") - self._origin_ns(name)) // width_ns).alias("number")
+        query = self.rows(name).group_by(number).agg(pl.col("value").mean(), each.alias("replicas")).sort("number")
         frame = self.collected(query)
         if frame.is_empty():
             return None
-        at = self.at_s(frame["t_ns"].to_numpy())
-        return Track.of_readings(at, frame["value"].to_numpy(), step_of(at), self.end_s)
+        at = self.at_s(frame["number"].to_numpy() * width_ns + self._origin_ns(name))
+        values = frame["value"].to_numpy()
+        return Track.of_readings(
+            at, values * frame["replicas"].to_numpy() if how == "sum" else values, step_s, self.end_s
+        )
+
+    def _origin_ns(self, name: str) -> int:
+        """The first sample of a name; 0 without any."""
+        import polars as pl
+
+        return int(self.collected(self.rows(name).select(pl.col("t_ns").min())).item() or 0)
+
+    def _told_step(self, name: str) -> float:
+        return float(self._told(name).get("interval_s") or 0.0)
 
     def step_s(self, name: str) -> float:
-        """From one reading of a name to the next, the median; 0 where there are fewer than two."""
-        import numpy as np
+        """From one sample of a target to its next, the median; 0 where nobody knows."""
+        import polars as pl
 
-        frame = self.collected(self.rows(name).select("t_ns").unique())
-        return step_of(self.at_s(np.sort(frame["t_ns"].to_numpy())))
+        told = self._told_step(name)
+        if told:
+            return told
+        some = self.collected(self.rows(name).group_by("labels").agg(pl.len()).top_k(1, by="len"))
+        if some.is_empty():
+            return 0.0
+        one = self.rows(name).filter(pl.col("labels") == some["labels"].item()).select(pl.col("t_ns").unique().sort())
+        return step_of(self.at_s(self.collected(one)["t_ns"].to_numpy()))
+
+
+def _who(text: str, by: Sequence[str] | None) -> str:
+    """What a label set is of: the labels of ``by``; all of it where nobody says that, or it has none of these."""
+    if not by:
+        return text
+    labels = json.loads(text or "{}")
+    chosen = {name: labels[name] for name in by if name in labels}
+    return json.dumps(chosen, sort_keys=True) if chosen else text
+
+
+def _latest(at: NDArray[np.float64], values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Readings in order of time, the last one of each moment."""
+    import numpy as np
+
+    kept = np.append(np.diff(at) > 0, True)
+    return at[kept], values[kept]
 
 
 def step_of(at_s: NDArray[np.float64]) -> float:

@@ -155,7 +155,7 @@ class Judgement:
         offset_s: how far the monitoring server's clock is before ours.
         uncertainty_s: of that; None where nobody measured it.
         why_not: why nobody knows what was needed.
-        gauges: what was read of single replicas and GPUs, added up or as a mean, by the name of the series.
+        gauges: what was read of single replicas and GPUs, added up or as a mean, by what it is.
         percent_factors: what makes per cent of those that are shares, by name.
     """
 
