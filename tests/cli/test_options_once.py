@@ -14,6 +14,7 @@ from gpusize.cli.app import application
 ELSEWHERE: Final = {
     "--arrivals": "plan answers for them, and takes a profile as well; the others replay them",
     "--batch": "an import says how perf_analyzer spells it",
+    "--concurrencies": "a duet names its levels: it has none by itself, and searches nothing",
     "--duration": "sample has no levels, and no duration beside a command",
     "--format": "a comparison is a table, a report a page, an export a file of another tool",
     "--gpu-sample": "sample is always on this machine, so it is on by itself",

@@ -27,6 +27,16 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FIXTURES / "closed", tmp_path / "artifacts"))
 
 
+def test_a_benchmark_of_a_sweep_that_did_not_end_is_named(tmp_path: Path):
+    for name in ("a", "b", "c"):
+        shutil.copytree(FIXTURES / "closed", tmp_path / "sweep" / name)
+    (tmp_path / "sweep" / "b" / SUMMARY).unlink()
+    result = gpusize.read(tmp_path / "sweep", tmp_path / "runs")
+    assert len(result.levels) == 2
+    [note] = result.notes
+    assert note.startswith(f"{tmp_path / 'sweep' / 'b'}: no {SUMMARY}, so that its level is missing")
+
+
 @pytest.mark.parametrize("name", ["closed", "rate"])
 def test_figures_are_those_of_its_own_summary(tmp_path: Path, name: str):
     told = summary_of(name)

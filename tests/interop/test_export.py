@@ -187,6 +187,26 @@ def test_trends_have_a_row_for_each_run(tmp_path: Path) -> None:
                 assert float(by_run[told["run"]][column]) == told[name]
 
 
+def test_otava_is_told_that_an_import_says_no_time_of_its_own(tmp_path: Path) -> None:
+    result = gpusize.read(FIXTURES / "k6" / "closed_handle.json", tmp_path / "runs")
+    result.export("otava", tmp_path / "trend.csv")
+    assert any(
+        note.startswith("the time is that of the import, not of the measurement, of k6-") for note in result.notes
+    )
+
+
+def test_rates_that_differ_in_their_seventh_digit_are_two_columns(tmp_path: Path) -> None:
+    from gpusize.report.exchange.otava import FIGURES, csv_of
+
+    rows = [
+        {"run": "a", "state": "done", "ramp": None, "concurrency": None, "rate": rate, **dict.fromkeys(FIGURES, rate)}
+        for rate in (1234567.0, 1234568.0)
+    ]
+    text, _ = csv_of([{"run": "a", "created": "2026-11-02T01:00:00+00:00"}], rows)
+    [row] = csv.DictReader(io.StringIO(text))
+    assert [float(row[f"r{rate}_achieved_rate"]) for rate in (1234567, 1234568)] == [1234567, 1234568]
+
+
 def test_tables_are_read_back(tmp_path: Path) -> None:
     result = random_run(tmp_path, 1)
     for what, frame in (("summary", result.summary), ("records", result.records)):

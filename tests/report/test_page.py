@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from typing import Any
 
 import pytest
 
+from gpusize.report.figures.attainment import attainment_figure
 from gpusize.report.figures.plots import figures
 from gpusize.report.page.cards import level_cards
 from gpusize.report.page.html import render_html, script
@@ -109,3 +111,52 @@ def test_one_gpu_fewer_or_more_is_told_by_the_levels_around_its_load() -> None:
     assert off_by_one(crossing(details={"law": {"name": "usl"}}), sweep_of(sweep())) == []
     assert off_by_one(crossing(gpus=None), sweep_of(sweep())) == []
     assert off_by_one(crossing(slo=f"{SLO}0"), sweep_of(sweep())) == []
+
+
+def test_one_gpu_fewer_or_more_rests_on_levels_that_estimates_rest_on() -> None:
+    """Of 8 users the generator sent less than asked for: what was measured there says nothing of the GPUs."""
+    rows = [
+        row(c, y, slo_0_attainment=share, flags=["generator-limited"] if c == 8 else [])
+        for c, y, share in zip(LEVELS, P95_S, ATTAINMENT, strict=True)
+    ]
+    counts = off_by_one(crossing(), sweep_of(Source(frame(rows), meta())))
+    assert [each.measured for each in counts] == ["100% at 4 and 40.0% at 16"] * 3
+
+
+def test_a_mean_is_no_share_of_requests() -> None:
+    """The mean may be kept where most requests are beyond its bound."""
+    text = "mean runtime <= 10s"
+    rows = [row(c, y, slo_0=text, slo_0_attainment=0.4, slo_0_met=True) for c, y in zip(LEVELS, P95_S, strict=True)]
+    source = Source(frame(rows), meta(), slos=(text,))
+    assert off_by_one(slope(slo=text), sweep_of(source)) == []
+    (first, *_), _ = level_cards(sweep_of(source))
+    cards = {card.title: (card.value, card.more) for card in first.cards}
+    assert "within the SLO" not in cards
+    assert cards["below the mean's bound"] == ("40.0%", text)
+
+
+def test_how_sure_an_answer_is_reads_as_a_sentence() -> None:
+    for ends, said in (
+        ((90, 101), "94 GPUs for 100 users at p95 runtime <= 10s, 90 to 101 GPUs by the method's uncertainty"),
+        ((94, 94), "94 GPUs for 100 users at p95 runtime <= 10s, no more and no fewer by the method's uncertainty"),
+        ((None, None), "94 GPUs for 100 users at p95 runtime <= 10s; the method gives no interval"),
+    ):
+        text = render_html(sweep(), [crossing(gpus_low=ends[0], gpus_high=ends[1])])
+        found = re.search(r"<h1>(.*?)</h1>", text, re.DOTALL)
+        assert found
+        assert html.unescape(re.sub("<[^>]+>", "", found[1])) == said
+
+
+def test_the_number_at_the_crossing_lies_on_no_line() -> None:
+    """Left of the mark and below the limit: there the curve is above, and nothing else is drawn."""
+    answer = crossing()
+    figure = attainment_figure(sweep_of(sweep()), [answer])
+    assert figure is not None
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    [label] = [each for each in axes.texts if each.get_text() == f"{answer.capacity_concurrency:.2f}"]
+    box = label.get_window_extent()
+    mark = axes.transData.transform((answer.capacity_concurrency, 95))
+    assert box.x1 < mark[0] - 4
+    assert box.y1 < mark[1] - 2
+    assert axes.bbox.contains(box.x0, box.y0)

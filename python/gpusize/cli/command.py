@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -58,27 +58,28 @@ Json = Annotated[bool, listed("json")]
 Debug = Annotated[bool, listed("debug")]
 
 
-def taking(names: Iterable[str]) -> Callable[[F], F]:
+def taking(names: Iterable[str], *, asked_for: Container[str] = ()) -> Callable[[F], F]:
     """Give a command options of the table; it gets them by name, as ``**given``, beside parameters of its own.
 
     Args:
         names: with underscores.
+        asked_for: those that have no default in this command.
     """
 
     def give(function: F) -> F:
         own = inspect.signature(function, eval_str=True).parameters.values()
         mine = [each.replace(kind=_NAMED) for each in own if each.kind != _REST]
-        signature = inspect.Signature([*(_parameter(name) for name in names), *mine])
+        signature = inspect.Signature([*(_parameter(name, asked_for) for name in names), *mine])
         function.__signature__ = signature  # type: ignore[attr-defined]
         return function
 
     return give
 
 
-def _parameter(name: str) -> inspect.Parameter:
+def _parameter(name: str, asked_for: Container[str]) -> inspect.Parameter:
     found = OPTIONS[name]
     plain = _TYPES.get(found.kind, str)
-    info = listed(name, _TITLES[name])
+    info = listed(name, _TITLES[name], **({"show_default": False} if name in asked_for else {}))
     kind: Any = list[plain] if found.repeatable else plain  # type: ignore[valid-type]
     return inspect.Parameter(name, _NAMED, default=None, annotation=Annotated[kind | None, info])
 

@@ -35,7 +35,7 @@ TAKEN: Final = (
 """Options of a run, the same for both targets."""
 
 
-@taking(TAKEN)
+@taking(TAKEN, asked_for=("concurrencies",))
 def command(
     sides: Annotated[list[str], typer.Argument(metavar="[NAME=]URL_A [NAME=]URL_B", help="The two targets.")],
     rounds: Annotated[int, option("Visit each target this often, in turns.", "N", min=2, max=10_000)] = 10,

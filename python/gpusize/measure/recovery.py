@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.analysis.broken import Look, broke, causes, load_of
 from gpusize.base.files import fsync_path, storing
-from gpusize.records.schema import OUTCOMES
+from gpusize.records.schema import OUTCOMES, scan_stored
 from gpusize.records.store import MEASURED, level_dirs, open_level_dirs, read_level
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _sort_parts(folder: Path) -> tuple[list[Path], list[str]]:
 def _rows(parts: Sequence[Path]) -> int:
     import polars as pl
 
-    return int(pl.scan_parquet(list(parts), glob=False).select(pl.len()).collect().item()) if parts else 0
+    return sum(int(pl.scan_parquet(part, glob=False).select(pl.len()).collect().item()) for part in parts)
 
 
 def _count(parts: Sequence[Path], second_parts: Sequence[Path]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _count(parts: Sequence[Path], second_parts: Sequence[Path]) -> dict[str, Any
     counted = _counted_by_second(second_parts)
     if not parts:
         return {"start_ns": None, "close_ns": None, "end_ns": None, **counted, "rows": 0, "sampled": 1}
-    records = pl.scan_parquet(list(parts), glob=False)
+    records = scan_stored(parts, ["due_ns", "end_ns", "sent_ns", "outcome", "seq"])
     facts = records.select(
         start_ns=pl.col("due_ns").min(),
         close_ns=pl.col("due_ns").max(),

@@ -107,11 +107,11 @@ def _check_rows(folder: Path, meta: Mapping[str, Any]) -> None:
         return
     import polars as pl
 
-    from gpusize.records.schema import first_line
+    from gpusize.records.schema import first_line, scan_stored
 
     parts = part_files(folder / "records")
     try:
-        found = int(pl.scan_parquet(parts, glob=False).select(pl.len()).collect().item()) if parts else 0
+        found = int(scan_stored(parts, ["seq"]).select(pl.len()).collect().item()) if parts else 0
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"unreadable parts ({first_line(error)})", str(folder / "records"), _TODO) from None
     if found != rows:

@@ -32,6 +32,7 @@ __all__ = [
     "quantiles",
     "record_dtypes",
     "scan",
+    "scan_stored",
 ]
 
 SCHEMA_VERSION: Final = 1
@@ -203,6 +204,23 @@ def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     # Without a schema Polars takes the first part's, and parts of one level may differ in the columns of version 2.
     frame = pl.scan_parquet(parts, glob=False, schema=stored, missing_columns="insert", extra_columns="ignore")
     return _decode(frame.with_columns(pl.col("reasoning_events").fill_null(0)), str(parts[0].parent))
+
+
+def scan_stored(paths: Sequence[Path], names: Sequence[str]) -> pl.LazyFrame:
+    """Columns of records as they are stored, of parts that are known to be whole; ``outcome`` by its code.
+
+    Polars takes its schema from the first part unless it is told, and then refuses a later one with columns of version
+    2: a first part of failures alone has none of them.
+
+    Args:
+        paths: one part or more.
+        names: columns of version 1.
+    """
+    import polars as pl
+
+    stored = {**record_dtypes(), **pl.scan_parquet(paths[0], glob=False).collect_schema()}
+    schema: dict[str, pl.DataType] = {name: stored[name] for name in names}
+    return pl.scan_parquet(list(paths), glob=False, schema=schema, missing_columns="insert", extra_columns="ignore")
 
 
 def has_events(folder: Path) -> bool:

@@ -32,16 +32,16 @@ fn a_chat_is_streamed_token_by_token() {
     assert!(reply.head.contains("content-type: text/event-stream"));
     assert!(reply.text().ends_with("data: [DONE]\n\n"));
     let events = reply.events();
-    assert_eq!(events.len(), 1 + 7 + 1 + 1);
+    assert_eq!(events.len(), 1 + 7 + 1);
     assert!(events.iter().all(|event| event["id"] == events[0]["id"] && event["object"] == "chat.completion.chunk"));
     assert_eq!(events[0]["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
     assert!(events[1..8].iter().all(|event| event["choices"][0]["delta"] == json!({"content": " token"})));
-    assert_eq!(events[8]["choices"][0]["finish_reason"], "length");
-    assert_eq!(events[8]["choices"][0]["delta"], json!({}));
-    assert_eq!(events[9]["choices"], json!([]));
-    assert_eq!(events[9]["usage"], json!({"prompt_tokens": 3, "completion_tokens": 7, "total_tokens": 10}));
+    let reasons: Vec<_> = events[..8].iter().map(|event| event["choices"][0]["finish_reason"].clone()).collect();
+    assert_eq!((&reasons[..7], &reasons[7]), (&[const { Value::Null }; 7][..], &json!("length")));
+    assert_eq!(events[8]["choices"], json!([]));
+    assert_eq!(events[8]["usage"], json!({"prompt_tokens": 3, "completion_tokens": 7, "total_tokens": 10}));
     let plain = post(&server, "/v1/chat/completions", &chat(&json!({"stream": true})));
-    assert_eq!(plain.events().len(), 1 + 10 + 1);
+    assert_eq!(plain.events().len(), 1 + 10);
     assert!(!plain.text().contains("usage"));
 }
 
@@ -55,7 +55,7 @@ fn completions_take_text_and_token_ids() {
     assert_eq!(whole["usage"], json!({"prompt_tokens": 5, "completion_tokens": 20, "total_tokens": 25}));
     let stream = post(&server, "/v1/completions", &json!({"prompt": "abcde", "stream": true}));
     let texts: Vec<_> = stream.events().iter().map(|event| event["choices"][0]["text"].clone()).collect();
-    assert_eq!((texts.len(), &texts[0], &texts[10]), (11, &json!(" token"), &json!("")));
+    assert_eq!(texts, vec![json!(" token"); 10]);
 }
 
 #[test]

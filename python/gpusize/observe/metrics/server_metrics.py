@@ -18,6 +18,7 @@ from gpusize.observe.metrics.reading import SampleSource, SourceFailed
 from gpusize.observe.metrics.sampler import Sampler
 from gpusize.observe.metrics.summarise import summarise
 from gpusize.records.samples import value_of
+from gpusize.records.schema import scan_stored
 
 if TYPE_CHECKING:
     import polars as pl
@@ -227,7 +228,7 @@ def _tokens_out(folder: Path) -> float | None:
     if not parts:
         return None
     with storing(folder):
-        total = pl.scan_parquet(parts, glob=False).select(pl.col("tokens_out").cast(pl.Int64).sum()).collect().item()
+        total = scan_stored(parts, ["tokens_out"]).select(pl.col("tokens_out").cast(pl.Int64).sum()).collect().item()
     return float(total) or None
 
 

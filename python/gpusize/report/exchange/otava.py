@@ -48,6 +48,9 @@ def csv_of(runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]])
     if not kept:
         raise UsageError("no level was measured in every run", None, "name runs that have levels in common")
     notes = [f"{name} is left out: not every run has it" for name in figures if name not in kept]
+    imported = [str(about["run"]) for about in runs if about.get("source")]
+    if imported:
+        notes.append(f"the time is that of the import, not of the measurement, of {', '.join(imported)}")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["time", "run", *kept])
@@ -58,7 +61,7 @@ def csv_of(runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]])
 
 
 def _level(row: Mapping[str, Any]) -> str:
-    return f"c{row['concurrency']}" if row["concurrency"] is not None else f"r{row['rate']:g}"
+    return f"c{row['concurrency']}" if row["concurrency"] is not None else f"r{row['rate']:.12g}"
 
 
 def _time(about: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.estimate.isotonic import wilson
 from gpusize.estimate.question import Estimate
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["attainment_figure"]
+
+_ROOM: Final = 0.12
+"""Of the width of a figure: what a number takes beside the mark that it is of."""
 
 
 def attainment_figure(
@@ -136,7 +139,10 @@ def _crossing(axes: Axes, capacity: float, needed: float) -> None:
     if not low <= capacity <= high:
         return
     style.mark_crossing(axes, capacity, needed)
-    style.note(axes, plain_number(capacity), (capacity, needed), (9, 6), size=10, bold=True)
+    # To its left the curve lies above; above it are the limit and the edge of the figure.
+    place = axes.transAxes.inverted().transform(axes.transData.transform((capacity, needed)))
+    offset, side = ((-8, -15), "right") if place[0] > _ROOM else ((9, 6), "left")
+    style.note(axes, plain_number(capacity), (capacity, needed), offset, size=10, bold=True, ha=side)
 
 
 def _attainment_title(sweep: Sweep, judged: Sequence[tuple[int, SloView]], capacities: Mapping[str, float]) -> str:

@@ -102,7 +102,15 @@ def _cards(sweep: Sweep, row: Row) -> tuple[Card, ...]:
     for k, slo in sweep.attainments():
         share, met = finite(row.get(f"slo_{k}_attainment")), row.get(f"slo_{k}_met")
         tone = "" if met is None or not is_usable(row) else GOOD if met else BAD
-        made.append(Card("within the SLO", percent(share), slo.text, tone))
+        # Of a mean it is a share of requests that the SLO does not ask for.
+        made.append(
+            Card(
+                "within the SLO" if slo.required is not None else "below the mean's bound",
+                percent(share),
+                slo.text,
+                tone,
+            )
+        )
     if (busy := finite(row.get("server_gpu_utilization"))) is not None:
         made.append(Card("GPUs busy", percent(busy), "mean over the level"))
     return tuple(each for each in made if each.value != DASH)

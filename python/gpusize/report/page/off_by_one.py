@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
+from gpusize.estimate.level_quality import UNBELIEVED
 from gpusize.estimate.question import Estimate
 from gpusize.report.summary.sweep import Sweep
 from gpusize.report.text import finite, percent, plain_number
 
 __all__ = ["Count", "off_by_one"]
+
+_UNBELIEVED: Final = frozenset(UNBELIEVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +38,14 @@ def off_by_one(estimate: Estimate, sweep: Sweep) -> list[Count]:
     """
     n, tested = estimate.gpus, estimate.tested_gpus
     load = estimate.rate if estimate.rate is not None else estimate.users
-    k = next((k for k, slo in sweep.attainments() if slo.text == estimate.slo), None)
+    # A mean is no share of requests: it may be kept where most of them are beyond its bound.
+    k = next((k for k, slo in sweep.attainments() if slo.text == estimate.slo and slo.required is not None), None)
     law = estimate.details.get("law") or finite(estimate.details.get("sigma")) or finite(estimate.details.get("kappa"))
     if n is None or not tested or not load or k is None or law or estimate.think != "none":
         return []
     if sweep.open_loop != (estimate.rate is not None):
         return []
-    rows = tuple(row for row in sweep.rows if finite(row.get("gpus")) == tested)
+    rows = tuple(row for row in sweep.rows if finite(row.get("gpus")) == tested and _tells(row))
     line = Sweep(rows, sweep.open_loop, sweep.slos, sweep.about).line(f"slo_{k}_attainment")
     if not line:
         return []
@@ -50,6 +55,11 @@ def off_by_one(estimate: Estimate, sweep: Sweep) -> list[Count]:
         Count(each, f"{plain_number(at)} {unit}", _around(line, at), each == n)
         for each, at in ((each, load * tested / each) for each in counts)
     ]
+
+
+def _tells(row: Mapping[str, Any]) -> bool:
+    """Whether a level says something of the target: estimates leave the others out, too."""
+    return _UNBELIEVED.isdisjoint(row.get("flags") or ())
 
 
 def _around(line: Sequence[tuple[float, float]], at: float) -> str:

@@ -106,7 +106,7 @@ def import_aiperf(path: Path, out_dir: Path, gpus: int = 0) -> Imported:
             level = benchmark.level(gpus)
             draft.add(level)
             levels.append(level)
-        warnings = [note for benchmark in benchmarks for note in benchmark.warnings]
+        warnings = [*_unfinished(path), *(note for benchmark in benchmarks for note in benchmark.warnings)]
         files = [str(each.summary.relative_to(path) if path.is_dir() else each.summary.name) for each in benchmarks]
         first = benchmarks[0]
         source = {
@@ -125,6 +125,15 @@ def _folders(path: Path) -> list[Path]:
     if (path / SUMMARY).is_file():
         return [path]
     return sorted(file.parent for file in path.glob(f"*/{SUMMARY}"))
+
+
+def _unfinished(path: Path) -> list[str]:
+    """What is said of the folders of a sweep that have requests and no summary: their levels are missing."""
+    if not path.is_dir() or (path / SUMMARY).is_file():
+        return []
+    rows = sorted(path.glob(f"*/{ROWS}"))
+    lost = [file.parent for file in rows if not file.with_name(SUMMARY).is_file()]
+    return [f"{folder}: no {SUMMARY}, so that its level is missing: AIPerf did not come to its end" for folder in lost]
 
 
 def _pair(path: Path) -> tuple[Path, Path]:

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 
+use super::super::Fault;
 use super::body::Answer;
 use super::connection::Fate;
 use super::error::ApiError;
@@ -89,7 +90,8 @@ pub(super) async fn answer(shared: &Rc<Shared>, fate: &Rc<Fate>, api: Api, body:
     let fault = submitted.service.fault;
     if streams {
         let include_usage = request.stream_options.unwrap_or_default().include_usage;
-        let script = writer.script(include_usage);
+        let whole = fault != Some(Fault::Reset);
+        let script = writer.script(include_usage, whole.then_some(tokens));
         let stream = Answer::stream(Rc::clone(shared), Rc::clone(fate), ticket, fault, tokens, script);
         return Ok(Reply::event_stream(stream, fault));
     }

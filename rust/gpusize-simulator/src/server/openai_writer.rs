@@ -130,15 +130,18 @@ impl Writer {
         }
     }
 
-    fn token(&self, usage: Option<&str>) -> Token {
-        let event = |delta: &str| Bytes::from(self.event(&self.choice(delta, None), usage));
-        let token = event(&self.delta(TOKEN));
+    /// What is said of each token; of the last one, where it is named, also why the answer ends.
+    fn token(&self, usage: Option<&str>, last: Option<u32>) -> Token {
+        let event = |delta: &str, reason| Bytes::from(self.event(&self.choice(delta, reason), usage));
+        let token = event(&self.delta(TOKEN), None);
         let reasoning_tokens = self.content.reasoning_tokens;
-        if reasoning_tokens == 0 {
-            return Token::Same(token);
-        }
-        let thought = event(&json!({"reasoning_content": THOUGHT}).to_string());
-        Token::Each(Box::new(move |number| if number < reasoning_tokens { thought.clone() } else { token.clone() }))
+        let thought = event(&json!({"reasoning_content": THOUGHT}).to_string(), None);
+        let end = event(&self.delta(TOKEN), Some(self.finish_reason));
+        Token::Each(Box::new(move |number| match number {
+            number if last == Some(number) => end.clone(),
+            number if number < reasoning_tokens => thought.clone(),
+            _ => token.clone(),
+        }))
     }
 
     fn opening_delta(&self) -> String {
@@ -148,22 +151,28 @@ impl Writer {
         json!({"role": "assistant", "content": null, "tool_calls": [call]}).to_string()
     }
 
-    pub(super) fn script(self, include_usage: bool) -> Script {
+    /// A stream, as vLLM sends it: why it ends stands in the event of the last token, and the usage in an event without
+    /// a choice. Clients that count every event with a choice as a token then count right.
+    ///
+    /// `tokens` are those of the whole answer; None where it does not come to its end.
+    pub(super) fn script(self, include_usage: bool, tokens: Option<u32>) -> Script {
         // With usage asked for, the API says null in every event but the one that has it.
         let usage = include_usage.then_some("null");
         let first =
             if self.is_chat { self.event(&self.choice(&self.opening_delta(), None), usage) } else { String::new() };
-        let token = self.token(usage);
-        let mut end = String::new();
-        if self.content.tool.is_some() {
-            end.push_str(&self.event(&self.choice(&self.delta(ARGUMENTS.1), None), usage));
-        }
-        let last = if self.is_chat { "{}" } else { r#""""# };
-        end.push_str(&self.event(&self.choice(last, Some(self.finish_reason)), usage));
-        let tail = move |tokens: u32| {
-            let mut tail = end;
+        let calls_tool = self.content.tool.is_some();
+        let last = tokens.filter(|_| !calls_tool).and_then(|tokens| tokens.checked_sub(1));
+        let token = self.token(usage, last);
+        let tail = move |made: u32| {
+            let mut tail = String::new();
+            if calls_tool {
+                tail = self.event(&self.choice(&self.delta(ARGUMENTS.1), Some(self.finish_reason)), usage);
+            } else if last.is_none_or(|last| made <= last) {
+                let nothing = if self.is_chat { "{}" } else { r#""""# };
+                tail = self.event(&self.choice(nothing, Some(self.finish_reason)), usage);
+            }
             if include_usage {
-                tail.push_str(&self.event("", Some(&self.usage(tokens).to_string())));
+                tail.push_str(&self.event("", Some(&self.usage(made).to_string())));
             }
             tail.push_str("data: [DONE]\n\n");
             Bytes::from(tail)
