@@ -71,11 +71,49 @@ def test_the_table_says_it_and_so_does_python(gpusize: Gpusize, runs: Path) -> N
 
 
 def test_a_label_groups_and_words_have_no_speed_up(gpusize: Gpusize, runs: Path) -> None:
-    done = gpusize("compare", runs, "--by", "device", "--json")
+    some = [runs / f"run-{gpus}-{k}" for gpus in (1, 2) for k in range(3)]
+    done = gpusize("compare", *some, "--by", "device", "--json")
     assert done.code == 0
     document = json.loads(done.out)
-    assert [(each["name"], each["runs"]) for each in document["sides"]] == [("device cpu", 3), ("device gpu", 6)]
+    assert [(each["name"], each["runs"]) for each in document["sides"]] == [("device cpu", 3), ("device gpu", 3)]
     assert document["scaled"] == []
+    assert document["law"] is None
+
+
+def test_runs_of_two_and_of_four_gpus_are_no_repeats(gpusize: Gpusize, runs: Path) -> None:
+    done = gpusize("compare", runs, "--by", "device")
+    assert done.code == 2
+    assert "the runs of device gpu are not repeats of each other: gpus is 2, 4" in done.complaint
+
+
+def test_costs_are_those_of_the_records(gpusize: Gpusize, runs: Path) -> None:
+    done = gpusize("compare", runs, "--by", "gpus", "--gpu-hour-price", "2.5 EUR", "--json")
+    costs = [each for each in json.loads(done.out)["spent"] if each["figure"] == "cost per million requests"]
+    assert [each["side"] for each in costs] == ["1 GPU", "2 GPUs", "4 GPUs"]
+    for each, gpus in zip(costs, FACTORS, strict=True):
+        logs = [math.log(rate(runs / f"run-{gpus}-{k}")) for k in range(3)]
+        assert each["value"] == pytest.approx(1e6 * 2.5 * gpus / (3600 * math.exp(sum(logs) / 3)), rel=0.03)
+        assert each["unit"] == "EUR"
+        assert each["low"] < each["value"] < each["high"]
+    alone = gpusize("compare", runs / "run-1-0", runs / "run-1-1", "--gpu-hour-price", "2")
+    assert alone.code == 2
+    assert "costs are of grouped runs" in alone.complaint
+
+
+def test_files_hold_what_is_said(gpusize: Gpusize, runs: Path, tmp_path: Path) -> None:
+    done = gpusize("compare", runs, "--by", "gpus", "--out", tmp_path / "out", "--json")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text()) == document
+    for name in ("differences", "scaled", "spent"):
+        frame = pl.read_parquet(tmp_path / "out" / f"{name}.parquet")
+        assert frame.height == len(document[name])
+        assert pl.read_csv(tmp_path / "out" / f"{name}.csv").height == frame.height
+    drawn = {each.name for each in (tmp_path / "out" / "plots").iterdir()}
+    kinds = ("rate", "output_rate", "runtime", "spent", "counts", "ecdf-24-users")
+    assert drawn == {f"{kind}.{suffix}" for kind in kinds for suffix in ("png", "svg")}
+    shown = gpusize("compare", runs, "--by", "gpus", "--out", tmp_path / "again")
+    assert str(tmp_path / "again" / "plots" / "rate.png") in shown.out
 
 
 def test_runs_that_do_not_say_it_or_all_say_the_same(gpusize: Gpusize, runs: Path) -> None:

@@ -141,7 +141,7 @@ def test_the_page_has_a_section_for_each(tmp_path: Path) -> None:
                       "LLM calls", "Lengths", "Token counts"]  # fmt: skip
     assert set(made) == {name for tag, key, name in page.attributes if tag == "figure" and key == "id"}
     assert all(n == 1 for n in page.ids.values())
-    assert "4 replicas · 8 GPUs tested" in page.text
+    assert "4 replicas · 4 GPUs tested" in page.text
 
 
 def test_names_from_a_server_are_harmless(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def with_groups(found: Comparison, groups: Groups, price: Mapping[str, Price] | 
     used = spent(names, found.places, found.in_turns)
     if price:
         currency = next(iter(price.values())).currency
-        used += priced(used, {name: each.amount for name, each in price.items()}, currency)
+        used += priced(used, {name: each.amount for name, each in price.items()}, currency, names[0])
     per_count = [
         _difference(sides[k].name, place, figure(name), paired=found.in_turns[sides[k].name] != "no")
         for k, place in (places_per_count(sides, counts, one_of(groups.by)) if counts else ())

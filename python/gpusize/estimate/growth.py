@@ -61,8 +61,8 @@ def growth(sides: Sequence[Side], counts: Mapping[str, int]) -> ScalingLaw:
     measured = [_carried(each, most[0]) for each in most]
     base = ScalingLaw(loop, measured, missing=missing)
     if len(most) < LEAST_COUNTS:
-        known = {0: "no count", 1: "one count"}.get(len(most), f"{len(most)} counts")
-        return replace(base, why_not=f"it takes {LEAST_COUNTS} counts or more, and {known} shows its most")
+        known = {0: "none shows its most", 1: "one shows its most"}.get(len(most), f"{len(most)} show their most")
+        return replace(base, why_not=f"it takes {LEAST_COUNTS} counts or more, and {known}")
     found = count_for([Point(each.count, each.rate, each.se) for each in most], max(each.rate for each in most))
     return _with_law(base, most, found)
 

@@ -66,14 +66,18 @@ def spent(sides: Sequence[str], places: Sequence[Place], in_turns: Mapping[str, 
         for name in SPENT:
             of = figure(name)
             values = [[None if level is None else of.measure(level) for level in side] for side in place.levels]
+            known = [all(each is None or of.is_known(each) for each in side) for side in values]
             for k, side in enumerate(sides):
                 measured = [each for each in values[k] if each is not None]
                 # A run without the figure is another machine, or was watched otherwise: no mean is taken over the rest.
-                if not measured or not all(of.is_known(each) for each in measured):
+                if not measured or not known[k]:
                     continue
                 one = _over_runs(side, place.name, of, [each.value for each in measured])
                 if k == 0:
                     found.append(replace(one, ratio=1.0, ratio_low=1.0, ratio_high=1.0))
+                    continue
+                if not known[0]:
+                    found.append(one)
                     continue
                 against = difference(side, place.name, of, values[0], values[k], paired=in_turns.get(side) != "no")
                 ratio, low, high = (1 + each for each in (against.change, against.low, against.high))
@@ -97,16 +101,16 @@ def untold(sides: Sequence[str], places: Sequence[Place]) -> dict[str, str]:
     return found if known else {}
 
 
-def priced(found: Sequence[Spent], prices: Mapping[str, float], currency: str) -> list[Spent]:
+def priced(found: Sequence[Spent], prices: Mapping[str, float], currency: str, first: str) -> list[Spent]:
     """What requests and tokens cost, from the time that GPUs were held for them.
 
     Args:
         found: as ``spent`` gives it.
         prices: by side, of one GPU for an hour; a side without one has no cost.
         currency: of the prices.
+        first: the side that ratios are to.
     """
     made = []
-    first = found[0].side if found else ""
     for each in found:
         if each.figure in COSTS and each.side in prices:
             per = prices[each.side] / _S_PER_H * _PER
