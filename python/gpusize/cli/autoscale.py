@@ -9,6 +9,7 @@ import typer
 
 from gpusize.cli import plan_over_time as over
 from gpusize.cli import question_options as question
+from gpusize.cli.autoscale_pull import add as add_pull
 from gpusize.cli.command import Commands, Debug, Json, listed, long_command, option
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ EPILOG = """Examples:
   gpusize autoscale tune runs/ --arrivals day.csv --policy hpa.yaml --write tuned.yaml"""
 
 app = typer.Typer(cls=Commands, help="What an autoscaler would do.", no_args_is_help=True, epilog=EPILOG)
+add_pull(app)
 
 SIMULATE = long_command(
     "runs", "arrivals", "policy", "signal", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
