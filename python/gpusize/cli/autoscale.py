@@ -10,6 +10,8 @@ import typer
 from gpusize.cli import autoscale_report, policies
 from gpusize.cli import plan_over_time as over
 from gpusize.cli import question_options as question
+from gpusize.cli.autoscale_pull import add as add_pull
+from gpusize.cli.autoscale_run import add as add_run
 from gpusize.cli.command import Commands, Debug, Json, listed, long_command, option
 
 EPILOG = """Examples:
@@ -22,7 +24,11 @@ EPILOG = """Examples:
 
   gpusize autoscale tune runs/ --arrivals day.csv --policy hpa.yaml --write tuned.yaml"""
 
-app = typer.Typer(cls=Commands, help="What an autoscaler would do, or did.", no_args_is_help=True, epilog=EPILOG)
+app = typer.Typer(
+    cls=Commands, help="What an autoscaler did, and what it would do.", no_args_is_help=True, epilog=EPILOG
+)
+add_run(app)
+add_pull(app)
 
 SIMULATE = long_command(
     "runs", "arrivals", "policy", "signal", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"

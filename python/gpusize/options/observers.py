@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpusize.targets.simulated.cluster import SimulatedCluster
     from gpusize.targets.workflow.target import WorkflowTarget
 
-__all__ = ["forwarded", "observers_of"]
+__all__ = ["forwarded", "observers_of", "prometheus_headers"]
 
 _METRICS: Final = ("metrics_url", "metrics_keep", "gpu_sample", "prometheus")
 """Options of the server metrics that gpusize makes."""
@@ -110,7 +110,7 @@ def _metrics(
         gpu_sample=options.get("gpu_sample"),
         prometheus=options.get("prometheus"),
         prometheus_match=options.get("prometheus_match"),
-        prometheus_headers=_prometheus_headers(options),
+        prometheus_headers=prometheus_headers(options),
         prometheus_verify=prometheus_trust(
             options.get("prometheus_cacert"), insecure=bool(options.get("prometheus_insecure"))
         ),
@@ -119,7 +119,7 @@ def _metrics(
     )
 
 
-def _prometheus_headers(options: Mapping[str, Any]) -> dict[str, str]:
+def prometheus_headers(options: Mapping[str, Any]) -> dict[str, str]:
     """Its headers, the token among them.
 
     Raises:

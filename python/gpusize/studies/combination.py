@@ -9,14 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpusize.analysis.slo import as_slos
-from gpusize.base.errors import ConfigError, UsageError
-from gpusize.base.text import did_you_mean, shown
-from gpusize.options.assemble import RUN_OPTIONS
-from gpusize.options.kinds import complaint
+from gpusize.base.text import shown
 from gpusize.options.labels import labels_of
-from gpusize.options.load import load_from_options
 from gpusize.studies.placeholders import Scalar, fill, fill_words
+from gpusize.studies.run_options import check_run, checked_options
 from gpusize.studies.spec import Combination, Study
 
 __all__ = ["Plan", "plan_of"]
@@ -24,7 +20,6 @@ __all__ = ["Plan", "plan_of"]
 _OURS: Final = ("out", "append", "strict", "json", "quiet")
 _LEVELS: Final = ("concurrencies", "rates")
 _STOPS: Final = ("passes", "count", "duration")
-_TARGETS: Final = ("url", "workflow", "command")
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ def plan_of(study: Study, combination: Combination) -> Plan:
     gpus = combination.settings.get("gpus")
     if "gpus" not in run and isinstance(gpus, int) and not isinstance(gpus, bool) and gpus:
         run["gpus"] = gpus
-    _check(study, "run", run)
+    check_run(run, study.document, "run")
     settings = {key: fill("{value} ", {"value": value}).strip() for key, value in combination.settings.items()}
     labels = {**labels_of(run.get("label")), "study": study.name, **settings}
     run = {**run, "label": labels, "out": str(study.out)}
@@ -99,7 +94,7 @@ def plan_of(study: Study, combination: Combination) -> Plan:
     if study.warmup is not None:
         own = _options(study, "warmup", study.warmup, names)
         warmup = {**_without_replaced(run, own), **own, "out": str(work / "warmup")}
-        _check(study, "warmup", warmup)
+        check_run(warmup, study.document, "warmup")
     ready = study.ready
     return Plan(
         combination=combination,
@@ -114,20 +109,6 @@ def plan_of(study: Study, combination: Combination) -> Plan:
     )
 
 
-def _check(study: Study, key: str, options: Mapping[str, Any]) -> None:
-    """Refuse an invalid load or SLO, while nothing has been started yet."""
-    if not any(name in options for name in _TARGETS):
-        # The simulated cluster brings a load of its own.
-        return
-    for option, check in (("", lambda: load_from_options(options)), ("slo", lambda: as_slos(options.get("slo") or ()))):
-        try:
-            check()
-        except UsageError as problem:
-            named = option or problem.where or ""
-            place = study.document.where(key, named) if named in options else study.document.where(key)
-            raise ConfigError(problem.what, place, problem.todo) from None
-
-
 def _without_replaced(run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The run's options less those that the warm-up's own stand for."""
     gone = {name for group in (_LEVELS, _STOPS) if any(each in own for each in group) for name in group}
@@ -135,18 +116,4 @@ def _without_replaced(run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
 
 
 def _options(study: Study, key: str, given: Mapping[str, Any], names: Mapping[str, Scalar]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for written, value in fill(given, names).items():
-        name, where = str(written).replace("-", "_"), study.document.where(key, str(written))
-        if name in _OURS:
-            raise ConfigError(f'a study decides on "{name}" itself', where, "leave it out")
-        if name not in RUN_OPTIONS:
-            todo = did_you_mean(name, RUN_OPTIONS, "gpusize run --help names all options")
-            raise ConfigError(f'gpusize run has no option "{shown(written)}"', where, todo)
-        if value is None:
-            continue
-        wrong = complaint(RUN_OPTIONS[name], value)
-        if wrong:
-            raise ConfigError(f'"{shown(written)}" {wrong}', where, f"it is {shown(value)} here")
-        options[name] = value
-    return options
+    return checked_options(fill(given, names), study.document, key, refused=_OURS, whose="a study")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import httpx
     import polars as pl
 
-__all__ = ["ClockPair", "PrometheusServer", "wall_from_mono"]
+__all__ = ["ClockPair", "PrometheusServer", "checked_matchers", "wall_from_mono"]
 
 TIMEOUT_S: Final = 30.0
 MAX_ANSWER_BYTES: Final = 256 << 20
@@ -54,6 +54,19 @@ def wall_from_mono(pairs: Sequence[ClockPair], mono_ns: int) -> int:
     first = pairs[0][1] - pairs[0][0]
     drift = np.array([pair[1] - pair[0] - first for pair in pairs], np.float64)
     return mono_ns + first + round(float(np.interp(0.0, at, drift)))
+
+
+def checked_matchers(match: str | None) -> str | None:
+    """Label matchers as they go between the braces of a selector.
+
+    Raises:
+        UsageError: they are none.
+    """
+    if match is not None and not _MATCHERS.fullmatch(match):
+        raise UsageError(
+            f'"{shown(match)}" are not label matchers', "prometheus-match", "write them as 'namespace=\"prod\"'"
+        )
+    return match
 
 
 class PrometheusServer:
@@ -86,11 +99,8 @@ class PrometheusServer:
         self.url = address.url(address.path.rstrip("/"))
         self.name = f"{PROMETHEUS}{self.url}"
         self._keep = keep or KNOWN_NAMES
-        if match is not None and not _MATCHERS.fullmatch(match):
-            raise UsageError(
-                f'"{shown(match)}" are not label matchers', "prometheus-match", "write them as 'namespace=\"prod\"'"
-            )
-        self._match = "" if match is None else f",{match}"
+        checked = checked_matchers(match)
+        self._match = "" if checked is None else f",{checked}"
         self._headers = dict(headers or {})
         self._secrets = secret_words(self._headers)
         self._verify = verify

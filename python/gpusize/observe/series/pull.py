@@ -1,0 +1,231 @@
+"""Pull series from a Prometheus server into a folder: what is there already is not asked for again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from gpusize.base.clock import MACHINE, Clock
+from gpusize.base.errors import TargetError, UsageError
+from gpusize.observe.series.answer import samples_of
+from gpusize.observe.series.ask import Asker, NotAllowed, Refused, TooMuch, Unreachable
+from gpusize.observe.series.definition import Definition
+from gpusize.observe.series.folder import Part, SeriesFolder
+from gpusize.observe.series.intervals import Interval
+from gpusize.observe.series.plan import SAMPLES, Question, chunks, first_chunk, questions, split
+from gpusize.observe.series.server_clock import ServerClock, read_clock
+
+__all__ = ["MOST_PARALLEL", "SETTLED_S", "Failed", "Pulled", "Wanted", "clock_of", "pull_into"]
+
+SETTLED_S: Final = 15.0
+"""A sample has the time at which its scrape began, and is stored when that ends: what is younger may still come."""
+MOST_PARALLEL: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for.
+
+    Attributes:
+        definitions: by ``preset/name``.
+        interval: in ms since 1970 by the server's clock, open on the left.
+        match: label matchers for the presets' series.
+        step_ms: between the times at which expressions are evaluated.
+        parallel: most questions at a time.
+    """
+
+    definitions: Mapping[str, Definition]
+    interval: Interval
+    match: str | None = None
+    step_ms: int = 15_000
+    parallel: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What could not be pulled: which series, when, and why."""
+
+    keys: tuple[str, ...]
+    interval: Interval
+    why: str
+
+
+@dataclass(slots=True)
+class Pulled:
+    """How a pull went.
+
+    Attributes:
+        until_ms: how far the server had it all.
+        failed: what could not be had.
+        requests: that were sent.
+        asked: how many of them asked for series.
+        fatal: why it ended early, where it did.
+    """
+
+    until_ms: int
+    failed: list[Failed] = field(default_factory=list)
+    requests: int = 0
+    asked: int = 0
+    fatal: str | None = None
+
+
+def clock_of(asker: Asker, wall_ns: Callable[[], int] = time.time_ns) -> ServerClock:
+    """The server's clock; so whether it answers at all.
+
+    Args:
+        asker: asks the server.
+        wall_ns: our clock, in ns since 1970.
+
+    Raises:
+        TargetError: it does not answer, refuses us, or is no Prometheus.
+    """
+    try:
+        return read_clock(asker, wall_ns)
+    except (Unreachable, NotAllowed, Refused, TooMuch) as problem:
+        raise TargetError(str(problem), asker.url, "nothing was pulled") from None
+
+
+def pull_into(
+    folder: SeriesFolder,
+    asker: Asker,
+    wanted: Wanted,
+    server: ServerClock,
+    *,
+    wait_for_end: bool = False,
+    clock: Clock = MACHINE,
+    wall_ns: Callable[[], int] = time.time_ns,
+    progress: Callable[[str], None] | None = None,
+) -> Pulled:
+    """Ask for what the folder has not, and keep it.
+
+    Args:
+        folder: held for writing.
+        asker: asks the server.
+        wanted: what.
+        server: its clock.
+        wait_for_end: wait until the server has all of the interval; else it is cut where the server is.
+        clock: of waits.
+        wall_ns: our clock, in ns since 1970.
+        progress: told in words how far it is.
+
+    Raises:
+        UsageError: the interval has not begun by the server's clock; the folder has a series asked for otherwise.
+        StoreError: the folder cannot be written.
+    """
+    low, high = wanted.interval
+    until = _until_ms(server, wall_ns)
+    if wait_for_end and until < high:
+        clock.sleep((high - until) / 1e3)
+        until = _until_ms(server, wall_ns)
+    if min(until, high) <= low:
+        raise UsageError("it has not begun yet by the server's clock", "range", "give another one")
+    until = min(until, high)
+    asked = questions(wanted.definitions, (low, until), folder, match=wanted.match, step_ms=wanted.step_ms)
+    work = _Work(folder, asker, progress or (lambda _: None))
+    work.run(asked, wanted.parallel)
+    return Pulled(until, work.failed, asker.requests, work.asked, work.fatal)
+
+
+def _until_ms(server: ServerClock, wall_ns: Callable[[], int]) -> int:
+    return int((wall_ns() + server.offset_ns - server.uncertainty_ns) // 1_000_000 - SETTLED_S * 1e3)
+
+
+class _Work:
+    """Questions under way, and what comes of them. Answers are kept by the thread that runs it, one after the other."""
+
+    def __init__(self, folder: SeriesFolder, asker: Asker, progress: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._asker = asker
+        self._progress = progress
+        self._reading = threading.Lock()
+        self.failed: list[Failed] = []
+        self.fatal: str | None = None
+        self.asked = 0
+        self._done_ms = self._all_ms = 0
+
+    def run(self, whole: Sequence[Question], parallel: int) -> None:
+        """Ask them all."""
+        self._all_ms = sum(each.length_ms for each in whole)
+        todo: list[tuple[Question, tuple[Question, Interval] | None]] = []
+        for each in whole:
+            first, rest = first_chunk(each)
+            todo.append((first, None if rest is None else (each, rest)))
+        todo.reverse()
+        if parallel == 1:
+            while todo:
+                question, then = todo.pop()
+                todo += reversed(self._after(question, then, self._answer(question)))
+            return
+        with ThreadPoolExecutor(parallel) as pool:
+            running: dict[Future[Any], tuple[Question, tuple[Question, Interval] | None]] = {}
+            try:
+                while todo or running:
+                    while todo and len(running) < parallel:
+                        question, then = todo.pop()
+                        running[pool.submit(self._answer, question)] = (question, then)
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        question, then = running.pop(future)
+                        todo += reversed(self._after(question, then, future.result()))
+            except BaseException:
+                self._asker.stop()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _answer(self, question: Question) -> Any:
+        """Samples and warnings, or what went wrong. Runs in any thread."""
+        request = question.request()
+        if request is None:
+            return None
+        if self.fatal is not None:
+            return Unreachable(self.fatal)
+        try:
+            answer = self._asker.ask(*request)
+            with self._reading:
+                return samples_of(answer.data, [each for _, each in question.wanted], question.interval[0]), answer
+        except (Unreachable, NotAllowed, Refused, TooMuch) as problem:
+            return problem
+
+    def _after(
+        self, question: Question, then: tuple[Question, Interval] | None, outcome: Any
+    ) -> list[tuple[Question, tuple[Question, Interval] | None]]:
+        """Keep what came; what is to be asked next."""
+        self.asked += outcome is not None
+        more: list[tuple[Question, tuple[Question, Interval] | None]] = []
+        samples = 0
+        if outcome is None:
+            self._done_ms += question.length_ms
+        elif isinstance(outcome, TooMuch):
+            halves = split(question)
+            if halves:
+                more = [(half, None) for half in halves]
+                samples = 4 * SAMPLES
+            else:
+                self._fail(question, str(outcome))
+        elif isinstance(outcome, Exception):
+            self._fail(question, str(outcome))
+            if not isinstance(outcome, Refused):
+                self.fatal = self.fatal or str(outcome)
+                self._asker.stop()
+        else:
+            found, answer = outcome
+            part = Part(question.asked(), question.interval, self._asker.url, found.dropped, answer.warnings)
+            self._folder.add(found.frame, part)
+            samples = found.frame.height
+            self._done_ms += question.length_ms
+            self._progress(f"pulled {100 * self._done_ms // max(1, self._all_ms)} % in {self.asked} requests")
+        if then is not None:
+            whole, rest = then
+            if self.fatal is not None or isinstance(outcome, Refused):
+                self._fail(replace(whole, interval=rest), str(outcome))
+            else:
+                more += [(each, None) for each in chunks(whole, rest, samples)]
+        return more
+
+    def _fail(self, question: Question, why: str) -> None:
+        self._done_ms += question.length_ms
+        keys = tuple(key for key, _ in question.wanted)
+        self.failed.append(Failed(keys, question.interval, why))
