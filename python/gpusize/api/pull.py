@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     import httpx
     import polars as pl
 
+    from gpusize.observe.series.ask import Asker
     from gpusize.observe.series.time_range import TimeRange
 
-__all__ = ["PulledSeries", "Server", "pull_series"]
+__all__ = ["PulledSeries", "Server", "check_server", "pull_series"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,10 @@ def pull_series(
         StoreError: the folder cannot be written.
         EnvironmentLacks: a ``kube://`` address, and no kubectl.
     """
-    import contextlib
-
     from gpusize import __version__
     from gpusize.base.errors import UsageError
-    from gpusize.observe.metrics import is_kube, resolve_kube
+    from gpusize.observe.metrics import is_kube
     from gpusize.observe.metrics.prometheus_pull import checked_matchers
-    from gpusize.observe.series.ask import Asker
     from gpusize.observe.series.describe import described, missing_of
     from gpusize.observe.series.folder import SeriesFolder
     from gpusize.observe.series.plan import asked_as
@@ -130,19 +129,7 @@ def pull_series(
     if isinstance(server, str):
         server = Server(server)
     with contextlib.ExitStack() as stack:
-        url = server.url
-        if is_kube(url):
-            url, way = resolve_kube(url)
-            stack.enter_context(way)
-        asker = Asker(
-            url,
-            headers=server.headers,
-            verify=server.verify,
-            retry_s=server.retry_s,
-            clock=server.clock,
-            transport=server.transport,
-        )
-        stack.callback(asker.close)
+        asker = stack.enter_context(_asking(server))
         its_clock = clock_of(asker, server.wall_ns)
         interval = _interval(time_range, margin_s, its_clock.offset_ns)
         folder = stack.enter_context(SeriesFolder.open(Path(out)))
@@ -180,6 +167,46 @@ def pull_series(
         }
         folder.describe(facts)
     return PulledSeries(Path(out), facts, done.requests, done.fatal)
+
+
+def check_server(server: Server | str) -> None:
+    """Ask a server whether it is there, lets us in, and is a Prometheus; nothing is pulled.
+
+    Args:
+        server: the server, or its address.
+
+    Raises:
+        UsageError: an invalid address or header.
+        TargetError: it does not answer, refuses, or is something else.
+        EnvironmentLacks: a ``kube://`` address, and no kubectl.
+    """
+    from gpusize.observe.series.pull import clock_of
+
+    with _asking(Server(server) if isinstance(server, str) else server) as asker:
+        clock_of(asker)
+
+
+@contextlib.contextmanager
+def _asking(server: Server) -> Iterator[Asker]:
+    """Somebody who asks the server, by way of kubectl where its address says so."""
+    from gpusize.observe.metrics import is_kube, resolve_kube
+    from gpusize.observe.series.ask import Asker
+
+    with contextlib.ExitStack() as stack:
+        url = server.url
+        if is_kube(url):
+            url, way = resolve_kube(url)
+            stack.enter_context(way)
+        asker = Asker(
+            url,
+            headers=server.headers,
+            verify=server.verify,
+            retry_s=server.retry_s,
+            clock=server.clock,
+            transport=server.transport,
+        )
+        stack.callback(asker.close)
+        yield asker
 
 
 def _interval(time_range: TimeRange, margin_s: float, offset_ns: int) -> tuple[int, int]:
