@@ -132,7 +132,7 @@ def world(seed: int, requests: int) -> World:
     """A world by lot, with about so many requests in a day of one to six hours."""
     rnd = np.random.default_rng((seed, 1))
     batch = int(rnd.integers(16, 65))
-    config = {
+    config: dict[str, Any] = {
         "iteration_base_s": float(rnd.uniform(0.01, 0.05)),
         "iteration_per_sequence_s": float(rnd.uniform(0.0003, 0.002)),
         "prefill_per_token_s": float(rnd.uniform(0.00001, 0.0001)),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from gpusize.cli.command import Command, Debug, Json, listed, option
 
 if TYPE_CHECKING:
-    import typer
-
     from gpusize.studies.experiment import Experiment
 
 __all__ = ["add"]
@@ -30,8 +30,6 @@ INTERRUPTED = 130
 
 def add(app: typer.Typer) -> None:
     """Add the command to those of ``gpusize autoscale``."""
-    import typer
-
     @app.command("run", cls=Command, epilog=EPILOG)
     def run(
         file: Annotated[Path, typer.Argument(help="The experiment, as YAML, TOML or JSON.")],

@@ -103,7 +103,7 @@ def _check(experiment: Experiment, places: Mapping[str, str]) -> None:
         try:
             check()
         except UsageError as problem:
-            place = places.get("series" if problem.where.startswith("series") else name, experiment.source)
+            place = places.get("series" if (problem.where or "").startswith("series") else name, experiment.source)
             raise ConfigError(problem.what, place, problem.todo) from None
     for each in experiment.needed:
         if not each.exists():
