@@ -12,7 +12,9 @@ from gpusize.cli import question_options as question
 from gpusize.cli.command import Commands, Debug, Json, listed, long_command, option
 
 if TYPE_CHECKING:
-    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
+    from collections.abc import Sequence
+
+    from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler, Surroundings
 
 EPILOG = """Examples:
 
@@ -22,12 +24,14 @@ EPILOG = """Examples:
 
   gpusize autoscale simulate runs/ --arrivals day.csv --policy hpa.yaml --signal 'queue_depth=sum(waiting)'
 
+  gpusize autoscale simulate runs/ --arrivals day.csv --policy scaledobject.yaml --metrics-outage 10m..15m
+
   gpusize autoscale tune runs/ --arrivals day.csv --policy hpa.yaml --write tuned.yaml"""
 
 app = typer.Typer(cls=Commands, help="What an autoscaler would do.", no_args_is_help=True, epilog=EPILOG)
 
 SIMULATE = long_command(
-    "runs", "arrivals", "policy", "signal", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
+    "runs", "arrivals", "policy", "signal", "at_zero", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
 )
 TUNE = long_command("runs", "arrivals", "policy", "signal", "start_delay", "slo", "write", "json")
 POLICY = "Policy"
@@ -45,6 +49,11 @@ Signals = Annotated[
 ]
 ScrapeInterval = Annotated[str, option("Scrape the replicas' metrics this often.", "TIME", POLICY)]
 SyncPeriod = Annotated[str, option("Let the HPA decide this often.", "TIME", POLICY)]
+AtZero = Annotated[str, option("Requests that come while there is no replica: hold or refuse.", "WHAT", POLICY)]
+HoldTimeout = Annotated[str, option("Refuse a request that was held for so long.", "TIME", POLICY)]
+Outages = Annotated[
+    list[str] | None, option("Let all metrics fail from one time of the day to another: 10m..15m.", "FROM..TO", POLICY)
+]
 
 
 @app.callback()
@@ -60,6 +69,9 @@ def simulate(
     signal: Signals = None,
     scrape_interval: ScrapeInterval = "15s",
     sync_period: SyncPeriod = "15s",
+    at_zero: AtZero = "hold",
+    hold_timeout: HoldTimeout = "1h",
+    metrics_outage: Outages = None,
     start_delay: over.StartDelay = None,
     window: over.Window = None,
     arrivals_format: over.ArrivalsFormat = None,
@@ -98,7 +110,8 @@ def simulate(
         from gpusize.report.figures.plan import check_place
 
         check_place(plot)
-    autoscalers = _autoscalers(policy, signal or (), scrape_interval, sync_period)
+    around = _surroundings(at_zero, hold_timeout, metrics_outage or ())
+    autoscalers = _autoscalers(policy, signal or (), (scrape_interval, sync_period), around)
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
     tell_read(slo)
     tell_damaged(result)
@@ -120,6 +133,8 @@ def tune(
     signal: Signals = None,
     scrape_interval: ScrapeInterval = "15s",
     sync_period: SyncPeriod = "15s",
+    at_zero: AtZero = "hold",
+    hold_timeout: HoldTimeout = "1h",
     start_delay: over.StartDelay = None,
     window: over.Window = None,
     arrivals_format: over.ArrivalsFormat = None,
@@ -159,7 +174,8 @@ def tune(
     from gpusize.report.summary.terminal import make_console
     from gpusize.result import open_run
 
-    found = _autoscalers(policy, signal or (), scrape_interval, sync_period)
+    around = _surroundings(at_zero, hold_timeout, ())
+    found = _autoscalers(policy, signal or (), (scrape_interval, sync_period), around)
     if len(found) != 1:
         raise UsageError(f"{len(found)} policies were given", "--policy", "tune one at a time")
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
@@ -195,7 +211,33 @@ def tune(
     return conclude(ExitStatus(1, f"nothing to write: {reason}"))
 
 
-def _autoscalers(files: list[Path], signals: list[str] | tuple[()], scrape: str, sync: str) -> list[Autoscaler]:
+def _surroundings(at_zero: str, hold: str, outages: Sequence[str]) -> Surroundings:
+    """What stands around the policies."""
+    from gpusize.base.errors import UsageError
+    from gpusize.base.units import as_duration_s
+    from gpusize.estimate.plan.autoscale.autoscaler import Surroundings
+
+    if at_zero not in ("hold", "refuse"):
+        raise UsageError(f'"{at_zero}" is nothing that can be done with requests', "--at-zero", "take hold or refuse")
+    hold_s = as_duration_s(hold, "--hold-timeout")
+    if hold_s <= 0:
+        raise UsageError("--hold-timeout must be positive", "--hold-timeout", "take refuse as --at-zero to hold none")
+    read = []
+    for each in outages:
+        begin, mark, end = each.partition("..")
+        if not mark:
+            what = f'"{each}" is no stretch of time'
+            raise UsageError(what, "--metrics-outage", "give FROM..TO from the start of the day, as 10m..15m")
+        stretch = as_duration_s(begin, "--metrics-outage"), as_duration_s(end, "--metrics-outage")
+        if stretch[1] <= stretch[0]:
+            raise UsageError(f'"{each}" ends before it begins', "--metrics-outage", "give the earlier time first")
+        read.append(stretch)
+    return Surroundings(at_zero == "hold", hold_s, tuple(read))
+
+
+def _autoscalers(
+    files: list[Path], signals: list[str] | tuple[()], every: tuple[str, str], surroundings: Surroundings
+) -> list[Autoscaler]:
     """The policies of all files; those of one name are told apart by their file's, then by a number."""
     from gpusize.base.errors import UsageError
     from gpusize.base.units import as_duration_s
@@ -208,8 +250,8 @@ def _autoscalers(files: list[Path], signals: list[str] | tuple[()], scrape: str,
         if not mark or not name.strip() or not query.strip():
             raise UsageError(f'"{each}" is no signal', "--signal", "give NAME=QUERY, as queue_depth=sum(waiting)")
         told[name.strip()] = query.strip()
-    timing = Timing(as_duration_s(scrape, "--scrape-interval"), as_duration_s(sync, "--sync-period"))
-    read = [(file, each) for file in files for each in read_policies(file, told, timing)]
+    timing = Timing(as_duration_s(every[0], "--scrape-interval"), as_duration_s(every[1], "--sync-period"))
+    read = [(file, each) for file in files for each in read_policies(file, told, timing, surroundings)]
     found: list[Autoscaler] = []
     for file, one in read:
         twins = sum(other.name == one.name for _, other in read)
