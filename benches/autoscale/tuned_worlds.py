@@ -116,7 +116,7 @@ class World:
         }
         due = self.due(day)
         stream, said = _core.simulate(
-            json.dumps(config), json.dumps(asked), due=due.tobytes(), autoscaler=autoscaler.to_json()
+            json.dumps(config), json.dumps(asked), due=due.tobytes(), autoscaler=autoscaler.to_json(first)
         )
         rows = pl.DataFrame(stream)
         steps = [(0.0, first), *((step["at_s"], step["replicas"]) for step in json.loads(said)["scaling"]["steps"])]

@@ -284,6 +284,20 @@ def hpa_decisions(policy: str, replicas: int, seen: str) -> str:
     next. Raises UsageError for an invalid policy or course.
     """
 
+def keda_course(scaled_object: str, events: str, *, replicas: int = 0) -> str:
+    """What KEDA does by the rules of 2.20, as a JSON list: one outcome per event, which is a poll or the HPA's question.
+
+    ``scaled_object`` is the JSON of what KEDA goes by; ``events`` a JSON list with the time, ready pods, what the query
+    of each trigger came to, and which metric is asked for; ``replicas`` is how many there are to be at first. Polls are
+    carried out. Raises UsageError for an object that KEDA would refuse, or events that do not go with it.
+    """
+
+def keda_formula(formula: str, names: list[str], values: list[float | None]) -> float | None:
+    """What a formula of scalingModifiers comes to with these values of its triggers; None is nil.
+
+    Raises UsageError for a formula that is not understood, or that comes to no number, with the place in it.
+    """
+
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
     """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""
 

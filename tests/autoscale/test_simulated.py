@@ -44,7 +44,7 @@ def policy(**more: object) -> Autoscaler:
         "behavior": None,
         **more,
     }
-    signal = {"quantity": "in_flight", "over_time": "last", "window_s": 300.0, "across": "sum", "factor": 1.0}
+    signal = {"series": {"quantity": "in_flight", "over_time": "last", "window_s": 300.0, "across": "sum"}}
     return Autoscaler("ten in flight", spec, (signal,))
 
 
@@ -96,7 +96,7 @@ def test_the_hpa_in_the_loop_is_the_hpa_alone() -> None:
     config = {"rates": [1.0, 1.9, 2.7, 3.4], "gpus": 8, "replicas": [{"at_s": 0.0, "replicas": 2}]}
     spec = policy(max_replicas=8).policy
     spec = {**spec, "metrics": [{"source": "external", "target": {"average_value": 3000}}], "sync_s": 15.0}
-    signal = {"quantity": "in_flight", "over_time": "last", "window_s": 300.0, "across": "sum", "factor": 1.0}
+    signal = {"series": {"quantity": "in_flight"}}
     autoscaler = json.dumps({"policy": spec, "signals": [signal], "scrape_s": 15.0})
     sizes = np.full(1, 0.5).tobytes()
     stream, text = _core.simulate_flow(

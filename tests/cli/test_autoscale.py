@@ -34,7 +34,7 @@ def test_a_row_for_each_policy_beside_static_and_planned(gpusize: Gpusize, run: 
     names = [line.split()[0] for line in rows[:4]]
     assert names == ["static", "planned", "llama-queue", "llama-keda"]
     assert "too few" in done.out
-    assert "llama-keda: its fallback is not simulated" in done.err
+    assert "llama-keda: its polling interval has no effect" in done.err
     document = json.loads(Path("day/over_time.json").read_text())
     assert [each["policy"] for each in document["courses"]] == names
     assert Path("day.svg").stat().st_size > 1000
@@ -65,6 +65,10 @@ def test_two_policies_of_one_name_are_told_apart(gpusize: Gpusize, run: Path, da
         (("--policy", FILES / "hpa.yaml", "--signal", "x"), '"x" is no signal'),
         (("--policy", FILES / "scaledobject.yaml"), "triggers[0]: this query cannot be simulated"),
         (("--policy", FILES / "hpa.yaml", "--sync-period", "0"), "sync"),
+        (("--policy", FILES / "hpa.yaml", "--at-zero", "drop"), "Take hold or refuse"),
+        (("--policy", FILES / "hpa.yaml", "--hold-timeout", "0s"), "--hold-timeout must be positive"),
+        (("--policy", FILES / "hpa.yaml", "--metrics-outage", "5m"), '"5m" is no stretch of time'),
+        (("--policy", FILES / "hpa.yaml", "--metrics-outage", "5m..4m"), "ends before it begins"),
         (("--policy", FILES / "hpa.yaml", "--slo", "p5 output_rate >= 10 tok/s"), "cannot be judged over time"),
         ((), "--policy"),
     ],

@@ -75,8 +75,8 @@ def around(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Simulated
         pytest.skip("there is no prometheus on the path (apt-get install prometheus)")
     folder = tmp_path_factory.mktemp("experiment")
     (folder / "hpa.yaml").write_text(HPA)
-    [policy] = autoscalers([folder / "hpa.yaml"], (), "1s", "1s")
-    config = {"autoscaler": json.loads(policy.to_json()), "start_delay_s": 2.0}
+    [policy] = autoscalers([folder / "hpa.yaml"], (), ("1s", "1s"))
+    config = {"autoscaler": json.loads(policy.to_json(1)), "start_delay_s": 2.0}
     with SimulatedCluster(config) as cluster:
         (folder / "config.yml").write_text(CONFIG.format(target=cluster.url.removeprefix("http://")))
         listen = f"127.0.0.1:{free_port()}"

@@ -22,6 +22,8 @@ EPILOG = """Examples:
 
   gpusize autoscale simulate runs/ --arrivals day.csv --policy hpa.yaml --signal 'queue_depth=sum(waiting)'
 
+  gpusize autoscale simulate runs/ --arrivals day.csv --policy scaledobject.yaml --metrics-outage 10m..15m
+
   gpusize autoscale tune runs/ --arrivals day.csv --policy hpa.yaml --write tuned.yaml"""
 
 app = typer.Typer(
@@ -31,7 +33,7 @@ add_run(app)
 add_pull(app)
 
 SIMULATE = long_command(
-    "runs", "arrivals", "policy", "signal", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
+    "runs", "arrivals", "policy", "signal", "at_zero", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
 )
 TUNE = long_command("runs", "arrivals", "policy", "signal", "start_delay", "slo", "write", "json")
 
@@ -56,6 +58,9 @@ def simulate(
     signal: policies.Signals = None,
     scrape_interval: policies.ScrapeInterval = "15s",
     sync_period: policies.SyncPeriod = "15s",
+    at_zero: policies.AtZero = "hold",
+    hold_timeout: policies.HoldTimeout = "1h",
+    metrics_outage: policies.Outages = None,
     start_delay: over.StartDelay = None,
     window: over.Window = None,
     arrivals_format: over.ArrivalsFormat = None,
@@ -94,7 +99,8 @@ def simulate(
         from gpusize.report.figures.plan import check_place
 
         check_place(plot)
-    autoscalers = policies.autoscalers(policy, signal or (), scrape_interval, sync_period)
+    around = policies.surroundings(at_zero, hold_timeout, metrics_outage or ())
+    autoscalers = policies.autoscalers(policy, signal or (), (scrape_interval, sync_period), around)
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)
     tell_read(slo)
     tell_damaged(result)
@@ -116,6 +122,8 @@ def tune(
     signal: policies.Signals = None,
     scrape_interval: policies.ScrapeInterval = "15s",
     sync_period: policies.SyncPeriod = "15s",
+    at_zero: policies.AtZero = "hold",
+    hold_timeout: policies.HoldTimeout = "1h",
     start_delay: over.StartDelay = None,
     window: over.Window = None,
     arrivals_format: over.ArrivalsFormat = None,
@@ -155,7 +163,8 @@ def tune(
     from gpusize.report.summary.terminal import make_console
     from gpusize.result import open_run
 
-    found = policies.autoscalers(policy, signal or (), scrape_interval, sync_period)
+    around = policies.surroundings(at_zero, hold_timeout, ())
+    found = policies.autoscalers(policy, signal or (), (scrape_interval, sync_period), around)
     if len(found) != 1:
         raise UsageError(f"{len(found)} policies were given", "--policy", "tune one at a time")
     result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged)

@@ -72,10 +72,10 @@ def command(
     allow_most_files()
     scaler = None
     if policy is not None:
-        found = policies.autoscalers([policy], signal or (), scrape_interval, sync_period)
+        found = policies.autoscalers([policy], signal or (), (scrape_interval, sync_period))
         if len(found) != 1:
             raise UsageError(f"there are {len(found)} policies in it", str(policy), "give a file with one")
-        scaler = json.loads(found[0].to_json())
+        scaler = json.loads(found[0].to_json(1))
         for note in found[0].notes:
             tell(f"{found[0].name}: {note}")
     config = cluster_config(

@@ -63,6 +63,17 @@ impl Hpa {
         &self.policy
     }
 
+    /// The controller has removed the last replica before; without this, replicas that are 0 at first are left alone.
+    pub fn begin_at_zero(&mut self) {
+        self.is_at_zero = true;
+    }
+
+    /// Whether a sync asks for the metrics, with so many replicas.
+    pub fn asks(&self, current: i32) -> bool {
+        let HpaPolicy { min_replicas, max_replicas, .. } = self.policy;
+        if current == 0 { self.wakes() } else { (min_replicas..=max_replicas).contains(&current) }
+    }
+
     /// Decide by what is seen. The decision counts as carried out.
     pub fn sync(&mut self, seen: &Seen) -> Decision {
         let current = seen.spec_replicas;

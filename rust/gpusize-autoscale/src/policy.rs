@@ -13,7 +13,7 @@ pub struct PolicyError {
 }
 
 impl PolicyError {
-    fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
     }
 }

@@ -21,7 +21,7 @@ mod _core {
     use super::{PyResult, Python, batches, clock, pyfunction};
 
     #[pymodule_export]
-    use super::autoscale::hpa_decisions;
+    use super::autoscale::{hpa_decisions, keda_course, keda_formula};
     #[pymodule_export]
     use super::batches::RecordBatches;
     #[pymodule_export]

@@ -82,13 +82,14 @@ impl<R: Replica> Cluster<R> {
         }
     }
 
-    /// Ask for so many replicas, from 1 to all GPUs, at `now_ns`, up to which the cluster must have advanced. A new one is ready when its
-    /// delay is over; one that is removed takes no requests any more and finishes those that it has, in its queue too.
+    /// Ask for so many replicas, from none to all GPUs, at `now_ns`, up to which the cluster must have advanced. A new one is ready when its
+    /// delay is over; one that is removed takes no requests any more and finishes those that it has, in its queue too. Without a ready one
+    /// nothing may be handed over.
     pub fn scale(&mut self, now_ns: i64, replicas: u32, observer: &mut impl Watch) {
         debug_assert!(now_ns >= self.now_ns, "replicas asked for before the last event");
         self.now_ns = now_ns;
         let all = &self.all;
-        let replicas = (replicas as usize).clamp(1, all.len());
+        let replicas = (replicas as usize).min(all.len());
         self.replicas.scale(now_ns, replicas, |gpu| all[gpu].load() == 0);
         self.note_ready();
         observer.replicas(now_ns, self.replicas.desired(), self.replicas.ready());
@@ -104,7 +105,12 @@ impl<R: Replica> Cluster<R> {
         }
     }
 
-    /// Take request `index` at `now_ns`, up to which the cluster must have advanced; returns its GPU.
+    /// When the last event was.
+    pub(super) fn now_ns(&self) -> i64 {
+        self.now_ns
+    }
+
+    /// Take request `index` at `now_ns`, up to which the cluster must have advanced; returns its GPU. One at least must be ready.
     pub(super) fn take<O: Watch>(
         &mut self,
         index: u64,

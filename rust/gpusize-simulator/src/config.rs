@@ -212,6 +212,7 @@ impl ClusterConfig {
         replicas::validate(&self.replicas, self.gpus)?;
         if let Some(autoscaler) = &self.autoscaler {
             autoscaler.validate_on(self.gpus, &self.replicas, true)?;
+            autoscaler.validate_served()?;
         }
         self.output_tokens.validate("output_tokens")?;
         self.validate_tensor_models()?;

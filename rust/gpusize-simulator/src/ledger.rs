@@ -18,6 +18,8 @@ pub(super) struct Request {
     pub output: u32,
     pub due_ns: i64,
     pub sent_ns: i64,
+    /// When a replica got it: later than it was sent, where it was held before.
+    pub given_ns: i64,
     pub start_ns: i64,
     pub first_token_ns: i64,
     pub outcome: Outcome,
@@ -36,6 +38,7 @@ impl Default for Request {
             output: 0,
             due_ns: 0,
             sent_ns: NEVER,
+            given_ns: NEVER,
             start_ns: NEVER,
             first_token_ns: NEVER,
             outcome: Outcome::Shed,

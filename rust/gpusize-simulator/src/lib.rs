@@ -5,7 +5,7 @@
 //! during an iteration waits for its end, and one that arrives at the very end of an iteration waits for the next one to end.
 //!
 //! A cluster (`cluster`) is made of replicas of one kind (`replica`): GPUs (`gpu`), or servers of which only a curve is known
-//! (`flow`). It has the router (`routing`), replicas that come and go (`replicas`, and `autoscale` decides how many) and the order of events; what a request costs is
+//! (`flow`). It has the router (`routing`), replicas that come and go (`replicas`, and `autoscale` decides how many, down to none) and the order of events; what a request costs is
 //! the replica's. Drivers tell it the time: `virtual_time` with the load's clients (`clients`, `load`, `connections`, `window`) and
 //! their books (`ledger`, `tally`, `judge`, `summary`), and `server` over HTTP and gRPC. Tensor models have a queue of their own
 //! (`tensor_queue`); stalls are a map between two clocks (`stall`).
@@ -40,7 +40,10 @@ mod window;
 use std::io;
 use std::net::SocketAddr;
 
-pub use autoscale::{Across, AutoscalerConfig, OverTime, Quantity, Scaling, ScalingStep, Signal};
+pub use autoscale::{
+    Across, AutoscalerConfig, FrontConfig, Fronted, Histogram, Operator, Outage, OverTime, Quantile, Quantity, Scaling,
+    ScalingStep, Series, Signal,
+};
 pub use closed_form::closed_form_runtime_s;
 pub use cluster::Cluster;
 pub use config::{ChatConfig, ClusterConfig, Faults, Router, StaticBatching, WorkflowConfig};

@@ -88,8 +88,9 @@ impl Routes {
         }
     }
 
-    /// The GPU of request `index`.
+    /// The GPU of request `index`; one at least is ready.
     pub(super) fn pick(&self, index: u64) -> usize {
+        debug_assert!(self.ready > 0, "a request without a ready GPU");
         match self.router {
             Router::RoundRobin => (index % self.ready as u64) as usize,
             Router::Random => (self.lots.unit(index) * self.ready as f64) as usize,

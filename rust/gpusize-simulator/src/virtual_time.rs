@@ -1,6 +1,8 @@
 //! The cluster in virtual time: the load's arrivals and the cluster's events, in order, as fast as they can be worked off.
 
-use super::autoscale::{Autoscaler, AutoscalerConfig};
+use super::autoscale::front::Front;
+use super::autoscale::meters::Meters;
+use super::autoscale::{Autoscaler, AutoscalerConfig, Histogram};
 use super::clients::Clients;
 use super::gpu::Gpu;
 use super::ledger::Ledger;
@@ -16,7 +18,7 @@ use super::{
 use gpusize_base::draw::Draw;
 
 /// How long an answer takes that needs no GPU. Without it a closed loop of failures would stand still.
-const ERROR_NS: i64 = 1_000_000;
+pub(super) const ERROR_NS: i64 = 1_000_000;
 
 /// What is handed over beside the load, and what is wanted of the run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,10 +48,14 @@ pub fn run_plan(config: &ClusterConfig, load: &Load, plan: Plan<'_>) -> Result<V
 /// The same with whatever is handed over beside the load.
 pub fn run_beside(config: &ClusterConfig, load: &Load, beside: Beside<'_>) -> Result<VirtualResult, SimError> {
     config.validate()?;
+    let beside = Beside { autoscaler: beside.autoscaler.or(config.autoscaler.as_ref()), ..beside };
     beside.validate(load)?;
-    let autoscaler = autoscaler(beside.autoscaler.or(config.autoscaler.as_ref()), config.gpus, &config.replicas, true)?;
+    let autoscaler = autoscaler(beside.autoscaler, config.gpus, &config.replicas, true)?;
     let mut cluster = Cluster::new(config, true);
     let mut driver = GpuDriver::new(config, load, beside, autoscaler);
+    if beside.autoscaler.is_some_and(|autoscaler| autoscaler.begins_at_zero) {
+        cluster.scale(0, 0, &mut driver);
+    }
     run(&mut cluster, &mut driver);
     Ok(driver.result(&cluster))
 }
@@ -79,6 +85,12 @@ where
 
     /// Let it act.
     fn act(&mut self, cluster: &mut Cluster<R>);
+
+    /// Whether requests are held until a replica takes them.
+    fn holds(&self) -> bool;
+
+    /// Hand them over at `now_ns`, as one is ready.
+    fn release(&mut self, now_ns: i64, cluster: &mut Cluster<R>);
 }
 
 /// Let everything happen in order, until the driver has seen enough.
@@ -91,6 +103,59 @@ pub(super) fn run<R: Serve<D>, D: Driver<R>>(cluster: &mut Cluster<R>, driver: &
             (None, Some(_)) => driver.act(cluster),
             (None, None) => break,
         }
+        if driver.holds() && cluster.ready() > 0 {
+            driver.release(cluster.now_ns(), cluster);
+        }
+    }
+}
+
+/// What an autoscaler sees of a run beside the replicas, and what waits for it.
+#[derive(Debug)]
+pub(super) struct Around<T> {
+    pub(super) autoscaler: Option<Autoscaler>,
+    pub(super) front: Front<T>,
+    pub(super) meters: Option<Box<Meters>>,
+}
+
+/// Whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Autoscaler,
+    /// Of a request that was held for too long.
+    Expired,
+    Clients,
+}
+
+impl<T> Around<T> {
+    pub(super) fn new(config: Option<&AutoscalerConfig>, autoscaler: Option<Autoscaler>, gpus: u32) -> Self {
+        let slowness = config.map_or(1.0, |config| config.slowness);
+        let counts = config.is_some_and(|config| config.signals.iter().any(super::Signal::needs_meters));
+        Self {
+            autoscaler,
+            front: Front::new(config.map(|config| config.front).unwrap_or_default(), slowness),
+            meters: counts.then(|| Box::new(Meters::new(gpus, slowness))),
+        }
+    }
+
+    /// Whose turn it is next, and when; at the same moment in this order.
+    pub(super) fn next(&self, clients_ns: Option<i64>) -> Option<(i64, Turn)> {
+        let autoscaler_ns = self.autoscaler.as_ref().map(Autoscaler::next_ns);
+        [(autoscaler_ns, Turn::Autoscaler), (self.front.next_ns(), Turn::Expired), (clients_ns, Turn::Clients)]
+            .into_iter()
+            .filter_map(|(at_ns, turn)| at_ns.map(|at_ns| (at_ns, turn)))
+            .min_by_key(|(at_ns, _)| *at_ns)
+    }
+
+    /// Let the autoscaler act; the replicas that it asks for, where that changes them.
+    pub(super) fn act<R: super::Replica>(&mut self, now_ns: i64, cluster: &Cluster<R>) -> Option<u32> {
+        let waiting = self.front.waiting();
+        self.autoscaler.as_mut()?.act(now_ns, cluster, self.meters.as_deref(), waiting)
+    }
+
+    /// What the autoscaler did.
+    pub(super) fn finish(self) -> Option<super::Scaling> {
+        let fronted = self.front.fronted();
+        self.autoscaler.map(|autoscaler| autoscaler.finish(fronted))
     }
 }
 
@@ -133,7 +198,7 @@ struct GpuDriver<'a> {
     brought: Brought<'a>,
     clients: Clients<'a>,
     stalls: Stalls,
-    autoscaler: Option<Autoscaler>,
+    around: Around<Sequence<Slot>>,
     services: ServiceDraws,
     prompts: Draw,
     /// Requests sent so far: the cluster's numbers for them.
@@ -153,7 +218,7 @@ impl<'a> GpuDriver<'a> {
             brought,
             clients: Clients::new(config.seed, load, plan.due_ns, stagger_ns, beside.ledger()),
             stalls: Stalls::new(&config.faults),
-            autoscaler,
+            around: Around::new(beside.autoscaler, autoscaler, config.gpus),
             services: ServiceDraws::new(config, load.output_tokens),
             prompts: Draw::new(config.seed, 0, purpose::PROMPT),
             sent: 0,
@@ -166,6 +231,7 @@ impl<'a> GpuDriver<'a> {
     fn send(&mut self, slot: usize, sent_ns: i64, cluster: &mut Cluster<Gpu<Slot>>) {
         let index = self.sent;
         self.sent += 1;
+        self.around.front.arrives();
         let request = self.clients.request(slot);
         let row = request.row;
         let service = self.services.draw(index, self.brought.output_tokens(row), true);
@@ -182,13 +248,31 @@ impl<'a> GpuDriver<'a> {
             cost_factor: service.cost_factor * self.brought.cost_factor(row),
             payload: Slot(slot),
         };
-        match cluster.arrive(sequence, self) {
-            Ok(gpu) => self.clients.request(slot).gpu = gpu as u32,
-            Err(Refusal::TooLong { .. } | Refusal::QueueFull) => {
-                self.clients.request(slot).outcome = Outcome::HttpError;
-                self.end_with_error(slot, sent_ns);
-            }
+        if cluster.ready() > 0 {
+            self.hand_over(sequence, cluster);
+        } else if self.around.front.hold(self.now_ns, sequence).is_err() {
+            self.refuse(slot, sent_ns);
         }
+    }
+
+    /// Give a request to a replica, at its `arrived_ns`.
+    fn hand_over(&mut self, sequence: Sequence<Slot>, cluster: &mut Cluster<Gpu<Slot>>) {
+        let (slot, at_ns, prompt_tokens) = (sequence.payload.0, sequence.arrived_ns, sequence.prompt_tokens);
+        self.clients.request(slot).given_ns = at_ns;
+        match cluster.arrive(sequence, self) {
+            Ok(gpu) => {
+                self.clients.request(slot).gpu = gpu as u32;
+                if let Some(meters) = &mut self.around.meters {
+                    meters.given(gpu, prompt_tokens);
+                }
+            }
+            Err(Refusal::TooLong { .. } | Refusal::QueueFull) => self.refuse(slot, self.stalls.to_world_ns(at_ns)),
+        }
+    }
+
+    fn refuse(&mut self, slot: usize, at_ns: i64) {
+        self.clients.request(slot).outcome = Outcome::HttpError;
+        self.end_with_error(slot, at_ns);
     }
 
     fn next_of_clients_ns(&self) -> Option<i64> {
@@ -205,7 +289,7 @@ impl<'a> GpuDriver<'a> {
         let iterations = (0..cluster.gpus()).map(|gpu| cluster.iterations(gpu)).sum();
         let totals = Totals { iterations, tokens: self.tokens, cut_ns, ..cluster.totals(window, self.now_ns) };
         let mut result = VirtualResult::new(ledger, &totals);
-        result.summary.scaling = self.autoscaler.map(Autoscaler::finish);
+        result.summary.scaling = self.around.finish();
         result
     }
 }
@@ -215,20 +299,39 @@ impl Driver<Gpu<Slot>> for GpuDriver<'_> {
         self.clients.is_over()
     }
 
-    /// When a request is due, a connection is free or the autoscaler acts next.
+    /// When a request is due, a connection is free, a held request is refused or the autoscaler acts next.
     fn next_ns(&self) -> Option<i64> {
-        let scaling_ns = self.autoscaler.as_ref().map(Autoscaler::next_ns);
-        self.next_of_clients_ns().into_iter().chain(scaling_ns).min()
+        self.around.next(self.next_of_clients_ns()).map(|(at_ns, _)| at_ns)
+    }
+
+    fn holds(&self) -> bool {
+        !self.around.front.is_empty()
+    }
+
+    fn release(&mut self, now_ns: i64, cluster: &mut Cluster<Gpu<Slot>>) {
+        self.now_ns = now_ns;
+        while let Some(sequence) = self.around.front.release(now_ns) {
+            self.hand_over(Sequence { arrived_ns: now_ns, ..sequence }, cluster);
+        }
     }
 
     fn act(&mut self, cluster: &mut Cluster<Gpu<Slot>>) {
-        if let Some(at_ns) = self.next_ns() {
-            self.now_ns = at_ns;
-        }
-        if let Some(mut autoscaler) = self.autoscaler.take_if(|it| it.next_ns() == self.now_ns) {
-            autoscaler.act(self.now_ns, cluster, self);
-            self.autoscaler = Some(autoscaler);
-            return;
+        let Some((at_ns, turn)) = self.around.next(self.next_of_clients_ns()) else { return };
+        self.now_ns = at_ns;
+        match turn {
+            Turn::Autoscaler => {
+                if let Some(replicas) = self.around.act(at_ns, cluster) {
+                    cluster.scale(at_ns, replicas, self);
+                }
+                return;
+            }
+            Turn::Expired => {
+                if let Some(sequence) = self.around.front.expire() {
+                    self.refuse(sequence.payload.0, self.stalls.to_world_ns(at_ns));
+                }
+                return;
+            }
+            Turn::Clients => {}
         }
         let (load, brought, prompts) = (self.load, self.brought, self.prompts);
         let drawn = |row| load.prompt_tokens.draw(prompts, row as u64);
@@ -244,26 +347,44 @@ impl Watch for GpuDriver<'_> {}
 impl Observer<Slot> for GpuDriver<'_> {
     fn iterations(
         &mut self,
-        _gpu: usize,
+        gpu: usize,
         end_ns: i64,
-        _iteration_ns: i64,
+        iteration_ns: i64,
         count: u64,
         batch: &[Running<Slot>],
         fresh: usize,
     ) {
         self.now_ns = end_ns;
         self.tokens += count * batch.len() as u64;
+        if let Some(meters) = &mut self.around.meters {
+            meters.made(gpu, count * batch.len() as u64);
+            meters.took(gpu, Histogram::Itl, iteration_ns, count * fresh as u64);
+        }
         for running in &batch[fresh..] {
             let request = self.clients.request(running.sequence.payload.0);
             request.start_ns = self.stalls.to_world_ns(running.admitted_ns).max(request.sent_ns);
             request.first_token_ns = self.stalls.to_world_ns(end_ns);
+            if let Some(meters) = &mut self.around.meters {
+                let since_ns = running.sequence.arrived_ns;
+                meters.first_token(gpu, running.sequence.prompt_tokens);
+                meters.took(gpu, Histogram::Ttft, end_ns - since_ns, 1);
+                meters.took(gpu, Histogram::Queue, running.admitted_ns - since_ns, 1);
+                meters.took(gpu, Histogram::GatewayTtft, request.first_token_ns - request.sent_ns, 1);
+            }
         }
     }
 
-    fn finished(&mut self, _gpu: usize, end_ns: i64, running: Running<Slot>, tokens: u32) {
+    fn finished(&mut self, gpu: usize, end_ns: i64, running: Running<Slot>, tokens: u32) {
         let slot = running.sequence.payload.0;
-        self.clients.request(slot).output = tokens;
-        self.clients.end(slot, self.stalls.to_world_ns(end_ns));
+        let world_ns = self.stalls.to_world_ns(end_ns);
+        let request = self.clients.request(slot);
+        request.output = tokens;
+        if let Some(meters) = &mut self.around.meters {
+            meters.ended(gpu, running.sequence.prompt_tokens);
+            meters.took(gpu, Histogram::Runtime, end_ns - running.sequence.arrived_ns, 1);
+            meters.took(gpu, Histogram::GatewayRuntime, world_ns - request.sent_ns, 1);
+        }
+        self.clients.end(slot, world_ns);
     }
 
     fn abandoned(&mut self, _sequence: Sequence<Slot>) {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -136,19 +136,42 @@ def _facts(found: OverTime) -> list[tuple[str, str]]:
     return rows
 
 
+DECISIONS: Final = {
+    "metrics": "as its metrics asked",
+    "stabilized": "held by a stabilization window",
+    "rate_limited": "slowed by the scaling policies",
+    "bounds": "held by the least or most replicas",
+    "metric_failed": "without a metric to go by",
+    "disabled": "without replicas, which are KEDA's to bring",
+}
+POLLS: Final = {
+    "active": "active",
+    "cooling": "waited for the cooldown",
+    "inactive": "without activity",
+    "failed": "failed",
+    "fallback": "went by the fallback",
+}
+
+
 def _decided(course: Course) -> str:
     """Of an autoscaler: how often its decisions were what its metrics asked for, and what held it back otherwise."""
-    if course.decisions is None:
+    decided = course.decided
+    if decided is None:
         return ""
-    words = {
-        "metrics": "as its metrics asked",
-        "stabilized": "held by a stabilization window",
-        "rate_limited": "slowed by the scaling policies",
-        "bounds": "held by the least or most replicas",
-        "metric_failed": "without a metric to go by",
-    }
-    each = [f"{count(course.decisions[key])} {text}" for key, text in words.items() if course.decisions.get(key)]
-    return f"• {clean(course.policy, 40)}: {count(sum(course.decisions.values()))} decisions, {', '.join(each)}"
+    texts = [f"{count(sum(decided.decisions.values()))} decisions, {_counted(decided.decisions, DECISIONS)}"]
+    if decided.polls:
+        texts.append(f"{count(sum(decided.polls.values()))} polls, {_counted(decided.polls, POLLS)}")
+    if decided.held:
+        texts.append(
+            f"{count(decided.held)} requests were held for a first replica, up to {duration(decided.longest_s)}"
+        )
+    if decided.refused:
+        texts.append(f"{count(decided.refused)} were refused as there was none")
+    return f"• {clean(course.policy, 40)}: {'; '.join(texts)}"
+
+
+def _counted(found: Mapping[str, int], words: Mapping[str, str]) -> str:
+    return ", ".join(f"{count(found[key])} {text}" for key, text in words.items() if found.get(key))
 
 
 def _static(found: OverTime) -> str:

@@ -2,13 +2,13 @@
 
 use super::server::{Customer, Server, Service, Speeds};
 use super::{FlowConfig, FlowResult};
-use crate::autoscale::{Autoscaler, AutoscalerConfig};
+use crate::autoscale::{AutoscalerConfig, Histogram};
 use crate::clients::Clients;
 use crate::cluster::Shape;
 use crate::mix::Lots;
 use crate::replica::Watch;
 use crate::summary::Totals;
-use crate::virtual_time::{Driver, autoscaler, run};
+use crate::virtual_time::{Around, Driver, ERROR_NS, Turn, autoscaler, run};
 use crate::{Beside, Cluster, Judge, Load, Outcome, Plan, SimError, VirtualResult, replicas};
 
 /// What is handed over beside servers and load, and what is wanted of the run.
@@ -39,18 +39,21 @@ pub fn run_flow(config: &FlowConfig, load: &Load, beside: FlowBeside<'_>) -> Res
     let autoscaler = autoscaler(beside.autoscaler, config.gpus, &config.replicas, false)?;
     let mut driver = FlowDriver {
         clients: Clients::new(config.seed, load, beside.due_ns.unwrap_or_default(), stagger_ns, shared.ledger()),
-        autoscaler,
+        around: Around::new(beside.autoscaler, autoscaler, config.gpus),
         sizes: beside.sizes,
         lots: Lots::new(config.seed, beside.sizes.len()),
         sent: 0,
         now_ns: 0,
     };
     let mut cluster = servers(config);
+    if beside.autoscaler.is_some_and(|autoscaler| autoscaler.begins_at_zero) {
+        cluster.scale(0, 0, &mut driver);
+    }
     run(&mut cluster, &mut driver);
     Ok(driver.result(&cluster))
 }
 
-fn servers(config: &FlowConfig) -> Cluster<Server> {
+pub(crate) fn servers(config: &FlowConfig) -> Cluster<Server> {
     let shape = Shape {
         gpus: config.gpus,
         router: config.router,
@@ -74,7 +77,8 @@ fn validate_sizes(sizes: &[f64]) -> Result<(), SimError> {
 
 struct FlowDriver<'a> {
     clients: Clients<'a>,
-    autoscaler: Option<Autoscaler>,
+    /// What is held is its number and the request.
+    around: Around<(u64, Customer)>,
     sizes: &'a [f64],
     lots: Lots,
     /// Requests sent so far: the router's numbers for them.
@@ -83,6 +87,20 @@ struct FlowDriver<'a> {
 }
 
 impl FlowDriver<'_> {
+    fn hand_over(&mut self, index: u64, now_ns: i64, customer: Customer, cluster: &mut Cluster<Server>) {
+        let slot = customer.slot;
+        self.clients.request(slot).given_ns = now_ns;
+        let Ok(gpu) = cluster.take(index, now_ns, customer, self);
+        let request = self.clients.request(slot);
+        request.gpu = gpu as u32;
+        request.output = u32::try_from(cluster.load(gpu)).unwrap_or(u32::MAX - 1);
+    }
+
+    fn refuse(&mut self, slot: usize, at_ns: i64) {
+        self.clients.request(slot).outcome = Outcome::HttpError;
+        self.clients.end(slot, at_ns + ERROR_NS);
+    }
+
     fn result(self, cluster: &Cluster<Server>) -> FlowResult {
         let cut_ns = self.clients.cut_ns();
         let (ledger, window) = self.clients.finish(self.now_ns);
@@ -91,7 +109,7 @@ impl FlowDriver<'_> {
         // Their quotient is the mean number of active requests.
         let totals = Totals { iterations: totals.busy_ns as u64, tokens: active_ns, cut_ns, ..totals };
         let mut result = VirtualResult::new(ledger, &totals);
-        result.summary.scaling = self.autoscaler.map(Autoscaler::finish);
+        result.summary.scaling = self.around.finish();
         result.into()
     }
 }
@@ -102,30 +120,50 @@ impl Driver<Server> for FlowDriver<'_> {
     }
 
     fn next_ns(&self) -> Option<i64> {
-        let scaling_ns = self.autoscaler.as_ref().map(Autoscaler::next_ns);
-        self.clients.next_ns().into_iter().chain(scaling_ns).min()
+        self.around.next(self.clients.next_ns()).map(|(at_ns, _)| at_ns)
+    }
+
+    fn holds(&self) -> bool {
+        !self.around.front.is_empty()
+    }
+
+    fn release(&mut self, now_ns: i64, cluster: &mut Cluster<Server>) {
+        while let Some((index, customer)) = self.around.front.release(now_ns) {
+            self.hand_over(index, now_ns, customer, cluster);
+        }
     }
 
     fn act(&mut self, cluster: &mut Cluster<Server>) {
-        if let Some(at_ns) = self.next_ns() {
-            self.now_ns = at_ns;
-        }
-        if let Some(mut autoscaler) = self.autoscaler.take_if(|it| it.next_ns() == self.now_ns) {
-            autoscaler.act(self.now_ns, cluster, self);
-            self.autoscaler = Some(autoscaler);
-            return;
+        let Some((at_ns, turn)) = self.around.next(self.clients.next_ns()) else { return };
+        self.now_ns = at_ns;
+        match turn {
+            Turn::Autoscaler => {
+                if let Some(replicas) = self.around.act(at_ns, cluster) {
+                    cluster.scale(at_ns, replicas, self);
+                }
+                return;
+            }
+            Turn::Expired => {
+                if let Some((_, customer)) = self.around.front.expire() {
+                    self.refuse(customer.slot, at_ns);
+                }
+                return;
+            }
+            Turn::Clients => {}
         }
         let lots = self.lots;
         let Some((slot, sent_ns)) = self.clients.act(|row| lots.place(row) as u32) else { return };
         let index = self.sent;
         self.sent += 1;
+        self.around.front.arrives();
         let request = self.clients.request(slot);
         request.outcome = Outcome::Ok;
         let customer = Customer { row: request.row, slot, size: self.sizes[request.input as usize] };
-        let Ok(gpu) = cluster.take(index, sent_ns, customer, self);
-        let request = self.clients.request(slot);
-        request.gpu = gpu as u32;
-        request.output = u32::try_from(cluster.load(gpu)).unwrap_or(u32::MAX - 1);
+        if cluster.ready() > 0 {
+            self.hand_over(index, sent_ns, customer, cluster);
+        } else if self.around.front.hold(sent_ns, (index, customer)).is_err() {
+            self.refuse(slot, sent_ns);
+        }
     }
 }
 
@@ -142,6 +180,11 @@ impl Service for FlowDriver<'_> {
 
     fn done(&mut self, at_ns: i64, slot: usize) {
         self.now_ns = at_ns;
+        if let Some(meters) = &mut self.around.meters {
+            let request = self.clients.request(slot);
+            meters.took(request.gpu as usize, Histogram::Runtime, at_ns - request.given_ns, 1);
+            meters.took(request.gpu as usize, Histogram::GatewayRuntime, at_ns - request.sent_ns, 1);
+        }
         self.clients.end(slot, at_ns);
     }
 }

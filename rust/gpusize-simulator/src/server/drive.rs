@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use super::super::autoscale::Autoscaler;
+use super::super::autoscale::front::Waiting;
 use super::super::{Cluster, Gpu, Observer, Running, Sequence, Watch};
 use super::metrics::Metrics;
 use super::state::{ReplicaChange, Shared};
@@ -67,7 +68,10 @@ impl Shared {
             while autoscaler.next_ns() <= model_ns {
                 let act_ns = autoscaler.next_ns();
                 cluster.advance(act_ns, delivery);
-                autoscaler.act(act_ns, cluster, delivery);
+                let waiting = Waiting { arrived: self.requests(), held: 0 };
+                if let Some(replicas) = autoscaler.act(act_ns, cluster, None, waiting) {
+                    cluster.scale(act_ns, replicas, delivery);
+                }
             }
         }
         cluster.advance(model_ns, delivery);

@@ -26,7 +26,7 @@ class Elasticity:
         under_share: of the time, in which some were missing.
         over_share: of the time, in which more were there than needed.
         under: missing replicas over the needed ones, averaged over the time.
-        over: superfluous replicas over the needed ones, averaged over the time.
+        over: superfluous replicas over the needed ones, averaged over the time; over one where none is needed.
         turns: how often the replicas began to fall after they had risen, or the other way round.
     """
 
@@ -47,7 +47,7 @@ def elasticity(
     """Hold what was ready against what was needed.
 
     Args:
-        needed: from when on (s, ascending from 0) how many replicas were needed, at least one; shape (n,) each.
+        needed: from when on (s, ascending from 0) how many replicas were needed; shape (n,) each.
         ready: from when on how many took requests; shape (m,) each.
         duration_s: until when.
     """
@@ -58,13 +58,14 @@ def elasticity(
     length = np.diff(np.append(at, duration_s))
     wanted, there = (each[1][np.searchsorted(each[0], at, "right") - 1] for each in (needed, ready))
     missing, spare = np.maximum(wanted - there, 0), np.maximum(there - wanted, 0)
+    of = np.maximum(wanted, 1)
     steps = np.sign(np.diff(ready[1][np.append(True, np.diff(ready[1]) != 0)]))
     return Elasticity(
         under_s=float((missing * length).sum()),
         over_s=float((spare * length).sum()),
         under_share=float(length[missing > 0].sum() / duration_s),
         over_share=float(length[spare > 0].sum() / duration_s),
-        under=float((missing / wanted * length).sum() / duration_s),
-        over=float((spare / wanted * length).sum() / duration_s),
+        under=float((missing / of * length).sum() / duration_s),
+        over=float((spare / of * length).sum() / duration_s),
         turns=int((np.diff(steps) != 0).sum()),
     )

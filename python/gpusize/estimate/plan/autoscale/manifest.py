@@ -12,21 +12,21 @@ from typing import Any, Final
 
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import shown
-from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler, Timing
-from gpusize.estimate.plan.autoscale.quantity import milli
+from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler, Surroundings, Timing
+from gpusize.estimate.plan.autoscale.fields import integer, quantity, table, word
+from gpusize.estimate.plan.autoscale.keda import read_keda
 from gpusize.estimate.plan.autoscale.signals import signal, signal_of_name
 
 __all__ = ["read_policies"]
 
 KINDS: Final = ("HorizontalPodAutoscaler", "ScaledObject")
-KEDA_MAX: Final = 100
-ZERO: Final = "it may scale to zero; the simulation keeps one replica at all times"
-FALLBACK: Final = "its fallback is not simulated: metrics do not fail there"
-POLLING: Final = "its polling interval counts at zero replicas alone: the HPA asks for the metrics at each sync"
 
 
 def read_policies(
-    path: str | Path, signals: Mapping[str, str] | None = None, timing: Timing | None = None
+    path: str | Path,
+    signals: Mapping[str, str] | None = None,
+    timing: Timing | None = None,
+    surroundings: Surroundings | None = None,
 ) -> list[Autoscaler]:
     """Every HorizontalPodAutoscaler and ScaledObject of a YAML file, in its order.
 
@@ -35,6 +35,7 @@ def read_policies(
         signals: what a metric measures, by its name (of a trigger: its ``name``, or ``s0``, ``s1`` by its place), as a
             query; needed where the name alone does not tell.
         timing: how often is looked.
+        surroundings: what becomes of requests while there is no replica, and when there are no metrics.
 
     Raises:
         ConfigError: no such file or no YAML, no policy in it, or one that cannot be simulated, with its place.
@@ -44,10 +45,11 @@ def read_policies(
         kind = document.get("kind")
         if kind not in KINDS:
             continue
-        name = str(_table(document, "metadata", f"{path}").get("name") or f"policy {number + 1}")
-        reader = _Reader(f"{path}: {kind} {shown(name, 60)}", dict(signals or {}), timing or Timing())
-        spec = _table(document, "spec", reader.place)
-        found.append(reader.hpa(name, spec) if kind == "HorizontalPodAutoscaler" else reader.scaled_object(name, spec))
+        name = str(table(document, "metadata", f"{path}").get("name") or f"policy {number + 1}")
+        place = f"{path}: {kind} {shown(name, 60)}"
+        reader = _Reader(place, dict(signals or {}), timing or Timing(), surroundings or Surroundings())
+        read = reader.hpa if kind == "HorizontalPodAutoscaler" else reader.scaled_object
+        found.append(read(name, document))
     if not found:
         raise ConfigError(f"there is no {' or '.join(KINDS)} in it", str(path), "give the manifest of a policy")
     return found
@@ -64,20 +66,23 @@ def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
 class _Reader:
     """Reads one object; ``place`` is where it stands."""
 
-    def __init__(self, place: str, signals: Mapping[str, str], timing: Timing) -> None:
-        self.place, self._signals, self._timing = place, signals, timing
+    def __init__(self, place: str, signals: Mapping[str, str], timing: Timing, surroundings: Surroundings) -> None:
+        self.place, self._signals, self._timing, self._surroundings = place, signals, timing, surroundings
 
-    def hpa(self, name: str, spec: Mapping[str, Any]) -> Autoscaler:
+    def hpa(self, name: str, document: Mapping[str, Any]) -> Autoscaler:
+        spec = table(document, "spec", self.place)
         metrics = spec.get("metrics")
         if not isinstance(metrics, Sequence) or not metrics:
             what = "it has no metrics, so it goes by the CPU of its pods, which is not simulated"
             raise ConfigError(what, self.place, "give it an external, object or pods metric")
         read = [self._metric(each, f"{self.place}: metrics[{k}]") for k, each in enumerate(metrics)]
-        notes = []
-        least = _integer(spec, "minReplicas", 1, self.place)
-        if least == 0:
-            notes.append(ZERO)
-        return self._autoscaler(name, spec.get("behavior"), (least, spec.get("maxReplicas")), read, notes)
+        least = integer(spec, "minReplicas", 1, self.place)
+        if least == 0 and all(metric["source"] == "pods" for metric, _ in read):
+            what = "minReplicas of 0 needs an external or object metric: without pods none of theirs is there"
+            raise ConfigError(what, self.place, "give it one, or minReplicas of 1")
+        policy = self._policy(spec.get("behavior"), (least, spec.get("maxReplicas")), [metric for metric, _ in read])
+        signals = tuple(each for _, each in read)
+        return Autoscaler(name, policy, signals, self._timing, surroundings=self._surroundings)
 
     def _metric(self, metric: Any, place: str) -> tuple[dict[str, Any], dict[str, Any]]:
         kind = metric.get("type") if isinstance(metric, Mapping) else None
@@ -85,78 +90,47 @@ class _Reader:
         if key is None:
             what = f"metrics of type {kind} are not simulated"
             raise ConfigError(what, place, "take one of External, Object, Pods")
-        body = _table(metric, key, place)
-        name = str(_table(body, "metric", place).get("name", ""))
-        target = _table(body, "target", place)
+        body = table(metric, key, place)
+        name = str(table(body, "metric", place).get("name", ""))
+        target = table(body, "target", place)
         kind = target.get("type")
         if kind not in ("Value", "AverageValue"):
             raise ConfigError(f"a target of type {kind} does not go with {metric['type']}", place, "see the HPA's docs")
         field = "value" if kind == "Value" else "averageValue"
         spec = {
             "source": key,
-            "target": {"value" if kind == "Value" else "average_value": _milli(target, field, place)},
+            "target": {"value" if kind == "Value" else "average_value": quantity(target, field, place)},
         }
         return spec, self._signal(name, name, place)
 
-    def scaled_object(self, name: str, spec: Mapping[str, Any]) -> Autoscaler:
-        triggers = spec.get("triggers")
-        advanced = spec.get("advanced") or {}
-        if not isinstance(triggers, Sequence) or not triggers:
-            raise ConfigError("it has no triggers", self.place, "give it a trigger of type prometheus")
-        if advanced.get("scalingModifiers"):
-            what = "scalingModifiers are not simulated"
-            raise ConfigError(what, self.place, "give the formula's metrics as triggers of their own")
-        read = [self._trigger(each, k, f"{self.place}: triggers[{k}]") for k, each in enumerate(triggers)]
-        least = _integer(spec, "minReplicaCount", 0, self.place)
-        notes = [ZERO] if least == 0 or spec.get("idleReplicaCount") is not None else []
-        notes += [FALLBACK] if spec.get("fallback") else []
-        notes += [POLLING] if spec.get("pollingInterval") is not None else []
-        behavior = (advanced.get("horizontalPodAutoscalerConfig") or {}).get("behavior")
-        most = spec.get("maxReplicaCount", KEDA_MAX)
-        return self._autoscaler(name, behavior, (least, most), read, notes)
+    def scaled_object(self, name: str, document: Mapping[str, Any]) -> Autoscaler:
+        def read_signal(name: str, query: str, place: str) -> dict[str, Any]:
+            return self._signal(name, query, place, single=True)
 
-    def _trigger(self, trigger: Any, number: int, place: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        kind = trigger.get("type") if isinstance(trigger, Mapping) else None
-        if kind != "prometheus":
-            raise ConfigError(f"triggers of type {kind} are not simulated", place, "take one of type prometheus")
-        metadata = _table(trigger, "metadata", place)
-        target = trigger.get("metricType", "AverageValue")
-        if target not in ("AverageValue", "Value"):
-            raise ConfigError(
-                f"a metricType of {target} does not go with prometheus", place, "take AverageValue or Value"
-            )
-        wanted = {"average_value" if target == "AverageValue" else "value": _milli(metadata, "threshold", place)}
-        name = str(trigger.get("name") or f"s{number}")
-        return {"source": "external", "target": wanted}, self._signal(name, str(metadata.get("query", "")), place)
+        part = read_keda(document, self.place, read_signal)
+        policy = self._policy(part.behavior, part.bounds, part.metrics)
+        return Autoscaler(name, policy, part.signals, self._timing, part.notes, part.keda, self._surroundings)
 
-    def _signal(self, name: str, query: str, place: str) -> dict[str, Any]:
+    def _signal(self, name: str, query: str, place: str, *, single: bool = False) -> dict[str, Any]:
         told = self._signals.get(name)
         if told is None and not query:
             raise ConfigError("it has no query", place, f"say what it measures: --signal '{name}=sum(waiting)'")
         if told is None and query == name and signal_of_name(name) is None:
             what = f'what the metric "{shown(name, 80)}" measures is not known'
             raise ConfigError(what, place, f"say it: --signal '{shown(name, 80)}=sum(waiting)'")
-        return signal(told if told is not None else query, place)
+        return signal(told if told is not None else query, place, single=single and told is None)
 
-    def _autoscaler(
-        self,
-        name: str,
-        behavior: Any,
-        bounds: tuple[int, Any],
-        read: Sequence[tuple[dict[str, Any], dict[str, Any]]],
-        notes: Sequence[str],
-    ) -> Autoscaler:
+    def _policy(self, behavior: Any, bounds: tuple[int, Any], metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         least, most = bounds
         if not isinstance(most, int) or isinstance(most, bool) or most < max(1, least):
             what = f"the most replicas must be a number of at least {max(1, least)}, not {shown(str(most), 40)}"
             raise ConfigError(what, self.place, "correct it there")
-        policy = {
-            "min_replicas": max(1, least),
+        return {
+            "min_replicas": least,
             "max_replicas": most,
-            "metrics": [spec for spec, _ in read],
+            "metrics": list(metrics),
             "behavior": None if not behavior else self._behavior(behavior),
         }
-        return Autoscaler(name, policy, tuple(each for _, each in read), self._timing, tuple(notes))
 
     def _behavior(self, behavior: Any) -> dict[str, Any]:
         table = behavior if isinstance(behavior, Mapping) else {}
@@ -175,9 +149,9 @@ class _Reader:
         if given is not None:
             policies = [
                 {
-                    "kind": _word(each, "type", {"Pods": "pods", "Percent": "percent"}, place),
-                    "value": _integer(each, "value", 0, place),
-                    "period_s": _integer(each, "periodSeconds", 0, place),
+                    "kind": word(each, "type", {"Pods": "pods", "Percent": "percent"}, place),
+                    "value": integer(each, "value", 0, place),
+                    "period_s": integer(each, "periodSeconds", 0, place),
                 }
                 for each in given
             ]
@@ -185,42 +159,7 @@ class _Reader:
         tolerance = rules.get("tolerance")
         return {
             "stabilization_s": rules.get("stabilizationWindowSeconds", window_s),
-            "select": "max" if rules.get("selectPolicy") is None else _word(rules, "selectPolicy", select, place),
+            "select": "max" if rules.get("selectPolicy") is None else word(rules, "selectPolicy", select, place),
             "policies": policies,
-            "tolerance": None if tolerance is None else _milli(rules, "tolerance", place) / 1000,
+            "tolerance": None if tolerance is None else quantity(rules, "tolerance", place) / 1000,
         }
-
-
-def _table(values: Any, key: str, place: str) -> Mapping[str, Any]:
-    found = values.get(key) if isinstance(values, Mapping) else None
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"it has no {key}", place, "correct it there")
-    return found
-
-
-def _integer(values: Any, key: str, default: int, place: str) -> int:
-    found = values.get(key, default) if isinstance(values, Mapping) else None
-    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
-        raise ConfigError(
-            f"{key} must be a whole number from 0, not {shown(str(found), 40)}", place, "correct it there"
-        )
-    return found
-
-
-def _word(values: Any, key: str, words: Mapping[str, str], place: str) -> str:
-    found = values.get(key) if isinstance(values, Mapping) else None
-    if not isinstance(found, str) or found not in words:
-        raise ConfigError(
-            f"{key} must be one of {', '.join(words)}, not {shown(str(found), 40)}", place, "correct it there"
-        )
-    return words[found]
-
-
-def _milli(values: Mapping[str, Any], key: str, place: str) -> int:
-    found = values.get(key)
-    value = None if found is None else milli(found)
-    if value is None or value < 0:
-        raise ConfigError(
-            f"{key} must be a quantity, as 500m or 16, not {shown(str(found), 40)}", place, "correct it there"
-        )
-    return value

@@ -45,13 +45,14 @@ def rewritten(text: str, autoscaler: Autoscaler, source: str) -> str:
     policies = [each for each in documents if isinstance(each, dict) and each.get("kind") in KINDS]
     if len(policies) != 1:
         raise ConfigError(f"it has {len(policies)} policies, and one is to be written", source, "give a file with one")
-    _HOW[policies[0]["kind"]](policies[0]["spec"], autoscaler.policy)
+    _HOW[policies[0]["kind"]](policies[0]["spec"], autoscaler)
     out = io.StringIO()
     yaml.dump_all(documents, out)
     return out.getvalue()
 
 
-def _hpa(spec: Any, policy: Any) -> None:
+def _hpa(spec: Any, autoscaler: Autoscaler) -> None:
+    policy = autoscaler.policy
     spec["minReplicas"] = policy["min_replicas"]
     for metric, wanted in zip(spec["metrics"], policy["metrics"], strict=True):
         [(kind, milli)] = wanted["target"].items()
@@ -59,12 +60,15 @@ def _hpa(spec: Any, policy: Any) -> None:
     _window(spec, policy)
 
 
-def _scaled_object(spec: Any, policy: Any) -> None:
-    spec["minReplicaCount"] = policy["min_replicas"]
-    for trigger, wanted in zip(spec["triggers"], policy["metrics"], strict=True):
+def _scaled_object(spec: Any, autoscaler: Autoscaler) -> None:
+    keda: Any = autoscaler.keda
+    spec["minReplicaCount"] = keda["min_replicas"]
+    for trigger, wanted in zip(spec["triggers"], keda["triggers"], strict=True):
         [milli] = wanted["target"].values()
         trigger["metadata"]["threshold"] = f"{milli / 1000:.15g}"
-    _window(_within(_within(spec, "advanced"), "horizontalPodAutoscalerConfig"), policy)
+    if keda["modifiers"] is not None:
+        spec["advanced"]["scalingModifiers"]["target"] = keda["modifiers"]["target"]
+    _window(_within(_within(spec, "advanced"), "horizontalPodAutoscalerConfig"), autoscaler.policy)
 
 
 def _window(place: Any, policy: Any) -> None:

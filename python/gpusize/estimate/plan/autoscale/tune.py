@@ -12,7 +12,7 @@ docs/reference/autoscale.md says what a day of the same kind is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -61,12 +61,38 @@ class Setting:
 
     def on(self, autoscaler: Autoscaler) -> Autoscaler:
         """The policy with this setting."""
-        policy = autoscaler.policy
+        policy, keda = autoscaler.policy, autoscaler.keda
         metrics = [{**each, "target": _scaled(each["target"], self.factor)} for each in policy["metrics"]]
         behavior = policy["behavior"] or DEFAULTS
         behavior = {**behavior, "down": {**behavior["down"], "stabilization_s": self.window_s}}
-        changed = {"metrics": metrics, "behavior": behavior, "min_replicas": self.min_replicas}
-        return replace(autoscaler, policy={**policy, **changed})
+        least = self.min_replicas
+        if keda is not None:
+            keda = self._on_keda(keda, metrics)
+            if keda["modifiers"] is not None:
+                [kind] = metrics[0]["target"]
+                metrics = [{**metrics[0], "target": {kind: int(float(keda["modifiers"]["target"]) * 1000)}}]
+            least = max(1, least)
+        changed = {"metrics": metrics, "behavior": behavior, "min_replicas": least}
+        return replace(autoscaler, policy={**policy, **changed}, keda=keda)
+
+    def _on_keda(self, keda: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """KEDA's own part: thresholds are what its fallback goes by, and the target of a formula is the HPA's."""
+        changed: dict[str, Any] = {"min_replicas": self.min_replicas}
+        modifiers = keda["modifiers"]
+        if modifiers is None:
+            pairs = zip(keda["triggers"], metrics, strict=True)
+            changed["triggers"] = [{**trigger, "target": metric["target"]} for trigger, metric in pairs]
+        else:
+            changed["modifiers"] = {**modifiers, "target": self._target(keda)}
+        return {**keda, **changed}
+
+    def _target(self, keda: Mapping[str, Any]) -> str:
+        text = keda["modifiers"]["target"]
+        scaled = float(text) * self.factor
+        # Beside a fallback KEDA wants a whole number, and would leave the fallback out for another.
+        if keda["fallback"] is not None and text.isdecimal():
+            return str(max(1, round(scaled)))
+        return f"{max(0.001, round(scaled, 3)):.15g}"
 
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -184,7 +210,7 @@ class _Search:
         own = (policy["behavior"] or DEFAULTS)["down"]["stabilization_s"]
         windows = sorted({*WINDOWS_S, 300 if own is None else int(own)})
         peak = min(self._found.static.peak_gpus // self._found.replica_gpus, self._autoscaler.most)
-        first = int(policy["min_replicas"])
+        first = self._autoscaler.least if self._autoscaler.keda is None else int(self._autoscaler.keda["min_replicas"])
         # Never fewer than the policy has: they may be there for another reason than the load.
         steps = {first, *(max(first, round(peak * share)) for share in SHARES_OF_PEAK)}
         return [(window_s, least) for window_s in windows for least in sorted(steps)]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.over_time.capacity import Capacities
     from gpusize.estimate.plan.over_time.demand import Demand
-    from gpusize.estimate.plan.over_time.simulate import Served
+    from gpusize.estimate.plan.over_time.simulate import Decided, Served
     from gpusize.estimate.question import Question
     from gpusize.estimate.twin.fewest_replicas import Counter
     from gpusize.estimate.twin.simulate import Batching
@@ -60,8 +60,12 @@ MOST_LENGTHS: Final = 200_000
 OTHER_LENGTHS: Final = 2.0
 """Requests of a trace that are so many times as long as the measured ones are warned of."""
 SCALED: Final = (
-    "autoscalers: the HPA decides by the rules of Kubernetes 1.37, from metrics that are scraped and never fail; "
-    "a removed replica finishes what it has"
+    "autoscalers: the HPA decides by the rules of Kubernetes 1.37, KEDA by those of 2.20, from metrics that are "
+    "scraped; a removed replica finishes what it has"
+)
+FRONTED: Final = (
+    "without replicas: a gateway in front holds requests until one is ready and hands over all of them at once, or "
+    "refuses them"
 )
 OFF: Final = 0.05
 """A model that is further off is warned of."""
@@ -300,7 +304,8 @@ class Planner:
             schedules["planned"] = planned(base.edges_ns, bounded(carried.needed(caution * base.rates), rules), rules)
         if "reactive" in policies:
             schedules["reactive"] = reactive(times, bounded(carried.needed(caution * seen), rules), rules)
-        needed = carried.needed(caution * base.rates)
+        # Where nothing comes, nothing is needed.
+        needed = carried.needed(caution * base.rates) * (base.rates > 0)
         self._needed = base.edges_ns[:-1] / NS_PER_S, needed
         courses = tuple(self._course(name, schedule) for name, schedule in schedules.items())
         courses += tuple(self.scaled(each) for each in autoscalers)
@@ -340,9 +345,9 @@ class Planner:
             self._say(f"simulating {demand.due_ns.size:,} requests: {autoscaler.name}")
         slowness = self._model.loss.slowness
         first = autoscaler.bounded(int(self._needed[1][0]))
-        peak = first
+        peak = max(1, first)
         while True:
-            served, schedule, decisions = serve_scaled(
+            served, schedule, decided = serve_scaled(
                 self._replica,
                 demand,
                 autoscaler,
@@ -354,17 +359,15 @@ class Planner:
             )
             # How slow they are depends on how many there are at most, which shows only then.
             if slowness(schedule.peak) <= slowness(peak):
-                return self._told(autoscaler.name, schedule, served, decisions)
+                return self._told(autoscaler.name, schedule, served, decided)
             peak = schedule.peak
 
-    def _told(
-        self, policy: str, schedule: Schedule, served: Served, decisions: Mapping[str, int] | None = None
-    ) -> Course:
+    def _told(self, policy: str, schedule: Schedule, served: Served, decided: Decided | None = None) -> Course:
         base = self._base
         ready_ns, ready = schedule.ready()
         followed = elasticity(self._needed, (ready_ns / NS_PER_S, ready), base.duration_s)
         gpus, targets = base.replica_gpus, self._model.targets
-        return Course(policy, schedule, served, base.duration_s, gpus, targets, followed, decisions)
+        return Course(policy, schedule, served, base.duration_s, gpus, targets, followed, decided)
 
     def _assumed(self, courses: Sequence[Course]) -> list[str]:
         texts = {
@@ -372,8 +375,10 @@ class Planner:
             "reactive": "reactive: scales on the rate of the last window alone; queued requests are not a signal",
         }
         found = [texts[course.policy] for course in courses if course.policy in texts]
-        if any(course.decisions is not None for course in courses):
+        if any(course.decided is not None for course in courses):
             found.append(SCALED)
+        if any(course.decided.held or course.decided.refused for course in courses if course.decided is not None):
+            found.append(FRONTED)
         found.append("the first replicas are running already; later ones cost from when they are requested")
         slowest = max(self._model.loss.slowness(course.schedule.peak) for course in courses)
         if slowest > 1:

@@ -16,7 +16,7 @@ from gpusize.estimate.twin.flow_model import Flow
 from gpusize.estimate.twin.simulate import Batching, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan.over_time.demand import Demand
     from gpusize.estimate.twin.simulate import Replica
 
-__all__ = ["Served", "Worst", "serve", "serve_scaled", "with_lengths"]
+__all__ = ["Decided", "Served", "Worst", "serve", "serve_scaled", "with_lengths"]
 
 NS_PER_S: Final = 1e9
 STEP_S: Final = 10.0
@@ -102,6 +102,25 @@ class Served:
         return np.add.reduceat(self.requests, places), np.add.reduceat(self.kept, places, axis=1)
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What an autoscaler decided, and what came of having no replica.
+
+    Attributes:
+        decisions: of the HPA, by their reason.
+        polls: of KEDA, by what they found; empty without KEDA.
+        held: requests that came while no replica took any, and waited for one.
+        refused: those that were refused.
+        longest_s: the longest that one waited.
+    """
+
+    decisions: Mapping[str, int]
+    polls: Mapping[str, int]
+    held: int = 0
+    refused: int = 0
+    longest_s: float = 0.0
+
+
 def serve(
     replica: Replica, demand: Demand, schedule: Schedule, *, router: str, slowness: float = 1.0, seed: int = 1
 ) -> Served:
@@ -138,34 +157,35 @@ def serve_scaled(
     router: str,
     slowness: float = 1.0,
     seed: int = 1,
-) -> tuple[Served, Schedule, dict[str, int]]:
+) -> tuple[Served, Schedule, Decided]:
     """Simulate the requests of a trace on replicas that an autoscaler adds and removes.
 
     Args:
         replica: what is simulated.
         demand: the requests.
         autoscaler: its policy and signals.
-        first: replicas that are ready at first.
+        first: replicas that are ready at first; may be none.
         start_delay_s: from when a replica is asked for to when it takes requests.
         router: which replica a request goes to.
         slowness: factor on all times of a replica.
         seed: key of all draws.
 
     Returns:
-        How the requests fared, the replicas that were asked for within the trace, and decisions by their reason.
+        How the requests fared, the replicas that were asked for within the trace, and what was decided.
 
     Raises:
         UsageError: a replica or a policy that cannot be simulated.
     """
     import numpy as np
 
-    config = {"replicas": [{"at_s": 0.0, "replicas": first}], "start_delay_s": start_delay_s / slowness}
-    how = _How(router, autoscaler.most, slowness, seed, autoscaler.to_json(slowness))
+    config = {"replicas": [{"at_s": 0.0, "replicas": max(1, first)}], "start_delay_s": start_delay_s / slowness}
+    how = _How(router, autoscaler.most, slowness, seed, autoscaler.to_json(first, slowness))
     served, told = _serve(replica, demand, config, how)
     steps = [each for each in told["steps"] if each["at_s"] < demand.duration_s]
     at_ns = np.rint(np.array([0.0, *(each["at_s"] for each in steps)]) * NS_PER_S).astype(np.int64)
     asked = np.array([first, *(each["replicas"] for each in steps)], np.int64)
-    return served, Schedule(at_ns, asked, start_delay_s), dict(told["decisions"])
+    decided = Decided(dict(told["decisions"]), dict(told.get("polls", {})), **told["fronted"])
+    return served, Schedule(at_ns, asked, start_delay_s), decided
 
 
 @dataclass(frozen=True, slots=True)

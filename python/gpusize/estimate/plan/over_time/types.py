@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan.autoscale.elasticity import Elasticity
     from gpusize.estimate.plan.over_time.capacity import Capacities
     from gpusize.estimate.plan.over_time.policies import ScalingRules, Schedule
-    from gpusize.estimate.plan.over_time.simulate import Served, Worst
+    from gpusize.estimate.plan.over_time.simulate import Decided, Served, Worst
 
 __all__ = ["Course", "OverTime"]
 
@@ -37,7 +37,7 @@ class Course:
         replica_gpus: GPUs of a replica.
         targets: the share that each objective asks for.
         elasticity: how well the replicas followed what was needed.
-        decisions: of an autoscaler, how many it made for which reason; None of others.
+        decided: of an autoscaler, what it decided; None of others.
     """
 
     policy: str
@@ -47,7 +47,12 @@ class Course:
     replica_gpus: int
     targets: tuple[float, ...]
     elasticity: Elasticity
-    decisions: Mapping[str, int] | None = None
+    decided: Decided | None = None
+
+    @property
+    def decisions(self) -> Mapping[str, int] | None:
+        """Of an autoscaler, how many decisions its HPA made for which reason; None of others."""
+        return None if self.decided is None else self.decided.decisions
 
     @property
     def peak_gpus(self) -> int:
@@ -155,7 +160,7 @@ class OverTime:
     @property
     def scaled(self) -> tuple[Course, ...]:
         """The courses of autoscalers."""
-        return tuple(course for course in self.courses if course.decisions is not None)
+        return tuple(course for course in self.courses if course.decided is not None)
 
     @property
     def keeps(self) -> bool:
@@ -248,7 +253,7 @@ class OverTime:
             "keeps_slos": course.keeps,
             "shares": list(course.shares),
             "elasticity": asdict(course.elasticity),
-            "decisions": None if course.decisions is None else dict(course.decisions),
+            **_decided(course.decided),
             "worst_5_min": {"slo": self.objectives[course.binding], **asdict(worst)},
             "asked": [
                 {"at_s": at / NS_PER_S, "gpus": n * self.replica_gpus}
@@ -263,3 +268,10 @@ class OverTime:
                 for each in kept.tolist()
             ],
         }
+
+
+def _decided(decided: Decided | None) -> dict[str, Any]:
+    if decided is None:
+        return {"decisions": None, "polls": None, "without_replicas": None}
+    held = {"held": decided.held, "refused": decided.refused, "longest_s": decided.longest_s}
+    return {"decisions": dict(decided.decisions), "polls": dict(decided.polls) or None, "without_replicas": held}
