@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from gpusize.analysis.compare.matching import Run, Side
 from gpusize.base.errors import UsageError
 
 __all__ = ["grouped"]
+
+_COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
 
 
 def grouped(runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str) -> tuple[list[Side], dict[str, int]]:
@@ -50,7 +53,7 @@ def _value(run: Run, about: Mapping[str, Any], by: str) -> str:
 
 
 def _count(value: str) -> int | None:
-    return int(value) if value.isdecimal() and 0 < int(value) <= 1_000_000 else None
+    return int(value) if _COUNT.fullmatch(value) else None
 
 
 def _name(value: str, by: str, *, counted: bool) -> str:
