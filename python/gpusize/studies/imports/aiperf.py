@@ -257,7 +257,9 @@ class _Benchmark:
             "total_runtime_s": seconds,
             "counts": {"n": total, "errors": self._failed if self._failed is not None or total is None else 0},
         }
-        return figure_level(self._setting, percentiles, remarks, facts, gpus=gpus, state=self._state)
+        return figure_level(
+            self._setting, percentiles, remarks, facts, gpus=gpus, where=str(self.summary), state=self._state
+        )
 
     def _kinds(self) -> dict[str, int]:
         """Failures by kind, as AIPerf counts them."""
