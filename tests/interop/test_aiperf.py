@@ -138,6 +138,7 @@ def change(folder: Path, at: int, **changes: Any) -> None:
         ({"request_start_ns": 10**30}, "line 13: request_start_ns should be a time"),
         ({"time_to_first_token": {"value": float("nan")}}, "line 13, time_to_first_token: NaN is not a number"),
         ({"time_to_first_token": {"value": 1e9}}, "request 13: it ended before its last token"),
+        ({"inter_chunk_latency": {"value": [1e15]}}, "line 13: inter_chunk_latency is out of range"),
         ({"inter_chunk_latency": {"value": [-1.0]}}, "line 13, inter_chunk_latency: -1.0 is not a number"),
         ({"time_to_first_token": {"value": 8.0, "unit": "us"}}, "line 13, time_to_first_token, unit: us is not ms"),
         ({"inter_chunk_latency": {"value": [0.004], "unit": "s"}}, "line 13, inter_chunk_latency, unit: s is not ms"),

@@ -342,6 +342,8 @@ def _times(metrics: Mapping[str, Any], sent: int, where: str) -> dict[str, Any]:
         return found
     each = [round(finite(gap, f"{where}, inter_chunk_latency") * _MS) for gap in gaps]
     times = list(itertools.accumulate(each, initial=sent + first))
+    if times[-1] > 2 * _FAR_NS:
+        raise ConfigError("inter_chunk_latency is out of range", where, _TODO)
     return found | {"events_ns": times, "last_token_ns": times[-1]}
 
 
