@@ -27,6 +27,12 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FIXTURES / "closed", tmp_path / "artifacts"))
 
 
+def test_a_version_that_is_no_text_is_none(folder: Path, tmp_path: Path):
+    told = json.loads((folder / SUMMARY).read_text())
+    (folder / SUMMARY).write_text(json.dumps({**told, "aiperf_version": float("inf")}))
+    assert gpusize.read(folder, tmp_path / "runs").meta["source"]["version"] is None
+
+
 def test_a_benchmark_of_a_sweep_that_did_not_end_is_named(tmp_path: Path):
     for name in ("a", "b", "c"):
         shutil.copytree(FIXTURES / "closed", tmp_path / "sweep" / name)

@@ -162,7 +162,8 @@ class _Benchmark:
         self.warnings: list[str] = []
         self._told = _load(summary)
         config = _object(self._told, "input_config")
-        self.version = self._told.get("aiperf_version")
+        version = self._told.get("aiperf_version")
+        self.version = version if isinstance(version, str) else None
         models = _object(config, "models").get("items")
         first = models[0] if isinstance(models, list) and models and isinstance(models[0], dict) else {}
         self.model = first.get("name") if isinstance(first.get("name"), str) else None
