@@ -215,3 +215,11 @@ def test_the_document_has_all_of_it() -> None:
     assert [each["count"] for each in made["law"]["measured"]] == [1, 2, 4]
     assert made["law"]["name"] == "linear"
     assert {each["figure"] for each in made["spent"]} == {"GPU time per request"}
+
+
+def test_counts_are_numbers_that_can_be_and_all_else_are_words() -> None:
+    for value, count in (("2", 2), ("04", 4), ("9" * 5000, None), ("0", None), ("\u0663", None), ("2.0", None)):
+        labelled = [(Run(each, "", []), {"labels": {"instances": each}}) for each in ("1", value)]
+        groups = grouped(labelled, "instances")
+        assert len(groups.sides) == 2
+        assert list(groups.counts.values()) == ([] if count is None else [1, count])

@@ -27,6 +27,12 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FIXTURES / "closed", tmp_path / "artifacts"))
 
 
+def test_a_version_that_is_no_text_is_none(folder: Path, tmp_path: Path):
+    told = json.loads((folder / SUMMARY).read_text())
+    (folder / SUMMARY).write_text(json.dumps({**told, "aiperf_version": float("inf")}))
+    assert gpusize.read(folder, tmp_path / "runs").meta["source"]["version"] is None
+
+
 def test_a_benchmark_of_a_sweep_that_did_not_end_is_named(tmp_path: Path):
     for name in ("a", "b", "c"):
         shutil.copytree(FIXTURES / "closed", tmp_path / "sweep" / name)
@@ -138,6 +144,7 @@ def change(folder: Path, at: int, **changes: Any) -> None:
         ({"request_start_ns": 10**30}, "line 13: request_start_ns should be a time"),
         ({"time_to_first_token": {"value": float("nan")}}, "line 13, time_to_first_token: NaN is not a number"),
         ({"time_to_first_token": {"value": 1e9}}, "request 13: it ended before its last token"),
+        ({"inter_chunk_latency": {"value": [1e15]}}, "line 13: inter_chunk_latency is out of range"),
         ({"inter_chunk_latency": {"value": [-1.0]}}, "line 13, inter_chunk_latency: -1.0 is not a number"),
         ({"time_to_first_token": {"value": 8.0, "unit": "us"}}, "line 13, time_to_first_token, unit: us is not ms"),
         ({"inter_chunk_latency": {"value": [0.004], "unit": "s"}}, "line 13, inter_chunk_latency, unit: s is not ms"),

@@ -147,6 +147,13 @@ def test_what_is_odd_is_said(tmp_path: Path) -> None:
         (("results", "request_performance", "aggregate", "requests", "total"), 1.5, "not a whole number"),
         (("results", "request_performance", "aggregate", "latency", "request_latency", "units"), "GB", "no time"),
         (("results", "request_performance", "aggregate", "latency", "request_latency", "mean"), "x", "not a number"),
+        (
+            ("results", "request_performance", "aggregate", "latency", "request_latency", "mean"),
+            10**400,
+            "not a number",
+        ),
+        (("results", "request_performance", "aggregate", "latency", "request_latency", "max"), 1e14, "out of range"),
+        (("results", "request_performance", "aggregate", "throughput", "request_rate", "mean"), 1e300, "not a number"),
         (("results", "request_performance", "aggregate", "throughput", "request_rate", "units"), "s", "queries/s"),
     ],
 )

@@ -187,6 +187,19 @@ def test_trends_have_a_row_for_each_run(tmp_path: Path) -> None:
                 assert float(by_run[told["run"]][column]) == told[name]
 
 
+@pytest.mark.parametrize("name", ["perf_analyzer", "otava", "nat"])
+def test_failures_that_a_format_has_no_place_for_are_said(tmp_path: Path, name: str) -> None:
+    columns = closed(2, lambda _: 100 * MS, duration_ns=3000 * MS)
+    columns["outcome"] = [int(k % 5 == 0) for k in range(len(columns["due_ns"]))]
+    about = {"created": "2026-11-02T01:00:00+02:00", "options": {"users": 8, "slo": ["p95 runtime <= 1s"]}}
+    result = gpusize.open_run(run_folder(tmp_path / "run", {2: columns}, **about))
+    [row] = result.summary.to_dicts()
+    result.export(name, tmp_path / "out")
+    said = f"run, visit 0: {row['errors']} of {row['n']} requests failed, which the format has no place for"
+    assert row["errors"] > 0
+    assert said in result.notes
+
+
 def test_otava_is_told_that_an_import_says_no_time_of_its_own(tmp_path: Path) -> None:
     result = gpusize.read(FIXTURES / "k6" / "closed_handle.json", tmp_path / "runs")
     result.export("otava", tmp_path / "trend.csv")

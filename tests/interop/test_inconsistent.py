@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gpusize
+from gpusize.base.errors import ConfigError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -120,3 +121,18 @@ def test_a_text_that_contradicts_itself_is_flagged(
     level = gpusize.read(file, tmp_path / "runs").summary.row(0, named=True)
     assert flag in level["flags"]
     assert any(said in each for each in level["alerts"])
+
+
+@pytest.mark.parametrize(
+    "sample, change",
+    [
+        ("k6/closed_handle.json", lambda content: content["metrics"]["http_req_duration"]["values"].update(med=1e14)),
+        ("vllm/closed_plain.json", _vllm(p99_ttft_ms=1e14)),
+    ],
+)
+def test_a_time_that_no_request_takes_is_an_error(tmp_path: Path, sample: str, change: Change) -> None:
+    content = json.loads((FIXTURES / sample).read_text())
+    change(content)
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="are out of range"):
+        gpusize.read(tmp_path / "a.json", tmp_path / "runs")

@@ -164,6 +164,7 @@ def test_a_broken_job_among_several_is_skipped_and_named(tmp_path):
         ('{"calc_data": {"1": {"workflow_runtime_p95": -1}}}', "-1 is not a number"),
         ('{"calc_data": {"1": {}}}', "no level with a p95"),
         (f'{{"calc_data": {{"{"1" * 5000}": {{}}}}}}', "is not a concurrency"),
+        ('{"calc_data": {"1": {"workflow_runtime_p95": 1e12}}}', "runtime_p95_s: 1e.12 s are out of range"),
         ("[" * 100_000, "nested too deep"),
     ],
 )

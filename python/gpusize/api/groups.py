@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -24,6 +25,8 @@ COUNTED: Final = ("gpus", "instances", "replicas", "servers", "hosts", "nodes", 
 _STUDY: Final = "study"
 _MOST: Final = 6
 """Values that an error names."""
+
+_COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ def _value(run: Run, about: Mapping[str, Any], by: str) -> str:
 
 
 def _count(value: str) -> int | None:
-    return int(value) if value.isdecimal() and 0 < int(value) <= 1_000_000 else None
+    return int(value) if _COUNT.fullmatch(value) else None
 
 
 def _name(value: str, by: str, *, counted: bool) -> str:

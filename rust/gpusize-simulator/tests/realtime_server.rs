@@ -225,7 +225,7 @@ fn many_at_once_are_all_served() {
             .collect();
         calls.into_iter().map(|call| call.join().expect("a call")).collect()
     });
-    assert_eq!(events, [12; 40]);
+    assert_eq!(events, [11; 40]);
     let stats = stats(&server);
     assert_eq!((&stats["tokens_out"], &stats["running"], &stats["connections"]), (&json!(400), &json!(0), &json!(40)));
 }

@@ -128,10 +128,20 @@ _TABLE_WRITERS: Final[Mapping[str, Callable[[pl.DataFrame], bytes]]] = {
 }
 
 
+def _failures(source: ExportSource) -> list[str]:
+    """The failures of each level, for formats without a place for them: their times are those of the other requests."""
+    return [
+        f"{row['run']}, visit {row['visit']}: {row['errors']:,} of {row['n'] or 0:,} requests failed, "
+        "which the format has no place for"
+        for row in source.summary.to_dicts()
+        if row["errors"]
+    ]
+
+
 def _perf_analyzer(source: ExportSource, _suffix: str) -> Exported:
     from gpusize.report.exchange.perf_analyzer import csv_of, has_place
 
-    made = Exported({})
+    made = Exported({}, _failures(source))
     groups: dict[str, list[tuple[LevelData, dict[str, Any]]]] = {}
     for level, row in zip(source.levels, source.summary.to_dicts(), strict=True):
         if has_place(level):
@@ -149,7 +159,7 @@ def _perf_analyzer(source: ExportSource, _suffix: str) -> Exported:
 
 
 def _nat(source: ExportSource, _suffix: str) -> Exported:
-    made = Exported({"calc_runner_output.json": dumps(source.calculator_output()).encode()})
+    made = Exported({"calc_runner_output.json": dumps(source.calculator_output()).encode()}, _failures(source))
     for level in source.levels:
         if level.concurrency is None:
             why = "the calculator knows concurrencies alone"
@@ -161,7 +171,7 @@ def _otava(source: ExportSource, _suffix: str) -> Exported:
     from gpusize.report.exchange.otava import csv_of
 
     text, notes = csv_of(source.metas, source.summary.to_dicts())
-    return Exported({"otava.csv": text.encode()}, notes)
+    return Exported({"otava.csv": text.encode()}, [*notes, *_failures(source)])
 
 
 def _benchmark_report(source: ExportSource, suffix: str) -> Exported:

@@ -162,7 +162,8 @@ class _Benchmark:
         self.warnings: list[str] = []
         self._told = _load(summary)
         config = _object(self._told, "input_config")
-        self.version = self._told.get("aiperf_version")
+        version = self._told.get("aiperf_version")
+        self.version = version if isinstance(version, str) else None
         models = _object(config, "models").get("items")
         first = models[0] if isinstance(models, list) and models and isinstance(models[0], dict) else {}
         self.model = first.get("name") if isinstance(first.get("name"), str) else None
@@ -257,7 +258,9 @@ class _Benchmark:
             "total_runtime_s": seconds,
             "counts": {"n": total, "errors": self._failed if self._failed is not None or total is None else 0},
         }
-        return figure_level(self._setting, percentiles, remarks, facts, gpus=gpus, state=self._state)
+        return figure_level(
+            self._setting, percentiles, remarks, facts, gpus=gpus, where=str(self.summary), state=self._state
+        )
 
     def _kinds(self) -> dict[str, int]:
         """Failures by kind, as AIPerf counts them."""
@@ -340,6 +343,8 @@ def _times(metrics: Mapping[str, Any], sent: int, where: str) -> dict[str, Any]:
         return found
     each = [round(finite(gap, f"{where}, inter_chunk_latency") * _MS) for gap in gaps]
     times = list(itertools.accumulate(each, initial=sent + first))
+    if times[-1] > 2 * _FAR_NS:
+        raise ConfigError("inter_chunk_latency is out of range", where, _TODO)
     return found | {"events_ns": times, "last_token_ns": times[-1]}
 
 

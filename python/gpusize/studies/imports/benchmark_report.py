@@ -25,7 +25,7 @@ from gpusize.base.text import decode
 from gpusize.records.samples import FIELDS
 from gpusize.records.schema import SCHEMA_VERSION
 from gpusize.report.exchange.benchmark_report import LATENCIES, OWN, PROBABILITIES, VERSION
-from gpusize.studies.imports.figure_levels import Remarks
+from gpusize.studies.imports.figure_levels import Remarks, refuse_longest
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 from gpusize.studies.imports.whole_file import read_whole
 
@@ -34,6 +34,8 @@ __all__ = ["import_benchmark_report", "looks_like", "read_benchmark_report"]
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _HEAD: Final = 65_536
 _MOST_FILES: Final = 1000
+_MOST: Final = 1e15
+"""Of any number: what is larger has lost its meaning."""
 _MOST_BYTES: Final = 1 << 26
 _KEY: Final = re.compile(rb"""(?:^|[\s{,])["']?request_performance["']?\s*:""")
 _VERSIONED: Final = re.compile(rb"""(?:^|[\s{,])["']?version["']?\s*:\s*["']?0\.\d""")
@@ -161,6 +163,7 @@ class _Reader:
         setting = self._setting(own)
         closed = "concurrency" in setting
         percentiles = self._percentiles(aggregate, own, closed=closed)
+        refuse_longest(percentiles, self._where(*aggregate, "latency"))
         counts = {
             "n": self._whole(*aggregate, "requests", "total"),
             "errors": self._whole(*aggregate, "requests", "failures"),
@@ -233,7 +236,7 @@ class _Reader:
         if value is None:
             return None
         plain = isinstance(value, int | float) and not isinstance(value, bool)
-        if not plain or not math.isfinite(value) or value < 0:
+        if not plain or not 0 <= value <= _MOST:
             raise ConfigError(f"{str(value)[:40]!r} is not a number from 0", self._where(*keys), "correct it there")
         return float(value)
 

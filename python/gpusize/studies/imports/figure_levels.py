@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.windows import LITTLE_TOLERANCE
+from gpusize.base.errors import ConfigError
 from gpusize.records.schema import SCHEMA_VERSION
 
-__all__ = ["KEPT_UP", "Remarks", "both", "figure_level"]
+__all__ = ["KEPT_UP", "Remarks", "both", "figure_level", "refuse_longest"]
 
 KEPT_UP: Final = 0.95
 """Share of a rate below which it was not sent as asked for."""
+_LONGEST_S: Final = 1e9
 _QUANTILE: Final = re.compile(r"(\w+)_p([\d.]+)_s")
 
 
@@ -89,6 +91,17 @@ class Remarks:
                 self.add(f"its percentiles of {metric} fall", "inconsistent")
 
 
+def refuse_longest(percentiles: Mapping[str, float], where: str) -> None:
+    """Refuse times that no request takes.
+
+    Raises:
+        ConfigError: one of them is longer than 30 years.
+    """
+    for name, value in percentiles.items():
+        if value > _LONGEST_S:
+            raise ConfigError(f"{value:.3g} s are out of range", f"{where}, {name}", "the file is damaged")
+
+
 def figure_level(
     setting: Mapping[str, Any],
     percentiles: Mapping[str, float | None],
@@ -96,6 +109,7 @@ def figure_level(
     facts: Mapping[str, Any],
     *,
     gpus: int,
+    where: str,
     state: str = "done",
 ) -> LevelData:
     """A level of figures.
@@ -106,9 +120,14 @@ def figure_level(
         remarks: what is odd in it. That percentiles fall is added here.
         facts: more fields of ``level.json``: ``due`` and ``failed`` (requests), rates, the tool's own figures.
         gpus: GPUs behind the target; 0 for unknown.
+        where: the place in the file, for errors.
         state: as in ``level.json``.
+
+    Raises:
+        ConfigError: a time that no request takes.
     """
     known = {name: value for name, value in percentiles.items() if value}
+    refuse_longest(known, where)
     remarks.falling(known)
     mean_s = known.get("service_mean_s", known.get("runtime_mean_s"))
     meta = {

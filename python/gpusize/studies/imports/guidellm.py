@@ -253,7 +253,7 @@ def _of_figures(
         "total_runtime_s": seconds,
         "achieved_rate": answered,
     }
-    return figure_level(setting, figures, remarks, facts, gpus=gpus)
+    return figure_level(setting, figures, remarks, facts, gpus=gpus, where=where)
 
 
 def _rows(requests: Mapping[str, Any], where: str, *, closed: bool) -> pl.DataFrame:

@@ -214,7 +214,7 @@ class _Stage:
             "achieved_rate": self._answered,
         }
         figures = self._figures()
-        return figure_level(self._setting, figures, remarks, facts, gpus=gpus)
+        return figure_level(self._setting, figures, remarks, facts, gpus=gpus, where=self._where)
 
     def _output_rate(self) -> float | None:
         """Output tokens per second as the server counts them, where it does; else as the tool."""

@@ -104,7 +104,7 @@ def _level(summary: Mapping[str, Any], where: str, gpus: int) -> LevelData:
         "total_runtime_s": _seconds(summary, where),
         "k6": {"iterations": count(_values(metrics, "iterations", where), "count", where), "dropped": dropped},
     }
-    return figure_level(setting, both(names, times), remarks, facts, gpus=gpus)
+    return figure_level(setting, both(names, times), remarks, facts, gpus=gpus, where=where)
 
 
 def _users(metrics: Mapping[str, Any], rate: float, mean_s: float | None, where: str) -> int | None:

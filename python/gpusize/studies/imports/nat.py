@@ -17,6 +17,7 @@ from gpusize.analysis.level import LevelData
 from gpusize.base.errors import ConfigError, PathMissing, StoreError
 from gpusize.base.text import shown
 from gpusize.records.schema import SCHEMA_VERSION
+from gpusize.studies.imports.figure_levels import refuse_longest
 from gpusize.studies.imports.json_file import is_json_with, number, part, read_object
 from gpusize.studies.imports.run_folder import Imported, run_of, write_run
 
@@ -147,6 +148,7 @@ def _level(concurrency: int, entry: Mapping[str, Any], where: str, gpus: int, vi
         for name, key in (("runtime_p95_s", "workflow_runtime_p95"), ("llm_latency_p95_s", "llm_latency_p95"))
         if (value := number(metrics, key, where)) is not None
     }
+    refuse_longest(percentiles, where)
     if not any(percentiles.values()) and not interrupted:
         return None
     items = {

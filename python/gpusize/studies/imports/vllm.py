@@ -157,7 +157,7 @@ def _level(result: Mapping[str, Any], where: str, gpus: int) -> LevelData | Requ
         "achieved_rate": rate,
         "vllm": _scalars(result),
     }
-    return figure_level(setting, figures, remarks, facts, gpus=gpus)
+    return figure_level(setting, figures, remarks, facts, gpus=gpus, where=where)
 
 
 def _setting(result: Mapping[str, Any], total: int, where: str, remarks: Remarks) -> dict[str, Any]:
