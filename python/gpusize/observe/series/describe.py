@@ -52,8 +52,13 @@ def described(
                 "by": list(each.by),
                 "presets": [key.partition("/")[0]],
                 "queries": [] if asked is None else [asked],
-                **_counts(samples, name, interval, step_ms if each.promql is not None else None),
+                **_counts(samples, name, interval, step_ms * _NS if each.promql is not None else None),
             }
+    usual = sorted(facts["interval_s"] for facts in found.values() if facts["interval_s"] is not None)
+    for name, facts in found.items():
+        if usual and facts["samples"] and facts["interval_s"] is None:
+            # One scrape tells no interval: that of the others.
+            facts.update(_counts(samples, name, interval, round(usual[len(usual) // 2] * 1e9)), interval_s=None)
     dropped = left_out(folder)
     for name, facts in found.items():
         facts["dropped"] = dropped.get(name, [])
@@ -67,7 +72,7 @@ def _names(each: Definition) -> Iterator[tuple[str, str, str]]:
         yield f"{each.name}_count", "counter", "observations"
 
 
-def _counts(samples: pl.LazyFrame, name: str, interval: Interval, step_ms: int | None) -> dict[str, Any]:
+def _counts(samples: pl.LazyFrame, name: str, interval: Interval, spacing_ns: int | None) -> dict[str, Any]:
     import polars as pl
 
     mine = samples.filter(pl.col("name") == name)
@@ -75,7 +80,6 @@ def _counts(samples: pl.LazyFrame, name: str, interval: Interval, step_ms: int |
     # One row of each scrape: of a histogram that of the last bucket, of which there is always one.
     once = mine.filter(pl.col("le").is_null() | pl.col("le").is_infinite())
     rows = once.select("t_ns", pl.col("labels").cast(pl.Categorical).to_physical().alias("labels")).collect()
-    spacing_ns = None if step_ms is None else step_ms * _NS
     if spacing_ns is None and rows.height > 1:
         spaces = rows.sort("labels", "t_ns").with_columns(pl.col("t_ns").diff().over("labels").alias("d"))
         median = spaces.filter(pl.col("d") > 0)["d"].median()
@@ -97,10 +101,10 @@ def _gaps(times: NDArray[np.int64], interval: Interval, spacing_ns: int | None) 
 
     low, high = interval
     inside = times[(times > low) & (times <= high)]
-    if spacing_ns is None:
-        return [[low, high]] if not inside.size else []
+    if not inside.size:
+        return [[low, high]]
     edges = np.concatenate([[low], inside, [high]])
-    long = np.flatnonzero(np.diff(edges) > GAP_INTERVALS * spacing_ns)
+    long = np.flatnonzero(np.diff(edges) > GAP_INTERVALS * (spacing_ns or 0))
     return [[int(edges[at]), int(edges[at + 1])] for at in long]
 
 
