@@ -120,14 +120,16 @@ def pull_into(
     """
     low, high = wanted.interval
     until = _until_ms(server, wall_ns)
+    say = progress or (lambda _: None)
     if wait_for_end and until < high:
+        say(f"waiting {(high - until) / 1e3:.0f} s for the end of the range")
         clock.sleep((high - until) / 1e3)
         until = _until_ms(server, wall_ns)
     if min(until, high) <= low:
         raise UsageError("it has not begun yet by the server's clock", "range", "give another one")
     until = min(until, high)
     asked = questions(wanted.definitions, (low, until), folder, match=wanted.match, step_ms=wanted.step_ms)
-    work = _Work(folder, asker, progress or (lambda _: None))
+    work = _Work(folder, asker, say)
     interrupted = False
     try:
         work.run(asked, wanted.parallel)
