@@ -206,6 +206,10 @@ bench-report: setup $(STAMPS)/dev ## CPU time of reports and estimates beside th
 bench-page: setup $(STAMPS)/dev ## How soon the report page of a million requests opens in Chromium (a minute)
 	$(BIN)/python -m benches.page --record
 
+.PHONY: bench-autoscale
+bench-autoscale: setup $(STAMPS)/dev ## A day of 200 series out of a real Prometheus: time, memory, and that nothing is asked twice (two minutes)
+	$(BIN)/python -m benches.autoscale --record
+
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
 	$(BIN)/python -m benches.soak

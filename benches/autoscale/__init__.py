@@ -1,0 +1,1 @@
+"""Autoscaling: pulling a day of series, and what is made of it."""

@@ -14,6 +14,7 @@ from gpusize.records.series import scan_series
 from tests.cli.conftest import Gpusize
 from tests.series.double import Double, refusal
 from tests.series.test_pull import BEGIN_S, END_S, gauge
+from tests.series.test_time_range import run_folder
 
 RANGE = ("--from", str(BEGIN_S), "--to", str(END_S))
 PRESETS = ("--preset", "vllm", "--preset", "deployment")
@@ -43,7 +44,7 @@ def test_a_pull_is_told_in_a_table(gpusize: Gpusize, double: Double):
 def test_one_document_of_json(gpusize: Gpusize, double: Double):
     done = gpusize("autoscale", "pull", "--prometheus", double.url, *PRESETS, *RANGE, "--out", "series", "--json")
     facts = json.loads(done.out)
-    assert {"version": 1, **facts} == json.loads(Path("series/series.json").read_text())
+    assert facts == json.loads(Path("series/series.json").read_text())
     assert facts["names"]["running"]["series"] == 1
     assert facts["server"] == double.url
 
@@ -114,3 +115,16 @@ def test_a_dashboard_is_written(gpusize: Gpusize):
     assert json.loads(printed.out) == document
     assert gpusize("autoscale", "dashboard").complaint.startswith("--preset: there is nothing to show")
     assert gpusize("autoscale", "dashboard", "--preset", "nope").code == 2
+
+
+def test_series_of_a_run_go_into_its_folder(gpusize: Gpusize, double: Double, tmp_path: Path):
+    pairs = [(0, BEGIN_S * 10**9, 5)]
+    run = run_folder(tmp_path / "run", pairs, {"start_ns": 0, "end_ns": 600 * 10**9})
+    command = ("autoscale", "pull", "--prometheus", double.url, *PRESETS)
+    done = gpusize(*command, "--run", run)
+    assert done.code == 0, done.err
+    facts = json.loads((run / "series" / "series.json").read_text())
+    assert facts["range"]["told_by"] == "run r1"
+    assert facts["range"]["end_ns"] - facts["range"]["start_ns"] == 600 * 10**9
+    assert facts["range"]["to_ns"] - facts["range"]["end_ns"] == 60 * 10**9
+    assert gpusize(*command, *RANGE).complaint.startswith("--out: it says where the series go")

@@ -123,7 +123,7 @@ def test_every_sample_is_there_once(double: Double, pull: Pull):
     assert running["interval_s"] == pytest.approx(15, abs=0.05)
     assert running["gaps"] == []
     assert facts["ttft"]["gaps"] == [[(BEGIN_S * 1000 - 1) * 1_000_000, END_S * 10**9]]
-    assert read_series_facts(done.path) == {"version": 1, **done.facts}
+    assert read_series_facts(done.path) == done.facts
 
 
 def test_in_parallel_it_is_the_same(double: Double, pull: Pull):
@@ -418,3 +418,29 @@ def test_a_proxy_that_only_lets_read_is_asked_by_get(double: Double, pull: Pull)
 def test_absurd_arguments_are_refused(pull: Pull, options: dict[str, Any], words: str):
     with pytest.raises(UsageError, match=words):
         pull(**options)
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_ctrl_c_keeps_and_describes_what_was_pulled(double: Double, pull: Pull, tmp_path: Path, parallel: int):
+    said = itertools.count()
+
+    def stop(_: str) -> None:
+        if next(said) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pull(parallel=parallel, progress=stop)
+    facts = read_series_facts(tmp_path / "out")
+    assert {each["why"] for each in facts["missing"]} == {"the pull was interrupted"}
+    kept = scan_series(tmp_path / "out").select(pl.len()).collect().item()
+    assert 0 < kept < len(expected(double))
+    assert found(pull(parallel=parallel)) == expected(double)
+
+
+def test_a_bug_in_a_thread_is_not_swallowed(pull: Pull, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gpusize.observe.series.pull.samples_of", broken)
+    with pytest.raises(ZeroDivisionError):
+        pull(parallel=2)

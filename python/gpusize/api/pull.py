@@ -107,6 +107,7 @@ def pull_series(
         TargetError: the server does not answer at all, refuses, or is no Prometheus; nothing was pulled.
         StoreError: the folder cannot be written.
         EnvironmentLacks: a ``kube://`` address, and no kubectl.
+        KeyboardInterrupt: Ctrl-C; what was pulled is kept and described.
     """
     from gpusize import __version__
     from gpusize.base.errors import UsageError
@@ -118,6 +119,7 @@ def pull_series(
     from gpusize.observe.series.presets import definitions
     from gpusize.observe.series.pull import MOST_PARALLEL, Wanted, clock_of, pull_into
     from gpusize.observe.series.time_range import iso_ns
+    from gpusize.records.series import VERSION
 
     if not 1 <= parallel <= MOST_PARALLEL:
         raise UsageError(f"it must be from 1 to {MOST_PARALLEL}, not {parallel}", "parallel", "a few are enough")
@@ -146,6 +148,7 @@ def pull_series(
         )
         asked = {key: asked_as(key, each, matchers, step_ms) for key, each in wanted.items()}
         facts = {
+            "version": VERSION,
             "gpusize": __version__,
             "server": server.url if is_kube(server.url) else asker.url,
             "range": {
@@ -161,11 +164,13 @@ def pull_series(
             "step_s": step_s,
             "clock": its_clock.facts(),
             "names": described(folder, wanted, (interval[0], done.until_ms), step_ms),
-            "missing": missing_of(folder, wanted, asked, interval, done.failed),
+            "missing": missing_of(folder, wanted, asked, interval, done),
             "warnings": list(dict.fromkeys(each for part in folder.parts for each in part.warnings)),
             "notes": _notes(asker, folder),
         }
         folder.describe(facts)
+    if done.interrupted:
+        raise KeyboardInterrupt
     return PulledSeries(Path(out), facts, done.requests, done.fatal)
 
 

@@ -16,7 +16,7 @@ __all__ = ["add"]
 
 PULL_EPILOG = """Examples:
 
-  gpusize autoscale pull --prometheus http://prometheus:9090 --preset vllm --preset hpa --out series
+  gpusize autoscale pull --prometheus http://prometheus:9090 --preset vllm --preset hpa
     --run runs/20261120T210312Z-7f3a9c
 
   gpusize autoscale pull --prometheus kube://monitoring/prometheus:9090 --preset epp --preset keda --preset deployment
@@ -30,6 +30,8 @@ DASHBOARD_EPILOG = """Examples:
 
 PULL = long_command("prometheus", "preset", "series", "run", "from_", "to", "result", "out", "prometheus_token_env")
 SERVER, RANGE = "Server", "Range"
+SERIES_OF_RUN = "series"
+"""The folder in a run's folder that its series are in."""
 
 Presets = Annotated[
     list[str] | None,
@@ -45,7 +47,6 @@ def add(app: typer.Typer) -> None:
 
 def pull(
     prometheus: Annotated[str, option("Ask this Prometheus server; kube://NAMESPACE/SERVICE:PORT too.", "URL")],
-    out: Annotated[Path, option("Put the series in this folder; what it has is not asked for again.", "DIR")],
     preset: Presets = None,
     series: Annotated[list[str] | None, option("A series of your own.", "NAME=PROMQL")] = None,
     run: Annotated[Path | None, option("The time of this run.", "RUN", RANGE)] = None,
@@ -59,6 +60,14 @@ def pull(
     ] = None,
     margin: Annotated[str, option("So much before and behind it too.", "TIME", RANGE)] = "1m",
     wait: Annotated[bool, option("Wait until the server has the end of it.", None, RANGE, names=("--wait",))] = False,
+    out: Annotated[
+        Path | None,
+        option(
+            "Put the series in this folder; what it has is not asked for again.",
+            "DIR",
+            show_default="series in the run's folder",
+        ),
+    ] = None,
     step: Annotated[str, option("Evaluate expressions this often; selectors are pulled as stored.", "TIME")] = "15s",
     prometheus_match: Annotated[str | None, listed("prometheus_match", SERVER)] = None,
     prometheus_header: Annotated[list[str] | None, listed("prometheus_header", SERVER)] = None,
@@ -77,6 +86,7 @@ def pull(
     import sys
 
     from gpusize.api.pull import Server, pull_series
+    from gpusize.base.errors import UsageError
     from gpusize.base.units import as_duration_s
     from gpusize.cli.exit_code import ExitStatus
     from gpusize.cli.shared import conclude, note, progress_line
@@ -86,6 +96,10 @@ def pull(
     from gpusize.report.pulled import missing_lines, print_pulled
     from gpusize.report.summary.terminal import make_console
 
+    if out is None:
+        if run is None:
+            raise UsageError("it says where the series go", "--out", "name a folder")
+        out = run / SERIES_OF_RUN
     given = locals()
     server = Server(
         prometheus,

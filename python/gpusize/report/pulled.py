@@ -42,7 +42,7 @@ def missing_lines(facts: Mapping[str, Any]) -> list[str]:
     lines = []
     for each in facts["missing"]:
         seconds = (each["to_ns"] - each["from_ns"]) / _NS
-        lines.append(f"{_listed(each['names'])}: {format_duration(round(seconds, 3))} missing: {each['why']}")
+        lines.append(f"{_listed(each['names'])}: {format_duration(max(1, round(seconds)))} missing: {each['why']}")
     return [*lines, *(f"the server warns: {text}" for text in facts["warnings"])]
 
 

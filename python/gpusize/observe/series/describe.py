@@ -9,7 +9,7 @@ from gpusize.observe.series.answer import Dropped
 from gpusize.observe.series.definition import Definition
 from gpusize.observe.series.folder import SeriesFolder
 from gpusize.observe.series.intervals import Interval, joined, without
-from gpusize.observe.series.pull import Failed
+from gpusize.observe.series.pull import Pulled
 from gpusize.records.series import scan_series
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def described(
         interval: that was asked for and that the server had, in ms since 1970: gaps are those in it.
         step_ms: between the times at which expressions are evaluated.
     """
+    import polars as pl
+
     samples = scan_series(folder.path)
+    counts = dict(samples.group_by("name").agg(pl.len()).collect().iter_rows())
     found: dict[str, dict[str, Any]] = {}
     for key, each in wanted.items():
         asked = next((part.asked[key] for part in folder.parts if key in part.asked), None)
@@ -52,8 +55,17 @@ def described(
                 "by": list(each.by),
                 "presets": [key.partition("/")[0]],
                 "queries": [] if asked is None else [asked],
-                **_counts(samples, name, interval, step_ms if each.promql is not None else None),
+                **_counts(
+                    samples, name, counts.get(name, 0), interval, step_ms * _NS if each.promql is not None else None
+                ),
             }
+    usual = sorted(facts["interval_s"] for facts in found.values() if facts["interval_s"] is not None)
+    for name, facts in found.items():
+        if usual and facts["samples"] and facts["interval_s"] is None:
+            # One scrape tells no interval: that of the others.
+            facts.update(
+                _counts(samples, name, counts[name], interval, round(usual[len(usual) // 2] * 1e9)), interval_s=None
+            )
     dropped = left_out(folder)
     for name, facts in found.items():
         facts["dropped"] = dropped.get(name, [])
@@ -67,15 +79,14 @@ def _names(each: Definition) -> Iterator[tuple[str, str, str]]:
         yield f"{each.name}_count", "counter", "observations"
 
 
-def _counts(samples: pl.LazyFrame, name: str, interval: Interval, step_ms: int | None) -> dict[str, Any]:
+def _counts(samples: pl.LazyFrame, name: str, n: int, interval: Interval, spacing_ns: int | None) -> dict[str, Any]:
     import polars as pl
 
-    mine = samples.filter(pl.col("name") == name)
-    n = int(mine.select(pl.len()).collect().item())
+    # Most names of a preset are nowhere: parts are read for those that are.
+    mine = (samples if n else samples.clear()).filter(pl.col("name") == name)
     # One row of each scrape: of a histogram that of the last bucket, of which there is always one.
     once = mine.filter(pl.col("le").is_null() | pl.col("le").is_infinite())
     rows = once.select("t_ns", pl.col("labels").cast(pl.Categorical).to_physical().alias("labels")).collect()
-    spacing_ns = None if step_ms is None else step_ms * _NS
     if spacing_ns is None and rows.height > 1:
         spaces = rows.sort("labels", "t_ns").with_columns(pl.col("t_ns").diff().over("labels").alias("d"))
         median = spaces.filter(pl.col("d") > 0)["d"].median()
@@ -97,10 +108,10 @@ def _gaps(times: NDArray[np.int64], interval: Interval, spacing_ns: int | None) 
 
     low, high = interval
     inside = times[(times > low) & (times <= high)]
-    if spacing_ns is None:
-        return [[low, high]] if not inside.size else []
+    if not inside.size:
+        return [[low, high]]
     edges = np.concatenate([[low], inside, [high]])
-    long = np.flatnonzero(np.diff(edges) > GAP_INTERVALS * spacing_ns)
+    long = np.flatnonzero(np.diff(edges) > GAP_INTERVALS * (spacing_ns or 0))
     return [[int(edges[at]), int(edges[at + 1])] for at in long]
 
 
@@ -121,7 +132,7 @@ def missing_of(
     wanted: Mapping[str, Definition],
     asked: Mapping[str, str],
     interval: Interval,
-    failed: list[Failed],
+    pulled: Pulled,
 ) -> list[dict[str, Any]]:
     """What was asked for and is not there: names, from when to when, in ns, and why.
 
@@ -130,17 +141,21 @@ def missing_of(
         wanted: by ``preset/name``.
         asked: how each was asked for, likewise.
         interval: all of what was asked for, the time behind the server's clock too.
-        failed: what could not be had.
+        pulled: how that went.
     """
+    late = without([interval], [(interval[0], pulled.until_ms)])
     groups: dict[tuple[Interval, str], list[str]] = {}
     for key, each in wanted.items():
         left = without([interval], folder.covered(key, asked[key]))
-        for why in dict.fromkeys(each.why for each in failed):
-            lost = joined(one.interval for one in failed if one.why == why and key in one.keys)
+        for why in dict.fromkeys(each.why for each in pulled.failed):
+            lost = joined(one.interval for one in pulled.failed if one.why == why and key in one.keys)
             for piece in joined(without(left, without([interval], lost))):
                 groups.setdefault((piece, why), []).append(each.name)
             left = without(left, lost)
-        for piece in left:
+        early = without(left, late)
+        for piece in early:
+            groups.setdefault((piece, "the pull was interrupted"), []).append(each.name)
+        for piece in without(left, early):
             groups.setdefault((piece, "the server's clock is not there yet"), []).append(each.name)
     return [
         {"names": sorted(set(names)), "from_ns": low * _NS, "to_ns": high * _NS, "why": why}

@@ -131,7 +131,7 @@ class SeriesFolder:
         Raises:
             StoreError: it cannot be written.
         """
-        write_json(self.path / FACTS, {"version": VERSION, **facts})
+        write_json(self.path / FACTS, facts)
 
 
 def _number(file: Path) -> int:

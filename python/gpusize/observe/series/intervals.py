@@ -31,7 +31,7 @@ def without(wanted: Iterable[Interval], have: Iterable[Interval]) -> list[Interv
                 continue
             if begin > at:
                 found.append((at, begin))
-            at = max(at, end)
+            at = end
         if at < high:
             found.append((at, high))
     return found

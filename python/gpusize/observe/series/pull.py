@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from typing import Any, Final
 
 from gpusize.base.clock import MACHINE, Clock
@@ -64,6 +64,7 @@ class Pulled:
         requests: that were sent.
         asked: how many of them asked for series.
         fatal: why it ended early, where it did.
+        interrupted: whether Ctrl-C ended it.
     """
 
     until_ms: int
@@ -71,6 +72,7 @@ class Pulled:
     requests: int = 0
     asked: int = 0
     fatal: str | None = None
+    interrupted: bool = False
 
 
 def clock_of(asker: Asker, wall_ns: Callable[[], int] = time.time_ns) -> ServerClock:
@@ -118,16 +120,23 @@ def pull_into(
     """
     low, high = wanted.interval
     until = _until_ms(server, wall_ns)
+    say = progress or (lambda _: None)
     if wait_for_end and until < high:
+        say(f"waiting {(high - until) / 1e3:.0f} s for the end of the range")
         clock.sleep((high - until) / 1e3)
         until = _until_ms(server, wall_ns)
     if min(until, high) <= low:
         raise UsageError("it has not begun yet by the server's clock", "range", "give another one")
     until = min(until, high)
     asked = questions(wanted.definitions, (low, until), folder, match=wanted.match, step_ms=wanted.step_ms)
-    work = _Work(folder, asker, progress or (lambda _: None))
-    work.run(asked, wanted.parallel)
-    return Pulled(until, work.failed, asker.requests, work.asked, work.fatal)
+    work = _Work(folder, asker, say)
+    interrupted = False
+    try:
+        work.run(asked, wanted.parallel)
+    except KeyboardInterrupt:
+        asker.stop()
+        interrupted = True
+    return Pulled(until, work.failed, asker.requests, work.asked, work.fatal, interrupted)
 
 
 def _until_ms(server: ServerClock, wall_ns: Callable[[], int]) -> int:
@@ -160,20 +169,20 @@ class _Work:
                 question, then = todo.pop()
                 todo += reversed(self._after(question, then, self._answer(question)))
             return
-        with ThreadPoolExecutor(parallel) as pool:
-            running: dict[Future[Any], tuple[Question, tuple[Question, Interval] | None]] = {}
-            try:
-                while todo or running:
-                    while todo and len(running) < parallel:
-                        question, then = todo.pop()
-                        running[pool.submit(self._answer, question)] = (question, then)
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        question, then = running.pop(future)
-                        todo += reversed(self._after(question, then, future.result()))
-            except BaseException:
-                self._asker.stop()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        pool = _Pool(parallel, self._answer)
+        running: dict[int, tuple[Question, tuple[Question, Interval] | None]] = {}
+        number = 0
+        try:
+            while todo or running:
+                while todo and len(running) < parallel:
+                    running[number] = todo.pop()
+                    pool.ask(number, running[number][0])
+                    number += 1
+                done, outcome = pool.answer()
+                question, then = running.pop(done)
+                todo += reversed(self._after(question, then, outcome))
+        finally:
+            pool.end()
 
     def _answer(self, question: Question) -> Any:
         """Samples and warnings, or what went wrong. Runs in any thread."""
@@ -229,3 +238,46 @@ class _Work:
         self._done_ms += question.length_ms
         keys = tuple(key for key, _ in question.wanted)
         self.failed.append(Failed(keys, question.interval, why))
+
+
+class _Pool:
+    """Threads that ask. Nobody waits for one that is stuck: they end with the process."""
+
+    def __init__(self, threads: int, ask: Callable[[Question], Any]) -> None:
+        self._todo: SimpleQueue[tuple[int, Question] | None] = SimpleQueue()
+        self._done: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+        self._ask = ask
+        self._threads = threads
+        for _ in range(threads):
+            threading.Thread(target=self._work, name="gpusize-pull", daemon=True).start()
+
+    def ask(self, number: int, question: Question) -> None:
+        """Have a question asked; its answer comes with the number."""
+        self._todo.put((number, question))
+
+    def answer(self) -> tuple[int, Any]:
+        """The next answer, whichever question it is to."""
+        number, outcome = self._done.get()
+        if isinstance(outcome, _Broken):
+            raise outcome.error
+        return number, outcome
+
+    def end(self) -> None:
+        """Let the threads end that have nothing to do."""
+        for _ in range(self._threads):
+            self._todo.put(None)
+
+    def _work(self) -> None:
+        while (work := self._todo.get()) is not None:
+            number, question = work
+            try:
+                self._done.put((number, self._ask(question)))
+            except Exception as error:  # noqa: BLE001 -- it is raised where answers are taken
+                self._done.put((number, _Broken(error)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """What broke in a thread."""
+
+    error: Exception

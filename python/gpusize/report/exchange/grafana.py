@@ -64,7 +64,7 @@ def _gathered(each: Definition, how: str, lines: Sequence[tuple[Said, str]]) -> 
 
 
 def _scale(said: Said) -> str:
-    return "" if said.scale == 1.0 else f"{said.scale:g} * "
+    return "" if said.scale == 1.0 else f"{said.scale!r} * "
 
 
 def dashboard_of(presets: Mapping[str, Sequence[Definition]], title: str) -> dict[str, Any]:
