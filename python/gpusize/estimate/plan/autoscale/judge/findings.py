@@ -198,8 +198,10 @@ def _each(
     series: PulledSeries, name: str, *, parsed: bool = False
 ) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
     """By label set its times and values; the label set in words, or as JSON."""
-    rows = series.rows(name).unique(["labels", "t_ns"], keep="last")
-    frame = series.collected(rows.sort("labels", "t_ns"))
+    import polars as pl
+
+    rows = series.rows(name).with_columns(pl.col("labels").cast(pl.String))
+    frame = rows.unique(["labels", "t_ns"], keep="last").sort("labels", "t_ns")
     for (labels,), group in frame.group_by("labels", maintain_order=True):
         text = str(labels or "{}")
         named = text if parsed else _who(json.loads(text))
