@@ -127,6 +127,19 @@ def test_missing_series_and_clocks_are_told(tmp_path: Path) -> None:
     assert told(coarse, "clock_coarse") == [{"uncertainty_s": pytest.approx(30), "step_s": pytest.approx(15)}]
 
 
+def test_names_stand_for_each_other(tmp_path: Path) -> None:
+    """A deployment of a fixed size has no HPA: what it is to have stands for what is asked for."""
+    pulled = Pulled()
+    pulled.add("replicas_wanted", AT, np.full(AT.size, 5.0), deployment="llama")
+    pulled.add("replicas_available", AT, np.full(AT.size, 4.0), deployment="llama")
+    pulled.add("replicas_current", AT, np.full(AT.size, 9.0), horizontalpodautoscaler="llama")
+    pulled.add("replicas", AT, np.full(AT.size, 5.0), deployment="llama")
+    found = judged(tmp_path, pulled)
+    assert (found.desired.at([9])[0], found.current.at([9])[0], found.ready.at([9])[0]) == (5, 5, 4)
+    assert found.paid.of == "replicas"
+    assert not found.findings
+
+
 def test_without_any_replicas_there_are_no_gpu_hours(tmp_path: Path) -> None:
     pulled = Pulled()
     pulled.add("running", AT, RUNNING, pod="a")

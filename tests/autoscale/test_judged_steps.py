@@ -320,3 +320,5 @@ def test_the_clock_goes_along_its_pairs() -> None:
     assert clock.at_s(np.array([START_WALL_NS + 10**10])) == pytest.approx([0.0], abs=1e-9)
     assert clock.at_s(wall) == pytest.approx([-10.0, 990.0, 1990.0], abs=1e-6)
     assert clock.at_s(wall[2:] + 10**9) == pytest.approx([1991.0], abs=1e-6)
+    for at_s in (-20.0, 0.0, 700.0, 1500.25, 3000.0):
+        assert clock.at_s(np.array([clock.wall_at(at_s)])) == pytest.approx([at_s], abs=1e-6)

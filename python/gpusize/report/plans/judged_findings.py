@@ -81,9 +81,10 @@ def _range(low: Any, high: Any) -> str:
 
 
 def _gap(facts: Facts) -> str:
-    n = facts["spans"]
+    n, names = facts["spans"], facts["names"]
+    who = f"{' and '.join(names)} are" if len(names) > 1 else f"{names[0]} is"
     return (
-        f"{facts['name']} is not known for {duration(facts['unknown_s'])} ({percent(facts['share'])} of the run), in "
+        f"{who} not known for {duration(facts['unknown_s'])} ({percent(facts['share'])} of the run), in "
         f"{count(n)} gap{'' if n == 1 else 's'}, the longest from {duration(facts['longest_from_s'])} to "
         f"{duration(facts['longest_until_s'])}: its figures are of the rest"
     )

@@ -181,25 +181,28 @@ def closed_loop(
 
 
 def gaps(tracks: Mapping[str, Track | None], end_s: float) -> Iterator[Finding]:
-    """Series that are missing, and stretches of the others in which nobody read them."""
+    """Series that are missing, and stretches in which nobody read the others; series with equal stretches together."""
+    found: dict[tuple[tuple[float, float], ...], list[str]] = {}
     for name, track in tracks.items():
         if track is None:
             yield Finding("no_series", {"name": name})
-            continue
-        spans = track.unknown()
-        if spans:
-            unknown_s = sum(until - since for since, until in spans)
-            facts = {"name": name, "unknown_s": unknown_s, "share": unknown_s / end_s, "spans": len(spans)}
-            longest = max(spans, key=lambda each: each[1] - each[0])
-            yield Finding("gap", {**facts, "longest_from_s": longest[0], "longest_until_s": longest[1]})
+        elif spans := track.unknown():
+            found.setdefault(tuple(spans), []).append(name)
+    for same, names in found.items():
+        unknown_s = sum(until - since for since, until in same)
+        since, until = max(same, key=lambda each: each[1] - each[0])
+        facts = {"names": names, "unknown_s": unknown_s, "share": unknown_s / end_s, "spans": len(same)}
+        yield Finding("gap", {**facts, "longest_from_s": since, "longest_until_s": until})
 
 
 def _each(
     series: PulledSeries, name: str, *, parsed: bool = False
 ) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
     """By label set its times and values; the label set in words, or as JSON."""
-    rows = series.rows(name).unique(["labels", "t_ns"], keep="last")
-    frame = series.collected(rows.sort("labels", "t_ns"))
+    import polars as pl
+
+    rows = series.rows(name).with_columns(pl.col("labels").cast(pl.String))
+    frame = rows.unique(["labels", "t_ns"], keep="last").sort("labels", "t_ns")
     for (labels,), group in frame.group_by("labels", maintain_order=True):
         text = str(labels or "{}")
         named = text if parsed else _who(json.loads(text))

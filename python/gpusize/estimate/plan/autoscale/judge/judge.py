@@ -281,8 +281,7 @@ class _Judge:
             return None
         since, until = (self._series.clock.wall_at(at) + self._series.offset_ns for at in (0.0, self._end_s))
         inside = (pl.col("t_ns") >= since) & (pl.col("t_ns") < until)
-        share = self._series.rows(name).filter(inside).select((pl.col("value") == 0).mean())
-        found: float | None = self._series.collected(share).item()
+        found: float | None = self._series.rows(name).filter(inside).select((pl.col("value") == 0).mean()).item()
         return found
 
     def _findings(self, wanted: Track | None, gauges: Mapping[str, Track]) -> Iterator[Finding]:

@@ -192,17 +192,18 @@ def _first_at_work(series: PulledSeries, name: str) -> NDArray[np.float64]:
     import numpy as np
     import polars as pl
 
-    # Codes in place of labels: a replica has thousands of readings, and its labels are long.
-    code = pl.col("labels").cast(pl.Categorical).to_physical()
-    query = series.rows(name).select("t_ns", code.alias("replica"), busy=pl.col("value") > 0)
-    frame = series.collected(query).sort("replica", "t_ns")
-    at, replica = series.at_s(frame["t_ns"].to_numpy()), frame["replica"].to_numpy()
-    step_s = series.step_s(name)
+    frame = series.rows(name).select("t_ns", pl.col("labels").to_physical().alias("replica"), busy=pl.col("value") > 0)
+    t_ns, replica = frame["t_ns"].to_numpy(), frame["replica"].to_numpy().astype(np.int64)
+    # One key sorts in half the time of two; no target is scraped twice in a millisecond.
+    since_ms = (t_ns - t_ns.min()) // 1_000_000
+    order = np.argsort(replica * (since_ms.max() + 1) + since_ms, kind="stable")
+    at, replica, busy = series.at_s(t_ns[order]), replica[order], frame["busy"].to_numpy()[order]
+    step_s = max(series.step_s(name), 1e-9)
     # Intervals are numbered where any replica has a reading, so that what nobody read is no end of a replica.
-    _, number = np.unique(np.floor((at - at.min()) / max(step_s, 1e-9)).astype(np.int64), return_inverse=True)
+    _, number = np.unique(np.floor((at - at.min()) / step_s + 0.5).astype(np.int64), return_inverse=True)
     begins = np.append(True, (np.diff(replica) != 0) | (np.diff(number) > ABSENT))
     life = np.cumsum(begins) - 1
-    at_work = np.flatnonzero(frame["busy"].to_numpy())
+    at_work = np.flatnonzero(busy)
     lives, first = np.unique(life[at_work], return_index=True)
     place = at_work[first]
     new = number[begins][lives] > 1

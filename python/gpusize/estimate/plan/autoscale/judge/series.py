@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,6 +71,8 @@ FOLDER: Final = "series"
 """Of a run folder: where its series lie."""
 ABOUT: Final = "series.json"
 PARTS: Final = "series.parquet"
+KEPT: Final = 2
+"""Names whose samples are kept in memory: those that were read last."""
 COLUMNS: Final = ("t_ns", "name", "labels", "value")
 
 
@@ -154,22 +157,36 @@ class PulledSeries:
 
     def first(self, names: Sequence[str]) -> str | None:
         """The first of several names that has samples; None where none has any."""
+        return next((name for name in names if name in self._names), None)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """The names that have samples."""
         import polars as pl
 
-        for name in names:
-            if self.collected(self.rows(name).select(pl.len())).item():
-                return name
-        return None
+        wanted = pl.scan_parquet(list(self.files), glob=False).filter(pl.col("value").is_not_nan())
+        return frozenset(self.collected(wanted.select(pl.col("name").unique()))["name"].to_list())
 
-    def rows(self, name: str) -> pl.LazyFrame:
-        """The samples of a name that are numbers: ``t_ns``, ``labels``, ``value``."""
+    def rows(self, name: str) -> pl.DataFrame:
+        """The samples of a name that are numbers: ``t_ns``, ``labels`` as a category, ``value``; in no order."""
         import polars as pl
 
-        wanted = (pl.col("name") == name) & pl.col("value").is_not_nan()
-        return pl.scan_parquet(list(self.files), glob=False).filter(wanted).select("t_ns", "labels", "value")
+        if name not in self._kept:
+            if len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            wanted = (pl.col("name") == name) & pl.col("value").is_not_nan()
+            # A replica has thousands of samples, and its labels are long.
+            labels = pl.col("labels").cast(pl.Categorical)
+            every = pl.scan_parquet(list(self.files), glob=False).filter(wanted)
+            self._kept[name] = self.collected(every.select("t_ns", labels, "value"))
+        return self._kept[name]
+
+    @cached_property
+    def _kept(self) -> dict[str, pl.DataFrame]:
+        return {}
 
     def collected(self, query: pl.LazyFrame) -> pl.DataFrame:
-        """What a query of ``rows`` gives.
+        """What a query of the files gives.
 
         Raises:
             StoreError: the files cannot be read, or lack a column.
@@ -177,7 +194,7 @@ class PulledSeries:
         import polars as pl
 
         try:
-            return query.collect()
+            return query.collect(engine="streaming")
         except (OSError, pl.exceptions.PolarsError) as error:
             what = f"unreadable series ({shown(first_line(error), 200)})"
             raise StoreError(what, str(self.folder), f"they need {', '.join(COLUMNS)}: pull them anew") from None
@@ -193,17 +210,18 @@ class PulledSeries:
         or is gone. What two exporters tell of one deployment is one course.
         """
         import numpy as np
+        import polars as pl
 
         name = self.first(names)
         if name is None:
             return None
-        frame = self.collected(self.rows(name).sort("t_ns"))
+        frame = self.rows(name).sort("t_ns").with_columns(pl.col("labels").cast(pl.String))
         by = self._told(name).get("by")
         who = {text: _who(text, by) for text in frame["labels"].unique().to_list()}
         each = frame["labels"].replace_strict(list(who), list(who.values())).to_numpy()
         at, values = self.at_s(frame["t_ns"].to_numpy()), frame["value"].to_numpy().astype(float)
         groups = [_latest(at[each == one], values[each == one]) for one in dict.fromkeys(who.values())]
-        step_s = self._told_step(name) or max(step_of(times) for times, _ in groups)
+        step_s = float(self._told(name).get("interval_s") or 0.0) or max(step_of(times) for times, _ in groups)
         tracks = []
         for times, read in groups:
             one = Track.of_readings(times, read, step_s, self.end_s)
@@ -218,46 +236,34 @@ class PulledSeries:
     def over_replicas(self, name: str, how: str) -> Track | None:
         """A gauge that each replica or GPU has: its ``sum`` or ``mean`` by scrape interval; None without samples.
 
-        Each is scraped at a time of its own, so that the sum is their mean times the number of those that were read.
+        Each is scraped at a time of its own: what was read within one interval counts for the whole of it.
         """
         import polars as pl
 
-        step_s = self.step_s(name)
-        each = pl.col("labels").cast(pl.Categorical).to_physical().n_unique()
-        # Bins on the server's clock: all samples have it, and it does not jump with ours.
-        width_ns = max(1, round(step_s * 1e9))
-        number = ((pl.col("t_ns") - self._origin_ns(name)) // width_ns).alias("number")
-        query = self.rows(name).group_by(number).agg(pl.col("value").mean(), each.alias("replicas")).sort("number")
-        frame = self.collected(query)
+        frame = self.rows(name)
         if frame.is_empty():
             return None
-        at = self.at_s(frame["number"].to_numpy() * width_ns + self._origin_ns(name))
-        values = frame["value"].to_numpy()
-        return Track.of_readings(
-            at, values * frame["replicas"].to_numpy() if how == "sum" else values, step_s, self.end_s
-        )
-
-    def _origin_ns(self, name: str) -> int:
-        """The first sample of a name; 0 without any."""
-        import polars as pl
-
-        return int(self.collected(self.rows(name).select(pl.col("t_ns").min())).item() or 0)
-
-    def _told_step(self, name: str) -> float:
-        return float(self._told(name).get("interval_s") or 0.0)
+        step_s = self.step_s(name)
+        # On the server's clock, which does not jump with ours; the first sample in the middle of its interval, so that
+        # one that comes a little early or late stays in its own.
+        width_ns, first_ns = max(1, round(step_s * 1e9)), int(frame["t_ns"].to_numpy().min())
+        number = ((pl.col("t_ns") - (first_ns - width_ns // 2)) // width_ns).alias("number")
+        value = pl.col("value").sum() if how == "sum" else pl.col("value").mean()
+        found = frame.lazy().group_by(number).agg(value).sort("number").collect()
+        at = self.at_s(found["number"].to_numpy() * width_ns + first_ns)
+        return Track.of_readings(at, found["value"].to_numpy(), step_s, self.end_s)
 
     def step_s(self, name: str) -> float:
         """From one sample of a target to its next, the median; 0 where nobody knows."""
         import polars as pl
 
-        told = self._told_step(name)
-        if told:
+        told = float(self._told(name).get("interval_s") or 0.0)
+        frame = self.rows(name)
+        if told or frame.is_empty():
             return told
-        some = self.collected(self.rows(name).group_by("labels").agg(pl.len()).top_k(1, by="len"))
-        if some.is_empty():
-            return 0.0
-        one = self.rows(name).filter(pl.col("labels") == some["labels"].item()).select(pl.col("t_ns").unique().sort())
-        return step_of(self.at_s(self.collected(one)["t_ns"].to_numpy()))
+        most = frame["labels"].value_counts(sort=True)["labels"][0]
+        times = frame.filter(pl.col("labels") == most)["t_ns"].unique().sort()
+        return step_of(self.at_s(times.to_numpy()))
 
 
 def _who(text: str, by: Sequence[str] | None) -> str:
