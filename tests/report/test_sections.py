@@ -54,7 +54,9 @@ def everything(place: Path, *, levels: tuple[int, ...] = (1, 2, 4, 8), replicas:
         call = {"kind": "llm", "name": "m", "outcome": "ok"}
         spans[c] = [{"seq": k, **call, "start_ns": sent[k], "end_ns": sent[k] + 20 * MS} for k in range(n)]
     rows = [{"input_tokens": 10, "output_tokens": 4}]
-    return Result([run_folder(place / "r", columns, facts=facts, spans=spans, rows=rows, targets=replicas, gpus_each=1)])
+    return Result(
+        [run_folder(place / "r", columns, facts=facts, spans=spans, rows=rows, targets=replicas, gpus_each=1)]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -92,6 +92,7 @@ def with_groups(found: Comparison, groups: Groups, price: Mapping[str, Price] | 
         _difference(sides[k].name, place, figure(name), paired=found.in_turns[sides[k].name] != "no")
         for k, place in (places_per_count(sides, counts, one_of(groups.by)) if counts else ())
         for name in RATES
+        if name in {each.figure for each in found.differences} or not found.differences
     ]
     return replace(
         found,

@@ -78,17 +78,23 @@ def spent_rows(comparison: Comparison) -> list[list[str]]:
         table.setdefault((each.load, each.side), {})[each.figure] = each
     # One unit for a column, so that its cells can be set against each other.
     most = {name: max(each.value for each in comparison.spent if each.figure == name) for name in figures}
-    made = [["load", "side", *figures]]
+    units = {each.figure: each.unit for each in comparison.spent}
+    made = [["load", "side", *(_heading(name, shown_in(most[name], units[name])[1]) for name in figures)]]
     for (load, side), known in table.items():
         cells = [spent_text(known[name], most[name]) if name in known else _DASH for name in figures]
         made.append([load, clean(side), *cells])
     return made
 
 
+def _heading(name: str, unit: str) -> str:
+    """A figure as the head of its column: ``J/request``, ``EUR/10^6 tokens``."""
+    of = name.partition(" per ")[2].replace("million", "10^6").replace("output ", "")
+    return f"{clean(unit, 12) or 'cost'}/{of}"
+
+
 def spent_text(each: Spent, most: float) -> str:
     """A figure in the unit that suits the largest of its kind, and how much runs differ."""
-    scale, unit = shown_in(most, each.unit)
-    text = f"{plain_number(each.value * scale, 4)} {clean(unit, 12)}".strip()
+    text = plain_number(each.value * shown_in(most, each.unit)[0], 4)
     return text if math.isnan(each.spread) else f"{text} \N{PLUS-MINUS SIGN}{_percent(each.spread)}"
 
 
