@@ -77,7 +77,7 @@ def _title(found: list[Ecdf], place: Place) -> str:
     unit = time_unit([_at(each, 0.5) for each in found])
     middles = ", ".join(f"{clean(each.side, 16)} {_half(each, unit)}" for each in found[:_TITLED])
     more = ", ..." if len(found) > _TITLED else ""
-    return f"Half of all at {clean(place.name, 24)}: {middles}{more}"
+    return f"At {clean(place.name, 24)} half are done in: {middles}{more}"
 
 
 def _half(each: Ecdf, unit: TimeUnit) -> str:
