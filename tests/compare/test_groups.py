@@ -147,8 +147,30 @@ def test_takes_are_averaged_and_their_spread_is_the_error() -> None:
         takes = mosts[each.count]
         assert each.runs == 3
         assert each.rate.value == pytest.approx(geometric(takes))
-        spread = float(np.std(np.log(takes), ddof=1)) / math.sqrt(3)
-        assert math.log(each.rate.high / each.rate.value) >= 1.95 * spread
+        # Over all counts takes differ by this; Student's t has 6 degrees of freedom.
+        pooled = math.sqrt(np.mean([np.var(np.log(each), ddof=1) for each in mosts.values()]))
+        assert math.log(each.rate.high / each.rate.value) == pytest.approx(2.446912 * pooled / math.sqrt(3), rel=1e-5)
+
+
+def test_intervals_hold_as_often_as_they_say() -> None:
+    """60 studies of three counts and three takes each, which differ by 3 % from run to run."""
+    one, s, k = 20.0, 0.05, 0.004
+    hits: dict[str, list[bool]] = {"speed-up": [], "twice as many": []}
+    for study in range(60):
+        rng = np.random.default_rng([5, study])
+        runs: Runs = [
+            (run(f"{n}-{take}", 3 * take, [said(n * each, most, gpus=n) for each in (4, 8, 16)]), about(n))
+            for n in (1, 2, 4, 8)
+            for take in range(3)
+            for most in [usl(n, one, s, k) * math.exp(0.03 * rng.normal())]
+        ]
+        law = compared(runs).law
+        assert law is not None
+        top, ahead = law.measured[-1].speed_up, law.curve[-1]
+        hits["speed-up"].append(top.low <= usl(8, 1, s, k) <= top.high)
+        hits["twice as many"].append(ahead.rate.low <= usl(16, one, s, k) <= ahead.rate.high)
+    # Fewer than 52 of 60 at 95 % each have a probability below 1 in 100.
+    assert {name: sum(each) >= 52 for name, each in hits.items()} == dict.fromkeys(hits, True)
 
 
 def test_two_counts_have_speed_up_but_no_law() -> None:

@@ -91,14 +91,20 @@ def untold(sides: Sequence[str], places: Sequence[Place]) -> dict[str, str]:
     known = False
     for k, side in enumerate(sides):
         visits = [visit for place in places for level in place.measured(k) for visit in level.visits()]
-        lacking = [visit for visit in visits if power_w(visit) is None]
+        lacking = [visit for visit in visits if power_w(visit) is None or not visit.gpus]
         told = {gpus_that_told(visit) for visit in visits}
         known = known or told != {0}
         if lacking:
-            some, behind = gpus_that_told(lacking[0]), lacking[0].gpus
-            of = "no GPU" if not some else f"{some} GPU{'s' if some != 1 else ''} for the {behind} behind its target"
-            found[side] = f"{of} told of {'its' if some < 2 else 'their'} power"
+            found[side] = _why_untold(gpus_that_told(lacking[0]), lacking[0].gpus)
     return found if known else {}
+
+
+def _why_untold(told: int, behind: int) -> str:
+    if not told:
+        return "no GPU told of its power"
+    if not behind:
+        return "nobody said how many GPUs stand behind its target"
+    return f"{told} GPU{'s' if told != 1 else ''} for the {behind} behind its target told of their power"
 
 
 def priced(found: Sequence[Spent], prices: Mapping[str, float], currency: str, first: str) -> list[Spent]:
