@@ -10,6 +10,7 @@ from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.differences import Difference, difference
 from gpusize.analysis.compare.figures import Figure, figure
 from gpusize.analysis.compare.matching import Place, Run, Side, places_per_count
+from gpusize.analysis.compare.most import most
 from gpusize.analysis.compare.scaled import RATES, kept_up, one_of
 from gpusize.analysis.compare.spent import priced, spent, untold
 from gpusize.base.errors import UsageError
@@ -104,6 +105,7 @@ def with_groups(found: Comparison, groups: Groups, price: Mapping[str, Price] | 
         spent=used,
         untold=untold(names, found.places),
         law=growth(sides, counts) if counts else None,
+        most=() if counts else most(sides, found.in_turns),
     )
 
 

@@ -30,7 +30,7 @@ LEAST_COUNTS: Final = 3
 _ANY: Final = ("targets", "models", "dataset")
 _AHEAD: Final = 2
 """How far the curve is drawn beyond the largest count, as a multiple of it."""
-_STEPS: Final = 24
+_STEPS: Final = 10
 _ABOVE: Final = 1.05
 """Of one of the largest count over one of the smallest: from here on it is more than in proportion."""
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from gpusize.analysis.compare.comparison import Comparison
+from gpusize.analysis.compare.most import Most
 from gpusize.analysis.compare.scaled import Scaled
 from gpusize.analysis.compare.scaling_law import Interval, ScalingLaw
 from gpusize.analysis.compare.spent import Spent
@@ -34,6 +35,8 @@ def scaled_rows(scaled: Sequence[Scaled]) -> list[list[str]]:
 def most_rows(comparison: Comparison) -> list[list[str]]:
     """The most that each count answers: a header, then a row for each; empty where nothing is known."""
     law = comparison.law
+    if comparison.most:
+        return _most_seen(comparison.most)
     if law is None or not law.measured:
         return []
     names = {count: side for side, count in comparison.counts.items()}
@@ -48,6 +51,23 @@ def most_rows(comparison: Comparison) -> list[list[str]]:
                 f"{each.speed_up.value:.3g}",
                 _DASH if first else _interval(each.speed_up.low, each.speed_up.high),
                 _percent(each.efficiency.value),
+            ]
+        )
+    return made
+
+
+def _most_seen(found: Sequence[Most]) -> list[list[str]]:
+    made = [["side", "most requests/s", "95 % interval", "at", "ratio", "95 % interval"]]
+    for each in found:
+        first = each is found[0]
+        made.append(
+            [
+                clean(each.side),
+                plain_number(each.rate, 4),
+                _interval(each.low, each.high),
+                clean(each.load, 40),
+                _DASH if first else f"{each.ratio:.3g}",
+                _DASH if first else _interval(each.ratio_low, each.ratio_high),
             ]
         )
     return made
@@ -118,6 +138,13 @@ def group_remarks(comparison: Comparison) -> list[str]:
         if side in comparison.counts:
             told = ", ".join(loads)
             made.append(f"no speed-up of {clean(side)} at {told}: what is kept up with is the load's rate, not theirs")
+    if comparison.most:
+        made.append("the most requests/s: each at its own best load of those measured; the loads may differ")
+        made += [
+            f"{clean(each.side)} may answer more: its most was at its largest load"
+            for each in comparison.most
+            if each.largest
+        ]
     law = comparison.law
     if law is not None:
         made.append(law_text(law, word))
