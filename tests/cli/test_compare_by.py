@@ -123,3 +123,30 @@ def test_runs_that_do_not_say_it_or_all_say_the_same(gpusize: Gpusize, runs: Pat
     one = gpusize("compare", runs / "run-1-0", runs / "run-1-1", "--by", "gpus")
     assert one.code == 2
     assert "all runs have gpus 1" in one.complaint
+
+
+def test_the_gpus_of_tracccs_study(gpusize: Gpusize, tmp_path: Path) -> None:
+    """Its own figures: one A100 carried 11.70 events/s and four 26.87, at concurrencies that perf_analyzer sorted."""
+    rows = json.loads((Path(__file__).parents[1] / "fixtures" / "traccc" / "scaling.json").read_text())["rows"]
+    for gpus in (1, 4):
+        table = sorted((row[1:6] for row in rows if row[0] == gpus), key=lambda row: -row[1])
+        lines = ["Concurrency,Inferences/Second,Server Queue,Server Compute Infer,p50 latency"]
+        file = tmp_path / f"{gpus}.csv"
+        file.write_text("\n".join([*lines, *(",".join(map(str, row)) for row in table)]) + "\n")
+        done = gpusize("import", "perf_analyzer", file, "--gpus", str(gpus), "--out", tmp_path / "runs")
+        assert done.code == 0
+    found = gpusize("compare", tmp_path / "runs", "--by", "gpus", "--gpu-hour-price", "1", "--json")
+    document = json.loads(found.out)
+    rates = {(row[0], row[1]): row[2] for row in rows}
+    at_load = {each["load"]: each for each in document["scaled"] if each["per"] == "load"}
+    for name, each in at_load.items():
+        users = int(name.split()[0])
+        assert each["speed_up"] == pytest.approx(rates[4, users] / rates[1, users])
+    assert at_load["8 users"]["speed_up"] == pytest.approx(2.30, abs=0.005)
+    # Two users on one GPU against eight on four.
+    [each] = [each for each in document["scaled"] if each["load"] == "2 users per GPU"]
+    assert each["speed_up"] == pytest.approx(rates[4, 8] / rates[1, 2])
+    costs = {(each["side"], each["load"]): each["value"] for each in document["spent"] if "cost" in each["figure"]}
+    assert costs["4 GPUs", "8 users"] == pytest.approx(1e6 * 4 / (3600 * rates[4, 8]))
+    assert document["law"]["why_not"] == "it takes 3 counts or more, and 2 show their most"
+    assert document["law"]["measured"][1]["speed_up"]["value"] == pytest.approx(26.87 / 11.70, abs=0.01)

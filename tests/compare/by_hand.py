@@ -55,7 +55,7 @@ def rate(level: LevelData, weights: str | None = None) -> float:
     [window] = [each for each in level.intervals if each["name"] == "steady"]
     low, high = window["start_ns"], min(window["end_ns"], level.meta["close_ns"])
     rows = [row for row in level.records.collect().to_dicts() if row["outcome"] == "ok" and low < row["end_ns"] <= high]
-    return sum(1 if weights is None else row[weights] for row in rows) / ((high - low) / S)
+    return float(sum(1 if weights is None else row[weights] for row in rows) / ((high - low) / S))
 
 
 def geometric(values: Sequence[float]) -> float:

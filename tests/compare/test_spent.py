@@ -119,6 +119,16 @@ def test_the_energy_of_some_gpus_is_not_that_of_a_request(told: int) -> None:
     assert told_of in found.untold["4 GPUs"]
 
 
+def test_energy_needs_the_number_of_gpus() -> None:
+    runs = [
+        (run(str(k), k, [measured(2, mean_ms=50, seed=k, gpus=k, watts=[100.0])]), about(k, device=str(k)))
+        for k in (0, 1)
+    ]
+    found = compared(runs, "device")
+    assert {each.side for each in found.spent if each.figure == "energy per request"} == {"device 1"}
+    assert found.untold == {"device 0": "nobody said how many GPUs stand behind its target"}
+
+
 def test_one_run_that_does_not_tell_leaves_its_side_without() -> None:
     pair = [measured(2, mean_ms=50, seed=k, gpus=1, watts=[100.0] * (k % 2)) for k in range(2)]
     other = measured(2, mean_ms=50, seed=9, gpus=2, watts=[100.0, 100.0])

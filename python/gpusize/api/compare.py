@@ -87,7 +87,7 @@ def compare(
         prices = prices_of(gpu_hour_price, groups)
         found = compare_sides(groups.sides, chosen, more, margin=float(margin), shared=False)
         full = with_groups(found, groups, prices)
-        if not (full.places or full.per_count or (full.law and len(full.law.measured) > 1)):
+        if not (full.places or full.per_count or len(full.most) > 1 or (full.law and len(full.law.measured) > 1)):
             compare_sides(groups.sides, chosen, more, margin=float(margin))
         return full
     named = [Side(name, [run for run, _ in runs]) for name, runs in made.items()]

@@ -11,6 +11,7 @@ from gpusize.analysis.compare.comparison import Comparison
 from gpusize.analysis.compare.differences import Difference, difference
 from gpusize.analysis.compare.figures import Figure, figure
 from gpusize.analysis.compare.matching import Place, Run, Side, places_per_count
+from gpusize.analysis.compare.most import most
 from gpusize.analysis.compare.scaled import RATES, kept_up, one_of
 from gpusize.analysis.compare.spent import priced, spent, untold
 from gpusize.base.errors import UsageError
@@ -95,6 +96,7 @@ def with_groups(found: Comparison, groups: Groups, price: Mapping[str, Price] | 
         _difference(sides[k].name, place, figure(name), paired=found.in_turns[sides[k].name] != "no")
         for k, place in (places_per_count(sides, counts, one_of(groups.by)) if counts else ())
         for name in RATES
+        if name in {each.figure for each in found.differences} or not found.differences
     ]
     return replace(
         found,
@@ -106,6 +108,7 @@ def with_groups(found: Comparison, groups: Groups, price: Mapping[str, Price] | 
         spent=used,
         untold=untold(names, found.places),
         law=growth(sides, counts) if counts else None,
+        most=() if counts else most(sides, found.in_turns),
     )
 
 

@@ -9,12 +9,13 @@ not the same figure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from gpusize.analysis.compare.matching import Side, usable
 from gpusize.analysis.compare.scaling_law import Carried, Interval, ScalingLaw
+from gpusize.analysis.compare.student import t_quantile
 from gpusize.analysis.level import LevelData
 from gpusize.analysis.pooling import pool
 from gpusize.estimate.capacities import LEAST_SE, Capacity, capacities
@@ -29,7 +30,7 @@ LEAST_COUNTS: Final = 3
 _ANY: Final = ("targets", "models", "dataset")
 _AHEAD: Final = 2
 """How far the curve is drawn beyond the largest count, as a multiple of it."""
-_STEPS: Final = 24
+_STEPS: Final = 10
 _ABOVE: Final = 1.05
 """Of one of the largest count over one of the smallest: from here on it is more than in proportion."""
 
@@ -122,20 +123,26 @@ def _capacities(
     known = [side for side in sides if of(side)]
     together = capacities([level for side in known for level in _pooled(of(side))], None, rate=True)
     pooled = {each.gpus: each for each in together.capacities}
+    alone = {side.name: _takes(side, of) for side in known}
+    spread = _spread([takes for takes in alone.values() if takes])
     most: list[_Most] = []
     missing: dict[str, str] = {}
     for side in known:
         count = counts[side.name]
-        takes = [_alone(_pooled(of(Side(side.name, [run])))) for run in side.runs]
-        one = pooled.get(count)
-        if len(takes) > 1 and all(take is not None for take in takes):
-            most.append(_mean(side.name, count, [take for take in takes if take is not None]))
-        elif one is not None:
+        if alone[side.name]:
+            most.append(_mean(side.name, count, alone[side.name], spread))
+        elif (one := pooled.get(count)) is not None:
             most.append(_Most(side.name, count, one.load, one.se, len(side.runs)))
         else:
             why = next((text for text in together.missing if text.startswith(f"{gpus_text(count)}: ")), ": unknown")
             missing[side.name] = why.split(": ", 1)[1]
     return sorted(most, key=lambda each: each.count), missing
+
+
+def _takes(side: Side, of: Callable[[Side], list[LevelData]]) -> list[Capacity]:
+    """The capacity of each of several runs; none where one of them does not show it."""
+    found = [_alone(_pooled(of(Side(side.name, [run])))) for run in side.runs]
+    return [take for take in found if take is not None] if len(found) > 1 and None not in found else []
 
 
 def _pooled(levels: Sequence[LevelData]) -> list[LevelData]:
@@ -148,12 +155,22 @@ def _alone(levels: Sequence[LevelData]) -> Capacity | None:
     return found[0] if found else None
 
 
-def _mean(side: str, count: int, takes: Sequence[Capacity]) -> _Most:
-    """Geometric mean; its error is what the takes show, and no less than what is inside them."""
+def _spread(groups: Sequence[Sequence[Capacity]]) -> float:
+    """Standard deviation of a take's logarithm about its group's mean, over all groups: a few takes say little each.
+
+    It is widened so that 1.96 of it are Student's t with that many degrees of freedom.
+    """
+    logs = [[math.log(take.load) for take in takes] for takes in groups]
+    freedom = sum(len(each) - 1 for each in logs)
+    if not freedom:
+        return 0.0
+    squares = sum((x - sum(each) / len(each)) ** 2 for each in logs for x in each)
+    return math.sqrt(squares / freedom) * t_quantile(0.975, freedom) / Z_95
+
+
+def _mean(side: str, count: int, takes: Sequence[Capacity], spread: float) -> _Most:
+    """Geometric mean; its error is what takes differ by, and no less than what is inside them."""
     n = len(takes)
-    logs = [math.log(take.load) for take in takes]
-    mean = sum(logs) / n
-    spread = math.sqrt(sum((each - mean) ** 2 for each in logs) / (n - 1))
+    rate = math.exp(sum(math.log(take.load) for take in takes) / n)
     inside = math.sqrt(sum((take.se / take.load) ** 2 for take in takes)) / n
-    rate = math.exp(mean)
     return _Most(side, count, rate, rate * max(spread / math.sqrt(n), inside, LEAST_SE), n)

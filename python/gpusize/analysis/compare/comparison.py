@@ -20,6 +20,7 @@ from gpusize.analysis.compare.matching import (
     left_out,
     turns,
 )
+from gpusize.analysis.compare.most import Most
 from gpusize.analysis.compare.scaled import Scaled, one_of, scaled
 from gpusize.analysis.compare.scaling_law import ScalingLaw
 from gpusize.analysis.compare.spent import Spent
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Noise", "compare_sides"]
 
-_TYPES: Final = {"str": "String", "int": "Int64", "float": "Float64", "Per": "String"}
+_TYPES: Final = {"str": "String", "int": "Int64", "float": "Float64", "bool": "Boolean", "Per": "String"}
 """Polars' types of a column, by those of its attribute."""
 
 
@@ -90,6 +91,7 @@ class Comparison:
         spent: what a request took on each side, of grouped runs.
         untold: by side, why its energy is not known.
         law: how the most requests/s grow with the count.
+        most: of groups without counts, the most that each was seen to answer at any load.
     """
 
     sides: Mapping[str, int]
@@ -114,6 +116,7 @@ class Comparison:
     spent: Sequence[Spent] = ()
     untold: Mapping[str, str] = field(default_factory=dict)
     law: ScalingLaw | None = None
+    most: Sequence[Most] = ()
 
     @property
     def word(self) -> str:
@@ -130,11 +133,15 @@ class Comparison:
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:
-        """What came out as tables by name: ``differences``, and of grouped runs ``scaled`` and ``spent``."""
+        """What came out as tables by name: ``differences``, and of grouped runs ``scaled``, ``spent`` and ``most``."""
         import polars as pl
 
         found = {"differences": self.frame}
-        for name, kind, rows in (("scaled", Scaled, self.scaled), ("spent", Spent, self.spent)):
+        for name, kind, rows in (
+            ("scaled", Scaled, self.scaled),
+            ("spent", Spent, self.spent),
+            ("most", Most, self.most),
+        ):
             if rows:
                 types = {each.name: _TYPES[str(each.type)] for each in fields(kind)}
                 schema = {column: getattr(pl, of) for column, of in types.items()}

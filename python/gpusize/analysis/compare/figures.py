@@ -42,8 +42,9 @@ _RATES: Final = {
     "output rate": ("tokens_out", "tokens/s"),
 }
 _SPENT: Final[dict[str, tuple[str, Callable[[LevelData], float | None]]]] = {
-    "energy per request": ("J", energy_per_request),
-    "energy per output token": ("J", energy_per_output_token),
+    # Where nobody said how many GPUs there are, those that told of themselves may be a part of them.
+    "energy per request": ("J", lambda level: energy_per_request(level) if level.gpus else None),
+    "energy per output token": ("J", lambda level: energy_per_output_token(level) if level.gpus else None),
     "GPU time per request": ("GPU-s", gpu_time_per_request),
     "GPU time per output token": ("GPU-s", gpu_time_per_output_token),
     "CPU time per request": ("CPU-s", cpu_time_per_request),

@@ -13,7 +13,7 @@ from gpusize.analysis.compare.matching import Place, Turns
 from gpusize.analysis.compare.student import t_quantile
 from gpusize.analysis.per_request import gpus_that_told, power_w
 
-__all__ = ["COSTS", "Spent", "priced", "spent", "untold"]
+__all__ = ["COSTS", "Spent", "over_runs", "priced", "spent", "untold"]
 
 _PER: Final = 1e6
 _S_PER_H: Final = 3600.0
@@ -72,7 +72,7 @@ def spent(sides: Sequence[str], places: Sequence[Place], in_turns: Mapping[str, 
                 # A run without the figure is another machine, or was watched otherwise: no mean is taken over the rest.
                 if not measured or not known[k]:
                     continue
-                one = _over_runs(side, place.name, of, [each.value for each in measured])
+                one = over_runs(side, place.name, of, [each.value for each in measured])
                 if k == 0:
                     found.append(replace(one, ratio=1.0, ratio_low=1.0, ratio_high=1.0))
                     continue
@@ -91,14 +91,20 @@ def untold(sides: Sequence[str], places: Sequence[Place]) -> dict[str, str]:
     known = False
     for k, side in enumerate(sides):
         visits = [visit for place in places for level in place.measured(k) for visit in level.visits()]
-        lacking = [visit for visit in visits if power_w(visit) is None]
+        lacking = [visit for visit in visits if power_w(visit) is None or not visit.gpus]
         told = {gpus_that_told(visit) for visit in visits}
         known = known or told != {0}
         if lacking:
-            some, behind = gpus_that_told(lacking[0]), lacking[0].gpus
-            of = "no GPU" if not some else f"{some} GPU{'s' if some != 1 else ''} for the {behind} behind its target"
-            found[side] = f"{of} told of {'its' if some < 2 else 'their'} power"
+            found[side] = _why_untold(gpus_that_told(lacking[0]), lacking[0].gpus)
     return found if known else {}
+
+
+def _why_untold(told: int, behind: int) -> str:
+    if not told:
+        return "no GPU told of its power"
+    if not behind:
+        return "nobody said how many GPUs stand behind its target"
+    return f"{told} GPU{'s' if told != 1 else ''} for the {behind} behind its target told of their power"
 
 
 def priced(found: Sequence[Spent], prices: Mapping[str, float], currency: str, first: str) -> list[Spent]:
@@ -131,7 +137,8 @@ def priced(found: Sequence[Spent], prices: Mapping[str, float], currency: str, f
     return made
 
 
-def _over_runs(side: str, load: str, of: Figure, values: Sequence[float]) -> Spent:
+def over_runs(side: str, load: str, of: Figure, values: Sequence[float]) -> Spent:
+    """Values of runs as one: geometric mean, interval and spread, without a ratio."""
     logs = [math.log(value) for value in values]
     n = len(logs)
     mean = sum(logs) / n

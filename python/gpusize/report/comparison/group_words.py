@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from gpusize.analysis.compare.comparison import Comparison
+from gpusize.analysis.compare.most import Most
 from gpusize.analysis.compare.scaled import Scaled
 from gpusize.analysis.compare.scaling_law import Interval, ScalingLaw
 from gpusize.analysis.compare.spent import Spent
@@ -34,6 +35,8 @@ def scaled_rows(scaled: Sequence[Scaled]) -> list[list[str]]:
 def most_rows(comparison: Comparison) -> list[list[str]]:
     """The most that each count answers: a header, then a row for each; empty where nothing is known."""
     law = comparison.law
+    if comparison.most:
+        return _most_seen(comparison.most)
     if law is None or not law.measured:
         return []
     names = {count: side for side, count in comparison.counts.items()}
@@ -48,6 +51,23 @@ def most_rows(comparison: Comparison) -> list[list[str]]:
                 f"{each.speed_up.value:.3g}",
                 _DASH if first else _interval(each.speed_up.low, each.speed_up.high),
                 _percent(each.efficiency.value),
+            ]
+        )
+    return made
+
+
+def _most_seen(found: Sequence[Most]) -> list[list[str]]:
+    made = [["side", "most requests/s", "95 % interval", "at", "ratio", "95 % interval"]]
+    for each in found:
+        first = each is found[0]
+        made.append(
+            [
+                clean(each.side),
+                plain_number(each.rate, 4),
+                _interval(each.low, each.high),
+                clean(each.load, 40),
+                _DASH if first else f"{each.ratio:.3g}",
+                _DASH if first else _interval(each.ratio_low, each.ratio_high),
             ]
         )
     return made
@@ -78,17 +98,23 @@ def spent_rows(comparison: Comparison) -> list[list[str]]:
         table.setdefault((each.load, each.side), {})[each.figure] = each
     # One unit for a column, so that its cells can be set against each other.
     most = {name: max(each.value for each in comparison.spent if each.figure == name) for name in figures}
-    made = [["load", "side", *figures]]
+    units = {each.figure: each.unit for each in comparison.spent}
+    made = [["load", "side", *(_heading(name, shown_in(most[name], units[name])[1]) for name in figures)]]
     for (load, side), known in table.items():
         cells = [spent_text(known[name], most[name]) if name in known else _DASH for name in figures]
         made.append([load, clean(side), *cells])
     return made
 
 
+def _heading(name: str, unit: str) -> str:
+    """A figure as the head of its column: ``J/request``, ``EUR/10^6 tokens``."""
+    of = name.partition(" per ")[2].replace("million", "10^6").replace("output ", "")
+    return f"{clean(unit, 12) or 'cost'}/{of}"
+
+
 def spent_text(each: Spent, most: float) -> str:
     """A figure in the unit that suits the largest of its kind, and how much runs differ."""
-    scale, unit = shown_in(most, each.unit)
-    text = f"{plain_number(each.value * scale, 4)} {clean(unit, 12)}".strip()
+    text = plain_number(each.value * shown_in(most, each.unit)[0], 4)
     return text if math.isnan(each.spread) else f"{text} \N{PLUS-MINUS SIGN}{_percent(each.spread)}"
 
 
@@ -112,6 +138,13 @@ def group_remarks(comparison: Comparison) -> list[str]:
         if side in comparison.counts:
             told = ", ".join(loads)
             made.append(f"no speed-up of {clean(side)} at {told}: what is kept up with is the load's rate, not theirs")
+    if comparison.most:
+        made.append("the most requests/s: each at its own best load of those measured; the loads may differ")
+        made += [
+            f"{clean(each.side)} may answer more: its most was at its largest load"
+            for each in comparison.most
+            if each.largest
+        ]
     law = comparison.law
     if law is not None:
         made.append(law_text(law, word))

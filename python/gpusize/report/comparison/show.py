@@ -122,6 +122,7 @@ def document(comparison: Comparison, judged: Sequence[Judged] = ()) -> dict[str,
         "kept_up": comparison.kept_up if comparison.counts else {},
         "spent": [asdict(each) for each in comparison.spent],
         "untold": comparison.untold,
+        "most": [asdict(each) for each in comparison.most],
         "law": None if comparison.law is None else asdict(comparison.law),
         "gates": [
             {

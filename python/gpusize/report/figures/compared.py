@@ -107,7 +107,9 @@ def against_figure(comparison: Comparison, sweep: Sweep, name: str) -> Figure | 
     upper.set_ylabel(f"{of.name} ({shown})")
     lower.set_ylabel("speed-up" if up else f"over {clean(first, 16)}")
     colors = _colors(comparison)
-    _value_axis(upper, [scale * y for line in lines.values() for ys in line.values() for y in ys])
+    values = [scale * y for line in lines.values() for ys in line.values() for y in ys]
+    # A rate rises with the load on both sides; what asks for a logarithmic axis is that one side has many times more.
+    _value_axis(upper, values, log=_far_apart(lines) if of.better == "more" else None)
     _draw_sides(figure, upper, lines, colors, scale)
     _draw_ratios(figure, lower, ratios, colors, _ideals(comparison, ratios) if up else {})
     return figure
@@ -158,6 +160,7 @@ def spent_figure(comparison: Comparison, sweep: Sweep) -> Figure | None:
     bars = " · bars: 95 % intervals over runs" if any(math.isfinite(each.low) for each in found) else ""
     title = _spent_title(comparison, sweep, names)
     figure, every = style.new_figure(title, f"{_n(sweep)}{bars}", len(names))
+    figure.subplots_adjust(left=0.12)
     colors = _colors(comparison)
     for axes, name in zip(every, names, strict=True):
         rows = [each for each in found if each.figure == name]
@@ -195,7 +198,8 @@ def _spent_title(comparison: Comparison, sweep: Sweep, names: Sequence[str]) -> 
 
 def _split_label(name: str, unit: str) -> str:
     head, _, tail = name.partition(" per ")
-    return f"{head} per\n{tail} ({clean(unit, 8)})" if unit else f"{head} per\n{tail}"
+    head, tail = (f"{head} per million", tail.removeprefix("million ")) if "million" in tail else (f"{head} per", tail)
+    return f"{head}\n{tail} ({clean(unit, 8)})" if unit else f"{head}\n{tail}"
 
 
 def _lines(comparison: Comparison, sweep: Sweep, of: Compared) -> Lines:
@@ -265,12 +269,19 @@ def _colors(comparison: Comparison) -> dict[str, tuple[str, str]]:
     }
 
 
+def _far_apart(lines: Lines) -> bool:
+    """Whether sides differ by so much at one load that one of them would lie on the axis."""
+    loads = {x for line in lines.values() for x in line}
+    means = [[_mean(line[x]) for line in lines.values() if x in line] for x in loads]
+    return max(max(each) / min(each) for each in means) >= _LOG_FROM
+
+
 def _value_axis(axes: Axes, values: Sequence[float], *, log: bool | None = None) -> None:
     """From 0, or logarithmic where values lie far apart."""
     from gpusize.report.figures.across import plain_ticks
 
     known = [value for value in values if value > 0]
-    if log is not False and max(known) / min(known) >= _LOG_FROM:
+    if log or (log is None and max(known) / min(known) >= _LOG_FROM):
         axes.set_yscale("log")
         axes.set_ylim(min(known) / 1.5, max(known) * 1.5)
         plain_ticks(axes)

@@ -24,6 +24,7 @@ COMPARED: Final = {
     "spent": "energy, time of GPUs and CPU cores, and cost per request",
     "counts": "requests/s against the number of GPUs or instances, a line per load",
     "growth": "the most requests/s by number, with the law of scaling",
+    "most": "of groups without counts, the most requests/s of each at any load",
     "ecdf": "share of requests done within a time, a figure for each load",
 }
 """Kinds of figures of a comparison, with what they show."""
@@ -45,6 +46,7 @@ def comparison_figures(comparison: Comparison) -> dict[str, Figure]:
     from gpusize.report.figures import style
     from gpusize.report.figures.distribution import ecdf_figure
     from gpusize.report.figures.growth import growth_figure
+    from gpusize.report.figures.most import most_figure
 
     over: dict[str, Callable[[Sweep], Figure | None]] = {
         **{kind: _drawer(comparison, name) for kind, name in _AGAINST.items()},
@@ -57,6 +59,7 @@ def comparison_figures(comparison: Comparison) -> dict[str, Figure]:
             for kind, draw in over.items():
                 made[kind + suffix] = draw(sweep)
         made["growth"] = growth_figure(comparison)
+        made["most"] = most_figure(comparison)
         for place in comparison.places:
             made[f"ecdf-{_file_part(place.name)}"] = ecdf_figure(comparison, place)
     return {name: figure for name, figure in made.items() if figure is not None}

@@ -9,7 +9,7 @@ from gpusize.analysis.compare.ecdf import Ecdf, ecdf
 from gpusize.analysis.compare.matching import Place
 from gpusize.analysis.metrics import METRICS
 from gpusize.report.figures import style
-from gpusize.report.text import clean, percent, time_unit
+from gpusize.report.text import TimeUnit, clean, percent, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +19,7 @@ __all__ = ["ecdf_figure"]
 _LOG_FROM: Final = 20.0
 """Longest over shortest value, without the outermost thousandths, from which the axis is logarithmic."""
 _TITLED: Final = 3
+_MARKED: Final = (0.25, 0.5, 0.75)
 
 
 def ecdf_figure(comparison: Comparison, place: Place, metric: str = "runtime") -> Figure | None:
@@ -34,7 +35,7 @@ def ecdf_figure(comparison: Comparison, place: Place, metric: str = "runtime") -
     if not found:
         return None
     unit = time_unit([_at(each, 0.5) for each in found])
-    figure, (axes,) = style.new_figure(_title(found, place, metric), _about(found))
+    figure, (axes,) = style.new_figure(_title(found, place), _about(found))
     lows = [_at(each, 0.001) for each in found]
     highs = [_at(each, 0.999) for each in found]
     log = min(lows) > 0 and max(highs) / min(lows) >= _LOG_FROM
@@ -48,15 +49,10 @@ def ecdf_figure(comparison: Comparison, place: Place, metric: str = "runtime") -
         k = sides.index(each.side)
         color = style.GROUPS[k % len(style.GROUPS)]
         axes.step(each.values * unit.per_s, each.shares, color=color, where="post", zorder=3, linewidth=1.8)
-        # A marker at each quarter tells the lines apart where colours do not.
-        marks = [_at(each, share) * unit.per_s for share in (0.25, 0.5, 0.75)]
         reached = float(each.shares[-1])
-        style.dots(
-            axes,
-            [(x, share * reached) for x, share in zip(marks, (0.25, 0.5, 0.75), strict=True)],
-            color,
-            style.MARKERS[k % len(style.MARKERS)],
-        )
+        # A marker at each quarter of all requests tells the lines apart where colours do not.
+        marks = [(_at(each, share / reached) * unit.per_s, share) for share in _MARKED if share <= reached]
+        style.dots(axes, marks, color, style.MARKERS[k % len(style.MARKERS)])
         if each.failed:
             axes.plot([each.values[-1] * unit.per_s], [reached], color=color, marker="_", markersize=10, zorder=4)
         ends.append((reached, clean(each.side, 14), color))
@@ -77,11 +73,17 @@ def _at(each: Ecdf, share: float) -> float:
     return float(np.interp(share * each.shares[-1], each.shares, each.values))
 
 
-def _title(found: list[Ecdf], place: Place, metric: str) -> str:
+def _title(found: list[Ecdf], place: Place) -> str:
     unit = time_unit([_at(each, 0.5) for each in found])
-    middles = ", ".join(f"{clean(each.side, 20)} {unit.show(_at(each, 0.5))} {unit.name}" for each in found[:_TITLED])
+    middles = ", ".join(f"{clean(each.side, 16)} {_half(each, unit)}" for each in found[:_TITLED])
     more = ", ..." if len(found) > _TITLED else ""
-    return f"Median {metric} at {clean(place.name, 30)}: {middles}{more}"
+    return f"At {clean(place.name, 24)} half are done in: {middles}{more}"
+
+
+def _half(each: Ecdf, unit: TimeUnit) -> str:
+    """When half of all requests were done, those that failed included."""
+    reached = float(each.shares[-1])
+    return f"{unit.show(_at(each, 0.5 / reached))} {unit.name}" if reached >= 0.5 else "never"
 
 
 def _about(found: list[Ecdf]) -> str:
