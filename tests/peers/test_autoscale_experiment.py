@@ -42,7 +42,7 @@ spec:
   behavior:
     scaleUp: {stabilizationWindowSeconds: 0, policies: [{type: Pods, value: 1, periodSeconds: 4}]}
 """
-# The seed's experiment 150 times faster, with 60 times the rates: 30, 60, 90 and 120/s.
+# The seed's experiment 150 times faster, with 90 times the rates: 45, 90, 135 and 180/s.
 EXPERIMENT = """
 run:
   url: {url}/v1
@@ -50,10 +50,10 @@ run:
   prompt: Hello
   profile: stair
   speed: 150
-  rate-scale: 0.4
+  rate-scale: 0.6
   max-tokens: 40
   connections: 1024
-  slo: p95 runtime <= 1s
+  slo: p95 runtime <= 300ms
   prometheus: {prometheus}
   plots: {plots}
 presets: [vllm, hpa, deployment]
@@ -106,7 +106,7 @@ def test_it_is_complete(done: tuple[ExperimentResult, list[dict[str, Any]]]) -> 
     assert found.problems == ()
     assert found.complete
     assert found.judgement is not None
-    assert found.judgement.requests.due_s.size == 30 * 4 + 60 * 4 + 90 * 4 + 120 * 12
+    assert found.judgement.requests.due_s.size == 45 * 4 + 90 * 4 + 135 * 4 + 180 * 12
     names = set(found.pulled.scan().select("name").unique().collect()["name"])
     assert {"replicas_desired", "replicas_ready", "running", "waiting", "ttft", "offered"} <= names
 
@@ -151,9 +151,9 @@ def test_attainment_is_that_of_the_records(done: tuple[ExperimentResult, list[di
     found, _ = done
     frames = [pl.read_parquet(part) for part in sorted(found.result.path.glob("levels/*/records/*.parquet"))]
     rows = pl.concat(frames)
-    within = ((rows["end_ns"] - rows["due_ns"]) <= 1_000_000_000).fill_null(value=False).sum()
+    within = ((rows["end_ns"] - rows["due_ns"]) <= 300_000_000).fill_null(value=False).sum()
     assert found.judgement.whole.shares[0] == pytest.approx(within / rows.height)
-    # Too few replicas for 60/s and more at first: the stair is not served from its start, and is at its end.
+    # One replica takes some 90/s: the others come after the load, so not all of it is served in time.
     assert found.judgement.whole.shares[0] < 1
 
 
@@ -167,7 +167,8 @@ def test_percentiles_of_buckets_are_within_one_bucket_of_the_clients(
     series = found.pulled.scan().filter(pl.col("name") == "ttft").collect()
     begin, end = series["t_ns"].min(), series["t_ns"].max()
     [rise] = bucket_rises(series, [(begin, end)])
-    assert rise.count == ttft_s.size
+    # The request that is sent before the load is one more; a replica that came had some before its first scrape.
+    assert rise.count + rise.born == ttft_s.size + 1
     for share in (0.5, 0.9, 0.95, 0.99):
         mine = rise.percentile(share)
         place = int(np.searchsorted(rise.bounds, np.quantile(ttft_s, share)))

@@ -30,6 +30,7 @@ INTERRUPTED = 130
 
 def add(app: typer.Typer) -> None:
     """Add the command to those of ``gpusize autoscale``."""
+
     @app.command("run", cls=Command, epilog=EPILOG)
     def run(
         file: Annotated[Path, typer.Argument(help="The experiment, as YAML, TOML or JSON.")],
