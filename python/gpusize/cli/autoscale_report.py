@@ -15,16 +15,16 @@ EPILOG = """Examples:
 
   gpusize autoscale report runs/20261120T210312Z-7f3a9c --slo 'p95 ttft <= 2s' --gpus-per-replica 2
 
-  gpusize autoscale report runs/20261120T210312Z-7f3a9c --series pulled/ --needed runs/one-replica
+  gpusize autoscale report runs/20261120T210312Z-7f3a9c --pulled series/ --needed runs/one-replica
 
   gpusize compare runs/static runs/scaled --figure gpu-hours     # of runs that were reported on"""
 
-COMMAND = long_command("run", "series", "slo", "needed", "gpus_per_replica", "gpu_hour_price", "json")
+COMMAND = long_command("run", "pulled", "slo", "needed", "gpus_per_replica", "gpu_hour_price", "json")
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="The run folder.")],
-    series: Annotated[
+    pulled: Annotated[
         Path | None,
         option("Read the pulled series from this folder.", "DIR", show_default="series in the run folder"),
     ] = None,
@@ -69,7 +69,7 @@ def command(
     with progress_line() as say:
         found = judge_autoscaler(
             result,
-            series,
+            pulled,
             slo or None,
             needed=open_run(needed, skip_damaged=skip_damaged) if needed else None,
             gpus_per_replica=gpus_per_replica,

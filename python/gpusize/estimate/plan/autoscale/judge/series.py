@@ -111,7 +111,7 @@ class PulledSeries:
         Raises:
             StoreError: there are none, or they cannot be read.
         """
-        todo = "pull them, or name the folder that has them with --series"
+        todo = "pull them, or name the folder that has them with --pulled"
         try:
             about = json.loads((folder / ABOUT).read_text("utf-8"))
         except FileNotFoundError:
