@@ -87,10 +87,11 @@ def run_experiment(
     options = {**asked.run, **({} if out is None else {"out": str(out)})}
     result = measure(options, command=command, resume=None, stop=stop or StopSwitch(), progress=progress)
     problems: list[str] = []
-    result.report(plots=plots)
     pulled = _pulled(asked, server, result, problems, say)
     judgement = _judged(asked, result, problems, say)
     written = [] if judgement is None else write_judgement(judgement, result.path, plots=plots)
+    # Last, so that the page has what was pulled.
+    result.report(plots=plots)
     return ExperimentResult(result, pulled, judgement, tuple(written), tuple(problems))
 
 

@@ -225,7 +225,9 @@ class _Work:
             self._folder.add(found.frame, part)
             samples = found.frame.height
             self._done_ms += question.length_ms
-            self._progress(f"pulled {100 * self._done_ms // max(1, self._all_ms)} % in {self.asked} requests")
+            self._progress(
+                f"pulled {100 * self._done_ms // max(1, self._all_ms)} % in {self.asked} request{'' if self.asked == 1 else 's'}"
+            )
         if then is not None:
             whole, rest = then
             if self.fatal is not None or isinstance(outcome, Refused):
