@@ -191,8 +191,9 @@ def test_trends_have_a_row_for_each_run(tmp_path: Path) -> None:
 def test_failures_that_a_format_has_no_place_for_are_said(tmp_path: Path, name: str) -> None:
     columns = closed(2, lambda _: 100 * MS, duration_ns=3000 * MS)
     columns["outcome"] = [int(k % 5 == 0) for k in range(len(columns["due_ns"]))]
-    about = {"created": "2026-11-02T01:00:00+02:00", "options": {"users": 8, "slo": ["p95 runtime <= 1s"]}}
-    result = gpusize.open_run(run_folder(tmp_path / "run", {2: columns}, **about))
+    options = {"users": 8, "slo": ["p95 runtime <= 1s"]}
+    run = run_folder(tmp_path / "run", {2: columns}, created="2026-11-02T01:00:00+02:00", options=options)
+    result = gpusize.open_run(run)
     [row] = result.summary.to_dicts()
     result.export(name, tmp_path / "out")
     said = f"run, visit 0: {row['errors']} of {row['n']} requests failed, which the format has no place for"

@@ -156,7 +156,7 @@ def test_the_number_at_the_crossing_lies_on_no_line() -> None:
     (axes,) = figure.axes
     [label] = [each for each in axes.texts if each.get_text() == f"{answer.capacity_concurrency:.2f}"]
     box = label.get_window_extent()
-    mark = axes.transData.transform((answer.capacity_concurrency, 95))
+    mark = axes.transData.transform((answer.capacity_concurrency or 0.0, 95))
     assert box.x1 < mark[0] - 4
     assert box.y1 < mark[1] - 2
     assert axes.bbox.contains(box.x0, box.y0)

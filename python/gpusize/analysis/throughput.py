@@ -218,5 +218,5 @@ def _of_all(rows: _Responses, visit: LevelData) -> _Responses:
         inside = visit.seconds.filter((second >= first) & (second < last)).select(pl.col("ok").sum()).collect()
         count, length_s = int(inside.item() or 0), float(last - first)
     each = count / rows.answered if rows.answered else 0.0
-    tokens = (None if told is None else told * each for told in (rows.tokens_out, rows.tokens_in))
-    return _Responses(count, rows.kept, *tokens, length_s, low, high)
+    tokens_out, tokens_in = (None if told is None else told * each for told in (rows.tokens_out, rows.tokens_in))
+    return _Responses(count, rows.kept, tokens_out, tokens_in, length_s, low, high)

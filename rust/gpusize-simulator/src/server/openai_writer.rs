@@ -137,10 +137,14 @@ impl Writer {
         let reasoning_tokens = self.content.reasoning_tokens;
         let thought = event(&json!({"reasoning_content": THOUGHT}).to_string(), None);
         let end = event(&self.delta(TOKEN), Some(self.finish_reason));
-        Token::Each(Box::new(move |number| match number {
-            number if last == Some(number) => end.clone(),
-            number if number < reasoning_tokens => thought.clone(),
-            _ => token.clone(),
+        Token::Each(Box::new(move |number| {
+            if last == Some(number) {
+                end.clone()
+            } else if number < reasoning_tokens {
+                thought.clone()
+            } else {
+                token.clone()
+            }
         }))
     }
 
