@@ -88,7 +88,7 @@ def clock_of(asker: Asker, wall_ns: Callable[[], int] = time.time_ns) -> ServerC
     try:
         return read_clock(asker, wall_ns)
     except (Unreachable, NotAllowed, Refused, TooMuch) as problem:
-        raise TargetError(str(problem), asker.url, "nothing was pulled") from None
+        raise TargetError(str(problem), asker.name, "nothing was pulled") from None
 
 
 def pull_into(
@@ -239,7 +239,7 @@ class _Work:
                 self._asker.stop()
         else:
             found, answer = outcome
-            part = Part(question.asked(), question.interval, self._asker.url, found.dropped, answer.warnings)
+            part = Part(question.asked(), question.interval, self._asker.name, found.dropped, answer.warnings)
             self._folder.add(found.frame, part)
             samples = found.frame.height
             self._done_ms += question.length_ms
