@@ -29,7 +29,7 @@ REALTIME = {
     "adaptive/test_run.py": "functions that are searched in real time",
     **dict.fromkeys(("resources", "samples/test_observer.py"), "processes are watched while they run"),
     **dict.fromkeys(
-        ("monitor/test_exposition.py", "samples/test_kube.py", "samples/test_scrape.py"),
+        ("monitor/test_exposition.py", "samples/test_kube.py", "samples/test_scrape.py", "series/test_pull_kube.py"),
         "servers of the test are asked while they serve",
     ),
     "benches": "programs that are measured, with little room",

@@ -240,6 +240,27 @@ def test_what_cannot_be_halved_is_a_stated_gap(double: Double, pull: Pull):
     assert all("too many samples" in each["why"] for each in done.facts["missing"])
 
 
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_server_that_never_gives_it_is_not_asked_for_ever(double: Double, pull: Pull, parallel: int):
+    def fault(asked: Asked) -> Any:
+        # A limit on series, for instance: less time does not help.
+        return (
+            refusal(422, "the query exceeds the limit of 1 series")
+            if "vllm:num_requests_waiting" in str(asked)
+            else None
+        )
+
+    double.fault = fault
+    done = pull(parallel=parallel)
+    assert found(done) == [row for row in expected(double) if row[0] != "waiting"]
+    low, high = (BEGIN_S * 1000 - 1) * 1_000_000, END_S * 10**9
+    lost = [(each["from_ns"], each["to_ns"]) for each in done.facts["missing"] if "waiting" in each["names"]]
+    assert joined(lost) == [(low, high)]
+    assert {name for each in done.facts["missing"] for name in each["names"]} == {"waiting"}
+    # Halving all of four hours to seconds would be tens of thousands.
+    assert len(double.asked) < 250
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_without_a_token_it_is_one_line(double: Double, pull: Pull, status: int):
     double.fault = lambda _: refusal(status, "Unauthorized")

@@ -150,7 +150,7 @@ def pull_series(
         facts = {
             "version": VERSION,
             "gpusize": __version__,
-            "server": server.url if is_kube(server.url) else asker.url,
+            "server": asker.name,
             "range": {
                 "from": iso_ns(interval[0] * 1_000_000),
                 "to": iso_ns(interval[1] * 1_000_000),
@@ -211,6 +211,9 @@ def _asking(server: Server) -> Iterator[Asker]:
             transport=server.transport,
         )
         stack.callback(asker.close)
+        if is_kube(server.url):
+            # The way's own port is another one each time.
+            asker.name = server.url
         yield asker
 
 
@@ -232,6 +235,6 @@ def _notes(asker: Any, folder: Any) -> list[str]:
         notes.append("the server's certificate was not checked")
     if asker.plain and asker.sends_secret:
         notes.append("a secret was sent unencrypted: the address is http://")
-    others = sorted({part.server for part in folder.parts} - {asker.url})
+    others = sorted({part.server for part in folder.parts} - {asker.name})
     notes += [f"a part of it was pulled from {each}" for each in others]
     return notes

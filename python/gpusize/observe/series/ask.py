@@ -77,6 +77,8 @@ class Asker:
         transport: replaces the network, for tests.
 
     Attributes:
+        url: the address.
+        name: what the server is called; its address, where nobody says otherwise.
         requests: how many were sent.
 
     Raises:
@@ -97,6 +99,7 @@ class Asker:
 
         address = parse_url(url)
         self.url = address.url(address.path.rstrip("/"))
+        self.name = self.url
         self.plain = not address.tls and not address.is_loopback
         self.unchecked = address.tls and verify is False
         self._secrets = secret_words(headers or {})

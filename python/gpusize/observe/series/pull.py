@@ -88,7 +88,7 @@ def clock_of(asker: Asker, wall_ns: Callable[[], int] = time.time_ns) -> ServerC
     try:
         return read_clock(asker, wall_ns)
     except (Unreachable, NotAllowed, Refused, TooMuch) as problem:
-        raise TargetError(str(problem), asker.url, "nothing was pulled") from None
+        raise TargetError(str(problem), asker.name, "nothing was pulled") from None
 
 
 def pull_into(
@@ -143,6 +143,10 @@ def _until_ms(server: ServerClock, wall_ns: Callable[[], int]) -> int:
     return int((wall_ns() + server.offset_ns - server.uncertainty_ns) // 1_000_000 - SETTLED_S * 1e3)
 
 
+_Job = tuple[Question, tuple[Question, Interval] | None]
+"""A question, and what is asked when its answer has told how many samples there are: of which, for which time."""
+
+
 class _Work:
     """Questions under way, and what comes of them. Answers are kept by the thread that runs it, one after the other."""
 
@@ -154,35 +158,50 @@ class _Work:
         self.failed: list[Failed] = []
         self.fatal: str | None = None
         self.asked = 0
+        self._hopeless: dict[str, str] = {}
         self._done_ms = self._all_ms = 0
 
     def run(self, whole: Sequence[Question], parallel: int) -> None:
         """Ask them all."""
         self._all_ms = sum(each.length_ms for each in whole)
-        todo: list[tuple[Question, tuple[Question, Interval] | None]] = []
+        todo: list[_Job] = []
         for each in whole:
             first, rest = first_chunk(each)
             todo.append((first, None if rest is None else (each, rest)))
         todo.reverse()
         if parallel == 1:
-            while todo:
-                question, then = todo.pop()
-                todo += reversed(self._after(question, then, self._answer(question)))
+            while (job := self._next(todo)) is not None:
+                todo += reversed(self._after(*job, self._answer(job[0])))
             return
         pool = _Pool(parallel, self._answer)
-        running: dict[int, tuple[Question, tuple[Question, Interval] | None]] = {}
+        running: dict[int, _Job] = {}
         number = 0
         try:
             while todo or running:
-                while todo and len(running) < parallel:
-                    running[number] = todo.pop()
-                    pool.ask(number, running[number][0])
+                while len(running) < parallel and (job := self._next(todo)) is not None:
+                    running[number] = job
+                    pool.ask(number, job[0])
                     number += 1
-                done, outcome = pool.answer()
-                question, then = running.pop(done)
-                todo += reversed(self._after(question, then, outcome))
+                if running:
+                    done, outcome = pool.answer()
+                    todo += reversed(self._after(*running.pop(done), outcome))
         finally:
             pool.end()
+
+    def _next(self, todo: list[_Job]) -> _Job | None:
+        """The next question, without series of which the server does not give the least; None after the last one."""
+        while todo:
+            question, then = todo.pop()
+            lost = tuple(each for each in question.wanted if each[0] in self._hopeless)
+            if not lost:
+                return question, then
+            self._fail(replace(question, wanted=lost), self._hopeless[lost[0][0]])
+            left = tuple(each for each in question.wanted if each[0] not in self._hopeless)
+            if left:
+                return replace(question, wanted=left), then
+            if then is not None:
+                self._fail(replace(then[0], interval=then[1]), self._hopeless[lost[0][0]])
+        return None
 
     def _answer(self, question: Question) -> Any:
         """Samples and warnings, or what went wrong. Runs in any thread."""
@@ -198,12 +217,10 @@ class _Work:
         except (Unreachable, NotAllowed, Refused, TooMuch) as problem:
             return problem
 
-    def _after(
-        self, question: Question, then: tuple[Question, Interval] | None, outcome: Any
-    ) -> list[tuple[Question, tuple[Question, Interval] | None]]:
+    def _after(self, question: Question, then: tuple[Question, Interval] | None, outcome: Any) -> list[_Job]:
         """Keep what came; what is to be asked next."""
         self.asked += outcome is not None
-        more: list[tuple[Question, tuple[Question, Interval] | None]] = []
+        more: list[_Job] = []
         samples = 0
         if outcome is None:
             self._done_ms += question.length_ms
@@ -214,6 +231,7 @@ class _Work:
                 samples = 4 * SAMPLES
             else:
                 self._fail(question, str(outcome))
+                self._hopeless |= dict.fromkeys((key for key, _ in question.wanted), str(outcome))
         elif isinstance(outcome, Exception):
             self._fail(question, str(outcome))
             if not isinstance(outcome, Refused):
@@ -221,13 +239,12 @@ class _Work:
                 self._asker.stop()
         else:
             found, answer = outcome
-            part = Part(question.asked(), question.interval, self._asker.url, found.dropped, answer.warnings)
+            part = Part(question.asked(), question.interval, self._asker.name, found.dropped, answer.warnings)
             self._folder.add(found.frame, part)
             samples = found.frame.height
             self._done_ms += question.length_ms
-            self._progress(
-                f"pulled {100 * self._done_ms // max(1, self._all_ms)} % in {self.asked} request{'' if self.asked == 1 else 's'}"
-            )
+            share = min(100, 100 * self._done_ms // max(1, self._all_ms))
+            self._progress(f"pulled {share} % in {self.asked} request{'' if self.asked == 1 else 's'}")
         if then is not None:
             whole, rest = then
             if self.fatal is not None or isinstance(outcome, Refused):
