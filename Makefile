@@ -207,7 +207,7 @@ bench-page: setup $(STAMPS)/dev ## How soon the report page of a million request
 	$(BIN)/python -m benches.page --record
 
 .PHONY: bench-autoscale
-bench-autoscale: setup $(STAMPS)/dev ## A day of 200 series out of a real Prometheus: time, memory, and that nothing is asked twice (two minutes)
+bench-autoscale: setup $(STAMPS)/dev ## Autoscaling: a day of series pulled, a day judged, a policy simulated, settings tuned in 40 worlds (an hour)
 	$(BIN)/python -m benches.autoscale --record
 
 .PHONY: soak

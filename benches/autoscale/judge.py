@@ -148,7 +148,8 @@ def _series(folder: Path, rnd: np.random.Generator, replicas: int) -> None:
     for name, late in (("replicas_desired", 0), ("replicas", 0), ("replicas_ready", 8)):
         values = np.roll(course, late).astype(float)
         _write(parts / f"part-{name}.parquet", t_ns, name, np.full(at.size, '{"deployment": "llama"}'), values)
-    about = {"version": 1, "clock": {"offset_ns": 0, "uncertainty_ns": 5_000_000}, "names": {}}
+    told = {name: {"kind": "gauge", "interval_s": STEP_S} for name in GAUGES}
+    about = {"version": 1, "clock": {"offset_ns": 0, "uncertainty_ns": 5_000_000}, "names": told}
     (folder / "series.json").write_text(json.dumps(about))
 
 

@@ -111,7 +111,6 @@ def pull_series(
     """
     from gpusize import __version__
     from gpusize.base.errors import UsageError
-    from gpusize.observe.metrics import is_kube
     from gpusize.observe.metrics.prometheus_pull import checked_matchers
     from gpusize.observe.series.describe import described, missing_of
     from gpusize.observe.series.folder import SeriesFolder
