@@ -223,6 +223,19 @@ def test_runs_of_a_group_must_be_repeats(labels: list[dict[str, str]], pick: str
     assert pick in str(error.value)
 
 
+def test_a_setting_that_is_the_load_mixes_nothing() -> None:
+    """A study with the users as a setting has a run for each level of a group."""
+    runs: Runs = [
+        (run(f"{g}-{u}", 10 * g + u, [said(u, 10.0 * g)]), about(g, study="s", users=str(u), gpus=str(g)))
+        for g in (1, 2)
+        for u in (4, 8, 16)
+    ]
+    found = compared(runs)
+    assert [each.load for each in found.scaled if each.per == "load"] == ["4 users", "8 users", "16 users"]
+    assert found.law is not None
+    assert [each.rate.value for each in found.law.measured] == pytest.approx([10, 20])
+
+
 def test_runs_of_several_gpu_counts_are_no_device() -> None:
     runs: Runs = [
         (run(str(g), g, [said(4, 10.0 * g, gpus=g)]), about(g, device="a" if g == 1 else "b")) for g in (1, 2, 4)

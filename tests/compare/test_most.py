@@ -67,3 +67,10 @@ def test_a_cpu_and_a_gpu_without_an_equal_load() -> None:
     assert [float(np.asarray(each.get_xdata())[0]) for each in axes.lines] == pytest.approx([24.28, 300])
     assert [float(np.asarray(each.get_ydata())[0]) for each in axes.lines] == [0, 1]
     assert found.tables["most"]["rate"].to_list() == pytest.approx([24.28, 300])
+
+
+def test_a_notebook_shows_it_where_no_load_is_common() -> None:
+    shown = compared({"cpu": [{48: 24.28}], "cuda": [{1: 300.0}]})._repr_html_()
+    assert "12.4 times as much" in shown
+    assert "device cuda" in shown
+    assert "most requests/s" in shown

@@ -14,6 +14,7 @@ from gpusize.analysis.compare.matching import Place, Run, Side, places_per_count
 from gpusize.analysis.compare.most import most
 from gpusize.analysis.compare.scaled import RATES, kept_up, one_of
 from gpusize.analysis.compare.spent import priced, spent, untold
+from gpusize.analysis.pooling import load_of
 from gpusize.base.errors import UsageError
 from gpusize.estimate.growth import growth
 from gpusize.estimate.plan.price import Price, parse_price
@@ -69,7 +70,7 @@ def grouped(runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str) -> Groups:
     order = sorted(found, key=lambda value: (numbers[value] or 0, value) if ordered else (0, value))
     names = {value: _name(value, by, counted=counted) for value in order}
     for value in order:
-        _refuse_mixed(names[value], [about for _, about in found[value]], by)
+        _refuse_mixed(names[value], found[value], by)
     return Groups(
         by,
         [Side(names[value], sorted((run for run, _ in found[value]), key=lambda run: run.began)) for value in order],
@@ -147,26 +148,47 @@ def prices_of(given: str | float | Mapping[str, str | float] | None, groups: Gro
     return found
 
 
-def _refuse_mixed(name: str, runs: Sequence[Mapping[str, Any]], by: str) -> None:
-    """Runs of other settings are other systems, not repeats: a mean over them is the figure of none."""
-    settings: dict[str, dict[str, None]] = {}
-    of_study = any(_STUDY in (about.get("labels") or {}) for about in runs)
-    for about in runs:
-        labels: Mapping[str, Any] = about.get("labels") or {}
-        said = {"gpus": str(_gpus(about)), "models": ", ".join(map(str, about.get("models") or ()))}
-        said |= {key: str(value) for key, value in labels.items() if of_study and key != _STUDY}
-        for key in {*said, *settings} - {by}:
-            settings.setdefault(key, {})[said.get(key, "")] = None
-    mixed = {key: list(values) for key, values in settings.items() if len(values) > 1}
+def _refuse_mixed(name: str, runs: Sequence[tuple[Run, Mapping[str, Any]]], by: str) -> None:
+    """Runs of other settings are other systems, not repeats: a mean over them is the figure of none.
+
+    A setting of a study that gives each run loads of its own, as its concurrency, mixes nothing.
+    """
+    mixed = _differing([about for _, about in runs], ("gpus", "models"), by)
+    loads: dict[str, list[Mapping[str, Any]]] = {}
+    for run, about in runs:
+        for load in {load_of(level) for level in run.levels}:
+            loads.setdefault(load, []).append(about)
+    for abouts in loads.values():
+        labels = [about.get("labels") or {} for about in abouts]
+        if any(_STUDY in each for each in labels):
+            mixed |= _differing(abouts, sorted({key for each in labels for key in each} - {_STUDY}), by)
     if mixed:
         told = "; ".join(f"{key} is {', '.join(values[:_MOST])}" for key, values in mixed.items())
-        labels = runs[0].get("labels") or {}
-        pick = " ".join(f"--label {key}={values[-1]}" for key, values in mixed.items() if key in labels)
+        labels = [about.get("labels") or {} for _, about in runs]
+        pick = " ".join(f"--label {key}={values[-1]}" for key, values in mixed.items() if all(key in x for x in labels))
         raise UsageError(
             f"the runs of {name} are not repeats of each other: {told}",
             "by",
             f"pick one of each, as in {pick}" if pick else "give only the runs of one of them",
         )
+
+
+def _differing(runs: Sequence[Mapping[str, Any]], keys: Sequence[str], by: str) -> dict[str, list[str]]:
+    """The values of what differs between runs, by name: their GPUs, models and labels."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        if key != by:
+            values = list(dict.fromkeys(_setting(about, key) for about in runs))
+            found |= {key: values} if len(values) > 1 else {}
+    return found
+
+
+def _setting(about: Mapping[str, Any], key: str) -> str:
+    if key == "gpus":
+        return str(_gpus(about))
+    if key == "models":
+        return ", ".join(map(str, about.get("models") or ()))
+    return str((about.get("labels") or {}).get(key, "not said"))
 
 
 def _gpus(about: Mapping[str, Any]) -> int:

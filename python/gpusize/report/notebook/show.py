@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from gpusize.report.comparison.show import group_tables
 from gpusize.report.comparison.words import finding, noise_rows, remarks
 from gpusize.report.comparison.words import rows as comparison_rows
 from gpusize.report.figures.drawing import drawing
@@ -104,7 +105,8 @@ def plan_html(plan: WhatIf) -> str:
 
 def comparison_html(comparison: Comparison) -> str:
     """A comparison: the finding, a row for each difference, and what a reader has to know beside it."""
-    lines = comparison_rows(comparison) if comparison.differences else noise_rows(comparison.noise)
+    others = [*group_tables(comparison), noise_rows(comparison.noise)]
+    lines = comparison_rows(comparison) if comparison.differences else others[0]
     header, *body = lines
     columns = [
         Column(name, name, "", tuple(Cell(row[k], _VERDICTS.get(row[k], "")) for row in body), 0, name in _TEXTS)
