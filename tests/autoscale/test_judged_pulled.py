@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpusize.api import pull
 from gpusize.api.judged_autoscaler import judge_autoscaler
 from tests.autoscale.judged import START_WALL_NS, Truth, run_of, simulated, stages
-
-pull = pytest.importorskip("gpusize.api.pull")
 
 RATES = [(300.0, 1.0), (300.0, 5.0), (300.0, 2.0)]
 STEP, AHEAD_S = 15.0, 7.5
