@@ -57,8 +57,8 @@ class Pulled:
         clock: dict[str, Any] = {"offset_ns": round(self.offset_s * 1e9)}
         if uncertainty_s is not None:
             clock["uncertainty_ns"] = round(uncertainty_s * 1e9)
-        names = {name: {"by": list(by)} for name, by in BY.items()}
-        (folder / "series.json").write_text(json.dumps({"version": 1, "clock": clock, "names": names}))
+        told = {name: {"by": list(by)} for name, by in BY.items()}
+        (folder / "series.json").write_text(json.dumps({"version": 1, "clock": clock, "names": told}))
         return folder
 
 
@@ -112,7 +112,7 @@ def level(
 ) -> LevelData:
     """One level between two times."""
     start, close = (MONO_NS + round(each * 1e9) for each in (from_s, until_s))
-    end = max(close, int(rows["end_ns"].max() or close))
+    end = max(close, int(rows["end_ns"].to_numpy().max() if rows.height else close))
     meta = {
         "setting": dict(setting),
         "state": state,
@@ -165,7 +165,8 @@ class Truth:
             for each in alive[count:]:
                 each[1] = at
             lives += [[at + (self.start_delay_s if at > 0 else 0.0), np.inf] for _ in range(count - len(alive))]
-        return np.sum([(at_s >= begin) & (at_s < end) for begin, end in lives], axis=0)
+        alive_at = [(at_s >= begin) & (at_s < end) for begin, end in lives]
+        return np.asarray(np.sum(alive_at, axis=0))
 
 
 def simulated(

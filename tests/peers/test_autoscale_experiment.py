@@ -165,7 +165,8 @@ def test_percentiles_of_buckets_are_within_one_bucket_of_the_clients(
     rows = pl.concat(frames)
     ttft_s = (rows["first_token_ns"] - rows["sent_ns"]).drop_nulls().to_numpy() / 1e9
     series = found.pulled.scan().filter(pl.col("name") == "ttft").collect()
-    begin, end = series["t_ns"].min(), series["t_ns"].max()
+    stamps = series["t_ns"].to_numpy()
+    begin, end = int(stamps.min()), int(stamps.max())
     [rise] = bucket_rises(series, [(begin, end)])
     # The request that is sent before the load is one more; a replica that came had some before its first scrape.
     assert rise.count + rise.born == ttft_s.size + 1
@@ -193,4 +194,4 @@ def _start_s(found: ExperimentResult) -> float:
     """When the first level began, by the wall clock."""
     clocks = pl.read_parquet(found.result.path / "clocks.parquet").row(0, named=True)
     level = json.loads((found.result.path / "levels" / "0000" / "level.json").read_text())
-    return (level["start_ns"] - clocks["mono_ns"] + clocks["wall_ns"]) / 1e9
+    return float(level["start_ns"] - clocks["mono_ns"] + clocks["wall_ns"]) / 1e9

@@ -67,9 +67,11 @@ def _finding(comparison: Comparison, side: str) -> str:
     if same == len(judged):
         return f"{names}: equivalent, all {same} figures within {_percent(comparison.margin)}"
     open_ = [each.detectable for each in judged if each.verdict == "no evidence" and each.scale == "ratio"]
-    seen = sorted(each for each in open_ if not math.isnan(each))
+    least = sorted(each for each in open_ if not math.isnan(each))
     typical = (
-        f"; of the others a change of {_percent(seen[len(seen) // 2])} would typically have been seen" if seen else ""
+        f"; of the others a change of {_percent(least[len(least) // 2])} would typically have been seen"
+        if least
+        else ""
     )
     return f"{names}: no evidence of a difference; {within}{typical}"
 
