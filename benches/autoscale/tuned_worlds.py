@@ -179,7 +179,7 @@ def _metric(average: float) -> dict[str, Any]:
 
 
 def _signal(quantity: str) -> dict[str, Any]:
-    return {"quantity": quantity, "over_time": "last", "window_s": 300.0, "across": "sum", "factor": 1.0}
+    return {"series": {"quantity": quantity, "over_time": "last", "window_s": 300.0, "across": "sum"}}
 
 
 def preset(name: str, most: int) -> Autoscaler:

@@ -200,7 +200,7 @@ def simulated(
         "behavior": None,
         "sync_s": sync_s,
     }
-    signal = {"quantity": "in_flight", "over_time": "last", "window_s": 300.0, "across": "sum", "factor": 1.0}
+    signal = {"series": {"quantity": "in_flight", "over_time": "last", "window_s": 300.0, "across": "sum"}}
     autoscaler = json.dumps({"policy": policy, "signals": [signal], "scrape_s": 15.0})
     stream, text = _core.simulate_flow(
         json.dumps(config),

@@ -143,7 +143,8 @@ def test_when_new_replicas_have_their_first_request(tmp_path: Path) -> None:
     assert found.tolist() == [[310, 320], [390, 400], [690, 700]]
     step = LoadStep(300, 600, 1, 2, "requests/s")
     seen = response(step, STEADY, 60, desired=None, ready=None, serving=found, needed=None)
-    assert seen.serving is not None and tuple(seen.serving) == (10, 20)
+    assert seen.serving is not None
+    assert tuple(seen.serving) == (10, 20)
     down = LoadStep(300, 600, 2, 1, "requests/s")
     assert response(down, STEADY, 60, desired=None, ready=None, serving=found, needed=None).serving is None
 

@@ -214,6 +214,12 @@ def test_the_truth_takes_no_notice_of_replicas() -> None:
     assert true_gpus({**FAST, "gpus": 2, "replicas": replicas}, 8, slos) == true_gpus(FAST, 8, slos)
 
 
+UP = {
+    "stabilization_s": 0,
+    "select": "max",
+    "policies": [{"kind": "pods", "value": 4, "period_s": 15}],
+    "tolerance": None,
+}
 AUTOSCALED = {
     **FAST,
     "gpus": 4,
@@ -223,10 +229,10 @@ AUTOSCALED = {
             "min_replicas": 1,
             "max_replicas": 4,
             "metrics": [{"source": "external", "target": {"average_value": 2_000}}],
-            "behavior": {"scale_down": {"stabilization_s": 0}},
+            "behavior": {"up": UP, "down": {**UP, "stabilization_s": 0}},
             "sync_s": 0.2,
         },
-        "signals": [{"quantity": "in_flight"}],
+        "signals": [{"series": {"quantity": "in_flight"}}],
         "scrape_s": 0.1,
     },
 }
