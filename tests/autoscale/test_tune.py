@@ -17,7 +17,8 @@ from gpusize.estimate.plan.over_time.demand import Demand, demand
 from gpusize.estimate.plan.over_time.over_time import Planner, planner
 from gpusize.estimate.plan.over_time.policies import ScalingRules
 from gpusize.result import open_run
-from tests.autoscale.test_manifest import FILES
+from tests.autoscale.test_manifest import FILES, MODIFIED
+from tests.autoscale.test_scale_to_zero import to_zero
 from tests.autoscale.test_simulated import policy
 from tests.whatif.folder import run_folder
 
@@ -101,6 +102,44 @@ def test_a_policy_that_is_too_small_has_no_setting(made: Planner) -> None:
     assert tuned.before.kept == 0
 
 
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Planner:
+    """Few requests for a long while, then a busy stretch that is over soon."""
+    place = tmp_path_factory.mktemp("nights") / "day.csv"
+    place.write_text("time_s,rate_per_s\n0,8\n1200,0\n10800,8\n12000,0\n18000,0\n")
+    result = open_run(run_folder(tmp_path_factory.mktemp("runs"), first=True))
+    asked = result.question(slos="p80 runtime <= 60s", rate=1.0)
+    found = planner(result.levels, asked, demand(place), ScalingRules(start_delay_s=20.0))
+    assert isinstance(found, Planner)
+    return found
+
+
+@pytest.mark.slow
+def test_none_at_night_where_the_slos_allow_it(nights: Planner) -> None:
+    tuned = tune(nights, to_zero())
+    assert tuned.setting is not None
+    assert tuned.policy is not None
+    assert tuned.setting.min_replicas == 0
+    assert (tuned.policy.keda or {})["min_replicas"] == 0
+    assert tuned.policy.policy["min_replicas"] == 1
+    assert tuned.after is not None
+    # At least one all day would cost more than that.
+    assert tuned.after.gpu_hours < 18_000 / 3600
+
+
+@pytest.mark.parametrize("factor, target", [(1.0, "10"), (1.26, "13"), (0.01, "1")])
+def test_settings_of_a_formula_are_its_target(tmp_path: Path, factor: float, target: str) -> None:
+    source = tmp_path / "m.yaml"
+    text = MODIFIED.replace('target: "2.5"', 'target: "10"').replace("idleReplicaCount: 1", "idleReplicaCount: 0")
+    source.write_text(text)
+    [read] = read_policies(source)
+    wanted = Setting(factor, 90, 3).on(read)
+    assert (wanted.keda or {})["modifiers"]["target"] == target
+    assert wanted.policy["metrics"] == [{"source": "external", "target": {"value": 1000 * int(target)}}]
+    [found] = read_policies(write_policy(source, wanted, tmp_path / "out.yaml"))
+    assert (found.policy, found.keda) == (wanted.policy, wanted.keda)
+
+
 @pytest.mark.parametrize("name", ["hpa", "scaledobject"])
 def test_a_manifest_that_was_written_is_the_policy_that_was_found(name: str, tmp_path: Path) -> None:
     source = FILES / f"{name}.yaml"
@@ -110,7 +149,7 @@ def test_a_manifest_that_was_written_is_the_policy_that_was_found(name: str, tmp
         wanted = setting.on(read)
         place = write_policy(source, wanted, tmp_path / "out.yaml")
         [found] = read_policies(place, signals)
-        assert found.policy == wanted.policy
+        assert (found.policy, found.keda) == (wanted.policy, wanted.keda)
         assert found.signals == read.signals
     text = source.read_text()
     # What is not changed is as it was written.

@@ -179,7 +179,8 @@ fn call(at: usize, function: Function, values: &[Value]) -> Found {
             } else if function == Function::Mean {
                 all.iter().sum::<f64>() / all.len() as f64
             } else {
-                all.sort_by(f64::total_cmp);
+                // Not by their bits: -0 is 0.
+                all.sort_by(|one, other| one.partial_cmp(other).unwrap_or(Ordering::Less));
                 let half = all.len() / 2;
                 if all.len() % 2 == 1 { all[half] } else { f64::midpoint(all[half - 1], all[half]) }
             })

@@ -43,10 +43,17 @@ impl Kind {
 
 /// What a formula comes to, as far as is known.
 pub(super) fn kind(root: &Node) -> Result<Kind, FormulaError> {
-    visit(root, &mut Vec::new())
+    visit(root, &mut Names::default())
 }
 
-fn visit(node: &Node, variables: &mut Vec<Kind>) -> Result<Kind, FormulaError> {
+/// What names stand for at some place.
+#[derive(Default)]
+struct Names {
+    variables: Vec<Kind>,
+    elements: Vec<Kind>,
+}
+
+fn visit(node: &Node, names: &mut Names) -> Result<Kind, FormulaError> {
     let wants = |word: &str, wanted: &str, found: Kind| {
         Err(FormulaError::new(node.at, format!("{word} is for {wanted}, not {}", found.words())))
     };
@@ -55,44 +62,45 @@ fn visit(node: &Node, variables: &mut Vec<Kind>) -> Result<Kind, FormulaError> {
         What::Bool(_) => Kind::Bool,
         What::Int(_) => Kind::Int,
         What::Float(_) | What::Trigger(_) => Kind::Float,
-        What::Variable(place) => variables[*place],
-        What::Element => Kind::Any,
+        What::Variable(place) => names.variables[*place],
+        What::Element => names.elements.last().copied().unwrap_or(Kind::Any),
         What::List(all) => {
             for each in all {
-                visit(each, variables)?;
+                visit(each, names)?;
             }
             Kind::List
         }
-        What::Unary(operator, inner) => match (operator, visit(inner, variables)?) {
+        What::Unary(operator, inner) => match (operator, visit(inner, names)?) {
             (Unary::Not, Kind::Bool | Kind::Any) => Kind::Bool,
             (Unary::Not, found) => return wants("not", "true and false", found),
             (_, found) if found.may_be_number() => found,
             (_, found) => return wants("a sign", "numbers", found),
         },
         What::Binary(operator, left, right) => {
-            let (left, right) = (visit(left, variables)?, visit(right, variables)?);
+            let (left, right) = (visit(left, names)?, visit(right, names)?);
             return binary(node.at, *operator, left, right);
         }
         What::Choice(condition, yes, no) => {
-            let condition = visit(condition, variables)?;
+            let condition = visit(condition, names)?;
             if !matches!(condition, Kind::Bool | Kind::Any) {
                 return wants("?", "true and false", condition);
             }
-            visit(yes, variables)?.or(visit(no, variables)?)
+            visit(yes, names)?.or(visit(no, names)?)
         }
         What::Call(function, values) => {
-            let kinds = values.iter().map(|each| visit(each, variables)).collect::<Result<Vec<_>, _>>()?;
+            let kinds = values.iter().map(|each| visit(each, names)).collect::<Result<Vec<_>, _>>()?;
             match function {
-                Function::Max | Function::Min => {
-                    if let Some(&bad) = kinds.iter().find(|kind| !(kind.may_be_number() || **kind == Kind::List)) {
-                        return wants(function.word(), "numbers", bad);
+                // As Expr has it, which looks no further than the first list.
+                Function::Max | Function::Min | Function::Mean | Function::Median => {
+                    for &kind in &kinds {
+                        match kind {
+                            Kind::List | Kind::Any => return Ok(Kind::Any),
+                            Kind::Int | Kind::Float => {}
+                            Kind::Nil | Kind::Bool => return wants(function.word(), "numbers", kind),
+                        }
                     }
-                    kinds.into_iter().reduce(Kind::or).map_or(Kind::Any, |kind| match kind {
-                        Kind::List => Kind::Any,
-                        other => other,
-                    })
+                    kinds[0]
                 }
-                Function::Mean | Function::Median => Kind::Float,
                 Function::Len => match kinds[0] {
                     Kind::List | Kind::Any => Kind::Int,
                     found => return wants("len", "lists", found),
@@ -104,11 +112,15 @@ fn visit(node: &Node, variables: &mut Vec<Kind>) -> Result<Kind, FormulaError> {
             }
         }
         What::Over(fold, list, each) => {
-            let list = visit(list, variables)?;
-            if !matches!(list, Kind::List | Kind::Any) {
-                return wants(fold.word(), "lists", list);
+            let found = visit(list, names)?;
+            if !matches!(found, Kind::List | Kind::Any) {
+                return wants(fold.word(), "lists", found);
             }
-            let each = each.as_ref().map(|each| visit(each, variables)).transpose()?;
+            let of = element(list, names)?;
+            names.elements.push(of);
+            let each = each.as_ref().map(|each| visit(each, names)).transpose();
+            names.elements.pop();
+            let each = each?;
             let judges = !matches!(fold, Fold::Sum | Fold::Map);
             if let Some(found) = each.filter(|kind| judges && !matches!(kind, Kind::Bool | Kind::Any)) {
                 return wants(fold.word(), "conditions", found);
@@ -121,13 +133,21 @@ fn visit(node: &Node, variables: &mut Vec<Kind>) -> Result<Kind, FormulaError> {
             }
         }
         What::Let(value, body) => {
-            let value = visit(value, variables)?;
-            variables.push(value);
-            let found = visit(body, variables);
-            variables.pop();
+            let value = visit(value, names)?;
+            names.variables.push(value);
+            let found = visit(body, names);
+            names.variables.pop();
             found?
         }
     })
+}
+
+/// What a list is of, where it is written out and all are of one kind.
+fn element(list: &Node, names: &mut Names) -> Result<Kind, FormulaError> {
+    let What::List(all) = &list.what else { return Ok(Kind::Any) };
+    let kinds = all.iter().map(|each| visit(each, names)).collect::<Result<Vec<_>, _>>()?;
+    let first = kinds.first().copied().unwrap_or(Kind::Any);
+    Ok(if first != Kind::Nil && kinds.iter().all(|kind| *kind == first) { first } else { Kind::Any })
 }
 
 fn binary(at: usize, operator: Binary, left: Kind, right: Kind) -> Result<Kind, FormulaError> {
@@ -139,7 +159,11 @@ fn binary(at: usize, operator: Binary, left: Kind, right: Kind) -> Result<Kind, 
     let is = |kind: Kind, wanted: Kind| kind == wanted || kind == Kind::Any;
     match operator {
         Binary::Coalesce => Ok(left.or(right)),
-        Binary::Equal | Binary::Unequal => Ok(Kind::Bool),
+        Binary::Equal | Binary::Unequal => {
+            let known = |kind| !matches!(kind, Kind::Nil | Kind::Any);
+            let same = left == right || numbers;
+            if known(left) && known(right) && !same { refuse("values of one kind") } else { Ok(Kind::Bool) }
+        }
         Binary::And | Binary::Or if is(left, Kind::Bool) && is(right, Kind::Bool) => Ok(Kind::Bool),
         Binary::And | Binary::Or => refuse("true and false"),
         Binary::Modulo if is(left, Kind::Int) && is(right, Kind::Int) => Ok(Kind::Int),

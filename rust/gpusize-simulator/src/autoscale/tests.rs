@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    Arrivals, Beside, ClusterConfig, FlowBeside, FlowConfig, FlowResult, Load, Outcome, ReplicaStep, run_beside,
-    run_flow,
+    Arrivals, Beside, ClusterConfig, FlowBeside, FlowConfig, FlowResult, Gpu, Load, Outcome, Payload, ReplicaStep,
+    run_beside, run_flow,
 };
 use gpusize_autoscale::{Fallback, FallbackBehavior, HpaPolicy, MetricSpec, Modifiers, ScaledObject, Target, Trigger};
 
@@ -248,21 +248,27 @@ fn a_fallback_stands_in_while_metrics_are_out() {
     let fallback = Fallback { failure_threshold: 3, replicas: 6, behavior: FallbackBehavior::Static };
     autoscaler.keda.as_mut().unwrap().fallback = Some(fallback);
     // Failures: HPA 105, poll and HPA 120, HPA 135 is the fourth. Then 2 until a 6 of before 400 s is over.
-    assert_eq!(due(&autoscaler), [(15.0, 2, "metrics"), (135.0, 6, "metrics"), (705.0, 2, "metrics")]);
+    // No more than 4 at a time.
+    let steps =
+        |most| [(15.0, 2, "metrics"), (135.0, 4, "rate_limited"), (150.0, most, "metrics"), (705.0, 2, "metrics")];
+    assert_eq!(due(&autoscaler), steps(6));
     // A formula sees nil.
     let keda = autoscaler.keda.as_mut().unwrap();
     keda.fallback = Some(Fallback { behavior: FallbackBehavior::ScalingModifiers, ..fallback });
     let formula = "(unanswered ?? 70) + 0".to_owned();
     keda.modifiers = Some(Modifiers { formula, target: "10".to_owned(), activation: 0.0, is_value: false });
-    assert_eq!(due(&autoscaler), [(15.0, 2, "metrics"), (135.0, 7, "metrics"), (705.0, 2, "metrics")]);
+    assert_eq!(due(&autoscaler), steps(7));
 }
+
+struct Plain;
+
+impl Payload for Plain {}
 
 #[test]
 fn queries_are_made_of_each_other() {
     let config = AutoscalerConfig { slowness: 1.0, ..with_keda(1) };
     let mut scrapes = Scrapes::new(&config.signals);
-    let flow = FlowConfig { gpus: 2, ..FlowConfig::new(vec![1.0]) };
-    let cluster = crate::flow::servers(&flow);
+    let cluster: Cluster<Gpu<Plain>> = Cluster::new(&ClusterConfig { gpus: 2, ..ClusterConfig::default() }, true);
     scrapes.take(0, 0, &cluster, None, Waiting { arrived: 5, held: 3 }, 1.0);
     let of = |text: &str| {
         let signal: Signal = serde_json::from_str(text).unwrap();

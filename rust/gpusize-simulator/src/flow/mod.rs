@@ -19,8 +19,6 @@ use super::config::in_range;
 use super::result::NEVER;
 use super::{Columns, Judged, Outcome, Quantiles, ReplicaStep, Router, Scaling, SimError, VirtualResult, replicas};
 
-#[cfg(test)]
-pub(crate) use run::servers;
 pub use run::{FlowBeside, run_flow};
 
 /// The servers. Unknown fields are refused.

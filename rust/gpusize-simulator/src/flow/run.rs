@@ -53,7 +53,7 @@ pub fn run_flow(config: &FlowConfig, load: &Load, beside: FlowBeside<'_>) -> Res
     Ok(driver.result(&cluster))
 }
 
-pub(crate) fn servers(config: &FlowConfig) -> Cluster<Server> {
+fn servers(config: &FlowConfig) -> Cluster<Server> {
     let shape = Shape {
         gpus: config.gpus,
         router: config.router,
