@@ -218,7 +218,7 @@ def scan_stored(paths: Sequence[Path], names: Sequence[str]) -> pl.LazyFrame:
     """
     import polars as pl
 
-    stored = {**record_dtypes(), **pl.scan_parquet(paths[0], glob=False).collect_schema()}
+    stored = {**record_dtypes(), **pl.read_parquet_schema(paths[0])}
     schema: dict[str, pl.DataType] = {name: stored[name] for name in names}
     return pl.scan_parquet(list(paths), glob=False, schema=schema, missing_columns="insert", extra_columns="ignore")
 
