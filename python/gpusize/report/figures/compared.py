@@ -100,7 +100,8 @@ def against_figure(comparison: Comparison, sweep: Sweep, name: str) -> Figure | 
         about += " · speed-up at the same load"
     if any(math.isfinite(each.low) for line in ratios.values() for each in line.values()):
         within = all(each.design == "within" for line in ratios.values() for each in line.values())
-        about += ", 95 % intervals" + (" within the runs" if within else "") if up else " · below 95 % intervals"
+        about += ", 95 % intervals" if up else " · below 95 % intervals"
+        about += " within the runs" if within else ""
     figure, (upper, lower) = style.new_figure(title, about, 2)
     style.level_axis(upper, list(sweep.places), "")
     style.level_axis(lower, list(sweep.places), sweep.label)
