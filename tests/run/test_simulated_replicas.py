@@ -243,7 +243,7 @@ def test_an_autoscaler_changes_the_replicas_while_it_serves(tmp_path: Path) -> N
     with SimulatedCluster(AUTOSCALED) as cluster:
         assert cluster.replicas() == {"desired": 1, "ready": 1, "gpus": 4}
         load = gpusize.Load(concurrencies=[16], duration_s=1.5, warmup_s=0.0)
-        gpusize.run(cluster, ["a prompt"], load, out=tmp_path)
+        gpusize.run(cluster, gpusize.Dataset.from_prompt("a prompt"), load, out=tmp_path)
         during = [(change["desired"], change["ready"]) for change in cluster.stats()["replica_changes"]]
         # Sixteen in flight ask for eight; a policy that may add four pods at once adds those that there may be.
         assert during[:2] == [(1, 1), (4, 4)]
