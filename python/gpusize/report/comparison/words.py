@@ -49,8 +49,8 @@ def _finding(comparison: Comparison, side: str) -> str:
         if not comparison.by:
             return f"{names}: nothing to compare"
         ratio = next((each.ratio for each in comparison.most if each.side == side), math.nan)
-        seen = "" if math.isnan(ratio) else f"; at its own best load it answers {ratio:.3g} times as much"
-        return f"{names}: no load is common to all{seen}"
+        best = "" if math.isnan(ratio) else f"; at its own best load it answers {ratio:.3g} times as much"
+        return f"{names}: no load is common to all{best}"
     if all(each.design == "within" for each in mine):
         return f"{names}: no verdict on the systems from single runs; the table compares these two runs"
     judged = [each for each in mine if each.design != "within"]
