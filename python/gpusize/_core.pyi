@@ -285,7 +285,7 @@ def hpa_decisions(policy: str, replicas: int, seen: str) -> str:
     """
 
 def keda_course(scaled_object: str, events: str, *, replicas: int = 0) -> str:
-    """What KEDA does by the rules of 2.20, as a JSON list: one outcome per event, a poll or the HPA's question.
+    """What KEDA does by the rules of 2.20: a JSON list of one outcome per event, a poll or a question of the HPA.
 
     ``scaled_object`` is the JSON of what KEDA goes by; ``events`` a JSON list with the time, ready pods, what the query
     of each trigger came to, and which metric is asked for; ``replicas`` is how many there are to be at first. Polls are

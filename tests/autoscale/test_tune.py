@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,11 +105,11 @@ def test_a_policy_that_is_too_small_has_no_setting(made: Planner) -> None:
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Planner:
-    """Few requests for a long while, then a busy stretch that is over soon."""
+    """Two busy hours with nothing between them."""
     place = tmp_path_factory.mktemp("nights") / "day.csv"
-    place.write_text("time_s,rate_per_s\n0,8\n1200,0\n10800,8\n12000,0\n18000,0\n")
+    place.write_text("time_s,rate_per_s\n0,6\n3600,0\n14400,6\n18000,0\n21600,0\n")
     result = open_run(run_folder(tmp_path_factory.mktemp("runs"), first=True))
-    asked = result.question(slos="p80 runtime <= 60s", rate=1.0)
+    asked = result.question(slos="p90 runtime <= 8s", rate=1.0)
     found = planner(result.levels, asked, demand(place), ScalingRules(start_delay_s=20.0))
     assert isinstance(found, Planner)
     return found
@@ -123,8 +124,9 @@ def test_none_at_night_where_the_slos_allow_it(nights: Planner) -> None:
     assert (tuned.policy.keda or {})["min_replicas"] == 0
     assert tuned.policy.policy["min_replicas"] == 1
     assert tuned.after is not None
-    # At least one all day would cost more than that.
-    assert tuned.after.gpu_hours < 18_000 / 3600
+    # With one all night the same settings cost more.
+    kept = replace(tuned.setting, min_replicas=1).on(to_zero())
+    assert nights.scaled(kept).gpu_hours > nights.scaled(tuned.policy).gpu_hours + 2
 
 
 @pytest.mark.parametrize("factor, target", [(1.0, "10"), (1.26, "13"), (0.01, "1")])

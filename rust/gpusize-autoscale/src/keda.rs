@@ -137,12 +137,8 @@ impl Keda {
         Poll { replicas, is_active, is_error, is_fallback, act }
     }
 
-    /// Answer the HPA, which asks for its metric number `place`; `raw` queries a trigger. In thousandths; or an error.
-    ///
-    /// # Errors
-    ///
-    /// The HPA is told of a failure.
-    pub fn metric(&mut self, place: usize, standing: Standing, mut raw: impl FnMut(usize) -> Raw) -> Result<i64, ()> {
+    /// Answer the HPA, which asks for its metric number `place`; `raw` queries a trigger. In thousandths; `None` is a failure.
+    pub fn metric(&mut self, place: usize, standing: Standing, mut raw: impl FnMut(usize) -> Raw) -> Option<i64> {
         self.health.question_begins();
         let asked = if self.object.modifiers.is_some() { 0..self.object.triggers.len() } else { place..place + 1 };
         let mut told = Vec::with_capacity(asked.len());
@@ -159,12 +155,12 @@ impl Keda {
         if is_error {
             self.forget();
             if !is_fallback {
-                return Err(());
+                return None;
             }
         }
         match &self.object.modifiers {
-            Some(modifiers) => self.composite(Side::Question, modifiers, &told),
-            None => told[0].map(|(value, _)| value),
+            Some(modifiers) => self.composite(Side::Question, modifiers, &told).ok(),
+            None => told[0].map(|(value, _)| value).ok(),
         }
     }
 
@@ -179,9 +175,8 @@ impl Keda {
         let trigger = &self.object.triggers[place];
         let value = match raw {
             Raw::Value(value) if value.is_finite() => value,
-            Raw::Failed => return (Err(()), false),
             Raw::Absent | Raw::Value(_) if trigger.ignore_null => 0.0,
-            Raw::Absent | Raw::Value(_) => return (Err(()), false),
+            Raw::Absent | Raw::Value(_) | Raw::Failed => return (Err(()), false),
         };
         (Ok(thousandths(value)), value > trigger.activation)
     }
@@ -322,14 +317,12 @@ impl Keda {
             }
             replicas = event.replicas.unwrap_or(replicas);
             let standing = Standing { now_ns: event.now_ns, replicas, ready: event.ready };
-            Some(match event.asks {
-                Some(place) => Outcome::Told(self.metric(place, standing, |place| event.raw[place]).ok()),
-                None => {
-                    let poll = self.poll(standing, &event.raw);
-                    replicas = poll.replicas;
-                    Outcome::Poll(poll)
-                }
-            })
+            if let Some(place) = event.asks {
+                return Some(Outcome::Told(self.metric(place, standing, |place| event.raw[place])));
+            }
+            let poll = self.poll(standing, &event.raw);
+            replicas = poll.replicas;
+            Some(Outcome::Poll(poll))
         };
         events.iter().map(one).collect()
     }

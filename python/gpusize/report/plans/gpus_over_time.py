@@ -128,7 +128,7 @@ def _facts(found: OverTime) -> list[tuple[str, str]]:
     rows = []
     if found.courses:
         rows += [("static", _static(found)), ("rules", _rules(found))]
-        rows += [("decided", text) for text in map(_decided, found.courses) if text]
+        rows += [("decided", text) for course in found.courses for text in _decided(course)]
         rows += [("assumes", f"• {each}") for each in found.assumptions]
     rows += [("weakens it", f"• {each}") for each in found.warnings]
     if found.next_levels:
@@ -153,11 +153,11 @@ POLLS: Final = {
 }
 
 
-def _decided(course: Course) -> str:
+def _decided(course: Course) -> list[str]:
     """Of an autoscaler: how often its decisions were what its metrics asked for, and what held it back otherwise."""
     decided = course.decided
     if decided is None:
-        return ""
+        return []
     texts = [f"{count(sum(decided.decisions.values()))} decisions, {_counted(decided.decisions, DECISIONS)}"]
     if decided.polls:
         texts.append(f"{count(sum(decided.polls.values()))} polls, {_counted(decided.polls, POLLS)}")
@@ -166,8 +166,8 @@ def _decided(course: Course) -> str:
             f"{count(decided.held)} requests were held for a first replica, up to {duration(decided.longest_s)}"
         )
     if decided.refused:
-        texts.append(f"{count(decided.refused)} were refused as there was none")
-    return f"• {clean(course.policy, 40)}: {'; '.join(texts)}"
+        texts.append(f"{count(decided.refused)} requests were refused as there was no replica")
+    return [f"• {clean(course.policy, 40)}: {text}" for text in texts]
 
 
 def _counted(found: Mapping[str, int], words: Mapping[str, str]) -> str:

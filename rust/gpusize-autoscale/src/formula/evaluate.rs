@@ -119,7 +119,7 @@ pub(super) fn evaluate(node: &Node, scope: &mut Scope<'_>) -> Found {
 fn binary(at: usize, operator: Binary, left: &Value, right: &Value) -> Found {
     if matches!(operator, Binary::Equal | Binary::Unequal) {
         let equal = match (left.number(), right.number()) {
-            (Some(left), Some(right)) => left == right,
+            (Some(left), Some(right)) => left.partial_cmp(&right) == Some(Ordering::Equal),
             _ => left == right,
         };
         return Ok(Value::Bool(equal == (operator == Binary::Equal)));

@@ -89,27 +89,7 @@ fn visit(node: &Node, names: &mut Names) -> Result<Kind, FormulaError> {
         }
         What::Call(function, values) => {
             let kinds = values.iter().map(|each| visit(each, names)).collect::<Result<Vec<_>, _>>()?;
-            match function {
-                // As Expr has it, which looks no further than the first list.
-                Function::Max | Function::Min | Function::Mean | Function::Median => {
-                    for &kind in &kinds {
-                        match kind {
-                            Kind::List | Kind::Any => return Ok(Kind::Any),
-                            Kind::Int | Kind::Float => {}
-                            Kind::Nil | Kind::Bool => return wants(function.word(), "numbers", kind),
-                        }
-                    }
-                    kinds[0]
-                }
-                Function::Len => match kinds[0] {
-                    Kind::List | Kind::Any => Kind::Int,
-                    found => return wants("len", "lists", found),
-                },
-                _ if !kinds[0].may_be_number() => return wants(function.word(), "numbers", kinds[0]),
-                Function::Abs => kinds[0],
-                Function::Int => Kind::Int,
-                Function::Ceil | Function::Floor | Function::Round | Function::Float => Kind::Float,
-            }
+            return call(node.at, *function, &kinds);
         }
         What::Over(fold, list, each) => {
             let found = visit(list, names)?;
@@ -140,6 +120,32 @@ fn visit(node: &Node, names: &mut Names) -> Result<Kind, FormulaError> {
             found?
         }
     })
+}
+
+fn call(at: usize, function: Function, kinds: &[Kind]) -> Result<Kind, FormulaError> {
+    let wants = |wanted: &str, found: Kind| {
+        Err(FormulaError::new(at, format!("{} is for {wanted}, not {}", function.word(), found.words())))
+    };
+    let first = kinds[0];
+    match function {
+        // As Expr has it, which looks no further than the first list.
+        Function::Max | Function::Min | Function::Mean | Function::Median => {
+            for &kind in kinds {
+                match kind {
+                    Kind::List | Kind::Any => return Ok(Kind::Any),
+                    Kind::Int | Kind::Float => {}
+                    Kind::Nil | Kind::Bool => return wants("numbers", kind),
+                }
+            }
+            Ok(first)
+        }
+        Function::Len if matches!(first, Kind::List | Kind::Any) => Ok(Kind::Int),
+        Function::Len => wants("lists", first),
+        _ if !first.may_be_number() => wants("numbers", first),
+        Function::Abs => Ok(first),
+        Function::Int => Ok(Kind::Int),
+        Function::Ceil | Function::Floor | Function::Round | Function::Float => Ok(Kind::Float),
+    }
 }
 
 /// What a list is of, where it is written out and all are of one kind.

@@ -1,4 +1,4 @@
-//! Metrics as queries make them: a part of PromQL over what was scraped. A value that is not there is not 0.
+//! Metrics as queries make them: a part of `PromQL` over what was scraped. A value that is not there is not 0.
 
 use serde::{Deserialize, Serialize};
 
