@@ -1,4 +1,4 @@
-"""``make bench-autoscale``: ``python -m benches.autoscale [--only pull,judge,tune] [--record]``.
+"""``make bench-autoscale``: ``python -m benches.autoscale [--only pull,judge,simulate,tune] [--record]``.
 
 Tables and bars go to standard output, and with ``--record`` to benches/RESULTS.md. The exit code is 1 when a bar is
 short, 3 where a program is missing.
@@ -13,6 +13,7 @@ from typing import Final
 
 from benches.autoscale.judge import judge_day
 from benches.autoscale.pull import pull_day
+from benches.autoscale.simulate import simulate_day
 from benches.autoscale.tune import tune_worlds
 from benches.lib.bars import exit_code
 from benches.lib.host import ROOT, facts
@@ -22,6 +23,7 @@ from benches.lib.results import Report
 SECTIONS: Final[Mapping[str, Callable[[Report], None]]] = {
     "pull": pull_day,
     "judge": judge_day,
+    "simulate": simulate_day,
     "tune": tune_worlds,
 }
 
