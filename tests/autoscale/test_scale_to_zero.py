@@ -214,6 +214,8 @@ def test_nights_at_zero_cost_nothing(tmp_path_factory: pytest.TempPathFactory, d
     # From 300 s after the last request of the busy hour was answered there is none until the evening.
     assert (by_second[7800:14400] == 0).all()
     assert (by_second[:3600] == 0).all()
+    # And once more in the end, though no request is left to wait for.
+    assert (by_second[15600:] == 0).all()
     nights = 3600 + 7200 - 600 + 3000 - 900
     # The backlog of the morning takes some of it back.
     assert kept.gpu_hours - zero.gpu_hours > 0.6 * nights / 3600

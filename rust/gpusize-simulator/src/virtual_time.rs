@@ -115,6 +115,7 @@ pub(super) struct Around<T> {
     pub(super) autoscaler: Option<Autoscaler>,
     pub(super) front: Front<T>,
     pub(super) meters: Option<Box<Meters>>,
+    until_ns: i64,
 }
 
 /// Whose turn it is.
@@ -134,7 +135,13 @@ impl<T> Around<T> {
             autoscaler,
             front: Front::new(config.map(|config| config.front).unwrap_or_default(), slowness),
             meters: counts.then(|| Box::new(Meters::new(gpus, slowness))),
+            until_ns: config.map_or(0, |config| super::ns(config.until_s / slowness)),
         }
+    }
+
+    /// Whether the autoscaler has been looked at for long enough.
+    pub(super) fn is_over(&self, now_ns: i64) -> bool {
+        now_ns >= self.until_ns
     }
 
     /// Whose turn it is next, and when; at the same moment in this order.
@@ -296,7 +303,7 @@ impl<'a> GpuDriver<'a> {
 
 impl Driver<Gpu<Slot>> for GpuDriver<'_> {
     fn is_over(&self) -> bool {
-        self.clients.is_over()
+        self.clients.is_over() && self.around.is_over(self.now_ns)
     }
 
     /// When a request is due, a connection is free, a held request is refused or the autoscaler acts next.

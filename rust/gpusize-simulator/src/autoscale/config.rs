@@ -36,6 +36,9 @@ pub struct AutoscalerConfig {
     /// There are no replicas at first, removed by this autoscaler; else those of the cluster.
     #[serde(default)]
     pub begins_at_zero: bool,
+    /// Go on for so long at least, though all requests have ended; in the autoscaler's time.
+    #[serde(default)]
+    pub until_s: f64,
     /// KEDA has seen activity just before the start; else the object is created then.
     #[serde(default)]
     pub was_active: bool,
@@ -93,6 +96,7 @@ impl AutoscalerConfig {
         in_range("autoscaler.scrape_s", self.scrape_s, 1e-3, 86_400.0)?;
         in_range("autoscaler.first_sync_s", self.first_sync_s.unwrap_or(0.0), 0.0, 1e9)?;
         in_range("autoscaler.slowness", self.slowness, 1e-3, 1e3)?;
+        in_range("autoscaler.until_s", self.until_s, 0.0, 1e9)?;
         in_range("autoscaler.front.timeout_s", self.front.timeout_s, 1e-3, 1e6)?;
         for (place, outage) in self.outages.iter().enumerate() {
             in_range(&format!("autoscaler.outages[{place}].from_s"), outage.from_s, 0.0, 1e9)?;

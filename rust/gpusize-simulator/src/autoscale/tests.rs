@@ -16,6 +16,7 @@ fn scaling(source: Source, target: Target, series: Series) -> AutoscalerConfig {
         outages: Vec::new(),
         front: FrontConfig::default(),
         begins_at_zero: false,
+        until_s: 0.0,
         was_active: false,
     }
 }

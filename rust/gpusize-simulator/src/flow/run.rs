@@ -116,7 +116,7 @@ impl FlowDriver<'_> {
 
 impl Driver<Server> for FlowDriver<'_> {
     fn is_over(&self) -> bool {
-        self.clients.is_over()
+        self.clients.is_over() && self.around.is_over(self.now_ns)
     }
 
     fn next_ns(&self) -> Option<i64> {

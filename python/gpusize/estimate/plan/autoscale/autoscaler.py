@@ -84,12 +84,13 @@ class Autoscaler:
         """The same under another name."""
         return replace(self, name=name)
 
-    def to_json(self, first: int, slowness: float = 1.0) -> str:
+    def to_json(self, first: int, slowness: float = 1.0, until_s: float = 0.0) -> str:
         """What the simulation takes.
 
         Args:
             first: how many replicas there are at first.
             slowness: its clock is slower by this factor than that of the simulated replicas.
+            until_s: it goes on for so long, though all requests have been answered.
         """
         around = self.surroundings
         # A day goes on from the one before: what is there at first was in use, unless the object is new.
@@ -104,6 +105,7 @@ class Autoscaler:
                 "outages": [{"from_s": begin, "until_s": end} for begin, end in around.outages_s],
                 "front": {"holds": around.holds, "timeout_s": around.hold_s},
                 "begins_at_zero": first == 0,
+                "until_s": until_s,
                 "was_active": first > self.least and not is_new,
             }
         )

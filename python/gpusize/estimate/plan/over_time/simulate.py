@@ -179,7 +179,7 @@ def serve_scaled(
     import numpy as np
 
     config = {"replicas": [{"at_s": 0.0, "replicas": max(1, first)}], "start_delay_s": start_delay_s / slowness}
-    how = _How(router, autoscaler.most, slowness, seed, autoscaler.to_json(first, slowness))
+    how = _How(router, autoscaler.most, slowness, seed, autoscaler.to_json(first, slowness, demand.duration_s))
     served, told = _serve(replica, demand, config, how)
     steps = [each for each in told["steps"] if each["at_s"] < demand.duration_s]
     at_ns = np.rint(np.array([0.0, *(each["at_s"] for each in steps)]) * NS_PER_S).astype(np.int64)
