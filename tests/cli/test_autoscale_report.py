@@ -51,7 +51,7 @@ def test_a_missed_slo_is_a_no(gpusize: Gpusize, run: Path, tmp_path: Path) -> No
 
 def test_what_is_missing_is_said(gpusize: Gpusize, run: Path, tmp_path: Path) -> None:
     done = gpusize("autoscale", "report", run, "--pulled", tmp_path / "nowhere")
-    assert done.code == 3
-    assert "no pulled series" in done.err
+    assert done.code == 2
+    assert "not a folder of pulled series" in done.err
     assert gpusize("autoscale", "report", run.parent / "none").code == 2
     assert gpusize("autoscale", "report", run, "--slo", "mean runtime <= 1s").code == 2

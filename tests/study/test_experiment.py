@@ -137,7 +137,7 @@ def test_what_the_server_does_after_the_load_costs_nothing_that_was_measured(
     assert (found.result.path / "report.html").is_file()
     # What the requests themselves say stands in the run's own summary; the autoscaler is not judged by nothing.
     assert found.judgement is None
-    assert "no pulled series" in found.problems[1]
+    assert "not a folder of pulled series" in found.problems[1]
 
 
 def test_a_server_that_lets_nobody_in_ends_it_before_any_load(cluster: SimulatedCluster, tmp_path: Path) -> None:

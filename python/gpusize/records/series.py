@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["FACTS", "PARTS", "VERSION", "label_of", "labels_text", "read_series_facts", "scan_series", "series_schema"]
+__all__ = [
+    "FACTS",
+    "PARTS",
+    "VERSION",
+    "label_of",
+    "labels_text",
+    "read_series_facts",
+    "scan_series",
+    "series_parts",
+    "series_schema",
+]
 
 PARTS: Final = "series.parquet"
 FACTS: Final = "series.json"
@@ -50,6 +60,16 @@ def label_of(name: str) -> pl.Expr:
     return pl.col("labels").map_elements(lambda text: json.loads(text).get(name), return_dtype=pl.String)
 
 
+def series_parts(folder: Path) -> list[Path]:
+    """The files of samples, in order: parts of a pull, or one file ``series.parquet``.
+
+    Raises:
+        StoreError: a part is no regular file.
+    """
+    place = folder / PARTS
+    return [place] if place.is_file() else part_files(place)
+
+
 def scan_series(folder: Path) -> pl.LazyFrame:
     """The samples of a folder, or of one Parquet file ``series.parquet`` in it; an empty frame without any.
 
@@ -58,8 +78,7 @@ def scan_series(folder: Path) -> pl.LazyFrame:
     """
     import polars as pl
 
-    place = folder / PARTS
-    parts = [place] if place.is_file() else part_files(place)
+    parts = series_parts(folder)
     return pl.scan_parquet(parts, glob=False) if parts else pl.LazyFrame(schema=series_schema())
 
 

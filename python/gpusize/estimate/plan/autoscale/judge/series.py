@@ -18,6 +18,7 @@ from gpusize.base.errors import StoreError
 from gpusize.base.text import shown
 from gpusize.estimate.plan.autoscale.judge.track import LATE, Track, added
 from gpusize.records.schema import first_line
+from gpusize.records.series import FACTS, read_series_facts, series_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan.autoscale.judge.run_clock import RunClock
 
 __all__ = [
-    "ABOUT",
     "CACHE",
     "CONDITIONS",
     "CURRENT",
@@ -69,8 +69,6 @@ TRIGGER_VALUE: Final = "trigger_value"
 
 FOLDER: Final = "series"
 """Of a run folder: where its series lie."""
-ABOUT: Final = "series.json"
-PARTS: Final = "series.parquet"
 KEPT: Final = 2
 """Names whose samples are kept in memory: those that were read last."""
 COLUMNS: Final = ("t_ns", "name", "labels", "value")
@@ -78,7 +76,7 @@ COLUMNS: Final = ("t_ns", "name", "labels", "value")
 
 def has_series(run: Path) -> bool:
     """Whether series were pulled into a run folder."""
-    return (run / FOLDER / ABOUT).is_file()
+    return (run / FOLDER / FACTS).is_file()
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,18 +109,11 @@ class PulledSeries:
         Raises:
             StoreError: there are none, or they cannot be read.
         """
-        todo = "pull them, or name the folder that has them with --pulled"
-        try:
-            about = json.loads((folder / ABOUT).read_text("utf-8"))
-        except FileNotFoundError:
-            raise StoreError(f"no pulled series: there is no {ABOUT}", str(folder), todo) from None
-        except (OSError, ValueError) as error:
-            raise StoreError(f"unreadable ({first_line(error)})", str(folder / ABOUT), "pull them anew") from None
-        place = folder / PARTS
-        files = [place] if place.is_file() else sorted(place.glob("*.parquet"))
-        if not isinstance(about, dict) or not files:
+        about, parts = read_series_facts(folder), series_parts(folder)
+        if not parts:
+            todo = "pull them, or name the folder that has them with --pulled"
             raise StoreError("no pulled series: there is no Parquet file", str(folder), todo)
-        return cls(folder, about, tuple(files), clock, end_s)
+        return cls(folder, about, tuple(parts), clock, end_s)
 
     @property
     def offset_ns(self) -> int:
