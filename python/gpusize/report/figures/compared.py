@@ -127,6 +127,7 @@ def counts_figure(comparison: Comparison, sweep: Sweep, name: str = "achieved ra
         return None
     loads = list(sweep.places)
     most = len(style.GROUPS) - 1
+    few = "" if len(loads) <= most else f", {most} of them"
     loads = loads if len(loads) <= most else [loads[k * (len(loads) - 1) // (most - 1)] for k in range(most)]
     turned: Lines = {
         sweep.at(x): {float(comparison.counts[side]): line[x] for side, line in lines.items() if x in line}
@@ -136,7 +137,7 @@ def counts_figure(comparison: Comparison, sweep: Sweep, name: str = "achieved ra
     word = comparison.word
     figure, (axes,) = style.new_figure(
         f"Most of those measured: {plain_number(best[0])} {of.unit}, {clean(best[1], 30)} at {sweep.at(best[2])}",
-        f"{_about(sweep, lines)} · a line per load",
+        f"{_about(sweep, lines)} · a line per load{few}",
     )
     style.level_axis(axes, [float(count) for count in comparison.counts.values()], f"{word}s")
     axes.set_ylabel(f"{of.name} ({of.unit})")
