@@ -117,7 +117,7 @@ fn own_series(page: &mut Page, shared: &Shared, labels: &str) {
     page.histogram(name, labels, &metrics.lateness);
 }
 
-/// What kube-state-metrics says of a deployment, and of its HorizontalPodAutoscaler where there is one, by the same names.
+/// What kube-state-metrics says of a deployment, and of its `HorizontalPodAutoscaler` where there is one, by the same names.
 fn kubernetes(page: &mut Page, shared: &Shared, desired: usize, ready: usize) {
     let name = escape(&shared.config.model);
     let labels = format!("namespace=\"default\",deployment=\"{name}\"");
