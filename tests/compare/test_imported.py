@@ -32,7 +32,7 @@ def test_more_instances_have_their_speed_up(tmp_path: Path) -> None:
     one, four = rates(names[1]), rates(names[4])
     users = sorted(set(one) & set(four))
     assert users
-    told = {each.load: each for each in found.scaled if each.figure == "achieved rate"}
+    told = {each.load: each for each in found.scaled if each.figure == "achieved rate" and each.per == "load"}
     assert set(told) == {f"{n} user{'s' if n > 1 else ''}" for n in users}
     for n in users:
         each = told[f"{n} user{'s' if n > 1 else ''}"]

@@ -209,6 +209,8 @@ CASES: dict[str, Case] = {
     **load("concurrencies", [3, 5], concurrencies=(3, 5)),
     **load("rates", [5.0], more={"concurrencies": GONE, "passes": GONE, "count": 10}, rates=(5.0,)),
     **load("stages", ["1/s@5s, 2/s@5s"], more={"concurrencies": GONE, "passes": GONE}, stages="1/s@5s, 2/s@5s"),
+    **load("profile", "spike", more={"concurrencies": GONE, "passes": GONE},
+           stages="0.1/s@15m, 1.1/s@10m, 0.1/s@10m", process="constant"),
     "load": Case(
         {"concurrencies": GONE, "passes": GONE, "load": "load.json"},
         load={"concurrencies": GONE, "passes": GONE, "duration_s": 5.0,

@@ -20,11 +20,7 @@ EPILOG = """Examples:
 
   gpusize autoscale run experiment.yaml
 
-An experiment:
-
-  run: {url: 'http://gateway/v1', model: m, profile: stair, slo: 'p95 ttft <= 2s', prometheus: 'http://prometheus:9090'}
-
-  presets: [vllm, hpa, deployment]"""
+docs/how-to/autoscale-experiment.md says what stands in the file."""
 INTERRUPTED = 130
 
 

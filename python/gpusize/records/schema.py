@@ -218,7 +218,8 @@ def scan_stored(paths: Sequence[Path], names: Sequence[str]) -> pl.LazyFrame:
     """
     import polars as pl
 
-    stored = {**record_dtypes(), **pl.read_parquet_schema(paths[0])}
+    with paths[0].open("rb") as opened:  # a path would be taken for a pattern
+        stored = {**record_dtypes(), **pl.read_parquet_schema(opened)}
     schema: dict[str, pl.DataType] = {name: stored[name] for name in names}
     return pl.scan_parquet(list(paths), glob=False, schema=schema, missing_columns="insert", extra_columns="ignore")
 
