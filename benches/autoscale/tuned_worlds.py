@@ -116,7 +116,10 @@ class World:
         }
         due = self.due(day)
         stream, said = _core.simulate(
-            json.dumps(config), json.dumps(asked), due=due.tobytes(), autoscaler=autoscaler.to_json(first)
+            json.dumps(config),
+            json.dumps(asked),
+            due=due.tobytes(),
+            autoscaler=autoscaler.to_json(first, until_s=self.duration_s),
         )
         rows = pl.DataFrame(stream)
         steps = [(0.0, first), *((step["at_s"], step["replicas"]) for step in json.loads(said)["scaling"]["steps"])]
