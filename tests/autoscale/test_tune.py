@@ -15,7 +15,7 @@ from gpusize.estimate.plan.autoscale.manifest import read_policies
 from gpusize.estimate.plan.autoscale.rewrite import rewritten, write_policy
 from gpusize.estimate.plan.autoscale.tune import EDGE, JUDGED, Setting, tune
 from gpusize.estimate.plan.over_time.demand import Demand, demand
-from gpusize.estimate.plan.over_time.over_time import Planner, planner
+from gpusize.estimate.plan.over_time.over_time import Need, Planner, planner
 from gpusize.estimate.plan.over_time.policies import ScalingRules
 from gpusize.result import open_run
 from tests.autoscale.test_manifest import FILES, MODIFIED
@@ -163,3 +163,18 @@ def test_a_manifest_that_was_written_is_the_policy_that_was_found(name: str, tmp
     }  # fmt: skip
     with pytest.raises(ConfigError):
         rewritten(f"{text}\n---\n{text}", read, "two.yaml")
+
+
+def test_nothing_is_needed_where_nothing_comes(tmp_path: Path) -> None:
+    """One rule for days that are simulated and for runs that are judged."""
+    place = tmp_path / "day.csv"
+    place.write_text("time_s,rate_per_s\n0,4\n600,0\n1200,8\n1800,8\n")
+    result = open_run(run_folder(tmp_path / "runs", first=True))
+    load = demand(place)
+    found = planner(result.levels, result.question(rate=1.0), load, ScalingRules(start_delay_s=60.0))
+    assert isinstance(found, Planner)
+    needed = found.needed()
+    assert isinstance(needed, Need)
+    due, _ = np.histogram(load.due_ns, needed.edges_ns)
+    assert ((needed.replicas == 0) == (due == 0)).all()
+    assert (due == 0).sum() >= 9

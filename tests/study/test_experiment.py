@@ -131,7 +131,7 @@ def test_what_the_server_does_after_the_load_costs_nothing_that_was_measured(
     assert not found.complete
     assert found.pulled is None
     assert "gpusize autoscale pull --run" in found.problems[0]
-    assert str(found.result.path / "series") in found.problems[0]
+    assert str(found.result.path) in found.problems[0]
     again = open_run(found.result.path)
     assert sum(level.meta["outcomes"]["ok"] for level in again.levels) == 60
     assert (found.result.path / "report.html").is_file()
@@ -148,3 +148,20 @@ def test_a_server_that_lets_nobody_in_ends_it_before_any_load(cluster: Simulated
             run_experiment(file, out=tmp_path / "runs", plots=False, server=server_of(double))
     assert cluster.stats()["requests"] == before
     assert not (tmp_path / "runs").exists()
+
+
+def test_ctrl_c_in_the_pull_keeps_the_run(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpusize.api.pull.pull_series", interrupted)
+    answer = matrix([])
+    with Double(fault=lambda asked: answer if asked.form["query"] == "vector(1)" else None) as double:
+        file = write(tmp_path, EXPERIMENT.format(url=cluster.url, prometheus=double.url))
+        found = run_experiment(file, out=tmp_path / "runs", plots=False, server=server_of(double))
+    assert found.interrupted
+    assert not found.complete
+    assert "the pull was interrupted" in found.problems[0]
+    assert (found.result.path / "report.html").is_file()

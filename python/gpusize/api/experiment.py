@@ -30,6 +30,7 @@ class ExperimentResult:
         judgement: what the autoscaler did; None where it could not be judged.
         written: the judgement's files.
         problems: what went wrong after the load, and what to do about it, in one line each.
+        interrupted: whether Ctrl-C ended the pull; ``result.cancelled`` is of the load.
     """
 
     result: Result
@@ -37,6 +38,7 @@ class ExperimentResult:
     judgement: Judgement | None
     written: tuple[Path, ...] = ()
     problems: tuple[str, ...] = ()
+    interrupted: bool = False
 
     @property
     def complete(self) -> bool:
@@ -87,12 +89,17 @@ def run_experiment(
     options = {**asked.run, **({} if out is None else {"out": str(out)})}
     result = measure(options, command=command, resume=None, stop=stop or StopSwitch(), progress=progress)
     problems: list[str] = []
-    pulled = _pulled(asked, server, result, problems, say)
+    pulled, interrupted = None, False
+    try:
+        pulled = _pulled(asked, server, result, problems, say)
+    except KeyboardInterrupt:
+        interrupted = True
+        problems.append(f"the pull was interrupted; {_again(result)}")
     judgement = _judged(asked, result, problems, say)
     written = [] if judgement is None else write_judgement(judgement, result.path, plots=plots)
     # Last, so that the page has what was pulled.
     result.report(plots=plots)
-    return ExperimentResult(result, pulled, judgement, tuple(written), tuple(problems))
+    return ExperimentResult(result, pulled, judgement, tuple(written), tuple(problems), interrupted)
 
 
 def _server(options: Mapping[str, object]) -> Server:
@@ -118,13 +125,11 @@ def _pulled(
     from gpusize.api.pull import pull_series
     from gpusize.observe.series.time_range import of_run
 
-    folder = result.path / "series"
-    again = f"gpusize autoscale pull --run {result.path} --out {folder} goes on with it"
     match = asked.run.get("prometheus_match")
     try:
         pulled = pull_series(
             server,
-            folder,
+            result.path / "series",
             of_run(result.path),
             presets=asked.presets,
             series=asked.series,
@@ -135,11 +140,15 @@ def _pulled(
             progress=say,
         )
     except TargetError as problem:
-        problems.append(f"no series were pulled: {problem}; {again}")
+        problems.append(f"no series were pulled: {problem}; {_again(result)}")
         return None
     if pulled.fatal is not None:
-        problems.append(f"not all series were pulled: {pulled.fatal}; {again}")
+        problems.append(f"not all series were pulled: {pulled.fatal}; {_again(result)}")
     return pulled
+
+
+def _again(result: Result) -> str:
+    return f"gpusize autoscale pull --run {result.path}, with the server and the presets, goes on with it"
 
 
 def _judged(

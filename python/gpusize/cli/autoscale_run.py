@@ -83,7 +83,7 @@ def _run(experiment: Experiment, out: Path | None, *, plots: bool, quiet: bool, 
         print_result(done.result, [], [done.result.path])
     else:
         print_judgement(done.judgement, make_console(), done.written)
-    if done.result.cancelled:
+    if done.result.cancelled or done.interrupted:
         return INTERRUPTED
     if done.judgement is not None and not done.judgement.keeps:
         return conclude(ExitStatus(1, conclusion(done.judgement)))

@@ -191,6 +191,11 @@ class _Sized:
     less: float
     more: float
 
+    def needed(self) -> NDArray[np.int64]:
+        """The replicas that each window needs: none where nothing comes."""
+        rates = self.base.rates
+        return self.carried.needed(self.caution * rates) * (rates > 0)
+
 
 class Planner:
     """One trace on one fitted replica, as ``planner`` makes it."""
@@ -263,10 +268,9 @@ class Planner:
         if isinstance(found, OverTime):
             return found
         base = found.base
-        replicas = found.carried.needed(found.caution * base.rates)
         return Need(
             base.edges_ns,
-            replicas,
+            found.needed(),
             found.carried.carried / found.caution,
             tuple(base.assumptions),
             tuple(base.warnings),
@@ -304,8 +308,7 @@ class Planner:
             schedules["planned"] = planned(base.edges_ns, bounded(carried.needed(caution * base.rates), rules), rules)
         if "reactive" in policies:
             schedules["reactive"] = reactive(times, bounded(carried.needed(caution * seen), rules), rules)
-        # Where nothing comes, nothing is needed.
-        needed = carried.needed(caution * base.rates) * (base.rates > 0)
+        needed = sized.needed()
         self._needed = base.edges_ns[:-1] / NS_PER_S, needed
         courses = tuple(self._course(name, schedule) for name, schedule in schedules.items())
         courses += tuple(self.scaled(each) for each in autoscalers)

@@ -26,7 +26,7 @@ class Needed:
 
     Attributes:
         edges_s: of the windows whose rates were looked at; shape (n + 1,).
-        replicas: that each window needs, at least one; shape (n,).
+        replicas: that each window needs, none where nothing comes; shape (n,).
         carried: requests per second that 1, 2, ... replicas carry within the SLOs, leaning to the safe side.
         assumptions: what must hold for them to hold.
         warnings: what weakens them.
