@@ -42,8 +42,13 @@ LLAMA_CMAKE = "-DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DLLAVA_BUILD=OFF"
 LLAMA_INCLUDE = "set(LLAMA_BUILD_COMMON OFF)\n"
 
 GO_MODULES = {"k6": "go.k6.io/k6"}
-HPA = ROOT / "tests" / "peers" / "programs" / "hpa"
-"""A program around the HPA controller of Kubernetes; its go.mod says of which version."""
+PROGRAMS = ROOT / "tests" / "peers" / "programs"
+"""Programs of our own around packages of Kubernetes; their go.mod say of which version."""
+GO_PROGRAMS = ("hpa", "kube", "kueue")
+KUBE_VERSION = "k8s.io/component-base/version"
+"""Whose variables the linker sets, in Kubernetes's own builds too: the API server says them, clients go by them."""
+KUEUE = "sigs.k8s.io/kueue"
+KUBE_BUILD = ("-trimpath", "-buildvcs=false", "-ldflags")
 
 
 class Missing(Exception):
@@ -194,7 +199,35 @@ def go_module(place: Place) -> None:
 
 def go_program(place: Place) -> None:
     """``bin/hpa``: a test binary, since only tests have a clock of their own in Go."""
-    _compiled(place, "go", "-C", HPA, "test", "-c", "-o", place.folder / "bin" / place.name)
+    _compiled(place, "go", "-C", PROGRAMS / place.name, "test", "-c", "-o", place.folder / "bin" / place.name)
+
+
+def kube_program(place: Place) -> None:
+    """``bin/kube``: a control plane in one program, without symbols, linked with nothing of the machine's."""
+    major, minor, _ = place.version.split(".")
+    said = {"gitVersion": f"v{place.version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    flags = " ".join(["-s -w", *(f"-X {KUBE_VERSION}.{name}={value}" for name, value in said.items())])
+    words = (*KUBE_BUILD, flags, "-o", place.folder / "bin" / place.name, ".")
+    _compiled(place, "go", "-C", PROGRAMS / place.name, "build", *words, CGO_ENABLED="0")
+
+
+def kueue_program(place: Place) -> None:
+    """``bin/kueue``: Kueue's parts for Jobs, compiled with the packages that ``kube`` is compiled with."""
+    words = (*KUBE_BUILD, "-s -w", "-o", place.folder / "bin" / place.name, ".")
+    _compiled(place, "go", "-C", PROGRAMS / place.name, "build", *words, CGO_ENABLED="0")
+
+
+def kueue_config(place: Place) -> None:
+    """``config``: the definitions of its kinds and its webhooks, which lie beside its code."""
+    asked = ("go", "-C", PROGRAMS / place.name, "list", "-m", "-f", "{{.Dir}}", KUEUE)
+    module = subprocess.run(asked, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout.strip()
+    shutil.rmtree(place.folder / "config", ignore_errors=True)
+    for part in ("crd/bases", "webhook"):
+        target = place.folder / "config" / "components" / part
+        target.mkdir(parents=True)
+        for file in Path(module, "config", "components", part).glob("*.yaml"):
+            # The module cache is read-only, and this is not.
+            (target / file.name).write_bytes(file.read_bytes())
 
 
 def _compiled(place: Place, compiler: str, *words: object, **environment: str) -> None:
@@ -211,6 +244,7 @@ TEST_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
     "clients": {"packages": packages, "perf_analyzer": perf_analyzer},
     "llama": {"packages": llama_packages},
     "hpa": {"program": go_program},
+    "kube": {"program": kube_program},
 }
 """Those that the tests need."""
 
@@ -226,7 +260,12 @@ LOAD_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
 SAMPLE_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {"psutil": {"packages": packages}}
 """What `make bench-sample` puts beside the sampler."""
 
-PEERS = {**TEST_PEERS, **LOAD_PEERS, **SAMPLE_PEERS}
+QUEUE_PEERS: dict[str, dict[str, Callable[[Place], None]]] = {
+    "kueue": {"program": kueue_program, "config": kueue_config},
+}
+"""A second scheduler on the control plane ``kube``; built when asked for by name, as it takes minutes more."""
+
+PEERS = {**TEST_PEERS, **LOAD_PEERS, **SAMPLE_PEERS, **QUEUE_PEERS}
 """The peers; each is pieces in the order in which they are made."""
 
 
@@ -242,7 +281,9 @@ def peer_folder(name: str, root: Path | None = None) -> Path:
         f"{sys.implementation.cache_tag} {platform.python_version()} {sys.base_prefix} {platform.machine()}",
         f"{TRITONCLIENT} {CUDA_RUNTIME} {LIBB64}" if name == "clients" else "",
         f"{LLAMA_CMAKE} {LLAMA_INCLUDE}" if name == "llama" else "",
-        "".join(each.read_text(encoding="utf-8") for each in sorted(HPA.iterdir())) if name == "hpa" else "",
+        "".join(each.read_text(encoding="utf-8") for each in sorted((PROGRAMS / name).rglob("*")) if each.is_file())
+        if name in GO_PROGRAMS
+        else "",
     ]
     return (root or default_root()) / f"{name}-{hashlib.sha256('|'.join(recipe).encode()).hexdigest()[:12]}"
 

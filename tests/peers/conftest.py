@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import gpusize
 from scripts.peers import peer_folder, peer_pieces
 from tests.peers.calls import Program
 from tests.peers.sizing import Gpusize
+from tests.servers.kube import ControlPlane
 from tests.servers.llama import LlamaServer, make_model
 from tests.servers.pytriton import PyTriton
 from tests.servers.tap import Tap
@@ -81,6 +84,32 @@ def program(clients_python: Path) -> Program:
 def sizing(tmp_path: Path) -> Gpusize:
     """``gpusize run`` in an empty folder."""
     return Gpusize(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def kube_program() -> Path:
+    """The parts of a Kubernetes control plane in one program."""
+    return _peer("kube", "program") / "kube"
+
+
+@pytest.fixture(scope="session")
+def control_plane(kube_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane for all tests that ask for it: each takes namespaces of its own, and its nodes away."""
+    with ControlPlane(kube_program, tmp_path_factory.mktemp("kube")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def start_control_plane(kube_program: Path, tmp_path: Path) -> Iterator[Callable[..., ControlPlane]]:
+    """Starts control planes of a test's own, with the options of ``ControlPlane``; they end with it."""
+    with ExitStack() as running:
+
+        def start(**options: Any) -> ControlPlane:
+            folder = tmp_path / f"kube-{secrets.token_hex(4)}"
+            folder.mkdir()
+            return running.enter_context(ControlPlane(kube_program, folder, **options))
+
+        yield start
 
 
 @pytest.fixture

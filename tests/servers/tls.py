@@ -51,13 +51,17 @@ def make_certificates(folder: Path) -> Certificates:
     return made
 
 
-def sign(authority: Certificates, name: str, how: str = "") -> tuple[Path, Path]:
-    """A certificate for this name and its key: signed by the authority, ``expired`` likewise, or by ``itself``."""
+def sign(authority: Certificates, name: str, how: str = "", organisation: str = "") -> tuple[Path, Path]:
+    """A certificate for this name and its key: signed by the authority, ``expired`` likewise, or by ``itself``.
+
+    The organisation of a client's certificate is its group in Kubernetes.
+    """
     folder = authority.ca.parent
     file, key = folder / f"{name}{how}.pem", folder / f"{name}{how}.key"
     if file.exists():
         return file, key
-    names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    of = f"/O={organisation}" if organisation else ""
+    names = ["-subj", f"{of}/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
     made = ["-keyout", str(key), "-out", str(file)]
     by = ["-CA", str(authority.ca), "-CAkey", str(folder / "ca.key")]
     if how == "expired":
