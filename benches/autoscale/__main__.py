@@ -34,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report()
     try:
         for name in options.only:
-            SECTIONS[name](report)
+            if name == "tune":
+                tune_worlds(report, options.worlds)
+            else:
+                SECTIONS[name](report)
     except BenchFailed as problem:
         sys.stderr.write(f"benches.autoscale: {problem}\n")
         return 3
@@ -48,6 +51,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches.autoscale")
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, by comma: {', '.join(SECTIONS)}")
     parser.add_argument("--record", action="store_true", help="append to benches/RESULTS.md")
+    parser.add_argument("--worlds", type=_seeds, default=range(1, 41), help="of tune, by their seeds: FIRST-LAST")
     options = parser.parse_args(given)
     options.only = [name.strip() for name in options.only.split(",")]
     unknown = [name for name in options.only if name not in SECTIONS]
@@ -55,6 +59,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"unknown section {unknown[0]}; there are {', '.join(SECTIONS)}")
     options.command = " ".join(["python -m benches.autoscale", *given])
     return options
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from gpusize.analysis.slo import Slo
 from gpusize.estimate.twin.attainment_curve import Curve
+from gpusize.estimate.twin.batch_limit import limits, seen_at_once
 from gpusize.estimate.twin.batching_model import fit_service
 from gpusize.estimate.twin.calibration import calibrated
 from gpusize.estimate.twin.candidates import batching, flow
@@ -49,6 +50,21 @@ def test_the_costs_of_iterations_are_recovered():
     assert found.per_sequence_s == pytest.approx(CLUSTER["iteration_per_sequence_s"], rel=0.03)
     assert found.per_prompt_token_s == pytest.approx(CLUSTER["prefill_per_token_s"], rel=0.05)
     assert (found.max_batch, found.kv_tokens) == (None, None)
+
+
+def test_what_ran_at_once_is_seen_below_a_limit_and_at_one():
+    """No queue, a queue too short for ``limits``, and a long one; prompts that take long are no queue."""
+    assert seen_at_once(visits([1, 8, 24], max_batch=64)) == (24, False)
+    short = visits([1, 8, 24], max_batch=21)
+    assert limits(short) == (None, None)
+    assert seen_at_once(short) == (21, True)
+    assert seen_at_once(visits([1, 8, 24], max_batch=12)) == (12, True)
+    most, sure = seen_at_once(visits([1, 8, 24], max_batch=64, prefill_per_token_s=0.0004)) or (0, True)
+    assert 20 <= most <= 24
+    assert not sure
+    found = fit_service(short)
+    assert found is not None
+    assert found.seen == (21, True)
 
 
 @pytest.mark.parametrize("alone", [True, False])

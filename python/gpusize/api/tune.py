@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusize.api.over_time import SHAPE
-from gpusize.estimate.plan.autoscale.tune import Tuned, tune
+from gpusize.estimate.plan.autoscale.tune import DAYS, Tuned, tune
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
@@ -28,6 +28,7 @@ def tune_autoscaler(
     *,
     lengths: str | None = None,
     allow: Collection[str] = (),
+    days: int = DAYS,
     seed: int = 1,
     progress: Progress | None = None,
     **more: Any,
@@ -44,13 +45,15 @@ def tune_autoscaler(
         rules: how long a replica takes to start, and windows of the day.
         lengths: ``trace`` or ``run``: whose tokens requests have; None for the trace's where it has them.
         allow: what may differ between several runs: ``targets``, ``models``, ``dataset``.
+        days: like the recorded one that settings are confirmed on, and as many others that they are judged on; 5 or
+            more.
         seed: key of all draws, the days among them.
         progress: told in words what is done next.
         more: ``fmt``, ``speed``, ``rate_scale``, ``from_s``, ``until_s`` of the arrivals, and of ``Question`` the
             fields ``router``, ``process``, ``together``, ``gpus``, ``gpus_per_replica``.
 
     Raises:
-        UsageError: SLOs that cannot be judged over time, runs that cannot be compared.
+        UsageError: SLOs that cannot be judged over time, runs that cannot be compared, too few days.
         DatasetError: the arrivals cannot be read.
         StoreError: a run cannot be read.
     """
@@ -71,4 +74,6 @@ def tune_autoscaler(
         seed=seed,
         progress=progress,
     )
-    return Tuned(made) if isinstance(made, OverTime) else tune(made, autoscaler, seed=seed, progress=progress)
+    return (
+        Tuned(made) if isinstance(made, OverTime) else tune(made, autoscaler, days=days, seed=seed, progress=progress)
+    )

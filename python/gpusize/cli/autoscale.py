@@ -35,7 +35,7 @@ add_pull(app)
 SIMULATE = long_command(
     "runs", "arrivals", "policy", "signal", "at_zero", "start_delay", "slo", "gpu_hour_price", "plot", "out", "json"
 )
-TUNE = long_command("runs", "arrivals", "policy", "signal", "start_delay", "slo", "write", "json")
+TUNE = long_command("runs", "arrivals", "policy", "signal", "start_delay", "slo", "days", "write", "json")
 
 Arrivals = Annotated[
     Path, listed("arrivals", over.TRACE, help="The requests that come: a trace, or a profile with rate_per_s.")
@@ -133,6 +133,10 @@ def tune(
     rate_scale: over.RateScale = None,
     lengths: over.Lengths = None,
     seed: over.Seed = None,
+    days: Annotated[
+        int,
+        option("Confirm settings on N days like this one, and judge them on N others; 5 or more.", "N", over.TRACE),
+    ] = 20,
     slo: question.Slos = None,
     gpus: question.Gpus = None,
     gpus_per_replica: question.GpusPerReplica = 1,
@@ -181,6 +185,7 @@ def tune(
             over.rules_of(options),
             lengths=lengths,
             allow=allow or (),
+            days=days,
             seed=1 if seed is None else seed,
             progress=say,
             gpus=gpus,

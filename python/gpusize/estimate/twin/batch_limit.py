@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["limits", "reported_tokens"]
+__all__ = ["limits", "reported_tokens", "seen_at_once"]
 
 QUEUE_SHARE: Final = 0.15
 """A queue stands where so much of the requests in flight does not run."""
 OVERLAP: Final = 0.03
 OFTEN: Final = 0.25
 """Part of the time for which a limit of sequences is reached."""
+MOSTLY: Final = 0.6
+"""Part of the time for which a batch is full where a queue stands, however short it is."""
 STEADY_BATCH: Final = 0.93
 """The batch is full at a fixed number of sequences when its middle is so near its top; else tokens limit it."""
 
@@ -49,17 +51,12 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
         took = np.median((visit.last_s - visit.first_s)[judged]) if judged.any() else 1.0
         if wait <= QUEUE_SHARE * took:
             continue
-        first, last = visit.first_s[known], visit.last_s[known]
         held = visit.tokens_out[known] + np.nan_to_num(visit.tokens_in[known], nan=0.0)
-        # A sequence has its place from the iteration on that ends with its first token.
-        pace_s = (last - first) / np.maximum(visit.tokens_out[known] - 1, 1)
-        begin = np.maximum(visit.sent_s[known], first - pace_s)
-        times = np.concatenate([last, begin])
-        order = np.argsort(times, kind="stable")
+        times, order = _moments(visit, known)
         low, high = visit.window
-        running, most, full = _level_of(times[order], order, np.ones_like(first), low, high)
+        running, most, full = _level_of(times, order, np.ones_like(held), low, high)
         if running < (1 - QUEUE_SHARE) * visit.users:
-            _, tokens, filled = _level_of(times[order], order, held, low, high)
+            _, tokens, filled = _level_of(times, order, held, low, high)
             batches.append((running, most, tokens, full, filled))
     if not batches:
         return None if told is None else told[0], None
@@ -70,6 +67,42 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
     if typical >= STEADY_BATCH * most or most - typical <= 1.0 or (reached[0] > OFTEN and reached[0] > reached[1]):
         return int(most), None
     return None, int(max(each[2] for each in batches))
+
+
+def seen_at_once(visits: Sequence[Observed]) -> tuple[int, bool] | None:
+    """The most sequences that were seen to run at once: no limit is below it. And whether it surely is the limit.
+
+    It is where so many ran most of the time while others waited, though not so many others that `limits` says so. None
+    where no first tokens tell.
+    """
+    import numpy as np
+
+    found = []
+    for visit in visits:
+        known = reported_tokens(visit)
+        if known.sum() < 20:
+            continue
+        times, order = _moments(visit, known)
+        _, most, full = _level_of(times, order, np.ones(int(known.sum())), *visit.window)
+        found.append((round(most), most < visit.users - 1 and full > MOSTLY))
+    return max(found, default=None)
+
+
+def _moments(visit: Observed, known: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """When sequences leave and take their places, ascending, and where each moment comes from; shapes (2 m,).
+
+    Args:
+        visit: with tokens.
+        known: which of its requests count, m of them.
+    """
+    import numpy as np
+
+    first, last = visit.first_s[known], visit.last_s[known]
+    # A sequence has its place from the iteration on that ends with its first token.
+    pace_s = (last - first) / np.maximum(visit.tokens_out[known] - 1, 1)
+    times = np.concatenate([last, np.maximum(visit.sent_s[known], first - pace_s)])
+    order = np.argsort(times, kind="stable")
+    return times[order], order
 
 
 def _level_of(

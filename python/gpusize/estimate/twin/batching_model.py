@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.batch_limit import limits, reported_tokens
+from gpusize.estimate.twin.batch_limit import limits, reported_tokens, seen_at_once
 from gpusize.estimate.twin.least_squares import inside, non_negative, triangle
 from gpusize.estimate.twin.lives import Lives
 from gpusize.estimate.twin.server_figures import steps
@@ -57,6 +57,7 @@ class Service:
         noise: standard deviation of the logarithm of a request's own cost factor.
         whole: where a batch runs to the end of its longest answer before the next begins: what it costs beside its
             iterations, and how long the first of one that is not full waits for others, s.
+        seen: most sequences that were seen at once, and whether that surely is the limit; see ``seen_at_once``.
     """
 
     base_s: float
@@ -66,6 +67,7 @@ class Service:
     kv_tokens: int | None
     noise: float = 0.0
     whole: tuple[float, float] | None = None
+    seen: tuple[int, bool] | None = None
 
 
 class Fits:
@@ -137,8 +139,9 @@ def fit_service(
         if turn < TURNS - 1:
             designs = [each.design(costs) for each in lives]
     batch, tokens = shared.limits
+    seen = seen_at_once(visits)
     base_s, per_sequence_s, per_prompt_token_s = (float(each) for each in costs)
-    return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs))
+    return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs), seen=seen)
 
 
 def streamed(visits: Sequence[Observed]) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["rates_of"]
+__all__ = ["REACH", "rates_of"]
 
 FEWEST: Final = 20
 """Requests of a visit without a steady part without which it tells no rate."""

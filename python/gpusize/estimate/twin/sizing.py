@@ -59,12 +59,16 @@ class Model:
     targets: tuple[float, ...]
     loss: Contention
 
+    def error(self, replicas: int) -> float:
+        """Standard error of the logarithm of what bounds so many replicas keep: as slow, or as fast, they may be."""
+        return _wide(self.fit, self.loss, replicas)
+
     def halves(self, counter: Counter, replicas: int) -> tuple[float, float, float]:
         """How far the count leans, and the halves of its 95 % interval below and above: logarithms.
 
         Halves are infinite where a side is open.
         """
-        wide = _wide(self.fit, self.loss, replicas)
+        wide = self.error(replicas)
         sides, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
         return _bias(sides[1], self.fit.name), less, more
 

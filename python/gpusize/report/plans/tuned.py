@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
-    from gpusize.estimate.plan.autoscale.tune import Trial, Tuned
+    from gpusize.estimate.plan.autoscale.trials import Trial
+    from gpusize.estimate.plan.autoscale.tune import Tuned
 
 __all__ = ["print_tuned", "tuned_json"]
 
@@ -35,10 +36,27 @@ def print_tuned(tuned: Tuned, autoscaler: Autoscaler, console: Console, written:
         console.print()
         console.print(fitted_table(_columns(rows, tuned.found.objectives), console))
         days = rows[0][1].days
-        said(f"on {days} days like {clean(tuned.found.source)}, by which nothing was chosen", "dim")
+        said(
+            f"on {days} days like {clean(tuned.found.source)}, by which nothing was chosen, each with replicas within "
+            f"the fit's error of {percent(tuned.error)}",
+            "dim",
+        )
+        for text in doubts(tuned):
+            said(text, "dim")
         said(f"SLO: {clean(' and '.join(tuned.found.objectives))}; {count(tuned.simulations)} simulations", "dim")
     for path in written:
         console.print(str(path), soft_wrap=True)
+
+
+def doubts(tuned: Tuned) -> list[str]:
+    """What was not measured, and is taken for either."""
+    if tuned.unseen is None:
+        return []
+    text = (
+        f"no queue was seen before a replica's batch, so its limit may be {tuned.unseen} requests or more, and a day "
+        f"counts as kept where it is kept in both cases: measure {2 * tuned.unseen} in flight to know the limit"
+    )
+    return [text]
 
 
 def conclusion(tuned: Tuned, autoscaler: Autoscaler) -> str:
@@ -122,4 +140,7 @@ def tuned_json(tuned: Tuned, autoscaler: Autoscaler) -> dict[str, Any]:
         "after": trial(tuned.after),
         "edge": [{"target_factor": factor, **(trial(one) or {})} for factor, one in tuned.edge],
         "simulations": tuned.simulations,
+        "replica_error": tuned.error,
+        "limit_in_doubt": tuned.unseen,
+        "doubts": doubts(tuned),
     }

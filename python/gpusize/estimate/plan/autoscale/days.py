@@ -16,7 +16,7 @@ NS_PER_S: Final = 1e9
 _DRAWS: Final = 0x44415953  # keeps these draws apart from others under the same seed
 
 
-def another_day(day: Demand, edges_ns: NDArray[np.int64], seed: int) -> Demand:
+def another_day(day: Demand, edges_ns: NDArray[np.int64], seed: int, *, level: float = 1.0) -> Demand:
     """As many requests in each window as chance would have it, at other moments, with lengths of the window's requests.
 
     The number of a window's requests is a Poisson draw around that of the day, and their times are spread evenly over
@@ -26,13 +26,14 @@ def another_day(day: Demand, edges_ns: NDArray[np.int64], seed: int) -> Demand:
         day: the requests.
         edges_ns: of the windows, shape (n + 1,).
         seed: key of the draws; the same seed gives the same day.
+        level: factor on the expected number of requests in each window.
     """
     import numpy as np
 
     rnd = np.random.default_rng((_DRAWS, seed))
     bounds = np.searchsorted(day.due_ns, edges_ns)
     bounds[-1] = day.due_ns.size
-    counts = rnd.poisson(np.diff(bounds))
+    counts = rnd.poisson(level * np.diff(bounds))
     which = np.repeat(np.arange(counts.size), counts)
     due = np.sort(edges_ns[which] + rnd.random(which.size) * np.diff(edges_ns)[which]).astype(np.int64)
     tokens = None

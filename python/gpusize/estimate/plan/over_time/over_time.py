@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.estimate.plan.autoscale.elasticity import elasticity
+from gpusize.estimate.plan.over_time.doubt import AS_FITTED, Doubt, no_more_than_seen
 from gpusize.estimate.plan.over_time.policies import (
     POLICIES,
     ScalingRules,
@@ -28,6 +29,7 @@ from gpusize.estimate.plan.over_time.policies import (
     windows,
 )
 from gpusize.estimate.plan.over_time.types import Course, OverTime
+from gpusize.estimate.plan.over_time.words import bounds, too_much, unlike
 from gpusize.estimate.question import gpus_text
 from gpusize.estimate.twin.method import LINEAR_ASSUMED, MODELS, Fitted
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.plan.over_time.simulate import Decided, Served
     from gpusize.estimate.question import Question
     from gpusize.estimate.twin.fewest_replicas import Counter
-    from gpusize.estimate.twin.simulate import Batching
+    from gpusize.estimate.twin.simulate import Replica
     from gpusize.estimate.twin.sizing import Model
 
 __all__ = ["LENGTHS", "NO_LENGTHS", "Need", "Planner", "Progress", "over_time", "planner"]
@@ -57,8 +59,6 @@ NO_LENGTHS: Final = (
 )
 MOST_LENGTHS: Final = 200_000
 """So many of a trace's lengths are drawn from where a rate is simulated."""
-OTHER_LENGTHS: Final = 2.0
-"""Requests of a trace that are so many times as long as the measured ones are warned of."""
 SCALED: Final = (
     "autoscalers: the HPA decides by the rules of Kubernetes 1.37, KEDA by those of 2.20, from metrics that are "
     "scraped; a removed replica finishes what it has"
@@ -224,7 +224,7 @@ class Planner:
             thinned = tokens[:, :: -(-tokens.shape[1] // MOST_LENGTHS)]
             self._replica = with_lengths(measured, thinned)
             assumptions.append("requests are as long as the trace says, at the costs that were fitted to the run's")
-            warnings += _unlike(measured, tokens)
+            warnings += unlike(measured, tokens)
         else:
             ignored = ", whatever the trace says of them" if demand.tokens is not None else ""
             assumptions.append(f"requests are as long as the measured ones{ignored}")
@@ -284,7 +284,7 @@ class Planner:
         carried = capacities(self._counter, most)
         base = replace(self._base, capacities=carried)
         if carried.most < most:
-            return replace(base, reason=_too_much(carried, most, self._model.loss.most))
+            return replace(base, reason=too_much(carried, most, self._model.loss.most))
         at_peak = replace(self._counter, asked=self._counter.asked.of(float(base.rates.max())))
         replicas = int(carried.needed(base.rates).max())
         lean, less, more = self._model.halves(at_peak, replicas)
@@ -322,7 +322,7 @@ class Planner:
             peak_low=min(low, replicas) * gpus,
             peak_high=None if high is None else max(high, replicas) * gpus,
             assumptions=(*base.assumptions, *self._assumed(courses)),
-            warnings=(*base.warnings, *_bounds(carried, base.rates, rules)),
+            warnings=(*base.warnings, *bounds(carried, base.rates, rules)),
         )
 
     def _course(self, policy: str, schedule: Schedule) -> Course:
@@ -333,32 +333,50 @@ class Planner:
         served = serve(self._replica, self._demand, schedule, router=self._router, slowness=slowness, seed=self._seed)
         return self._told(policy, schedule, served)
 
-    def scaled(self, autoscaler: Autoscaler, demand: Demand | None = None, *, quiet: bool = False) -> Course:
+    @property
+    def replica(self) -> Replica:
+        """A replica as it was fitted."""
+        return self._replica
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """The share that each objective asks for."""
+        return self._model.targets
+
+    def error(self, replicas: int) -> float:
+        """Standard error of the logarithm of how slow so many replicas are."""
+        return self._model.error(replicas)
+
+    def scaled(
+        self, autoscaler: Autoscaler, demand: Demand | None = None, *, quiet: bool = False, doubt: Doubt = AS_FITTED
+    ) -> Course:
         """The course of an autoscaler, which begins with what the first window needs; ``answer`` comes first.
 
         Args:
             autoscaler: the policy.
             demand: other requests than the trace's, as of another such day.
             quiet: tell nobody.
+            doubt: how replicas differ from the fitted one.
         """
         from gpusize.estimate.plan.over_time.simulate import serve_scaled
 
         demand = self._demand if demand is None else demand
         if not quiet:
             self._say(f"simulating {demand.due_ns.size:,} requests: {autoscaler.name}")
-        slowness = self._model.loss.slowness
+        slowness, seed = self._model.loss.slowness, self._seed if doubt.seed is None else doubt.seed
+        replica = (no_more_than_seen(self._replica) if doubt.limited else None) or self._replica
         first = autoscaler.bounded(int(self._needed[1][0]))
         peak = max(1, first)
         while True:
             served, schedule, decided = serve_scaled(
-                self._replica,
+                replica,
                 demand,
                 autoscaler,
                 first,
                 start_delay_s=self._base.rules.start_delay_s,
                 router=self._router,
-                slowness=slowness(peak),
-                seed=self._seed,
+                slowness=doubt.slower * slowness(peak),
+                seed=seed,
             )
             # How slow they are depends on how many there are at most, which shows only then.
             if slowness(schedule.peak) <= slowness(peak):
@@ -408,40 +426,3 @@ def _check(slos: Sequence[Slo]) -> None:
 def _check_word(name: str, known: Sequence[str | None], value: str | None) -> None:
     if value not in known:
         raise UsageError(f"there is no {name} {value!r}", name, f"take one of {', '.join(filter(None, known))}")
-
-
-def _too_much(carried: Capacities, most: float, limit: int | None) -> str:
-    if carried.most <= 0:
-        return "one replica carries next to no requests within the SLOs when they come at random"
-    if limit is not None:
-        return (
-            f"the largest window has {most:.4g} requests/s, and no number of replicas carries more than "
-            f"{carried.most:.4g} within the SLOs: they slow each other down"
-        )
-    return f"no number of replicas was found that carries the {most:.4g} requests/s of the largest window"
-
-
-def _bounds(carried: Capacities, rates: NDArray[np.float64], rules: ScalingRules) -> list[str]:
-    if rules.max_replicas is None:
-        return []
-    more = int((carried.needed(rates) > rules.max_replicas).sum())
-    if not more:
-        return []
-    windows = "1 window needs" if more == 1 else f"{more} windows need"
-    return [f"{windows} more than the {rules.max_replicas} replicas that there may be"]
-
-
-def _unlike(measured: Batching, tokens: NDArray[np.uint32]) -> list[str]:
-    """What is said of requests that are not as long as the measured ones."""
-    found = []
-    for name, own, asked in (
-        ("prompts", measured.prompt_tokens, tokens[0]),
-        ("answers", measured.output_tokens, tokens[1]),
-    ):
-        before, after = float(own.mean()), float(asked.mean())
-        if max(before, after) > OTHER_LENGTHS * min(before, after):
-            found.append(
-                f"the trace's {name} have {after:.4g} tokens on average and the measured ones {before:.4g}: "
-                "what they cost is carried on from the measured lengths; measure with lengths like the trace's"
-            )
-    return found
