@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).resolve().parents[1] / "python" / "gpusize"
 LAYERS: Final = (
     ("cli",),
     ("api",),
-    ("studies", "doctor"),
+    ("studies", "doctor", "cluster"),
     ("options",),
     ("measure",),
     ("result",),
@@ -35,9 +35,9 @@ LAYERS: Final = (
     ("records",),
     ("base",),
 )
-"""From the top down: each imports what stands below it. Two on one line know nothing of each other."""
+"""From the top down: each imports what stands below it. Those on one line know nothing of each other."""
 
-MOST_NAMES: Final = 17
+MOST_NAMES: Final = 18
 
 UPWARD: Final = {
     ("estimate.plan.types", "report.figures.plan"),
@@ -49,8 +49,8 @@ UPWARD: Final = {
 }
 """The only imports that point up: ``plot`` and ``_repr_html_`` fetch what draws and shows when they are called."""
 
-QUIET: Final = ("analysis", "estimate.twin", "estimate.laws", "estimate.search")
-LOUD: Final = {"docker", "httpx", "jinja2", "matplotlib", "rich", "typer"}
+QUIET: Final = ("analysis", "cluster.phases", "estimate.twin", "estimate.laws", "estimate.search")
+LOUD: Final = {"docker", "httpx", "httpx2", "jinja2", "lightkube", "matplotlib", "rich", "typer"}
 """What numbers do not know: screens and networks."""
 
 

@@ -74,13 +74,14 @@ class Child:
         _, errors = self._process.communicate()
         return errors.strip() or "it printed nothing"
 
-    def end(self) -> None:
-        """Let it end, and make sure that it does."""
+    def end(self, within_s: float = STOP_S) -> None:
+        """Let it end, and make sure that it does; it has so long to put things in order."""
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
+        self._process.stdin = None  # `communicate` would flush it
         try:
-            self._process.wait(STOP_S)
+            self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

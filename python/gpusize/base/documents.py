@@ -14,7 +14,15 @@ from gpusize.base.document_limits import check_size, check_values, check_yaml
 from gpusize.base.errors import ConfigError
 from gpusize.base.text import LineIndex, read_text, shown
 
-__all__ = ["Document", "KeyPath", "parse_document", "read_document", "read_yaml_documents", "scalar_texts"]
+__all__ = [
+    "Document",
+    "KeyPath",
+    "parse_document",
+    "parse_yaml_documents",
+    "read_document",
+    "read_yaml_documents",
+    "scalar_texts",
+]
 
 T = TypeVar("T")
 KeyPath = tuple[str, ...]
@@ -86,12 +94,27 @@ def read_yaml_documents(path: str) -> list[Any]:
     Raises:
         ConfigError: unreadable, broken (with line and column), or more than a file of options may hold.
     """
+    return parse_yaml_documents(read_text(path, error=ConfigError), path)
+
+
+def parse_yaml_documents(text: str, source: str, quoted: type[str] = str) -> list[Any]:
+    """As `read_yaml_documents`, of a text.
+
+    Args:
+        text: of the file.
+        source: its name, for errors.
+        quoted: what becomes of texts in quotes, where it matters that they were.
+
+    Raises:
+        ConfigError: broken (with line and column), or more than a file of options may hold.
+    """
     from ruamel.yaml import YAML
 
-    text = read_text(path, error=ConfigError)
-    check_size(text, path)
-    check_yaml(text, path)
-    return _parsed(path, lambda: [_unwrapped(each) for each in YAML(typ="rt").load_all(text)])
+    check_size(text, source)
+    check_yaml(text, source)
+    yaml = YAML(typ="rt")
+    yaml.preserve_quotes = quoted is not str
+    return _parsed(source, lambda: [_unwrapped(each, quoted) for each in yaml.load_all(text)])
 
 
 def scalar_texts(text: str) -> dict[KeyPath, str]:
@@ -260,14 +283,18 @@ def _yaml_below(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, tuple[int,
             yield from _yaml_below(item, (*path, str(number)))
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: Any, quoted: type[str] = str) -> Any:
     """Plain Python values: the YAML library's own carry comments and formats."""
+    from ruamel.yaml.scalarstring import ScalarString
+
     if isinstance(value, dict):
-        return {str(key): _unwrapped(item) for key, item in value.items()}
+        return {str(key): _unwrapped(item, quoted) for key, item in value.items()}
     if isinstance(value, list):
-        return [_unwrapped(item) for item in value]
+        return [_unwrapped(item, quoted) for item in value]
     if isinstance(value, bool) or value is None:
         return value
+    if isinstance(value, ScalarString):
+        return quoted(value)
     for plain in (int, float, str):
         if isinstance(value, plain):
             return plain(value)
