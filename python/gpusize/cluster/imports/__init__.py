@@ -1,0 +1,1 @@
+"""Results of other tools that time schedulers, as folders of cluster tests."""

@@ -1,0 +1,1 @@
+"""From stamps to phases: when things happened, how long each phase took, and what never ended."""
