@@ -80,6 +80,10 @@ test-machine: setup $(STAMPS)/dev ## The tests of containers on an emulated Debi
 peers: $(STAMPS)/venv ## Servers and clients of the field, each in an environment of its own (minutes once, then kept)
 	$(BIN)/python scripts/peers.py $(PEERS)
 
+.PHONY: kube-server
+kube-server: $(STAMPS)/venv ## Of the peers, a Kubernetes control plane alone (17 minutes of CPU, once; then it is kept)
+	$(BIN)/python scripts/peers.py kube
+
 .PHONY: test-peers
 test-peers: setup $(STAMPS)/dev ## The tests that compare with them
 	$(BIN)/python scripts/peers.py || test "$${CI:-}" != true
@@ -188,10 +192,19 @@ bench-adaptive: setup $(STAMPS)/dev ## The search in real time: GPU counts again
 bench-cluster: setup $(STAMPS)/dev ## 1,000 GPUs with 100,000 users for ten minutes of virtual time (under a minute)
 	$(BIN)/python -m benches.cluster
 
+.PHONY: bench-cluster-submit
+bench-cluster-submit: setup $(STAMPS)/dev ## Pods created per second, beside Kubernetes' own client (a minute)
+	$(BIN)/python -m benches.cluster_submit --record
+
 .PHONY: bench-scaling
 bench-scaling: setup $(STAMPS)/dev ## Scaling told from few counts: a real Triton with 1, 2 and 4 instances, and data whose law is known
 	$(BIN)/python scripts/peers.py triton
 	$(BIN)/python -m benches.scaling
+
+.PHONY: bench-scheduler
+bench-scheduler: setup $(STAMPS)/dev ## Cluster tests on a real control plane with 1,000 fake nodes: times that are known, the seed's commands (half an hour)
+	$(BIN)/python scripts/peers.py kube
+	$(BIN)/python -m benches.scheduler --record
 
 .PHONY: bench-sample
 bench-sample: setup $(STAMPS)/dev ## What the sampler of resources costs, and how near it comes to what a program really used
@@ -209,6 +222,10 @@ bench-page: setup $(STAMPS)/dev ## How soon the report page of a million request
 .PHONY: bench-autoscale
 bench-autoscale: setup $(STAMPS)/dev ## Autoscaling: a day of series pulled, a day judged, a policy simulated, settings tuned in 40 worlds (an hour)
 	$(BIN)/python -m benches.autoscale --record
+
+.PHONY: bench-cluster-watch
+bench-cluster-watch: setup $(STAMPS)/dev ## How fast the events of pods are read and stamped, beside lightkube and the official client (some minutes)
+	$(BIN)/python -m benches.cluster_watch --record
 
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)

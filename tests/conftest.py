@@ -32,6 +32,18 @@ REALTIME = {
         ("monitor/test_exposition.py", "samples/test_kube.py", "samples/test_scrape.py", "series/test_pull_kube.py"),
         "servers of the test are asked while they serve",
     ),
+    **dict.fromkeys(
+        (
+            "cluster/test_access.py",
+            "cluster/test_wire.py",
+            *(f"cluster/submit/test_{n}.py" for n in ("any_faults", "clean", "commands", "submit")),
+        ),
+        "an API server of the test is asked while it serves",
+    ),
+    **dict.fromkeys(
+        ("cluster/watch/test_command.py", "cluster/watch/test_watching.py", "cluster/watch/test_wire.py"),
+        "servers of the test are watched while they serve",
+    ),
     "benches": "programs that are measured, with little room",
     "estimate/test_twin_served_live.py": "a simulated cluster that serves in real time",
     "workflow": "programs and threads that are given a time",

@@ -76,7 +76,8 @@ def test_each_level_has_what_was_used_in_it(worker, tmp_path: Path):
         assert samples["t_ns"].is_sorted()
         cpu = samples.filter(metric="container_cpu_usage_seconds_total")
         # The last value before the level, so that the counter can be told at its start, and one after its end.
-        assert cpu["t_ns"][0] <= span[0] < cpu["t_ns"][1]
+        # A sample of the thread's own may lie between the boundary's and the level's start.
+        assert 1 <= (cpu["t_ns"] <= span[0]).sum() <= 2
         assert cpu["t_ns"][-1] >= span[1]
         assert cpu["value"][-1] - cpu["value"][0] >= 0.19
     observer.stop()

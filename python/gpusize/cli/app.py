@@ -122,6 +122,12 @@ def _autoscale(app: typer.Typer) -> None:
     app.add_typer(autoscale.app, name="autoscale")
 
 
+def _cluster(app: typer.Typer) -> None:
+    from gpusize.cli import cluster
+
+    app.add_typer(cluster.app, name="cluster")
+
+
 def _pipeline(app: typer.Typer) -> None:
     from gpusize.cli import pipeline
 
@@ -159,6 +165,7 @@ _ADD: Final[Mapping[str, Callable[[typer.Typer], None]]] = MappingProxyType(
         "estimate": _estimate,
         "plan": _plan,
         "autoscale": _autoscale,
+        "cluster": _cluster,
         "compare": _compare,
         "duet": _duet,
         "report": _report,

@@ -66,7 +66,13 @@ DecideEvery = Annotated[
     str | None, option("Let the reactive policy decide this often.", "TIME", RULES, show_default="15s")
 ]
 StartDelay = Annotated[
-    str | None, listed("start_delay", RULES, help="Let a new replica take this long to start.", show_default="60s")
+    str | None,
+    listed(
+        "start_delay",
+        RULES,
+        help="Let a new replica take this long to start: a time, or the folder of a cluster test.",
+        show_default="60s",
+    ),
 ]
 ScaleDownAfter = Annotated[
     str | None, option("Remove a replica once it has been unneeded this long.", "TIME", RULES, show_default="5m")
@@ -99,6 +105,22 @@ OPTIONS: Final = (
 _TIMES: Final = ("window", "decide_every", "start_delay", "scale_down_after")
 _COUNTS: Final = ("min_replicas", "max_replicas")
 _SHAPES: Final = {"arrivals_format": "fmt", "speed": "speed", "rate_scale": "rate_scale"}
+
+
+def _seconds(name: str, value: str) -> float:
+    """A duration; for the start delay also the folder of a cluster test that measured it."""
+    from gpusize.base.units import as_duration_s
+
+    if name != "start_delay" or not Path(value).is_dir():
+        return as_duration_s(value, name)
+    from gpusize.cli.shared import note
+    from gpusize.cluster.start_delay import measured_start_delay
+    from gpusize.report.text import duration
+
+    found = measured_start_delay(Path(value))
+    left = f", {found.unready} of which never were" if found.unready else ""
+    note(f"start delay {duration(found.seconds)}: 95 % of {found.workloads:,} workloads{left} were ready by then")
+    return found.seconds
 
 
 def refuse_without_arrivals(options: Mapping[str, Any]) -> None:
@@ -185,12 +207,9 @@ def rules_of(options: Mapping[str, Any], headroom: float = 0.0, spare: int = 0) 
     Raises:
         UsageError: a value is out of range.
     """
-    from gpusize.base.units import as_duration_s
     from gpusize.estimate.plan.over_time.policies import ScalingRules
 
-    times: dict[str, Any] = {
-        f"{name}_s": as_duration_s(options[name], name) for name in _TIMES if options[name] is not None
-    }
+    times: dict[str, Any] = {f"{name}_s": _seconds(name, options[name]) for name in _TIMES if options[name] is not None}
     counts: dict[str, Any] = {name: options[name] for name in _COUNTS if options[name] is not None}
     return ScalingRules(headroom=headroom, spare=spare, **times, **counts)
 

@@ -56,7 +56,8 @@ def spoken(error: GpusizeError, argv: Sequence[str]) -> str:
 
     where = error.where and _PLACE.sub(lambda found: written(found[0]), error.where)
     what, todo = (text and _NAME.sub(lambda found: written(found[0]), text) for text in (error.what, error.todo))
-    return str(type(error)(what or "", where, todo))
+    # Classes of errors differ in what they are made of, not in how they read.
+    return str(GpusizeError(what or "", where, todo))
 
 
 def print_json(result: Result, estimates: Sequence[Estimate], *, truth: bool = True) -> None:

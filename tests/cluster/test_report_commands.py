@@ -1,0 +1,158 @@
+"""``gpusize cluster report``, ``plot``, ``compare`` and ``import``, as they are called."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from matplotlib.image import imread
+
+from gpusize.cli import invoke
+from gpusize.cluster.figures.layouts import detailed_figure, general_figure
+from gpusize.cluster.figures.overview import overview_figure
+from gpusize.cluster.opened import open_test
+from gpusize.report.figures import style
+from tests.cluster.folders import save, seed_folder, seed_rows
+from tests.cluster.synthetic import S, World
+from tests.cluster.test_imports import pods
+
+PLAIN = World(n=30, gang=2, never=0.1, offset_s=0.5, seed=4)
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = invoke(["cluster", *words])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = save(PLAIN, tmp_path)
+    code, out, _ = run(capsys, "report", "-o", str(tmp_path))
+    assert code == 0
+    never = sum("unschedulable" in times for times in made.truth.values())
+    assert f"30 workloads: {30 - never} running, {never} unschedulable" in out
+    assert "straggler_spread" in out
+    assert "ahead of ours, ±" in out
+    code, out, err = run(capsys, "report", "-o", str(tmp_path), "--slo", "p99 scheduled <= 1s", "--json")
+    assert code == 1
+    assert "1 of 1 thresholds are not met" in err
+    found = json.loads(out)
+    rows = {row["phase"]: row for row in found["phases"]}
+    timed = open_test(tmp_path)
+    assert rows["scheduled"]["censored"] == never
+    assert rows["scheduled"]["p50_s"] == timed.summary().filter(pl.col("phase") == "scheduled")["p50_s"].item()
+    junit = tmp_path / "slo.xml"
+    code, _, _ = run(capsys, "report", "-o", str(tmp_path), "--slo", "p50 scheduled <= 1min", "--junit", str(junit))
+    assert code == 0
+    assert 'failures="0"' in junit.read_text()
+
+
+def test_what_report_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(replace(PLAIN, n=3), tmp_path)
+    code, _, err = run(capsys, "report", "-o", str(tmp_path), "--slo", "p99 shceduled <= 1s")
+    assert (code, "there is no phase shceduled" in err, "^" in err) == (2, True, True)
+    code, _, err = run(capsys, "report", "-o", str(tmp_path), "--junit", "x.xml")
+    assert (code, "there are no thresholds to write" in err) == (2, True)
+    code, _, err = run(capsys, "report", "-o", str(tmp_path / "none"))
+    assert (code, "there is no such folder" in err) == (2, True)
+
+
+@pytest.mark.parametrize("layout", ["general", "detailed"])
+def test_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str], layout: str) -> None:
+    save(PLAIN, tmp_path)
+    code, out, _ = run(capsys, "plot", "-o", str(tmp_path), "--plot", layout)
+    assert code == 0
+    for name in (f"{layout}.png", "overview.png"):
+        assert imread(tmp_path / name).shape[0] > 300
+        assert str(tmp_path / name) in out
+    workloads, phases = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("workloads", "phases"))
+    assert workloads.height == 30
+    assert phases.filter(pl.col("phase") == "scheduled").height == 30
+    assert phases.group_by("workload", "phase").len()["len"].max() == 1
+    both = phases.filter(pl.col("phase") == "scheduled", pl.col("state") == "done").join(workloads, on="workload")
+    # One row of each table tells the same, but for the timeline that each took.
+    apart = (both["last_scheduled_ns"] - both["submitted_ns_right"] - both["value_ns"]).abs()
+    assert (apart < 0.02 * S).all()
+    code, _, err = run(capsys, "plot", "-o", str(tmp_path), "--plot", "pie")
+    assert (code, "there is no plot pie" in err) == (2, True)
+
+
+def test_head_and_tail_are_of_the_pictures_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(PLAIN, tmp_path)
+    code, out, _ = run(capsys, "plot", "-o", str(tmp_path), "--head", "20", "--tail", "5")
+    assert (code, "5 workloads: " in out) == (0, True)
+    assert pl.read_parquet(tmp_path / "workloads.parquet").height == 30
+    assert len((tmp_path / "times.csv").read_text().splitlines()) == 31
+
+
+def test_an_old_folder_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = seed_folder(tmp_path / "old", *seed_rows(20, 1))
+    before = (folder / "sampled.json").read_bytes()
+    code, out, _ = run(capsys, "plot", "-o", str(folder), "--plot", "detailed")
+    assert code == 0
+    assert "in whole seconds" in out
+    assert "are taken for one" in out
+    assert (folder / "detailed.png").exists()
+    assert (folder / "sampled.json").read_bytes() == before, "what another tool wrote stays as it is"
+
+
+def test_titles_are_those_of_that_tool(tmp_path: Path) -> None:
+    folder = seed_folder(tmp_path, *seed_rows(20, 2))
+    timed = open_test(folder)
+    rows = timed.rows("job_creation")
+    with style.settings():
+        general, detailed = general_figure(timed), detailed_figure(timed)
+    titles = [axes.get_title(loc="left") for axes in detailed.axes]
+    mean = rows["value_ns"].mean() / S
+    assert f"Time between Workload Creation and Job Creation (average: {mean:.2f} seconds)" in titles
+    assert "Time between Pod Group Creation and Pod Scheduling Decision" in " ".join(titles)
+    assert (
+        general.axes[0]
+        .get_title(loc="left")
+        .startswith("Total Pod Scheduling Decision Time from Workload Submission (average: ")
+    )
+    assert [text.get_text() for text in detailed.texts] == ["Total number of jobs run: 20"]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(n=1, seed=1),
+        World(n=12, never=1.0),
+        World(n=6, refused=1.0),
+        World(n=40, watch=False, events=0.0, scheduling_s=(0.0, 0.1), offset_s=0.3),
+        World(n=60, gang=3, kind="Job", queue=True, pod_groups=False, look_s=8.0, starting_s=9.0),
+    ],
+    ids=["one", "none scheduled", "all refused", "negative", "cut off"],
+)
+def test_every_picture_can_be_drawn(tmp_path: Path, world: World) -> None:
+    save(world, tmp_path)
+    timed = open_test(tmp_path)
+    with style.settings():
+        for draw in (general_figure, detailed_figure, overview_figure):
+            draw(timed).canvas.draw()
+
+
+def test_compare_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, world in (("a", PLAIN), ("b", replace(PLAIN, scheduling_s=(1.0, 4.0)))):
+        save(world, tmp_path / name)
+    code, out, _ = run(capsys, "compare", str(tmp_path / "a"), f"slow={tmp_path / 'b'}", "--phase", "scheduled")
+    assert code == 0
+    assert out.startswith("slow against a: one test a side")
+    code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json")
+    assert json.loads(out)["sides"] == {"a": 1, "b": 1}
+    file = tmp_path / "pods.json"
+    file.write_text(json.dumps(pods(5, version=2)))
+    code, out, err = run(capsys, "import", str(file), "-o", str(tmp_path / "kb"))
+    assert (code, "5 pods with" in out, "never became ready" in err) == (0, True, True)
+    code, out, _ = run(capsys, "report", "-o", str(tmp_path / "kb"), "--slo", "kube-burner")
+    assert (code, "met: p99 pod_ready <= 15s (kube-burner)" in out) == (0, True)
+    file.write_text(json.dumps({"version": "1.0", "dataItems": [{"data": {"Perc50": 5}, "unit": "ms"}]}))
+    run(capsys, "import", str(file), "-o", str(tmp_path / "pd"))
+    code, out, _ = run(capsys, "report", "-o", str(tmp_path / "pd"))
+    assert (code, "figures of other tools" in out) == (0, True)
+    code, _, err = run(capsys, "report", "-o", str(tmp_path / "pd"), "--slo", "kubernetes")
+    assert (code, "cannot be judged" in err) == (2, True)
