@@ -41,7 +41,7 @@ REALTIME = {
         "an API server of the test is asked while it serves",
     ),
     **dict.fromkeys(
-        ("cluster/watch/test_command.py", "cluster/watch/test_watching.py", "cluster/watch/test_wire.py"),
+        ("cluster/watch/test_command.py", "cluster/watch/test_watching.py", "cluster/watch/test_stream.py"),
         "servers of the test are watched while they serve",
     ),
     "benches": "programs that are measured, with little room",

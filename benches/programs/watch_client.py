@@ -22,6 +22,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from gpusize.cluster.access.sign_in import Access
+
 
 class Stopwatch:
     """Time and CPU time since the first event."""
@@ -69,25 +71,28 @@ async def ours(kubeconfig: str, events: int, folder: Path) -> tuple[float, float
 
 async def through_httpx2(kubeconfig: str, events: int, folder: Path) -> tuple[float, float]:
     """Ours, with the lines from httpx2."""
-    from gpusize.cluster.access.api import connect
+    import httpx2
+
     from gpusize.cluster.clock import CLIENT
     from gpusize.cluster.watch import feed
 
-    async with connect(kubeconfig) as api:
+    @asynccontextmanager
+    async def lines(access: Access, path: str, params: Any, **_: Any) -> AsyncIterator[Any]:
+        async def split(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, list[bytes]]]:
+            rest = b""
+            async for piece in pieces:
+                *whole, rest = (rest + piece).split(b"\n")
+                yield CLIENT.now_ns(), whole
 
-        @asynccontextmanager
-        async def lines(_access: Any, path: str, params: Any, **_: Any) -> AsyncIterator[Any]:
-            async def split(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, list[bytes]]]:
-                rest = b""
-                async for piece in pieces:
-                    *whole, rest = (rest + piece).split(b"\n")
-                    yield CLIENT.now_ns(), whole
+        asked = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        async with (
+            httpx2.AsyncClient(base_url=access.server, verify=access.tls, auth=access.auth, timeout=None) as client,
+            client.stream("GET", path, params=dict(params), headers=asked) as answer,
+        ):
+            yield split(answer.aiter_raw())
 
-            async with api.stream(path, params) as pieces:
-                yield split(pieces)
-
-        setattr(feed, "open_lines", lines)  # noqa: B010 - in place of our own
-        return await ours(kubeconfig, events, folder)
+    setattr(feed, "open_lines", lines)  # noqa: B010 - in place of our own
+    return await ours(kubeconfig, events, folder)
 
 
 def lightkube(kubeconfig: str, events: int) -> tuple[float, float]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benches.cluster_watch import CLIENTS, _served, _turn
 from benches.programs.watch_server import EVENTS_A_POD, HEAD, events
+from gpusize.cluster.access.stream import BodyReader
 from gpusize.cluster.watch.objects import shape_of
-from gpusize.cluster.watch.wire import BodyReader
 
 PODS = 7
 

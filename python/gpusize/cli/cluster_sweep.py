@@ -11,11 +11,7 @@ from gpusize.cli.cluster_options import Context, Kubeconfig, Namespace, Out, Pro
 from gpusize.cli.command import Debug, Json, long_command, option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import typer
-
-    from gpusize.cluster.sweep import Knee, Swept
 
 __all__ = ["add"]
 
@@ -80,9 +76,11 @@ def command(
     from gpusize.cli.shared import conclude, progress_line
     from gpusize.cluster.figures.sweep import save_sweep
     from gpusize.cluster.phases.thresholds import thresholds
+    from gpusize.cluster.report.swept import print_swept
     from gpusize.cluster.submit.options import SubmitOptions
     from gpusize.cluster.sweep import SweepOptions, sweep
     from gpusize.report.export import dumps
+    from gpusize.report.summary.terminal import make_console
 
     submit = SubmitOptions(
         workload_type=workload_type,
@@ -122,42 +120,9 @@ def command(
         knees = [{"nodes": k.nodes, "workers": k.workers, "keeps": k.keeps, "breaks": k.breaks} for k in found.knees]
         sys.stdout.write(dumps({"schema": 1, "tests": found.tests.to_dicts(), "knees": knees}))
     else:
-        _print(found, slo or [USUAL_SLO], save_sweep(found, output_dir) if found.tests.height else [])
+        written = save_sweep(found, output_dir) if found.tests.height else []
+        print_swept(found, slo or [USUAL_SLO], make_console(), written)
     if found.interrupted:
         return conclude(ExitStatus(INTERRUPTED, f"interrupted; what was measured is in {output_dir}"))
     none = [knee for knee in found.knees if knee.keeps is None]
     return conclude(ExitStatus(NO, "the lowest rate did not keep it") if none else ExitStatus(0))
-
-
-def _print(found: Swept, slos: Sequence[str], written: list[Path]) -> None:
-    from gpusize.report.summary.terminal import make_console
-    from gpusize.report.text import count, duration
-
-    console = make_console()
-    for knee in found.knees:
-        console.print(_said(knee), soft_wrap=True)
-    console.print(f"held against: {', '.join(slos)}\n", style="dim", soft_wrap=True)
-    header = ("nodes", "workers", "rate/s", "workloads", "scheduled", "p50", "p99", "pods/s", "kept")
-    console.print(" ".join(name.rjust(9) for name in header))
-    for row in found.tests.iter_rows(named=True):
-        p50, p99 = (duration(row[name]) if row[name] is not None else "-" for name in ("p50_s", "p99_s"))
-        rate = f"{row['pods_per_s']:.1f}" if row["pods_per_s"] is not None else "-"
-        kept = ("yes" if row["kept"] else "no") + (", GPUs full" if row["full"] else "")
-        cells = (
-            row["nodes"],
-            row["workers"] or "-",
-            f"{row['rate']:g}",
-            count(row["workloads"]),
-            count(row["scheduled"]),
-        )
-        console.print(" ".join(str(cell).rjust(9) for cell in (*cells, p50, p99, rate, kept)), soft_wrap=True)
-    for path in written:
-        console.print(str(path), soft_wrap=True)
-
-
-def _said(knee: Knee) -> str:
-    where = f"{knee.nodes:,} nodes" + (f", {knee.workers} workers" if knee.workers is not None else "")
-    if knee.keeps is None:
-        return f"{where}: not even {knee.breaks:g}/s is kept"
-    beyond = "the highest that was tried" if knee.breaks is None else f"{knee.breaks:g}/s is not"
-    return f"{where}: {knee.keeps:g}/s is kept, {beyond}"

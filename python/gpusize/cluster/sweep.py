@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.child_process import Child
 from gpusize.base.errors import TargetError, UsageError
 from gpusize.base.files import write_frame
+from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.cluster.access.api import connect
-from gpusize.cluster.conduct import conduct
+from gpusize.cluster.conduct import Conducted, conduct
 from gpusize.cluster.fake.group import check_alone
 from gpusize.cluster.opened import open_test, write_tables
 from gpusize.cluster.phases.thresholds import judge
@@ -135,40 +136,52 @@ def sweep(
 
     if not (options.nodes and options.rates and wanted):
         raise UsageError("there is nothing to sweep", "cluster sweep", "give nodes, rates and a threshold")
-    if not shared:
-        asyncio.run(_check(kubeconfig, context))
-    gangs: list[int | None] = [None] if options.workers is None else list(options.workers)
     rows: list[dict[str, Any]] = []
-    interrupted = False
-    for nodes, workers in itertools.product(sorted(options.nodes), gangs):
-        for rate in sorted(options.rates):
-            name = _name(nodes, workers, rate)
-            say = _about(progress, name)
-            submit = _at(options, workers, rate)
-            with _fakes(options, nodes, kubeconfig, context):
-                done = conduct(
-                    submit,
-                    folder / name,
-                    wait_s=options.within_s,
-                    kubeconfig=kubeconfig,
-                    context=context,
-                    progress=say,
+    gangs: list[int | None] = [None] if options.workers is None else list(options.workers)
+    switch = StopSwitch()
+    # Also between the tests, while nodes come and go: what was measured is told, and nothing is left behind.
+    with on_interrupt(switch):
+        if not shared:
+            asyncio.run(_check(kubeconfig, context))
+        for nodes, workers in itertools.product(sorted(options.nodes), gangs):
+            for rate in sorted(options.rates):
+                name = _name(nodes, workers, rate)
+                done = _test(
+                    options, (nodes, workers, rate), folder / name, kubeconfig, context, _about(progress, name)
                 )
-                say("deleting")
-                if done.submitted.facts["counts"]["created"]:
-                    clean_run(folder / name, kubeconfig=kubeconfig, context=context, timeout_s=_REMOVAL_S, force=True)
-            interrupted = done.submitted.interrupted or done.why.startswith("interrupted")
-            if interrupted:
-                break
-            row = _row(options, nodes, folder / name, wanted)
-            rows.append({"nodes": nodes, "workers": workers, "rate": rate, **row})
-            write_frame(folder / TABLE, pl.DataFrame(rows, infer_schema_length=None))
-            if not (row["kept"] or options.every):
-                break
-        if interrupted:
-            break
-    tests = pl.DataFrame(rows, infer_schema_length=None)
-    return Swept(folder, tests, knees(rows), interrupted)
+                if switch.asked or done.submitted.interrupted or done.why.startswith("interrupted"):
+                    return Swept(folder, pl.DataFrame(rows, infer_schema_length=None), knees(rows), interrupted=True)
+                row = _row(options, nodes, folder / name, wanted)
+                rows.append({"nodes": nodes, "workers": workers, "rate": rate, **row})
+                write_frame(folder / TABLE, pl.DataFrame(rows, infer_schema_length=None))
+                if not (row["kept"] or options.every):
+                    break
+    return Swept(folder, pl.DataFrame(rows, infer_schema_length=None), knees(rows))
+
+
+def _test(
+    options: SweepOptions,
+    at: tuple[int, int | None, float],
+    folder: Path,
+    kubeconfig: str | None,
+    context: str | None,
+    say: Callable[[str], None],
+) -> Conducted:
+    """One test, at a number of nodes, a size of gang and a rate; its nodes and workloads are gone when it returns."""
+    nodes, workers, rate = at
+    with _fakes(options, nodes, kubeconfig, context):
+        done = conduct(
+            _at(options, workers, rate),
+            folder,
+            wait_s=options.within_s,
+            kubeconfig=kubeconfig,
+            context=context,
+            progress=say,
+        )
+        say("deleting")
+        if done.submitted.facts["counts"]["created"]:
+            clean_run(folder, kubeconfig=kubeconfig, context=context, timeout_s=_REMOVAL_S, force=True)
+    return done
 
 
 def knees(rows: Sequence[dict[str, Any]]) -> list[Knee]:

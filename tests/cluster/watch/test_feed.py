@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from gpusize.cluster.access.api import Answer, Resource
 from gpusize.cluster.access.refused import KubeRefused
+from gpusize.cluster.access.stream import Broken
 from gpusize.cluster.clock import CLIENT
 from gpusize.cluster.tables import CLIENT_CLOCK, SERVER_CLOCK
 from gpusize.cluster.watch import feed as feeds
@@ -25,7 +26,6 @@ from gpusize.cluster.watch.feed import Feed
 from gpusize.cluster.watch.kinds import Watched
 from gpusize.cluster.watch.objects import shape_of
 from gpusize.cluster.watch.stamp_book import StampBook
-from gpusize.cluster.watch.wire import Broken
 from tests.cluster.watch.pods import STATES, pod, stamps
 
 Entry = tuple[str, dict[str, Any]]

@@ -12,8 +12,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gpusize.cluster.seed_files.read import SAMPLED
 from gpusize.cluster.watch.objects import shape_of
-from gpusize.cluster.watch.sampled import KEYS, SAMPLED, sampled_rows, write_sampled
+from gpusize.cluster.watch.sampled import KEYS, sampled_rows, write_sampled
 from gpusize.cluster.watch.stamp_book import StampBook
 from tests.cluster.watch.pods import text
 

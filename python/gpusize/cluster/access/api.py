@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -238,33 +237,6 @@ class KubeApi:
             if not onward:
                 return
             asked = {**asked, "continue": onward}
-
-    @contextlib.asynccontextmanager
-    async def stream(
-        self, path: str, params: Mapping[str, str], *, accept: str = "application/json"
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """An answer that goes on, as its pieces of bytes come: a watch.
-
-        Raises:
-            KubeRefused: the server refused it.
-            TargetError: no answer came, or it broke off.
-        """
-        import httpx2
-        from lightkube.core.exceptions import ConfigError as Unreadable
-
-        # Compressed, each piece would be a member of its own, which few readers put together.
-        headers = {"Accept": accept, "Accept-Encoding": "identity"}
-        quiet = httpx2.Timeout(_TIMEOUT_S, read=None)
-        try:
-            async with self._client.stream("GET", path, params=dict(params), headers=headers, timeout=quiet) as answer:
-                if answer.status_code >= 400:
-                    body = await answer.aread()
-                    raise KubeRefused.answered(answer.status_code, body, f"GET {path}")
-                yield answer.aiter_raw()
-        except GpusizeError:
-            raise
-        except (httpx2.HTTPError, OSError, Unreadable) as problem:
-            raise self._unreached(path, problem) from problem
 
     async def resource(self, api_version: str, kind: str) -> Resource:
         """The kind as the server knows it; asked once.

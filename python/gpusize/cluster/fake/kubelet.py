@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import TargetError
 from gpusize.cluster.access.refused import KubeRefused
+from gpusize.cluster.access.stream import open_lines
 from gpusize.cluster.clock import CLIENT
 from gpusize.cluster.fake import pods
 from gpusize.cluster.fake.nodes import second_time
@@ -27,6 +28,7 @@ __all__ = ["FakeKubelet", "Step"]
 
 _PODS: Final = "/api/v1/pods"
 _WATCH_S: Final = 300
+_SILENT_S: Final = 30.0
 _BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 _KEPT: Final = 10_000
 """Steps whose lateness is told of."""
@@ -136,7 +138,7 @@ class FakeKubelet:
             version = page["metadata"]["resourceVersion"]
             for pod in page["items"]:
                 there.add(pod["metadata"]["uid"])
-                self._see(pod)
+                self._see(pod, CLIENT.now_ns())
         for uid in set(self._pods) - there:
             del self._pods[uid]
         self.trouble = ""
@@ -150,11 +152,10 @@ class FakeKubelet:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_S),
         }
-        rest = b""
-        async with self.api.stream(_PODS, asked) as pieces:
-            async for piece in pieces:
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
+        opened = open_lines(self.api.access, _PODS, asked, silent_s=_WATCH_S + _SILENT_S)
+        async with opened as reads:
+            async for at_ns, lines in reads:
+                for line in filter(None, lines):
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         return ""
@@ -162,10 +163,10 @@ class FakeKubelet:
                     if event["type"] == "DELETED":
                         self._pods.pop(event["object"]["metadata"]["uid"], None)
                     elif event["type"] != "BOOKMARK":
-                        self._see(event["object"])
+                        self._see(event["object"], at_ns)
         return version
 
-    def _see(self, pod: dict[str, Any]) -> None:
+    def _see(self, pod: dict[str, Any], at_ns: int) -> None:
         if (pod.get("spec") or {}).get("nodeName") not in self.nodes:
             return
         uid = pod["metadata"]["uid"]
@@ -176,11 +177,10 @@ class FakeKubelet:
         elif known is not None and known.stage == stage:
             known.body = pod
         else:
-            self._plan(uid, pod, stage)
+            self._plan(uid, pod, stage, at_ns)
 
-    def _plan(self, uid: str, pod: dict[str, Any], stage: str) -> None:
+    def _plan(self, uid: str, pod: dict[str, Any], stage: str, seen_ns: int) -> None:
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        seen_ns = CLIENT.now_ns()
         step, delay_ns = stage, 0
         if stage == "start":
             fate = self.delays.fate(key)
@@ -244,7 +244,7 @@ class FakeKubelet:
         self.on_step(Step(meta["namespace"], meta["name"], uid, pod.step, pod.seen_ns, pod.delay_ns, sent_ns, done_ns))
         # The next step counts from this one, not from when the watch shows it.
         if body is not None and self._pods.get(uid) is pod:
-            self._see(body)
+            self._see(body, done_ns)
 
     def _again(self, uid: str, pod: _Pod, why: str) -> None:
         self.trouble = why

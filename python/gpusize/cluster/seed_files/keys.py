@@ -9,6 +9,7 @@ __all__ = [
     "DEFAULTS",
     "DELTAS",
     "SAMPLED_KEYS",
+    "SAMPLED_NAMES",
     "SECOND_NS",
     "STAMP_COLUMNS",
     "SUBMITTED_KEYS",
@@ -20,6 +21,9 @@ SECOND_NS: Final = 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SUBMITTED_KEYS: Final = ("jobName", "projectName", "jobNamespace", "submitTimestamp")
+
+SAMPLED_NAMES: Final = ("jobName", "jobNamespace", "projectName")
+"""What an object of ``sampled.json`` begins with."""
 
 SAMPLED_KEYS: Final = {
     "workloadCreatedTimestamp": "workload_created",

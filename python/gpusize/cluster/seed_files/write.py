@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from gpusize.base.files import write_atomic
 from gpusize.cluster.phases.deltas import DONE
-from gpusize.cluster.seed_files.keys import DEFAULTS, DELTAS, SAMPLED_KEYS, STAMP_COLUMNS, SUBMITTED_KEYS, time_text
+from gpusize.cluster.seed_files.keys import (
+    DEFAULTS,
+    DELTAS,
+    SAMPLED_KEYS,
+    SAMPLED_NAMES,
+    STAMP_COLUMNS,
+    SUBMITTED_KEYS,
+    time_text,
+)
 from gpusize.cluster.seed_files.read import SAMPLED, SUBMITTED
 
 if TYPE_CHECKING:
@@ -57,7 +65,7 @@ def write_sampled(folder: Path, timed: Timed) -> Path:
         if times["jobCreatedTimestamp"] is None:
             times["jobCreatedTimestamp"] = times["workloadCreatedTimestamp"]
         filled = {key: text or times.get(DEFAULTS.get(key, "")) for key, text in times.items()}
-        made.append({"jobName": name, "jobNamespace": namespace, "projectName": project, **filled})
+        made.append({**dict(zip(SAMPLED_NAMES, (name, namespace, project), strict=True)), **filled})
     file = folder / SAMPLED
     write_atomic(file, json.dumps(made).encode())
     return file

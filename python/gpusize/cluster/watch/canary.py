@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpusize.base.errors import TargetError
+from gpusize.cluster.access.stream import open_lines
 from gpusize.cluster.clock import CLIENT
 from gpusize.cluster.tables import LABEL_RUN
 from gpusize.cluster.watch.clock_offset import SECOND_NS, ClockOffset
 from gpusize.cluster.watch.objects import Kept, Line
 from gpusize.cluster.watch.times import parse_time
-from gpusize.cluster.watch.wire import open_lines
 
 if TYPE_CHECKING:
     from gpusize.cluster.access.api import Answer, KubeApi

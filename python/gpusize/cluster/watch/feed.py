@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpusize.cluster.access.refused import KubeRefused
+from gpusize.cluster.access.stream import Broken, open_lines
 from gpusize.cluster.clock import CLIENT
 from gpusize.cluster.watch.objects import INITIAL_END, Meta, error_of, shape_of
-from gpusize.cluster.watch.wire import Broken, open_lines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.files import write_atomic
 from gpusize.cluster.folder import FACTS, read_facts, scan_table
 from gpusize.cluster.own_rows import own_rows
+from gpusize.cluster.seed_files.keys import SAMPLED_KEYS, SAMPLED_NAMES, SECOND_NS
+from gpusize.cluster.seed_files.read import SAMPLED
 from gpusize.cluster.tables import ATTEMPTS, SERVER_CLOCK, STAMPS
 
 if TYPE_CHECKING:
@@ -21,25 +23,9 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["KEYS", "SAMPLED", "sampled_rows", "write_sampled"]
+__all__ = ["KEYS", "sampled_rows", "write_sampled"]
 
-SAMPLED: Final = "sampled.json"
-KEYS: Final = (
-    "jobName",
-    "jobNamespace",
-    "projectName",
-    "workloadCreatedTimestamp",
-    "jobCreatedTimestamp",
-    "firstPodCreatedTimestamp",
-    "lastPodCreatedTimestamp",
-    "podGroupCreatedTimestamp",
-    "podSchedulingDecisionTimestamp",
-    "firstEvictionTimestamp",
-    "firstPVCBindRequestTimestamp",
-    "firstPVCBindTimestamp",
-    "backendJobCreatedTimestamp",
-)
-SECOND_NS: Final = 1_000_000_000
+KEYS: Final = (*SAMPLED_NAMES, *SAMPLED_KEYS)
 _RUN_AI: Final = ("TrainingWorkload", "DistributedWorkload", "InteractiveWorkload")
 _JOBS: Final = ("RunaiJob", "PyTorchJob", "TrainJob", "JobSet", "Job", "Deployment")
 _QUEUED: Final = ("PodGroup", "Workload")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpusize.cluster.access.api import connect
 from gpusize.cluster.access.refused import KubeRefused
-from gpusize.cluster.watch.wire import BodyReader, Broken, open_lines
+from gpusize.cluster.access.stream import BodyReader, Broken, open_lines
 from tests.cluster.watch.pods import pod
 from tests.cluster.watch.watch_double import WatchDouble
 
