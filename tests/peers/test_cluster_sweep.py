@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,28 @@ from pathlib import Path
 import polars as pl
 
 from tests.servers.kube import ControlPlane
-from tests.servers.kube.objects import items
+from tests.servers.kube.objects import items, until
+
+
+def test_ctrl_c_tells_what_was_measured_and_leaves_nothing(
+    start_control_plane: Callable[..., ControlPlane], tmp_path: Path
+) -> None:
+    plane = start_control_plane()
+    out = tmp_path / "sweep"
+    command = [sys.executable, "-m", "gpusize", "cluster", "sweep", "--kubeconfig", str(plane.kubeconfig())]
+    command += ["-t", "pod", "--nodes", "2", "--rates", "2,3,4,5", "--submit-for", "1s", "-o", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # As soon as the first test is written down its successor's nodes are being made: no test runs at that moment.
+    until(lambda: (out / "sweep.parquet").exists() or process.poll() is not None, bool)
+    process.send_signal(signal.SIGINT)
+    said, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert "interrupted; what was measured is in" in errors
+    assert "2 nodes: " in said
+    assert "Traceback" not in errors
+    with plane.client() as client:
+        assert items(client, "/api/v1/nodes") == []
+        assert items(client, "/api/v1/pods") == []
 
 
 def test_the_knee_lies_where_the_gpus_end(start_control_plane: Callable[..., ControlPlane], tmp_path: Path) -> None:
