@@ -32,7 +32,7 @@ Slo = Annotated[
     list[str] | None,
     option(
         "Exit with 1 unless it is kept: 'p99 scheduled <= 5s', 'share ready >= 99%'; or kubernetes, kube-burner, "
-        "clusterloader2 for theirs. Repeatable.",
+        "clusterloader2 for theirs.",
         "TEXT",
     ),
 ]

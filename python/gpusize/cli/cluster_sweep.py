@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from gpusize.cli import cluster_workloads as workloads
-from gpusize.cli.cluster_chosen import Slo
 from gpusize.cli.cluster_options import Context, Kubeconfig, Namespace, Out, Project, WorkloadType
 from gpusize.cli.command import Debug, Json, long_command, option
 
@@ -47,7 +46,10 @@ def command(
     run_for: workloads.RunFor = None,
     submit_for: Annotated[str, option("Submit for this long in each test.", "TIME", TESTS)] = "30s",
     settle: Annotated[str, option("Wait this long after the last was submitted.", "TIME", TESTS)] = "30s",
-    slo: Slo = None,
+    slo: Annotated[
+        list[str] | None,
+        option("What a test has to keep, as for cluster report.", "TEXT", TESTS, show_default=USUAL_SLO),
+    ] = None,
     every: Annotated[
         bool, option("Go on beyond the first rate that does not keep it.", None, TESTS, names=("--every",))
     ] = False,

@@ -30,7 +30,7 @@ class Delays:
         ready: from then until it is ready.
         run: from then until its containers end with 0; None where they go on. Pods that are always restarted go on.
         never: share of pods that never start.
-        fail: share of pods that end with 1 in place of starting.
+        fail: share of pods whose containers end with 1 as they start.
         seed: another seed gives every pod other delays.
     """
 
