@@ -63,6 +63,7 @@ def run_measured(
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             process.kill()
+            process.wait()
             raise
         finally:
             killer.cancel()

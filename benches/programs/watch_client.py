@@ -73,6 +73,7 @@ async def through_httpx2(kubeconfig: str, events: int, folder: Path) -> tuple[fl
     """Ours, with the lines from httpx2."""
     import httpx2
 
+    from gpusize.cluster.access.refused import KubeRefused
     from gpusize.cluster.clock import CLIENT
     from gpusize.cluster.watch import feed
 
@@ -89,6 +90,8 @@ async def through_httpx2(kubeconfig: str, events: int, folder: Path) -> tuple[fl
             httpx2.AsyncClient(base_url=access.server, verify=access.tls, auth=access.auth, timeout=None) as client,
             client.stream("GET", path, params=dict(params), headers=asked) as answer,
         ):
+            if answer.status_code >= 400:
+                raise KubeRefused.answered(answer.status_code, await answer.aread(), path)
             yield split(answer.aiter_raw())
 
     setattr(feed, "open_lines", lines)  # noqa: B010 - in place of our own
