@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory() as name,
         ControlPlane(peer / "bin" / "kube", _made(Path(name) / "plane")) as plane,
     ):
-        bench = _Bench(plane, Path(name), report)
+        bench = _Bench(plane, options.folder or Path(name), report)
         for section in options.only:
             getattr(bench, section)(options)
     host["load average at end"] = f"{load_average():.2f}"
@@ -272,6 +272,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(SECTIONS), metavar=",".join(SECTIONS))
     parser.add_argument("--pods", type=int, default=400, help="of truth; censored has twice as many")
     parser.add_argument("--workloads", type=int, default=2000, help="of the seed's first command; half of it gangs")
+    parser.add_argument("--folder", type=Path, help="where the tests' folders stay, to be looked at")
     parser.add_argument("--record", action="store_true", help="append to benches/RESULTS.md")
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
