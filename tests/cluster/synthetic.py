@@ -31,7 +31,8 @@ class World:
     """How a cluster behaves, and what is known of it.
 
     Times are means in seconds. ``never``: share of workloads that no pod of is ever scheduled; ``refused``: share that
-    the API refuses; ``events``: share of ``Scheduled`` events that arrive; ``gang``: pods of a workload.
+    the API refuses; ``events``: share of ``Scheduled`` events that arrive, written ``event_late_s`` late
+    at most; ``gang``: pods of a workload.
     """
 
     n: int = 40
@@ -46,6 +47,7 @@ class World:
     never: float = 0.0
     refused: float = 0.0
     events: float = 1.0
+    event_late_s: float = 0.0
     watch: bool = True
     kind: str = "TrainingWorkload"
     queue: bool = False
@@ -139,7 +141,8 @@ class _Maker:
         if self.world.watch:
             self.stamp(of, moment, at_ns=seen, resolution_ns=1, received_ns=seen, source="watch", clock="client")
         if moment == "scheduled" and self.draw.random() < self.world.events:
-            self.server(of, moment, at, "event Scheduled")
+            late = round(self.draw.uniform(0, self.world.event_late_s) * S) if self.world.event_late_s else 0
+            self.server(of, moment, at + late, "event Scheduled")
 
     def after(self, mean_s: float) -> int:
         return round(self.draw.exponential(mean_s) * S)

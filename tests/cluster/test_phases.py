@@ -319,6 +319,23 @@ def test_watches_that_are_later_than_their_canary() -> None:
     assert abs(np.median(errors)) < 0.1 * S, "a typical lag is taken off, not the longest"
 
 
+@pytest.mark.parametrize("late_s", [0.03, 0.3])
+def test_events_that_are_written_late(late_s: float) -> None:
+    """A busy scheduler writes its Events after what they tell of: a watch that told before is right."""
+    made = make(World(n=200, gang=2, lag_s=0.005, offset_s=1.3, event_late_s=late_s, starting_s=0.01, seed=23))
+    timed = time_workloads(made.stamps, made.attempts, made.facts)
+    held = []
+    for phase in ("scheduled", "gang_scheduling", "starting"):
+        rows = timed.rows(phase)
+        assert "impossible" not in rows["state"].to_list(), "an end before its begin would be the Event's fault"
+        for row in rows.iter_rows(named=True):
+            times = made.truth[row["workload"]]
+            held.append(row["lo_ns"] <= times[PHASES[phase].end] - times[PHASES[phase].start] <= row["hi_ns"])
+    assert sum(held) / len(held) > 0.98
+    scheduled = timed.rows("scheduled")
+    assert (scheduled["hi_ns"] - scheduled["lo_ns"]).median() < 0.02 * S, "no wider than the watch and the clocks are"
+
+
 def test_what_a_list_found_is_no_time() -> None:
     """Listed once, after all: only whole seconds of the API say when."""
     made = make(World(n=30, seed=20, offset_s=0.2, events=0.0))

@@ -83,10 +83,12 @@ class Lag:
     Attributes:
         typical_ns: in the median.
         most_ns: 99th percentile.
+        event_ns: 99th percentile of how much later than it happened an Event was written.
     """
 
     typical_ns: int = 0
     most_ns: int = 0
+    event_ns: int = 0
 
 
 def lag_of(facts: Mapping[str, Any], stamps: pl.DataFrame, attempts: pl.DataFrame, offset: Offset | None = None) -> Lag:
@@ -94,6 +96,8 @@ def lag_of(facts: Mapping[str, Any], stamps: pl.DataFrame, attempts: pl.DataFram
 
     A canary is alone; what comes in hundreds is told of later. That shows where an object's creation was watched after
     the answer to its request, and where something was watched after the time that an Event has for it.
+
+    An Event's time is when its sender came to write it. It shows that this was late where a watch had told before.
 
     Args:
         facts: contents of ``cluster.json``; ``sample.watch_lag_ns`` has ``p50`` and ``p99``.
@@ -107,6 +111,7 @@ def lag_of(facts: Mapping[str, Any], stamps: pl.DataFrame, attempts: pl.DataFram
     watched = stamps.filter(pl.col("source") == "watch", pl.col("reported")).select("uid", "moment", seen="at_ns")
     granted = attempts.filter(pl.col("status").is_between(200, 299), pl.col("uid").is_not_null())
     created = watched.filter(pl.col("moment") == "created").join(granted, on="uid")
+    written_ns = 0
     late = [
         created.select(
             least=pl.col("seen") - pl.col("acknowledged_ns"), middle=pl.col("seen") - pl.col("acknowledged_ns")
@@ -117,9 +122,11 @@ def lag_of(facts: Mapping[str, Any], stamps: pl.DataFrame, attempts: pl.DataFram
         beside = watched.join(exact.group_by("uid", "moment").agg(pl.col("at_ns").min()), on=["uid", "moment"])
         behind = pl.col("seen") - pl.col("at_ns")
         late.append(beside.select(least=behind + offset.lo_ns, middle=behind + offset.middle_ns))
+        after = beside.select((-behind - offset.hi_ns).clip(lower_bound=0).quantile(0.99, interpolation="higher"))
+        written_ns = int(after.item() or 0)
     found = pl.concat(late).drop_nulls()
     if found.is_empty():
-        return Lag(typical, max(typical, most))
+        return Lag(typical, max(typical, most), written_ns)
     shown = found.select(pl.col("middle").median(), pl.col("least").quantile(0.99, interpolation="higher")).row(0)
     typical = max(typical, int(shown[0]))
-    return Lag(typical, max(typical, most, int(shown[1])))
+    return Lag(typical, max(typical, most, int(shown[1])), written_ns)

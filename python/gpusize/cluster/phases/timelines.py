@@ -24,6 +24,8 @@ __all__ = ["OBJECT", "POD", "UNTOLD", "last_look_ns", "object_moments"]
 POD: Final = "Pod"
 OBJECT: Final = ("workload", "kind", "object", "name")
 WATCH: Final = "watch"
+EVENT: Final = "event "
+"""What the names of the Events' sources begin with."""
 UNTOLD: Final = "found later"
 """The source of what a list shows and no watch told: only that it had happened by then."""
 
@@ -33,8 +35,9 @@ def object_moments(
 ) -> pl.DataFrame:
     """The moments of all objects that belong to a workload, on both timelines.
 
-    Of each source its first word counts, and of several sources what their intervals have in common. How late a watch
-    is is an estimate: where it contradicts the others, they count. Where these contradict each other as well, it is the
+    Of each source its first word counts, and of several sources what their intervals have in common. An Event is written
+    after what it tells of: one that lies after another source's end was late and does not count. How late a watch is is
+    an estimate: where it contradicts the others, they count. Where these contradict each other as well, it is the
     narrowest one. What a part of an object does, such as a container, the object has done when its last part has.
 
     Args:
@@ -56,8 +59,10 @@ def object_moments(
     each = (*OBJECT, "part", "moment", "clock")
     first = both.sort("hi").group_by((*each, "source", "moved"), maintain_order=True).first()
     soft = pl.col("source") == WATCH
+    late_event = pl.col("source").str.starts_with(EVENT) & (pl.col("lo") > pl.col("hi").min().over(each))
     found = (
-        first.sort(width, "moved", "lo")
+        first.filter(~late_event)
+        .sort(width, "moved", "lo")
         .group_by(each, maintain_order=True)
         .agg(
             pl.col("lo", "at", "hi", "source", "moved").first(),
@@ -116,7 +121,14 @@ def _stamped(stamps: pl.DataFrame, lag: Lag, begin_ns: int | None) -> pl.DataFra
         pl.col("part").fill_null(""),
         "moment",
         "clock",
-        pl.when(untold).then(begin).when(watched).then(pl.col("at_ns") - lag.most_ns).otherwise("at_ns").alias("lo"),
+        pl.when(untold)
+        .then(begin)
+        .when(watched)
+        .then(pl.col("at_ns") - lag.most_ns)
+        .when(pl.col("source").str.starts_with(EVENT))
+        .then(pl.col("at_ns") - lag.event_ns)
+        .otherwise("at_ns")
+        .alias("lo"),
         pl.when(watched)
         .then(pl.col("at_ns") - lag.typical_ns)
         .otherwise(pl.col("at_ns") + (resolution + 1) // 2)
