@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import httpx
@@ -13,6 +14,8 @@ __all__ = ["Controller", "put"]
 
 _PAUSE_S = 0.1
 _TIMEOUT_S = 30.0
+_AT_ONCE = 8
+"""Objects of a collection that are handled at the same time, as controllers do."""
 
 
 class _Expired(Exception):
@@ -49,17 +52,21 @@ class Controller:
             thread.join()
 
     def _run(self, path: str) -> None:
-        with self._client() as client:
+        with self._client() as client, ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=path) as pool:
+
+            def handled(found: dict[str, Any]) -> None:
+                pool.submit(self._handled, client, path, found)
+
             # A watch that brings nothing is looked away from now and then, to see whether this ends.
             client.timeout = httpx.Timeout(_TIMEOUT_S, read=0.5)
             version = ""
             while not self._ended.is_set():
                 try:
                     if not version:
-                        version = self._listed(client, path)
+                        version = self._listed(client, path, handled)
                     for kind, found in _watched(client, path, version):
                         if kind in {"ADDED", "MODIFIED"}:
-                            self._handled(client, path, found)
+                            handled(found)
                         version = found["metadata"]["resourceVersion"]
                 except httpx.ReadTimeout:
                     continue
@@ -69,26 +76,31 @@ class Controller:
                     # The API server is away: try again until it is back.
                     self._ended.wait(_PAUSE_S)
 
-    def _listed(self, client: httpx.Client, path: str) -> str:
+    @staticmethod
+    def _listed(client: httpx.Client, path: str, handled: Callable[[dict[str, Any]], None]) -> str:
         answer = client.get(path, timeout=_TIMEOUT_S)
         answer.raise_for_status()
         listed = answer.json()
         for found in listed["items"]:
-            self._handled(client, path, found)
+            handled(found)
         version: str = listed["metadata"]["resourceVersion"]
         return version
 
     def _handled(self, client: httpx.Client, path: str, found: dict[str, Any]) -> None:
-        """One that the API server refuses (a name too long, a namespace that ends) holds up no other."""
-        if "deletionTimestamp" in found["metadata"]:
-            return
-        try:
-            self.handle(client, path, found)
-        except httpx.HTTPStatusError as refused:
-            answer = refused.response
-            if not answer.is_client_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
-                raise
-            self.refused.append(f"{found['metadata']['name']}: {answer.text}")
+        """One that the API server refuses (a name too long, a namespace that ends) is noted; else until it is there."""
+        while "deletionTimestamp" not in found["metadata"] and not self._ended.is_set():
+            try:
+                self.handle(client, path, found)
+            except httpx.HTTPStatusError as refused:
+                answer = refused.response
+                if answer.is_client_error and answer.status_code != httpx.codes.TOO_MANY_REQUESTS:
+                    self.refused.append(f"{found['metadata']['name']}: {answer.text}")
+                    return
+            except httpx.HTTPError:
+                pass  # the API server is away
+            else:
+                return
+            self._ended.wait(_PAUSE_S)
 
 
 def put(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:

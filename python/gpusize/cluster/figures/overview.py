@@ -91,7 +91,7 @@ def _distributions(figure: Figure, axes: Axes, timed: Timed) -> None:
     """Share of the workloads that had come to each moment, by Kaplan and Meier."""
     import numpy as np
 
-    _title(axes, "How many had come so far after which time")
+    _title(axes, "How far workloads are, by time since submission")
     gangs = bool((timed.workloads["pods"] > 1).any())
     found = []
     for name, (label, color) in _CURVES.items():
