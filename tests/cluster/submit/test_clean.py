@@ -12,7 +12,7 @@ from gpusize.base.errors import UsageError
 from gpusize.cluster.access.refused import KubeRefused
 from gpusize.cluster.folder import read_facts
 from gpusize.cluster.submit.clean import clean_run
-from tests.cluster.api_double import KINDS, VERBS, ApiDouble, Asked, Reply, refusal
+from tests.cluster.api_double import DROP, KINDS, LOST, VERBS, ApiDouble, Asked, Reply, refusal
 from tests.cluster.submit.conftest import Folder
 
 
@@ -143,6 +143,27 @@ def test_a_collection_that_takes_too_long_is_gone_on_with(folder: Folder) -> Non
         folder.submit(double, 3)
         clean_run(folder.path, kubeconfig=double.kubeconfig(folder.path.parent))
         assert double.objects == {}
+
+
+@pytest.mark.parametrize("how", [DROP, LOST])
+def test_a_server_that_hangs_up_is_asked_again(folder: Folder, how: str) -> None:
+    """As one does that is busy: deleting a large collection takes longer than it gives a request."""
+    lock, lost = threading.Lock(), {"DELETE": 1, "GET": 1}
+
+    def fault(asked: Asked) -> Reply | str | None:
+        if asked.path.count("/") < 5 or asked.method not in lost:
+            return None
+        with lock:
+            lost[asked.method] -= 1
+            return how if lost[asked.method] >= 0 else None
+
+    with ApiDouble() as double:
+        folder.submit(double, 3)
+        double.fault = fault
+        done = clean_run(folder.path, kubeconfig=double.kubeconfig(folder.path.parent))
+        assert double.objects == {}
+        assert done.held == ()
+    assert max(lost.values()) <= 0, "both were hung up on"
 
 
 def test_kinds_that_cannot_be_listed_are_noted_and_own_ones_end_it(folder: Folder) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from gpusize.base.errors import GpusizeError, TargetError, UsageError
 from gpusize.cluster.access.refused import KubeRefused
 from gpusize.cluster.access.sign_in import Access, find_access
+from gpusize.cluster.access.stream import Broken
 from gpusize.cluster.access.wire import Wire
 
 if TYPE_CHECKING:
@@ -175,7 +176,8 @@ class KubeApi:
         """Send one request and take its answer, whatever its status.
 
         Raises:
-            TargetError: no answer came.
+            Broken: connected, and no answer came.
+            TargetError: no connection.
         """
         import httpx2
         from lightkube.core.exceptions import ConfigError as Unreadable
@@ -266,8 +268,12 @@ class KubeApi:
         return self._resources[api_version, kind]
 
     def _unreached(self, path: str, problem: Exception) -> TargetError:
-        what = str(problem) or type(problem).__name__
-        return TargetError(f"no answer from the API server: {what}", f"{self.server}{path}", "check that it runs")
+        import httpx2
+
+        what = (str(problem) or type(problem).__name__).rstrip(".")
+        unconnected = isinstance(problem, (httpx2.ConnectError, httpx2.ConnectTimeout, ConnectionRefusedError))
+        kind = TargetError if unconnected else Broken
+        return kind(f"no answer from the API server: {what}", f"{self.server}{path}", "check that it runs")
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None, *, connections: int = 256) -> KubeApi:

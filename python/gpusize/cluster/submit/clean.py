@@ -11,8 +11,9 @@ from typing import Any, Final
 from gpusize.base.errors import TargetError, UsageError
 from gpusize.cluster.access.api import KubeApi, Resource, connect
 from gpusize.cluster.access.discovery import deletable
-from gpusize.cluster.access.patience import patiently
+from gpusize.cluster.access.patience import PUT_OFF, patiently
 from gpusize.cluster.access.refused import KubeRefused
+from gpusize.cluster.access.stream import Broken
 from gpusize.cluster.clock import CLIENT
 from gpusize.cluster.folder import read_facts, update_facts
 from gpusize.cluster.submit.names import check_run
@@ -284,9 +285,12 @@ class _Sweep:
             return
         path = resource.path(self._namespace)
         if by_collection:
-            answer = await self._api.ask("DELETE", path, params={**self._selector, **params}, timeout_s=120.0)
             # A large collection may take longer than the server gives a request; the next round goes on with it.
-            if answer.status < 300 or answer.status in (429, 500, 503, 504):
+            try:
+                answer = await self._api.ask("DELETE", path, params={**self._selector, **params}, timeout_s=120.0)
+            except Broken:
+                return
+            if answer.status < 300 or answer.status in PUT_OFF:
                 return
         async with asyncio.TaskGroup() as group:
             for item in items:
@@ -295,7 +299,7 @@ class _Sweep:
     async def _delete_one(self, resource: Resource, item: Mapping[str, Any], params: Mapping[str, str]) -> None:
         path = resource.path(self._namespace, item["name"])
         async with self._slots:
-            answer = await self._api.ask("DELETE", path, params=params)
-        if answer.status >= 400 and answer.status not in (404, 409, 429, 500, 503, 504):
+            answer = await patiently(lambda: self._api.ask("DELETE", path, params=params))
+        if answer.status >= 400 and answer.status not in PUT_OFF | {404, 409}:
             refused = KubeRefused.answered(answer.status, answer.body, f"DELETE {path}", answer.retry_after_s)
             raise TargetError(refused.what, refused.where, refused.todo)
