@@ -15,6 +15,7 @@ ELSEWHERE: Final = {
     "--arrivals": "plan answers for them, and takes a profile as well; the others replay them",
     "--batch": "an import says how perf_analyzer spells it",
     "--concurrencies": "a duet names its levels: it has none by itself, and searches nothing",
+    "--config": "of a run, or of all commands of a cluster test; their folders differ",
     "--duration": "sample has no levels, and no duration beside a command",
     "--force": "pipeline says what follows a failure, a cleaning that nodes are not waited for",
     "--format": "a comparison is a table, a report a page, an export a file of another tool",

@@ -229,6 +229,7 @@ def test_every_outcome() -> None:
             more(names[4], "Pod", "failed", "Error"),
             more(names[6], "TrainingWorkload", "deleted"),
             more(names[7], "RunaiJob", "completed"),
+            more(names[0], "TrainingWorkload", "deleted"),
         ]
     )
     attempts = made.attempts.with_columns(
@@ -240,7 +241,7 @@ def test_every_outcome() -> None:
     timed = time_workloads(keep, attempts, made.facts)
     found = {row["workload"]: (row["outcome"], row["reason"]) for row in timed.workloads.iter_rows(named=True)}
     assert [found[name] for name in names] == [
-        ("running", None),
+        ("deleted", None),
         ("scheduled", None),
         ("pending", None),
         ("unschedulable", "Unschedulable"),
@@ -256,6 +257,7 @@ def test_every_outcome() -> None:
     cleaned = time_workloads(keep, attempts, {**made.facts, "clean": {"started_ns": BEGIN + 39 * S}})
     outcome = dict(cleaned.workloads.select("workload", "outcome").iter_rows())
     assert outcome[names[6]] == "pending", "what we delete ourselves has not vanished"
+    assert outcome[names[0]] == "running"
 
 
 def test_an_impossible_order_is_marked_and_counted() -> None:

@@ -13,6 +13,7 @@ from matplotlib.image import imread
 from gpusize.cli import invoke
 from gpusize.cluster.figures.layouts import detailed_figure, general_figure
 from gpusize.cluster.figures.overview import overview_figure
+from gpusize.cluster.folder import read_facts, update_facts
 from gpusize.cluster.opened import open_test
 from gpusize.report.figures import style
 from tests.cluster.folders import save, seed_folder, seed_rows
@@ -134,6 +135,16 @@ def test_every_picture_can_be_drawn(tmp_path: Path, world: World) -> None:
     with style.settings():
         for draw in (general_figure, detailed_figure, overview_figure):
             draw(timed).canvas.draw()
+
+
+def test_a_pause_before_a_submission_was_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(PLAIN, tmp_path)
+    begin = read_facts(tmp_path)["submit"]["started_ns"]
+    ends = [(0, 1), (101, 103)]
+    sessions = [{"started_ns": begin + a * 10**9, "ended_ns": begin + b * 10**9} for a, b in ends]
+    update_facts(tmp_path, submit={**read_facts(tmp_path)["submit"], "sessions": sessions})
+    _, out, _ = run(capsys, "report", "-o", str(tmp_path))
+    assert "1 min 40 s until it was resumed included" in " ".join(out.split())
 
 
 def test_compare_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

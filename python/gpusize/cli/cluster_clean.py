@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from gpusize.cli.cluster_config import Config
 from gpusize.cli.cluster_options import Context, Kubeconfig
 from gpusize.cli.command import Command, Debug, Json, option
 
@@ -40,6 +41,7 @@ def clean(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    _config: Config = None,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusize.cli.cluster_chosen import Head, Plot, SkipErrors, Tail, Tested
+from gpusize.cli.cluster_config import Config
 from gpusize.cli.command import Command, Debug
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def command(
     skip_errors: SkipErrors = True,
     head: Head = None,
     tail: Tail = None,
+    _config: Config = None,
     _debug: Debug = False,
 ) -> int:
     """Draw the phases of a test, and write its tables, into its folder.

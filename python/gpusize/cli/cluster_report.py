@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from gpusize.cli.cluster_chosen import Head, SkipErrors, Slo, Tail, Tested
+from gpusize.cli.cluster_config import Config
 from gpusize.cli.command import Command, Debug, Json, option
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def command(
     skip_errors: SkipErrors = True,
     head: Head = None,
     tail: Tail = None,
+    _config: Config = None,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:

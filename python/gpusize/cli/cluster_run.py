@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from gpusize.cli import cluster_workloads as workloads
 from gpusize.cli.cluster_chosen import Plot, Slo
+from gpusize.cli.cluster_config import Config
 from gpusize.cli.cluster_options import Context, Kubeconfig, Namespace, Out, Project, WorkloadType
 from gpusize.cli.command import Debug, Json, long_command, option
 
@@ -25,7 +26,20 @@ EPILOG = """Examples:
 
 COMMAND = long_command(
     *("workload_type", "num_workloads", "num_processes", "num_workers", "num_gpus", "delay", "rate", "stages"),
-    *("until", "within", "slo", "plot", "clean", "project", "namespace", "set", "output_dir", "kubeconfig", "context"),
+    *(
+        "until",
+        "within",
+        "slo",
+        "plot",
+        "clean",
+        "project",
+        "namespace",
+        "set",
+        "output_dir",
+        "kubeconfig",
+        "context",
+        "config",
+    ),
 )
 
 
@@ -61,6 +75,7 @@ def command(
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    _config: Config = None,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:

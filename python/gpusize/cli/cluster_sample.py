@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from gpusize.cli.cluster_config import Config
 from gpusize.cli.cluster_options import CLUSTER, Context, Kubeconfig, Namespace, Out, WorkloadType
 from gpusize.cli.command import Command, Debug, Json, option
 
@@ -50,6 +51,7 @@ def sample(
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    _config: Config = None,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpusize.cli import cluster_workloads as workloads
+from gpusize.cli.cluster_config import Config
 from gpusize.cli.cluster_options import Context, Kubeconfig, Namespace, Out, Project, WorkloadType
 from gpusize.cli.command import Debug, Json, long_command
 
@@ -57,6 +58,7 @@ def submit(
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    _config: Config = None,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:

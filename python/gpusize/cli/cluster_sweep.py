@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from gpusize.cli import cluster_workloads as workloads
+from gpusize.cli.cluster_config import Config
 from gpusize.cli.cluster_options import Context, Kubeconfig, Namespace, Out, Project, WorkloadType
 from gpusize.cli.command import Debug, Json, long_command, option
 
@@ -63,6 +64,7 @@ def command(
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    _config: Config = None,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:

@@ -24,15 +24,16 @@ Kind = Literal[
     "load",
     "texts",
     "table",
+    "plain",
     "pairs",
     "any",
 ]
 """Kinds of options.
 
-``texts`` is a text or a list of texts, ``table`` a table or its JSON as text, ``pairs`` a table of plain values or
-texts such as ``name=value``; ``duration`` is a text such as ``10s`` or a number of seconds, ``think`` that or a
-distribution of them; ``stages`` is a text or a list of texts, ``sample`` a text such as ``1/100``, ``load`` a file's
-path or its contents.
+``texts`` is a text or a list of texts, ``plain`` a text or a number, ``table`` a table or its JSON as text, ``pairs`` a
+table of plain values or texts such as ``name=value``; ``duration`` is a text such as ``10s`` or a number of seconds,
+``think`` that or a distribution of them; ``stages`` is a text or a list of texts, ``sample`` a text such as ``1/100``,
+``load`` a file's path or its contents.
 """
 
 
@@ -120,6 +121,7 @@ _KINDS: Final[dict[Kind, tuple[str, Callable[[Any], bool]]]] = {
     "load": ("the path of a file, or a table", lambda value: isinstance(value, Mapping | str)),
     "texts": ("a text or a list of texts", _is_texts),
     "table": ("a table", lambda value: isinstance(value, Mapping | str)),
+    "plain": ("a text or a number", lambda value: _is_plain(value) and not isinstance(value, bool)),
     "pairs": ("a table of plain values", _is_pairs),
     "any": ("a value", lambda _: True),
 }

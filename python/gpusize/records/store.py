@@ -77,9 +77,10 @@ def find_runs(path: Path) -> list[Path]:
             return [path]
         runs = sorted(entry for entry in path.iterdir() if is_run_folder(entry))
     if not runs:
-        raise StoreError(
-            "not a run folder: there is no run.json in it", str(path), "name a run folder, or a folder of runs"
-        )
+        todo = "name a run folder, or a folder of runs"
+        if (path / "cluster.json").exists():
+            todo = "it is of a cluster test: see gpusize cluster report and gpusize cluster compare"
+        raise StoreError("not a run folder: there is no run.json in it", str(path), todo)
     return runs
 
 

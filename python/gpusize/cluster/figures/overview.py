@@ -293,7 +293,7 @@ def _throughput(axes: Axes, timed: Timed) -> None:
 
 def _gpus(axes: Axes, timed: Timed) -> None:
     taken = timed.occupancy()
-    _title(axes, "GPUs taken" if taken is None else f"GPUs: {occupancy_text(taken)}".partition(";")[0])
+    _title(axes, "GPUs taken" if taken is None else f"GPUs: {occupancy_text(taken)}".partition(" until")[0])
     if taken is None:
         _nothing(axes, "how many GPUs a pod asks for is not known, or none was scheduled")
         return

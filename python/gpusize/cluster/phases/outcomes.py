@@ -22,6 +22,7 @@ OUTCOMES: Final = {
     "unschedulable": "the scheduler said that there is no place, and placed not all pods since",
     "evicted": "pods were evicted or preempted, and others have not taken their place",
     "failed": "pods failed, and others have not taken their place",
+    "deleted": "it ran, and was deleted before its work was done, not by gpusize",
     "vanished": "it was deleted before it ran, or was granted and never seen",
     "refused": "the API granted no request for it",
 }
@@ -91,6 +92,8 @@ def outcomes(
         .then(pl.lit("failed"))
         .when((gone & ~running) | (pl.lit(value=False) if partial else ~pl.col("seen")))
         .then(pl.lit("vanished"))
+        .when(gone)
+        .then(pl.lit("deleted"))
         .when(running)
         .then(pl.lit("running"))
         .when(known("last_scheduled") | known("last_bound"))

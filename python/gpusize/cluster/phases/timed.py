@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -114,6 +115,13 @@ class Timed:
 
         ours = pl.col(f"{moment}_clock") == self.clock
         return self._rate(self.workloads.filter(ours)[f"{moment}_ns"].drop_nulls())
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds between submissions that were interrupted and those that resumed them."""
+        sessions = (self.facts.get("submit") or {}).get("sessions") or []
+        gaps = (later["started_ns"] - sooner["ended_ns"] for sooner, later in itertools.pairwise(sessions))
+        return float(sum(gaps)) / 1e9
 
     def _rate(self, times: pl.Series) -> Throughput | None:
         begin = self.begin_ns

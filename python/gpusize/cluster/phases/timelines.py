@@ -35,10 +35,11 @@ def object_moments(
 ) -> pl.DataFrame:
     """The moments of all objects that belong to a workload, on both timelines.
 
-    Of each source its first word counts, and of several sources what their intervals have in common. An Event is written
-    after what it tells of: one that lies after another source's end was late and does not count. How late a watch is is
-    an estimate: where it contradicts the others, they count. Where these contradict each other as well, it is the
-    narrowest one. What a part of an object does, such as a container, the object has done when its last part has.
+    Of each source its first word counts, and of several sources what their intervals have in common. An Event is
+    written after what it tells of: one that lies after another source's end was late and does not count. How late a
+    watch is is an estimate: where it contradicts the others, they count. Where these contradict each other as well, it
+    is the narrowest one. What a part of an object does, such as a container, the object has done when its last part
+    has.
 
     Args:
         stamps: of `gpusize.cluster.tables.stamps_schema`.

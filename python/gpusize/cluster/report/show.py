@@ -51,8 +51,8 @@ def print_test(
     bad = [row for row in outcome_rows(timed) if row[0] not in ("completed", "running", "scheduled")]
     facts = [
         *((name, f"{count(n)}: {what}") for name, n, what in bad),
-        ("pods", rate_text(timed.pods_per_s(), "pods")),
-        ("workloads", rate_text(timed.workloads_per_s(), "workloads")),
+        ("pods", rate_text(timed.pods_per_s(), "pods", timed.paused_s)),
+        ("workloads", rate_text(timed.workloads_per_s(), "workloads", timed.paused_s)),
         ("GPUs", occupancy_text(timed.occupancy())),
         ("clocks", clock_text(timed)),
     ]

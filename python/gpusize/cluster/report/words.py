@@ -63,17 +63,24 @@ def outcome_rows(timed: Timed) -> list[tuple[str, int, str]]:
     return made
 
 
-def rate_text(rate: Throughput | None, what: str) -> str | None:
-    """A throughput in words."""
+def rate_text(rate: Throughput | None, what: str, paused_s: float = 0.0) -> str | None:
+    """A throughput in words.
+
+    Args:
+        rate: the throughput.
+        what: came to their end.
+        paused_s: between an interrupted submission and the one that resumed it.
+    """
     if rate is None:
         return None
     if rate.elapsed_s < 1:
         return f"{count(rate.n)} {what} within {duration(rate.elapsed_s)} of the first submission"
     most = number(rate.most)
     idle = f"; the {duration(rate.idle_s)} after the last one left out" if rate.idle_s >= 1 else ""
+    pause = f", {duration(paused_s)} until it was resumed included" if paused_s >= 1 else ""
     return (
         f"{number(rate.rate)} {what}/s over {duration(rate.elapsed_s)} from the first submission to the last one "
-        f"scheduled, at most {most} in a second{idle}"
+        f"scheduled{pause}, at most {most} in a second{idle}"
     )
 
 
@@ -85,9 +92,12 @@ def occupancy_text(found: Occupancy | None) -> str | None:
     if found.total:
         return (
             f"at most {plain_number(most)} of {plain_number(found.total)} GPUs taken "
-            f"({percent(most / found.total)}), {plain_number(mean)} on average"
+            f"({percent(most / found.total)}), {plain_number(mean)} on average until the last look"
         )
-    return f"at most {plain_number(most)} GPUs taken, {plain_number(mean)} on average; of how many is not known"
+    return (
+        f"at most {plain_number(most)} GPUs taken, {plain_number(mean)} on average until the last look; "
+        "of how many is not known"
+    )
 
 
 def clock_text(timed: Timed) -> str:
