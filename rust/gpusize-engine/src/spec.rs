@@ -188,7 +188,51 @@ pub struct LevelPlan {
     /// Of every so many requests of a stream one is kept as a row, by its number; all are counted. 0 counts as 1.
     #[serde(default)]
     pub sample: u64,
+    /// Which of all workers this session's are, where several hosts send one load; none: it sends all of it.
+    #[serde(default)]
+    pub partition: Option<Partition>,
+    /// It opens its connections and then waits until it is told when to start.
+    #[serde(default)]
+    pub held: bool,
+    /// When it starts, on this host's monotonic clock; none: when the level before ends, or as soon as it can.
+    #[serde(default)]
+    pub start_ns: Option<i64>,
+    /// When its time is over, on this host's monotonic clock; none: when it has gone on for its duration.
+    #[serde(default)]
+    pub close_at_ns: Option<i64>,
 }
+
+/// A host's part of a load that several send: its workers count on after those of the hosts before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Partition {
+    /// Number of this session's first worker among those of all hosts.
+    pub first: u32,
+    /// Workers of all hosts.
+    pub stride: u32,
+    /// Number of the host, written into every record.
+    #[serde(default)]
+    pub host: u16,
+}
+
+impl Partition {
+    /// Refuse a part that is not inside the whole, for a session of so many workers.
+    pub fn check(self, workers: usize) -> Result<()> {
+        let Self { first, stride, .. } = self;
+        if u64::from(first) + workers as u64 > u64::from(stride) {
+            let what = format!("{workers} workers from number {first} on are more than the {stride} of all hosts");
+            return Err(Error::usage(what, "partition", "make stride the sum of the workers of all hosts"));
+        }
+        if stride > MOST_WORKERS {
+            let what = format!("{stride} workers are more than records can number");
+            return Err(Error::usage(what, "partition.stride", format!("give at most {MOST_WORKERS} over all hosts")));
+        }
+        Ok(())
+    }
+}
+
+/// What the records' `worker` can tell apart.
+const MOST_WORKERS: u32 = 1 << 16;
 
 impl TargetSpec {
     /// All addresses, as `(host, port, tls)`; the number of each is what records hold in `target`.
@@ -236,6 +280,16 @@ impl LevelPlan {
         }
         if self.stop.count == Some(0) || self.stop.duration_ns.is_some_and(|d| d <= 0) {
             return bad("the level stops before it starts", "stop", "give a positive count or duration");
+        }
+        if self.held && self.start_ns.is_some() {
+            return bad("a held level is told its start when it is ready", "start_ns", "leave held or start_ns out");
+        }
+        if self.close_at_ns.is_some() && self.stop.duration_ns.is_none() {
+            let todo = "give the duration as well: it says which arrivals are the level's";
+            return bad("a level is to close at a time and has no duration", "close_at_ns", todo);
+        }
+        if self.close_at_ns.zip(self.start_ns).is_some_and(|(close_ns, start_ns)| close_ns <= start_ns) {
+            return bad("the level closes before it starts", "close_at_ns", "give a time after start_ns");
         }
         Ok(())
     }

@@ -79,9 +79,10 @@ impl Rules {
         }
     }
 
-    /// When the time is over, after the start.
-    pub fn end_after_ns(&self) -> Option<i64> {
-        (self.end_after_ns != i64::MAX).then_some(self.end_after_ns)
+    /// Is request `seq` one of those that were asked for?
+    #[inline]
+    pub fn counts(&self, seq: u64) -> bool {
+        seq < self.count
     }
 
     /// Do these many failures among so many finished requests end the level?

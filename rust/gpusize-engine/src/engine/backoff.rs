@@ -9,15 +9,15 @@ const LONGEST_NS: i64 = 1_000_000_000;
 /// Connects of one slot that failed, one after another.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    draw: Draw,
+    slot: usize,
     failures: u32,
     drawn: u64,
 }
 
 impl Backoff {
-    /// Of slot `slot` of worker `worker`.
-    pub fn new(worker: usize, slot: usize) -> Self {
-        Self { draw: Draw::new(worker as u64, slot as u64, PURPOSE_BACKOFF), failures: 0, drawn: 0 }
+    /// Of slot `slot` of a worker.
+    pub fn new(slot: usize) -> Self {
+        Self { slot, failures: 0, drawn: 0 }
     }
 
     /// A connection was there.
@@ -26,12 +26,12 @@ impl Backoff {
     }
 
     /// A connect failed: the pause before the next one, twice as long each time, and spread so that slots do not come
-    /// back together.
-    pub fn failed(&mut self) -> i64 {
+    /// back together, nor those of several hosts: `worker` is its number among all.
+    pub fn failed(&mut self, worker: usize) -> i64 {
         let pause_ns = (FIRST_NS << self.failures.min(16)).min(LONGEST_NS);
         self.failures += 1;
         self.drawn += 1;
-        (pause_ns as f64 * (0.5 + self.draw.unit(self.drawn))) as i64
+        (pause_ns as f64 * (0.5 + Draw::new(worker as u64, self.slot as u64, PURPOSE_BACKOFF).unit(self.drawn))) as i64
     }
 }
 
@@ -41,14 +41,15 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_second_and_begin_anew_after_a_success() {
-        let mut backoff = Backoff::new(0, 3);
-        let pauses: Vec<i64> = (0..40).map(|_| backoff.failed()).collect();
+        let mut backoff = Backoff::new(3);
+        let pauses: Vec<i64> = (0..40).map(|_| backoff.failed(0)).collect();
         for (k, pause) in pauses.iter().enumerate() {
             let mean = (10_000_000_i64 << k.min(16)).min(1_000_000_000);
             assert!((mean / 2..=mean * 3 / 2).contains(pause), "{k}: {pause}");
         }
         backoff.succeeded();
-        assert!(backoff.failed() <= 15_000_000);
-        assert_ne!(Backoff::new(0, 1).failed(), Backoff::new(0, 2).failed());
+        assert!(backoff.failed(0) <= 15_000_000);
+        assert_ne!(Backoff::new(1).failed(0), Backoff::new(2).failed(0));
+        assert_ne!(Backoff::new(1).failed(0), Backoff::new(1).failed(1));
     }
 }

@@ -73,7 +73,7 @@ impl Line {
     /// the request tries again.
     pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, level: &Arc<LevelShared>) -> bool {
         // Slots take their first requests in order.
-        let first = slot.index * level.members + worker.index;
+        let first = level.first_of(worker.index, slot.index);
         let endpoint = first % self.places.len();
         if self.places[endpoint].conn.as_mut().is_none_or(Conn::is_stale) {
             let mut row = Row::due(Due::default());

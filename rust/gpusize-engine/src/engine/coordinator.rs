@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::level::LevelShared;
+use super::level::{LevelShared, MOST_DRIFT};
 use super::messages::{Command, Event};
 use super::outside::now_ns;
 use super::stages::{Active, Opening, Queued, end, end_unstarted, is_stuck, users_at};
 use super::watchdog::{Awaited, Patience, Watch};
 use crate::spec::{LoadSpec, Start};
+use gpusize_base::error::Error;
 use gpusize_load::stop::Reason;
 
 /// What requests in flight have when failures close their level.
@@ -80,6 +81,13 @@ impl Coordinator {
             Event::Queue(level) if self.quits => end_unstarted(level, Reason::Stopped),
             Event::Queue(level) => self.queue.push_back(Queued { level, since_ns: now_ns() }),
             Event::Stop { level, reason, cancel_ns } => self.stop(&level, reason, cancel_ns),
+            Event::StartAt { level, start_ns, answer } => {
+                // Who has gone away does not wait for an answer.
+                let _ = answer.try_send(self.start_held(&level, start_ns));
+            }
+            Event::CloseAt { level, close_at_ns, answer } => {
+                let _ = answer.try_send(self.move_end(&level, close_at_ns));
+            }
             Event::Ready { worker } => self.ready(worker),
             Event::Closed { level, reason } => self.closed(&level, reason),
             Event::Drained { level, worker } => self.drained(&level, worker),
@@ -109,8 +117,8 @@ impl Coordinator {
 
     /// When it is time to hand a level over or to look at one, whatever is heard.
     pub fn wake_ns(&self) -> Option<i64> {
-        let boundary_ns = self.boundary_ns().filter(|_| !self.quits && self.may_follow()).map(|ns| ns - AHEAD_NS);
-        boundary_ns.into_iter().chain(self.next_look_ns()).min()
+        let told_ns = self.next_start_ns().filter(|_| !self.quits).map(|ns| ns.saturating_sub(AHEAD_NS));
+        told_ns.into_iter().chain(self.next_look_ns()).min()
     }
 
     /// What is heard next, or none when it is time to act without.
@@ -125,7 +133,7 @@ impl Coordinator {
 
     /// When a level is to be looked at that is waited for: while it opens connections, and when all workers have closed it.
     fn next_look_ns(&self) -> Option<i64> {
-        let opening = self.preparing.iter().map(|o| o.watch.next_look_ns());
+        let opening = self.preparing.iter().filter(|o| !o.is_held()).map(|o| o.watch.next_look_ns());
         self.active.iter().filter(|a| a.is_closed()).map(|a| a.watch.next_look_ns()).chain(opening).min()
     }
 
@@ -133,7 +141,7 @@ impl Coordinator {
     /// worker can be relied upon.
     fn watch(&mut self) {
         let mut stuck = false;
-        if let Some(Opening { level, missing, watch }) = &mut self.preparing {
+        if let Some(Opening { level, missing, watch }) = self.preparing.as_mut().filter(|o| !o.is_held()) {
             stuck |= is_stuck(watch, level, Awaited::Connections, missing);
         }
         for Active { level, missing, watch, .. } in self.active.iter_mut().filter(|a| a.is_closed()) {
@@ -147,13 +155,28 @@ impl Coordinator {
     /// Whether the first of those that wait takes the running load over.
     fn may_follow(&self) -> bool {
         let burst = |load: &LoadSpec| matches!(load, LoadSpec::Closed(closed) if closed.start == Start::Burst);
-        self.queue.front().is_some_and(|first| !burst(&first.level.plan.load))
+        self.queue.front().is_some_and(|first| !burst(&first.level.plan.load) && !first.level.plan.held)
+    }
+
+    /// When the first of those that wait takes the running load over, as far as that is known.
+    fn next_start_ns(&self) -> Option<i64> {
+        if self.active.is_empty() || !self.may_follow() {
+            return None;
+        }
+        let asked_ns = self.queue.front()?.level.plan.start_ns;
+        match (self.boundary_ns(), asked_ns) {
+            (Some(boundary_ns), asked_ns) => Some(asked_ns.map_or(boundary_ns, |ns| ns.max(boundary_ns))),
+            (None, _) if self.open().next().is_some() => None,
+            (None, None) => Some(self.ended_ns().unwrap_or_else(now_ns)),
+            // However late we have come to it, unless the one before has gone on for longer.
+            (None, Some(ns)) => Some(if self.last.as_ref().is_some_and(|l| l.close_ns() > ns) { now_ns() } else { ns }),
+        }
     }
 
     /// When the levels that are open will all have ended by time; none where one has no such end.
     fn boundary_ns(&self) -> Option<i64> {
-        let ends = self.open().map(|level| Some(level.start_ns().saturating_add(level.rules.end_after_ns()?)));
-        ends.max().flatten().filter(|_| self.open().all(|level| level.rules.end_after_ns().is_some()))
+        let ends = self.open().map(|level| level.ends_ns());
+        ends.max().flatten().filter(|_| self.open().all(|level| level.ends_ns().is_some()))
     }
 
     /// Levels that still take requests.
@@ -181,14 +204,8 @@ impl Coordinator {
             self.tell(|| Command::Prepare(level.clone()));
             return true;
         }
-        if !self.may_follow() {
+        let Some(start_ns) = self.next_start_ns().filter(|ns| now_ns().saturating_add(AHEAD_NS) >= *ns) else {
             return false;
-        }
-        let now = now_ns();
-        let start_ns = match self.boundary_ns() {
-            Some(boundary_ns) if now + AHEAD_NS >= boundary_ns => boundary_ns,
-            None if self.open().next().is_none() => self.ended_ns().unwrap_or(now),
-            _ => return false,
         };
         let Some(Queued { level, .. }) = self.queue.pop_front() else { return false };
         self.start(&level, start_ns);
@@ -209,12 +226,74 @@ impl Coordinator {
             return;
         }
         let level = opening.level.clone();
+        if level.plan.held && level.reason().is_none() {
+            level.set_prepared();
+            return;
+        }
         self.preparing = None;
         if level.reason().is_some() {
             end(level);
         } else {
-            self.start(&level, now_ns() + LEAD_NS);
+            let soonest_ns = now_ns() + LEAD_NS;
+            self.start(&level, level.plan.start_ns.map_or(soonest_ns, |ns| ns.max(soonest_ns)));
         }
+    }
+
+    /// Start a level that is held; where that cannot be, it stays as it is.
+    fn start_held(&mut self, level: &Arc<LevelShared>, start_ns: i64) -> gpusize_base::error::Result<()> {
+        let refused = |what: String, todo: &str| Err(Error::usage(what, "Level.start_at", todo));
+        if !self.preparing.as_ref().is_some_and(|o| o.is_held() && Arc::ptr_eq(&o.level, level)) {
+            let what = match (level.plan.held, level.reason(), level.start_ns()) {
+                (false, ..) => "the level is not held",
+                (_, Some(_), _) => "the level is over",
+                (_, None, 0) => "the level's connections are not open yet",
+                _ => "the level has been told its start",
+            };
+            return refused(
+                what.into(),
+                "plan it with held, and tell it its start once, after prepared() has said true",
+            );
+        }
+        let late_ns = now_ns() + LEAD_NS - start_ns;
+        if late_ns > 0 {
+            let what = format!(
+                "the start is {} ms too late: workers have to hear of it {} ms ahead",
+                late_ns as f64 / 1e6,
+                LEAD_NS as f64 / 1e6
+            );
+            return refused(what, "choose a later one; the level is still held");
+        }
+        self.preparing = None;
+        self.start(level, start_ns);
+        Ok(())
+    }
+
+    /// Move the end of a level by the clock, as long as nobody has been told of it.
+    fn move_end(&self, level: &Arc<LevelShared>, close_at_ns: i64) -> gpusize_base::error::Result<()> {
+        let refused = |what: String, todo: &str| Err(Error::usage(what, "Level.set_close_at", todo));
+        if level.plan.close_at_ns.is_none() {
+            return refused("the level does not end by the clock".into(), "give its plan a close_at_ns");
+        }
+        let late_ns = now_ns() + AHEAD_NS - close_at_ns;
+        if late_ns > 0 {
+            let (late_ms, ahead_ms) = (late_ns as f64 / 1e6, AHEAD_NS as f64 / 1e6);
+            let what = format!("the end is moved {late_ms} ms too late: that has to be {ahead_ms} ms ahead");
+            return refused(what, "leave it where it is");
+        }
+        let is_followed = level.start_ns() != 0 && !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, level));
+        if is_followed || level.reason().is_some() {
+            let what = "the level is over, or its end has been told";
+            return refused(what.into(), "move it earlier than 0.1 s before its end");
+        }
+        // What is still to be sent has been settled at its start.
+        let by_ns = level.ends_ns().filter(|_| now_ns() >= level.start_ns()).map_or(0, |ns| ns.abs_diff(close_at_ns));
+        let most_ns = level.plan.stop.duration_ns.map_or(0, |ns| ns / MOST_DRIFT);
+        if by_ns > most_ns.unsigned_abs() {
+            let what = format!("the end moves by {} ms, and the level has begun", by_ns as f64 / 1e6);
+            return refused(what, "move it by a thousandth of the duration at most, or before the start");
+        }
+        level.move_end(close_at_ns);
+        Ok(())
     }
 
     fn start(&mut self, level: &Arc<LevelShared>, start_ns: i64) {
@@ -228,6 +307,7 @@ impl Coordinator {
         };
         let running = last.map_or(0, |last| users_at(&last, start_ns));
         level.set_start(start_ns);
+        level.set_prepared();
         let (missing, watch) = ((0..level.members).collect(), Watch::new(self.patience));
         self.active.push(Active { level: level.clone(), closed: 0, missing, told: false, watch });
         self.tell(|| Command::Start { level: level.clone(), start_ns, stagger_ns, running });
@@ -282,9 +362,13 @@ impl Coordinator {
     }
 
     /// Nothing has been sent yet: there is nothing to drain, only connects to give up.
-    fn stop_preparing(&self, level: &Arc<LevelShared>, reason: Reason) {
+    fn stop_preparing(&mut self, level: &Arc<LevelShared>, reason: Reason) {
         level.close(reason, now_ns());
         self.tell(|| Command::Close { level: level.clone(), reason });
+        if self.preparing.take_if(|opening| opening.is_held()).is_some() {
+            // All workers have said that they are ready, and will not say it again.
+            end(level.clone());
+        }
     }
 
     /// Without one of its workers no level can be whole: end them all, with what the others have recorded.
@@ -306,8 +390,8 @@ impl Coordinator {
         for Queued { level, .. } in std::mem::take(&mut self.queue) {
             end_unstarted(level, Reason::Stopped);
         }
-        if let Some(Opening { level, .. }) = &self.preparing {
-            self.stop_preparing(level, Reason::Stopped);
+        if let Some(level) = self.preparing.as_ref().map(|opening| opening.level.clone()) {
+            self.stop_preparing(&level, Reason::Stopped);
         }
         for active in &self.active {
             let level = &active.level;

@@ -1,7 +1,7 @@
 //! What a caller holds of a level.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -11,6 +11,7 @@ use super::messages::Event;
 use super::outside::now_ns;
 use super::progress::{self, LevelOutcome, Progress};
 use crate::record::feed::Second;
+use gpusize_base::error::{Error, Result};
 use gpusize_load::stop::Reason;
 
 /// A caller's handle of one queued, running or finished visit.
@@ -36,6 +37,28 @@ impl Level {
         let cancel_ns = now_ns().saturating_add(drain_ns.max(0));
         // A session that is gone has no level running.
         let _ = self.events.send(Event::Stop { level: self.shared.clone(), reason, cancel_ns });
+    }
+
+    /// Wait until a level's connections have been tried, or it has begun or is over; false when the time ran out.
+    pub fn prepared(&self, timeout: Duration) -> bool {
+        self.shared.wait_prepared(timeout)
+    }
+
+    /// Start a level that is held, at this time of this host's monotonic clock; refused where that is too soon.
+    pub fn start_at(&self, start_ns: i64) -> Result<()> {
+        self.ask("Level.start_at", |level, answer| Event::StartAt { level, start_ns, answer })
+    }
+
+    /// Move the end of a level that ends by the clock; refused where it is near, or over.
+    pub fn set_close_at(&self, close_at_ns: i64) -> Result<()> {
+        self.ask("Level.set_close_at", |level, answer| Event::CloseAt { level, close_at_ns, answer })
+    }
+
+    fn ask(&self, place: &str, event: impl FnOnce(Arc<LevelShared>, SyncSender<Result<()>>) -> Event) -> Result<()> {
+        let (answer, answered) = sync_channel(1);
+        let closed = || Error::usage("the session is closed", place, "open a new one");
+        self.events.send(event(self.shared.clone(), answer)).map_err(|_| closed())?;
+        answered.recv().map_err(|_| closed())?
     }
 
     /// Complete seconds of the level from number `after` on, as far as they are kept.

@@ -9,17 +9,23 @@ use std::time::Duration;
 use super::context::Context;
 use super::errors::Errors;
 use super::names::{AddressUse, Before, Name};
-use super::partition::{plain_pause_ns, unit};
+use super::partition::{Workers, plain_pause_ns, shares_numbers, unit};
 use super::stalls::Stalls;
 use super::tags::Tags;
 use crate::outcome::Outcome;
 use crate::record::counter::{Counter, Keeping, MOST_WAITING_BYTES, Teller};
 use crate::record::feed::Feed;
 use crate::record::writer::Written;
-use crate::spec::{Closed, LevelPlan, LoadSpec, Unit};
+use crate::spec::{LevelPlan, LoadSpec, Unit};
 use gpusize_base::error::{Error, Result};
 use gpusize_load::schedule::{Planned, Rows, Sessions};
 use gpusize_load::stop::{Reason, Rules};
+
+/// One part in so many: no two clocks of hosts that are kept to time run at speeds further apart.
+pub const MOST_DRIFT: i64 = 1000;
+
+/// So often an end that may be moved is looked at: more often than it may come nearer.
+const END_LOOK_NS: i64 = 50_000_000;
 
 /// Lock without caring whether another thread panicked: all guarded data are plain counts and lists.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,7 +97,9 @@ pub struct LevelShared {
     pub queues: AtomicUsize,
     /// Workers that send no new request.
     pub closed: AtomicUsize,
-    /// How many workers take part, the first ones: each needs a slot.
+    /// Those of all hosts, and which of them are here.
+    pub workers: Workers,
+    /// How many of those here take part, the first ones.
     pub members: usize,
     /// The next number of a closed loop by count whose users leave: those who stay send what is left of the count. Others have
     /// their stride of the numbers each, and share nothing.
@@ -102,6 +110,12 @@ pub struct LevelShared {
     /// Records keep the times of their events.
     pub keeps_times: bool,
     start_ns: AtomicI64,
+    /// When its time is over; `i64::MAX` where it has none, or has not begun.
+    ends_ns: AtomicI64,
+    /// The plan's `close_at_ns`, which may be moved; `i64::MAX` where it has none.
+    close_at_ns: AtomicI64,
+    /// Its connections have been tried, or it has begun.
+    prepared: AtomicBool,
     close_ns: AtomicI64,
     cancel_ns: AtomicI64,
     reason: AtomicU8,
@@ -124,6 +138,7 @@ impl LevelShared {
     /// Check the plan and start what counts and keeps its rows.
     pub fn new(plan: LevelPlan, dataset_rows: usize, workers: usize) -> Result<Self> {
         plan.check()?;
+        let workers_of_all = Workers::new(&plan, workers)?;
         let counter = Counter::start(Keeping {
             dir: plan.dir.as_ref().map(PathBuf::from),
             keep_bytes: plan.keep_bytes,
@@ -142,16 +157,17 @@ impl LevelShared {
             queues: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
             shares: (0..workers).map(|_| Share::default()).collect(),
-            members: match &plan.load {
-                LoadSpec::Closed(closed) => workers.min(closed.most() as usize),
-                LoadSpec::Open(_) => workers,
-            },
+            workers: workers_of_all,
+            members: workers_of_all.members,
+            close_at_ns: AtomicI64::new(plan.close_at_ns.unwrap_or(i64::MAX)),
             next_number: shares_numbers(&plan).then(AtomicU64::default),
             plan,
             errors: Mutex::default(),
             tags: None,
             keeps_times: false,
             start_ns: AtomicI64::new(0),
+            ends_ns: AtomicI64::new(i64::MAX),
+            prepared: AtomicBool::new(false),
             close_ns: AtomicI64::new(0),
             cancel_ns: AtomicI64::new(i64::MAX),
             reason: AtomicU8::new(0),
@@ -206,7 +222,56 @@ impl LevelShared {
 
     pub fn set_start(&self, ns: i64) {
         self.before.get_or_init(|| self.names.iter().enumerate().flat_map(|(at, name)| name.before(at)).collect());
+        let over_ns = self.plan.stop.duration_ns.map(|after_ns| ns.saturating_add(after_ns));
+        // One that comes after its time takes none, and what follows it comes no earlier.
+        self.ends_ns.store(self.close_at_ns().or(over_ns).unwrap_or(i64::MAX).max(ns), Relaxed);
         self.start_ns.store(ns, Relaxed);
+    }
+
+    /// When its time is to be over by the clock, if that was said.
+    pub fn close_at_ns(&self) -> Option<i64> {
+        Some(self.close_at_ns.load(Relaxed)).filter(|ns| *ns != i64::MAX)
+    }
+
+    /// Move the end. Workers look at it again and again, every `END_LOOK_NS`.
+    pub fn move_end(&self, ns: i64) {
+        self.close_at_ns.store(ns, Relaxed);
+        if self.start_ns() != 0 {
+            self.ends_ns.store(ns, Relaxed);
+        }
+    }
+
+    /// Until when to wait for the end of its time, which may be moved meanwhile: then look again.
+    pub fn next_end_look_ns(&self, end_ns: i64, now: i64) -> i64 {
+        if self.plan.close_at_ns.is_some() { end_ns.min(now + END_LOOK_NS) } else { end_ns }
+    }
+
+    /// When its time is over, if it has one and has begun.
+    pub fn ends_ns(&self) -> Option<i64> {
+        Some(self.ends_ns.load(Relaxed)).filter(|ns| *ns != i64::MAX)
+    }
+
+    /// Before when an arrival has to be due. The level's duration says so, that all hosts of one load may send the same ones.
+    /// The end may come a little earlier, where clocks run at different speeds; one that comes earlier still cuts them off.
+    pub fn due_until_ns(&self) -> i64 {
+        let Some(duration_ns) = self.plan.stop.duration_ns else { return i64::MAX };
+        let over_ns = self.start_ns().saturating_add(duration_ns);
+        match self.close_at_ns() {
+            Some(close_ns) if close_ns < over_ns - duration_ns / MOST_DRIFT => close_ns,
+            _ => over_ns,
+        }
+    }
+
+    /// May request `number` begin at `now`?
+    #[inline]
+    pub fn allows(&self, number: u64, now: i64) -> std::result::Result<(), Reason> {
+        if !self.rules.counts(number) {
+            Err(Reason::Count)
+        } else if now >= self.ends_ns.load(Relaxed) {
+            Err(Reason::Duration)
+        } else {
+            Ok(())
+        }
     }
 
     pub fn close_ns(&self) -> i64 {
@@ -290,6 +355,26 @@ impl LevelShared {
         lock(&self.lost).get_or_insert(why);
     }
 
+    /// Its connections have been tried, or it has begun: wake who waits for that.
+    pub fn set_prepared(&self) {
+        // With the lock, or one who has just looked would sleep over it.
+        let written = self.written();
+        self.prepared.store(true, Relaxed);
+        drop(written);
+        self.finished.notify_all();
+    }
+
+    pub fn is_prepared(&self) -> bool {
+        self.prepared.load(Relaxed)
+    }
+
+    /// Wait until its connections have been tried, or it is over; false when the time ran out.
+    pub fn wait_prepared(&self, timeout: Duration) -> bool {
+        let is_missing = |written: &mut Option<Written>| written.is_none() && !self.is_prepared();
+        let waiting = self.finished.wait_timeout_while(self.written(), timeout, is_missing);
+        !is_missing(&mut waiting.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
     pub fn is_finished(&self) -> bool {
         self.written().is_some()
     }
@@ -323,13 +408,6 @@ impl LevelShared {
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
         Rates { due: rate(now.due, then.due), sent: rate(now.sent, then.sent), done: rate(now.done, then.done) }
     }
-}
-
-/// Whether some users of a closed loop by count leave, and others stay.
-fn shares_numbers(plan: &LevelPlan) -> bool {
-    let ramps_down = |closed: &Closed| closed.from.is_some_and(|from| from > closed.concurrency);
-    let some_leave = |closed: &Closed| closed.concurrency > 0 && ramps_down(closed);
-    plan.stop.count.is_some() && matches!(&plan.load, LoadSpec::Closed(closed) if some_leave(closed))
 }
 
 #[cfg(test)]

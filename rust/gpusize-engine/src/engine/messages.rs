@@ -2,11 +2,12 @@
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, SyncSender};
 
 use super::job::Job;
 use super::level::LevelShared;
 use super::outside::{Task, spawn_local};
+use gpusize_base::error::Result;
 use gpusize_load::stop::Reason;
 
 /// What the coordinator hears.
@@ -16,6 +17,10 @@ pub enum Event {
     Queue(Arc<LevelShared>),
     /// The user stops this level, or who watches it for the user; what is in flight at `cancel_ns` is cancelled.
     Stop { level: Arc<LevelShared>, reason: Reason, cancel_ns: i64 },
+    /// A level that is held is to start; whether it will is answered.
+    StartAt { level: Arc<LevelShared>, start_ns: i64, answer: SyncSender<Result<()>> },
+    /// The end of a level by the clock is moved; whether it was is answered.
+    CloseAt { level: Arc<LevelShared>, close_at_ns: i64, answer: SyncSender<Result<()>> },
     /// A worker's connections are open.
     Ready { worker: usize },
     /// A worker sends no new request of the level.

@@ -22,7 +22,7 @@ pub async fn pace(worker: Rc<Worker>, level: Rc<WorkerLevel>, order: u64) {
         level.close(Reason::Failed, now_ns());
         return;
     };
-    let schedule = schedule.of_worker(worker.index, shared.members);
+    let schedule = schedule.of_worker(shared.number_of(worker.index), shared.workers.all);
     let start_ns = shared.start_ns();
     let mut pacer = Pacer {
         slots: shared.slots_of(worker.index),
@@ -65,13 +65,15 @@ impl Pacer<'_> {
         self.timer.wait_until(self.start_ns).await?;
         self.worker.take_over(Some(self.level.clone()), self.order, 0, 0);
         self.now = now_ns();
-        let mut ended = None;
+        let (mut ended, mut last_ns) = (None, self.start_ns);
+        let until_ns = self.level.shared.due_until_ns();
         for item in schedule {
-            if let Err(why) = rules.allows(item.index, item.offset_ns) {
-                ended = Some(why);
+            let due_ns = self.start_ns.saturating_add(item.offset_ns);
+            if !rules.counts(item.index) || due_ns >= until_ns {
+                ended = Some(if rules.counts(item.index) { Reason::Duration } else { Reason::Count });
                 break;
             }
-            let due_ns = self.start_ns.saturating_add(item.offset_ns);
+            last_ns = due_ns;
             self.wait_until(due_ns).await?;
             if self.level.is_closed() {
                 return Ok((Reason::Count, self.now));
@@ -79,26 +81,42 @@ impl Pacer<'_> {
             self.begin(&item, due_ns);
             self.let_others().await;
         }
-        let end_ns = rules.end_after_ns().map(|after| self.start_ns.saturating_add(after));
-        match (ended, end_ns) {
+        match (ended, self.end_ns(last_ns)) {
             // A schedule that is over before the level's time leaves the rest of it quiet.
-            (None | Some(Reason::Duration), Some(end_ns)) => {
-                self.wait_until(end_ns).await?;
-                Ok((Reason::Duration, end_ns))
+            (None | Some(Reason::Duration), Some(_)) => self.wait_until_end(last_ns).await,
+            _ => self.see_off(last_ns).await,
+        }
+    }
+
+    /// When the level's time is over, if it has one. What is due after an end that clocks have moved is not after it.
+    fn end_ns(&self, last_ns: i64) -> Option<i64> {
+        self.level.shared.ends_ns().map(|ns| ns.max(last_ns + 1))
+    }
+
+    /// Wait until the level's time is over, or until nothing is under way and nothing will be.
+    async fn wait_until_end(&mut self, last_ns: i64) -> io::Result<(Reason, i64)> {
+        loop {
+            let end_ns = self.end_ns(last_ns).unwrap_or(i64::MAX);
+            if self.now >= end_ns {
+                return Ok((Reason::Duration, end_ns));
             }
-            (_, end_ns) => self.see_off(end_ns.unwrap_or(i64::MAX)).await,
+            if self.level.is_closed() || self.level.following.is_over() {
+                return Ok((Reason::Count, self.now));
+            }
+            self.wait_until(self.level.shared.next_end_look_ns(end_ns, self.now)).await?;
         }
     }
 
     /// All has begun: wait for the conversations under way.
-    async fn see_off(&mut self, end_ns: i64) -> io::Result<(Reason, i64)> {
+    async fn see_off(&mut self, last_ns: i64) -> io::Result<(Reason, i64)> {
         // The connections get their turn before the level counts as closed.
         self.timer.wait_until(self.now).await?;
         self.level.following.is_last.set(true);
-        if !self.level.following.is_idle() {
-            self.wait_until(end_ns).await?;
+        if self.level.following.is_idle() {
+            let end_ns = self.end_ns(last_ns).filter(|end_ns| self.now >= *end_ns);
+            return Ok(end_ns.map_or((Reason::Count, self.now), |end_ns| (Reason::Duration, end_ns)));
         }
-        Ok(if self.now >= end_ns { (Reason::Duration, end_ns) } else { (Reason::Count, self.now) })
+        self.wait_until_end(last_ns).await
     }
 
     /// Wait for an instant; turns of conversations that are due by then go meanwhile.

@@ -18,8 +18,10 @@ use gpusize_load::stop::Reason;
 /// A level while it runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Progress {
-    /// `queued`, `running`, `draining` or `done`.
+    /// `queued`, `held`, `running`, `draining` or `done`.
     pub state: &'static str,
+    /// When the level begins or began; 0 as long as that is not settled.
+    pub start_ns: i64,
     /// Since the start; stands still once the level is done.
     pub elapsed_ns: i64,
     /// Requests that were due.
@@ -99,12 +101,16 @@ pub struct LevelOutcome {
     pub cpu_ns: i64,
     /// Number of workers.
     pub workers: usize,
+    /// Of these, how many took part.
+    pub members: usize,
     /// How long the workers that took part stood still, on average.
     pub stalled_ns: i64,
     /// The longest that one of them did.
     pub longest_stall_ns: i64,
     /// Mean time from write to end of the requests that ended ok.
     pub residence_ns: Option<i64>,
+    /// These times added up.
+    pub residence_sum_ns: u64,
     /// File names of the Parquet parts.
     pub parts: Vec<String>,
     /// Calls inside the requests.
@@ -133,6 +139,7 @@ pub fn progress(level: &LevelShared) -> Progress {
     let is_closed = level.is_closed();
     let state = match (level.is_finished(), start, is_closed) {
         (true, ..) => "done",
+        (false, 0, _) if level.is_prepared() => "held",
         (false, 0, _) => "queued",
         (false, _, false) => "running",
         (false, _, true) => "draining",
@@ -151,6 +158,7 @@ pub fn progress(level: &LevelShared) -> Progress {
     let cpu_ns: i64 = level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum();
     Progress {
         state,
+        start_ns: start,
         elapsed_ns,
         due,
         sent,
@@ -191,8 +199,16 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         visit: level.plan.visit,
         stop_reason,
         start_ns: level.start_ns(),
-        close_ns: level.close_ns(),
-        end_ns: level.shares.iter().map(|s| s.last_end_ns.load(Relaxed)).max().unwrap_or(0).max(level.close_ns()),
+        // One that was stopped between its start was told and came has not closed before it began.
+        close_ns: level.close_ns().max(level.start_ns()),
+        end_ns: level
+            .shares
+            .iter()
+            .map(|s| s.last_end_ns.load(Relaxed))
+            .max()
+            .unwrap_or(0)
+            .max(level.close_ns())
+            .max(level.start_ns()),
         due: level.sum(|s| &s.due),
         sent: level.sum(|s| &s.sent),
         asked_again: level.sum(|s| &s.asked_again),
@@ -204,9 +220,11 @@ pub fn outcome(level: &LevelShared, written: &Written) -> LevelOutcome {
         addresses: level.used(),
         cpu_ns: level.shares.iter().map(|s| s.cpu_ns.load(Relaxed)).sum::<i64>() + written.cpu_ns,
         workers: level.shares.len(),
+        members: level.members,
         stalled_ns: level.shares.iter().map(|s| s.stalls.sum_ns()).sum::<i64>() / level.members.max(1) as i64,
         longest_stall_ns: level.shares.iter().map(|s| s.stalls.longest_ns()).max().unwrap_or(0),
         residence_ns: level.residence_ns(),
+        residence_sum_ns: level.sum(|s| &s.service_sum_ns),
         parts: written.parts.clone(),
         spans: written.spans,
         span_parts: written.span_parts.clone(),

@@ -15,6 +15,7 @@ use super::cores;
 use super::handle::Level;
 use super::level::{LevelShared, lock};
 use super::messages::Event;
+use super::outside::now_ns;
 use super::partition;
 use super::peers::Peers;
 use super::progress::LevelOutcome;
@@ -111,8 +112,15 @@ impl Session {
         self.queue(plan, planned)
     }
 
-    /// Refuse what does not fit the target or the dataset.
+    /// Refuse what does not fit the target, the dataset or the time that it is.
     fn check(&self, plan: &LevelPlan) -> Result<()> {
+        let now = now_ns();
+        for (place, ns) in [("start_ns", plan.start_ns), ("close_at_ns", plan.close_at_ns)] {
+            if let Some(late_ns) = ns.map(|ns| now - ns).filter(|late_ns| *late_ns >= 0) {
+                let what = format!("the time was over {} ms ago", late_ns as f64 / 1e6);
+                return Err(Error::usage(what, place, "give one ahead of this host's monotonic clock"));
+            }
+        }
         let context = &self.context;
         let think = match &plan.load {
             LoadSpec::Closed(closed) => closed.think,
@@ -167,6 +175,10 @@ impl Session {
             dir: None,
             keep_bytes: 0,
             sample: 1,
+            partition: None,
+            held: false,
+            start_ns: None,
+            close_at_ns: None,
         };
         Ok(ProbeRun(self.queue(plan, None)?))
     }

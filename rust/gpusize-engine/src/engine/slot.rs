@@ -165,7 +165,7 @@ impl Slot {
     pub async fn run(self: Rc<Self>, worker: Rc<Worker>) {
         let note = worker.death_note();
         let mut line = Line::new(&worker);
-        let mut backoff = Backoff::new(worker.index, self.index);
+        let mut backoff = Backoff::new(self.index);
         while let Some(work) = poll_fn(|cx| self.poll_work(&worker, &mut line, cx)).await {
             match work {
                 Assignment::Connect(level) => {
@@ -198,7 +198,7 @@ impl Slot {
                         worker.connections.failed_with(row.outcome, message.as_deref());
                     }
                     if line.lacks_target() {
-                        self.rest(row.end_ns, &mut backoff);
+                        self.rest(row.end_ns, backoff.failed(level.shared.number_of(worker.index)));
                     } else {
                         backoff.succeeded();
                     }
@@ -313,8 +313,8 @@ impl Slot {
 
     /// A connect failed: none for a while.
     #[cold]
-    fn rest(&self, now: i64, backoff: &mut Backoff) {
-        let until_ns = now + backoff.failed();
+    fn rest(&self, now: i64, pause_ns: i64) {
+        let until_ns = now + pause_ns;
         self.rests_until_ns.set(until_ns);
         self.ready_ns.set(until_ns);
     }

@@ -37,6 +37,13 @@ pub struct Queued {
     pub since_ns: i64,
 }
 
+impl Opening {
+    /// Whether all is ready for a start that is still to be told.
+    pub fn is_held(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
 impl Active {
     /// Whether all workers have closed it.
     pub fn is_closed(&self) -> bool {

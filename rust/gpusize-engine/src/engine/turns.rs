@@ -47,6 +47,5 @@ fn next_turn(level: &WorkerLevel, mut talk: Box<Talk>, row: &Row) -> Option<(Box
     let next = talk.next_row(&shared.sessions).filter(|_| row.outcome == Outcome::Ok && !level.is_closed())?;
     let pause_ns = shared.pause_ns(talk.stream(), talk.seq(&shared.sessions), next);
     let due_ns = row.end_ns.saturating_add(pause_ns);
-    let end_ns = shared.rules.end_after_ns().map_or(i64::MAX, |after| shared.start_ns().saturating_add(after));
-    (due_ns < end_ns).then_some((talk, due_ns))
+    (due_ns < shared.ends_ns().unwrap_or(i64::MAX)).then_some((talk, due_ns))
 }

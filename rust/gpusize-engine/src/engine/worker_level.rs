@@ -45,6 +45,7 @@ pub struct WorkerLevel {
 impl WorkerLevel {
     pub fn new(shared: Arc<LevelShared>, worker: usize, events: Sender<Event>) -> Self {
         let teller = RefCell::new(shared.teller());
+        let next_seq = Cell::new(shared.number_of(worker) as u64);
         Self {
             chunk: RefCell::new(Self::fresh_chunk(&shared, worker, FIRST_ROWS)),
             shared,
@@ -54,7 +55,7 @@ impl WorkerLevel {
             teller,
             gaps: RefCell::default(),
             seconds: Seconds::default(),
-            next_seq: Cell::new(worker as u64),
+            next_seq,
             in_flight: Cell::new(0),
             closed: Cell::new(false),
             drained: Cell::new(false),
@@ -63,7 +64,8 @@ impl WorkerLevel {
     }
 
     fn fresh_chunk(shared: &LevelShared, worker: usize, rows: usize) -> Chunk {
-        let chunk = Chunk::new(Common { visit: shared.plan.visit, worker: worker as u16 }, rows);
+        let (visit, host) = (shared.plan.visit, shared.plan.partition.map_or(0, |partition| partition.host));
+        let chunk = Chunk::new(Common { visit, host, worker: shared.number_of(worker) as u16 }, rows);
         if shared.keeps_times { chunk.with_events() } else { chunk }
     }
 
@@ -104,7 +106,7 @@ impl WorkerLevel {
         if !self.takes(number, now) {
             return None;
         }
-        self.next_seq.set(number + self.shared.members as u64);
+        self.next_seq.set(number + self.shared.workers.stride);
         Some(number)
     }
 
@@ -125,7 +127,7 @@ impl WorkerLevel {
     /// Whether the level takes a request with this number now; where it does not, it closes, unless it waits for conversations.
     #[inline]
     fn takes(&self, number: u64, now: i64) -> bool {
-        let allowed = self.shared.rules.allows(number, now - self.shared.start_ns());
+        let allowed = self.shared.allows(number, now);
         allowed.map_err(|reason| self.refuse(reason, now)).is_ok()
     }
 
@@ -136,8 +138,8 @@ impl WorkerLevel {
         if reason == Reason::Count && !self.following.is_idle() {
             return;
         }
-        let end = self.shared.rules.end_after_ns().filter(|_| reason == Reason::Duration);
-        self.close(reason, end.map_or(now, |after| self.shared.start_ns() + after));
+        let end_ns = self.shared.ends_ns().filter(|_| reason == Reason::Duration);
+        self.close(reason, end_ns.unwrap_or(now));
     }
 
     /// The number that a request would have now.
@@ -147,7 +149,7 @@ impl WorkerLevel {
 
     /// Close a closed loop that has given out its last request, without waiting until somebody asks for another.
     pub fn close_if_used_up(&self) {
-        if self.shared.rules.allows(self.peek_number(), 0) == Err(Reason::Count) && self.following.is_idle() {
+        if !self.shared.rules.counts(self.peek_number()) && self.following.is_idle() {
             self.close(Reason::Count, now_ns());
         }
     }

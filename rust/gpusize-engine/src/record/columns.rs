@@ -17,7 +17,9 @@ use gpusize_base::sparse::{Sparse, keep};
 pub struct Common {
     /// Level visit.
     pub visit: u32,
-    /// Engine worker.
+    /// Number of the host.
+    pub host: u16,
+    /// Number of the engine's worker, over all hosts.
     pub worker: u16,
 }
 
@@ -297,7 +299,7 @@ impl Chunk {
             self.model.into_full::<UInt16Type>(n, 0),
             self.session.into_array::<UInt64Type>(n, NO_SESSION),
             self.turn.into_array::<UInt16Type>(n, NO_TURN),
-            same(0),
+            same(self.common.host),
             same(self.common.worker),
             full::<UInt32Type>(self.conn),
             full::<Int64Type>(due),
@@ -353,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_batch_holds_what_was_pushed() {
-        let mut chunk = Chunk::new(Common { visit: 7, worker: 3 }, 4);
+        let mut chunk = Chunk::new(Common { visit: 7, host: 2, worker: 3 }, 4);
         let mut row = Row::due(Due { seq: 5, row: 2, due_ns: 100, fired_ns: 101, stream: 0 });
         chunk.push(&row);
         row.seq = 6;
@@ -369,6 +371,8 @@ mod tests {
         let column = |name: &str| batch.column_by_name(name).unwrap();
         assert_eq!(column("seq").as_primitive::<UInt64Type>().values(), &[5, 6, 7]);
         assert_eq!(column("visit").as_primitive::<UInt32Type>().values(), &[7, 7, 7]);
+        let whose = ["host", "worker"].map(|name| column(name).as_primitive::<UInt16Type>().value(2));
+        assert_eq!(whose, [2, 3]);
         assert!(column("sent_ns").is_null(0) && column("sent_ns").is_valid(1));
         assert!(column("status").is_null(0) && column("tokens_out").is_null(0) && column("tokens_out").is_valid(1));
         assert_eq!((column("tokens_out").null_count(), column("tokens_in").null_count()), (2, 3));

@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn chunk(from: u64, n: u64) -> Box<Chunk> {
-        let mut chunk = Chunk::new(Common { visit: 1, worker: 0 }, n as usize);
+        let mut chunk = Chunk::new(Common { visit: 1, ..Common::default() }, n as usize);
         for seq in from..from + n {
             chunk.push(&Row::due(Due { seq, row: 0, due_ns: seq as i64, fired_ns: seq as i64, stream: 0 }));
         }

@@ -171,7 +171,7 @@ mod tests {
             outcome: Outcome::Truncated,
             domain: Domain::Server,
         };
-        let mut chunk = SpanChunk::new(Common { visit: 4, worker: 1 });
+        let mut chunk = SpanChunk::new(Common { visit: 4, host: 0, worker: 1 });
         let row = Row { attempt: 1, ..Row::due(Due { seq: 9, stream: 2, ..Due::default() }) };
         chunk.push(&row, vec![span.clone(), Span { end_ns: Some(8), outcome: Outcome::Ok, ..span }]);
         let batch = chunk.into_batch().unwrap();

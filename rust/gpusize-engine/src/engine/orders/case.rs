@@ -1,11 +1,11 @@
 //! One case: a session whose coordinator, workers, slots and pacers are the engine's own, in a world that the case chooses.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -26,6 +26,7 @@ use crate::engine::watchdog::Patience;
 use crate::engine::worker::Worker;
 use crate::outcome::Outcome;
 use crate::spec::Mix;
+use gpusize_base::error::Result;
 use gpusize_load::schedule::Sessions;
 use gpusize_load::stop::Reason;
 
@@ -43,9 +44,16 @@ pub struct Ended {
     pub server: Rc<Server>,
     /// When the last worker had recorded all its requests of a level, by visit.
     pub drained_ns: BTreeMap<u32, i64>,
+    /// Starts that the user has told held levels, by visit: how far ahead, when, and whether they were taken.
+    pub told: Told,
+    /// Ends by the clock that were moved, by visit.
+    pub moved: BTreeMap<u32, i64>,
     /// What went on until the end, for those who look into it.
     pub story: String,
 }
+
+/// See `Ended`.
+pub type Told = BTreeMap<u32, Vec<(i64, i64, bool)>>;
 
 /// The coordinator's thread.
 struct Desk {
@@ -92,6 +100,8 @@ fn name(event: Option<&Event>) -> String {
         None => "the clock".to_owned(),
         Some(Event::Queue(level)) => format!("that level {} is asked for", of(level)),
         Some(Event::Stop { level, .. }) => format!("that level {} is to stop", of(level)),
+        Some(Event::StartAt { level, .. }) => format!("when level {} is to start", of(level)),
+        Some(Event::CloseAt { level, .. }) => format!("when level {} is to end", of(level)),
         Some(Event::Ready { worker }) => format!("that worker {worker} is ready"),
         Some(Event::Closed { level, reason }) => format!("that level {} is closed: {reason:?}", of(level)),
         Some(Event::Drained { level, worker }) => format!("that worker {worker} has drained level {}", of(level)),
@@ -101,7 +111,7 @@ fn name(event: Option<&Event>) -> String {
 }
 
 /// Run one case, whose events come in the order of these dice; says what is wrong with how it went on.
-pub fn run(scenario: Scenario, dice: &Dice) -> Result<Ended, String> {
+pub fn run(scenario: Scenario, dice: &Dice) -> std::result::Result<Ended, String> {
     let world = World::enter(dice.clone(), scenario.choice, scenario.pace);
     let server = Server::start(scenario.temper, dice.clone());
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drive(&scenario, dice, &world)));
@@ -109,7 +119,7 @@ pub fn run(scenario: Scenario, dice: &Dice) -> Result<Ended, String> {
     world.leave();
     Server::stop();
     let about = |what: String| format!("{what}\n  {scenario:?}\n  the end of the story:{story}");
-    let (shared, context, drained_ns) = match ran {
+    let (shared, context, drained_ns, (told, moved)) = match ran {
         Ok(Ok(ran)) => ran,
         Ok(Err(what)) => return Err(about(what)),
         Err(panic) => {
@@ -130,12 +140,12 @@ pub fn run(scenario: Scenario, dice: &Dice) -> Result<Ended, String> {
         };
         levels.push((outcome, rows));
     }
-    Ok(Ended { sessions: context.sessions.clone(), scenario, levels, shared, server, drained_ns, story })
+    Ok(Ended { sessions: context.sessions.clone(), scenario, levels, shared, server, drained_ns, told, moved, story })
 }
 
-type Ran = (Vec<Arc<LevelShared>>, Arc<Context>, BTreeMap<u32, i64>);
+type Ran = (Vec<Arc<LevelShared>>, Arc<Context>, BTreeMap<u32, i64>, (Told, BTreeMap<u32, i64>));
 
-fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, String> {
+fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> std::result::Result<Ran, String> {
     let context = context();
     let (events, inbox) = channel();
     let (commands, receivers): (Vec<_>, Vec<_>) = (0..scenario.workers).map(|_| unbounded_channel()).unzip();
@@ -151,11 +161,11 @@ fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, Str
         .iter()
         .map(|plan| {
             let shared = LevelShared::new(plan.clone(), SESSIONS.len(), scenario.workers).expect("a level");
-            Arc::new(shared.with(&context))
+            Arc::new(shared.with_planned(scenario.planned.clone()).with(&context))
         })
         .collect();
     let unasked = Rc::new(Cell::new(levels.len()));
-    ask(scenario, world, &levels, &events, &unasked);
+    let (told, moved) = ask(scenario, world, &levels, &events, &unasked);
     let patience = Patience { look: Duration::from_millis(100), opening: 8, answering: 12, ending: 8 };
     let coordinator = Coordinator::new(commands, patience);
     let mut desk =
@@ -168,7 +178,7 @@ fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, Str
         } else if !world.step(desk.coordinator.wake_ns().filter(|_| !desk.has_ended).unwrap_or(i64::MAX)) {
             if !is_called {
                 return if desk.has_ended {
-                    Ok((levels, context, desk.drained_ns))
+                    Ok((levels, context, desk.drained_ns, (told.take(), moved.take())))
                 } else {
                     Err(format!(
                         "nothing goes on any more: {}",
@@ -187,7 +197,7 @@ fn drive(scenario: &Scenario, dice: &Dice, world: &Rc<World>) -> Result<Ran, Str
             let _ = events.send(Event::Quit);
         }
         if desk.has_ended && unasked.get() == usize::MAX && world.is_over() {
-            return Ok((levels, context, desk.drained_ns));
+            return Ok((levels, context, desk.drained_ns, (told.take(), moved.take())));
         }
     }
     Err(format!("it does not end: {}", levels.iter().map(|level| standing(level)).collect::<String>()))
@@ -204,6 +214,9 @@ fn standing(level: &LevelShared) -> String {
     )
 }
 
+/// Ends that were moved, by visit.
+type MovedEnds = Rc<RefCell<BTreeMap<u32, i64>>>;
+
 /// The user: asks for levels and stops some.
 fn ask(
     scenario: &Scenario,
@@ -211,7 +224,7 @@ fn ask(
     levels: &[Arc<LevelShared>],
     events: &Sender<Event>,
     unasked: &Rc<Cell<usize>>,
-) {
+) -> (Rc<RefCell<Told>>, MovedEnds) {
     let begin_ns = world.now_ns();
     let (user, events_of_user, all) = (world.clone(), events.clone(), levels.to_vec());
     let (waits, unasked) = (scenario.asked_after_ns.clone(), unasked.clone());
@@ -230,6 +243,68 @@ fn ask(
             user.sleep_until(begin_ns + at_ns).await;
             Level { shared: level, events }.stop_for(drain_ns, Reason::Stopped);
         });
+    }
+    let told = Rc::<RefCell<Told>>::default();
+    for level in levels.iter().filter(|level| level.plan.held) {
+        let (user, events, told, lead_ns) = (world.clone(), events.clone(), told.clone(), scenario.first_lead_ns);
+        let starts = start(user, events, level.clone(), lead_ns, told);
+        world.spawn("a start".into(), starts);
+    }
+    let moved = Rc::<RefCell<BTreeMap<u32, i64>>>::default();
+    for (level, (after_ns, by)) in levels.iter().zip(&scenario.moves) {
+        let Some(close_at_ns) = level.plan.close_at_ns else { continue };
+        let by_ns = level.plan.stop.duration_ns.unwrap_or(0) / 4000 * by;
+        let (user, events, level, moved) = (world.clone(), events.clone(), level.clone(), moved.clone());
+        let at_ns = begin_ns + after_ns;
+        world.spawn("a move".into(), async move {
+            user.sleep_until(at_ns).await;
+            let (answer, answered) = sync_channel(1);
+            let close_at_ns = close_at_ns + by_ns;
+            let _ = events.send(Event::CloseAt { level: level.clone(), close_at_ns, answer });
+            if let Some(Ok(())) = answer_of(&user, &answered).await {
+                moved.borrow_mut().insert(level.plan.visit, close_at_ns);
+            }
+        });
+    }
+    (told, moved)
+}
+
+/// What the coordinator answers; none when the session is over.
+async fn answer_of(user: &Rc<World>, answered: &Receiver<Result<()>>) -> Option<Result<()>> {
+    loop {
+        match answered.try_recv() {
+            Ok(said) => return Some(said),
+            Err(TryRecvError::Empty) => user.sleep_until(user.now_ns() + MS).await,
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+}
+
+/// The user tells a level that is held when to start, and another time where that was too late.
+async fn start(
+    user: Rc<World>,
+    events: Sender<Event>,
+    level: Arc<LevelShared>,
+    first_lead_ns: i64,
+    told: Rc<RefCell<Told>>,
+) {
+    let mut lead_ns = first_lead_ns;
+    let is_over = || level.reason().is_some();
+    while !is_over() {
+        user.sleep_until(user.now_ns() + MS).await;
+        if !level.is_prepared() {
+            continue;
+        }
+        let (answer, answered) = sync_channel(1);
+        let start_ns = user.now_ns() + lead_ns;
+        let _ = events.send(Event::StartAt { level: level.clone(), start_ns, answer });
+        let Some(said) = answer_of(&user, &answered).await else { return };
+        let is_taken = said.is_ok();
+        told.borrow_mut().entry(level.plan.visit).or_default().push((lead_ns, start_ns, is_taken));
+        if is_taken {
+            return;
+        }
+        lead_ns = 60 * MS;
     }
 }
 

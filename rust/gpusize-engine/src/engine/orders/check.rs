@@ -18,11 +18,13 @@ use gpusize_load::spec::{LoadSpec, Start, Unit};
 /// One record.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    stream: u16,
-    seq: u64,
-    worker: u16,
+    pub stream: u16,
+    pub seq: u64,
+    pub row: u32,
+    pub host: u16,
+    pub worker: u16,
     conn: u32,
-    due_ns: i64,
+    pub due_ns: i64,
     pub fired_ns: i64,
     pub sent_ns: Option<i64>,
     pub end_ns: i64,
@@ -40,6 +42,8 @@ impl Request {
                 all.push(Self {
                     stream: at("stream").as_primitive::<UInt16Type>().value(k),
                     seq: at("seq").as_primitive::<UInt64Type>().value(k),
+                    row: at("row").as_primitive::<UInt32Type>().value(k),
+                    host: at("host").as_primitive::<UInt16Type>().value(k),
                     worker: at("worker").as_primitive::<UInt16Type>().value(k),
                     conn: at("conn").as_primitive::<UInt32Type>().value(k),
                     due_ns: due.value(k),
@@ -75,11 +79,12 @@ pub fn check(case: &Ended) -> Result<(), String> {
         let plan = &level.plan;
         let about = |what: String| format!("level {}: {what}\n  {plan:?}\n  {outcome:?}", plan.visit);
         ended(level, outcome).map_err(about)?;
+        began_as_told(case, plan, outcome, requests).map_err(about)?;
         balanced(level, outcome, requests).map_err(about)?;
         sent_once(case, plan, outcome, requests).map_err(about)?;
         match &plan.load {
             LoadSpec::Open(_) => whole_strides(case, plan, outcome, requests).map_err(about)?,
-            LoadSpec::Closed(_) => whole_count(plan, outcome, requests).map_err(about)?,
+            LoadSpec::Closed(_) => whole_count(case, plan, outcome, requests).map_err(about)?,
         }
         if unit(plan) == Unit::Session {
             turns_in_order(requests).map_err(about)?;
@@ -107,6 +112,24 @@ fn ended(level: &LevelShared, outcome: &LevelOutcome) -> Result<(), String> {
     hold!(queues == 0, "{queues} queues are left");
     let waiting = level.sum(|share| &share.waiting);
     hold!(waiting == 0, "{waiting} requests still wait");
+    Ok(())
+}
+
+/// A level that is held begins at the time that was told it in time, and at no other.
+fn began_as_told(case: &Ended, plan: &LevelPlan, outcome: &LevelOutcome, requests: &[Request]) -> Result<(), String> {
+    let early = requests.iter().find(|r| r.due_ns < outcome.start_ns);
+    hold!(early.is_none(), "{early:?} was due before the start at {}", outcome.start_ns);
+    if !plan.held {
+        let asked_ns = plan.start_ns.filter(|_| outcome.start_ns > 0);
+        hold!(asked_ns.is_none_or(|ns| outcome.start_ns >= ns), "it began before {asked_ns:?}");
+        return Ok(());
+    }
+    let told = case.told.get(&plan.visit).map_or(&[][..], Vec::as_slice);
+    let taken: Vec<i64> = told.iter().filter(|told| told.2).map(|told| told.1).collect();
+    let began: Vec<i64> = Some(outcome.start_ns).filter(|ns| *ns > 0).into_iter().collect();
+    hold!(began == taken, "it began at {began:?}, and was told {told:?}");
+    let near = told.iter().find(|(lead_ns, _, is_taken)| *lead_ns < 2_000_000 && *is_taken);
+    hold!(near.is_none(), "a start that was too late was taken: {near:?}");
     Ok(())
 }
 
@@ -144,13 +167,18 @@ fn sent_once(case: &Ended, plan: &LevelPlan, outcome: &LevelOutcome, requests: &
 /// Each worker has let all of its stride go, or what was due before it was stopped, each at its time.
 fn whole_strides(case: &Ended, plan: &LevelPlan, outcome: &LevelOutcome, requests: &[Request]) -> Result<(), String> {
     let LoadSpec::Open(open) = &plan.load else { return Ok(()) };
-    let (count, end_ns) = (plan.stop.count.unwrap_or(u64::MAX), plan.stop.duration_ns.unwrap_or(i64::MAX));
+    let (count, until_ns) = (plan.stop.count.unwrap_or(u64::MAX), due_until_ns(plan, outcome.start_ns));
     let factor = if open.unit == Unit::Session { MOST_TURNS } else { 1 };
     let found: BTreeMap<_, _> = requests.iter().map(|r| ((r.stream, r.seq), r)).collect();
-    let workers = case.scenario.workers;
-    for worker in 0..workers {
-        let items = Schedule::by_unit(open, plan.seed, plan.order, &case.sessions, None).map_err(|e| e.to_string())?;
-        let stride = items.take_while(|i| i.index < count && i.offset_ns < end_ns).skip(worker).step_by(workers);
+    let (first, all) = plan.partition.map_or((0, case.scenario.workers), |p| (p.first as usize, p.stride as usize));
+    for worker in first..first + case.scenario.workers {
+        let planned = case.scenario.planned.clone();
+        let items =
+            Schedule::by_unit(open, plan.seed, plan.order, &case.sessions, planned).map_err(|e| e.to_string())?;
+        let stride = items
+            .take_while(|i| i.index < count && outcome.start_ns + i.offset_ns < until_ns)
+            .skip(worker)
+            .step_by(all);
         let mut is_over = false;
         // A schedule without an end: nothing is found of what comes after the level was stopped.
         for item in stride.take(requests.len() + 2) {
@@ -170,14 +198,28 @@ fn whole_strides(case: &Ended, plan: &LevelPlan, outcome: &LevelOutcome, request
     Ok(())
 }
 
+/// By its duration, unless its end is set much earlier: then it was late, and is cut.
+fn due_until_ns(plan: &LevelPlan, start_ns: i64) -> i64 {
+    let Some(duration_ns) = plan.stop.duration_ns else { return i64::MAX };
+    let cut_ns = plan.close_at_ns.filter(|ns| ns - start_ns < duration_ns / 1000 * 999);
+    cut_ns.unwrap_or(start_ns + duration_ns)
+}
+
 /// A closed loop that says that it ended by its count has begun so many, whoever left; none has begun more.
-fn whole_count(plan: &LevelPlan, outcome: &LevelOutcome, requests: &[Request]) -> Result<(), String> {
-    let Some(count) = plan.stop.count else { return Ok(()) };
+fn whole_count(case: &Ended, plan: &LevelPlan, outcome: &LevelOutcome, requests: &[Request]) -> Result<(), String> {
+    let Some(count) = plan.stop.count.map(|count| share_of_count(case, plan, count)) else { return Ok(()) };
     let is_first = |r: &&Request| unit(plan) == Unit::Request || r.seq.is_multiple_of(MOST_TURNS);
     let begun = requests.iter().filter(is_first).count() as u64;
     hold!(begun <= count, "{begun} have begun of {count}");
     hold!(outcome.stop_reason != "count" || begun == count, "it ended by its count with {begun} of {count}");
     Ok(())
+}
+
+/// How many of so many numbers are those of the workers that are here.
+fn share_of_count(case: &Ended, plan: &LevelPlan, count: u64) -> u64 {
+    let (Some(partition), LoadSpec::Closed(closed)) = (plan.partition, &plan.load) else { return count };
+    let (first, users) = (u64::from(partition.first), u64::from(partition.stride.min(closed.most())));
+    (0..count).filter(|n| (first..first + case.scenario.workers as u64).contains(&(n % users))).count() as u64
 }
 
 /// No turn is missing, and each waits for the one before.
@@ -229,8 +271,12 @@ fn follow_on_the_nanosecond(case: &Ended) -> Result<(), String> {
         let (plan, before, after) = (&case.scenario.plans[k + 1], &pair[0].0, &pair[1].0);
         let bursts = matches!(&plan.load, LoadSpec::Closed(closed) if closed.start == Start::Burst);
         let was_there = case.scenario.asked_after_ns[..=k + 1].iter().all(|ns| *ns == 0);
-        let over_ns = case.scenario.plans[k].stop.duration_ns.map(|ns| before.start_ns + ns);
-        if before.stop_reason == "duration" && was_there && !bursts && after.start_ns > 0 {
+        let over = &case.scenario.plans[k];
+        let by_clock_ns = case.moved.get(&over.visit).copied().or(over.close_at_ns);
+        let after_ns = over.stop.duration_ns.map(|ns| before.start_ns + ns);
+        // One that began after its end was over as it began.
+        let over_ns = by_clock_ns.or(after_ns).map(|ns| ns.max(before.start_ns)).max(plan.start_ns);
+        if before.stop_reason == "duration" && was_there && !bursts && !plan.held && after.start_ns > 0 {
             let began = (after.start_ns, over_ns);
             hold!(began.1 == Some(began.0), "level {} began at {began:?}, when the one before was over", after.visit);
         }

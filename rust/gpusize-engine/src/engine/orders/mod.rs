@@ -10,6 +10,7 @@
 mod case;
 mod check;
 mod dice;
+mod hosts;
 pub mod network;
 pub mod outside;
 mod scenario;

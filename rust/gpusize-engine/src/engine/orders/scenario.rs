@@ -1,9 +1,13 @@
 //! What happens in one case, drawn from its seed: the levels, how the server is disposed, who stops what and when.
 
+use std::sync::Arc;
+
 use super::dice::Dice;
 use super::network::Temper;
-use super::world::{Choice, Pace};
-use crate::spec::LevelPlan;
+use super::world::{BEGINS_NS, Choice, Pace};
+use crate::engine::partition::shares_numbers;
+use crate::spec::{LevelPlan, Partition};
+use gpusize_load::schedule::Planned;
 
 const MS: i64 = 1_000_000;
 /// Conversations of 3, 2 and 1 turns.
@@ -21,6 +25,12 @@ pub struct Scenario {
     pub choice: Choice,
     pub pace: Pace,
     pub plans: Vec<LevelPlan>,
+    /// Due times that are handed over beside them.
+    pub planned: Option<Arc<Planned>>,
+    /// How far ahead the user first wants a held level to start.
+    pub first_lead_ns: i64,
+    /// When the user moves the end of each level that has one by the clock, and by how many parts of 4000.
+    pub moves: Vec<(i64, i64)>,
     /// When the user asks for each level, after the first.
     pub asked_after_ns: Vec<i64>,
     /// When the user stops one of them, and how long it may drain.
@@ -46,6 +56,18 @@ impl Scenario {
         let plans: Vec<LevelPlan> = (0..levels + usize::from(grows))
             .map(|visit| if grows && visit < 2 { growing(&dice, visit) } else { plan(&dice, size, visit) })
             .collect();
+        let mut plans = plans;
+        if dice.below(4) == 0 {
+            split(&dice, workers as u32, &mut plans);
+        }
+        match dice.below(8) {
+            0 | 1 => hold(&dice, &mut plans),
+            2 | 3 => chain(&dice, &mut plans),
+            _ => {}
+        }
+        let first_lead_ns = dice.one_of(&[0, 1, 2, 5, 40]) * MS;
+        let moves = plans.iter().map(|_| (dice.below(300) as i64 * MS, dice.one_of(&[-1, 0, 1])));
+        let moves = moves.collect();
         let levels = plans.len();
         let asked_after_ns =
             (0..levels).map(|level| if level == 0 || dice.below(3) > 0 { 0 } else { dice.below(250) as i64 * MS });
@@ -54,7 +76,19 @@ impl Scenario {
             .filter(|_| dice.below(4) == 0)
             .map(|level| (level, dice.below(300) as i64 * MS, dice.below(3) as i64 * 5 * MS))
             .collect();
-        Self { workers, at_once: 1 + dice.below(3) as usize, temper, choice, pace, plans, asked_after_ns, stops }
+        Self {
+            workers,
+            at_once: 1 + dice.below(3) as usize,
+            temper,
+            choice,
+            pace,
+            plans,
+            planned: None,
+            first_lead_ns,
+            moves,
+            asked_after_ns,
+            stops,
+        }
     }
 
     /// Whether all is asked for before it is due, and nobody is late.
@@ -65,6 +99,34 @@ impl Scenario {
     /// Whether nothing that the target does can make one request go before another.
     pub fn is_orderly(&self) -> bool {
         self.pace == Pace::Exact && self.temper.faults + self.temper.refusals == 0 && self.temper.connect_ns == 0
+    }
+}
+
+/// Some levels wait until they are told when to start.
+fn hold(dice: &Dice, plans: &mut [LevelPlan]) {
+    for plan in plans {
+        plan.held = dice.below(2) == 0;
+    }
+}
+
+/// Starts and ends are given by the clock, which may go a little faster or slower than the one that durations are of.
+fn chain(dice: &Dice, plans: &mut [LevelPlan]) {
+    let mut at_ns = BEGINS_NS + 20 * MS + dice.below(150) as i64 * MS;
+    for plan in plans {
+        plan.start_ns = Some(at_ns);
+        plan.close_at_ns = plan.stop.duration_ns.map(|ns| at_ns + ns + ns / 2000 * dice.one_of(&[-1, 0, 0, 1]));
+        at_ns = plan.close_at_ns.unwrap_or(at_ns + 50 * MS);
+    }
+}
+
+/// The session is one of several hosts.
+fn split(dice: &Dice, workers: u32, plans: &mut [LevelPlan]) {
+    let first = dice.below(4) as u32;
+    let partition = Partition { first, stride: first + workers + dice.below(3) as u32, host: 1 };
+    if !plans.iter().any(shares_numbers) {
+        for plan in plans.iter_mut() {
+            plan.partition = Some(partition);
+        }
     }
 }
 

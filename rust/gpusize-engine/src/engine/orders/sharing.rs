@@ -36,6 +36,9 @@ fn crowded(dice: &Dice) -> Scenario {
         choice: dice.one_of(&[Choice::Any, Choice::Ranked]),
         pace: Pace::Exact,
         plans: vec![serde_json::from_str(&plan).expect("a plan")],
+        planned: None,
+        first_lead_ns: 0,
+        moves: vec![],
         asked_after_ns: vec![0],
         stops: vec![],
     }

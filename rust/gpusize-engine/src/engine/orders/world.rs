@@ -15,6 +15,9 @@ use super::dice::Dice;
 /// Steps that are told of a case that failed.
 const TOLD: usize = 60;
 
+/// The time at which a world begins.
+pub const BEGINS_NS: i64 = 1_000_000_000;
+
 /// Time gets so far ahead of tasks that could run, and then waits for them.
 const MOST_BEHIND_NS: i64 = 30_000_000;
 
@@ -90,7 +93,7 @@ impl World {
     /// Put this thread into a world of its own, until `leave`.
     pub fn enter(dice: Dice, choice: Choice, pace: Pace) -> Rc<Self> {
         let world = Rc::new(Self {
-            now_ns: Cell::new(1_000_000_000),
+            now_ns: Cell::new(BEGINS_NS),
             tasks: RefCell::default(),
             alarms: RefCell::default(),
             set: Cell::new(0),
@@ -218,7 +221,7 @@ impl World {
         let later = self.alarms.borrow_mut().split_off(&(ns + 1, 0));
         let due = self.alarms.replace(later);
         if moves {
-            self.tell(|story| write!(story, "it is {} us later", (ns - 1_000_000_000) / 1000));
+            self.tell(|story| write!(story, "it is {} us later", (ns - BEGINS_NS) / 1000));
         }
         let rings = !due.is_empty();
         due.into_values().for_each(Waker::wake);

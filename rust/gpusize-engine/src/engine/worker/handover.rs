@@ -69,12 +69,12 @@ impl Worker {
 
     /// When each slot of a closed loop begins and leaves.
     fn place_users(self: &Rc<Self>, mine: &WorkerLevel, closed: &Closed, stagger_ns: i64, running: u32) {
-        let (start_ns, workers) = (mine.shared.start_ns(), mine.shared.shares.len());
+        let start_ns = mine.shared.start_ns();
         let first = closed.from.unwrap_or(closed.concurrency);
         let fresh = i64::from(first.saturating_sub(running)).max(1);
         for index in 0..mine.shared.slots_of(self.index) {
             let slot = self.slot(index);
-            let place = (index * workers + self.index) as u32;
+            let place = mine.shared.user_of(self.index, index);
             let leaves_ns = ramp::leaves_after_ns(closed, place).map(|after_ns| start_ns.saturating_add(after_ns));
             slot.leaves_ns.set(leaves_ns.unwrap_or(i64::MAX));
             if place >= first {
@@ -86,14 +86,24 @@ impl Worker {
         }
     }
 
-    /// A closed loop whose slots are all busy must still close on time.
+    /// A closed loop whose slots are all busy must still close on time; so must one that has no user here, whose requests, if
+    /// it goes by count, are all other hosts'.
     fn end_at_time(self: &Rc<Self>, level: Rc<WorkerLevel>) {
-        if let Some(after) = level.shared.rules.end_after_ns() {
+        if level.shared.plan.stop.count.is_some() && level.shared.slots_of(self.index) == 0 {
+            level.close(Reason::Count, level.shared.start_ns().max(now_ns()));
+            return;
+        }
+        if level.shared.ends_ns().is_some() {
             let worker = self.clone();
             spawn_noted(self.death_note(), async move {
-                let end = level.shared.start_ns().saturating_add(after);
-                worker.alarms.sleep_until(end).await;
-                level.close(Reason::Duration, end);
+                while let Some(end_ns) = level.shared.ends_ns().filter(|_| !level.is_closed()) {
+                    let now = now_ns();
+                    if now >= end_ns {
+                        level.close(Reason::Duration, end_ns);
+                    } else {
+                        worker.alarms.sleep_until(level.shared.next_end_look_ns(end_ns, now)).await;
+                    }
+                }
             });
         }
     }
