@@ -79,11 +79,13 @@ async def through_httpx2(kubeconfig: str, events: int, folder: Path) -> tuple[fl
 
     @asynccontextmanager
     async def lines(access: Access, path: str, params: Any, **_: Any) -> AsyncIterator[Any]:
-        async def split(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, list[bytes]]]:
+        async def split(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
             rest = b""
             async for piece in pieces:
-                *whole, rest = (rest + piece).split(b"\n")
-                yield CLIENT.now_ns(), whole
+                come = rest + piece
+                end = come.rfind(b"\n") + 1
+                lines, rest = come[:end], come[end:]
+                yield CLIENT.now_ns(), lines
 
         asked = {"Accept": "application/json", "Accept-Encoding": "identity"}
         async with (

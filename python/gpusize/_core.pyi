@@ -63,6 +63,24 @@ class Level:
         ``reason`` (``stopped``, ``slo``, ``saturation`` or ``errors``) is what the outcome calls it. Raises UsageError
         for another word.
         """
+    def prepared(self, timeout_s: float) -> bool:
+        """Wait until the level's connections have been tried, or it has begun or is over. False: the time ran out.
+
+        Checks for signals as ``wait`` does.
+        """
+    def start_at(self, start_ns: int) -> None:
+        """Start a level that is held at ``start_ns`` of ``monotonic_ns()``.
+
+        Raises UsageError for a start less than 2 ms ahead, upon which the level is still held, and for a level that is
+        not held, not prepared, or has been told its start.
+        """
+    def set_close_at(self, close_at_ns: int) -> None:
+        """Move the end of a level whose plan has a ``close_at_ns``, as when a clock is known better by now.
+
+        Raises UsageError for an end less than 0.1 s ahead, for one that moves by more than a thousandth of the
+        duration once the level has begun, for a level that the next one has been told to follow or that is over, and
+        for one that ends by its duration.
+        """
     def seconds(self, after: int) -> str:
         """JSON list of the complete seconds of the level from number ``after`` on (see docs/reference/engine.md).
 
@@ -297,6 +315,83 @@ def keda_formula(formula: str, names: list[str], values: list[float | None]) -> 
 
     Raises UsageError for a formula that is not understood, or that comes to no number, with the place in it.
     """
+
+@final
+class WatchBook:
+    """What the objects of a Kubernetes cluster have said of their moments; what is new becomes rows of ``stamps``.
+
+    ``news`` says whether those are asked for. Objects are JSON in bytes, of the kind that is named with them.
+    """
+
+    def __new__(cls, *, news: bool = False) -> WatchBook: ...
+    def lines(
+        self, kind: str, lines: bytes, received_ns: int, *, initial: bool = False, late: bool = False
+    ) -> tuple[int, str | None, bool, tuple[int, str, str] | str | None]:
+        """Take the lines of a watch, until one that ends it.
+
+        ``received_ns`` is when they were read, by our clock; ``initial`` whether they are those that a watch list
+        begins with, ``late`` whether they come later than they might have.
+
+        Returns how many lines were taken; the version of the last; whether the next one is still ``initial``; and what
+        ended the watch: an error's code, reason and message, or what is wrong with a line that is no object.
+        """
+    def objects(self, kind: str) -> int:
+        """How many objects of a kind there are, as far as told."""
+    def differs(self, listing: ObjectList) -> bool:
+        """Whether a list has anything that was not told, or lacks anything that was."""
+    def compare(self, listing: ObjectList, at_ns: int) -> tuple[list[str], int, list[str]]:
+        """Take what a list has and nobody had told, as of ``at_ns`` by our clock; what it lacks is gone.
+
+        Returns names of objects that nobody had told, how many have another version, and names of those that are gone.
+        """
+    def remember(self, rows: Sequence[tuple[str, str, str | None, str, int]]) -> None:
+        """What an earlier command has written: uid, moment, part, source and time of each row."""
+    def met(
+        self,
+    ) -> list[tuple[str, str, str | None, str, dict[str, str], str | None, str | None, list[str]]]:
+        """The objects that came for the first time since the last call.
+
+        Of each its kind, uid, namespace, name, labels, the uid of its owner, what it calls its workload itself, and the
+        claims that it mounts.
+        """
+    def news(self) -> list[tuple[str, str, str, str]]:
+        """New moments since the last call: kind, uid and name of the object, and which moment."""
+    def forget_events(self, before_ns: int) -> None:
+        """Forget Events that came before then and whose object has not come: nobody watches it."""
+    def rows(self) -> RecordBatches:
+        """The rows since the last call: columns of ``stamps``, without the workload."""
+    def __len__(self) -> int:
+        """How many rows wait to be taken."""
+
+@final
+class ObjectList:
+    """A list of a kind's objects, page by page."""
+
+    def __new__(cls, kind: str) -> ObjectList: ...
+    def add_page(self, body: bytes) -> str | None:
+        """Add a page; what to ask for the next one with, None after the last.
+
+        Raises ValueError for what is no list of the kind.
+        """
+    @property
+    def version(self) -> str:
+        """The list's version."""
+    def __len__(self) -> int:
+        """How many objects it has."""
+
+@final
+class ChunkedBody:
+    """The chunks of an HTTP body, however they were cut."""
+
+    def __new__(cls) -> ChunkedBody: ...
+    def feed(self, data: bytes) -> bytes:
+        """The bytes of the body in ``data``. Raises ValueError for what is no chunk."""
+    @property
+    def ended(self) -> bool:
+        """Whether the body has come to its end."""
+
+def kube_time(text: str) -> tuple[int, int] | None:
+    """A time as an API server writes it, as ns since 1970 and its resolution in ns; None for what is no time."""
 
 def closed_form_runtime_s(config: str, concurrency: int, prompt_tokens: int, output_tokens: int) -> float | None:
     """Runtime in seconds in a closed loop on one GPU with fixed token counts; None where the formula does not hold."""

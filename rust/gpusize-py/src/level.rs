@@ -31,6 +31,22 @@ impl Level {
         Ok(())
     }
 
+    /// Wait until the level's connections have been tried, or it has begun or is over; False when the time ran out.
+    fn prepared(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
+        let timeout = Duration::try_from_secs_f64(timeout_s.max(0.0)).unwrap_or(Duration::MAX);
+        Ok(wait(py, timeout, |slice| self.0.prepared(slice).then_some(()))?.is_some())
+    }
+
+    /// Start a level that is held, at this time of the engine's clock. A time less than 2 ms ahead is refused.
+    fn start_at(&self, py: Python<'_>, start_ns: i64) -> PyResult<()> {
+        py.detach(|| self.0.start_at(start_ns)).map_err(raise)
+    }
+
+    /// Move the end of a level that ends by the clock; one less than 0.1 s ahead is refused.
+    fn set_close_at(&self, py: Python<'_>, close_at_ns: i64) -> PyResult<()> {
+        py.detach(|| self.0.set_close_at(close_at_ns)).map_err(raise)
+    }
+
     /// JSON list of the complete seconds from number `after` on.
     fn seconds(&self, py: Python<'_>, after: i64) -> PyResult<String> {
         let after = u32::try_from(after.max(0)).unwrap_or(u32::MAX);

@@ -7,6 +7,7 @@ mod batches;
 mod call;
 mod errors;
 mod kserve;
+mod kube;
 mod level;
 mod null_server;
 mod sample;
@@ -28,6 +29,8 @@ mod _core {
     use super::call::grpc_call;
     #[pymodule_export]
     use super::kserve::{kserve_decode, kserve_encode, kserve_raw_outputs};
+    #[pymodule_export]
+    use super::kube::{ChunkedBody, ObjectList, WatchBook, kube_time};
     #[pymodule_export]
     use super::level::Level;
     #[pymodule_export]

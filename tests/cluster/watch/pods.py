@@ -1,7 +1,8 @@
-"""Pods in all states of a life, whose truth is known, and what was written of them."""
+"""Pods in all states of a life, whose truth is known, lines of a watch, and what was written of them."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import polars as pl
 
 from gpusize.cluster.folder import scan_table
 from gpusize.cluster.tables import LABEL_RUN, LABEL_WORKLOAD, STAMPS
+from gpusize.cluster.watch.stamp_book import StampBook
 
-__all__ = ["STATES", "pod", "stamps", "text"]
+__all__ = ["STATES", "line", "pod", "stamps", "take", "text"]
 
 STATES = ("new", "refused", "scheduled", "started", "ready", "ended")
 
@@ -52,3 +54,14 @@ def pod(number: int, state: str, *, run: str = "r1", second: int | None = None) 
 def stamps(folder: Path) -> pl.DataFrame:
     """What was written."""
     return scan_table(folder, STAMPS).collect()
+
+
+def line(what: str, item: dict[str, Any]) -> bytes:
+    """Of a watch."""
+    return json.dumps({"type": what, "object": item}).encode() + b"\n"
+
+
+def take(book: StampBook, kind: str, item: dict[str, Any], at_ns: int, *, reported: bool = True) -> None:
+    """Let a book hear of an object, as it happens or as a watch list begins."""
+    told = book.take_lines(kind, line("MODIFIED", item), at_ns, initial=not reported, late=False)
+    assert told.ended is None

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from gpusize.cluster.watch.objects import shape_of
-
-__all__ = ["FOLDER", "KINDS", "decoded", "objects"]
+__all__ = ["FOLDER", "KINDS", "objects"]
 
 FOLDER: Final = Path(__file__).parents[2] / "fixtures/kube/watch"
 KINDS: Final = {"Pod": "pods", "Job": "jobs", "PersistentVolumeClaim": "claims", "Event": "events"}
@@ -18,12 +16,6 @@ KINDS: Final = {"Pod": "pods", "Job": "jobs", "PersistentVolumeClaim": "claims",
 def objects(kind: str, name: str | None = None) -> list[dict[str, Any]]:
     """All versions of the objects of a kind, as dictionaries, in the order in which they came."""
     return [item for _, item in _lines(kind) if name is None or item["metadata"]["name"].startswith(name)]
-
-
-def decoded(kind: str, item: dict[str, Any]) -> Any:
-    """An object as the watch decodes it."""
-    line, _ = shape_of(kind)
-    return line.decode(json.dumps({"type": "MODIFIED", "object": item})).object
 
 
 def _lines(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -24,9 +24,8 @@ from gpusize.cluster.tables import CLIENT_CLOCK, SERVER_CLOCK
 from gpusize.cluster.watch import feed as feeds
 from gpusize.cluster.watch.feed import Feed
 from gpusize.cluster.watch.kinds import Watched
-from gpusize.cluster.watch.objects import shape_of
 from gpusize.cluster.watch.stamp_book import StampBook
-from tests.cluster.watch.pods import STATES, pod, stamps
+from tests.cluster.watch.pods import STATES, line, pod, stamps, take
 
 Entry = tuple[str, dict[str, Any]]
 PODS = Resource("v1", "Pod", "pods", namespaced=True)
@@ -108,14 +107,14 @@ class Server:
             raise KubeRefused.answered(422, b"{}", "GET pods")
         yield self._lines(params)
 
-    async def _lines(self, params: dict[str, str]) -> AsyncIterator[tuple[int, list[bytes]]]:
+    async def _lines(self, params: dict[str, str]) -> AsyncIterator[tuple[int, bytes]]:
         if "sendInitialEvents" in params:
             self.listed.append(self.now)
             for item in self.alive().values():
-                yield CLIENT.now_ns(), [line("ADDED", item)]
+                yield CLIENT.now_ns(), line("ADDED", item)
             notes = {"k8s.io/initial-events-end": "true"}
             mark = {"metadata": {"resourceVersion": str(self.now), "annotations": notes}}
-            yield CLIENT.now_ns(), [line("BOOKMARK", mark)]
+            yield CLIENT.now_ns(), line("BOOKMARK", mark)
             at, self.carried = self.now, str(self.now)
         else:
             assert params["resourceVersion"] == self.carried
@@ -125,7 +124,7 @@ class Server:
             self.skipped.append((at, min(len(self.history), at + count)))
             self.now = min(len(self.history), at + count)
             said = {"kind": "Status", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired"}
-            yield CLIENT.now_ns(), [line("ERROR", said)]
+            yield CLIENT.now_ns(), line("ERROR", said)
             return
         # Lines that come twice, as after a cache of the server was changed under it.
         for place in [*range(max(0, at - again), at), *range(at, min(len(self.history), at + count))]:
@@ -134,18 +133,14 @@ class Server:
             self.told.add(place)
             self.now = max(self.now, place + 1)
             self.carried = str(place + 1)
-            yield CLIENT.now_ns(), [line(*self.history[place])]
+            yield CLIENT.now_ns(), line(*self.history[place])
         if how == "stay":
             self.done.set()
             await asyncio.Event().wait()
         if how == "garbage":
-            yield CLIENT.now_ns(), [b"no object"]
+            yield CLIENT.now_ns(), b"no object\n"
         if how in ("drop", "line"):
             raise Broken("the watch broke off")
-
-
-def line(what: str, item: dict[str, Any]) -> bytes:
-    return json.dumps({"type": what, "object": item}).encode()
 
 
 NOWHERE = Path("/nonexistent/gpusize")
@@ -156,7 +151,7 @@ def stamped(entries: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
     """What the server's times in these versions say, each taken alone and in order."""
     book = StampBook(NOWHERE, ["Pod"])
     for item in entries:
-        book.take("Pod", shape_of("Pod")[0].decode(line("MODIFIED", item)).object, 1, reported=True)
+        take(book, "Pod", item, 1)
     return times_of(book.frame())
 
 
@@ -247,7 +242,7 @@ def test_a_watch_stamps_the_first_line_that_shows_a_moment_once(history: list[En
     mixed = [*lines, *random.choices(lines, k=len(lines))]
     book = StampBook(NOWHERE, ["Pod"])
     for place, item in enumerate(mixed):
-        book.take("Pod", shape_of("Pod")[0].decode(line("MODIFIED", item)).object, place, reported=True)
+        take(book, "Pod", item, place)
     rows = book.frame().filter(pl.col("clock") == CLIENT_CLOCK)
     created = dict(rows.filter(pl.col("moment") == "created").select("uid", "at_ns").iter_rows())
     first: dict[str, int] = {}
@@ -258,12 +253,11 @@ def test_a_watch_stamps_the_first_line_that_shows_a_moment_once(history: list[En
 
 
 def test_a_second_command_stamps_nothing_twice(tmp_path: Path) -> None:
-    decode = shape_of("Pod")[0].decode
     # Each command lists first, and then watches.
     for listed, told in (("new", "started"), ("started", "ready"), ("ready", "ended"), ("ended", "ended")):
         book = StampBook(tmp_path, ["Pod"])
-        book.take("Pod", decode(line("ADDED", pod(1, listed))).object, 5, reported=False)
-        book.take("Pod", decode(line("MODIFIED", pod(1, told))).object, 6, reported=True)
+        take(book, "Pod", pod(1, listed), 5, reported=False)
+        take(book, "Pod", pod(1, told), 6)
         asyncio.run(book.flush(last=True))
     rows = stamps(tmp_path)
     assert rows.select("uid", "part", "moment", "source").is_unique().all()

@@ -13,10 +13,9 @@ import polars as pl
 import pytest
 
 from gpusize.cluster.seed_files.read import SAMPLED
-from gpusize.cluster.watch.objects import shape_of
 from gpusize.cluster.watch.sampled import KEYS, sampled_rows, write_sampled
 from gpusize.cluster.watch.stamp_book import StampBook
-from tests.cluster.watch.pods import text
+from tests.cluster.watch.pods import line, take, text
 
 Item = dict[str, Any]
 
@@ -44,10 +43,9 @@ def of_release(name: str, workload: str, second: int) -> Item:
 def seen(items: list[tuple[str, Item]], gone: list[str] = []) -> pl.DataFrame:  # noqa: B006 - not changed
     book = StampBook(Path("/nonexistent/gpusize"), ["TrainingWorkload"])
     for kind, item in items:
-        found = shape_of(kind)[0].decode(json.dumps({"type": "ADDED", "object": item})).object
-        book.take(kind, found, 1, reported=True)
-        if found.metadata.name in gone:
-            book.gone(kind, found.metadata, 2, reported=True)
+        take(book, kind, item, 1)
+        if item["metadata"]["name"] in gone:
+            book.take_lines(kind, line("DELETED", item), 2, initial=False, late=False)
     return book.frame()
 
 
@@ -156,9 +154,7 @@ def test_a_plain_job_stands_for_what_it_has_not() -> None:
 def test_it_is_written_whole(tmp_path: Path) -> None:
     book = StampBook(tmp_path, ["TrainingWorkload"])
     for kind, item in gang():
-        book.take(
-            kind, shape_of(kind)[0].decode(json.dumps({"type": "ADDED", "object": item})).object, 1, reported=True
-        )
+        take(book, kind, item, 1)
     asyncio.run(book.flush(last=True))
     assert write_sampled(tmp_path, "p") == (1, 1)
     assert json.loads((tmp_path / SAMPLED).read_text())[0]["jobName"] == "j-1"

@@ -79,7 +79,9 @@ def watch(double: WatchDouble, folder: Path, act: str | None, **params: str) -> 
             asked = {"watch": "true", "resourceVersion": "0", **params}
             async with open_lines(api.access, PODS, asked, silent_s=5.0) as lines:
                 async for _, several in lines:
-                    seen.extend(json.loads(line)["type"] for line in several if line and line != b"no object")
+                    seen.extend(
+                        json.loads(line)["type"] for line in several.splitlines() if line and line != b"no object"
+                    )
                     if act is not None and len(seen) == 1:
                         await asyncio.to_thread(double.cut, "pods", act)
 

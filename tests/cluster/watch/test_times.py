@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusize.cluster.watch.times import event_name_ns, parse_time
+from gpusize.cluster.watch.times import parse_time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,13 +41,3 @@ def test_microseconds_are_exact(naive: datetime) -> None:
     moment = naive.replace(tzinfo=UTC)
     exact = (moment - EPOCH) // timedelta(microseconds=1)
     assert parse_time(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")) == (exact * 1000, 1000)
-
-
-def test_the_name_of_an_event_holds_when_it_was_sent() -> None:
-    assert event_name_ns("victim-2.18ec0e0cc595750c") == 0x18EC0E0CC595750C
-    assert event_name_ns("a.b.18ec0e0cc595750c") == 0x18EC0E0CC595750C
-
-
-@pytest.mark.parametrize("name", ["plain", "web.0", "web.zzzzzzzzzzzzzzzz", "web.0000000000000001", "18ec0e0cc595750c"])
-def test_other_names_hold_no_time(name: str) -> None:
-    assert event_name_ns(name) is None

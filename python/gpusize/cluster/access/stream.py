@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 
+from gpusize._core import ChunkedBody
 from gpusize.base.errors import TargetError
 from gpusize.cluster.access.refused import KubeRefused
 from gpusize.cluster.clock import CLIENT
@@ -49,8 +50,7 @@ class BodyReader:
         self.ended = False
         self._rest = b""
         self._left: int | None = None  # bytes of the body to come; None where only the end of the connection says
-        self._chunked = False
-        self._missing = 0  # bytes of the current chunk that are still to come, its line end included
+        self._chunks: ChunkedBody | None = None
 
     @property
     def begun(self) -> bool:
@@ -69,8 +69,8 @@ class BodyReader:
                 self._rest += data
                 return b""
             self._rest, data = b"", after
-        if self._chunked:
-            return self._chunks(data)
+        if self._chunks is not None:
+            return self._unchunked(self._chunks, data)
         if self._left is not None:
             data = data[: self._left]
             self._left -= len(data)
@@ -79,7 +79,7 @@ class BodyReader:
 
     def close(self) -> bool:
         """Take note that the connection has ended: without a length that is the body's end. Whether it is."""
-        self.ended |= self.begun and not self._chunked and self._left is None
+        self.ended |= self.begun and self._chunks is None and self._left is None
         return self.ended
 
     def _head(self, data: bytes) -> bytes | None:
@@ -97,47 +97,23 @@ class BodyReader:
             name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
         }
         self.status = int(words[1])
-        self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
+        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+            self._chunks = ChunkedBody()
         length = self.headers.get("content-length")
-        if not self._chunked and length is not None:
+        if self._chunks is None and length is not None:
             if not length.isdigit():
                 raise Broken("the answer's length is no number")
             self._left = int(length)
             self.ended = self._left == 0
         return data[end + 4 :]
 
-    def _chunks(self, data: bytes) -> bytes:
-        parts: list[bytes] = []
-        at = 0
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
-        size = len(data)
-        while at < size and not self.ended:
-            if self._missing:
-                upto = min(size, at + self._missing)
-                # The last two bytes of a chunk are its line end.
-                body = min(upto, at + max(0, self._missing - 2))
-                parts.append(data[at:body])
-                self._missing -= upto - at
-                at = upto
-                continue
-            end = data.find(b"\r\n", at)
-            if end < 0:
-                if size - at > 1024:
-                    raise Broken("a chunk has no length")
-                break
-            try:
-                length = int(data[at:end].partition(b";")[0], 16)
-            except ValueError:
-                raise Broken("a chunk's length is no number") from None
-            at = end + 2
-            if length == 0:
-                self.ended = True
-            self._missing = length + 2
-        if not self.ended:
-            self._rest = data[at:]
-        return b"".join(parts)
+    def _unchunked(self, chunks: ChunkedBody, data: bytes) -> bytes:
+        try:
+            body = chunks.feed(data)
+        except ValueError as problem:
+            raise Broken(str(problem)) from None
+        self.ended = chunks.ended
+        return body
 
 
 class _Reads(asyncio.Protocol):
@@ -181,7 +157,7 @@ class _Reads(asyncio.Protocol):
 @contextlib.asynccontextmanager
 async def open_lines(
     access: Access, path: str, params: Mapping[str, str], *, silent_s: float, accept: str = "application/json"
-) -> AsyncIterator[AsyncIterator[tuple[int, list[bytes]]]]:
+) -> AsyncIterator[AsyncIterator[tuple[int, bytes]]]:
     """Ask for a watch; its lines as they come, those of one read together.
 
     Args:
@@ -192,7 +168,7 @@ async def open_lines(
         accept: what is asked for.
 
     Yields:
-        Pairs: when it was read, in ns by our clock, and the lines that were completed by it, without their ends. They
+        Pairs: when it was read, in ns by our clock, and the lines that were completed by it, each with its end. They
         end where the server ends the answer in order.
 
     Raises:
@@ -331,13 +307,15 @@ async def _rest_of(reads: _Reads, body: BodyReader, first: tuple[int, bytes], si
 
 async def _lines(
     reads: _Reads, body: BodyReader, first: tuple[int, bytes], silent_s: float
-) -> AsyncIterator[tuple[int, list[bytes]]]:
+) -> AsyncIterator[tuple[int, bytes]]:
     """The lines of a body. Other tasks, and further reads, have their turn between two reads."""
     at_ns, piece = first
     rest = b""
     while True:
         if piece:
-            *lines, rest = (rest + piece).split(b"\n") if rest else piece.split(b"\n")
+            come = rest + piece
+            end = come.rfind(b"\n") + 1
+            lines, rest = come[:end], come[end:]
             if lines:
                 yield at_ns, lines
                 await asyncio.sleep(0)

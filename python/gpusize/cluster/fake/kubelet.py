@@ -155,7 +155,7 @@ class FakeKubelet:
         opened = open_lines(self.api.access, _PODS, asked, silent_s=_WATCH_S + _SILENT_S)
         async with opened as reads:
             async for at_ns, lines in reads:
-                for line in filter(None, lines):
+                for line in filter(None, lines.split(b"\n")):
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         return ""

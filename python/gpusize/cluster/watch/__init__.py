@@ -7,7 +7,7 @@ from gpusize.base.errors import EnvironmentLacks
 try:
     import msgspec  # noqa: F401
 except ImportError as missing:
-    # It comes with lightkube; what is read here has to be as fast as an API server tells it.
+    # It comes with lightkube; the nodes of a large cluster are read with it.
     raise EnvironmentLacks(
         "the way to a Kubernetes cluster needs lightkube", None, "install it: pip install 'gpusize[kube]'"
     ) from missing

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpusize.cluster.tables import LABEL_WORKLOAD
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from gpusize.cluster.watch.objects import Meta
+    from collections.abc import Collection, Mapping
 
 __all__ = ["Belonging"]
 
@@ -38,33 +36,40 @@ class Belonging:
         self._claims: dict[tuple[str, str], str] = {}
         self._claim_of: dict[str, tuple[str, str]] = {}
 
-    def see(self, kind: str, metadata: Meta, name: str | None = None) -> None:
+    def see(
+        self,
+        kind: str,
+        uid: str,
+        namespace: str | None,
+        name: str,
+        labels: Mapping[str, str],
+        owner: str | None,
+        workload: str | None,
+    ) -> None:
         """Take note of an object.
 
         Args:
-            kind: its own.
-            metadata: its own.
-            name: what it calls its workload itself (`run_ai_name`), else None.
+            kind, uid, namespace, name, labels: its own.
+            owner: the uid of its first owner, None where it has none.
+            workload: what it calls its workload itself, as Run:ai's do, else None.
         """
-        uid = metadata.uid
         if uid in self._names:
             return
-        labels = metadata.labels or {}
-        found = labels.get(LABEL_WORKLOAD) or name
-        if found is None and metadata.ownerReferences:
-            self._owners[uid] = metadata.ownerReferences[0].uid
+        found = labels.get(LABEL_WORKLOAD) or workload
+        if found is None and owner is not None:
+            self._owners[uid] = owner
         if found is None:
             found = next((labels[each] for each in _LABELS if labels.get(each)), None)
-            if found is not None and metadata.ownerReferences:
+            if found is not None and owner is not None:
                 # A name that labels guess gives way to that of an owner, once it is known.
                 self._guesses[uid] = found
                 return
-        if found is None and kind in self._own and not metadata.ownerReferences:
-            found = metadata.name
+        if found is None and kind in self._own and owner is None:
+            found = name
         if found is not None:
             self._names[uid] = found
         if kind == "PersistentVolumeClaim":
-            self._claim_of[uid] = (metadata.namespace or "", metadata.name)
+            self._claim_of[uid] = (namespace or "", name)
 
     def uses_claim(self, pod: str, namespace: str, claim: str) -> None:
         """Take note that a pod, by its uid, mounts a claim."""

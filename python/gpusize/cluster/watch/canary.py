@@ -10,14 +10,11 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from gpusize.base.errors import TargetError
 from gpusize.cluster.access.stream import open_lines
 from gpusize.cluster.clock import CLIENT
 from gpusize.cluster.tables import LABEL_RUN
 from gpusize.cluster.watch.clock_offset import SECOND_NS, ClockOffset
-from gpusize.cluster.watch.objects import Kept, Line
 from gpusize.cluster.watch.times import parse_time
 
 if TYPE_CHECKING:
@@ -158,16 +155,15 @@ class Canary:
                 "resourceVersion": version,
                 "timeoutSeconds": str(_WATCH_S),
             }
-            with contextlib.suppress(TargetError, msgspec.MsgspecError):
+            with contextlib.suppress(TargetError, ValueError, KeyError):
                 async with open_lines(self._api.access, self._folder, params, silent_s=_WATCH_S + 30) as lines:
                     async for at_ns, several in lines:
-                        for line in several:
-                            said = msgspec.json.decode(line, type=Line) if line else None
-                            if said is None or said.type not in ("ADDED", "MODIFIED"):
-                                continue
-                            version = msgspec.json.decode(said.object, type=Kept).metadata.resourceVersion
-                            self._watched[version] = at_ns
-                            self._match(version)
+                        for line in filter(None, several.split(b"\n")):
+                            said = json.loads(line)
+                            if said["type"] in ("ADDED", "MODIFIED"):
+                                version = str(said["object"]["metadata"]["resourceVersion"])
+                                self._watched[version] = at_ns
+                                self._match(version)
             # What was written meanwhile came late for another reason than the watch's lag.
             self._acknowledged.clear()
             self._watched.clear()

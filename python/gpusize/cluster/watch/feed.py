@@ -12,12 +12,10 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
+from gpusize._core import ObjectList
 from gpusize.cluster.access.refused import KubeRefused
 from gpusize.cluster.access.stream import Broken, open_lines
 from gpusize.cluster.clock import CLIENT
-from gpusize.cluster.watch.objects import INITIAL_END, Meta, error_of, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -101,19 +99,16 @@ class Feed:
         self._book = book
         self._path = watched.resource.path(namespace)
         self._select = {"labelSelector": watched.selector} if watched.selector else {}
-        self._versions: dict[str, tuple[str, str, str | None]] = {}
-        self._gone: set[str] = set()
         self._version = ""
         self._stream_lists = True
         self._opened = False
         self._broke_ns = 0
         self._late_until = 0
-        self._line, self._page = shape_of(self.kind)
 
     @property
     def objects(self) -> int:
         """How many objects there are, as far as known."""
-        return len(self._versions)
+        return self._book.objects(self.kind)
 
     async def follow(self) -> None:
         """Until it is cancelled.
@@ -140,7 +135,7 @@ class Feed:
                 if refused.status in (401, 403, 404) and not self.ready.is_set():
                     raise
                 why, pause = self._why(refused), max(pause, refused.retry_after_s or 0.0)
-            except (_Expired, OSError, msgspec.MsgspecError) as problem:
+            except (_Expired, OSError) as problem:
                 why = self._why(problem)
             if self.lines > lines:
                 pause, failed = _PAUSE_S[0], 0
@@ -153,8 +148,6 @@ class Feed:
         """What has happened, in words; a version that the server has forgotten is not asked for again."""
         if isinstance(problem, _Expired) or (isinstance(problem, KubeRefused) and problem.status == 410):
             self._version = ""
-        if isinstance(problem, msgspec.MsgspecError):
-            return f"a line is no object: {problem}"
         return problem.what if isinstance(problem, Broken) else str(problem)
 
     async def reconcile(self, patience_s: float = 2.0) -> Lost:
@@ -167,13 +160,13 @@ class Feed:
             KubeRefused, TargetError: it cannot be listed.
         """
         from_ns = self.last_ns
-        items, _ = await self._list()
+        listing = await self._list()
         listed_ns = CLIENT.now_ns()
         for _ in range(round(patience_s / _LOOK_S)):
-            if not self._differs(items):
+            if not self._book.differs(listing):
                 break
             await asyncio.sleep(_LOOK_S)
-        return self._compare(items, Lost(self.kind, from_ns, listed_ns, "the last list", relisted=True))
+        return self._compare(listing, Lost(self.kind, from_ns, listed_ns, "the last list", relisted=True))
 
     async def list_once(self) -> None:
         """List, and take what is there.
@@ -181,73 +174,45 @@ class Feed:
         Raises:
             KubeRefused, TargetError: it cannot be listed.
         """
-        items, self._version = await self._list()
-        self._compare(items, Lost(self.kind, 0, CLIENT.now_ns(), "", relisted=True))
+        listing = await self._list()
+        self._version = listing.version
+        self._compare(listing, Lost(self.kind, 0, CLIENT.now_ns(), "", relisted=True))
         self.ready.set()
 
     async def _list_again(self, why: str) -> None:
         """A list in place of what the watch may have missed."""
         from_ns = self.last_ns
-        items, self._version = await self._list()
-        self.lost.append(self._compare(items, Lost(self.kind, from_ns, CLIENT.now_ns(), why, relisted=True)))
+        listing = await self._list()
+        self._version = listing.version
+        self.lost.append(self._compare(listing, Lost(self.kind, from_ns, CLIENT.now_ns(), why, relisted=True)))
         self.last_ns = CLIENT.now_ns()
         self._broke_ns = 0
 
-    async def _list(self) -> tuple[list[Any], str]:
+    async def _list(self) -> ObjectList:
         params = {"limit": str(_PAGE), **self._select}
         accept = f"{_JSON};{_PARTIAL.format('List')},{_JSON}" if self.watched.bare else _JSON
-        items: list[Any] = []
+        listing = ObjectList(self.kind)
         while True:
             answer = await self._api.ask("GET", self._path, params=params, accept=accept)
             if answer.status == 410 and "continue" in params:  # the pages took longer than the server keeps versions
                 params = {"limit": str(_PAGE), **self._select}
-                items = []
+                listing = ObjectList(self.kind)
                 continue
             if answer.status >= 400:
                 raise KubeRefused.answered(answer.status, answer.body, f"GET {self._path}", answer.retry_after_s)
             try:
-                page = self._page.decode(answer.body)
-            except msgspec.MsgspecError as problem:
+                onward = listing.add_page(answer.body)
+            except ValueError as problem:
                 raise Broken(f"the answer to GET {self._path} is no list of {self.kind}: {problem}") from problem
-            items += page.items or ()
-            if not page.metadata.onward:
-                return items, page.metadata.resourceVersion
-            params = {**params, "continue": page.metadata.onward}
+            if onward is None:
+                return listing
+            params = {**params, "continue": onward}
 
-    def _differs(self, items: list[Any]) -> bool:
-        listed = {item.metadata.uid: item.metadata.resourceVersion for item in items}
-        for uid, version in listed.items():
-            known = self._versions.get(uid)
-            if (known is None and uid not in self._gone) or (known is not None and known[0] != version):
-                return True
-        return any(uid not in listed for uid in self._versions)
-
-    def _compare(self, items: list[Any], lost: Lost) -> Lost:
+    def _compare(self, listing: ObjectList, lost: Lost) -> Lost:
         """Take what a list has, and count what nobody had told."""
-        listed: set[str] = set()
-        for item in items:
-            meta = item.metadata
-            listed.add(meta.uid)
-            known = self._versions.get(meta.uid)
-            if known is None and meta.uid in self._gone:
-                continue
-            if known is None:
-                lost.appeared += 1
-                lost.appeared_names += [meta.name][: _NAMED - len(lost.appeared_names)]
-            elif known[0] != meta.resourceVersion:
-                lost.changed += 1
-            else:
-                continue
-            self._versions[meta.uid] = (meta.resourceVersion, meta.name, meta.namespace)
-            self._book.take(self.kind, item, lost.to_ns, reported=False)
-        for uid in [uid for uid in self._versions if uid not in listed]:
-            _, name, namespace = self._versions.pop(uid)
-            self._gone.add(uid)
-            if self.kind == "Event":
-                continue  # Events are forgotten after an hour; that is no moment of theirs
-            lost.vanished += 1
-            lost.vanished_names += [name][: _NAMED - len(lost.vanished_names)]
-            self._book.gone(self.kind, Meta(name, namespace, uid), lost.to_ns, reported=False)
+        appeared, lost.changed, vanished = self._book.compare(listing, lost.to_ns)
+        lost.appeared, lost.appeared_names = len(appeared), appeared[:_NAMED]
+        lost.vanished, lost.vanished_names = len(vanished), vanished[:_NAMED]
         return lost
 
     async def _watch(self, why: str) -> None:
@@ -255,7 +220,7 @@ class Feed:
 
         Raises:
             _Expired: the server no longer knows the version.
-            KubeRefused, Broken, msgspec.MsgspecError: it broke.
+            KubeRefused, Broken: it broke.
         """
         lasts_s = random.randint(*_WATCH_S)
         params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(lasts_s), **self._select}
@@ -285,13 +250,19 @@ class Feed:
             self._late_until = now + _CATCH_UP_NS
         self._broke_ns = 0
 
-    async def _take_lines(self, lines: AsyncIterator[tuple[int, list[bytes]]], *, initial: bool) -> None:
-        take = self._take_line
+    async def _take_lines(self, reads: AsyncIterator[tuple[int, bytes]], *, initial: bool) -> None:
         try:
-            async for at_ns, several in lines:
-                for line in several:
-                    if line:
-                        initial = take(line, at_ns, initial=initial)
+            async for at_ns, lines in reads:
+                late = at_ns <= self._late_until
+                told = self._book.take_lines(self.kind, lines, at_ns, initial=initial, late=late)
+                self.lines += told.taken
+                if told.version is not None:
+                    self._version = told.version
+                if initial and not told.initial:
+                    self.ready.set()
+                initial = told.initial
+                if told.ended is not None:
+                    self._broken_off(told.ended, initial=initial)
                 self.last_ns = at_ns
         finally:
             if initial:
@@ -300,53 +271,13 @@ class Feed:
             elif not self._broke_ns:
                 self._broke_ns = CLIENT.now_ns()
 
-    def _take_line(self, line: bytes, at_ns: int, *, initial: bool) -> bool:
-        """Take a line; whether the lines are still those of a list's place."""
-        try:
-            said = self._line.decode(line)
-        except msgspec.MsgspecError:
-            self._broken_off(line, initial=initial)
-            raise
-        what = said.type
-        if what == "ERROR":
-            self._broken_off(line, initial=initial)
-        item = said.object
-        meta = item.metadata
-        self._version = meta.resourceVersion
-        self.lines += 1
-        if what == "BOOKMARK":
-            if initial and (meta.annotations or {}).get(INITIAL_END) == "true":
-                self.ready.set()
-                return False
-            return initial
-        uid = meta.uid
-        reported = not initial and at_ns > self._late_until
-        if what != "DELETED":
-            known = self._versions.get(uid)
-            # A line may come late, or twice: of an object that a list has shown to be gone, or in a later version.
-            if uid not in self._gone and (known is None or not _is_older(meta.resourceVersion, known[0])):
-                self._versions[uid] = (meta.resourceVersion, meta.name, meta.namespace)
-            self._book.take(self.kind, item, at_ns, reported=reported)
-            return initial
-        self._versions.pop(uid, None)
-        self._gone.add(uid)
-        if self.kind != "Event":
-            self._book.take(self.kind, item, at_ns, reported=reported)
-            self._book.gone(self.kind, meta, at_ns, reported=reported)
-        return initial
-
-    def _broken_off(self, line: bytes, *, initial: bool) -> None:
-        """Raise what an ERROR line says."""
-        error = error_of(line)
-        if error is None:
-            return
+    def _broken_off(self, ended: tuple[int, str, str] | str, *, initial: bool) -> None:
+        """Raise what has ended a watch: an error's code, reason and message, or what is wrong with a line."""
+        if isinstance(ended, str):
+            raise Broken(f"a line is no object: {ended}")
+        code, reason, message = ended
         if initial:
             self._stream_lists = False  # some servers accept the question and cannot answer it
-        if error.code == 410:
-            raise _Expired(f"410 {error.reason}: {error.message}")
-        raise Broken(f"{error.code} {error.reason}: {error.message}")
-
-
-def _is_older(version: str, than: str) -> bool:
-    """Whether a version is older: they are numbers without leading zeros."""
-    return (len(version), version) < (len(than), than)
+        if code == 410:
+            raise _Expired(f"410 {reason}: {message}")
+        raise Broken(f"{code} {reason}: {message}")
