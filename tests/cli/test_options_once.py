@@ -23,6 +23,7 @@ ELSEWHERE: Final = {
     "--gpus": "behind a target, of a simulated cluster, in an earlier run, for a container: each time other GPUs",
     "--head": "workloads of a cluster test, rows of a dataset",
     "--junit": "of gates on a comparison, and of thresholds on a cluster test",
+    "--keep": "an agent keeps rows of its own, a pipeline all its data",
     "--label": "run gives labels, the others choose runs by them",
     "--margin": "of differences that do not matter, and of a range of time",
     "--method": "of HTTP, and of an estimate",

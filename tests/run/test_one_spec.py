@@ -40,6 +40,7 @@ ROWS = '{"text": "one", "question": "two", "name": "a", "at": 0.5}\n{"text": "x"
 FILES = {
     "rows.jsonl": ROWS,
     "rows.json": json.dumps(["one", "two"]),
+    "token": "a token for tests, long enough",
     "arrivals.csv": "timestamp\n0.5\n1.5\n2.5\n",
     "load.json": json.dumps({"streams": [{"name": "a", "rate": 2, "priority": 1}], "duration": "5s"}),
 }
@@ -258,6 +259,15 @@ CASES: dict[str, Case] = {
     **load("workers", 2),
     **load("pin", "0"),
     **load("source_address", ["127.0.0.1"], source_addresses=("127.0.0.1",)),
+    **beside("hosts", 2),
+    **beside("ray", "10.0.0.5:6379", hosts=2),
+    **beside("listen", "127.0.0.1:7071", hosts=2),
+    **beside("token_file", "token", hosts=2, listen="0.0.0.0:7070"),
+    **beside("hosts_ca", "authority.pem", hosts=2, hosts_cert="cert.pem", hosts_key="key.pem"),
+    **beside("hosts_cert", "cert.pem", hosts=2, hosts_ca="authority.pem", hosts_key="key.pem"),
+    **beside("hosts_key", "key.pem", hosts=2, hosts_cert="cert.pem", hosts_ca="authority.pem"),
+    **beside("hosts_wait", "90s", hosts=2),
+    **beside("records", "remote", hosts=2),
     **beside("stop_when", ["p99 runtime > 2s for 30s"]),
     **beside("metrics_port", 0),
     **beside("metrics_address", "0.0.0.0", metrics_port=0),

@@ -66,6 +66,24 @@ class RunOptions(TypedDict, total=False):
     """Time between readings of these; 20ms."""
     llm_proxy: str | None
     """Where a workflow would reach its language model: its calls are timed on their way there."""
+    hosts: int | None
+    """Hosts that send, each of which runs ``gpusize agent``; None: this machine alone."""
+    ray: str | None
+    """Ray cluster that starts them, ``"auto"`` or the address of its head; None: people do."""
+    listen: str | None
+    """Address and port where they join; 127.0.0.1:7070."""
+    token_file: str | os.PathLike[str] | None
+    """File with the token that all hosts share; ``$GPUSIZE_TOKEN``."""
+    hosts_ca: str | os.PathLike[str] | None
+    """PEM file of the authority that the hosts' certificates are of."""
+    hosts_cert: str | os.PathLike[str] | None
+    """PEM file of this machine's certificate for them."""
+    hosts_key: str | os.PathLike[str] | None
+    """PEM file of its key."""
+    records: str | None
+    """``home``: all rows come home; ``remote``: they stay on the hosts, and one in 100 comes home."""
+    hosts_wait: str | float | None
+    """How long to wait for them; 10m."""
     replicas: str | None
     """Replicas of the simulated cluster over time, such as ``1@0s,2@30s``."""
 

@@ -87,6 +87,8 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "most_users": Limit(1, 1_000_000),
     "metrics_port": Limit(0, 65_535),
     "push_every": Limit(1, _YEARS_S, _SECONDS),
+    "hosts": Limit(1, 1000),
+    "hosts_wait": Limit(1, _YEARS_S, _SECONDS),
     "sample_interval": Limit(1e-3, 3600, _SECONDS),
 }
 """Options of a run that are one number; times in seconds."""

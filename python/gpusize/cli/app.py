@@ -116,6 +116,12 @@ def _doctor(app: typer.Typer) -> None:
     app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.command)
 
 
+def _agent(app: typer.Typer) -> None:
+    from gpusize.cli import agent
+
+    app.command("agent", cls=Command, epilog=agent.EPILOG)(agent.command)
+
+
 def _autoscale(app: typer.Typer) -> None:
     from gpusize.cli import autoscale
 
@@ -173,6 +179,7 @@ _ADD: Final[Mapping[str, Callable[[typer.Typer], None]]] = MappingProxyType(
         "sample": _sample,
         "simulate": _simulate,
         "doctor": _doctor,
+        "agent": _agent,
         "pipeline": _pipeline,
         "load": _load,
         "dataset": _dataset,

@@ -31,9 +31,9 @@ def _read(ctx: typer.Context, path: Path | None) -> Path | None:
         return path
     from gpusize.options.read_file import load_config
 
-    commands = getattr(ctx.parent and ctx.parent.command, "commands", {ctx.info_name: ctx.command})
+    group: Any = None if ctx.parent is None else ctx.parent.command
     known: dict[str, Kind] = {}
-    for command in commands.values():
+    for command in [ctx.command] if group is None else group.commands.values():
         known |= {_plain(each): _kind(each) for each in command.params if each.param_type_name == "option"}
     found = load_config(path, {name: kind for name, kind in known.items() if name not in _NOT_THERE})
     own: Mapping[str, str] = {_plain(each): str(each.name) for each in ctx.command.params}

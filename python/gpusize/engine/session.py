@@ -66,6 +66,7 @@ class Progress(TypedDict):
     """A level as it stands."""
 
     state: str
+    start_ns: NotRequired[int]
     elapsed_ns: int
     due: int
     sent: int
@@ -127,7 +128,9 @@ class LevelOutcome(TypedDict):
     workers: int
     stalled_ns: NotRequired[int]
     longest_stall_ns: NotRequired[int]
+    members: NotRequired[int]
     residence_ns: int | None
+    residence_sum_ns: NotRequired[int]
     parts: list[str]
     write_error: str | None
     errors: list[LevelError]
@@ -137,6 +140,8 @@ class LevelOutcome(TypedDict):
     sampled: int
     second_parts: list[str]
     histogram_parts: list[str]
+    hosts: NotRequired[list[dict[str, Any]]]
+    hosts_alerts: NotRequired[list[str]]
 
 
 class ProbeRecord(TypedDict):
@@ -244,6 +249,32 @@ class EngineLevel:
     def wait(self, timeout_s: float) -> bool:
         """Wait until every request has its record and every part is on disk. False when the time ran out."""
         return self._level.wait(timeout_s)
+
+    def prepared(self, timeout_s: float) -> bool:
+        """Wait until the connections of a level that is held have been tried. False when the time ran out."""
+        return self._level.prepared(timeout_s)
+
+    def start_at(self, start_ns: int) -> None:
+        """Start a level that is held.
+
+        Args:
+            start_ns: when, on this host's clock; at least 2 ms ahead.
+
+        Raises:
+            UsageError: it is too late for that; the level is still held.
+        """
+        self._level.start_at(start_ns)
+
+    def set_close_at(self, close_at_ns: int) -> None:
+        """Move the end of a level whose plan has a ``close_at_ns``.
+
+        Args:
+            close_at_ns: when its time is over, on this host's clock.
+
+        Raises:
+            UsageError: it is too late for that, or too much.
+        """
+        self._level.set_close_at(close_at_ns)
 
     def outcome(self) -> LevelOutcome:
         """What happened; only after ``wait`` has returned True."""

@@ -18,8 +18,10 @@ from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.base.secrets import without_secrets
 from gpusize.base.units import seconds_to_ns
 from gpusize.engine.clock_log import ClockLog
+from gpusize.engine.hosts.on_ray import gathered
 from gpusize.engine.limits import allow_connections, allow_ports, source_notes
 from gpusize.engine.session import Engine
+from gpusize.engine.workers import peak_rate
 from gpusize.estimate.search.terms import REQUESTS, ROUNDS
 from gpusize.measure.alive import Alive
 from gpusize.measure.encode import prepare
@@ -76,12 +78,31 @@ def execute(
         stop: asks for an end.
         note: told what the user should know, when it is known; but for the notes of ``spec``, which were known before.
         engine: makes the engine; for tests.
+
+    Raises:
+        EnvironmentLacks: hosts that were to send did not come.
     """
     switch = stop or StopSwitch()
-    allow_connections(spec.most_connections)
+    if spec.hosts is None:
+        allow_connections(spec.most_connections)
+        return _execute(spec, progress, switch, note, engine)
+    with gathered(spec.hosts, note or (lambda _: None)) as head:
+        head.can_send(peak_rate(each.setting for each in spec.levels))
+        return _execute(spec, progress, switch, note, head.engine, head.facts())
+
+
+def _execute(
+    spec: RunSpec,
+    progress: Callable[[ProgressEvent], None] | None,
+    switch: StopSwitch,
+    note: Callable[[str], None] | None,
+    engine: Callable[..., AnyEngine],
+    hosts: Sequence[Mapping[str, Any]] = (),
+) -> Result:
+    """Do it, with what makes the engine, and the facts of the hosts that send where this machine does not."""
     spec, found = located(spec, engine)
     notes = [text for text in (*found, *_early_notes(spec)) if text not in spec.notes]
-    facts = spec.facts()
+    facts = {**spec.facts(), "hosts": list(hosts)} if hosts else spec.facts()
     steps = spec.steps()
     earlier = earlier_runs(spec, facts) if spec.append else []
     with contextlib.ExitStack() as stack:
@@ -178,7 +199,7 @@ def _early_notes(spec: RunSpec) -> list[str]:
     found = [*spec.load.notes(spec.dataset), cost_note(spec.levels, spec.load.sample_records)]
     if spec.adaptive is not None:
         found.append(_search_note(spec, spec.adaptive))
-    if isinstance(spec.target, Target):
+    if isinstance(spec.target, Target) and spec.hosts is None:
         places = [(each.host, each.port) for each in spec.target.addresses]
         found += source_notes(places, spec.load.source_addresses)
         found.append(allow_ports(spec.most_connections, places, spec.load.source_addresses))

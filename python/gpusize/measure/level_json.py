@@ -50,7 +50,9 @@ def judge_level(
         ``setting``, ``state``, ``stop_reason``, ``intervals``, ``alerts`` and the outcome's fields.
     """
     state = _state(outcome, max_error_share, cause)
-    facts: dict[str, Any] = {key: value for key, value in outcome.items() if key not in ("visit", "histograms")}
+    facts: dict[str, Any] = {
+        key: value for key, value in outcome.items() if key not in ("visit", "histograms", "hosts_alerts")
+    }
     meta = {"setting": dict(setting), "state": state, **facts}
     records = scan(folder / part for part in outcome["parts"])
     cut = intervals(meta, records, warmup_s, seconds=scan_seconds(folder))
@@ -61,7 +63,7 @@ def judge_level(
         # All that counts had been measured by then.
         meta["state"] = state = "done"
     alerts = [*_alerts(outcome, state), *_ended_by(outcome, cause, counts=counts), *cut.alerts]
-    return {**meta, "intervals": cut.intervals, "alerts": alerts}
+    return {**meta, "intervals": cut.intervals, "alerts": [*outcome.get("hosts_alerts", ()), *alerts]}
 
 
 def _touches(records: pl.LazyFrame, found: Sequence[Mapping[str, Any]]) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.numeric import within
@@ -28,11 +29,15 @@ from gpusize.workload.load import Load
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
+    from gpusize.engine.hosts.head import HostsOptions
     from gpusize.observe.observer import Observer
     from gpusize.targets.apis import Api
     from gpusize.workload.load.levels import Level
 
 __all__ = ["RunSpec", "earlier_runs", "must_agree"]
+
+MOST_CORES: Final = 1024
+"""Of a host that is not asked."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class RunSpec:
         monitor: what looks at the run while it goes on: rules that end it, its own metrics.
         adaptive: what a search for the capacity is asked for; None for the levels of the load.
         notes: what the user should know before the run.
+        hosts: what a head asks of the hosts that send; None where this machine alone does.
     """
 
     target: Target | WorkflowTarget
@@ -78,6 +84,7 @@ class RunSpec:
     monitor: MonitorOptions = field(default_factory=MonitorOptions)
     adaptive: Adaptive | None = None
     notes: Sequence[str] = ()
+    hosts: HostsOptions | None = None
 
     def __post_init__(self) -> None:
         if self.users is not None:
@@ -117,6 +124,9 @@ class RunSpec:
         if load.sample_records > 1:
             todo = "leave --sample-records out: a search sends as few requests as it can"
             raise UsageError("a search needs every record", "sample_records", todo)
+        if self.hosts is not None and self.hosts.one_in > 1:
+            todo = "leave --records remote out: a search sends as few requests as it can"
+            raise UsageError("a search needs every record", "records", todo)
         problem = cannot_search(self.slos, self.natures)
         if problem is not None:
             raise problem
@@ -176,9 +186,14 @@ class RunSpec:
 
     @property
     def workers(self) -> int:
-        """Threads that send: those asked for, or as many as the load needs."""
+        """Threads that send: those asked for, or as many as the load needs; of many hosts those of each."""
         if self.load.workers is not None:
             return self.load.workers
+        if self.hosts is not None:
+            # Each host has at most the cores that it has; the target is none of them.
+            rate, count = peak_rate(each.setting for each in self.levels), self.hosts.count
+            in_flight = math.ceil(self.most_connections / count)
+            return chosen_workers(None if rate is None else rate / count, in_flight, local=False, cores=MOST_CORES)
         hosts = [] if isinstance(self.target, WorkflowTarget) else [url.host for url in self.target.addresses]
         rate = peak_rate(each.setting for each in self.levels)
         return chosen_workers(rate, self.most_connections, local=any(map(is_local, hosts)))

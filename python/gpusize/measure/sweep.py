@@ -304,6 +304,9 @@ class Sweep:
             self.clocks.write(self.store.path / "clocks.parquet")
         except StoreError as error:
             raise self._stopped(error.what, error.where) from error
+        if lost is not None and outcome.get("hosts"):
+            todo = f"the levels before are kept; join hosts again and go on with --resume {self.store.path}"
+            raise StoreError(lost, str(self.store.path), todo)
         if lost is not None:
             raise self._stopped(f"the records could not be written: {lost}", None)
         if self.progress is not None:

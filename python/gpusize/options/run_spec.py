@@ -18,6 +18,7 @@ from gpusize.base.units import format_duration
 from gpusize.measure.mix import server_priorities
 from gpusize.measure.monitor.options import MonitorOptions
 from gpusize.measure.spec import RunSpec
+from gpusize.options.hosts import HOSTS_OPTIONS, hosts_of
 from gpusize.options.inputs import addresses_of, target_from_options
 from gpusize.options.kinds import texts_of
 from gpusize.options.labels import labels_of
@@ -47,7 +48,7 @@ _BESIDE: Final = (
     "sample_container", "sample_pid", "sample_cgroup", "sample_interval",
 )  # fmt: skip
 _RULES: Final = ("stop_when", "metrics_port", "metrics_address", "push_gateway", "push_every")
-_AGAIN: Final = (*_BESIDE, *_RULES)
+_AGAIN: Final = (*_BESIDE, *_RULES, *HOSTS_OPTIONS)
 """Options that make the run again, beside those of target, dataset and load."""
 
 _SIMULATED: Final = ("replicas", "start_delay")
@@ -165,6 +166,7 @@ def run_spec(
             monitor=MonitorOptions.of(options),
             adaptive=terms_of(options, sent.load, slos, natures),
             notes=list(dict.fromkeys(notes)),
+            hosts=hosts_of(options, target, sent.load),
         )
 
 

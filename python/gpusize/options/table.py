@@ -275,6 +275,25 @@ GROUPS: Final[tuple[Group, ...]] = (
         ),
     ),
     Group(
+        "Hosts that send, beside this one",
+        "run",
+        (
+            Option("hosts", "whole", "Send from this many hosts, each of which runs gpusize agent.", "N"),
+            Option("ray", "text", "Have this Ray cluster start them: auto, or the address of its head.", "ADDR:PORT"),
+            Option("listen", "text", "Wait for them at this address.", "ADDR:PORT", "127.0.0.1:7070"),
+            Option(
+                "token_file", "text", "Read the token that all hosts share from this file.", "FILE", "$GPUSIZE_TOKEN"
+            ),
+            Option("hosts_ca", "text", "Speak TLS with hosts whose certificates are of this authority.", "FILE"),
+            Option("hosts_cert", "text", "Show them this certificate.", "FILE"),
+            Option("hosts_key", "text", "Key of that certificate.", "FILE"),
+            Option(
+                "records", "text", "Keep all rows here (home), or there and one in 100 here (remote).", "WHERE", "home"
+            ),
+            Option("hosts_wait", "duration", "Wait this long for all of them.", "TIME", "10m"),
+        ),
+    ),
+    Group(
         "Sizing",
         "run",
         (

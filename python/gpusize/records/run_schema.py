@@ -209,6 +209,7 @@ _LEVEL: Final = fields(
         **dict.fromkeys(("due", "sent", "asked_again", "rows", "connects", "reconnects", "cpu_ns"), optional(whole(0))),
         **dict.fromkeys(("stalled_ns", "longest_stall_ns"), optional(whole(0))),
         "machine": optional(mapping(whole(0))),
+        "hosts": optional(items(mapping(anything))),
         "addresses": optional(items(_ADDRESS)),
         "sampled": optional(whole(1)),
         "workers": optional(whole(0)),

@@ -101,9 +101,23 @@ def _judge(visit: LevelData) -> Delivery:
         checks = closed_checks(visit, counts.offered, counts.sent)
     else:
         checks = _open_checks(visit)
+    checks = [*checks, *_hosts(visit)]
     reasons = [each.text for each in checks if each.status == "failed"]
     judged = any(each.status != "not judged" for each in checks)
     return Delivery(not reasons if judged else None, reasons, checks)
+
+
+def _hosts(level: LevelData) -> list[DeliveryCheck]:
+    """Of a load that many hosts send: whether all of them sent to the end."""
+    hosts = level.meta.get("hosts") or []
+    if not hosts:
+        return []
+    gone = [each for each in hosts if each.get("missing")]
+    there = 1.0 - sum(float(each.get("share") or 0.0) for each in gone)
+    if not gone:
+        return [DeliveryCheck("hosts", there, 1.0, "ok", f"{len(hosts)} hosts sent to the end")]
+    named = ", ".join(shown(f"{each.get('name')} {each['missing']}", 120) for each in gone)
+    return [DeliveryCheck("hosts", there, 1.0, "failed", f"{len(gone)} of {len(hosts)} hosts did not: {named}")]
 
 
 def _open_checks(level: LevelData) -> list[DeliveryCheck]:

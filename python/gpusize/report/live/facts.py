@@ -12,6 +12,7 @@ __all__ = [
     "draining",
     "facts",
     "failed",
+    "hosts_line",
     "level_time",
     "numbered",
     "recent_facts",
@@ -188,6 +189,16 @@ def so_far_facts(progress: Mapping[str, Any], *, times: bool = True) -> list[str
     for k, (within, n) in enumerate(judged.values()):
         said.append(f"SLO{f' {k + 1}' if len(judged) > 1 else ''} {percent(within / n)} of {count(n)}")
     return said
+
+
+def hosts_line(hosts: Sequence[Mapping[str, Any]]) -> str:
+    """How late each host of a level sent, at p99; of one that did not send to the end that."""
+    said = []
+    for host in hosts:
+        name, late_ns = clean(str(host.get("name") or host.get("host")), 40), finite(host.get("lateness_p99_ns"))
+        gone = "lost" if host.get("missing") else "-"
+        said.append(f"{name} {gone if late_ns is None else duration(late_ns / _NS)}")
+    return f"hosts: {', '.join(said)} late (p99)"
 
 
 def run_facts(progress: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Any, Final, Protocol, Self
 
-from gpusize.report.live.facts import Schedule, facts, failed, numbered, setting_text, so_far_facts
+from gpusize.report.live.facts import Schedule, facts, failed, hosts_line, numbered, setting_text, so_far_facts
 from gpusize.report.live.pace import Pace, RunRates
 from gpusize.report.live.screen import Screen, Terminal
 from gpusize.report.live.view import LevelView, Minute
@@ -217,6 +217,8 @@ class LiveProgress:
         shown.seen(event.progress, so_far=getattr(event, "so_far", None), **_counts(level))
         self._rates.seen(self._now(), {} if event.progress is None else {index: event.progress})
         self._close(self._levels.pop(index), state)
+        if level.get("hosts"):
+            self.message(hosts_line(level["hosts"]))
         # Whoever ended it knows why.
         for alert in () if state in ("done", "cancelled") else level.get("alerts") or ():
             self.message(f"! {shown.text}: {alert}")

@@ -1,0 +1,221 @@
+"""Who may join: the token, certificates, versions, and what is no agent at all."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpusize import __version__
+from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.engine.hosts.access import TOKEN_VARIABLE, Access, address_of, read_token
+from gpusize.engine.hosts.agent import join
+from gpusize.engine.hosts.head import Head, HostsOptions
+from gpusize.engine.hosts.protocol import PROTOCOL, Broken, Wire
+from tests.engine.hosts.hosting import LOOPBACK, WITHIN_S
+from tests.servers.tls import OPENSSL, make_certificates, sign
+
+TOKEN = b"a token that is long enough"
+
+
+def await_note(notes: list[str], text: str) -> None:
+    """Wait until the head has said so: it lets each connection in on a thread of its own."""
+    until_s = time.monotonic() + WITHIN_S
+    while not any(text in note for note in notes):
+        assert time.monotonic() < until_s, notes
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def joined(head: Head, access: Access, count: int = 1) -> Iterator[list[EnvironmentLacks]]:
+    """Agents on threads of this process; what they raise."""
+    problems: list[EnvironmentLacks] = []
+
+    def one() -> None:
+        try:
+            join(head.address, access, {"hostname": "here"}, patience_s=1.0)
+        except EnvironmentLacks as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    yield problems
+    for thread in threads:
+        thread.join(30.0)
+        assert not thread.is_alive()
+
+
+def head_of(access: Access, notes: list[str], wait_s: float = 30.0) -> Head:
+    return Head(HostsOptions(1, LOOPBACK, access, wait_s), notes.append)
+
+
+def test_the_token_lets_in_and_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+    original = socket.socket.sendall
+
+    def seen(connection: socket.socket, data: bytes) -> None:
+        sent.append(bytes(data))
+        original(connection, data)
+
+    monkeypatch.setattr(socket.socket, "sendall", seen)
+    with head_of(Access(TOKEN), []) as head, joined(head, Access(TOKEN)) as problems:
+        head.gather()
+        head.__exit__()
+    assert problems == []
+    assert any(b"welcome" in each for each in sent)
+    assert not any(TOKEN in each for each in sent)
+
+
+@pytest.mark.parametrize("theirs", [b"another token, long too", None])
+def test_another_token_or_none_is_turned_away(theirs: bytes | None) -> None:
+    notes: list[str] = []
+    with head_of(Access(TOKEN), notes) as head, joined(head, Access(theirs)) as problems:
+        await_note(notes, "turned away")
+    assert "the token is not the head's" in str(problems[0])
+
+
+def test_an_agent_with_a_token_joins_no_head_that_lacks_it() -> None:
+    with head_of(Access(), []) as head, joined(head, Access(TOKEN)) as problems:
+        pass
+    assert "does not know the token" in str(problems[0])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "::", "head.lab"])
+def test_off_loopback_nothing_is_open(host: str) -> None:
+    with pytest.raises(UsageError, match="could send load"):
+        HostsOptions(2, (host, 0))
+    with pytest.raises(UsageError, match="could send load"):
+        join((host, 7070), Access(), {})
+    HostsOptions(2, (host, 0), Access(TOKEN))
+
+
+@pytest.mark.parametrize("protocol, version", [(PROTOCOL, "0.0.1"), (PROTOCOL + 1, __version__), (None, None)])
+def test_another_version_is_refused_by_name(protocol: int | None, version: str | None) -> None:
+    notes: list[str] = []
+    with head_of(Access(), notes) as head:
+        wire = Wire(socket.create_connection(head.address))
+        assert wire.receive().kind == "hello"
+        wire.send("hello", protocol=protocol, gpusize=version, nonce="1", role="work", proof="", facts={})
+        refused = wire.receive()
+        assert refused.kind == "refused"
+        assert str(version) in refused.fields["what"]
+        with pytest.raises(Broken):
+            wire.receive()
+        wire.close()
+        assert head.hosts == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"", b"gz\xff\xff\xff\xff\xff\xff"],
+)
+def test_garbage_is_turned_away_and_agents_still_join(said: bytes) -> None:
+    notes: list[str] = []
+    with head_of(Access(), notes) as head:
+        with socket.create_connection(head.address) as other:
+            other.sendall(said)
+            other.shutdown(socket.SHUT_WR)
+            while other.recv(4096):
+                pass
+        await_note(notes, "turned away")
+        with joined(head, Access()) as problems:
+            head.gather()
+            head.__exit__()
+    assert problems == []
+
+
+def test_one_more_than_asked_for_is_turned_away() -> None:
+    with head_of(Access(), []) as head, joined(head, Access(), 2) as problems:
+        head.gather()
+        while not problems:
+            pass
+        head.__exit__()
+    assert [problem.what for problem in problems] == ["all 1 hosts are there already"]
+
+
+def test_who_is_missing_is_said() -> None:
+    notes: list[str] = []
+    options = HostsOptions(2, LOOPBACK, wait_s=0.5)
+    with Head(options, notes.append) as head, joined(head, Access()):
+        with pytest.raises(EnvironmentLacks, match=r"1 of 2 hosts have joined: here; the others did not come in time"):
+            head.gather()
+        head.__exit__()
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as one:
+        one.bind(LOOPBACK)
+        with pytest.raises(EnvironmentLacks, match="nobody listens"):
+            join(one.getsockname()[:2], Access(), {}, patience_s=0.1)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Access, Access]:
+    """What a head and an agent of one authority show."""
+    if OPENSSL is None:
+        pytest.skip("there is no openssl")
+    made = make_certificates(tmp_path_factory.mktemp("tls"))
+    return Access(None, made.ca, made.certificate, made.key), Access(None, made.ca, *sign(made, "agent"))
+
+
+def test_certificates_of_one_authority_let_in(both: tuple[Access, Access]) -> None:
+    mine, theirs = both
+    with head_of(mine, []) as head, joined(head, theirs) as problems:
+        head.gather()
+        head.__exit__()
+    assert problems == []
+
+
+def test_an_agent_without_a_certificate_is_turned_away(both: tuple[Access, Access]) -> None:
+    notes: list[str] = []
+    with head_of(both[0], notes) as head, joined(head, Access()) as problems:
+        await_note(notes, "no TLS")
+    assert "did not let us in" in str(problems[0])
+
+
+def test_a_certificate_of_another_authority_is_turned_away(both: tuple[Access, Access], tmp_path: Path) -> None:
+    other = make_certificates(tmp_path)
+    notes: list[str] = []
+    # It trusts the head, and shows what the head's authority has not signed.
+    with head_of(both[0], notes) as head, joined(head, Access(None, both[0].ca, *sign(other, "agent"))) as problems:
+        await_note(notes, "no TLS")
+    assert len(problems) == 1
+
+
+def test_tls_takes_all_three_files() -> None:
+    with pytest.raises(UsageError, match="no file of the key"):
+        Access(None, Path("ca.pem"), Path("cert.pem"))
+
+
+def test_a_token_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+    assert read_token(file, {}) == b"0123456789abcdef"
+    assert read_token(None, {TOKEN_VARIABLE: "fedcba9876543210"}) == b"fedcba9876543210"
+    assert read_token(None, {}) is None
+    file.write_text("short")
+    with pytest.raises(UsageError, match="fewer than 16 characters") as caught:
+        read_token(file, {})
+    assert "short" not in str(caught.value)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_token(tmp_path / "none", {})
+
+
+@pytest.mark.parametrize(
+    "text, place",
+    [("10.0.0.5:7070", ("10.0.0.5", 7070)), ("head.lab:1", ("head.lab", 1)), ("[fd00::5]:7070", ("fd00::5", 7070))],
+)
+def test_an_address_has_a_port(text: str, place: tuple[str, int]) -> None:
+    assert address_of(text, "listen") == place
+
+
+@pytest.mark.parametrize("text", ["", "head", "head:", ":7070", "head:70700", "head:x", "head:-1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no address with a port"):
+        address_of(text, "listen")

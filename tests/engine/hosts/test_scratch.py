@@ -1,0 +1,44 @@
+"""Folders of processes that were killed are removed by the next one; those of processes that live are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from gpusize.engine.hosts.scratch import scratch
+
+HOLDS = """
+import sys
+from pathlib import Path
+from gpusize.engine.hosts.scratch import scratch
+with scratch(Path(sys.argv[1])) as folder:
+    (folder / "rows").write_text("much")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", HOLDS, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        with scratch(tmp_path) as mine:
+            # It lives.
+            assert (theirs / "rows").exists()
+        assert not mine.exists()
+        other.kill()
+        other.wait()
+        assert (theirs / "rows").exists()
+        with scratch(tmp_path) as mine:
+            assert list(tmp_path.iterdir()) == [mine]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    (tmp_path / "gpusize-ray-without-lock").mkdir()
+    (tmp_path / "another").mkdir()
+    with scratch(tmp_path):
+        pass
+    assert {each.name for each in tmp_path.iterdir()} == {"gpusize-ray-without-lock", "another"}
