@@ -227,6 +227,10 @@ bench-autoscale: setup $(STAMPS)/dev ## Autoscaling: a day of series pulled, a d
 bench-cluster-watch: setup $(STAMPS)/dev ## How fast the events of pods are read and stamped, beside lightkube and the official client (some minutes)
 	$(BIN)/python -m benches.cluster_watch --record
 
+.PHONY: bench-distribute
+bench-distribute: setup $(STAMPS)/dev ## Load from several hosts: how far apart they begin, what two cost over one, ten million records home (some minutes)
+	$(BIN)/python -m benches.distribute --record
+
 .PHONY: soak
 soak: setup $(STAMPS)/dev ## A hundred million requests in one level (some twenty minutes)
 	$(BIN)/python -m benches.soak

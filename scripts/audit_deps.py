@@ -52,6 +52,7 @@ ALLOWED = {
 
 # What packages without an SPDX expression call their licence, by the classifiers of the Python index or in words.
 CLASSIFIERS = {
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
     "BSD License": "BSD-3-Clause",

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.folders import save
 from tests.cluster.synthetic import World
-from tests.cluster.test_report_commands import run, save
+from tests.cluster.test_report_commands import run
 
 WORDS = {
     "c.toml": 'output-dir = "{out}"\nslo = "p99 scheduled <= 1ms"\nnum_workloads = 5\nproject = "project-1"\n',
