@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import os
 import secrets
 import ssl
@@ -12,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpusize.base.errors import UsageError
+from gpusize.engine.workers import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TOKEN_VARIABLE", "Access", "address_of", "is_loopback", "nonce", "read_token"]
+__all__ = ["TOKEN_VARIABLE", "Access", "address_of", "nonce", "read_token"]
 
 TOKEN_VARIABLE: Final = "GPUSIZE_TOKEN"  # noqa: S105 -- a name
 LEAST_TOKEN: Final = 16
@@ -62,7 +62,7 @@ class Access:
         Raises:
             UsageError: there is neither token nor TLS.
         """
-        if self.token is None and not self.tls and not is_loopback(host):
+        if self.token is None and not self.tls and not is_local(host):
             todo = f"give a token (--token-file, or ${TOKEN_VARIABLE}), or certificates for TLS"
             raise UsageError("whoever reaches this address could send load, or join", host, todo)
 
@@ -119,16 +119,6 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
         todo = "make one with: openssl rand -hex 32"
         raise UsageError(f"the token has fewer than {LEAST_TOKEN} characters", where, todo)
     return token
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def address_of(text: str, where: str) -> tuple[str, int]:

@@ -23,6 +23,7 @@ from gpusize.engine.hosts.merge import (
     too_many,
 )
 from gpusize.engine.hosts.part import HostPart, Missing
+from gpusize.engine.hosts.protocol import Broken
 
 if TYPE_CHECKING:
     from gpusize.engine.hosts.engine import HostsEngine
@@ -80,7 +81,7 @@ class HostsLevel:
         self._home = None if self._folder is None else self._folder.with_name(f".{name}.home")
         self._parts: list[HostPart] = []
         self._whole = 0
-        self._shipped = self._held = False
+        self._shipped = False
         self._finishing = self._finished = False
         self._problem: GpusizeError | None = None
         self._stopped: tuple[int, str] | None = None
@@ -197,9 +198,9 @@ class HostsLevel:
             return
         try:
             part.hear(frame)
+        except Broken:
+            raise
         except OSError as error:
-            if type(error).__name__ == "Broken":
-                raise
             part.missing = Missing(f"its records are lost: {error}", self._engine.now_ns())
 
     def _maybe_ship(self) -> None:
@@ -227,7 +228,7 @@ class HostsLevel:
     def _ship(self, start_ns: int | None) -> None:
         """Hand every host its part; it starts at that time, or is held until all are ready."""
         shares = self._engine.shares()
-        self._shipped, self._held, self._before = True, start_ns is None, None
+        self._shipped, self._before = True, None
         if not shares:
             self._problem = EnvironmentLacks("no host is left", "hosts", "see why they were lost, and join them again")
             return
