@@ -151,7 +151,7 @@ def test_hosts_that_lose_the_head_stop_by_themselves(fault: int, server: Any, tm
             os.kill(head.pid, signal.SIGCONT)
             head.kill()
             head.communicate()
-    assert [code for code, _ in ended] == [3, 3]
+    assert [code for code, _ in ended] == [3, 3], ended
     assert all("the head was lost" in said for _, said in ended)
     assert started.left_behind() == []
 

@@ -37,8 +37,8 @@ def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    (tmp_path / "gpusize-ray-without-lock").mkdir()
+    (tmp_path / "gpusize-agent-without-lock").mkdir()
     (tmp_path / "another").mkdir()
     with scratch(tmp_path):
         pass
-    assert {each.name for each in tmp_path.iterdir()} == {"gpusize-ray-without-lock", "another"}
+    assert {each.name for each in tmp_path.iterdir()} == {"gpusize-agent-without-lock", "another"}

@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 import ssl
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.errors import EnvironmentLacks
 from gpusize.engine.hosts.access import nonce
 from gpusize.engine.hosts.protocol import PROTOCOL, Broken, Wire, tuned
+from gpusize.engine.hosts.scratch import scratch
 from gpusize.engine.hosts.sending import Fetch, Sending
 from gpusize.engine.hosts.watch import answer_pings
 from gpusize.engine.session import Engine
@@ -75,8 +75,7 @@ def join(
         pings, _ = _entered(head, access, "clock", {"number": number}, until)
         stack.callback(pings.close)
         say(f"joined {place} as host {number}")
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpusize-agent-", dir=folder)))
-        sending = Sending(wire, scratch, engine, workers, keep, fetch)
+        sending = Sending(wire, stack.enter_context(scratch(folder)), engine, workers, keep, fetch)
         stack.callback(sending.close)
         why: list[str] = []
         dismissed = threading.Event()

@@ -48,14 +48,12 @@ class GpusizeAgent:
         from gpusize.base.errors import GpusizeError
         from gpusize.engine.hosts import agent
         from gpusize.engine.hosts.access import Access
-        from gpusize.engine.hosts.scratch import scratch
         from gpusize.engine.limits import allow_most_files
 
         try:
             allow_most_files()
             facts = {**self._facts(checks=checks), "ray_node": node}
-            with scratch() as folder:
-                agent.join(head, Access(token), facts, patience_s=patience_s, folder=folder, fetch=self._fetch)
+            agent.join(head, Access(token), facts, patience_s=patience_s, fetch=self._fetch)
         except GpusizeError as error:
             return {"type": type(error).__name__, "what": error.what, "where": error.where, "todo": error.todo}
         return None

@@ -13,7 +13,7 @@ from typing import Final
 
 __all__ = ["scratch"]
 
-PREFIX: Final = "gpusize-ray-"
+PREFIX: Final = "gpusize-agent-"
 LOCK: Final = "lock"
 
 
@@ -21,8 +21,8 @@ LOCK: Final = "lock"
 def scratch(parent: Path | None = None) -> Iterator[Path]:
     """A folder of this process; what others have left there that were killed is removed.
 
-    Who is killed cannot clean up, and Ray kills the actors of a program that is gone. A lock on a file says that the
-    folder is in use: the system drops it with the process, whatever became of that.
+    Who is killed cannot clean up: the actors of a program that is gone, for instance, which Ray kills. A lock on a file
+    says that the folder is in use: the system drops it with the process, whatever became of that.
 
     Args:
         parent: where it is made; None: the system's folder for temporary files.

@@ -71,6 +71,7 @@ class Sending:
         self._lock = threading.Lock()
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._over = threading.Event()
+        self._homes: list[threading.Thread] = []
         self._threads = [
             threading.Thread(target=self._work, name="gpusize-sessions", daemon=True),
             threading.Thread(target=self._tell, name="gpusize-telling", daemon=True),
@@ -105,7 +106,8 @@ class Sending:
         for session in list(self._sessions.values()):
             with contextlib.suppress(Exception):
                 session.close()
-        for thread in self._threads:
+        # Those that bring levels home remove their folders, and nobody else is to do so meanwhile.
+        for thread in (*self._threads, *self._homes):
             thread.join(5.0)
 
     def _work(self) -> None:
@@ -257,7 +259,9 @@ class Sending:
         self._wire.send("progress", strings, level=number, progress=progress, seconds=seconds, ready=ready)
         if ended and len(strings) < 200:
             each.ending = True
-            threading.Thread(target=self._bring_home, args=(number, each), name="gpusize-home", daemon=True).start()
+            home = threading.Thread(target=self._bring_home, args=(number, each), name="gpusize-home", daemon=True)
+            self._homes = [*(thread for thread in self._homes if thread.is_alive()), home]
+            home.start()
 
     def _bring_home(self, number: int, each: _Level) -> None:
         """Send a level's parts and then its outcome; its folder goes."""
