@@ -140,7 +140,6 @@ def _begun(folder: Path, delay_ms: float, levels: int) -> tuple[list[_Begun], li
         for offset_ns in OFFSETS_NS:
             _agent(started, place, offset_ns)
         head.gather()
-        time.sleep(2.0)  # what a host that has just joined knows of its clock is less
         offsets = [_offset(host.facts["pid"], started) for host in head.hosts]
         with _engine(head.engine, server.url) as engine:
             for number in range(levels):
