@@ -18,7 +18,7 @@ from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.base.secrets import without_secrets
 from gpusize.base.units import seconds_to_ns
 from gpusize.engine.clock_log import ClockLog
-from gpusize.engine.hosts.on_ray import gathered
+from gpusize.engine.hosts.gather import gathered
 from gpusize.engine.limits import allow_connections, allow_ports, source_notes
 from gpusize.engine.session import Engine
 from gpusize.engine.workers import peak_rate

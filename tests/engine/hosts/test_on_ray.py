@@ -23,8 +23,9 @@ import gpusize
 from benches.client import target_spec
 from gpusize import _core
 from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.engine.hosts.gather import gathered
 from gpusize.engine.hosts.head import HostsOptions
-from gpusize.engine.hosts.on_ray import RAY_LISTEN, gathered
+from gpusize.engine.hosts.on_ray import RAY_LISTEN
 from gpusize.engine.hosts.protocol import Wire
 from gpusize.engine.session import Engine
 from gpusize.workload.load import Load

@@ -29,7 +29,7 @@ from gpusize.engine.hosts.host import as_error
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["RAY_LISTEN", "RAY_WAIT_S", "gathered", "ray_address"]
+__all__ = ["RAY_LISTEN", "RAY_WAIT_S", "gathered_on_ray", "ray_address"]
 
 RAY_LISTEN: Final = ("", 0)
 """Stands for the address by which the cluster knows the head's node, and any free port."""
@@ -46,24 +46,20 @@ INSTALL: Final = "install it: pip install 'gpusize[ray]'"
 
 
 @contextlib.contextmanager
-def gathered(options: HostsOptions, note: Callable[[str], None] = lambda _: None) -> Iterator[Head]:
-    """A head whose hosts are all there: agents that people start, or actors that Ray does.
+def gathered_on_ray(options: HostsOptions, address: str, note: Callable[[str], None]) -> Iterator[Head]:
+    """A head whose hosts are all there, started by Ray.
 
     Args:
         options: what is asked of it.
+        address: of the Ray cluster.
         note: told how it goes.
 
     Raises:
         EnvironmentLacks: some did not come in time, or there is no Ray, no such cluster, or another gpusize on it.
     """
-    if options.ray is None:
-        with Head(options, note) as head:
-            head.gather()
-            yield head
-        return
     ray = _ray()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_connected(ray, options.ray))
+        stack.enter_context(_connected(ray, address))
         group = stack.enter_context(_placed(ray, options, note))
         actors = stack.enter_context(_Actors(ray, group, options.count))
         actors.agree()
