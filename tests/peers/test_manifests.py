@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from tests.servers.kube import ControlPlane
 
@@ -26,7 +26,7 @@ WHERE = {
 @pytest.mark.peers
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_a_manifest_is_taken_as_it_stands(file: Path, control_plane: ControlPlane) -> None:
-    objects: list[dict[str, Any]] = [each for each in yaml.safe_load_all(file.read_text("utf-8")) if each]
+    objects: list[dict[str, Any]] = [each for each in YAML(typ="safe").load_all(file) if each]
     assert objects
     with control_plane.client() as client:
         for each in objects:
