@@ -1,5 +1,6 @@
-//! One gRPC call outside every level: the control plane asks a server what it serves.
+//! One gRPC call outside every level, by the h2 crate: the control plane asks a server what it serves.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -7,12 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::ResponseFuture;
+use h2::client::{Builder, ResponseFuture};
 
 use super::context::Endpoint;
-use super::download::Broken;
-use super::failure::Failure;
-use super::http2::{self, Seen, begin, greet};
+use super::failure::{self, Failure, plain};
+use super::io::Io;
 use super::rpc::status_of_head;
 use super::sources::Sources;
 use super::stream::Stream;
@@ -52,17 +52,46 @@ pub fn grpc_call(target: &TargetSpec, method: &str, message: &[u8], timeout: Dur
     }
 }
 
+/// Why there is no reply.
+enum Broken {
+    Http2(h2::Error),
+    Ended,
+    Answer(Failure),
+}
+
+impl From<h2::Error> for Broken {
+    fn from(e: h2::Error) -> Self {
+        Self::Http2(e)
+    }
+}
+
+impl Broken {
+    fn failure(self, is_http1: bool) -> Failure {
+        match self {
+            Self::Answer(failure) => failure,
+            _ if is_http1 => Failure::new(Outcome::ProtocolError, "the server answered in HTTP/1.1, not HTTP/2"),
+            Self::Ended => failure::ended("the server closed the connection"),
+            Self::Http2(e) => Failure::new(Outcome::ProtocolError, plain(&format!("the connection broke: {e}"))),
+        }
+    }
+}
+
 async fn call(target: &TargetSpec, endpoint: Endpoint, body: Bytes) -> std::result::Result<Reply, Failure> {
     let (stream, _) = Stream::connect(&endpoint.name, endpoint.tls.as_ref(), &Sources::default(), sleep_until)
         .await
         .map_err(|refused| Failure::new(refused.outcome, refused.message))?;
-    let Some(mut head) = endpoint.heads.into_iter().next() else {
+    let Some(head) = endpoint.heads.first() else {
         return Err(Failure::new(Outcome::ProtocolError, "no head for the request"));
     };
-    let seen = Rc::<Seen>::default();
-    let (mut send, connection) = greet(target, stream, None, seen.clone()).await?;
-    let head = head.of(body.len());
-    let response = begin(&mut send, head, body).map_err(|e| http2::failure(&e, target))?;
+    let is_http1 = Rc::<Cell<bool>>::default();
+    let broken = |e: h2::Error| Broken::Http2(e).failure(is_http1.get());
+    let mut builder = Builder::new();
+    builder.max_header_list_size(u32::try_from(target.max_header_bytes).unwrap_or(u32::MAX)).enable_push(false);
+    let (mut send, connection) = builder.handshake(Io::new(stream, is_http1.clone())).await.map_err(broken)?;
+    let (response, mut upload) = send.send_request(head.request(body.len()), body.is_empty()).map_err(broken)?;
+    if !body.is_empty() {
+        upload.send_data(body, true).map_err(broken)?;
+    }
     let (mut connection, mut reply) = (pin!(connection), pin!(read(response, target)));
     let mut ended = false;
     let result = std::future::poll_fn(|cx| {
@@ -73,7 +102,7 @@ async fn call(target: &TargetSpec, endpoint: Endpoint, body: Bytes) -> std::resu
         }
     })
     .await;
-    result.map_err(|e| e.failure(seen.speaks.get(), target))
+    result.map_err(|e| e.failure(is_http1.get()))
 }
 
 async fn read(response: ResponseFuture, target: &TargetSpec) -> std::result::Result<Reply, Broken> {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::download::Download;
 use super::failure::{Failure, Reach, apart, ended, guard};
 use super::http1;
-use super::http2;
 use super::job::Job;
 use super::level::{LevelShared, Share, bump};
 use super::outside::now_ns;
@@ -22,8 +21,9 @@ use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
 use crate::record::columns::NO_TIME;
 use crate::record::{Due, Row};
-use crate::wire::http2::Head;
+use crate::wire::http2::Request;
 use crate::wire::request::Buffers;
+use crate::wire::trace;
 
 /// A connection that lay idle this long is looked at before it is used. A server's close that comes sooner, or that only
 /// shows when we write, is met by asking once more.
@@ -38,9 +38,11 @@ pub struct Line {
     places: Vec<Place>,
     request: Buffers,
     http1: http1::Exchange,
-    reader: Reader,
+    reader: Box<Reader>,
     /// The replies of a gRPC call.
     replies: Option<Replies>,
+    /// What a connection of HTTP/2 sees of the request under way.
+    download: Rc<Download>,
     head_request: bool,
     /// The last connect failed.
     lacks_target: bool,
@@ -51,13 +53,13 @@ pub struct Line {
 impl Line {
     pub fn new(worker: &Worker) -> Self {
         let context = &worker.context;
-        let place = |heads: &Vec<Head>| Place { conn: None, had_one: false, heads: heads.clone() };
         Self {
-            places: context.endpoints.iter().map(|e| place(&e.heads)).collect(),
+            places: context.endpoints.iter().map(|_| Place { conn: None, had_one: false }).collect(),
             request: Buffers::default(),
             http1: http1::Exchange::new(worker),
-            reader: Reader::default(),
+            reader: Box::default(),
             replies: Replies::new(&context.target),
+            download: Rc::default(),
             head_request: context.target.method == "HEAD",
             lacks_target: false,
             keeps_answers: context.requests.captures(),
@@ -71,11 +73,11 @@ impl Line {
 
     /// Open a connection ahead of the level's first request of this slot; false when there is none. The failure shows when
     /// the request tries again.
-    pub async fn prepare(&mut self, worker: &Worker, slot: &Slot, level: &Arc<LevelShared>) -> bool {
+    pub async fn prepare(&mut self, worker: &Rc<Worker>, slot: &Slot, level: &Arc<LevelShared>) -> bool {
         // Slots take their first requests in order.
         let first = level.first_of(worker.index, slot.index);
         let endpoint = first % self.places.len();
-        if self.places[endpoint].conn.as_mut().is_none_or(Conn::is_stale) {
+        if self.places[endpoint].conn.as_mut().is_none_or(|conn| conn.is_stale(worker)) {
             let mut row = Row::due(Due::default());
             let _ = self.connect(endpoint, worker, slot, &level.shares[worker.index], &mut row).await;
         }
@@ -85,11 +87,11 @@ impl Line {
     }
 
     /// Answer what a server asks on a connection that nobody else looks at, while there is no request.
-    pub fn attend(&mut self) {
+    pub fn attend(&mut self, worker: &Worker) {
         for place in &mut self.places {
             if let Some(Conn { carrier: Carrier::Http2(channel), .. }) = &mut place.conn
                 && channel.is_own()
-                && channel.is_stale()
+                && channel.is_stale(worker)
             {
                 place.conn = None;
             }
@@ -99,7 +101,7 @@ impl Line {
     /// One request from connect to last byte; fills `row` and returns the message of a failure.
     pub async fn exchange(
         &mut self,
-        worker: &Worker,
+        worker: &Rc<Worker>,
         slot: &Slot,
         level: &Rc<WorkerLevel>,
         job: &mut Job,
@@ -119,7 +121,7 @@ impl Line {
         let (mut asked_again, mut opened_again) = (false, false);
         let result = loop {
             self.reader.reset();
-            let opened = if self.lacks_connection(endpoint, row) {
+            let opened = if self.lacks_connection(endpoint, worker, row) {
                 apart(self.connect(endpoint, worker, slot, level.share(), row)).await
             } else {
                 Ok(())
@@ -244,10 +246,10 @@ impl Line {
     }
 
     /// Whether a connection has to be opened first; one that cannot carry the request is given up.
-    fn lacks_connection(&mut self, endpoint: usize, row: &Row) -> bool {
+    fn lacks_connection(&mut self, endpoint: usize, worker: &Worker, row: &Row) -> bool {
         let conn = &mut self.places[endpoint].conn;
         let idle = |c: &Conn| row.fired_ns - c.last_end_ns > IDLE_NS;
-        if conn.as_mut().is_some_and(|c| c.is_spent() || idle(c) && c.is_stale()) {
+        if conn.as_mut().is_some_and(|c| c.is_spent() || idle(c) && c.is_stale(worker)) {
             *conn = None;
         }
         conn.is_none()
@@ -261,37 +263,31 @@ impl Line {
         level: &Rc<WorkerLevel>,
         row: &mut Row,
     ) -> Result<(), Failure> {
-        let seed = level.shared.plan.seed;
-        let body = worker.context.requests.body(row.row as usize, row.seq, seed, &mut self.request);
-        let kind = worker.context.requests.kind_of(row.row as usize);
-        let Self { places, reader, replies, .. } = self;
-        let Place { conn: Some(Conn { carrier: Carrier::Http2(channel), number, .. }), heads, .. } =
-            &mut places[endpoint]
-        else {
+        let (context, plan) = (&worker.context, &level.shared.plan);
+        let body = context.requests.body(row.row as usize, row.seq, plan.seed, &mut self.request);
+        let kind = context.requests.kind_of(row.row as usize);
+        let Self { places, reader, replies, download, .. } = self;
+        let Place { conn: Some(Conn { carrier: Carrier::Http2(channel), number, .. }), .. } = &places[endpoint] else {
             return Err(Failure::new(Outcome::ConnectError, "no connection"));
         };
-        if worker.context.target.trace {
-            heads[kind].trace(level.shared.plan.visit, row.stream, row.seq);
-        }
-        let head = heads[kind].of(body.len());
+        let trace = context.target.trace.then(|| trace::value(plan.visit, row.stream, row.seq));
         begins(worker, slot, row, *number);
         let length = body.len();
-        // The connection was told to take no more, or has ended: nothing was sent.
-        let unsent = |e| Failure { reach: Reach::Unsent, ..http2::failure(&e, &worker.context.target) };
-        let (response, leaving) = channel.begin(head, body, level, row).map_err(unsent)?;
-        if let Some(replies) = replies {
-            replies.reset();
-        }
-        let download = Download::new(response, worker, reader, replies.as_mut(), row);
-        let result = channel.finish(download, &leaving, length, slot, &worker.context).await;
-        leaving.note(row);
+        let waker = if channel.is_own() { None } else { slot.waker() };
+        download.begin(reader, replies, row, level, waker);
+        let head = context.endpoints[endpoint].heads[kind].clone();
+        let result = match channel.begin(Request { head, body, trace, to: download.clone() }) {
+            Ok(()) => channel.finish(download, length, slot, worker).await,
+            Err(failure) => Err(failure),
+        };
+        download.end(reader, replies, row);
         result
     }
 
     async fn connect(
         &mut self,
         endpoint: usize,
-        worker: &Worker,
+        worker: &Rc<Worker>,
         slot: &Slot,
         share: &Share,
         row: &mut Row,

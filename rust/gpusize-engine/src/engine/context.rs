@@ -39,7 +39,7 @@ pub struct Endpoint {
     pub name: Arc<Name>,
     pub tls: Option<Tls>,
     /// In HTTP/2 the heads of its requests, one for each kind.
-    pub heads: Vec<Head>,
+    pub heads: Vec<Arc<Head>>,
 }
 
 impl Context {
@@ -84,8 +84,13 @@ impl Endpoint {
         let head = |kind: &TargetSpec| Head::new(kind, host, port, tls);
         let heads = match mix {
             _ if !http2 => Vec::new(),
-            None => vec![head(target)?],
-            Some(mix) => mix.requests.iter().map(|r| head(&Mix::target_of(r, target))).collect::<Result<_>>()?,
+            None => vec![Arc::new(head(target)?)],
+            Some(mix) => {
+                let numbered = |(number, request)| {
+                    head(&Mix::target_of(request, target)).map(|head| Arc::new(head.numbered(number)))
+                };
+                mix.requests.iter().enumerate().map(numbered).collect::<Result<_>>()?
+            }
         };
         Ok(Self { name: Arc::new(Name::new(host, port)?), tls: tls.map(|t| Tls::new(t, http2)).transpose()?, heads })
     }

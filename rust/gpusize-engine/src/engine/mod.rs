@@ -4,7 +4,7 @@
 //! levels on all workers at one instant and notices when they have drained.
 //!
 //! Session, coordinator, workers, slots and progress aside: connections per address (`place`, `pool`), exchanges
-//! (`http1`, `http2`, `download`, `rpc`; `departures`: what of a connection's requests has left), balance, and single
+//! (`http1`, `http2`, `rpc`; `link`: a connection of HTTP/2, `download`: an answer on it), balance, and single
 //! gRPC calls of the control plane (`call`); conversations (`following`), the addresses of a host name (`names`), what
 //! a slot holds (`mailbox`), what stands still (`watchdog`), shares of connections and queue (`partition`, `backlog`,
 //! `unsent`), ramps of users (`ramp`), turns of conversations (`turns`), time that a worker stood still (`stalls`),
@@ -25,7 +25,6 @@ mod connections;
 mod context;
 mod coordinator;
 mod cores;
-mod departures;
 mod download;
 mod errors;
 mod failure;
@@ -39,6 +38,7 @@ mod io;
 mod job;
 mod level;
 mod levels;
+mod link;
 mod mailbox;
 mod messages;
 mod names;

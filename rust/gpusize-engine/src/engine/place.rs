@@ -1,12 +1,13 @@
 //! What a slot has of one address: a connection of its own, or its part of a shared one.
 
+use std::rc::Rc;
+
 use super::connections::Counted;
 use super::failure::Failure;
 use super::http2::Channel;
 use super::stream::{Stream, Took};
 use super::worker::Worker;
 use crate::spec::Transport;
-use crate::wire::http2::Head;
 
 /// What a slot has of one address.
 #[derive(Debug)]
@@ -14,8 +15,6 @@ pub struct Place {
     pub conn: Option<Conn>,
     /// A further connection stands for one that was closed.
     pub had_one: bool,
-    /// The heads of its requests in HTTP/2, one for each kind.
-    pub heads: Vec<Head>,
 }
 
 #[derive(Debug)]
@@ -47,10 +46,10 @@ impl Place {
 }
 
 impl Conn {
-    pub fn is_stale(&mut self) -> bool {
+    pub fn is_stale(&mut self, worker: &Worker) -> bool {
         match &mut self.carrier {
             Carrier::Http1(stream) => stream.is_stale(),
-            Carrier::Http2(channel) => channel.is_stale(),
+            Carrier::Http2(channel) => channel.is_stale(worker),
         }
     }
 
@@ -60,7 +59,7 @@ impl Conn {
 }
 
 /// Open a connection, or join one; `took` is set where one was opened.
-pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> Result<(Carrier, u32), Failure> {
+pub async fn open(worker: &Rc<Worker>, endpoint: usize, took: &mut Option<Took>) -> Result<(Carrier, u32), Failure> {
     let target = &worker.context.target;
     let stream = async |took: &mut Option<Took>| {
         let endpoint = &worker.context.endpoints[endpoint];
@@ -77,7 +76,7 @@ pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> 
         return Ok((Carrier::Http1(stream(took).await?.0), worker.connections.next_number()));
     }
     if target.streams == 1 {
-        let channel = Channel::own(target, stream(took).await?.0).await?;
+        let channel = Channel::own(worker, stream(took).await?.0).await;
         return Ok((Carrier::Http2(channel), worker.connections.next_number()));
     }
     let member = worker.connections.join(endpoint);
@@ -87,7 +86,7 @@ pub async fn open(worker: &Worker, endpoint: usize, took: &mut Option<Took>) -> 
         .get_or_try_init(async || {
             let (stream, address) = stream(took).await?;
             let counted = worker.connections.count(address);
-            Channel::shared(target, stream, worker.connections.next_number(), link.retired.clone(), counted).await
+            Channel::shared(worker, stream, worker.connections.next_number(), link.retired.clone(), counted).await
         })
         .await?;
     let number = open.number;

@@ -3,11 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bytes::Bytes;
-use h2::client::SendRequest;
 use tokio::sync::OnceCell;
 
-use super::http2::Seen;
+use super::link::Link as Http2;
 
 /// The shared connections of one worker, by address.
 #[derive(Debug)]
@@ -29,12 +27,17 @@ pub struct Link {
     pub retired: Rc<Cell<bool>>,
 }
 
-/// What a connected link hands out.
-#[derive(Clone, Debug)]
+/// A connection that is open; its driver ends when nobody holds this any more.
+#[derive(Debug)]
 pub struct Connected {
-    pub send: SendRequest<Bytes>,
+    pub link: Rc<Http2>,
     pub number: u32,
-    pub seen: Rc<Seen>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.link.close();
+    }
 }
 
 /// A slot's place on a link.
@@ -66,7 +69,7 @@ impl Pool {
 impl Link {
     /// Streams that the server allows, as far as it has said so.
     fn limit(&self) -> usize {
-        self.open.get().map_or(usize::MAX, |o| o.send.current_max_send_streams())
+        self.open.get().map_or(usize::MAX, |o| o.link.limit())
     }
 
     /// Whether another request would have to wait for one of the others to end.

@@ -155,6 +155,11 @@ impl Slot {
         }
     }
 
+    /// Who has the task look again.
+    pub fn waker(&self) -> Option<Waker> {
+        self.waker.borrow().clone()
+    }
+
     /// Give up the running wait.
     pub fn abort(&self, why: Abort) {
         self.abort.set(Some(why));
@@ -237,7 +242,7 @@ impl Slot {
         if !self.is_parked() {
             self.state.set(State::Waits);
         }
-        line.attend();
+        line.attend(worker);
         Poll::Pending
     }
 

@@ -6,12 +6,15 @@ pub const NAME: &str = "traceparent";
 /// Bytes of its value.
 const LEN: usize = 55;
 
+/// A value.
+pub type Value = [u8; LEN];
+
 /// What no other tool is likely to choose: the first digits of our trace ids.
 const MARK: u16 = 0x6770;
 
 /// The value for one request: version 00, a trace id of the mark, visit, stream and sequence number, a parent id made of
 /// the sequence number, sampled.
-pub fn value(visit: u32, stream: u16, seq: u64) -> [u8; LEN] {
+pub fn value(visit: u32, stream: u16, seq: u64) -> Value {
     let mut out = *b"00-00000000000000000000000000000000-0000000000000000-01";
     digits(&mut out[3..7], u64::from(MARK));
     digits(&mut out[7..15], u64::from(visit));

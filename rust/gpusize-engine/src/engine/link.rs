@@ -1,0 +1,236 @@
+//! A connection of HTTP/2: its socket, its state, and whoever reads it.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::ReadBuf;
+
+use super::download::{Arrivals, Download};
+use super::failure::{self, Failure, Reach, plain};
+use super::outside::now_ns;
+use super::stream::Stream;
+use super::worker::Worker;
+use crate::outcome::Outcome;
+use crate::record::columns::NO_TIME;
+use crate::spec::TargetSpec;
+use crate::wire::http2::{Client, Fatal, Gone, Request};
+
+/// Pieces that go to the socket at once.
+const SLICES: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Link {
+    state: RefCell<State>,
+    /// Who is to be called when there is something to send.
+    driver: RefCell<Option<Waker>>,
+    is_called: Cell<bool>,
+    /// Nobody will use it again.
+    is_closed: Cell<bool>,
+    /// How often something has come.
+    pub reads: Cell<u64>,
+    lost: RefCell<Option<Lost>>,
+}
+
+#[derive(Debug)]
+struct State {
+    stream: Stream,
+    client: Client<Rc<Download>>,
+}
+
+/// Why a connection is over.
+#[derive(Debug)]
+enum Lost {
+    /// The peer ended it.
+    Closed,
+    Io(String),
+    Fatal(Fatal),
+    /// The first that came is an answer of HTTP/1.
+    Http1,
+}
+
+impl Lost {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Closed => failure::ended("the server closed the connection"),
+            Self::Io(e) => failure::ended(plain(&format!("the connection broke: {e}"))),
+            Self::Fatal(Fatal { code, what }) => {
+                Failure::new(Outcome::ProtocolError, format!("the server breaks HTTP/2: {what} ({code})"))
+            }
+            Self::Http1 => Failure::new(Outcome::ProtocolError, "the server answered in HTTP/1.1, not HTTP/2"),
+        }
+    }
+}
+
+impl State {
+    /// Send what the socket takes.
+    fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut has_written = false;
+        while self.client.has_output() {
+            let now = if self.client.holds() { now_ns() } else { NO_TIME };
+            let written = if let Some(bytes) = self.client.output() {
+                self.stream.poll_write(cx, bytes)
+            } else {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let n = self.client.fill(&mut slices);
+                self.stream.poll_write_vectored(cx, &slices[..n])
+            };
+            match written {
+                Poll::Pending => {
+                    self.client.blocked = true;
+                    break;
+                }
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(n)) => self.client.took(n, |request, part| request.left(part, now)),
+                Poll::Ready(Err(e)) => return Err(e),
+            }
+            has_written = true;
+        }
+        if has_written && let Poll::Ready(Err(e)) = self.stream.poll_flush(cx) {
+            return Err(e);
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    /// One on which nothing has been sent yet.
+    pub fn new(target: &TargetSpec, stream: Stream) -> Rc<Self> {
+        let client = Client::new(target.max_header_bytes, target.streams);
+        Rc::new(Self {
+            state: RefCell::new(State { stream, client }),
+            driver: RefCell::default(),
+            is_called: Cell::new(false),
+            is_closed: Cell::new(false),
+            reads: Cell::new(0),
+            lost: RefCell::default(),
+        })
+    }
+
+    fn client(&self) -> RefMut<'_, Client<Rc<Download>>> {
+        RefMut::map(self.state.borrow_mut(), |state| &mut state.client)
+    }
+
+    /// Requests that may be under way, as far as the server has said so.
+    pub fn limit(&self) -> usize {
+        self.state.borrow().client.limit()
+    }
+
+    /// Whether the socket takes nothing at present.
+    pub fn is_blocked(&self) -> bool {
+        self.state.borrow().client.blocked
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.lost.borrow().is_some()
+    }
+
+    /// Why it has ended.
+    pub fn failure(&self) -> Failure {
+        self.lost.borrow().as_ref().map_or_else(|| Lost::Closed.failure(), Lost::failure)
+    }
+
+    /// Hand over one request; false: it takes no more, and nothing was sent.
+    pub fn begin(&self, request: Request<Rc<Download>>) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        self.client().begin(request).is_ok()
+    }
+
+    /// Forget a request.
+    pub fn give_up(&self, request: &Rc<Download>) -> Gone {
+        self.client().give_up(|other| Rc::ptr_eq(other, request))
+    }
+
+    /// Have the driver look at it.
+    pub fn call(&self) {
+        if !self.is_called.replace(true)
+            && let Some(driver) = &*self.driver.borrow()
+        {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Nobody will use it again.
+    pub fn close(&self) {
+        self.is_closed.set(true);
+        self.call();
+    }
+
+    /// Drive it until it has ended, or nobody needs it.
+    pub fn poll_drive(&self, worker: &Worker, cx: &mut Context<'_>) -> Poll<()> {
+        self.is_called.set(false);
+        if self.driver.borrow().is_none() {
+            *self.driver.borrow_mut() = Some(cx.waker().clone());
+        }
+        if self.is_closed.get() {
+            return Poll::Ready(());
+        }
+        self.poll(worker, cx, || false)
+    }
+
+    /// Send and read what there is, or until `enough`; ready when it has ended, of which all its requests have then been told.
+    pub fn poll(&self, worker: &Worker, cx: &mut Context<'_>, enough: impl Fn() -> bool) -> Poll<()> {
+        if self.is_over() {
+            return Poll::Ready(());
+        }
+        let state = &mut *self.state.borrow_mut();
+        let lost = ready!(self.poll_state(state, worker, cx, enough));
+        let is_leaving = state.client.is_leaving() && !matches!(lost, Lost::Fatal(_));
+        for request in state.client.drain() {
+            let failure = lost.failure();
+            let reach = match failure.reach {
+                _ if request.is_held() => Reach::Unsent,
+                // It may have looked at every request that it did not name as left out.
+                Reach::Cut if is_leaving => Reach::Taken,
+                reach => reach,
+            };
+            request.finish(Err(Failure { reach, ..failure }));
+        }
+        *self.lost.borrow_mut() = Some(lost);
+        Poll::Ready(())
+    }
+
+    fn poll_state(
+        &self,
+        state: &mut State,
+        worker: &Worker,
+        cx: &mut Context<'_>,
+        enough: impl Fn() -> bool,
+    ) -> Poll<Lost> {
+        loop {
+            // What the server has said by the time at which nothing can be sent may still be read.
+            let sent = state.flush(cx);
+            if state.client.is_stuffed() {
+                return Poll::Pending;
+            }
+            let mut buffer = worker.read_buffer();
+            let mut room = ReadBuf::new(&mut buffer);
+            let read = state.stream.poll_read(cx, &mut room);
+            let bytes = match (read, sent) {
+                (Poll::Pending, Ok(())) => return Poll::Pending,
+                (Poll::Pending, Err(e)) | (Poll::Ready(Err(e)), _) => return Poll::Ready(Lost::Io(e.to_string())),
+                (Poll::Ready(Ok(())), _) => room.filled(),
+            };
+            if bytes.is_empty() {
+                return Poll::Ready(Lost::Closed);
+            }
+            let reads = self.reads.get();
+            self.reads.set(reads + 1);
+            if reads == 0 && bytes.starts_with(b"HTTP/1") {
+                return Poll::Ready(Lost::Http1);
+            }
+            if let Err(fatal) = state.client.feed(bytes, &mut Arrivals::new(&worker.context)) {
+                let _told = state.flush(cx);
+                return Poll::Ready(Lost::Fatal(fatal));
+            }
+            if enough() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
