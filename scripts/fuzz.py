@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CORPORA = ROOT / "rust" / "gpusize-engine" / "tests" / "corpus"
 KEPT = ROOT / "rust" / "fuzz" / "corpus"
 BUILD = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "fuzz"
-TARGETS = ("http1", "sse", "grpc")
+TARGETS = ("http1", "http2", "sse", "grpc")
 
 MAX_INPUT_BYTES = 16_384
 # More than this of one target would weigh on the repository.
@@ -149,7 +149,9 @@ def _keep(target: str, program: str, options: list[str], work: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz the wire's readers.")
-    parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], default=[], help="http1, sse, grpc; all without")
+    parser.add_argument(
+        "targets", nargs="*", choices=[*TARGETS, []], default=[], help="http1, http2, sse, grpc; all without"
+    )
     parser.add_argument("--seconds", type=int, default=120, help="for each target (120)")
     parser.add_argument("--keep", action="store_true", help="put what was learnt into rust/fuzz/corpus")
     parser.add_argument("--sanitizer", action="store_true", help="with AddressSanitizer, at half the speed")

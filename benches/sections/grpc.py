@@ -25,11 +25,12 @@ from benches.lib.procs import BenchFailed, LineServer, pinned, run_measured
 from benches.lib.stats import Interval, paired
 from benches.lib.turns import Turn, alternate, cpu_rows, steal_note
 from benches.sections.cpu import closed
-from benches.sections.http2 import BOUND, Case, against_h2load, gpusize_turn, sent_by_both
+from benches.sections.http2 import Case, against_h2load, gpusize_turn, sent_by_both
 
 __all__ = ["against_perf_analyzer", "grpc"]
 
 IN_FLIGHT = 16
+BOUND = 1.0
 PERF_ANALYZER = "grpc_cpu_per_request_vs_perf_analyzer"
 _REQUEST_COUNT = re.compile(r"Request count: (\d+)")
 

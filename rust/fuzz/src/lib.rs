@@ -4,6 +4,7 @@
 
 mod grpc;
 mod http1;
+mod http2;
 mod input;
 mod sse;
 
@@ -12,6 +13,7 @@ mod readers;
 
 pub use grpc::grpc;
 pub use http1::http1;
+pub use http2::http2;
 pub use sse::sse;
 
 /// Read the files named on the command line; a target without a fuzzer does that.

@@ -25,6 +25,11 @@ fn responses_of_http1() {
 }
 
 #[test]
+fn connections_of_http2() {
+    holds_for_all("http2", gpusize_fuzz::http2);
+}
+
+#[test]
 fn event_streams() {
     holds_for_all("sse", gpusize_fuzz::sse);
 }

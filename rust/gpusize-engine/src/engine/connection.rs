@@ -40,7 +40,7 @@ pub struct Line {
     http1: http1::Exchange,
     reader: Box<Reader>,
     /// The replies of a gRPC call.
-    replies: Option<Replies>,
+    replies: Option<Box<Replies>>,
     /// What a connection of HTTP/2 sees of the request under way.
     download: Rc<Download>,
     head_request: bool,
@@ -58,7 +58,7 @@ impl Line {
             request: Buffers::default(),
             http1: http1::Exchange::new(worker),
             reader: Box::default(),
-            replies: Replies::new(&context.target),
+            replies: Replies::new(&context.target).map(Box::new),
             download: Rc::default(),
             head_request: context.target.method == "HEAD",
             lacks_target: false,
@@ -105,7 +105,7 @@ impl Line {
         slot: &Slot,
         level: &Rc<WorkerLevel>,
         job: &mut Job,
-        row: &mut Row,
+        row: &mut Box<Row>,
     ) -> Option<String> {
         let balancer = &worker.context.balancer;
         let endpoint = match job.target() {
@@ -113,11 +113,7 @@ impl Line {
             Some(target) => balancer.take(target),
         };
         row.target = endpoint as u16;
-        self.lacks_target = false;
-        self.request.stream = row.stream;
-        if self.keeps_answers {
-            self.lend(job);
-        }
+        self.begin(job, row);
         let (mut asked_again, mut opened_again) = (false, false);
         let result = loop {
             self.reader.reset();
@@ -131,7 +127,8 @@ impl Line {
                 (Ok(()), Some(Conn { carrier: Carrier::Http1(stream), number, reusable, .. })) => {
                     let (requests, plan) = (&worker.context.requests, &level.shared.plan);
                     let message = requests.message(endpoint, row.row as usize, row.seq, plan, &mut self.request);
-                    let sent_ns = begins(worker, slot, row, *number);
+                    row.conn = *number;
+                    let sent_ns = begins(worker, slot);
                     let mut unsent = Unsent::begin(stream, message);
                     if let Some(e) = &unsent.error {
                         Err(never_left(e))
@@ -186,6 +183,14 @@ impl Line {
         }
         self.forget();
         message
+    }
+
+    fn begin(&mut self, job: &mut Job, row: &Row) {
+        self.lacks_target = false;
+        self.request.stream = row.stream;
+        if self.keeps_answers {
+            self.lend(job);
+        }
     }
 
     /// Give back what the answer took; an idle connection holds nothing of it.
@@ -261,7 +266,7 @@ impl Line {
         worker: &Worker,
         slot: &Slot,
         level: &Rc<WorkerLevel>,
-        row: &mut Row,
+        row: &mut Box<Row>,
     ) -> Result<(), Failure> {
         let (context, plan) = (&worker.context, &level.shared.plan);
         let body = context.requests.body(row.row as usize, row.seq, plan.seed, &mut self.request);
@@ -271,12 +276,12 @@ impl Line {
             return Err(Failure::new(Outcome::ConnectError, "no connection"));
         };
         let trace = context.target.trace.then(|| trace::value(plan.visit, row.stream, row.seq));
-        begins(worker, slot, row, *number);
         let length = body.len();
-        let waker = if channel.is_own() { None } else { slot.waker() };
-        download.begin(reader, replies, row, level, waker);
-        let head = context.endpoints[endpoint].heads[kind].clone();
-        let result = match channel.begin(Request { head, body, trace, to: download.clone() }) {
+        row.conn = *number;
+        download.begin(reader, replies, row, level, || if channel.is_own() { None } else { slot.waker() });
+        let head = &context.endpoints[endpoint].heads[kind];
+        let request = Request { head, body, trace: trace.as_ref(), to: download.clone() };
+        let result = match channel.begin(request, || begins(worker, slot)) {
             Ok(()) => channel.finish(download, length, slot, worker).await,
             Err(failure) => Err(failure),
         };
@@ -315,8 +320,7 @@ impl Line {
 }
 
 /// A request is handed to its connection now, which is the time that this says.
-fn begins(worker: &Worker, slot: &Slot, row: &mut Row, number: u32) -> i64 {
-    row.conn = number;
+fn begins(worker: &Worker, slot: &Slot) -> i64 {
     let now = now_ns();
     slot.deadline_ns.set(now.saturating_add(worker.context.target.timeout_ns));
     now

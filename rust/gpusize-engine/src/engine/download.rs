@@ -35,13 +35,13 @@ pub struct Download {
 #[derive(Debug)]
 pub struct Parts {
     pub reader: Box<Reader>,
-    pub replies: Option<Replies>,
-    pub row: Row,
+    pub replies: Option<Box<Replies>>,
+    pub row: Box<Row>,
 }
 
 impl Default for Download {
     fn default() -> Self {
-        let parts = Parts { reader: Box::default(), replies: None, row: Row::due(Due::default()) };
+        let parts = Parts { reader: Box::default(), replies: None, row: Box::new(Row::due(Due::default())) };
         Self {
             parts: RefCell::new(parts),
             result: RefCell::default(),
@@ -60,17 +60,20 @@ impl Download {
     pub fn begin(
         &self,
         reader: &mut Box<Reader>,
-        replies: &mut Option<Replies>,
-        row: &mut Row,
+        replies: &mut Option<Box<Replies>>,
+        row: &mut Box<Row>,
         level: &Rc<WorkerLevel>,
-        waker: Option<Waker>,
+        waker: impl FnOnce() -> Option<Waker>,
     ) {
         self.again.set(row.sent_ns != NO_TIME);
         self.sent_ns.set(NO_TIME);
         self.body.set(0);
         self.is_over.set(false);
         *self.result.borrow_mut() = None;
-        *self.waker.borrow_mut() = waker;
+        // That of a task never changes.
+        if self.waker.borrow().is_none() {
+            *self.waker.borrow_mut() = waker();
+        }
         *self.level.borrow_mut() = Some(level.clone());
         if let Some(replies) = replies {
             replies.reset();
@@ -79,7 +82,7 @@ impl Download {
     }
 
     /// It is over: give back what was lent, with what has come.
-    pub fn end(&self, reader: &mut Box<Reader>, replies: &mut Option<Replies>, row: &mut Row) {
+    pub fn end(&self, reader: &mut Box<Reader>, replies: &mut Option<Box<Replies>>, row: &mut Box<Row>) {
         self.exchange(reader, replies, row);
         self.is_over.set(true);
         *self.level.borrow_mut() = None;
@@ -90,7 +93,7 @@ impl Download {
         }
     }
 
-    fn exchange(&self, reader: &mut Box<Reader>, replies: &mut Option<Replies>, row: &mut Row) {
+    fn exchange(&self, reader: &mut Box<Reader>, replies: &mut Option<Box<Replies>>, row: &mut Box<Row>) {
         let mut parts = self.parts.borrow_mut();
         std::mem::swap(&mut parts.reader, reader);
         std::mem::swap(&mut parts.replies, replies);
@@ -213,7 +216,7 @@ impl Sink<Rc<Download>> for Arrivals<'_> {
     }
 
     fn end(&mut self, request: Rc<Download>, end: End) {
-        request.finish(result_of(end, self.context));
+        request.finish(result_of(&end, self.context));
     }
 }
 
@@ -229,7 +232,7 @@ fn go_on(request: &Download, read: Result<(), Failure>) -> bool {
 }
 
 /// The end of one request, as an outcome.
-fn result_of(end: End, context: &Context) -> Result<(), Failure> {
+fn result_of(end: &End, context: &Context) -> Result<(), Failure> {
     let of =
         |outcome, message: String, reach, keeps_connection| Err(Failure { outcome, message, reach, keeps_connection });
     match end {
@@ -237,7 +240,7 @@ fn result_of(end: End, context: &Context) -> Result<(), Failure> {
         // Why has been said.
         End::Stopped => of(Outcome::Cancelled, String::new(), Reach::Taken, true),
         End::Reset(code) => {
-            let reach = if code == Code::REFUSED_STREAM { Reach::Refused } else { Reach::Taken };
+            let reach = if *code == Code::REFUSED_STREAM { Reach::Refused } else { Reach::Taken };
             of(Outcome::Truncated, format!("the server reset the stream: {code}"), reach, true)
         }
         End::Malformed(why) => {

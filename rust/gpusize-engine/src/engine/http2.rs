@@ -107,13 +107,16 @@ impl Channel {
         matches!(self.driving, Driving::Own(_))
     }
 
-    /// Hand over one request.
-    pub fn begin(&self, request: Request<Rc<Download>>) -> Result<(), Failure> {
+    /// Hand over one request; `now` says when that was.
+    pub fn begin(&self, request: Request<'_, Rc<Download>>, now: impl FnOnce() -> i64) -> Result<(), Failure> {
         if !self.link.begin(request) {
             let message = "the server takes no more requests on the connection";
             return Err(Failure { reach: Reach::Unsent, ..Failure::new(Outcome::Truncated, message) });
         }
-        if !self.is_own() {
+        let now = now();
+        if self.is_own() {
+            self.link.begun_at(now);
+        } else {
             self.link.call();
         }
         Ok(())

@@ -38,6 +38,8 @@ pub struct Link {
 struct State {
     stream: Stream,
     client: Client<Rc<Download>>,
+    /// When the last request was handed over, if it is sent at once: no need to look again.
+    begun_ns: i64,
 }
 
 /// Why a connection is over.
@@ -69,9 +71,14 @@ impl State {
     fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let mut has_written = false;
         while self.client.has_output() {
-            let now = if self.client.holds() { now_ns() } else { NO_TIME };
+            let begun_ns = std::mem::replace(&mut self.begun_ns, NO_TIME);
+            let now = if begun_ns != NO_TIME || !self.client.holds() { begun_ns } else { now_ns() };
             let written = if let Some(bytes) = self.client.output() {
-                self.stream.poll_write(cx, bytes)
+                match self.stream.try_write(bytes) {
+                    // Only a wait has to be told to the runtime.
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.stream.poll_write(cx, bytes),
+                    written => Poll::Ready(written),
+                }
             } else {
                 let mut slices = [IoSlice::new(&[]); SLICES];
                 let n = self.client.fill(&mut slices);
@@ -100,7 +107,7 @@ impl Link {
     pub fn new(target: &TargetSpec, stream: Stream) -> Rc<Self> {
         let client = Client::new(target.max_header_bytes, target.streams);
         Rc::new(Self {
-            state: RefCell::new(State { stream, client }),
+            state: RefCell::new(State { stream, client, begun_ns: NO_TIME }),
             driver: RefCell::default(),
             is_called: Cell::new(false),
             is_closed: Cell::new(false),
@@ -134,11 +141,16 @@ impl Link {
     }
 
     /// Hand over one request; false: it takes no more, and nothing was sent.
-    pub fn begin(&self, request: Request<Rc<Download>>) -> bool {
+    pub fn begin(&self, request: Request<'_, Rc<Download>>) -> bool {
         if self.is_over() {
             return false;
         }
-        self.client().begin(request).is_ok()
+        self.client().begin(request)
+    }
+
+    /// What was begun just now is sent at once.
+    pub fn begun_at(&self, now: i64) {
+        self.state.borrow_mut().begun_ns = now;
     }
 
     /// Forget a request.

@@ -16,8 +16,8 @@ use super::turns;
 use super::worker::Worker;
 use super::worker_level::WorkerLevel;
 use crate::outcome::Outcome;
-use crate::record::Row;
 use crate::record::columns::NO_TIME;
+use crate::record::{Due, Row};
 use gpusize_load::stop::Reason;
 
 /// Why a wait for the peer is given up.
@@ -171,6 +171,7 @@ impl Slot {
         let note = worker.death_note();
         let mut line = Line::new(&worker);
         let mut backoff = Backoff::new(self.index);
+        let mut row = Box::new(Row::due(Due::default()));
         while let Some(work) = poll_fn(|cx| self.poll_work(&worker, &mut line, cx)).await {
             match work {
                 Assignment::Connect(level) => {
@@ -188,7 +189,7 @@ impl Slot {
                     worker.prepared(&level, fails);
                 }
                 Assignment::Request(level, mut job) => {
-                    let mut row = Row::due(job.due);
+                    *row = Row::due(job.due);
                     self.state.set(State::Serves(Rc::as_ptr(&level)));
                     let message = line.exchange(&worker, &self, &level, &mut job, &mut row).await;
                     self.deadline_ns.set(i64::MAX);

@@ -9,4 +9,4 @@ mod output;
 
 pub use client::{Client, Code, End, Fatal, Gone, Left, Request, Sink};
 pub use head::Head;
-pub use hpack::{Decoder, Fields};
+pub use hpack::{Broken, Decoder, Fields};

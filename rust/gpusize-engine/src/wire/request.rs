@@ -178,7 +178,8 @@ impl Requests {
     /// The body of one request without its head, for HTTP/2; not copied where it was rendered before.
     pub fn body(&self, row: usize, seq: u64, seed: u64, buffers: &mut Buffers) -> Bytes {
         if let Some(r) = &self.rendered {
-            return r[0].bytes.slice(r[0].range(row));
+            let range = r[0].range(row);
+            return if range.is_empty() { Bytes::new() } else { r[0].bytes.slice(range) };
         }
         buffers.request.clear();
         self.write_numbers(row, seq, seed, buffers);

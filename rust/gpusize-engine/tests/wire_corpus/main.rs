@@ -4,6 +4,7 @@
 mod cases;
 mod grpc;
 mod http1;
+mod http2;
 mod interpret;
 mod readers;
 mod sse;

@@ -93,16 +93,25 @@ pub enum Gone {
 }
 
 /// One to be sent.
-#[derive(Clone, Debug)]
-pub struct Request<T> {
+#[derive(Debug)]
+pub struct Request<'a, T> {
     /// Its head.
-    pub head: Arc<Head>,
+    pub head: &'a Arc<Head>,
     /// Its body, which may be empty.
     pub body: Bytes,
     /// Which one it is, for those behind the server.
-    pub trace: Option<trace::Value>,
+    pub trace: Option<&'a trace::Value>,
     /// Who it is for.
     pub to: T,
+}
+
+/// One that waits.
+#[derive(Debug)]
+struct Waiting<T> {
+    head: Arc<Head>,
+    body: Bytes,
+    trace: Option<trace::Value>,
+    to: T,
 }
 
 /// What the peer allows.
@@ -131,7 +140,7 @@ pub struct Client<T> {
     unreleased: u32,
     next_stream: u32,
     streams: Streams<T>,
-    waiting: VecDeque<Request<T>>,
+    waiting: VecDeque<Waiting<T>>,
     /// Streams of which some of the body can be sent, as far as their windows go.
     uploads: VecDeque<u32>,
     /// The peer takes no more requests, and why.
@@ -198,25 +207,35 @@ impl<T> Client<T> {
         self.blocked && self.output.len() > MOST_UNSENT
     }
 
-    /// Send a request as soon as the peer and the socket take it; back it comes where the peer takes no more.
-    pub fn begin(&mut self, request: Request<T>) -> std::result::Result<(), Request<T>> {
+    /// Send a request as soon as the peer and the socket take it; false: the peer takes no more.
+    #[must_use = "a request that is not taken has to go elsewhere"]
+    pub fn begin(&mut self, request: Request<'_, T>) -> bool {
         if self.is_leaving() {
-            return Err(request);
+            return false;
         }
-        self.waiting.push_back(request);
-        self.open_waiting();
-        Ok(())
-    }
-
-    /// Begin what waits, unless the socket is full: what is not begun can still be taken back.
-    fn open_waiting(&mut self) {
-        while !self.blocked && self.streams.len() < self.limit() && !self.is_leaving() {
-            let Some(request) = self.waiting.pop_front() else { return };
+        if self.waiting.is_empty() && self.may_open() {
             self.open(request);
+        } else {
+            let Request { head, body, trace, to } = request;
+            self.waiting.push_back(Waiting { head: head.clone(), body, trace: trace.copied(), to });
+        }
+        true
+    }
+
+    /// Whether a request can be begun now. Not where the socket is full: what is not begun can still be taken back.
+    fn may_open(&self) -> bool {
+        !self.blocked && self.streams.len() < self.limit() && !self.is_leaving()
+    }
+
+    /// Begin what waits.
+    fn open_waiting(&mut self) {
+        while !self.waiting.is_empty() && self.may_open() {
+            let Some(Waiting { head, body, trace, to }) = self.waiting.pop_front() else { return };
+            self.open(Request { head: &head, body, trace: trace.as_ref(), to });
         }
     }
 
-    fn open(&mut self, request: Request<T>) {
+    fn open(&mut self, request: Request<'_, T>) {
         let Request { head, body, trace, to } = request;
         let id = self.next_stream;
         self.next_stream += 2;
@@ -226,7 +245,7 @@ impl<T> Client<T> {
         self.output.small(|out| {
             let from = out.len();
             out.extend_from_slice(&[0; frame::HEAD]);
-            head.encode(body.len(), trace.as_ref(), encoder, out);
+            head.encode(body.len(), trace, encoder, out);
             let length = out.len() - from - frame::HEAD;
             if length <= most {
                 let frame = Frame { length, kind: frame::HEADERS, flags: flags | frame::END_HEADERS, stream: id };
@@ -294,9 +313,7 @@ impl<T> Client<T> {
         if !self.uploads.is_empty() {
             self.upload();
         }
-        if !self.waiting.is_empty() {
-            self.open_waiting();
-        }
+        self.open_waiting();
     }
 
     /// Some bytes have come.
@@ -353,9 +370,7 @@ impl<T> Client<T> {
             self.say(frame::RST_STREAM, 0, id, &Code::CANCEL.0.to_be_bytes());
         }
         sink.end(stream.to, End::Complete);
-        if !self.waiting.is_empty() {
-            self.open_waiting();
-        }
+        self.open_waiting();
     }
 
     fn say(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {

@@ -65,9 +65,11 @@ impl Frame {
     }
 
     pub fn bytes(self) -> [u8; HEAD] {
-        let [_, a, b, c] = (self.length as u32).to_be_bytes();
-        let [d, e, f, g] = self.stream.to_be_bytes();
-        [a, b, c, self.kind, self.flags, d, e, f, g]
+        let mut head = [0; HEAD];
+        head[..3].copy_from_slice(&(self.length as u32).to_be_bytes()[1..]);
+        (head[3], head[4]) = (self.kind, self.flags);
+        head[5..].copy_from_slice(&self.stream.to_be_bytes());
+        head
     }
 
     pub fn has(self, flag: u8) -> bool {
@@ -79,6 +81,7 @@ impl Frame {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Code(pub u32);
 
+#[allow(missing_docs)] // the names of RFC 9113
 impl Code {
     pub const NO_ERROR: Self = Self(0);
     pub const PROTOCOL_ERROR: Self = Self(1);

@@ -61,6 +61,7 @@ impl Head {
     }
 
     /// The same, with a number of its own among the kinds.
+    #[must_use]
     pub fn numbered(self, number: usize) -> Self {
         Self { number, ..self }
     }

@@ -192,12 +192,11 @@ mod tests {
         let (mut taken, mut told) = (Vec::new(), vec![(0, 0); 4]);
         let take = |output: &mut Output, most: usize, taken: &mut Vec<u8>, told: &mut Vec<(u32, u32)>| {
             let mut slices = [IoSlice::new(&[]); 3];
-            let bytes: Vec<u8> = match output.only() {
-                Some(bytes) => bytes.to_vec(),
-                None => {
-                    let n = output.fill(&mut slices);
-                    slices[..n].iter().flat_map(|slice| slice.to_vec()).collect()
-                }
+            let bytes: Vec<u8> = if let Some(bytes) = output.only() {
+                bytes.to_vec()
+            } else {
+                let n = output.fill(&mut slices);
+                slices[..n].iter().flat_map(|slice| slice.to_vec()).collect()
             };
             let n = bytes.len().min(most);
             taken.extend_from_slice(&bytes[..n]);

@@ -2,4 +2,5 @@
 
 pub mod grpc;
 pub mod http1;
+pub mod http2;
 pub mod sse;

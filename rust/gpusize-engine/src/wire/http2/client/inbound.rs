@@ -49,7 +49,7 @@ fn wrong_length(what: &'static str) -> Fatal {
 pub fn feed<T>(client: &mut Client<T>, mut input: &[u8], sink: &mut impl Sink<T>) -> Result<()> {
     while !input.is_empty() {
         if let Some(data) = client.inbound.data {
-            input = payload(client, data, input, sink)?;
+            input = payload(client, data, input, sink);
             continue;
         }
         if !client.inbound.begun.is_empty() {
@@ -122,7 +122,7 @@ fn begins<T>(client: &mut Client<T>, frame: Frame) -> Result<bool> {
 
 /// A frame of a stream that we never opened.
 fn check_opened<T>(client: &Client<T>, stream: u32) -> Result<()> {
-    if stream == 0 || stream % 2 == 0 || stream >= client.next_stream {
+    if stream == 0 || stream.is_multiple_of(2) || stream >= client.next_stream {
         return Err(broken("a frame of a stream that was never opened"));
     }
     Ok(())
@@ -164,12 +164,12 @@ fn count_data<T>(client: &mut Client<T>, frame: Frame, sink: &mut impl Sink<T>) 
 }
 
 /// Some of a DATA frame's payload has come; what follows it is left.
-fn payload<'a, T>(client: &mut Client<T>, data: Data, input: &'a [u8], sink: &mut impl Sink<T>) -> Result<&'a [u8]> {
+fn payload<'a, T>(client: &mut Client<T>, data: Data, input: &'a [u8], sink: &mut impl Sink<T>) -> &'a [u8] {
     let (bytes, rest) = input.split_at(data.left.min(input.len()));
     let left = data.left - bytes.len();
     client.inbound.data = (left > 0).then_some(Data { left, ..data });
     body(client, data.stream, bytes, data.is_last && left == 0, sink);
-    Ok(rest)
+    rest
 }
 
 fn body<T>(client: &mut Client<T>, id: u32, bytes: &[u8], is_last: bool, sink: &mut impl Sink<T>) {
@@ -317,7 +317,7 @@ fn settings<T>(client: &mut Client<T>, frame: Frame, payload: &[u8]) -> Result<(
     if frame.has(frame::ACK) {
         return if payload.is_empty() { Ok(()) } else { Err(wrong_length("an acknowledgement with a payload")) };
     }
-    if payload.len() % 6 != 0 {
+    if !payload.len().is_multiple_of(6) {
         return Err(wrong_length("SETTINGS of a wrong length"));
     }
     for one in payload.chunks_exact(6) {

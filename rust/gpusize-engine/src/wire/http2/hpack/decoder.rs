@@ -27,6 +27,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// For a connection of which nothing has come; fields of one answer take at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { table: Table::new(FIRST_TABLE_BYTES), most, blocks: Vec::new(), next: 0 }
     }
