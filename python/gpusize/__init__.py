@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpusize.api.compare import compare
     from gpusize.api.duet import duet
     from gpusize.api.over_time import gpus_over_time
+    from gpusize.api.prove import prove
     from gpusize.api.read import read
     from gpusize.api.run import arun, run
     from gpusize.api.what_if import what_if
@@ -92,6 +93,7 @@ __all__ = [
     "llm_base_url",
     "monotonic_ns",
     "open_run",
+    "prove",
     "read",
     "run",
     "what_if",
@@ -123,6 +125,7 @@ _HOMES = {
     "llm_base_url": "targets.workflow",
     "monotonic_ns": "engine.session",
     "open_run": "result",
+    "prove": "api.prove",
     "read": "api.read",
     "run": "api.run",
     "what_if": "api.what_if",

@@ -67,6 +67,12 @@ def _estimate(app: typer.Typer) -> None:
     app.command("estimate", cls=Command, epilog=estimate.EPILOG)(estimate.command)
 
 
+def _prove(app: typer.Typer) -> None:
+    from gpusize.cli import prove
+
+    app.command("prove", cls=prove.COMMAND, epilog=prove.EPILOG)(prove.command)
+
+
 def _plan(app: typer.Typer) -> None:
     from gpusize.cli import plan
 
@@ -169,6 +175,7 @@ _ADD: Final[Mapping[str, Callable[[typer.Typer], None]]] = MappingProxyType(
         "run": _run,
         "study": _study,
         "estimate": _estimate,
+        "prove": _prove,
         "plan": _plan,
         "autoscale": _autoscale,
         "cluster": _cluster,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from gpusize.engine.session import AnyEngine, LevelOutcome
     from gpusize.estimate.search import Adaptive
     from gpusize.measure.monitor import RunMonitor
+    from gpusize.measure.proving import Proving
     from gpusize.measure.spec import RunSpec
     from gpusize.measure.sweep import ProgressEvent
 
@@ -69,6 +70,7 @@ def execute(
     stop: StopSwitch | None = None,
     note: Callable[[str], None] | None = None,
     engine: Callable[..., AnyEngine] = Engine,
+    proving: Proving | None = None,
 ) -> Result:
     """Do what a specification says; as ``run``, which explains arguments and errors.
 
@@ -78,6 +80,8 @@ def execute(
         stop: asks for an end.
         note: told what the user should know, when it is known; but for the notes of ``spec``, which were known before.
         engine: makes the engine; for tests.
+        proving: ends the run when its levels have shown enough; it takes the place of the look whether the target has
+            failed, which it sees by itself.
 
     Raises:
         EnvironmentLacks: hosts that were to send did not come.
@@ -85,10 +89,10 @@ def execute(
     switch = stop or StopSwitch()
     if spec.hosts is None:
         allow_connections(spec.most_connections)
-        return _execute(spec, progress, switch, note, engine)
+        return _execute(spec, progress, switch, note, engine, proving=proving)
     with gathered(spec.hosts, note or (lambda _: None)) as head:
         head.can_send(peak_rate(each.setting for each in spec.levels))
-        return _execute(spec, progress, switch, note, head.engine, head.facts())
+        return _execute(spec, progress, switch, note, head.engine, head.facts(), proving)
 
 
 def _execute(
@@ -98,6 +102,7 @@ def _execute(
     note: Callable[[str], None] | None,
     engine: Callable[..., AnyEngine],
     hosts: Sequence[Mapping[str, Any]] = (),
+    proving: Proving | None = None,
 ) -> Result:
     """Do it, with what makes the engine, and the facts of the hosts that send where this machine does not."""
     spec, found = located(spec, engine)
@@ -127,6 +132,8 @@ def _execute(
             clocks = ClockLog.resumed(store.path / "clocks.parquet")
             clocks.take()
             alive = Alive.of(steps, read_levels(store.path))
+            looking = None if spec.adaptive is not None else alive.after
+            after = looking if proving is None else proving.after(store.path)
             sweep = Sweep(
                 session,
                 store,
@@ -137,11 +144,13 @@ def _execute(
                 progress,
                 _boundary(spec),
                 monitor,
-                alive.after if spec.adaptive is None else None,
+                after,
                 None if progress is None else SoFar(spec.slos, _nature(spec)),
             )
             done = finished_steps(store.path)
-            sweep.run([step for step in steps if step.index not in done], _following(spec, store.path))
+            ended = None if proving is None or spec.resume is None else proving.look(store.path)
+            waiting = [] if ended is not None else [step for step in steps if step.index not in done]
+            sweep.run(waiting, _following(spec, store.path))
             clocks.take()
             clocks.write(store.path / "clocks.parquet")
             late = _keep_told(store)
@@ -151,7 +160,7 @@ def _execute(
         for text in late:
             note(text)
     result.notes = _tell_notes(spec, note, [*told, *watched.texts, *late])
-    if sweep.stopped is not None:
+    if sweep.stopped is not None and proving is None:
         # A search has no planned levels.
         missing = len({step.index for step in steps} - {level.meta.get("step") for level in read_levels(store.path)})
         left = f"; {missing} of {len(steps)} levels {'was' if missing == 1 else 'were'} not run" if missing else ""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from gpusize.analysis.level import LevelData
+    from gpusize.estimate.certificate import Certificate
     from gpusize.estimate.methods import Estimate, Question
     from gpusize.estimate.search.result import Found
     from gpusize.estimate.truth import Truth
@@ -216,6 +217,17 @@ class Result(LevelTables):
         mine = [level for level in self.levels if level.folder is not None and self.path in level.folder.parents]
         levels = [level for level in mine if level.meta.get("search")]
         return found_of(levels, self._stored_slos(), Adaptive.of(terms), self._natures)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """What `gpusize.prove` proved by the (first) run; None of other runs.
+
+        Raises:
+            StoreError: ``certificate.json`` cannot be read.
+        """
+        from gpusize.estimate.certificate import read_certificate
+
+        return read_certificate(self.path)
 
     @property
     def _natures(self) -> list[str | None]:

@@ -23,6 +23,7 @@ from gpusize.report.figures.plots import KINDS
 from gpusize.report.page.cards import level_cards
 from gpusize.report.page.charts import chart
 from gpusize.report.page.off_by_one import off_by_one
+from gpusize.report.proof import certificate_rows
 from gpusize.report.summary import words
 from gpusize.report.summary.columns import ROUGH, Cell, Column, lost_readings, notes, summary_columns, users_by_level
 from gpusize.report.summary.sections import sections
@@ -81,6 +82,8 @@ def render_html(
         warnings=_warnings(source.meta, best.warnings if best else ()),
         tables=[(loop, columns, _rows(columns)) for loop, columns in tables],
         search=_search(source),
+        certificate=(certificate := getattr(source, "certificate", None)),
+        proof=[] if certificate is None else certificate_rows(certificate),
         sections=[(each, _rows(each.columns)) for each in sections(source)],
         slos=[slo for _, slo in judged_slos(sweeps)],
         notes=[*(each for sweep in sweeps for each in notes(sweep)), *lost_readings(source)],

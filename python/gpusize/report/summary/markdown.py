@@ -29,7 +29,9 @@ def markdown(source: ReportSource, estimates: Sequence[Estimate] = ()) -> str:
     """
     safe = [shown(each) for each in estimates]
     sweeps = sweeps_of(source)
-    parts = [_answer(safe), escaped(about(source.meta))]
+    certificate = getattr(source, "certificate", None)
+    answered = _answer(safe) if certificate is None or safe else f"**{escaped(clean(certificate.conclusion))}**"
+    parts = [answered, escaped(about(source.meta))]
     parts += [_levels(sweep, users_by_level(safe)) for sweep in sweeps if sweep.rows]
     said = list(dict.fromkeys([*(text for each in safe[:1] for text in each.warnings), *_alerts(sweeps)]))
     lines = [f"- {escaped(clean(text))}" for text in said[:MOST_REMARKS]]
