@@ -249,6 +249,7 @@ class _Work:
             levels=found.levels,
             length_s=found.length_s,
             requests=found.requests,
+            left_out=found.left_out,
             digest=digest_of(levels),
         )
 
@@ -264,7 +265,8 @@ class _Work:
         words = scale_words(text, self._certificate, side)
         log = self._out / SCALE_LOG
         if code := run_command(words, log, SCALE_S, step="the scale command"):
-            raise MeasuredNo(f"the scale command ended with status {code}: {log_tail(log)}", None, f"see {log}")
+            said = f": {tail}" if (tail := log_tail(log)) else ""
+            raise MeasuredNo(f"the scale command ended with status {code}{said}", None, f"see {log}")
 
     def _own(self, name: str) -> Any:
         return (self._certificate.extra.get("options") or {}).get(name)

@@ -57,6 +57,7 @@ class Side:
         levels: that were measured to their end.
         length_s: how long these were, together.
         requests: that were sent in them, warm-up included.
+        left_out: levels that count for nothing, as the load generator was the limit in them.
         digest: SHA-256 over the checksums of the run's files, as ``digest_of``.
         ended: why no more was measured, where it was neither a verdict nor the budget.
     """
@@ -71,6 +72,7 @@ class Side:
     levels: int = 0
     length_s: float = 0.0
     requests: int = 0
+    left_out: int = 0
     digest: str = ""
     ended: str = ""
 
@@ -212,7 +214,8 @@ def _load_text(users: float | None, rate: float | None) -> str:
 
 
 def _side_json(side: Side) -> dict[str, Any]:
-    names = ("gpus", "at_gpus", "how", "users", "rate", "run", "levels", "length_s", "requests", "digest", "ended")
+    names = ("gpus", "at_gpus", "how", "users", "rate", "run", "levels", "length_s", "requests", "left_out",
+             "digest", "ended")  # fmt: skip
     judged = None if side.judged is None else side.judged.to_json()
     return {"verdict": side.verdict, "why": side.why, **{name: getattr(side, name) for name in names}, "judged": judged}
 

@@ -58,8 +58,12 @@ def _side_rows(side: Side) -> list[tuple[str, str]]:
                 ),
             )
         )
+    left = f"; the load generator was the limit in {side.left_out} levels, which do not count" if side.left_out else ""
+    left = left.replace("in 1 levels, which do", "in 1 level, which does")
     spent = f"{count(side.requests)} requests in {side.levels} level{'' if side.levels == 1 else 's'}"
-    rows.append(("", f"{spent}, {format_duration(round(side.length_s))}; {count(side.judged.warmup)} were warm-up"))
+    rows.append(
+        ("", f"{spent}, {format_duration(round(side.length_s))}; {count(side.judged.warmup)} were warm-up{left}")
+    )
     return rows
 
 

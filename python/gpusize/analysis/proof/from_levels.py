@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,6 +21,8 @@ __all__ = ["Evidence", "Levels"]
 
 NO_GAP_NS: Final = 250_000_000
 """Levels that begin so soon after the one before closed go on with its load."""
+MOST_LIMITED: Final = 3
+"""Levels in which the generator was the limit, and half of all, from which on nothing more is measured."""
 TAIL: Final = 0.2
 """Share of a level, at its end, that shows whether the target still answers."""
 _GONE: Final = ("connect_error", "tls_error", "truncated", "protocol_error")
@@ -38,6 +39,7 @@ class Evidence(NamedTuple):
         requests: that were sent, warm-up included.
         levels: that were measured to their end.
         length_s: how long these were, together.
+        left_out: of these, how many count for nothing, as the load generator was the limit.
         ends: whether to measure no further.
     """
 
@@ -45,6 +47,7 @@ class Evidence(NamedTuple):
     requests: int
     levels: int
     length_s: float
+    left_out: int
     ends: bool
 
 
@@ -89,6 +92,7 @@ class Levels:
         seen = [self._seen[level.visit] for level in whole]
         requests = sum(each.part.runtime_s.size for each in seen)
         length_s = sum((each.close_ns - each.start_ns) / 1e9 for each in seen)
+        limited = [each.generator for each in seen if each.generator]
         parts = list(_joined(seen))
         asked = [(str(slo), slo.share) for slo in self._slos]
         in_flight = float(self._users) if self._users is not None else _in_flight(seen)
@@ -96,7 +100,7 @@ class Levels:
         self._blocks = {k: each.block for k, each in enumerate(judged.slos)}
         broken = next((each for each in levels if each.state in ("interrupted", "partial")), None)
         judged, ends = _believed(judged, seen, None if broken is None else _broken(broken))
-        return Evidence(judged, requests, len(whole), length_s, ends)
+        return Evidence(judged, requests, len(whole), length_s, len(limited), ends)
 
     def _read(self, level: LevelData) -> _Seen:
         import numpy as np
@@ -149,16 +153,20 @@ def _broken(level: LevelData) -> str:
 
 
 def _joined(seen: Sequence[_Seen]) -> list[Part]:
-    """Levels that follow each other without a gap as one part each."""
+    """Levels that follow each other without a gap as one part each; those that the generator limited are gaps."""
     import numpy as np
 
     found: list[list[_Seen]] = []
+    before: _Seen | None = None
     for each in seen:
-        goes_on = bool(found) and not found[-1][-1].cut and each.start_ns - found[-1][-1].close_ns <= NO_GAP_NS
-        if goes_on:
+        goes_on = before is not None and not before.cut and not before.generator
+        if each.generator:
+            pass
+        elif goes_on and before is not None and each.start_ns - before.close_ns <= NO_GAP_NS:
             found[-1].append(each)
         else:
             found.append([each])
+        before = each
     return [
         Part(
             np.concatenate([one.part.within for one in group], axis=1),
@@ -180,10 +188,11 @@ def _believed(judged: Judged, seen: Sequence[_Seen], broken: str | None) -> tupl
     failed = next((each.failed for each in seen if each.failed), broken)
     if failed:
         return replace(judged, verdict="undecided", why=f"the target failed: {failed}"), True
-    limited = next((each.generator for each in seen if each.generator), "")
-    if limited:
-        return replace(judged, verdict="undecided", why=f"the load generator was the limit: {limited}"), True
-    undelivered = list(itertools.islice((each.undelivered for each in seen if each.undelivered), 1))
+    limited = [each.generator for each in seen if each.generator]
+    if len(limited) >= MOST_LIMITED and 2 * len(limited) >= len(seen):
+        why = f"the load generator was the limit in {len(limited)} of {len(seen)} levels: {limited[-1]}"
+        return replace(judged, verdict="undecided", why=why), True
+    undelivered = [each.undelivered for each in seen if each.undelivered and not each.generator]
     if undelivered and judged.verdict == "kept":
         why = f"the load was not delivered: {undelivered[0]}"
         return replace(judged, verdict="undecided", why=why), True

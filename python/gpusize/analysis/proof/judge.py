@@ -50,7 +50,7 @@ class Terms:
     alpha: float = 0.05
     beta: float = 0.05
     margin: float = 0.005
-    warmup_rounds: float = 4.0
+    warmup_rounds: float = 8.0
     least_rounds: float = 20.0
 
     def __post_init__(self) -> None:
@@ -133,6 +133,7 @@ class Judged:
         warmup: requests that were left out as warm-up.
         in_flight: requests in a round.
         settled: whether more requests would not change ``undecided``: the share lies within the margin.
+        enough: whether as many requests count as are the least.
     """
 
     verdict: Verdict
@@ -142,6 +143,7 @@ class Judged:
     warmup: int
     in_flight: float
     settled: bool = False
+    enough: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -183,7 +185,7 @@ def judge(
     verdict, why, settled = _together(found, terms)
     if not enough:
         why = f"{requests:,} of the {least:,} requests that are the least, {terms.least_rounds:g} for each in flight"
-    return Judged(verdict, why, found, requests, warmup, in_flight, settled)
+    return Judged(verdict, why, found, requests, warmup, in_flight, settled and enough, enough)
 
 
 def _one(
