@@ -176,6 +176,10 @@ bench-first-users: setup $(STAMPS)/dev ## Whether 200 systems as people try it o
 bench-search: setup $(STAMPS)/dev ## How often the interval of the search for the edge holds the truth, in virtual time
 	$(BIN)/python -m benches.search --record
 
+.PHONY: bench-prove
+bench-prove: setup $(STAMPS)/dev ## How often proofs are wrong, and what they cost, on 200 simulated worlds in virtual time (ten minutes)
+	$(BIN)/python -m benches.prove --record
+
 .PHONY: bench-compare
 bench-compare: setup $(STAMPS)/dev ## How often comparisons are wrong, and what they find, on simulated clusters and a real server (half an hour)
 	$(BIN)/python -m benches.compare --record
