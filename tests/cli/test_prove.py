@@ -70,9 +70,11 @@ def test_a_number_is_proved_and_the_rows_say_the_same(gpusize: Gpusize, measured
         assert "2 GPUs keep p95 runtime &lt;= 130ms, and 1 GPU does not" in page
 
 
-def test_a_server_that_dies_proves_nothing(gpusize: Gpusize, measured: tuple[str, str], tmp_path: Path) -> None:
+def test_a_server_that_dies_proves_nothing(
+    measured: tuple[str, str], servers: Callable[[float], Server], tmp_path: Path
+) -> None:
     runs, _ = measured
-    server = Server(0.01)
+    server = servers(0.01)
     command = [sys.executable, "-m", "gpusize", "prove", runs, "--gpus", "2", "--users", "4", "--url", server.url]
     process = subprocess.Popen([*command, *SHORT, "--slo", "p99.99 runtime <= 130ms", "--out", "proof"], cwd=tmp_path,
                                env=SOURCE, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
@@ -84,7 +86,6 @@ def test_a_server_that_dies_proves_nothing(gpusize: Gpusize, measured: tuple[str
         if process.poll() is None:
             process.kill()
             process.communicate()
-        server.child.close()
     assert process.returncode == 1, err
     assert "undecided: the target failed" in " ".join(out.split())
 
@@ -127,7 +128,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(
     (("runs", "--gpus", "1", "--fewer-by-load"), "no smaller number of GPUs"),
     (("runs", "--gpus", "2", "--scale-command", "true"), "would not know how many replicas"),
     (("runs", "--gpus", "2", "--scale-command", "true {pods}"), "there is no {pods}"),
-    (("runs", "--gpus", "9999", "--target-gpus", "1"), "would serve less than one user"),
+    (("runs", "--gpus", "9999", "--target-gpus", "1"), "which is no whole number"),
     (("--resume", "runs"), "there is no proof to resume"),
     (("--resume", "runs", "--gpus", "2"), "a resumed proof has its own question"),
 ])  # fmt: skip

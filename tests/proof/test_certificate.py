@@ -76,7 +76,8 @@ def test_users_are_rounded_against_the_proof(gpus: int, at: int, users: int) -> 
         asked = side_of(gpus, at, asked_gpus=gpus, users=users, rate=None)
         fewer = side_of(gpus - 1, at, asked_gpus=gpus, users=users, rate=None)
     except UsageError:
-        assert users * at < gpus
+        # Rounding by one user is more than a tenth of so few.
+        assert users * at < 10 * gpus
         return
     assert asked.users is not None
     assert fewer.users is not None

@@ -21,6 +21,8 @@ DURATION: Final = "20s"
 LEAST_DURATION_S: Final = 1.0
 LEAST_REQUESTS: Final = 100
 MOST_LEVELS: Final = 2_000
+MOST_ROUNDED: Final = 0.1
+"""Share of a load that whole users may change: more would be another question."""
 _DROPPED: Final = (
     *LOAD_WAYS, *LOAD_STOPS, *SEARCH_OPTIONS, *HOSTS_OPTIONS,
     "users", "append", "stop_when", "replicas", "start_delay", "warmup", "sample_records",
@@ -75,7 +77,7 @@ def side_of(gpus: int, at_gpus: int, *, asked_gpus: int, users: float | None, ra
         rate: of the question.
 
     Raises:
-        UsageError: no user is left.
+        UsageError: whole users would be another load.
     """
     share = at_gpus / gpus
     how: How = "as asked" if at_gpus == gpus else "scaled down" if at_gpus < gpus else "by load"
@@ -86,12 +88,9 @@ def side_of(gpus: int, at_gpus: int, *, asked_gpus: int, users: float | None, ra
     whole = near if abs(exact - near) < 1e-9 * max(1.0, exact) else math.ceil(exact)
     if gpus < asked_gpus and whole > exact + 1e-9:
         whole -= 1
-    if whole < 1:
-        raise UsageError(
-            f"{at_gpus} of {gpus} GPUs would serve less than one user",
-            "target_gpus",
-            "give more GPUs, or ask for a rate",
-        )
+    if whole < 1 or abs(whole / exact - 1) > MOST_ROUNDED:
+        what = f"{at_gpus} of {gpus} GPUs would serve {exact:.4g} of {users:g} users, which is no whole number"
+        raise UsageError(what, "target_gpus", "load more GPUs, or ask for a rate")
     return Side(gpus, at_gpus, how, users=int(whole))
 
 
