@@ -90,6 +90,7 @@ def test_a_server_that_is_gone_at_the_end_of_a_level_ends_it_undecided(outcome: 
     found = judged(levels)
     assert (found.judged.verdict, found.ends) == ("undecided", True)
     assert "found no server that answers" in found.judged.why
+    assert found.over
 
 
 def test_errors_that_a_server_gives_are_misses_and_no_failure() -> None:
@@ -133,10 +134,13 @@ def test_levels_in_which_the_generator_was_the_limit_are_left_out(monkeypatch: p
     found = judged(levels)
     rows = sum(each.records.collect().height for each in levels if each.visit != 1)
     assert (found.judged.requests, found.left_out, found.ends) == (rows, 1, True)
-    limited |= {0, 2}
+    limited |= {2, 3}
     found = judged(levels)
     assert (found.judged.verdict, found.left_out, found.ends) == ("undecided", 3, True)
-    assert "the load generator was the limit in 3 of 4 levels" in found.judged.why
+    assert "the load generator was the limit in the last 3 levels" in found.judged.why
+    assert not found.over, "a resumed run goes on"
+    more = [*levels, made(4, 10**9 + 4 * LONG_NS, 4)]
+    assert not judged(more, Terms(least_rounds=1000)).ends
 
 
 def test_an_interrupted_level_ends_it() -> None:

@@ -112,6 +112,7 @@ def command(
     from gpusize.base.errors import UsageError
     from gpusize.base.units import parse_rate
     from gpusize.cli.shared import note, tell_read
+    from gpusize.estimate.question import gpus_text
     from gpusize.options.labels import labels_of
     from gpusize.report.live.live import LiveProgress
     from gpusize.report.proof import print_certificate
@@ -128,8 +129,6 @@ def command(
             for text in () if quiet else spec.notes:
                 note(text)
             told = Listeners(live.event, lambda text: live.message(f"gpusize: {text}"))
-            from gpusize.estimate.question import gpus_text
-
             behind = "" if side.at_gpus == side.gpus else f", on {gpus_text(side.at_gpus)}"
             live.message(f"gpusize: {gpus_text(side.gpus)}: {side.load_text}{behind}")
             yield told

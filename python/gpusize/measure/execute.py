@@ -148,8 +148,8 @@ def _execute(
                 None if progress is None else SoFar(spec.slos, _nature(spec)),
             )
             done = finished_steps(store.path)
-            ended = None if proving is None or spec.resume is None else proving.look(store.path)
-            waiting = [] if ended is not None else [step for step in steps if step.index not in done]
+            over = proving is not None and spec.resume is not None and proving.is_over(store.path)
+            waiting = [] if over else [step for step in steps if step.index not in done]
             sweep.run(waiting, _following(spec, store.path))
             clocks.take()
             clocks.write(store.path / "clocks.parquet")

@@ -60,6 +60,10 @@ class Proving:
             self._tell(f"{found.judged.requests:,} requests count: {found.judged.why}")
         return None
 
+    def is_over(self, path: Path) -> bool:
+        """Whether a run folder needs no further level: it is judged, or can no more be."""
+        return self.judge(read_levels(path)).over
+
     def after(self, path: Path) -> Callable[[Step, Mapping[str, Any]], Stop | None]:
         """What a sweep asks after each level of the run in a folder."""
         if self._began is not None:

@@ -22,7 +22,7 @@ __all__ = ["Evidence", "Levels"]
 NO_GAP_NS: Final = 250_000_000
 """Levels that begin so soon after the one before closed go on with its load."""
 MOST_LIMITED: Final = 3
-"""Levels in which the generator was the limit, and half of all, from which on nothing more is measured."""
+"""Levels in a row in which the generator was the limit, after which nothing more is measured."""
 TAIL: Final = 0.2
 """Share of a level, at its end, that shows whether the target still answers."""
 _GONE: Final = ("connect_error", "tls_error", "truncated", "protocol_error")
@@ -41,6 +41,7 @@ class Evidence(NamedTuple):
         length_s: how long these were, together.
         left_out: of these, how many count for nothing, as the load generator was the limit.
         ends: whether to measure no further.
+        over: whether no further level could change anything, as when the target failed.
     """
 
     judged: Judged
@@ -49,6 +50,7 @@ class Evidence(NamedTuple):
     length_s: float
     left_out: int
     ends: bool
+    over: bool
 
 
 class _Seen(NamedTuple):
@@ -98,9 +100,13 @@ class Levels:
         in_flight = float(self._users) if self._users is not None else _in_flight(seen)
         judged = judge(parts, asked, self._terms, in_flight=in_flight, blocks=self._blocks)
         self._blocks = {k: each.block for k, each in enumerate(judged.slos)}
-        broken = next((each for each in levels if each.state in ("interrupted", "partial")), None)
-        judged, ends = _believed(judged, seen, None if broken is None else _broken(broken))
-        return Evidence(judged, requests, len(whole), length_s, len(limited), ends)
+        broken = next((_broken(each) for each in levels if each.state in ("interrupted", "partial")), "")
+        judged, ends = _believed(judged, seen, broken)
+        # Where the generator was the limit, a resumed run may do better.
+        over = ends and not (
+            judged.verdict == "undecided" and seen and seen[-1].generator and not _failure(seen, broken)
+        )
+        return Evidence(judged, requests, len(whole), length_s, len(limited), ends, over)
 
     def _read(self, level: LevelData) -> _Seen:
         import numpy as np
@@ -183,17 +189,24 @@ def _in_flight(seen: Sequence[_Seen]) -> float:
     return busy_s / length_s if length_s > 0 else 0.0
 
 
-def _believed(judged: Judged, seen: Sequence[_Seen], broken: str | None) -> tuple[Judged, bool]:
+def _failure(seen: Sequence[_Seen], broken: str) -> str:
+    """That the target failed, in words; empty where it did not."""
+    return next((each.failed for each in seen if each.failed), broken)
+
+
+def _believed(judged: Judged, seen: Sequence[_Seen], broken: str) -> tuple[Judged, bool]:
     """The judgement, as far as the load and the target allow one, and whether to measure no further."""
-    failed = next((each.failed for each in seen if each.failed), broken)
+    failed = _failure(seen, broken)
     if failed:
         return replace(judged, verdict="undecided", why=f"the target failed: {failed}"), True
-    limited = [each.generator for each in seen if each.generator]
-    if len(limited) >= MOST_LIMITED and 2 * len(limited) >= len(seen):
-        why = f"the load generator was the limit in {len(limited)} of {len(seen)} levels: {limited[-1]}"
-        return replace(judged, verdict="undecided", why=why), True
     undelivered = [each.undelivered for each in seen if each.undelivered and not each.generator]
     if undelivered and judged.verdict == "kept":
         why = f"the load was not delivered: {undelivered[0]}"
         return replace(judged, verdict="undecided", why=why), True
-    return judged, judged.verdict != "undecided" or judged.settled
+    if judged.verdict != "undecided" or judged.settled:
+        return judged, True
+    last = [each.generator for each in seen[-MOST_LIMITED:]]
+    if len(last) == MOST_LIMITED and all(last):
+        why = f"the load generator was the limit in the last {MOST_LIMITED} levels: {last[-1]}"
+        return replace(judged, why=why), True
+    return judged, False
