@@ -1,4 +1,4 @@
-"""Whether proofs keep their word: ``python -m benches.prove [--seeds 901] [--count 200] [--jobs 2]``.
+"""Whether proofs keep their word: ``python -m benches.prove [--seeds 902] [--count 200] [--jobs 2]``.
 
 Worlds are drawn as the suite of estimates draws them. Each is loaded with its question in virtual time, with the number
 of replicas that was drawn as its answer and with one less, and the test of ``gpusize prove`` looks again and again, as
@@ -30,7 +30,8 @@ from gpusize.analysis.proof.judge import Part, Terms, judge
 
 __all__ = ["clopper_pearson", "main"]
 
-SEEDS = (901,)
+SEEDS = (902,)
+"""901 was looked at while the test was made."""
 COUNT = 200
 BUDGET_REQUESTS, BUDGET_ROUNDS = 20_000, 60
 """What a side may cost, the larger of both: requests, and requests for each in flight."""
