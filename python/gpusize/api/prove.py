@@ -29,6 +29,7 @@ from gpusize.options.inputs import dataset_from_options
 from gpusize.options.load import load_from_options
 from gpusize.options.proof import BUDGET, DURATION, Budget, load_options
 from gpusize.options.run_spec import RunInputs, reached, run_spec
+from gpusize.result import Result
 from gpusize.targets.simulated.cluster import SimulatedCluster
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
     from gpusize.measure.spec import RunSpec
     from gpusize.measure.sweep import ProgressEvent
-    from gpusize.result import Result
-
 __all__ = ["Proof", "Shown", "prove"]
 
 Shown = Callable[["RunSpec", Side], "AbstractContextManager[Listeners]"]
@@ -190,11 +189,15 @@ class _Work:
     def done(self) -> Proof:
         """Measure what is missing."""
         self._keep(self._measured(self._certificate.asked))
+        self._write()
         fewer = self._certificate.fewer
         if fewer is not None and not self._switch.asked:
             if self._certificate.asked.verdict == "kept":
                 try:
                     self._keep(self._measured(fewer))
+                except KeyboardInterrupt:
+                    # Before there was a run to end in order.
+                    self._switch.ask()
                 except (TargetError, MeasuredNo, EnvironmentLacks) as problem:
                     # What was shown of the number itself is not lost for it.
                     self._keep(replace(fewer, ended=str(problem)))
@@ -220,6 +223,9 @@ class _Work:
     def _measured(self, side: Side) -> Side:
         """Measure one side until it is judged; the side with what was found."""
         folder = self._out / side.run if side.run else None
+        if folder is not None and side.verdict != "undecided":
+            self._results.append(Result([folder]))
+            return side
         side = replace(side, ended="")
         budget = Budget.parse(self._certificate.budget)
         with contextlib.ExitStack() as stack:
