@@ -21,6 +21,7 @@ from benches.estimates.table import HEADER, Figures, bars, groups, rows
 from benches.lib.bars import Bar, exit_code
 from benches.lib.host import ROOT, facts
 from benches.lib.results import Report
+from gpusize.base.on_ray.connection import ray_address
 
 JUDGING_SEEDS = (101, 102, 103, 104)
 """Of the figures in RESULTS.md; nothing is developed on them."""
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     methods = tuple(dict.fromkeys([*options.method, ORACLE]))
     tasks = [Task(seed, number, methods, options.requests) for seed in options.seeds for number in range(options.count)]
     start_s = time.monotonic()
-    by_method = _judged(tasks, options.jobs)
+    by_method = _judged(tasks, options)
     default = options.method[-1]
     report = Report()
     _tell(report, by_method, default, len(tasks))
@@ -55,13 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _with_many_requests(options: argparse.Namespace, default: str) -> Bar:
     """The default method with a larger budget: the part of its error that requests cannot buy."""
     tasks = [Task(seed, number, (default,), MANY_REQUESTS) for seed in options.seeds for number in range(options.count)]
-    found = Figures.of(_judged(tasks, options.jobs)[default])
+    found = Figures.of(_judged(tasks, options)[default])
     return Bar(f"estimate_exact_up_to_20_at_{MANY_REQUESTS}_requests", found.exact, 0.8, at_least=True)
 
 
-def _judged(tasks: Sequence[Task], jobs: int) -> dict[str, list[Outcome]]:
+def _judged(tasks: Sequence[Task], options: argparse.Namespace) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = defaultdict(list)
-    for done, outcomes in enumerate(run_all(tasks, jobs), start=1):
+    for done, outcomes in enumerate(run_all(tasks, options.jobs, options.ray), start=1):
         if not outcomes:
             task = tasks[done - 1]
             _say(f"{task.seed}/{task.number} is left out: it turned out to have no truth that could be found")
@@ -103,6 +104,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, help="the least budget of every scenario")
     parser.add_argument("--many", action="store_true", help=f"also the default method with {MANY_REQUESTS} requests")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument(
+        "--ray", type=ray_address, help="a Ray cluster in place of processes here: auto, or the address of its head"
+    )
     parser.add_argument("--outcomes", help="write every outcome to this file, one JSON object per line")
     parser.add_argument("--record", action="store_true", help="append to benches/RESULTS.md")
     options = parser.parse_args(given)

@@ -17,6 +17,8 @@ from benches.estimates.oracle import oracle
 from benches.estimates.probe import Probe
 from benches.estimates.scenarios import Scenario, draw
 from benches.estimates.truth import NoTruth, Truth, truth
+from benches.lib.context import say
+from gpusize.base.on_ray.tasks import tasks_on_ray
 from gpusize.estimate.methods import Estimate
 
 __all__ = ["ORACLE", "Outcome", "Task", "judge", "run_all"]
@@ -112,9 +114,13 @@ class Outcome:
         return min((answer - each for each in self.right), key=abs)
 
 
-def run_all(tasks: Sequence[Task], jobs: int) -> Iterator[list[Outcome]]:
-    """The outcomes of each task, in order."""
+def run_all(tasks: Sequence[Task], jobs: int, ray: str | None = None) -> Iterator[list[Outcome]]:
+    """The outcomes of each task, in order; from processes of this machine, or of a Ray cluster at that address."""
     worlds_program()
+    if ray is not None:
+        with tasks_on_ray(ray, "gpusize.estimate.methods", say) as cluster:
+            yield from cluster.map(judge, tasks)
+        return
     if jobs <= 1:
         yield from map(judge, tasks)
         return

@@ -44,6 +44,7 @@ ELSEWHERE: Final = {
     "--rate-scale": "plan sends nothing",
     "--rates": "a sweep submits workloads, the others send requests",
     "--repeat": "of the command that is sampled, and of each operator",
+    "--ray": "run has it start hosts, the others have it do their work",
     "--replicas": "simulate says how they go with its --gpus",
     "--resume": "a study knows its own folder, a proof its question",
     "--run": "a range of time, and what is cleaned",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from gpusize.estimate.plan.autoscale.tune import DAYS, Tuned, tune
 
 if TYPE_CHECKING:
     from gpusize.analysis.slo import Slo
+    from gpusize.base.tasks import Tasks
     from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.over_time.over_time import Progress
     from gpusize.estimate.plan.over_time.policies import ScalingRules
@@ -31,6 +33,8 @@ def tune_autoscaler(
     days: int = DAYS,
     seed: int = 1,
     progress: Progress | None = None,
+    ray: str | None = None,
+    note: Progress | None = None,
     **more: Any,
 ) -> Tuned:
     """The settings of an autoscaler with the fewest GPU-hours that keep the SLOs on days like a recorded one.
@@ -49,6 +53,8 @@ def tune_autoscaler(
             more.
         seed: key of all draws, the days among them.
         progress: told in words what is done next.
+        ray: the address of a Ray cluster that simulates, or ``auto``; None: this machine does. The answer is the same.
+        note: told what was lost on that cluster and is done again; None: ``progress`` is.
         more: ``fmt``, ``speed``, ``rate_scale``, ``from_s``, ``until_s`` of the arrivals, and of ``Question`` the
             fields ``router``, ``process``, ``together``, ``gpus``, ``gpus_per_replica``.
 
@@ -56,12 +62,22 @@ def tune_autoscaler(
         UsageError: SLOs that cannot be judged over time, runs that cannot be compared, too few days.
         DatasetError: the arrivals cannot be read.
         StoreError: a run cannot be read.
+        EnvironmentLacks: there is no such Ray cluster, or another gpusize on it.
     """
+    from gpusize.base.on_ray.connection import ray_address
+    from gpusize.base.on_ray.tasks import tasks_on_ray
+    from gpusize.estimate.plan.autoscale import trials
     from gpusize.estimate.plan.over_time.demand import demand
     from gpusize.estimate.plan.over_time.over_time import planner
     from gpusize.estimate.plan.over_time.types import OverTime
     from gpusize.result import Result, open_run
 
+    address = None if ray is None else ray_address(ray)
+    tasks: AbstractContextManager[Tasks | None] = (
+        nullcontext()
+        if address is None
+        else tasks_on_ray(address, trials.__name__, note or progress or (lambda _: None))
+    )
     result = runs if isinstance(runs, Result) else open_run(runs)
     shape = {name: more.pop(name) for name in SHAPE if name in more}
     made = planner(
@@ -74,6 +90,7 @@ def tune_autoscaler(
         seed=seed,
         progress=progress,
     )
-    return (
-        Tuned(made) if isinstance(made, OverTime) else tune(made, autoscaler, days=days, seed=seed, progress=progress)
-    )
+    if isinstance(made, OverTime):
+        return Tuned(made)
+    with tasks as simulates:
+        return tune(made, autoscaler, days=days, seed=seed, progress=progress, tasks=simulates)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
 
-__all__ = ["Address", "is_ok", "parse_url"]
+__all__ = ["Address", "address_of", "is_ok", "parse_url"]
 
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -114,6 +114,19 @@ def parse_url(url: str) -> Address:
         raise refuse(str(problem), "check the host name") from None
     path = quote(parts.path, safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
     return Address(parts.scheme in _TLS, host, _PORTS[parts.scheme] if port is None else port, path)
+
+
+def address_of(text: str, where: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an IPv6 address stands in brackets.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError("this is no address with a port", where, "write it as 10.0.0.5:7070 or [fd00::5]:7070")
+    return host, int(port)
 
 
 def _host(host: str, *, bracketed: bool) -> str:

@@ -39,10 +39,11 @@ def command(
     It stops by itself within two seconds when the head is gone.
     """
     from gpusize.base.units import as_duration_s
+    from gpusize.base.urls import address_of
     from gpusize.cli.shared import note
     from gpusize.doctor.joining import joining_facts
     from gpusize.engine.hosts import agent
-    from gpusize.engine.hosts.access import Access, address_of, read_token
+    from gpusize.engine.hosts.access import Access, read_token
     from gpusize.engine.limits import allow_most_files
 
     place = address_of(join, "--join")

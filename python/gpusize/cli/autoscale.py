@@ -12,7 +12,7 @@ from gpusize.cli import plan_over_time as over
 from gpusize.cli import question_options as question
 from gpusize.cli.autoscale_pull import add as add_pull
 from gpusize.cli.autoscale_run import add as add_run
-from gpusize.cli.command import Commands, Debug, Json, listed, long_command, option
+from gpusize.cli.command import Commands, Debug, Json, OnRay, listed, long_command, option
 
 EPILOG = """Examples:
 
@@ -145,6 +145,7 @@ def tune(
     label: question.Labels = None,
     allow: question.Allow = None,
     skip_damaged: question.SkipDamaged = False,
+    ray: OnRay = None,
     write: Annotated[Path | None, option("Write the manifest with the settings here.", "FILE", policies.POLICY)] = None,
     json: Json = False,
     _debug: Debug = False,
@@ -159,7 +160,7 @@ def tune(
     from gpusize.api.tune import tune_autoscaler
     from gpusize.base.errors import UsageError
     from gpusize.cli.exit_code import ExitStatus
-    from gpusize.cli.shared import conclude, progress_line, tell_damaged, tell_read
+    from gpusize.cli.shared import conclude, note, progress_line, tell_damaged, tell_read
     from gpusize.estimate.plan.autoscale.rewrite import write_policy
     from gpusize.options.labels import labels_of
     from gpusize.report.export import dumps
@@ -188,6 +189,8 @@ def tune(
             days=days,
             seed=1 if seed is None else seed,
             progress=say,
+            ray=ray,
+            note=note,
             gpus=gpus,
             gpus_per_replica=gpus_per_replica,
             router=router,

@@ -14,7 +14,7 @@ from gpusize.cli.page import command_page, commands_page, panels_of
 from gpusize.cli.plain_values import read_plainly
 from gpusize.options.table import ALIASES, GROUPS, OPTIONS, SHARED
 
-__all__ = ["Command", "Commands", "Debug", "Json", "listed", "long_command", "option", "taking"]
+__all__ = ["Command", "Commands", "Debug", "Json", "OnRay", "listed", "long_command", "option", "taking"]
 
 USAGE: Final = 2
 _WORDS: Final = "gpusize.words"
@@ -55,6 +55,9 @@ def option(
 
 
 Json = Annotated[bool, listed("json")]
+OnRay = Annotated[
+    str | None, listed("ray", help="Do it as tasks of this Ray cluster: auto, or the address of its head.")
+]
 Debug = Annotated[bool, listed("debug")]
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
+from gpusize.base.on_ray.connection import ray_address
 from gpusize.base.units import as_duration_s
-from gpusize.engine.hosts.access import Access, address_of, read_token
+from gpusize.base.urls import address_of
+from gpusize.engine.hosts.access import Access, read_token
 from gpusize.engine.hosts.head import LOOPBACK, WAIT_S, HostsOptions
-from gpusize.engine.hosts.on_ray import RAY_LISTEN, RAY_WAIT_S, ray_address
+from gpusize.engine.hosts.on_ray import RAY_LISTEN, RAY_WAIT_S
 from gpusize.targets.workflow.target import WorkflowTarget
 
 if TYPE_CHECKING:

@@ -36,10 +36,17 @@ class RayCluster:
 
     def agents(self) -> list[int]:
         """Processes of agents that run on it."""
+        return self._ours(b"ray::GpusizeAgent")
+
+    def work(self) -> list[int]:
+        """Processes that do tasks of ours."""
+        return self._ours(b"ray::gpusize_task")
+
+    def _ours(self, title: bytes) -> list[int]:
         found = []
         for process in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if process.name.isdigit() and b"ray::GpusizeAgent" in (process / "cmdline").read_bytes():
+                if process.name.isdigit() and title in (process / "cmdline").read_bytes():
                     ours = f"TMPDIR={self.folder}".encode() in (process / "environ").read_bytes()
                     found += [int(process.name)] * ours
         return found

@@ -13,7 +13,8 @@ import pytest
 
 from gpusize import __version__
 from gpusize.base.errors import EnvironmentLacks, UsageError
-from gpusize.engine.hosts.access import TOKEN_VARIABLE, Access, address_of, read_token
+from gpusize.base.urls import address_of
+from gpusize.engine.hosts.access import TOKEN_VARIABLE, Access, read_token
 from gpusize.engine.hosts.agent import join
 from gpusize.engine.hosts.head import Head, HostsOptions
 from gpusize.engine.hosts.protocol import PROTOCOL, Broken, Wire

@@ -9,9 +9,10 @@ import pytest
 
 from gpusize import __version__
 from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.base.on_ray.connection import ray_address
 from gpusize.engine.hosts.gather import gathered
 from gpusize.engine.hosts.head import HostsOptions
-from gpusize.engine.hosts.on_ray import RAY_LISTEN, RAY_WAIT_S, ray_address
+from gpusize.engine.hosts.on_ray import RAY_LISTEN, RAY_WAIT_S
 from gpusize.engine.hosts.on_ray_agent import GpusizeAgent
 from gpusize.options.hosts import hosts_of
 from gpusize.targets.server import Target

@@ -16,7 +16,7 @@ from gpusize.engine.workers import is_local
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TOKEN_VARIABLE", "Access", "address_of", "nonce", "read_token"]
+__all__ = ["TOKEN_VARIABLE", "Access", "nonce", "read_token"]
 
 TOKEN_VARIABLE: Final = "GPUSIZE_TOKEN"  # noqa: S105 -- a name
 LEAST_TOKEN: Final = 16
@@ -119,16 +119,3 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
         todo = "make one with: openssl rand -hex 32"
         raise UsageError(f"the token has fewer than {LEAST_TOKEN} characters", where, todo)
     return token
-
-
-def address_of(text: str, where: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; an IPv6 address stands in brackets.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError("this is no address with a port", where, "write it as 10.0.0.5:7070 or [fd00::5]:7070")
-    return host, int(port)

@@ -7,42 +7,35 @@ connections that agents have without Ray as well.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
-import platform
 import secrets
-import signal
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from gpusize.base.errors import EnvironmentLacks, UsageError
+from gpusize.base.errors import EnvironmentLacks
+from gpusize.base.on_ray import about
+from gpusize.base.on_ray.about import refuse_others
+from gpusize.base.on_ray.connection import START_S, by_value, connected
 from gpusize.base.text import shown
 from gpusize.engine.hosts import on_ray_agent
-from gpusize.engine.hosts.access import Access, address_of
+from gpusize.engine.hosts.access import Access
 from gpusize.engine.hosts.head import Head, HostsOptions
 from gpusize.engine.hosts.host import as_error
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["RAY_LISTEN", "RAY_WAIT_S", "gathered_on_ray", "ray_address"]
+__all__ = ["RAY_LISTEN", "RAY_WAIT_S", "gathered_on_ray"]
 
 RAY_LISTEN: Final = ("", 0)
 """Stands for the address by which the cluster knows the head's node, and any free port."""
 RAY_WAIT_S: Final = 60.0
 """How long to wait for nodes with a CPU to spare."""
-CONNECT_S: Final = 5.0
-START_S: Final = 60.0
-"""How long an actor may take to start: a node may have to unpack its environment first."""
 JOIN_S: Final = 20.0
 END_S: Final = 5.0
 SAY_EVERY_S: Final = 10.0
 AGENT_THREADS: Final = 4
-INSTALL: Final = "install it: pip install 'gpusize[ray]'"
 
 
 @contextlib.contextmanager
@@ -57,9 +50,8 @@ def gathered_on_ray(options: HostsOptions, address: str, note: Callable[[str], N
     Raises:
         EnvironmentLacks: some did not come in time, or there is no Ray, no such cluster, or another gpusize on it.
     """
-    ray = _ray()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_connected(ray, address))
+        ray = stack.enter_context(connected(address))
         group = stack.enter_context(_placed(ray, options, note))
         actors = stack.enter_context(_Actors(ray, group, options.count))
         actors.agree()
@@ -75,105 +67,6 @@ def gathered_on_ray(options: HostsOptions, address: str, note: Callable[[str], N
             actors.refuse_ended(0.1)
         head.gather()
         yield head
-
-
-def ray_address(text: str) -> str:
-    """The address of a Ray cluster: ``auto``, or ``HOST:PORT`` of its head node.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if text == "auto":
-        return text
-    if text == "local":
-        todo = "leave --ray and --hosts out, or start a cluster: ray start --head"
-        raise UsageError("a cluster of this machine alone sends no more than this machine", "ray", todo)
-    if "://" in text:
-        todo = "run gpusize on a node of the cluster, with --ray auto"
-        raise UsageError("through Ray's client the nodes cannot reach this machine", "ray", todo)
-    address_of(text, "ray")
-    return text
-
-
-def _ray() -> ModuleType:
-    try:
-        import ray
-        import ray.util.scheduling_strategies
-    except ImportError:
-        raise EnvironmentLacks("there is no Ray here", "ray", INSTALL) from None
-    found: ModuleType = ray
-    return found
-
-
-@contextlib.contextmanager
-def _connected(ray: ModuleType, asked: str) -> Iterator[None]:
-    """A connection to the cluster; one that the program has is used, and left open."""
-    if ray.is_initialized():
-        theirs = ray.get_runtime_context().gcs_address
-        if asked not in ("auto", theirs):
-            todo = f"say ray='auto' or {theirs!r}, or call ray.shutdown() before"
-            raise UsageError(f"this program is connected to the Ray cluster at {theirs}", "ray", todo)
-        yield
-        return
-    address = asked if asked != "auto" else ray_address(os.environ.get("RAY_ADDRESS") or "auto")
-    if address != "auto":
-        _answers(ray, address)
-    with _sigterm_kept():
-        try:
-            ray.init(address=address, log_to_driver=False, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            todo = "gpusize runs on one of its nodes (ray start), with its token (RAY_AUTH_TOKEN) where it asks for one"
-            raise EnvironmentLacks(f"no Ray cluster to join: {shown(str(error), 400)}", address, todo) from None
-    try:
-        with _results_apart():
-            yield
-    finally:
-        # Whatever this job still has, Ray ends with it.
-        ray.shutdown()
-
-
-def _answers(ray: ModuleType, address: str) -> None:
-    """See whether somebody is there: where nobody is, Ray tries for minutes.
-
-    Raises:
-        EnvironmentLacks: nobody is.
-    """
-    host, port = address_of(address, "ray")
-    # Of this machine, Ray takes the address that others know it by.
-    host = str(ray.util.get_node_ip_address()) if host in ("localhost", "127.0.0.1", "::1") else host
-    try:
-        socket.create_connection((host, port), CONNECT_S).close()
-    except OSError as error:
-        todo = "start it with ray start --head, and give the address that it prints"
-        raise EnvironmentLacks(f"no Ray cluster answers at {host}:{port}: {error}", "ray", todo) from None
-
-
-@contextlib.contextmanager
-def _sigterm_kept() -> Iterator[None]:
-    """Ray takes the handler of SIGTERM for itself; it is the program's."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _results_apart() -> Iterator[None]:
-    """What Ray says of nodes that died goes to the standard output, amid our results, and alerts say it: not there."""
-    worker = importlib.import_module("ray._private.worker")
-    says = getattr(worker, "print_to_stdstream", None)
-    if says is None:
-        yield
-        return
-    setattr(worker, says.__name__, lambda *_given, **_named: None)
-    try:
-        yield
-    finally:
-        setattr(worker, says.__name__, says)
 
 
 @contextlib.contextmanager
@@ -230,13 +123,10 @@ class _Actors:
         made = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, max_concurrency=AGENT_THREADS)
         agent = made(on_ray_agent.GpusizeAgent)
         # By its name, a node without gpusize could not even say that it has none.
-        ray.cloudpickle.register_pickle_by_value(on_ray_agent)
-        try:
+        with by_value(ray, on_ray_agent, about):
             self._actors = [
                 agent.options(scheduling_strategy=placed(self._group, bundle)).remote() for bundle in range(self._count)
             ]
-        finally:
-            ray.cloudpickle.unregister_pickle_by_value(on_ray_agent)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -253,25 +143,13 @@ class _Actors:
         Raises:
             EnvironmentLacks: one has not, or does not start.
         """
-        from gpusize import __version__
-
         asked = [each.about.remote() for each in self._actors]
         try:
             self._about = self._ray.get(asked, timeout=START_S)
         except self._ray.exceptions.RayError as error:
             todo = "see ray status, and the logs of Ray on the nodes"
             raise EnvironmentLacks(f"an actor did not start: {shown(str(error), 400)}", "ray", todo) from None
-        for each in self._about:
-            name, problem, version = str(each["hostname"]), each.get("problem"), each.get("gpusize")
-            if problem is not None:
-                todo = "on each node: pip install gpusize, or hand it over in a runtime_env of the job"
-                raise EnvironmentLacks(f"gpusize cannot be imported there: {shown(problem, 200)}", name, todo)
-            if version != __version__:
-                what = f"gpusize is {shown(str(version), 40)} there and {__version__} here: their draws may differ"
-                raise EnvironmentLacks(what, name, "install the same version on all nodes")
-            if each["python"].split(".")[:2] != platform.python_version().split(".")[:2]:
-                what = f"Python is {each['python']} there and {platform.python_version()} here"
-                raise EnvironmentLacks(what, name, "run the same Python on all nodes")
+        refuse_others(self._about)
 
     def join(self, head: tuple[str, int], token: bytes, *, checks: bool) -> None:
         """Have them all join."""

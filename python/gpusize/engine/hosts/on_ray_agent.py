@@ -1,19 +1,18 @@
 """What runs on each node of a Ray cluster: an agent within an actor.
 
-Ray carries this class whole, not by its name: it has to say clearly that gpusize is missing where it is missing. So
-everything of ours is imported within its methods.
+Ray carries this class whole, not by its name, and `about` with it: it has to say clearly that gpusize is missing where
+it is missing. So everything else of ours is imported within its methods.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import platform
 import queue
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+
+from gpusize.base.on_ray.about import about
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,14 +27,8 @@ class GpusizeAgent:
         self._kept: dict[str, queue.SimpleQueue[Sequence[Any]]] = {}
 
     def about(self) -> dict[str, Any]:
-        """``hostname``, ``pid``, and the versions of ``python`` and ``gpusize``, or the ``problem`` with that."""
-        found = {"hostname": socket.gethostname(), "pid": os.getpid(), "python": platform.python_version()}
-        try:
-            from gpusize import __version__
-            from gpusize.engine.hosts import agent
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it is told where somebody reads it
-            return {**found, "problem": f"{type(error).__name__}: {error}"}
-        return {**found, "gpusize": __version__, "agent": agent.__name__}
+        """What this node has of ours."""
+        return about("gpusize.engine.hosts.agent")
 
     def keep(self, key: str, strings: Sequence[Any]) -> None:
         """Take what the head shares; it lies in this node's object store."""

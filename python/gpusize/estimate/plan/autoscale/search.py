@@ -15,8 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gpusize.base.tasks import side_by_side
 from gpusize.estimate.plan.autoscale.setting import DEFAULTS, Setting
 from gpusize.estimate.plan.autoscale.trials import KEPT, Days, Trial
 
@@ -95,16 +97,12 @@ class Search:
         others = [window_s for window_s in WINDOWS_S if window_s != own]
         for number, window_s in enumerate(others):
             self._say(f"windows: {number + 1} of {len(others)}, {self._days.made:,} simulations")
-            for least in best:
-                found = self._largest(replace(cells[least][0], window_s=window_s), self._keeps, 0.25, FINE)
-                if found is not None:
-                    yield found
-        for least in best:
-            for step in SMALLER:
-                setting = _times(cells[least][0], step)
-                trial = None if setting is None else self._keeps(setting)
-                if setting is not None and trial is not None:
-                    yield setting, trial
+            wanted = [replace(cells[least][0], window_s=window_s) for least in best]
+            searches = [partial(self._largest, each, self._keeps, 0.25, FINE) for each in wanted]
+            yield from (found for found in side_by_side(self._days.at_once, searches) if found is not None)
+        smaller = [setting for least in best for step in SMALLER if (setting := _times(cells[least][0], step))]
+        trials = side_by_side(self._days.at_once, [partial(self._keeps, each) for each in smaller])
+        yield from ((setting, trial) for setting, trial in zip(smaller, trials, strict=True) if trial is not None)
 
     def _by_least(self, window_s: int) -> dict[int, Found]:
         """The largest factor for each least number of replicas that is tried: some, then those beside the best."""

@@ -15,24 +15,26 @@ Both errors are quantiles of the normal distribution, one per day, so that few d
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gpusize.base.tasks import Tasks, Threads
 from gpusize.estimate.isotonic import wilson
 from gpusize.estimate.plan.autoscale.days import another_day
 from gpusize.estimate.plan.over_time.doubt import Doubt, seen
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import numpy as np
     from numpy.typing import NDArray
 
     from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.over_time.demand import Demand
     from gpusize.estimate.plan.over_time.over_time import Planner
-    from gpusize.estimate.plan.over_time.types import Course
 
 __all__ = ["KEPT", "Day", "Days", "Trial", "tolerance"]
 
@@ -41,7 +43,7 @@ KEPT: Final = 0.95
 FEWEST: Final = 4
 """Fewer days tell no spread."""
 TOGETHER: Final = 2
-"""Simulations at a time."""
+"""Days that are simulated before it is looked whether too many have missed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +107,7 @@ class Days:
         planner: a trace on a fitted replica; its ``answer`` has been asked for.
         replicas: about how many there will be.
         seed: key of the days.
+        tasks: who simulates; None: two threads of this process. What comes of it is the same.
 
     Attributes:
         made: simulations so far.
@@ -112,8 +115,12 @@ class Days:
         unseen: requests that a replica was seen to work on at once, where that may be its limit or may not.
     """
 
-    def __init__(self, planner: Planner, replicas: int, seed: int) -> None:
+    def __init__(self, planner: Planner, replicas: int, seed: int, tasks: Tasks | None = None) -> None:
         self._planner, self._seed, self._drawn = planner, seed, 0
+        self._tasks = Threads(TOGETHER) if tasks is None else tasks
+        self._shared = self._tasks.share(planner)
+        self._shared_days: dict[Day, Day] = {}
+        self._lock = threading.Lock()
         self.made = 0
         self.error = planner.error(max(1, replicas))
         known = seen(planner.replica)
@@ -146,42 +153,76 @@ class Days:
         if edges_ns is not None:
             level = math.exp(busier / math.sqrt(max(1, demand.due_ns.size)))
             demand = another_day(demand, edges_ns, key, level=level)
-        return Day(demand, Doubt(math.exp(errors * self.error), seed=key))
+        day = Day(demand, Doubt(math.exp(errors * self.error), seed=key))
+        self._shared_days[day] = self._tasks.share(day)
+        return day
+
+    @property
+    def at_once(self) -> int:
+        """How many trials are worth asking for at the same time: what simulates has room for all their days."""
+        return max(1, self._tasks.at_once // TOGETHER)
 
     def trial(self, autoscaler: Autoscaler, days: Sequence[Day], *, misses: int | None = None) -> Trial | None:
         """The policy on these days.
 
         Args:
             autoscaler: the policy.
-            days: simulated two at a time.
+            days: as `draw` or `slower` gave them.
             misses: None, at once, where more of the days than that do not keep the SLOs.
         """
-        courses: list[Sequence[Course]] = []
-        with ThreadPoolExecutor(TOGETHER) as pool:
-            for begin in range(0, len(days), TOGETHER):
-                some = days[begin : begin + TOGETHER]
-                courses += pool.map(lambda day: self._on(autoscaler, day, once=misses == 0), some)
-                self.made += sum(map(len, courses[begin:]))
-                if misses is not None and sum(not _keep(each) for each in courses) > misses:
-                    return None
-        return _trial(courses, self._planner.targets)
+        ahead = max(TOGETHER, self._tasks.at_once)
+        asked = [self._ask(autoscaler, day, once=misses == 0) for day in days[:ahead]]
+        seen: list[Sequence[Seen]] = []
+        for begin in range(0, len(days), TOGETHER):
+            some = [each.result() for each in asked[begin : begin + TOGETHER]]
+            seen += some
+            # Those that were simulated ahead and not looked at are not counted: it is the same number wherever.
+            with self._lock:
+                self.made += sum(map(len, some))
+            if misses is not None and sum(not _keep(each) for each in seen) > misses:
+                for each in asked[begin + TOGETHER :]:
+                    each.cancel()
+                return None
+            more = days[len(asked) : len(asked) + len(some)]
+            asked += [self._ask(autoscaler, day, once=misses == 0) for day in more]
+        return _trial(seen, self._planner.targets)
 
-    def _on(self, autoscaler: Autoscaler, day: Day, *, once: bool) -> Sequence[Course]:
-        """The courses of a day: one, or two where a limit is in doubt; with ``once`` only until one is not kept."""
-        found: list[Course] = []
-        for limited in self._limits:
-            doubt = replace(day.doubt, limited=limited)
-            found.append(self._planner.scaled(autoscaler, day.demand, quiet=True, doubt=doubt))
-            if once and not found[-1].keeps:
-                break
-        return found
-
-
-def _keep(courses: Sequence[Course]) -> bool:
-    return all(course.keeps for course in courses)
+    def _ask(self, autoscaler: Autoscaler, day: Day, *, once: bool) -> Future[list[Seen]]:
+        shared = self._shared_days.get(day, day)
+        return self._tasks.submit(_simulated, self._shared, autoscaler, shared, self._limits, once)
 
 
-def _trial(days: Sequence[Sequence[Course]], targets: Sequence[float]) -> Trial:
+class Seen(NamedTuple):
+    """What a simulated day came to."""
+
+    keeps: bool
+    gpu_hours: float
+    shares: tuple[float, ...]
+
+
+def _simulated(
+    planner: Planner,
+    autoscaler: Autoscaler,
+    day: Day,
+    limits: Sequence[bool],
+    once: bool,  # noqa: FBT001 -- by place, as tasks take their arguments
+) -> list[Seen]:
+    """A policy on a day: one course, or two where a limit is in doubt; with ``once`` only until one is not kept."""
+    found: list[Seen] = []
+    for limited in limits:
+        doubt = replace(day.doubt, limited=limited)
+        course = planner.scaled(autoscaler, day.demand, quiet=True, doubt=doubt)
+        found.append(Seen(course.keeps, course.gpu_hours, tuple(course.shares)))
+        if once and not course.keeps:
+            break
+    return found
+
+
+def _keep(day: Sequence[Seen]) -> bool:
+    return all(each.keeps for each in day)
+
+
+def _trial(days: Sequence[Sequence[Seen]], targets: Sequence[float]) -> Trial:
     """What days come to; of those that were simulated twice the worse counts."""
     import numpy as np
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpusize.base.errors import UsageError
+from gpusize.base.tasks import side_by_side
 from gpusize.estimate.plan.autoscale.search import Search
 from gpusize.estimate.plan.autoscale.trials import Day, Days, Trial
 
 if TYPE_CHECKING:
+    from gpusize.base.tasks import Tasks
     from gpusize.estimate.plan.autoscale.autoscaler import Autoscaler
     from gpusize.estimate.plan.autoscale.setting import Setting
     from gpusize.estimate.plan.over_time.over_time import Planner
@@ -66,6 +69,7 @@ def tune(
     days: int = DAYS,
     seed: int = 1,
     progress: Callable[[str], None] | None = None,
+    tasks: Tasks | None = None,
 ) -> Tuned:
     """Search for the settings of a policy with the fewest GPU-hours that keep the SLOs.
 
@@ -75,6 +79,7 @@ def tune(
         days: that a setting is confirmed on, and as many others that it is judged on; 5 or more.
         seed: key of the days.
         progress: told in words what is done next.
+        tasks: who simulates; None: two threads of this process.
 
     Raises:
         UsageError: too few days.
@@ -85,7 +90,7 @@ def tune(
     found = planner.answer()
     if found.reason is not None:
         return Tuned(found)
-    made = Days(planner, found.static.peak_gpus // found.replica_gpus, seed)
+    made = Days(planner, found.static.peak_gpus // found.replica_gpus, seed, tasks)
     search = Search(made, autoscaler, found, days, say)
     judged = made.draw(days, found.edges_ns)
     say(f"the policy as it is, on {days} days")
@@ -95,9 +100,9 @@ def tune(
     if chosen is None:
         return replace(base, simulations=made.made)
     say(f"judging on {days} days that nothing was chosen by, {made.made:,} simulations")
-    edge = {}
-    for factor in EDGE:
-        edge[factor] = _told(made, replace(chosen, factor=chosen.factor * factor).on(autoscaler), judged)
+    beside = [replace(chosen, factor=chosen.factor * factor).on(autoscaler) for factor in EDGE]
+    trials = side_by_side(made.at_once, [partial(_told, made, each, judged) for each in beside])
+    edge = dict(zip(EDGE, trials, strict=True))
     return replace(
         base,
         setting=chosen,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.estimate.plan.autoscale.elasticity import elasticity
@@ -251,6 +251,10 @@ class Planner:
             ),
             warnings=(*base.warnings, *warnings),
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, where nobody is told anything."""
+        return {**self.__dict__, "_say": _nothing}
 
     @property
     def demand(self) -> Demand:
