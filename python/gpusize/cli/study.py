@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusize.cli.command import Debug, Json, listed, option
+from gpusize.cli.command import Debug, Json, OnRay, listed, option
 
 if TYPE_CHECKING:
     from gpusize.result import Result
@@ -20,7 +20,9 @@ EPILOG = """Examples:
 
   gpusize study traccc.yaml
 
-  gpusize study traccc.yaml --resume     # measures what is missing"""
+  gpusize study traccc.yaml --resume     # measures what is missing
+
+  gpusize study vllm.yaml --ray auto     # on the nodes of a Ray cluster, a combination on each at a time"""
 
 
 def command(
@@ -31,6 +33,7 @@ def command(
     ] = None,
     resume: Annotated[bool, option("Measure what is missing in the study's folder.", names=("--resume",))] = False,
     dry_run: Annotated[bool, option("Print what would be done, and stop.", names=("--dry-run",))] = False,
+    ray: OnRay = None,
     quiet: Annotated[bool, listed("quiet")] = False,
     json: Json = False,
     _debug: Debug = False,
@@ -41,6 +44,7 @@ def command(
     from gpusize.report.summary.terminal import make_console
     from gpusize.studies.combination import plan_of
     from gpusize.studies.conduct import measure, run_study
+    from gpusize.studies.on_ray import run_study_on_ray
     from gpusize.studies.spec import read_study
     from gpusize.studies.table import print_study, study_rows
 
@@ -53,13 +57,12 @@ def command(
         for combination in study.combinations:
             typer.echo("\n".join(plan_of(study, combination).lines()))
         return 0
-    result = run_study(
-        study,
-        resume=resume,
-        command=["gpusize", *sys.argv[1:]],
-        say=(lambda _: None) if quiet else note,
-        measure=shown,
-    )
+    how: dict[str, Any] = {
+        "resume": resume,
+        "command": ["gpusize", *sys.argv[1:]],
+        "say": (lambda _: None) if quiet else note,
+    }
+    result = run_study(study, **how, measure=shown) if ray is None else run_study_on_ray(study, ray, **how)
     if json:
         from gpusize.report.export import dumps
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpusize.measure.sweep import ProgressEvent
     from gpusize.result import Result
 
-__all__ = ["Measure", "StudyResult", "measure", "run_study"]
+__all__ = ["Interrupts", "Measure", "StudyResult", "begun_run", "measure", "run_study"]
 
 Progress = Callable[["ProgressEvent"], None]
 
@@ -106,6 +106,7 @@ def run_study(
     command: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
     measure: Measure = measure,
+    interrupts: Interrupts | None = None,
 ) -> StudyResult:
     """Measure every combination.
 
@@ -118,6 +119,7 @@ def run_study(
         command: the command line, for the runs' ``run.json``.
         say: told what begins and what went wrong, in one line each.
         measure: measures one combination; for progress, and for tests.
+        interrupts: those of the program, which has begun to count them; None: the study's own.
 
     Raises:
         UsageError: something in the study is invalid; nothing has been started then.
@@ -126,19 +128,26 @@ def run_study(
     plans = [plan_of(study, each) for each in study.combinations]
     state = StudyState.open(study, resume=resume)
     tell = say or (lambda _: None)
-    with Interrupts() as interrupts:
-        conductor = _Conductor(study, state, interrupts, tell, command, measure)
+    with Interrupts() if interrupts is None else contextlib.nullcontext(interrupts) as signals:
+        conductor = _Conductor(study, state, signals, tell, command, measure)
         for number, plan in enumerate(plans, start=1):
             if state.is_done(plan.combination):
                 tell(f"{plan.combination.name}: done before")
                 continue
-            if interrupts.asked:
+            if signals.asked:
                 break
             tell(f"{plan.combination.name}: {number} of {len(plans)}")
             conductor.do(plan)
-        cancelled = interrupts.asked > 0
+        cancelled = signals.asked > 0
     entries = {each.name: state.entries[each.name] for each in study.combinations}
     return StudyResult(study.out, entries, cancelled)
+
+
+def begun_run(out: Path, plan: Plan) -> Path | None:
+    """The run folder of a combination in the study's, from this or an earlier try; the newest of several."""
+    found = [path for path in sorted(out.iterdir()) if is_run_folder(path)]
+    mine = [path for path in found if read_run(path).get("labels") == plan.labels]
+    return mine[-1] if mine else None
 
 
 @dataclass(frozen=True)
@@ -231,10 +240,7 @@ class _Conductor:
         return around.tear_down()
 
     def _begun(self, plan: Plan) -> Path | None:
-        """The run folder of this combination, from this or an earlier try; the newest of several."""
-        found = [path for path in sorted(self.study.out.iterdir()) if is_run_folder(path)]
-        mine = [path for path in found if read_run(path).get("labels") == plan.labels]
-        return mine[-1] if mine else None
+        return begun_run(self.study.out, plan)
 
 
 class Interrupts:
