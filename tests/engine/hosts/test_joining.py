@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -221,3 +223,134 @@ def test_an_address_has_a_port(text: str, place: tuple[str, int]) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no address with a port"):
         address_of(text, "listen")
+
+
+class Proxy:
+    """A TCP proxy that takes connections before there is anybody to pass them on to, and then closes them.
+
+    Args:
+        resets: whether it closes by a reset.
+
+    Attributes:
+        goal: whom it passes on to; None: nobody.
+        taken: connections that it has taken.
+    """
+
+    def __init__(self, *, resets: bool) -> None:
+        self.goal: tuple[str, int] | None = None
+        self.taken = 0
+        self._resets = resets
+        self._listener = socket.create_server(LOOPBACK)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._serve)]
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in self._open:
+            each.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            self.taken += 1
+            if self.goal is None:
+                if self._resets:
+                    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                near.close()
+                continue
+            far = socket.create_connection(self.goal)
+            self._open += [near, far]
+            for a, b in ((near, far), (far, near)):
+                thread = threading.Thread(target=self._pass, args=(a, b))
+                self._threads.append(thread)
+                thread.start()
+
+    @staticmethod
+    def _pass(a: socket.socket, b: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while got := a.recv(1 << 16):
+                b.sendall(got)
+        with contextlib.suppress(OSError):
+            b.shutdown(socket.SHUT_WR)
+
+
+@contextlib.contextmanager
+def trying(place: tuple[str, int], access: Access, patience_s: float) -> Iterator[tuple[list[str], list[str]]]:
+    """An agent on a thread: what it says, and the words of what it raises."""
+    said: list[str] = []
+    problems: list[str] = []
+
+    def one() -> None:
+        try:
+            join(place, access, {"hostname": "here"}, patience_s=patience_s, say=said.append)
+        except EnvironmentLacks as error:
+            problems.append(str(error))
+
+    thread = threading.Thread(target=one)
+    thread.start()
+    yield said, problems
+    thread.join(WITHIN_S)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["closes", "resets"])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_head_that_comes_later_behind_a_proxy_is_joined(tls: bool, resets: bool, both: tuple[Access, Access]) -> None:
+    mine, theirs = both if tls else (Access(), Access())
+    with Proxy(resets=resets) as proxy, trying(proxy.address, theirs, WITHIN_S) as (said, problems):
+        until_s = time.monotonic() + WITHIN_S
+        while proxy.taken < 3:
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        with head_of(mine, []) as head:
+            proxy.goal = head.address
+            head.gather()
+            head.__exit__()
+    assert problems == []
+    assert "closed before the head greeted" in said[0]
+    assert said[1].startswith("joined ")
+
+
+def test_why_it_gave_up_is_said_in_the_end() -> None:
+    with Proxy(resets=False) as proxy, trying(proxy.address, Access(), 0.7) as (_, problems):
+        pass
+    assert "the connection was closed before the head greeted" in problems[0]
+    assert proxy.taken >= 2
+
+
+@pytest.mark.parametrize("wrong", ["tls head", "tls agent", "token", "certificate"])
+def test_who_is_told_no_does_not_try_again(wrong: str, both: tuple[Access, Access], tmp_path: Path) -> None:
+    """With a minute of patience left."""
+    mine, theirs = {
+        "tls head": (both[0], Access()),
+        "tls agent": (Access(), both[1]),
+        "token": (Access(TOKEN), Access(b"another token, long too")),
+        "certificate": (both[0], Access(None, both[0].ca, *sign(make_certificates(tmp_path), "agent"))),
+    }[wrong]
+    with head_of(mine, []) as head, Proxy(resets=False) as proxy:
+        proxy.goal = head.address
+        with trying(proxy.address, theirs, 60.0) as (said, problems):
+            until_s = time.monotonic() + WITHIN_S
+            while not problems:
+                assert time.monotonic() < until_s
+                time.sleep(0.01)
+    assert said == []
+    words = {"tls head": "it speaks TLS", "tls agent": "no TLS with the head", "token": "the token is not the head's"}
+    assert words.get(wrong, "did not let us in") in problems[0]
+    # The second one asked whether it is TLS that is spoken.
+    assert proxy.taken == (2 if wrong == "tls head" else 1)

@@ -130,13 +130,16 @@ class Wire:
         except (OSError, ValueError) as error:
             raise Broken(f"cannot send: {error}") from None
 
-    def receive(self) -> Frame:
+    def receive(self, first: bytes = b"") -> Frame:
         """The next frame; waits for it.
+
+        Args:
+            first: bytes of it that have been taken already; at most those of its head.
 
         Raises:
             Broken: the stream has ended, or brought something else.
         """
-        magic, count, length = _HEAD.unpack(self.exactly(_HEAD.size))
+        magic, count, length = _HEAD.unpack(first + self.exactly(_HEAD.size - len(first)))
         if magic != _MAGIC:
             raise Broken("this is not gpusize's protocol")
         if length > self.limits.header or count > self.limits.strings:
