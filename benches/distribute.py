@@ -5,7 +5,8 @@ ahead and 200 ms behind) and reach the head over links that delay every byte.
 
 - ``start``: how far from the common start each host begins, by the clocks' known offsets, on loopback and over links of
   1 and 20 ms; likewise where one stage goes over into the next. Beside it what the head itself says of it.
-- ``cost``: CPU time per request of two hosts over that of one, agents and head, at the same rate.
+- ``cost``: CPU time per request of two hosts over that of one, agents and head: at the same rate in all (the bar), and
+  at the same rate of each host, which is what hosts are added for.
 - ``home``: ten million records of four hosts, from the level's end until they lie in the run folder.
 - ``plan``: 10^6 requests/s over 50 hosts: the schedule of each, what drawing it costs, and whether the parts add up.
 
@@ -199,24 +200,32 @@ def _run_levels(engine: AnyEngine, load: Load, folder: Path) -> list[LevelOutcom
 
 
 def _cost(report: Report, folder: Path, options: argparse.Namespace) -> None:
+    ways = {"one": (1, COST_RATE), "two, together": (2, COST_RATE), "two, each": (2, 2 * COST_RATE)}
     with NullServer() as server:
         turns = rotate(
             options.pairs,
-            {f"{n} hosts": partial(_per_request_us, folder, server.url, n) for n in (1, 2)},
+            {name: partial(_per_request_us, folder, server.url, *way) for name, way in ways.items()},
             lambda us: f"{us:.1f} us",
         )
-    one, two = turns["1 hosts"], turns["2 hosts"]
-    rows = [[name, str(_median(values)), plain(min(values)), plain(max(values))] for name, values in turns.items()]
-    title = f"CPU time per request at {COST_RATE:,.0f}/s, of agents and head together"
-    report.table(title, ["", "median us", "least", "most"], rows, f"{len(one)} alternating pairs of {COST_S:g} s.")
-    report.bar(Bar("hosts_cpu_per_request_two_over_one", paired(two, one), MOST_OVERHEAD))
+    rows = [
+        [name, f"{ways[name][1]:,.0f}", str(_median(values)), plain(min(values)), plain(max(values))]
+        for name, values in turns.items()
+    ]
+    one, together, each = (turns[name] for name in ways)
+    note = (
+        f"{len(one)} turns of {COST_S:g} s each, in alternating order. Two hosts at this rate each, over one at this "
+        f"rate: {paired(each, one)}."
+    )
+    title = f"CPU time per request, of agents and head together, at {COST_RATE:,.0f}/s in all or of each host"
+    report.table(title, ["hosts", "requests/s in all", "median us", "least", "most"], rows, note)
+    report.bar(Bar("hosts_cpu_per_request_two_over_one", paired(together, one), MOST_OVERHEAD))
 
 
 def _median(values: Sequence[float]) -> str:
     return plain(float(np.median(values)))
 
 
-def _per_request_us(folder: Path, url: str, count: int) -> float:
+def _per_request_us(folder: Path, url: str, count: int, rate: float) -> float:
     """CPU time of all agents and of this process, from the level's start to its end, per request."""
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
@@ -225,7 +234,7 @@ def _per_request_us(folder: Path, url: str, count: int) -> float:
         pids = [os.getpid(), *(each.pid for each in started.start(head.address, count))]
         head.gather()
         engine = stack.enter_context(_engine(head.engine, url))
-        load = Load(rates=[COST_RATE], process="constant", duration_s=COST_S, connections=32)
+        load = Load(rates=[rate], process="constant", duration_s=COST_S, connections=32)
         before = sum(map(_cpu_s, pids))
         (outcome,) = _run_levels(engine, load, Path(name) / "run")
         after = sum(map(_cpu_s, pids))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusize.engine.hosts.clocks import HostClock, Ping
+from gpusize.engine.hosts.clocks import STRETCH_NS, HostClock, Ping
+from gpusize.engine.hosts.watch import AGENT_PATIENCE_S, HEAD_PATIENCE_S, pace_s
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -51,12 +52,12 @@ class Link:
     def _wait(self) -> float:
         return self._random.expovariate(1 / self.jitter_ns) if self.jitter_ns else 0.0
 
-    def known(self, span_ns: int, every_ns: int = 100 * MS) -> HostClock:
-        """What pings over a span of time tell; the first come ten times as fast."""
+    def known(self, span_ns: int) -> HostClock:
+        """What pings over a span of time tell, at the pace of a head's."""
         clock, at_ns = HostClock(), START
         while at_ns < START + span_ns:
             clock.add(self.ping(at_ns))
-            at_ns += every_ns // 10 if at_ns < START + 400 * MS else every_ns
+            at_ns += round(SECOND * pace_s((at_ns - START) / SECOND))
         return clock
 
 
@@ -98,7 +99,7 @@ def test_a_drift_is_found_and_carried_on() -> None:
     there_ms=st.floats(0.01, 25),
     back_ms=st.floats(0.01, 25),
     jitter=st.floats(0, 1),
-    span_s=st.floats(0.2, 90),
+    span_s=st.floats(0.2, 400),
     ahead_s=st.floats(-1, 20),
     seed=st.integers(0, 2**32),
 )
@@ -135,6 +136,14 @@ def test_a_busy_minute_does_not_move_the_line() -> None:
     error, said = off_by(clock, quiet, START + 60 * SECOND)
     assert error < 0.1 * MS
     assert error <= said
+
+
+def test_pings_that_are_rare_still_tell_the_clock_and_that_a_host_is_there() -> None:
+    paces = [pace_s(k / 10) for k in range(36_000)]
+    assert paces == sorted(paces)
+    # Of each stretch there are several to choose from, and some may be lost before anybody is given up.
+    assert 2 * paces[-1] * SECOND <= STRETCH_NS
+    assert 5 * paces[-1] < AGENT_PATIENCE_S < HEAD_PATIENCE_S
 
 
 def test_nothing_is_said_before_the_first_ping() -> None:

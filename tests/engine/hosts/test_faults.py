@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -21,6 +22,8 @@ from gpusize.base.errors import StoreError, UsageError
 from gpusize.engine.hosts.access import Access
 from gpusize.engine.hosts.agent import join
 from gpusize.engine.hosts.head import Head, HostsOptions
+from gpusize.engine.hosts.part import HostPart
+from gpusize.engine.hosts.protocol import Frame
 from gpusize.engine.session import AnyLevel, Engine, EngineLevel, LevelOutcome
 from gpusize.workload.load import Load
 from tests.engine.hosts.hosting import LOOPBACK, WITHIN_S, agents, hosts, kept
@@ -154,6 +157,31 @@ def test_hosts_that_lose_the_head_stop_by_themselves(fault: int, server: Any, tm
     assert [code for code, _ in ended] == [3, 3], ended
     assert all("the head was lost" in said for _, said in ended)
     assert started.left_behind() == []
+
+
+def test_hosts_tell_of_a_level_twice_a_second_and_at_once_of_what_is_waited_for(server: Any, tmp_path: Path) -> None:
+    heard: list[tuple[int, str, bool, list[int]]] = []
+    original = HostPart.hear
+
+    def seen(part: HostPart, frame: Frame) -> None:
+        if frame.kind == "progress":
+            told = [second["second"] for second in frame.fields["seconds"]]
+            heard.append((part.host.number, frame.fields["progress"]["state"], frame.fields["ready"], told))
+        original(part, frame)
+
+    with pytest.MonkeyPatch.context() as patch, hosts(tmp_path, 2) as (head, _):
+        patch.setattr(HostPart, "hear", seen)
+        level_beside(head, server, tmp_path, lambda: None)
+    for number in (0, 1):
+        mine = [each[1:] for each in heard if each[0] == number]
+        # Ready once; then each state, and twice a second between.
+        assert sum(ready for _, ready, _ in mine) == 1
+        assert mine[-1][0] == "done"
+        changes = sum(a[0] != b[0] for a, b in itertools.pairwise(mine))
+        assert len(mine) <= 2 * 4 + changes + 4
+        # No second is left out or told twice, and none waits for the next one.
+        assert [second for *_, told in mine for second in told] == list(range(4))
+        assert max(len(told) for *_, told in mine) == 1
 
 
 def test_a_user_who_ends_the_run_ends_it_everywhere(server: Any, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ CONNECT_S: Final = 10.0
 SILENT_S: Final = 2.0
 """A head that has said nothing for so long may wait for us to speak TLS."""
 LAST_WORD_S: Final = 0.2
+CLOSED: Final = "the connection was closed before the head greeted"
 
 
 def join(
@@ -138,6 +139,8 @@ def _tried(head: tuple[str, int], access: Access, role: str, more: Mapping[str, 
     context, place = access.context(server=False), f"{head[0]}:{head[1]}"
     try:
         connection = tuned(socket.create_connection(head, timeout=CONNECT_S))
+    except ConnectionResetError as error:
+        raise _NotYet(f"{CLOSED} ({error})") from None
     except OSError as error:
         raise _NotYet(f"nobody listens: {error}") from None
     if context is not None:
@@ -145,7 +148,7 @@ def _tried(head: tuple[str, int], access: Access, role: str, more: Mapping[str, 
             connection = context.wrap_socket(connection, server_hostname=head[0])
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:
             connection.close()
-            raise _NotYet(f"the connection was closed before the head greeted ({error})") from None
+            raise _NotYet(f"{CLOSED} ({error})") from None
         except OSError as error:
             connection.close()
             raise EnvironmentLacks(f"no TLS with the head: {error}", place, "see its certificate and ours") from None
@@ -180,7 +183,7 @@ def _hello(wire: Wire, head: tuple[str, int], *, tls: bool) -> Frame:
         # With TLS it was the head that shook hands, and closed.
         if tls:
             raise
-        raise _NotYet(f"the connection was closed before the head greeted ({error})") from None
+        raise _NotYet(f"{CLOSED} ({error})") from None
     return wire.receive(first)
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HostsEngine"]
 
-STEP_S: Final = 0.02
+STEP_S: Final = 0.1
+"""Between two looks at what nobody tells of: that a host is lost, or that it is time for a level to be shipped."""
 OPEN_S: Final = 120.0
 CLOSE_S: Final = 10.0
 _NUMBERS: Final = itertools.count(1)

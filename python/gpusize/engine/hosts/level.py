@@ -88,8 +88,10 @@ class HostsLevel:
         self._outcome: LevelOutcome | None = None
         self._merged: deque[Second] = deque(maxlen=KEPT_SECONDS)
         self._next = 0
+        self._unadded: list[Second] = []
         self._so_far, self._last = Cells(), Cells()
         self._first_ready_ns = 0
+        self._heard = False
         self._changed = engine.changed
 
     # What the sweep calls.
@@ -97,6 +99,7 @@ class HostsLevel:
     def poll(self) -> Progress:
         """The level as it stands, over all hosts."""
         with self._changed:
+            self._add_seconds()
             seen = [each for part in self._parts if (each := part.seen()) is not None]
             found = merged_progress(seen, self._so_far, self._last) if seen else _nothing(self._plan)
             if self._finished:
@@ -182,10 +185,13 @@ class HostsLevel:
         for part in self._parts:
             if part.open and part.host.lost is not None:
                 part.missing = Missing(f"was lost: {part.host.lost}", part.host.lost_ns)
+                self._heard = True
         if self.start_ns is None and self._stopped is None:
             self._maybe_start(now_ns)
-        self._merge_seconds()
-        self._judge()
+        if self._heard:
+            self._heard = False
+            self._merge_seconds()
+            self._judge()
         if not any(part.open for part in self._parts):
             self._finishing = True
             # Rewriting millions of rows takes seconds, in which other levels start and stop.
@@ -202,6 +208,7 @@ class HostsLevel:
             raise
         except OSError as error:
             part.missing = Missing(f"its records are lost: {error}", self._engine.now_ns())
+        self._heard = True
 
     def _maybe_ship(self) -> None:
         if self._stopped is not None:
@@ -320,14 +327,23 @@ class HostsLevel:
             for part in self._parts:
                 part.seconds.pop(self._next, None)
             self._merged.append(second)
-            self._so_far.add(second["times"])
-            self._last = Cells()
-            self._last.add(second["times"])
+            self._unadded.append(second)
             self._next += 1
 
+    def _add_seconds(self) -> None:
+        """Add up the seconds that have come since somebody has looked: who does not look need not pay for it."""
+        for second in self._unadded:
+            self._so_far.add(second["times"])
+        if self._unadded:
+            self._last = Cells()
+            self._last.add(self._unadded[-1]["times"])
+            self._unadded.clear()
+
     def _judge(self) -> None:
+        if self._stopped is not None or self._plan["stop"].get("max_error_share") is None:
+            return
         seen = [each for part in self._parts if (each := part.seen()) is not None]
-        if self._stopped is not None or not seen:
+        if not seen:
             return
         if too_many(merged_progress(seen, Cells(), Cells()), self._plan["stop"]):
             self._stopped = (ERRORS_DRAIN_NS, "errors")

@@ -42,9 +42,11 @@ class Cells:
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, Counter[tuple[int, int]]] = defaultdict(Counter)
+        self._known: dict[tuple[str, float], int | None] = {}
 
     def add(self, times: Mapping[str, Iterable[Sequence[int]]]) -> None:
         """Add buckets ``[low_ns, high_ns, count]`` by metric."""
+        self._known.clear()
         for name, buckets in times.items():
             counts = self._counts[name]
             for low_ns, high_ns, count in buckets:
@@ -59,6 +61,12 @@ class Cells:
 
     def percentile_ns(self, name: str, prob: float) -> int | None:
         """By nearest rank, the middle of its bucket, as the engine has it; None for none."""
+        # A level is looked at ten times for each second that is added.
+        if (name, prob) not in self._known:
+            self._known[name, prob] = self._percentile_ns(name, prob)
+        return self._known[name, prob]
+
+    def _percentile_ns(self, name: str, prob: float) -> int | None:
         counts = self._counts.get(name)
         if not counts:
             return None

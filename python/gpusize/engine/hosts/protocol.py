@@ -243,7 +243,8 @@ def _cut(lengths: Sequence[int], pieces: Sequence[memoryview]) -> Iterator[bytes
 def pack_cells(times: Mapping[str, Sequence[Sequence[int]]]) -> tuple[list[tuple[str, int]], bytes]:
     """Buckets of several metrics, as names with how many each has, and all their numbers in 8 bytes each."""
     index = [(name, len(buckets)) for name, buckets in times.items()]
-    flat = array("q", (number for buckets in times.values() for bucket in buckets for number in bucket))
+    buckets = itertools.chain.from_iterable(times.values())
+    flat = array("q", itertools.chain.from_iterable(buckets))
     return index, flat.tobytes()
 
 
@@ -261,8 +262,6 @@ def unpack_cells(index: Sequence[Sequence[Any]], data: bytes) -> dict[str, list[
         raise Broken("counts of times cannot be read") from None
     if 3 * sum(count for _, count in sizes) != len(flat) or any(count < 0 for _, count in sizes):
         raise Broken("counts of times cannot be read")
-    found, at = {}, 0
-    for name, count in sizes:
-        found[name] = [flat[k : k + 3].tolist() for k in range(at, at + 3 * count, 3)]
-        at += 3 * count
-    return found
+    numbers = iter(flat)
+    buckets = map(list, zip(numbers, numbers, numbers, strict=True))
+    return {name: list(itertools.islice(buckets, count)) for name, count in sizes}

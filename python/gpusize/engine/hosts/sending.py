@@ -27,9 +27,12 @@ __all__ = ["Fetch", "Sending"]
 Fetch: TypeAlias = "Callable[[str], Sequence[bytes]]"
 """Gets what the head has shared under a key."""
 
-TELL_EVERY_S: Final = 0.1
-READY_EVERY_S: Final = 0.01
-"""How often is looked whether a level that is held is ready: its start waits for it."""
+TELL_EVERY_S: Final = 0.5
+TOLD_AFTER_S: Final = 0.02
+"""A level is told of so long after each of its seconds, when that second has been counted, and halfway between."""
+LOOK_EVERY_S: Final = 0.1
+"""How often is looked whether a level has stopped to send, which is told at once: the next one may wait for it."""
+SECONDS_AT_ONCE: Final = 200
 
 
 class _Level:
@@ -38,8 +41,8 @@ class _Level:
     def __init__(self, level: AnyLevel, folder: Path, *, held: bool, one_in: int) -> None:
         self.level, self.folder, self.held, self.one_in = level, folder, held, one_in
         self.after = 0
-        self.told_s = 0.0
-        self.ending = False
+        self.due_s = 0.0
+        self.state = ""
 
 
 class Sending:
@@ -71,13 +74,9 @@ class Sending:
         self._lock = threading.Lock()
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._over = threading.Event()
-        self._homes: list[threading.Thread] = []
-        self._threads = [
-            threading.Thread(target=self._work, name="gpusize-sessions", daemon=True),
-            threading.Thread(target=self._tell, name="gpusize-telling", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._followers: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._work, name="gpusize-sessions", daemon=True)
+        self._thread.start()
 
     def obey(self, frame: Frame) -> None:
         """Do what a frame says; what takes time is done on another thread, in order."""
@@ -107,7 +106,7 @@ class Sending:
             with contextlib.suppress(Exception):
                 session.close()
         # Those that bring levels home remove their folders, and nobody else is to do so meanwhile.
-        for thread in (*self._threads, *self._homes):
+        for thread in (self._thread, *self._followers):
             thread.join(5.0)
 
     def _work(self) -> None:
@@ -178,15 +177,17 @@ class Sending:
         plan = {**frame.fields["plan"], "dir": str(folder / "records"), "keep_bytes": 0}
         arrays = dict(zip(frame.fields["arrays"], frame.strings, strict=True))
         level = self._sessions[int(frame.fields["session"])].queue(plan, **arrays)
+        each = _Level(level, folder, held=bool(plan.get("held")), one_in=int(frame.fields.get("one_in") or 1))
         with self._lock:
-            self._levels[number] = _Level(
-                level, folder, held=bool(plan.get("held")), one_in=int(frame.fields.get("one_in") or 1)
-            )
+            self._levels[number] = each
             stopped = self._stopped.pop(number, None)
         if self._over.is_set():
             level.stop(0)
         elif stopped is not None:
             level.stop(int(stopped["drain_ns"]), stopped["reason"])
+        follows = threading.Thread(target=self._follow, args=(number, each), name="gpusize-level", daemon=True)
+        self._followers = [*(thread for thread in self._followers if thread.is_alive()), follows]
+        follows.start()
         return {}
 
     def _start(self, frame: Frame) -> Mapping[str, Any]:
@@ -222,46 +223,47 @@ class Sending:
             each.level.stop(int(frame.fields["drain_ns"]), frame.fields["reason"])
         return {}
 
-    def _tell(self) -> None:
-        """Tell of all levels ten times a second, and of those that are held when they are ready."""
-        while not self._over.wait(READY_EVERY_S):
-            with self._lock:
-                levels = list(self._levels.items())
-            now_s = time.monotonic()
-            for number, each in levels:
-                if each.ending:
-                    continue
-                try:
-                    ready = each.held and cast("Any", each.level).prepared(0.0)
-                    if ready:
-                        each.held = False
-                    self._tell_one(number, each, now_s, ready=ready)
-                except Broken:
-                    return
-                except Exception as error:  # noqa: BLE001 -- a bug here must not leave the head waiting
-                    each.ending = True
-                    self._lose(number, each, error)
+    def _follow(self, number: int, each: _Level) -> None:
+        """Tell of a level: when it is ready, twice a second, when its state changes, and at its end; bring it home.
 
-    def _tell_one(self, number: int, each: _Level, now_s: float, *, ready: bool) -> None:
-        ended = each.level.wait(0.0)
-        if not (ended or ready) and now_s - each.told_s < TELL_EVERY_S:
-            return
-        each.told_s = now_s
+        This thread sleeps in the engine, which wakes it when the level is ready and when it has ended.
+        """
+        try:
+            while not self._over.is_set():
+                if each.held:
+                    ready = bool(cast("Any", each.level).prepared(LOOK_EVERY_S))
+                    # A start may have come meanwhile.
+                    each.held &= not ready
+                    self._tell(number, each, ready=ready)
+                elif each.level.wait(LOOK_EVERY_S):
+                    while self._tell(number, each, ended=True) == SECONDS_AT_ONCE:
+                        pass
+                    self._bring_home(number, each)
+                    return
+                else:
+                    self._tell(number, each)
+        except Broken:
+            pass
+        except Exception as error:  # noqa: BLE001 -- a bug here must not leave the head waiting
+            self._lose(number, each, error)
+
+    def _tell(self, number: int, each: _Level, *, ready: bool = False, ended: bool = False) -> int:
+        """Tell of a level where it is time to; how many of its seconds were told."""
         progress = each.level.poll()
+        now_s = time.monotonic()
+        if now_s < each.due_s and progress["state"] == each.state and not (ready or ended):
+            return 0
+        each.state = progress["state"]
+        into_s = (progress["elapsed_ns"] / 1e9 - TOLD_AFTER_S) % TELL_EVERY_S
+        each.due_s = now_s + TELL_EVERY_S - into_s
         seconds, strings = [], []
-        for second in each.level.seconds(each.after):
+        for second in each.level.seconds(each.after)[:SECONDS_AT_ONCE]:
             index, cells = pack_cells(second["times"])
             seconds.append({**second, "times": index})
             strings.append(cells)
             each.after = second["second"] + 1
-            if len(strings) == 200:
-                break
         self._wire.send("progress", strings, level=number, progress=progress, seconds=seconds, ready=ready)
-        if ended and len(strings) < 200:
-            each.ending = True
-            home = threading.Thread(target=self._bring_home, args=(number, each), name="gpusize-home", daemon=True)
-            self._homes = [*(thread for thread in self._homes if thread.is_alive()), home]
-            home.start()
+        return len(strings)
 
     def _bring_home(self, number: int, each: _Level) -> None:
         """Send a level's parts and then its outcome; its folder goes."""

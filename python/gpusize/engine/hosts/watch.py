@@ -1,4 +1,4 @@
-"""Pings: the head asks every host for its clock ten times a second, and each side sees by them that the other is there.
+"""Pings: the head asks every host for its clock, over and over, and each side sees by them that the other is there.
 
 A ping is 8 bytes, its number; the answer is three times 8 bytes: the number, and when the ping came and when the answer
 left, on the host's clock. They have a connection of their own, so that no part on its way home is before them.
@@ -7,7 +7,9 @@ left, on the host's clock. They have a connection of their own, so that no part 
 from __future__ import annotations
 
 import contextlib
+import math
 import selectors
+import socket
 import struct
 import threading
 from collections.abc import Callable
@@ -20,19 +22,24 @@ from gpusize.engine.session import monotonic_ns
 if TYPE_CHECKING:
     from gpusize.engine.hosts.protocol import Wire
 
-__all__ = ["AGENT_PATIENCE_S", "HEAD_PATIENCE_S", "Watch", "answer_pings"]
+__all__ = ["AGENT_PATIENCE_S", "HEAD_PATIENCE_S", "Watch", "answer_pings", "pace_s"]
 
-PING_EVERY_S: Final = 0.1
-FIRST_EVERY_S: Final = 0.01
-FIRST_PINGS: Final = 40
-"""At the beginning pings come faster: the first level starts soon."""
+PACES: Final = ((0.4, 0.01), (20.0, 0.1), (math.inf, 0.25))
+"""Until so long after a host has joined, and so long from one ping to the next. The first level starts soon, and a line
+through twenty seconds of pings tells a drift; then they only have to see that it stays, and that the host is there."""
 HEAD_PATIENCE_S: Final = 2.0
 """A host without an answer for so long is given up."""
 AGENT_PATIENCE_S: Final = 1.5
 """A host without a ping for so long stops by itself, well within the two seconds after which it may send nothing."""
 
+PATIENCE_NS: Final = int(HEAD_PATIENCE_S * 1e9) + 1_000_000
 _PING: Final = struct.Struct("!Q")
 _ANSWER: Final = struct.Struct("!QQQ")
+
+
+def pace_s(since_s: float) -> float:
+    """From one ping to the next, so long after a host has joined."""
+    return next(every_s for until_s, every_s in PACES if since_s < until_s)
 
 
 class _Watched:
@@ -43,8 +50,7 @@ class _Watched:
         self.number_of_socket = wire.socket.fileno()
         self.sent: dict[int, int] = {}
         self.number = 0
-        self.due_ns = 0
-        self.heard_ns = monotonic_ns()
+        self.since_ns = self.due_ns = self.heard_ns = 0
         self.buffer = bytearray()
 
 
@@ -61,6 +67,9 @@ class Watch:
         self._lock = threading.Lock()
         self._watched: dict[int, _Watched] = {}
         self._ends = False
+        # A byte here ends the wait of the thread.
+        self._woken, self._wakes = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._loop, name="gpusize-pings", daemon=True)
         self._thread.start()
 
@@ -73,17 +82,23 @@ class Watch:
             lost: told, once, why the host is given up.
         """
         watched = _Watched(wire, clock, lost)
-        watched.heard_ns = self._now_ns()
+        watched.since_ns = watched.due_ns = watched.heard_ns = self._now_ns()
         wire.socket.setblocking(False)  # noqa: FBT003 -- the library's own
         with self._lock:
             self._watched[watched.number_of_socket] = watched
             self._selector.register(wire.socket, selectors.EVENT_READ, watched)
+        self._wakes.send(b"-")
 
     def close(self) -> None:
         """End the thread; safe to call twice."""
+        if self._ends:
+            return
         self._ends = True
+        self._wakes.send(b"-")
         self._thread.join()
         self._selector.close()
+        self._woken.close()
+        self._wakes.close()
 
     def _loop(self) -> None:
         while not self._ends:
@@ -91,22 +106,22 @@ class Watch:
                 everybody = list(self._watched.values())
             now_ns = self._now_ns()
             for each in everybody:
-                if now_ns >= each.due_ns:
-                    self._ping(each)
-            # Times of answers are taken after each wait: sleep no longer than to the next ping.
-            for key, _ in self._selector.select(FIRST_EVERY_S if self._hurries() else PING_EVERY_S / 5):
-                self._take(key.data)
-            now_ns = self._now_ns()
-            for each in everybody:
                 if now_ns - each.heard_ns > HEAD_PATIENCE_S * 1e9:
                     self._give_up(each, f"it has not answered for {HEAD_PATIENCE_S:g} s")
-
-    def _hurries(self) -> bool:
-        return any(each.number < FIRST_PINGS for each in self._watched.values())
+                elif now_ns >= each.due_ns:
+                    self._ping(each)
+            # Times of answers are taken after each wait: sleep no longer than to the next ping.
+            next_ns = min((min(each.due_ns, each.heard_ns + PATIENCE_NS) for each in everybody), default=None)
+            wait_s = None if next_ns is None else max(0.0, (next_ns - self._now_ns()) / 1e9)
+            for key, _ in self._selector.select(wait_s):
+                if key.data is None:
+                    self._woken.recv(64)
+                else:
+                    self._take(key.data)
 
     def _ping(self, each: _Watched) -> None:
-        every_s = FIRST_EVERY_S if each.number < FIRST_PINGS else PING_EVERY_S
-        each.due_ns = self._now_ns() + int(every_s * 1e9)
+        now_ns = self._now_ns()
+        each.due_ns = now_ns + int(1e9 * pace_s((now_ns - each.since_ns) / 1e9))
         each.sent = {number: at for number, at in each.sent.items() if number > each.number - 100}
         with contextlib.suppress(BlockingIOError):
             try:
