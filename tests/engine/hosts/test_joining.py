@@ -19,6 +19,7 @@ from gpusize.base.urls import address_of
 from gpusize.engine.hosts.access import TOKEN_VARIABLE, Access, read_token
 from gpusize.engine.hosts.agent import join
 from gpusize.engine.hosts.head import Head, HostsOptions
+from gpusize.engine.hosts.host import Host
 from gpusize.engine.hosts.protocol import PROTOCOL, Broken, Wire
 from tests.engine.hosts.hosting import LOOPBACK, WITHIN_S
 from tests.servers.tls import OPENSSL, make_certificates, sign
@@ -150,6 +151,38 @@ def test_who_is_missing_is_said() -> None:
         with pytest.raises(EnvironmentLacks, match=r"1 of 2 hosts have joined: here; the others did not come in time"):
             head.gather()
         head.__exit__()
+
+
+def test_hosts_of_one_name_are_told_apart() -> None:
+    notes: list[str] = []
+    with Head(HostsOptions(3, LOOPBACK), notes.append) as head, joined(head, Access(), 3) as problems:
+        head.gather()
+        names = [each["name"] for each in head.facts()]
+        assert [each["hostname"] for each in head.facts()] == ["here"] * 3
+        head.__exit__()
+    assert problems == []
+    assert names == ["here", "here-2", "here-3"]
+    assert {f"host {number} is {name};" for number, name in enumerate(names)} == {
+        " ".join(note.split(" ")[:4]) for note in notes if " is here" in note
+    }
+
+
+@pytest.mark.parametrize(
+    "hostname, others, name",
+    [
+        ("a", [], "a"),
+        ("a", ["a"], "a-2"),
+        # One calls itself what another one would be called.
+        ("a", ["a", "a-2"], "a-3"),
+        ("a-2", ["a", "a-2"], "a-2-2"),
+        (None, ["a"], "number 7"),
+        ("x" * 300, ["x" * 200], f"{'x' * 200}-2"),
+    ],
+)
+def test_a_name_is_nobody_elses(hostname: str | None, others: list[str], name: str) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        assert Host(7, Wire(here), {"hostname": hostname}, time.monotonic_ns, others).name == name
 
 
 def test_nobody_listens() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from gpusize.engine.hosts.head import Head, HostsOptions
 from gpusize.measure.sweep import ProgressEvent
 from gpusize.records.intact import check_level
 from gpusize.records.store import level_dirs, open_level_dirs, read_level, read_run
+from gpusize.report.live.facts import hosts_line
 from tests.engine.hosts.hosting import LOOPBACK, WITHIN_S, Agents, agents, free_port
 
 
@@ -52,6 +54,10 @@ def waiting(folder: Path, count: int = 2, *options: str) -> Iterator[tuple[dict[
 PROMPT = gpusize.Dataset.from_prompt("hello")
 
 
+def page(result: gpusize.Result) -> str:
+    return result.report(plots=False).read_text("utf-8")
+
+
 def test_a_run_of_two_hosts_is_a_run(server: Any, tmp_path: Path) -> None:
     load = gpusize.Load(rates=[150.0, 300.0], duration_s=1.5, connections=8)
     with waiting(tmp_path) as (run, started):
@@ -59,6 +65,10 @@ def test_a_run_of_two_hosts_is_a_run(server: Any, tmp_path: Path) -> None:
         assert [code for code, _ in started.ended()] == [0, 0]
     assert started.left_behind() == []
     assert [each["host"] for each in read_run(result.path)["hosts"]] == [0, 1]
+    # Both are on this machine, and told apart wherever they are named.
+    names = [socket.gethostname(), f"{socket.gethostname()}-2"]
+    assert [each["name"] for each in read_run(result.path)["hosts"]] == names
+    assert all(f"{name}, " in page(result) for name in names)
     assert open_level_dirs(result.path) == []
     assert not list((result.path / "levels").glob(".*"))
     for level, folder in zip(result.levels, level_dirs(result.path), strict=True):
@@ -66,6 +76,9 @@ def test_a_run_of_two_hosts_is_a_run(server: Any, tmp_path: Path) -> None:
         check_level(folder, meta)
         assert (meta["state"], meta["alerts"]) == ("done", [])
         assert [host["share"] for host in meta["hosts"]] == [0.5, 0.5]
+        assert [host["name"] for host in meta["hosts"]] == names
+        line = hosts_line(meta["hosts"])
+        assert all(re.search(rf" {re.escape(name)} \d", line) for name in names), line
         assert sum(host["due"] for host in meta["hosts"]) == meta["due"] == meta["rows"]
         assert delivery_of(level).checks[-1].text == "2 hosts sent to the end"
     # The percentiles are those of all rows of both hosts, put one behind the other.

@@ -178,8 +178,8 @@ class Head:
             raise EnvironmentLacks(what, "hosts", "join more hosts, or hosts with more cores, or ask for less")
 
     def facts(self) -> list[dict[str, Any]]:
-        """What each host said of itself, for ``run.json``."""
-        return [{"host": each.number, **each.facts} for each in self.hosts]
+        """What each host said of itself, and what it is called, for ``run.json``."""
+        return [{"host": each.number, "name": each.name, **each.facts} for each in self.hosts]
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -248,7 +248,8 @@ class Head:
                 self._refuse(
                     wire, f"all {self.options.count} hosts are there already", "start the head for more --hosts"
                 )
-            host = Host(len(self.hosts), wire, facts if isinstance(facts, dict) else {}, self.now_ns)
+            facts = facts if isinstance(facts, dict) else {}
+            host = Host(len(self.hosts), wire, facts, self.now_ns, {each.name for each in self.hosts})
             host.gone = self._gone
             self.hosts.append(host)
             wire.send("welcome", number=host.number, **welcome)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.base import errors
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Host"]
 
+MOST_NAME: Final = 200
 SEND_S: Final = 10.0
 """A host that takes nothing for so long is lost."""
 
@@ -28,14 +30,27 @@ class Host:
         number: its number, from 0.
         wire: for all but pings.
         facts: what it said of itself.
+        now_ns: the head's clock.
+        others: names that other hosts have.
 
     Attributes:
+        name: what it calls itself, with a number behind where another one calls itself so too.
         lost: why it is given up; None while it is there.
         lost_ns: when that was noticed, on the head's clock.
     """
 
-    def __init__(self, number: int, wire: Wire, facts: Mapping[str, Any], now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        number: int,
+        wire: Wire,
+        facts: Mapping[str, Any],
+        now_ns: Callable[[], int],
+        others: Collection[str] = (),
+    ) -> None:
         self.number, self.wire, self.facts = number, wire, facts
+        own = str(facts.get("hostname") or f"number {number}")[:MOST_NAME]
+        names = itertools.chain([own], (f"{own}-{k}" for k in itertools.count(2)))
+        self.name = next(name for name in names if name not in others)
         self.clock = HostClock()
         self.pings: Wire | None = None
         self.lost: str | None = None
@@ -48,11 +63,6 @@ class Host:
         self._asked = 0
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._read, name=f"gpusize-host-{number}", daemon=True)
-
-    @property
-    def name(self) -> str:
-        """Its own name, with its number where that says no more."""
-        return str(self.facts.get("hostname") or f"number {self.number}")[:200]
 
     def begin(self) -> None:
         """Read what it says, from now on."""

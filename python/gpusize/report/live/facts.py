@@ -191,11 +191,15 @@ def so_far_facts(progress: Mapping[str, Any], *, times: bool = True) -> list[str
     return said
 
 
+MOST_NAME: Final = 80
+"""Of a host: names have up to 63 characters, and at their end what tells them apart."""
+
+
 def hosts_line(hosts: Sequence[Mapping[str, Any]]) -> str:
     """How late each host of a level sent, at p99; of one that did not send to the end that."""
     said = []
     for host in hosts:
-        name, late_ns = clean(str(host.get("name") or host.get("host")), 40), finite(host.get("lateness_p99_ns"))
+        name, late_ns = clean(str(host.get("name") or host.get("host")), MOST_NAME), finite(host.get("lateness_p99_ns"))
         gone = "lost" if host.get("missing") else "-"
         said.append(f"{name} {gone if late_ns is None else duration(late_ns / _NS)}")
     return f"hosts: {', '.join(said)} late (p99)"

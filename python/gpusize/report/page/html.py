@@ -307,7 +307,7 @@ def _facts(source: ReportSource) -> list[tuple[str, str]]:
 def _host(host: Mapping[str, Any]) -> str:
     memory = host.get("memory_bytes")
     return _joined(
-        host.get("hostname"),
+        host.get("name") or host.get("hostname"),
         host.get("cpu"),
         with_cores(str(host["cores"])) if host.get("cores") else None,
         f"{memory / 2**30:.0f} GiB" if isinstance(memory, (int, float)) else None,
