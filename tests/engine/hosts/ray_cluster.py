@@ -16,6 +16,8 @@ import pytest
 
 NODES = 3
 GONE_WITHIN_S = 30.0
+TOKEN = secrets.token_hex(32)
+"""One for all clusters of this process: Ray reads it once."""
 
 
 @dataclass
@@ -96,7 +98,7 @@ def ray_cluster() -> Iterator[RayCluster]:
         for name, value in {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_AUTH_TOKEN": TOKEN,
             "RAY_TMPDIR": str(folder),
             "TMPDIR": str(folder),
         }.items():
