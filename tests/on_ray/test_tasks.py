@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from benches.estimates.judge import ORACLE, Task, run_all
 from gpusize.base.errors import EnvironmentLacks, MeasuredNo
-from gpusize.base.on_ray.tasks import TRIES, tasks_on_ray
+from gpusize.base.on_ray.tasks import TRIES, ray_nodes, tasks_on_ray
 from gpusize.base.tasks import Threads
 from gpusize.estimate.plan.autoscale.tune import tune
 from gpusize.estimate.plan.over_time.demand import demand
@@ -107,6 +108,23 @@ def test_each_is_a_task_of_its_own_and_answers_come_in_order(cluster: RayCluster
         with pytest.raises(MeasuredNo) as caught:
             tasks.submit(refuse, 3).result(WITHIN_S)
     assert (caught.value.what, caught.value.where, caught.value.todo) == ("no 3", "here", "ask for another")
+
+
+def test_what_is_not_on_a_node_is_named_and_not_tried_again(cluster: RayCluster) -> None:
+    module = ModuleType("only_here")
+    exec("def given():\n    return 1", module.__dict__)
+    with pytest.MonkeyPatch.context() as patch, tasks_on_ray(cluster.address, NEEDS, pytest.fail) as tasks:
+        patch.setitem(sys.modules, "only_here", module)
+        asked = tasks.submit(module.given)
+        with pytest.raises(ModuleNotFoundError, match="only_here"):
+            asked.result(WITHIN_S)
+
+
+def test_a_cluster_without_a_cpu_is_refused() -> None:
+    ray: Any = ModuleType("ray")
+    ray.nodes = lambda: [{"Alive": True, "Resources": {"memory": 1.0}}, {"Alive": False, "Resources": {"CPU": 8.0}}]
+    with pytest.raises(EnvironmentLacks, match="no node of the Ray cluster has a CPU"):
+        ray_nodes(ray, NEEDS)
 
 
 def test_a_task_that_is_lost_is_said_and_done_again(cluster: RayCluster, tmp_path: Path) -> None:

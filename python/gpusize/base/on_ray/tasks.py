@@ -198,7 +198,9 @@ class RayTasks:
                 task.told.set_exception(problem)
             return
         why = _first_line(error)
-        if task.tries < TRIES and isinstance(error, self._ray.exceptions.RayError):
+        # What a task raises is told as its answer: this is Ray's own trouble with it, or that of a process.
+        lost = isinstance(error, self._ray.exceptions.RayError)
+        if task.tries < TRIES and lost and not isinstance(error, self._ray.exceptions.RayTaskError):
             self._note(f"a task of the Ray cluster was lost, and is done again: {shown(why, 200)}")
             with self._lock:
                 self._waiting.appendleft(task)
@@ -260,10 +262,11 @@ def gpusize_task(work: bytes, places: Sequence[int], *shared: Any) -> tuple[Base
 
     # A task has one CPU. Before anything that it takes is imported.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    function, args = pickle.loads(work)  # noqa: S301 -- from our own program
-    for at, value in zip(places, shared, strict=True):
-        args[at] = value
     try:
+        # It may name a module that is not on this node.
+        function, args = pickle.loads(work)  # noqa: S301 -- from our own program
+        for at, value in zip(places, shared, strict=True):
+            args[at] = value
         return None, function(*args)
     except Exception as error:  # noqa: BLE001 -- raised where somebody waits for it
         try:
