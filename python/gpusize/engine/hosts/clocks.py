@@ -6,8 +6,8 @@ each stretch of time the ping with the shortest round trip is kept: what waited 
 through these, to which each counts by how little it waited, is offset and drift.
 
 The bound has three parts. Half the shortest round trip: whatever the two ways' constant parts are, their difference is
-not more. What the kept pings waited beyond that, by the weight that each has in the line. And, while the line is too
-short to show a drift, the most that a clock drifts.
+not more. What the kept pings waited, the fastest among them, by the weight that each has in the line. And, while the
+line is too short to show a drift, the most that a clock drifts.
 """
 
 from __future__ import annotations
@@ -119,8 +119,12 @@ class HostClock:
         after = ours_ns - middle
         parts = [w / whole + after * w * x / spread for w, x in zip(trust, around, strict=True)]
         waited = sum(abs(part) * (wait + floor) / 2 for part, wait in zip(parts, waits, strict=True))
+        # Beyond the pings a line counts some against others. What is constant cancels out, what the fastest itself waited
+        # does not; it hardly waited more than half of the others did beyond it.
+        own = min(float(least), sorted(waits)[len(waits) // 2])
+        fastest = (least + (sum(map(abs, parts)) - 1) * own) / 2
         unseen = MOST_DRIFT * abs(after) * pull / spread
-        return Reading(base + mean + slope * after, slope, least / 2 + waited + unseen, least, len(pings))
+        return Reading(base + mean + slope * after, slope, fastest + waited + unseen, least, len(pings))
 
     def to_host(self, ours_ns: int) -> int:
         """A moment of ours on the other clock.
