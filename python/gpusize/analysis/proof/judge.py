@@ -3,7 +3,7 @@
 What is known of each request comes in parts without a gap. A part's first requests are its warm-up and do not count.
 The rest is cut into blocks (`gpusize.analysis.proof.blocks`), and their shares are what is bet on
 (`gpusize.analysis.proof.betting`). It may be asked after any request: the chances of being wrong are of all times
-together. Why it is done like this: docs/decisions/0042-proofs-by-betting.md.
+together. Why it is done like this: docs/decisions/0043-proofs-by-betting.md.
 """
 
 from __future__ import annotations

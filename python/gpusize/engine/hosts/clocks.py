@@ -119,8 +119,8 @@ class HostClock:
         after = ours_ns - middle
         parts = [w / whole + after * w * x / spread for w, x in zip(trust, around, strict=True)]
         waited = sum(abs(part) * (wait + floor) / 2 for part, wait in zip(parts, waits, strict=True))
-        # Beyond the pings a line counts some against others. What is constant cancels out, what the fastest itself waited
-        # does not; it hardly waited more than half of the others did beyond it.
+        # Beyond the pings a line counts some against others. What is constant cancels out, what the fastest itself
+        # waited does not; it hardly waited more than half of the others did beyond it.
         own = min(float(least), sorted(waits)[len(waits) // 2])
         fastest = (least + (sum(map(abs, parts)) - 1) * own) / 2
         unseen = MOST_DRIFT * abs(after) * pull / spread
