@@ -421,3 +421,30 @@ fn requests_are_sent_when_their_first_byte_has_left_and_before_their_answer() {
         }
     }
 }
+
+/// The server's own clock says when it let the request go.
+#[test]
+fn a_request_that_waited_for_a_stream_is_sent_when_it_leaves() {
+    for streams in [1, 4] {
+        let raised = Arc::<Mutex<Vec<i64>>>::default();
+        let raises = raised.clone();
+        let server = serve(&[], move |wire, Request { stream, .. }| {
+            let allow = |wire: &mut Wire, n: u8| {
+                wire.frame(SETTINGS, 0, 0, &[&MAX_CONCURRENT_STREAMS.to_be_bytes()[..], &[0, 0, 0, n]].concat());
+            };
+            allow(wire, 0);
+            wire.say(stream);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            raises.lock().unwrap().push(gpusize_base::clock::now_ns());
+            allow(wire, 1);
+        });
+        let (outcome, rows) = run(target(server.port, "http2", streams, ""), r#"{"closed":{"concurrency":1}}"#, 5);
+        assert_eq!(outcome.outcomes, [("ok", 5)].into(), "{:?}", outcome.errors);
+        let sent = column::<Int64Type>(&rows, "sent_ns");
+        let raised = raised.lock().unwrap();
+        if outcome.connects == 1 {
+            assert!(sent[1..].iter().zip(raised.iter()).all(|(sent, raised)| sent >= raised), "{sent:?} {raised:?}");
+        }
+        assert!(streams > 1 || outcome.connects == 1);
+    }
+}

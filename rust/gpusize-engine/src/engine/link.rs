@@ -70,8 +70,10 @@ impl State {
     /// Send what the socket takes.
     fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let mut has_written = false;
+        // Only for what leaves at once: a request that waits for a stream is sent when it is.
+        let mut begun_ns = std::mem::replace(&mut self.begun_ns, NO_TIME);
         while self.client.has_output() {
-            let begun_ns = std::mem::replace(&mut self.begun_ns, NO_TIME);
+            let begun_ns = std::mem::replace(&mut begun_ns, NO_TIME);
             let now = if begun_ns != NO_TIME || !self.client.holds() { begun_ns } else { now_ns() };
             let written = if let Some(bytes) = self.client.output() {
                 match self.stream.try_write(bytes) {
@@ -217,7 +219,7 @@ impl Link {
         loop {
             // What the server has said by the time at which nothing can be sent may still be read.
             let sent = state.flush(cx);
-            if state.client.is_stuffed() {
+            if sent.is_ok() && state.client.is_stuffed() {
                 return Poll::Pending;
             }
             let mut buffer = worker.read_buffer();

@@ -143,8 +143,8 @@ pub struct Client<T> {
     waiting: VecDeque<Waiting<T>>,
     /// Streams of which some of the body can be sent, as far as their windows go.
     uploads: VecDeque<u32>,
-    /// The peer takes no more requests, and why.
-    leaving: Option<Code>,
+    /// The peer takes no more requests.
+    leaving: bool,
     /// The socket took nothing when it was last offered something.
     pub blocked: bool,
 }
@@ -166,7 +166,7 @@ impl<T> Client<T> {
             streams: Streams::default(),
             waiting: VecDeque::new(),
             uploads: VecDeque::new(),
-            leaving: None,
+            leaving: false,
             blocked: false,
         };
         client.greet(u32::try_from(header_bytes).unwrap_or(u32::MAX));
@@ -194,7 +194,7 @@ impl<T> Client<T> {
 
     /// Whether the peer takes no more requests.
     pub fn is_leaving(&self) -> bool {
-        self.leaving.is_some() || self.next_stream > u32::MAX >> 1
+        self.leaving || self.next_stream > u32::MAX >> 1
     }
 
     /// Whether one of its requests waits to be sent.
@@ -323,7 +323,7 @@ impl<T> Client<T> {
             let mut payload = [0; 8];
             payload[4..].copy_from_slice(&fatal.code.0.to_be_bytes());
             self.say(frame::GOAWAY, 0, 0, &payload);
-            self.leaving = Some(fatal.code);
+            self.leaving = true;
         }
         fed
     }

@@ -425,7 +425,7 @@ fn go_away<T>(client: &mut Client<T>, frame: Frame, payload: &[u8], sink: &mut i
     };
     let last = u32::from_be_bytes([*a, *b, *c, *d]) & (u32::MAX >> 1);
     let code = Code(u32::from_be_bytes(*code));
-    client.leaving = Some(code);
+    client.leaving = true;
     for stream in client.streams.take_after(last) {
         sink.end(stream.to, End::Refused(code));
     }
