@@ -18,31 +18,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["STAKES", "Bets", "log_capital"]
+__all__ = ["STAKES", "Bets"]
 
 STAKES: Final = (0.01, 0.03, 0.08, 0.2, 0.4, 0.65, 0.9)
 """Shares of the capital that are at stake with each number, beside each other: for small gaps and for large ones."""
 _STEPS: Final = 60
 """Halvings of [0, 1] in the search for an end of the interval: to the last bit."""
-
-
-def log_capital(values: ArrayLike, mean: float) -> NDArray[np.float64]:
-    """The logarithm of the capital of who doubts that the mean is at most ``mean``, after each value.
-
-    Args:
-        values: in [0, 1], in their order, shape (n,).
-        mean: in (0, 1].
-
-    Returns:
-        Shape (n,).
-    """
-    import numpy as np
-
-    found = np.asarray(values, dtype=float)
-    stakes = np.array(STAKES)[:, None]
-    grown = np.log1p(stakes * (found[None, :] / mean - 1.0)).cumsum(axis=1)
-    top = grown.max(axis=0)
-    return np.asarray(top + np.log(np.exp(grown - top).mean(axis=0)), dtype=float)
 
 
 class Bets:
