@@ -44,6 +44,45 @@ def test_where_both_mechanisms_are_the_same_they_agree() -> None:
     np.testing.assert_allclose(runtimes_s(foreign).mean(), runtimes_s(own).mean(), rtol=1e-3)
 
 
+@pytest.mark.parametrize("users", [1, 16, 40])
+@pytest.mark.parametrize("mechanics", ["chunks", "preemption", "both"])
+def test_chunks_and_preemption_are_those_of_the_simulator_that_was_written_apart(mechanics: str, users: int) -> None:
+    chunks, preemption = mechanics != "preemption", mechanics != "chunks"
+    drawn = np.random.default_rng(7)
+    pairs = [(int(p), int(n)) for p, n in zip(drawn.integers(50, 400, 60), drawn.integers(5, 60, 60), strict=True)]
+    batching = {
+        "base_s": 0.01,
+        "per_token_s": 0.0001,
+        "max_batch": 32,
+        "token_budget": 128 if chunks else 0,
+        "kv_tokens": 2600 if preemption else 100_000,
+        "grow": preemption,
+    }
+    config = {
+        "iteration_base_s": 0.01,
+        "iteration_per_sequence_s": 0.0001,
+        "prefill_per_token_s": 0.0001,
+        "max_batch": 32,
+        "max_batched_tokens": 128 if chunks else None,
+        "kv_blocks": batching["kv_tokens"],
+        "kv_block_tokens": 1,
+        "kv_preemption": preemption,
+    }
+    load = WorldLoad(users=users, requests=3000, warmup_requests=300)
+    # What makes the first token costs the foreign one a token of the prompt, and our own one of the answer.
+    longer = [(p + 1, n) for p, n in pairs]
+    foreign = ForeignWorld({"mechanics": {"batching": batching}, "lengths": {"pairs": longer}}).run(
+        load, gpus=1, seed=3
+    )
+    own = OwnWorld(config, mix=tuple(pairs)).run(load, gpus=1, seed=3)
+    for name, tolerance in (("first_token_ns", 0.05), ("end_ns", 0.03)):
+        found = [(getattr(rows, name) - rows.due_ns)[~rows.warmup] / 1e9 for rows in (foreign, own)]
+        np.testing.assert_allclose(found[0].mean(), found[1].mean(), rtol=tolerance)
+        for share in (0.5, 0.95):
+            first, second = (np.quantile(each, share) for each in found)
+            np.testing.assert_allclose(first, second, rtol=2 * tolerance)
+
+
 def test_foreign_rows_have_the_load_that_was_asked_for() -> None:
     world = ForeignWorld({"mechanics": {"batching": BATCHING}, "lengths": LENGTHS})
     rows = world.run(WorldLoad(rate=20.0, process="constant", requests=500, warmup_requests=50), gpus=3, seed=1)

@@ -12,7 +12,7 @@ use super::ClusterConfig;
 ///   L + 1 iterations of the GPU. In any such stretch every user is active in L of them and is prefilled once, so it costs
 ///   `(L + 1) b + c (L s + P p)`, whatever the users' phases; and one cycle is one runtime.
 ///
-/// `None` where this does not hold: static batching, more than one GPU, a `concurrency` of 0 or above `max_batch`, or less KV cache than `concurrency`
+/// `None` where this does not hold: static batching, chunked prompts, more than one GPU, a `concurrency` of 0 or above `max_batch`, or less KV cache than `concurrency`
 /// sequences need. Noise, faults and stalls are left out.
 pub fn closed_form_runtime_s(
     config: &ClusterConfig,
@@ -22,8 +22,8 @@ pub fn closed_form_runtime_s(
 ) -> Option<f64> {
     let blocks = config.blocks(u64::from(prompt_tokens) + u64::from(output_tokens));
     let fits = blocks.saturating_mul(u64::from(concurrency)) <= u64::from(config.kv_blocks);
-    let whole = config.static_batching.is_some();
-    if whole || config.gpus != 1 || output_tokens == 0 || !(1..=config.max_batch).contains(&concurrency) || !fits {
+    let other = config.static_batching.is_some() || config.max_batched_tokens.is_some();
+    if other || config.gpus != 1 || output_tokens == 0 || !(1..=config.max_batch).contains(&concurrency) || !fits {
         return None;
     }
     let (tokens, users) = (f64::from(output_tokens), f64::from(concurrency));

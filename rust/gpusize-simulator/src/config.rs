@@ -29,8 +29,13 @@ pub struct ClusterConfig {
     /// Batches are put together while the GPU is idle and run to the end of their longest answer. Null: sequences join and leave at every
     /// iteration.
     pub static_batching: Option<StaticBatching>,
-    /// Blocks of KV cache per GPU. A sequence holds the blocks of its whole length from admission to end; nothing is preempted.
+    /// Tokens of one iteration: one for each answer, and what is left for prompts, which are computed in chunks. Null: prompts are
+    /// computed whole, whatever their length.
+    pub max_batched_tokens: Option<u32>,
+    /// Blocks of KV cache per GPU. A sequence holds the blocks of its whole length from admission to end, unless `kv_preemption`.
     pub kv_blocks: u32,
+    /// Whether the cache fills token by token: when it is full, the youngest sequence has to leave and is computed again later.
+    pub kv_preemption: bool,
     /// Tokens per block of KV cache.
     pub kv_block_tokens: u32,
     /// Most requests that may wait in front of one busy GPU; more are refused. Null: no limit.
@@ -132,7 +137,9 @@ impl Default for ClusterConfig {
             prefill_per_token_s: 0.000_02,
             max_batch: 32,
             static_batching: None,
+            max_batched_tokens: None,
             kv_blocks: 4096,
+            kv_preemption: false,
             kv_block_tokens: 16,
             queue_limit: None,
             router: Router::LeastLoaded,
@@ -209,6 +216,7 @@ impl ClusterConfig {
         if self.iteration_base_s + self.iteration_per_sequence_s <= 0.0 {
             return Err(SimError::value("iteration_base_s", "must not be 0 when iteration_per_sequence_s is 0 too"));
         }
+        self.validate_batches()?;
         replicas::validate(&self.replicas, self.gpus)?;
         if let Some(autoscaler) = &self.autoscaler {
             autoscaler.validate_on(self.gpus, &self.replicas, true)?;
@@ -219,6 +227,20 @@ impl ClusterConfig {
         self.kserve.validate()?;
         self.workflow.validate()?;
         self.faults.validate()
+    }
+
+    fn validate_batches(&self) -> Result<(), SimError> {
+        if self.static_batching.is_some() && (self.max_batched_tokens.is_some() || self.kv_preemption) {
+            let problem = "does not go with max_batched_tokens or kv_preemption: its batches are computed whole";
+            return Err(SimError::value("static_batching", problem));
+        }
+        match self.max_batched_tokens {
+            Some(tokens) if tokens < self.max_batch => {
+                let problem = format!("must be at least max_batch ({}), not {tokens}", self.max_batch);
+                Err(SimError::value("max_batched_tokens", problem))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn validate_tensor_models(&self) -> Result<(), SimError> {

@@ -82,19 +82,28 @@ pub struct Running<P> {
     pub admitted_ns: i64,
     /// When it had its first token; -1 before.
     pub first_token_ns: i64,
-    /// The GPU's finished iterations when it joined.
-    pub first_iteration: u64,
+    /// The GPU's finished iterations when that of its first token began; less the tokens that it had made when it had to leave.
+    first_iteration: i64,
+    /// Tokens that it had made when it had to leave.
+    made: u32,
+    /// Tokens to compute before the next one can be made.
+    to_prefill: u32,
     blocks: u32,
 }
 
 impl<P> Running<P> {
     fn last_iteration(&self) -> u64 {
-        self.first_iteration + u64::from(self.sequence.output_tokens)
+        (self.first_iteration + i64::from(self.sequence.output_tokens)) as u64
     }
 
     /// Tokens made so far, on a GPU that has finished `iterations`.
-    pub fn tokens(&self, iterations: u64) -> u32 {
-        (iterations - self.first_iteration) as u32
+    fn tokens(&self, iterations: u64) -> u32 {
+        (iterations as i64 - self.first_iteration) as u32
+    }
+
+    /// Tokens that it holds in the last of `span` iterations more.
+    fn held(&self, iterations: u64, span: u64) -> u64 {
+        u64::from(self.sequence.prompt_tokens) + u64::from(self.tokens(iterations)) + span - 1
     }
 }
 
@@ -108,6 +117,10 @@ pub struct Limits {
     queue: usize,
     kv_blocks: u32,
     kv_block_tokens: u32,
+    /// Tokens of one iteration, those of answers first; `None`: prompts are computed whole.
+    batched_tokens: Option<u64>,
+    /// Whether the cache fills token by token, and the youngest has to leave when it is full; else whole requests are reserved.
+    grows: bool,
     /// Several equal iterations count as one event; without it every iteration is an event.
     skip: bool,
     /// Batches are put together and run to their end; else sequences join and leave at every iteration.
@@ -130,6 +143,8 @@ impl Limits {
             queue: config.queue_limit.map_or(usize::MAX, |limit| limit as usize),
             kv_blocks: config.kv_blocks,
             kv_block_tokens: config.kv_block_tokens,
+            batched_tokens: config.max_batched_tokens.map(u64::from),
+            grows: config.kv_preemption,
             skip,
             whole: config
                 .static_batching
@@ -137,8 +152,13 @@ impl Limits {
         }
     }
 
-    fn blocks<P>(&self, sequence: &Sequence<P>) -> u64 {
-        sequence.tokens().div_ceil(u64::from(self.kv_block_tokens))
+    fn blocks(&self, tokens: u64) -> u64 {
+        tokens.div_ceil(u64::from(self.kv_block_tokens))
+    }
+
+    /// Blocks that a sequence has to get before its prompt is computed.
+    fn blocks_to_join<P>(&self, sequence: &Sequence<P>) -> u64 {
+        self.blocks(if self.grows { u64::from(sequence.prompt_tokens) } else { sequence.tokens() })
     }
 }
 
@@ -146,6 +166,10 @@ impl Limits {
 #[derive(Debug)]
 pub struct Gpu<P> {
     running: Vec<Running<P>>,
+    /// Whose prompt is computed in part.
+    prefilling: Option<Running<P>>,
+    /// Who had to leave, the youngest last. They come back before anybody else.
+    preempted: VecDeque<Running<P>>,
     waiting: VecDeque<Sequence<P>>,
     free_blocks: u32,
     iterations: u64,
@@ -164,6 +188,8 @@ impl<P> Gpu<P> {
     fn new(kv_blocks: u32) -> Self {
         Self {
             running: Vec::new(),
+            prefilling: None,
+            preempted: VecDeque::new(),
             waiting: VecDeque::new(),
             free_blocks: kv_blocks,
             iterations: 0,
@@ -174,6 +200,11 @@ impl<P> Gpu<P> {
             fresh: 0,
             busy_ns: 0,
         }
+    }
+
+    /// Sequences that have a place in the batch.
+    fn joined(&self) -> usize {
+        self.running.len() + usize::from(self.prefilling.is_some())
     }
 
     fn iterations_end_ns(&self) -> i64 {
@@ -187,11 +218,11 @@ impl<P> Replica for Gpu<P> {
     type Refusal = Refusal;
 
     fn load(&self) -> usize {
-        self.running.len() + self.waiting.len()
+        self.joined() + Replica::waiting(self)
     }
 
     fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.preempted.len()
     }
 
     fn cache_usage(&self, limits: &Limits) -> Option<f64> {
@@ -217,7 +248,7 @@ impl<P> Replica for Gpu<P> {
         if tokens > limit {
             return Err(Refusal::TooLong { tokens, limit });
         }
-        if self.waiting.len() >= limits.queue { Err(Refusal::QueueFull) } else { Ok(()) }
+        if Replica::waiting(self) >= limits.queue { Err(Refusal::QueueFull) } else { Ok(()) }
     }
 }
 
@@ -226,14 +257,15 @@ impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
     fn arrive(&mut self, now_ns: i64, sequence: Sequence<P>, limits: &Limits, observer: &mut O) {
         if self.span == 0 {
             self.waiting.push_back(sequence);
-            self.begin(now_ns, limits, observer);
+            // Nothing that is told of an idle one has its number.
+            self.begin(0, now_ns, limits, observer);
             return;
         }
         // The batch can only take it before a sequence leaves if nothing is in its way; then the span ends at the next boundary.
         let fits = limits.whole.is_none()
-            && self.running.len() < limits.max_batch
-            && limits.blocks(&sequence) <= u64::from(self.free_blocks);
-        if self.span > 1 && self.waiting.is_empty() && fits {
+            && self.joined() < limits.max_batch
+            && limits.blocks_to_join(&sequence) <= u64::from(self.free_blocks);
+        if self.span > 1 && Replica::waiting(self) == 0 && fits {
             let begun = (now_ns - self.span_start_ns) / self.iteration_ns + 1;
             self.span = self.span.min(begun as u64);
         }
@@ -244,13 +276,16 @@ impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
     /// with is.
     fn step(&mut self, gpu: usize, end_ns: i64, limits: &Limits, observer: &mut O) {
         if self.span == 0 {
-            self.begin(end_ns, limits, observer);
+            self.begin(gpu, end_ns, limits, observer);
             return;
         }
         // In a batch that runs to its end the longest answers stand in front, and those behind may have all their tokens.
         let makes = self.running.partition_point(|running| {
             limits.whole.is_none() || running.last_iteration() >= self.iterations + self.span
         });
+        if limits.grows {
+            self.grow(self.span, limits);
+        }
         self.iterations += self.span;
         self.busy_ns += end_ns - self.span_start_ns;
         let fresh = self.running.len() - self.fresh;
@@ -269,32 +304,45 @@ impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
             let tokens = running.tokens(iterations).min(running.sequence.output_tokens);
             observer.finished(gpu, end_ns, running, tokens);
         }
-        self.begin(end_ns, limits, observer);
+        if let Some(gone) = self.prefilling.take_if(|prefilling| prefilling.sequence.payload.cancelled()) {
+            self.free_blocks += gone.blocks;
+            let tokens = gone.made;
+            observer.finished(gpu, end_ns, gone, tokens);
+        }
+        self.begin(gpu, end_ns, limits, observer);
     }
 }
 
 impl<P: Payload> Gpu<P> {
-    fn begin(&mut self, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) {
+    fn begin(&mut self, gpu: usize, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) {
         self.fresh = 0;
         self.gathers_until_ns = limits.whole.and_then(|whole| self.gathers_until(now_ns, whole, limits.max_batch));
         let goes_on = limits.whole.is_some() && !self.running.is_empty();
-        let mut begun_s = 0.0;
+        let all_have_room = !limits.grows || self.make_room(limits);
+        let mut begun = None;
         if !goes_on && self.gathers_until_ns.is_none() {
-            begun_s = self.admit(now_ns, limits, observer);
+            begun = self.prefill(gpu, now_ns, limits, all_have_room, observer);
             if let Some(whole) = limits.whole {
-                begun_s += whole.base_s;
+                begun = begun.map(|seconds| seconds + whole.base_s);
                 self.running.sort_by_key(|running| Reverse(running.last_iteration()));
             }
         }
         self.span_start_ns = now_ns;
-        if self.running.is_empty() {
+        if self.joined() == 0 {
             self.span = 0;
             return;
         }
         let load: f64 = self.running.iter().map(|running| running.sequence.cost_factor).sum();
-        let cost_s = limits.base_s + limits.per_sequence_s * load + begun_s;
+        let cost_s = limits.base_s + limits.per_sequence_s * load + begun.unwrap_or(0.0);
         self.iteration_ns = ns(cost_s).max(1);
-        self.span = if limits.skip && self.fresh == 0 { self.until_next_has_all() } else { 1 };
+        self.span = 1;
+        // Who has to wait because somebody had to leave may join at the next boundary.
+        if limits.skip && begun.is_none() && self.prefilling.is_none() && all_have_room {
+            self.span = self.until_next_has_all();
+            if limits.grows {
+                self.span = self.until_full(self.span, limits);
+            }
+        }
     }
 
     /// Until when an idle GPU waits for more to begin with; `None` when it begins now, or has nothing to begin with.
@@ -310,34 +358,132 @@ impl<P: Payload> Gpu<P> {
         ahead.min().map_or(1, |last| last - self.iterations)
     }
 
-    /// Let the head of the queue in while there is room, strictly in order; the seconds that the prompts cost.
-    fn admit(&mut self, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) -> f64 {
-        let mut prefill_s = 0.0;
-        while let Some(head) = self.waiting.front() {
-            if head.payload.cancelled() {
-                if let Some(sequence) = self.waiting.pop_front() {
-                    observer.abandoned(sequence);
-                }
-                continue;
-            }
-            let blocks = limits.blocks(head);
-            if self.running.len() >= limits.max_batch || blocks > u64::from(self.free_blocks) {
+    /// Compute prompts within what the answers leave of the iteration's tokens, strictly in order, and let the heads of the queues in for
+    /// it while there is room and `more` may join; the seconds that it costs, `None` where there was none to compute.
+    fn prefill(
+        &mut self,
+        gpu: usize,
+        now_ns: i64,
+        limits: &Limits,
+        more: bool,
+        observer: &mut impl Observer<P>,
+    ) -> Option<f64> {
+        let decoding = self.running.len() as u64;
+        let mut left = limits.batched_tokens.map_or(u64::MAX, |most| most.saturating_sub(decoding));
+        let mut seconds = None;
+        while left > 0 {
+            let next = self.prefilling.take();
+            let Some(mut next) = next.or_else(|| if more { self.join(gpu, now_ns, limits, observer) } else { None }) else {
+                break;
+            };
+            let tokens = u64::from(next.to_prefill).min(left) as u32;
+            let cost_s = limits.prefill_per_token_s * f64::from(tokens) * next.sequence.cost_factor;
+            *seconds.get_or_insert(0.0) += cost_s;
+            next.to_prefill -= tokens;
+            left -= u64::from(tokens);
+            if next.to_prefill > 0 {
+                self.prefilling = Some(next);
                 break;
             }
-            let Some(sequence) = self.waiting.pop_front() else { break };
-            self.free_blocks -= blocks as u32;
-            let fresh_tokens = sequence.prompt_tokens.saturating_sub(sequence.cached_tokens);
-            prefill_s += limits.prefill_per_token_s * f64::from(fresh_tokens) * sequence.cost_factor;
-            self.running.push(Running {
-                sequence,
-                admitted_ns: now_ns,
-                first_token_ns: -1,
-                first_iteration: self.iterations,
-                blocks: blocks as u32,
-            });
-            self.fresh += 1;
+            next.first_iteration = self.iterations as i64 - i64::from(next.made);
+            if next.first_token_ns < 0 {
+                self.running.push(next);
+                self.fresh += 1;
+            } else {
+                // It goes on with the answer that it had begun.
+                self.running.insert(self.running.len() - self.fresh, next);
+            }
         }
-        prefill_s
+        seconds
+    }
+
+    /// Who comes next, with the blocks that it needs; `None` where nobody waits, or the first in the queue has no room.
+    fn join(
+        &mut self,
+        gpu: usize,
+        now_ns: i64,
+        limits: &Limits,
+        observer: &mut impl Observer<P>,
+    ) -> Option<Running<P>> {
+        while self.preempted.front().is_some_and(|first| first.sequence.payload.cancelled()) {
+            let Some(gone) = self.preempted.pop_front() else { break };
+            let tokens = gone.made;
+            observer.finished(gpu, now_ns, gone, tokens);
+        }
+        while self.waiting.front().is_some_and(|first| first.payload.cancelled()) {
+            let Some(gone) = self.waiting.pop_front() else { break };
+            observer.abandoned(gone);
+        }
+        if self.joined() >= limits.max_batch {
+            return None;
+        }
+        let free = u64::from(self.free_blocks);
+        if let Some(first) = self.preempted.front() {
+            let blocks = limits.blocks(u64::from(first.to_prefill));
+            let mut back = if blocks <= free { self.preempted.pop_front()? } else { return None };
+            self.free_blocks -= blocks as u32;
+            back.blocks = blocks as u32;
+            return Some(back);
+        }
+        let blocks = self.waiting.front().map(|first| limits.blocks_to_join(first)).filter(|&blocks| blocks <= free)?;
+        let sequence = self.waiting.pop_front()?;
+        self.free_blocks -= blocks as u32;
+        Some(Running {
+            to_prefill: sequence.prompt_tokens.saturating_sub(sequence.cached_tokens),
+            sequence,
+            admitted_ns: now_ns,
+            first_token_ns: -1,
+            first_iteration: 0,
+            made: 0,
+            blocks: blocks as u32,
+        })
+    }
+
+    /// Give all that run the blocks of their next token, for which the youngest have to leave; whether nobody had to.
+    fn make_room(&mut self, limits: &Limits) -> bool {
+        let mut nobody_left = true;
+        while self.missing(1, limits) > u64::from(self.free_blocks) {
+            let running = || {
+                let mut youngest = self.running.pop()?;
+                youngest.made = youngest.tokens(self.iterations);
+                Some(youngest)
+            };
+            let Some(mut youngest) = self.prefilling.take().or_else(running) else { break };
+            self.free_blocks += youngest.blocks;
+            // What it had computed is lost.
+            youngest.to_prefill = youngest.sequence.prompt_tokens + youngest.made;
+            youngest.blocks = 0;
+            self.preempted.push_front(youngest);
+            nobody_left = false;
+        }
+        self.grow(1, limits);
+        nobody_left
+    }
+
+    /// Blocks that all that run need beyond theirs for so many iterations.
+    fn missing(&self, span: u64, limits: &Limits) -> u64 {
+        let needs = |running: &Running<P>| limits.blocks(running.held(self.iterations, span));
+        self.running.iter().map(|running| needs(running).saturating_sub(u64::from(running.blocks))).sum()
+    }
+
+    /// Give them those.
+    fn grow(&mut self, span: u64, limits: &Limits) {
+        for running in &mut self.running {
+            let more = limits.blocks(running.held(self.iterations, span)).saturating_sub(u64::from(running.blocks)) as u32;
+            running.blocks += more;
+            self.free_blocks -= more;
+        }
+    }
+
+    /// Iterations, at most so many, for which the free blocks are enough; at least 1.
+    fn until_full(&self, most: u64, limits: &Limits) -> u64 {
+        let free = u64::from(self.free_blocks);
+        let (mut enough, mut too_many) = (1, most + 1);
+        while too_many - enough > 1 {
+            let middle = enough.midpoint(too_many);
+            if self.missing(middle, limits) <= free { enough = middle } else { too_many = middle }
+        }
+        enough
     }
 }
 
@@ -364,12 +510,12 @@ impl<P: Payload> Cluster<Gpu<P>> {
 
     /// Sequences in the batch of a GPU.
     pub fn running(&self, gpu: usize) -> usize {
-        self.replica(gpu).running.len()
+        self.replica(gpu).joined()
     }
 
     /// Requests in the queue of a GPU.
     pub fn waiting(&self, gpu: usize) -> usize {
-        self.replica(gpu).waiting.len()
+        Replica::waiting(self.replica(gpu))
     }
 
     /// Blocks of KV cache in use on a GPU.

@@ -41,7 +41,7 @@ impl Observer<Ticket> for Log {
         fresh: usize,
     ) {
         assert!(end_ns >= self.last_end_ns, "time ran back");
-        assert!(each_ns > 0 && count > 0 && !batch.is_empty() && batch.len() <= self.max_batch);
+        assert!(each_ns > 0 && count > 0 && batch.len() <= self.max_batch);
         assert!(fresh == batch.len() || count == 1);
         self.last_end_ns = end_ns;
         for running in batch {
@@ -65,6 +65,15 @@ impl Observer<Ticket> for Log {
     fn abandoned(&mut self, sequence: Sequence<Ticket>) {
         self.abandoned.push(sequence.index);
     }
+}
+
+/// The same where prompts are computed in chunks, the cache fills token by token, or both.
+fn with_chunks_and_preemption(mut config: ClusterConfig) -> ClusterConfig {
+    if !config.seed.is_multiple_of(3) {
+        config.max_batched_tokens = Some(config.max_batch + (config.seed % 17) as u32);
+    }
+    config.kv_preemption = config.seed % 3 != 1;
+    config
 }
 
 /// A random cluster that is short of everything at times, and a random row of arrivals.
@@ -124,7 +133,9 @@ fn run(config: &ClusterConfig, arrivals: &[(i64, u32, u32)], skip: bool) -> (Log
         }
         for gpu in 0..cluster.gpus() {
             assert!(cluster.used_blocks(gpu) <= config.kv_blocks);
-            assert!(config.queue_limit.is_none_or(|limit| cluster.waiting(gpu) <= limit as usize));
+            // Who had to leave is not refused.
+            let preempted = if config.kv_preemption { config.max_batch } else { 0 };
+            assert!(config.queue_limit.is_none_or(|limit| cluster.waiting(gpu) <= (limit + preempted) as usize));
         }
     }
     while cluster.next_event_ns().is_some() {
@@ -139,8 +150,11 @@ fn run(config: &ClusterConfig, arrivals: &[(i64, u32, u32)], skip: bool) -> (Log
 #[test]
 fn tokens_are_conserved_and_everyone_is_served_in_order() {
     let mut refusals = 0;
-    for seed in 0..60 {
-        let (config, arrivals) = random_case(seed);
+    for (seed, mechanics) in (0..60).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let (mut config, arrivals) = random_case(seed);
+        if mechanics {
+            config = with_chunks_and_preemption(config);
+        }
         let (log, refused) = run(&config, &arrivals, true);
         refusals += refused;
         assert_eq!(log.finished.len() + refused, arrivals.len(), "seed {seed}");
@@ -161,6 +175,10 @@ fn skipping_equal_iterations_changes_nothing() {
         let (fast, _) = run(&config, &arrivals, true);
         let (slow, _) = run(&config, &arrivals, false);
         assert_eq!(fast, slow, "seed {seed}");
+        let config = with_chunks_and_preemption(config);
+        let (fast, _) = run(&config, &arrivals, true);
+        let (slow, _) = run(&config, &arrivals, false);
+        assert_eq!(fast, slow, "seed {seed}, {config:?}");
     }
 }
 
