@@ -24,6 +24,14 @@ pub enum Purpose {
     Route,
     /// When pauses begin, and how long they are; one stream for each GPU beyond this.
     Pause,
+    /// What of a prompt is in the cache of an engine.
+    Prefix,
+    /// Tokens that a step of an engine gives.
+    Accept,
+    /// An engine's iterations; one stream for each instance, as the next.
+    Jitter,
+    /// How fast an engine is in this run.
+    Speed,
 }
 
 /// One stream.
@@ -47,7 +55,8 @@ impl Draws {
         Self { key: mixed(key ^ sub.wrapping_mul(0xD1B5_4A32_D192_ED03)) }
     }
 
-    fn bits(self, index: u64) -> u64 {
+    /// 64 random bits.
+    pub fn bits(self, index: u64) -> u64 {
         mixed(mixed(self.key.wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15))) ^ self.key)
     }
 

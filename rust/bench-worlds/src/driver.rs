@@ -7,6 +7,7 @@ use crate::batching::BatchingServer;
 use crate::clock::Clock;
 use crate::disaggregated::DisaggregatedServer;
 use crate::draws::{Draws, Purpose};
+use crate::engine::EngineServer;
 use crate::fixed_batches::FixedBatchesServer;
 use crate::lengths::LengthDraws;
 use crate::order::{Least, Ordered};
@@ -68,6 +69,9 @@ pub fn run(request: &Request) -> Result<Rows, String> {
             Driver::run(request, (0..gpus).map(|_| DisaggregatedServer::new(config)).collect())
         }
         Mechanics::Sharing(config) => Driver::run(request, (0..gpus).map(|_| SharingServer::new(config)).collect()),
+        Mechanics::Engine(config) => {
+            Driver::run(request, (0..gpus).map(|gpu| EngineServer::new(config, request.seed, gpu)).collect())
+        }
     })
 }
 
@@ -153,6 +157,7 @@ impl<'a, S: Server> Driver<'a, S> {
             Mechanics::Batching(config) => config.typical_s(each, prompt, output),
             Mechanics::FixedBatches(config) => config.typical_s(each, prompt, output),
             Mechanics::Disaggregated(config) => config.typical_s(each, prompt, output),
+            Mechanics::Engine(config) => config.typical_s(each, prompt, output),
             Mechanics::Sharing(config) => {
                 let sample = 0..512;
                 let mean = sample.map(|index| config.work.draw(self.works, index)).sum::<f64>() / 512.0;

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod disaggregated;
 pub mod draws;
 pub mod driver;
+pub mod engine;
 pub mod fixed_batches;
 pub mod lengths;
 pub mod order;

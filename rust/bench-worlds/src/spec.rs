@@ -5,6 +5,7 @@ use serde::Deserialize;
 use crate::batching::Batching;
 use crate::clock::{Contention, Pauses};
 use crate::disaggregated::Disaggregated;
+use crate::engine::Engine;
 use crate::fixed_batches::FixedBatches;
 use crate::lengths::Lengths;
 use crate::sharing::Sharing;
@@ -54,6 +55,8 @@ pub enum Mechanics {
     Disaggregated(Disaggregated),
     /// Processor sharing with a load-dependent rate.
     Sharing(Sharing),
+    /// An engine for language models by a roofline.
+    Engine(Engine),
 }
 
 /// Users in a closed loop, or a rate.
@@ -146,6 +149,10 @@ impl Request {
             Mechanics::FixedBatches(config) => config.check(),
             Mechanics::Disaggregated(config) => config.check(),
             Mechanics::Sharing(config) => config.check(),
+            Mechanics::Engine(_) if self.world.noise_sigma > 0.0 => {
+                Err("engine: requests have no cost of their own; give it jitter_sigma or speed_sigma".to_owned())
+            }
+            Mechanics::Engine(config) => config.check(),
         }
     }
 }
