@@ -168,6 +168,10 @@ bench-load: setup $(STAMPS)/dev ## The bars of loads: truth, timing, cost and en
 bench-estimates: setup $(STAMPS)/dev ## Whether estimates hold: 4 x 300 simulated clusters with known answers (an hour or two the first time)
 	$(BIN)/python -m benches.estimates --many --record
 
+.PHONY: bench-engines
+bench-engines: setup $(STAMPS)/dev ## Whether estimates hold for engines of language models: 4 x 100 simulated ones (an hour the first time)
+	$(BIN)/python -m benches.estimates --family engines --record
+
 .PHONY: bench-first-users
 bench-first-users: setup $(STAMPS)/dev ## Whether 200 systems as people try it on first get the right number or refusal (a minute)
 	$(BIN)/python -m benches.estimates.first_users --record

@@ -1,4 +1,4 @@
-"""Whether estimates hold: ``python -m benches.estimates [--seeds 101,102] [--count 300] [--method crossing]``.
+"""Whether estimates hold: ``python -m benches.estimates [--family engines] [--seeds 201] [--count 100]``.
 
 Every method answers every scenario, beside the oracle; tables go to standard output, and with ``--record`` to
 benches/RESULTS.md. The exit code is 1 when a bar is short.
@@ -15,17 +15,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benches.estimates.families import ENGINES, FAMILIES, MECHANISMS
 from benches.estimates.judge import ORACLE, Outcome, Task, run_all
 from benches.estimates.methods import JUDGED, METHODS
-from benches.estimates.table import HEADER, Figures, bars, groups, rows
+from benches.estimates.table import HEADER, Figures, bars, engine_bars, groups, rows
 from benches.lib.bars import Bar, exit_code
 from benches.lib.host import ROOT, facts
 from benches.lib.results import Report
 from gpusize.base.on_ray.connection import ray_address
 
-JUDGING_SEEDS = (101, 102, 103, 104)
-"""Of the figures in RESULTS.md; nothing is developed on them."""
-COUNT = 300
 MANY_REQUESTS = 16_000
 
 
@@ -33,13 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Judge, print, and say whether all bars are kept."""
     options = _options(arguments)
     methods = tuple(dict.fromkeys([*options.method, ORACLE]))
-    tasks = [Task(seed, number, methods, options.requests) for seed in options.seeds for number in range(options.count)]
+    tasks = _tasks(options, methods, options.requests)
     start_s = time.monotonic()
     by_method = _judged(tasks, options)
     default = options.method[-1]
     report = Report()
-    _tell(report, by_method, default, len(tasks))
-    for bar in bars(by_method, default):
+    _tell(report, by_method, default, len(tasks), FAMILIES[options.family].parts)
+    held = engine_bars if options.family == ENGINES else bars
+    for bar in held(by_method, default):
         report.bar(bar)
     if options.many:
         report.bar(_with_many_requests(options, default))
@@ -55,9 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _with_many_requests(options: argparse.Namespace, default: str) -> Bar:
     """The default method with a larger budget: the part of its error that requests cannot buy."""
-    tasks = [Task(seed, number, (default,), MANY_REQUESTS) for seed in options.seeds for number in range(options.count)]
+    tasks = _tasks(options, (default,), MANY_REQUESTS)
     found = Figures.of(_judged(tasks, options)[default])
     return Bar(f"estimate_exact_up_to_20_at_{MANY_REQUESTS}_requests", found.exact, 0.8, at_least=True)
+
+
+def _tasks(options: argparse.Namespace, methods: tuple[str, ...], requests: int | None) -> list[Task]:
+    numbers = range(options.count)
+    return [Task(seed, number, methods, requests, options.family) for seed in options.seeds for number in numbers]
 
 
 def _judged(tasks: Sequence[Task], options: argparse.Namespace) -> dict[str, list[Outcome]]:
@@ -75,7 +79,7 @@ def _judged(tasks: Sequence[Task], options: argparse.Namespace) -> dict[str, lis
     return dict(found)
 
 
-def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str, drawn: int) -> None:
+def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str, drawn: int, parts: Sequence[str]) -> None:
     outcomes = next(iter(by_method.values()))
     ties = sum(len(each.right) > 1 for each in outcomes)
     none = sum(each.n is None for each in outcomes)
@@ -85,8 +89,8 @@ def _tell(report: Report, by_method: dict[str, list[Outcome]], default: str, dra
     if len(outcomes) < drawn:
         note += f" {drawn - len(outcomes)} more were drawn and left out: no number was right where one had to be."
     report.table("Methods", ["method", *HEADER], rows(by_method), note)
-    for part in ("own mechanism", "foreign mechanisms", "foreign, no model of the twin's"):
-        chosen = {name: groups(found)[part] for name, found in by_method.items()}
+    for part in parts:
+        chosen = {name: groups(found).get(part, []) for name, found in by_method.items()}
         report.table(f"Methods, {part}", ["method", *HEADER], rows(chosen))
     report.table(f"Where: {default}", ["scenarios", *HEADER], rows(groups(by_method[default])))
 
@@ -98,8 +102,9 @@ def _say(text: str) -> None:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benches.estimates")
-    parser.add_argument("--seeds", default=",".join(map(str, JUDGING_SEEDS)), help="by comma")
-    parser.add_argument("--count", type=int, default=COUNT, help="scenarios per seed")
+    parser.add_argument("--family", choices=FAMILIES, default=MECHANISMS, help="of the scenarios")
+    parser.add_argument("--seeds", help="by comma; the family's for judging where none are given")
+    parser.add_argument("--count", type=int, help="scenarios per seed")
     parser.add_argument("--method", default=",".join(JUDGED), help="by comma; the last one is held against the bars")
     parser.add_argument("--requests", type=int, help="the least budget of every scenario")
     parser.add_argument("--many", action="store_true", help=f"also the default method with {MANY_REQUESTS} requests")
@@ -110,7 +115,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--outcomes", help="write every outcome to this file, one JSON object per line")
     parser.add_argument("--record", action="store_true", help="append to benches/RESULTS.md")
     options = parser.parse_args(given)
-    options.seeds = [int(seed) for seed in options.seeds.split(",")]
+    family = FAMILIES[options.family]
+    options.seeds = [int(seed) for seed in options.seeds.split(",")] if options.seeds else family.seeds
+    options.count = family.count if options.count is None else options.count
     options.method = [name.strip() for name in options.method.split(",")]
     unknown = [name for name in options.method if name not in METHODS]
     if unknown:

@@ -11,11 +11,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from benches.estimates.families import FAMILIES, MECHANISMS
 from benches.estimates.foreign import worlds_program
 from benches.estimates.methods import METHODS
 from benches.estimates.oracle import oracle
 from benches.estimates.probe import Probe
-from benches.estimates.scenarios import Scenario, draw
+from benches.estimates.scenario import Scenario
 from benches.estimates.truth import NoTruth, Truth, truth
 from benches.lib.context import say
 from gpusize.base.on_ray.tasks import tasks_on_ray
@@ -42,12 +43,14 @@ class Task:
         number: of the scenario.
         methods: who answers.
         requests: the least budget; None: as the scenario has it.
+        family: that the scenario is of.
     """
 
     seed: int
     number: int
     methods: tuple[str, ...]
     requests: int | None = None
+    family: str = MECHANISMS
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ def run_all(tasks: Sequence[Task], jobs: int, ray: str | None = None) -> Iterato
 
 def judge(task: Task) -> list[Outcome]:
     """All methods on one scenario; nothing where it has no truth."""
-    [scenario] = draw(task.seed, 1, first=task.number)
+    [scenario] = FAMILIES[task.family].draw(task.seed, 1, first=task.number)
     try:
         known = truth(scenario)
     except NoTruth:

@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from benches.estimates.probe import Probe
-from benches.estimates.question import Visible, targets
+from benches.estimates.question import Visible, mean_kept, targets
 from benches.estimates.truth import Truth
 from gpusize.analysis.level import LevelData
 from gpusize.estimate.methods import Estimate
@@ -33,7 +33,10 @@ def level_shares(level: LevelData, visible: Visible) -> tuple[list[float], int]:
     if not visible.goodput:
         counts = [slo.count(level.steady()) for slo in visible.slos]
         judged = [max(1, each.within + each.over) for each in counts]
-        return [each.within / n for each, n in zip(counts, judged, strict=True)], min(judged)
+        shares = [each.within / n for each, n in zip(counts, judged, strict=True)]
+        means = {k: level.mean(slo.metric) for k, slo in enumerate(visible.slos) if slo.kind == "mean"}
+        kept = [mean_kept(means[k] or 0.0, slo) if k in means else shares[k] for k, slo in enumerate(visible.slos)]
+        return kept, min(judged)
     within = pl.all_horizontal(*(slo.within_expr().fill_null(value=True) for slo in visible.slos))
     share, n = level.steady().select(within.mean().alias("share"), pl.len()).collect().row(0)
     return [float(share or 0.0)], max(1, int(n))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,11 @@ from numpy.typing import NDArray
 from benches.estimates.worlds import Process, Router, Rows, Think, WorldLoad
 from gpusize.analysis.slo import Slo
 
-__all__ = ["Visible", "attainments", "judged", "metric_ns", "targets"]
+__all__ = ["Visible", "attainments", "judged", "mean_kept", "metric_ns", "share_kept", "targets"]
+
+MEAN_SCALE = 0.5
+"""A mean this share of its bound away from it counts as one normal quantile."""
+_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True)
@@ -100,16 +105,32 @@ def judged(rows: Rows, slo: Slo) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     return ok & (value <= bound_ns), known
 
 
+def mean_kept(mean_s: float, slo: Slo) -> float:
+    """A mean has no attainment. What stands for it: one half where it is the bound, more where it is less, smoothly."""
+    return _NORMAL.cdf((1 - mean_s / slo.bound) / MEAN_SCALE)
+
+
+def share_kept(rows: Rows, slo: Slo) -> float:
+    """The share of the counted requests that keeps an SLO; of a mean ``mean_kept``. 0 where none is judged."""
+    good, known = judged(rows, slo)
+    if not known.any():
+        return 0.0
+    if slo.kind == "mean":
+        values = metric_ns(rows, slo.metric)[~rows.warmup]
+        return mean_kept(float(np.nanmean(values)) / 1e9, slo)
+    return float(good[known].mean())
+
+
 def attainments(rows: Rows, visible: Visible) -> list[float]:
     """The share of the counted requests that keeps each SLO, or, for goodput, one share that keeps all."""
+    if not visible.goodput:
+        return [share_kept(rows, slo) for slo in visible.slos]
     found = [judged(rows, slo) for slo in visible.slos]
-    if visible.goodput:
-        within = np.logical_and.reduce([good | ~known for good, known in found])
-        return [float(within.mean())]
-    return [float(good[known].mean()) if known.any() else 0.0 for good, known in found]
+    within = np.logical_and.reduce([good | ~known for good, known in found])
+    return [float(within.mean())]
 
 
 def targets(visible: Visible) -> Sequence[float]:
     """The shares that ``attainments`` are held against."""
-    shares = [slo.share for slo in visible.slos]
+    shares = [0.5 if slo.kind == "mean" else slo.share for slo in visible.slos]
     return shares[:1] if visible.goodput else shares

@@ -19,7 +19,7 @@ from benches.estimates.scenario import Scenario, horizon
 from benches.estimates.slos import with_slos
 from benches.estimates.worlds import Router, Rows
 
-__all__ = ["Scenario", "draw", "horizon"]
+__all__ = ["NO_ANSWER", "Scenario", "draw", "horizon", "opened", "truth_to_be", "with_budget"]
 
 BUDGET_REQUESTS = 4_000
 BUDGET_ROUNDS = 40
@@ -45,7 +45,7 @@ def _one(seed: int, number: int) -> Scenario:
     raise AssertionError(f"no scenario after {ATTEMPTS} attempts: seed {seed}, number {number}")
 
 
-def _truth_to_be(rng: np.random.Generator) -> tuple[int, float]:
+def truth_to_be(rng: np.random.Generator) -> tuple[int, float]:
     """Replicas, two thirds at most 20, and how much of the last one is needed."""
     low, high = (1, 21) if rng.random() < 2 / 3 else (21, 501)
     return int(log_uniform(rng, low, high)), float(rng.uniform(0.03, 1))
@@ -54,7 +54,7 @@ def _truth_to_be(rng: np.random.Generator) -> tuple[int, float]:
 def _attempt(rng: np.random.Generator, name: str) -> Scenario | None:
     """A scenario whose SLO feels the load; None where this draw has none."""
     contended = rng.random() < 0.12
-    replicas, part = _truth_to_be(rng)
+    replicas, part = truth_to_be(rng)
     if contended:
         replicas = int(log_uniform(rng, 2, 13))
     open_loop = rng.random() < OPEN_SHARE
@@ -89,14 +89,15 @@ def _attempt(rng: np.random.Generator, name: str) -> Scenario | None:
     traits = [lengths, *(name for name, there in special.items() if there)]
     scenario = Scenario(name, kind, tuple(traits), world, visible, "answer", replicas, edge, 1.0, 0)
     if open_loop:
-        opened = _opened(rng, scenario, part)
-        if opened is None:
+        opened_up = opened(scenario, part, float(rng.uniform(0.5, 0.92)))
+        if opened_up is None:
             return None
-        scenario = opened
-    return with_slos(rng, _with_budget(scenario))
+        scenario = opened_up
+    return with_slos(rng, with_budget(scenario))
 
 
-def _with_budget(scenario: Scenario) -> Scenario:
+def with_budget(scenario: Scenario) -> Scenario:
+    """With what an estimator may spend."""
     at_edge = scenario.rounds(scenario.edge * scenario.visible.replicas[0])
     return replace(scenario, budget=max(BUDGET_REQUESTS, math.ceil(BUDGET_ROUNDS * at_edge)))
 
@@ -125,8 +126,8 @@ def _lengths(rng: np.random.Generator, kind: str) -> str:
     return str(rng.choice(kinds, p=shares))
 
 
-def _opened(rng: np.random.Generator, scenario: Scenario, part: float) -> Scenario | None:
-    """The open loop at a share of what a replica can do at most."""
+def opened(scenario: Scenario, part: float, busy: float) -> Scenario | None:
+    """The open loop at a share of what a replica can do at most; None where that is hardly anything in flight."""
     visible, replicas = scenario.visible, scenario.hint
     # What a cluster of this size answers with as many in flight as the edge has.
     closed = replace(visible, users=1, rate=None)
@@ -138,7 +139,7 @@ def _opened(rng: np.random.Generator, scenario: Scenario, part: float) -> Scenar
             closed.world_load(many * replicas, 1500 + 4 * many, 3 * many * replicas), gpus=replicas, seed=17
         )
         best = min(best, _throughput(rows) / replicas)
-    edge = best * float(rng.uniform(0.5, 0.92))
+    edge = best * busy
     rate = float(f"{edge * (replicas - 1 + part):.3g}")
     visible = replace(visible, rate=rate)
     rows = scenario.world.run(visible.world_load(edge * replicas, 4000, 1000), gpus=replicas, seed=18)

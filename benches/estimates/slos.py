@@ -9,12 +9,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from benches.estimates.question import judged, metric_ns
+from benches.estimates.question import judged, metric_ns, share_kept
 from benches.estimates.scenario import Scenario, horizon
 from benches.estimates.worlds import Rows
 from gpusize.analysis.slo import Slo
 
-__all__ = ["with_slos"]
+__all__ = ["bound_above", "feels", "joint", "quantile_s", "rows_at", "with_slos"]
 
 FEELS = 0.4
 """By how much the attainment falls at least from 0.8 to 1.25 of the edge, as a normal quantile.
@@ -37,17 +37,17 @@ _KINDS = {
 
 def with_slos(rng: np.random.Generator, scenario: Scenario) -> Scenario | None:
     """The scenario with bounds that its cluster keeps up to its edge; None where its times do not feel the load."""
-    at_edge = _rows(scenario, 1.0)
+    at_edge = rows_at(scenario, 1.0)
     kinds, shares = list(_KINDS), np.array(list(_KINDS.values()))
     asked = str(rng.choice(kinds, p=shares / shares.sum()))
     if scenario.kind == "sharing" and asked not in ("p99 runtime", "p90 runtime"):
         asked = "p95 runtime"
     slos = _bounds(rng, scenario, asked, at_edge)
-    if slos is None or not _feels(scenario, slos[0]):
+    if slos is None or not feels(scenario, slos[0]):
         return None
     goodput = asked == "goodput"
     if goodput:
-        slos = _joint(slos, at_edge)
+        slos = joint(slos, at_edge)
     if "contention" in scenario.traits and not _more_helps(scenario, slos):
         return None
     traits = (*scenario.traits, asked)
@@ -59,15 +59,15 @@ def _more_helps(scenario: Scenario, slos: Sequence[Slo]) -> bool:
 
     def kept(replicas: int) -> bool:
         share = scenario.visible.load / (scenario.edge * scenario.hint)
-        rows = _rows(scenario, share, replicas)
-        values = [(_quantile_s(rows, slo.metric, slo.share), slo.bound) for slo in slos]
+        rows = rows_at(scenario, share, replicas)
+        values = [(quantile_s(rows, slo.metric, slo.share), slo.bound) for slo in slos]
         return all(value is not None and value <= 1.002 * bound for value, bound in values)
 
     hint = scenario.hint
     return all(kept(n) for n in (hint, hint + 1, 2 * hint + 4)) and not kept(hint - 1)
 
 
-def _rows(scenario: Scenario, share: float, replicas: int | None = None) -> Rows:
+def rows_at(scenario: Scenario, share: float, replicas: int | None = None) -> Rows:
     """A run at a share of the edge of the drawn number of replicas, with that many or with others."""
     load = scenario.edge * scenario.hint * share
     if scenario.visible.users is not None:
@@ -77,13 +77,13 @@ def _rows(scenario: Scenario, share: float, replicas: int | None = None) -> Rows
     return scenario.world.run(asked, gpus=replicas or scenario.hint, seed=101)
 
 
-def _quantile_s(rows: Rows, metric: str, share: float) -> float | None:
+def quantile_s(rows: Rows, metric: str, share: float) -> float | None:
     values = metric_ns(rows, metric)[~rows.warmup]
     values = values[~np.isnan(values)]
     return float(np.quantile(values, share, method="inverted_cdf")) / 1e9 if values.size > 100 else None
 
 
-def _slo(metric: str, share: float, value_s: float) -> Slo:
+def bound_above(metric: str, share: float, value_s: float) -> Slo:
     """The bound with four digits, not below the value: a time that many requests share is kept by them."""
     step = 10.0 ** (math.floor(math.log10(value_s)) - 3)
     return Slo("percentile", metric, share, "<=", float(f"{math.ceil(value_s / step * (1 - 1e-12)) * step:.4g}"))
@@ -105,29 +105,29 @@ def _bounds(rng: np.random.Generator, scenario: Scenario, asked: str, at_edge: R
     for place, (metric, prob) in enumerate(wanted):
         # The others bind later, or about at the same load.
         slack = float(rng.uniform(1.0, 1.5))
-        rows = at_edge if place == 0 else _rows(scenario, slack)
-        value_s = _quantile_s(rows, metric, prob)
+        rows = at_edge if place == 0 else rows_at(scenario, slack)
+        value_s = quantile_s(rows, metric, prob)
         if value_s is None or value_s <= 0:
             return None
-        found.append(_slo(metric, prob, value_s))
+        found.append(bound_above(metric, prob, value_s))
     return tuple(found)
 
 
-def _joint(slos: tuple[Slo, ...], at_edge: Rows) -> tuple[Slo, ...]:
+def joint(slos: tuple[Slo, ...], at_edge: Rows) -> tuple[Slo, ...]:
     """Bounds that the share of requests keeps at once at the edge: all made wider by one factor."""
     counted = ~at_edge.warmup
     worst = np.max([np.nan_to_num(metric_ns(at_edge, slo.metric)[counted]) / (slo.bound * 1e9) for slo in slos], axis=0)
     factor = float(np.quantile(worst, slos[0].share, method="inverted_cdf"))
-    return tuple(_slo(slo.metric, slo.share, slo.bound * factor) for slo in slos)
+    return tuple(bound_above(slo.metric, slo.share, slo.bound * factor) for slo in slos)
 
 
-def _feels(scenario: Scenario, slo: Slo) -> bool:
+def feels(scenario: Scenario, slo: Slo) -> bool:
     """Whether the attainment falls around the edge, by as much as ``FEELS`` says."""
-    below, above = (_attained(_rows(scenario, share), slo) for share in (0.8, 1.25))
+    below, above = (_attained(rows_at(scenario, share), slo) for share in (0.8, 1.25))
     return _NORMAL.inv_cdf(below) - _NORMAL.inv_cdf(above) >= FEELS
 
 
 def _attained(rows: Rows, slo: Slo) -> float:
-    good, known = judged(rows, slo)
+    _, known = judged(rows, slo)
     n = max(1, int(known.sum()))
-    return float(np.clip(good[known].mean(), 0.5 / n, 1 - 0.5 / n)) if known.any() else 0.5
+    return float(np.clip(share_kept(rows, slo), 0.5 / n, 1 - 0.5 / n)) if known.any() else 0.5

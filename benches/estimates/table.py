@@ -12,12 +12,14 @@ from benches.estimates.judge import ORACLE, Outcome
 from benches.lib.bars import Bar
 from benches.lib.stats import Interval
 
-__all__ = ["HEADER", "Figures", "bars", "groups", "rows", "share", "wilson"]
+__all__ = ["HEADER", "Figures", "bars", "engine_bars", "groups", "rows", "share", "wilson"]
 
 FEW = 20
 MODELLED = ("own", "fixed batches")
 """Mechanisms that the twin has a model for; that of the second is written apart from the suite's."""
 Z = 1.96
+BEHIND = ("p99", "TTFT")
+"""Kinds of questions that must not be answered much worse than all."""
 
 
 def wilson(hits: int, n: int) -> Interval:
@@ -169,9 +171,10 @@ def _one(interval: Interval) -> str:
 def groups(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """The outcomes by what is special about them; a scenario stands in several groups."""
     found: dict[str, list[Outcome]] = {"all": list(outcomes)}
-    found["own mechanism"] = [o for o in outcomes if o.kind == "own"]
-    found["foreign mechanisms"] = [o for o in outcomes if o.kind != "own"]
-    found["foreign, no model of the twin's"] = [o for o in outcomes if o.kind not in MODELLED]
+    if any(o.kind == "own" for o in outcomes):
+        found["own mechanism"] = [o for o in outcomes if o.kind == "own"]
+        found["foreign mechanisms"] = [o for o in outcomes if o.kind != "own"]
+        found["foreign, no model of the twin's"] = [o for o in outcomes if o.kind not in MODELLED]
     for kind in sorted({o.kind for o in outcomes} - {"own"}):
         found[kind] = [o for o in outcomes if o.kind == kind]
     for trait in sorted({trait for o in outcomes for trait in o.traits}):
@@ -204,3 +207,39 @@ def bars(by_method: Mapping[str, Sequence[Outcome]], default: str) -> list[Bar]:
         Bar("estimate_answered", f.answered, 0.95, at_least=True),
         Bar("estimate_refused_for_the_right_reason", f.refused, 1.0, at_least=True),
     ]
+
+
+def engine_bars(by_method: Mapping[str, Sequence[Outcome]], default: str) -> list[Bar]:
+    """What the default method must show of engines: by the figures themselves, as 400 scenarios have wide intervals."""
+    outcomes = by_method[default]
+    f = Figures.of(outcomes)
+
+    def least(name: str, found: Interval, bound: float) -> Bar:
+        return Bar(f"estimate_engines_{name}", found, bound, at_least=True, by_value=True)
+
+    def most(name: str, found: Interval, bound: float) -> Bar:
+        return Bar(f"estimate_engines_{name}", found, bound, by_value=True)
+
+    parts = {name: Figures.of(groups(outcomes).get(name, [])) for name in BEHIND}
+    return [
+        least("exact_up_to_20", f.exact, 0.85),
+        least("within_one_up_to_20", f.within_one, 0.98),
+        least("within_5_percent_above_20", f.near, 0.9),
+        most("too_few", f.too_few, 0.03),
+        Bar("estimate_engines_too_few_upper_end", f.too_few, 0.045),
+        most("raw_error_median", f.raw_median, 0.012),
+        most("raw_error_p90", f.raw_p90, 0.07),
+        least("raw_coverage_least", f.raw_covered, 0.93),
+        most("raw_coverage_most", f.raw_covered, 0.97),
+        most("raw_width_median", f.raw_width, 0.12),
+        least("count_coverage", f.covered, 0.93),
+        least("answered", f.answered, 0.95),
+        least("refused_for_the_right_reason", f.refused, 1.0),
+        *(most(f"exact_up_to_20_behind_{name}", _behind(f.exact, part.exact), 0.08) for name, part in parts.items()),
+        *(most(f"within_5_percent_behind_{name}", _behind(f.near, part.near), 0.08) for name, part in parts.items()),
+    ]
+
+
+def _behind(all_of_them: Interval, part: Interval) -> Interval:
+    """By how much a part's share is lower; its interval is the part's own."""
+    return Interval(*(all_of_them.value - share for share in (part.value, part.hi, part.lo)))

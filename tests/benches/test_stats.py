@@ -81,6 +81,15 @@ def test_the_worse_end_decides(interval: Interval, ok: bool) -> None:
     assert exit_code([Bar("other", Interval.exact(0.0), 1.0), bar]) == (0 if ok else 1)
 
 
+def test_a_bar_by_value_leaves_the_ends_out() -> None:
+    upper, lower = Bar("too_few", Interval(0.03, 0.01, 0.05), 0.03, by_value=True), Interval(0.9, 0.8, 0.95)
+    assert upper.ok
+    assert upper.line() == "BAR too_few 0.03 [0.01,0.05] 0.03 by value ok"
+    assert Bar("exact", lower, 0.9, at_least=True, by_value=True).ok
+    assert not Bar("exact", lower, 0.91, at_least=True, by_value=True).ok
+    assert not Bar("exact", Interval(math.nan, 0.0, 1.0), 0.0, at_least=True, by_value=True).ok
+
+
 def test_a_bars_line() -> None:
     assert (
         Bar("late_ns", Interval(1234.5, 1000.0, 2000.0), 25_000.0, "ns").line()

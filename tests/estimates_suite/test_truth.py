@@ -33,6 +33,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (12, "p95 runtime <= 3s", 9, 4),
         (13, "p95 runtime <= 3s", 4, 5),
         (5, "p95 runtime <= 9s", 3, 1),
+        (12, "mean runtime <= 3.5s", 3, 4),
     ],
 )
 def test_turns_are_counted(users: int, bound: str, hint: int, n: int) -> None:
