@@ -1,8 +1,8 @@
 //! One GPU: a batch that changes at the boundaries of iterations, or one that runs to its end, a KV cache in blocks, and a queue.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 
+use super::batch::{Batch, Running};
 use super::cluster::{Cluster, Shape};
 use super::replica::{Replica, Serve, Watch};
 use super::{ClusterConfig, ns};
@@ -42,6 +42,9 @@ pub enum Refusal {
 
 /// What a driver attaches to a request.
 pub trait Payload {
+    /// Whether any can be cancelled.
+    const CANCELS: bool = true;
+
     /// Whether nobody waits for the answer any more; the sequence then leaves at the next boundary.
     fn cancelled(&self) -> bool {
         false
@@ -70,40 +73,6 @@ pub struct Sequence<P> {
 impl<P> Sequence<P> {
     fn tokens(&self) -> u64 {
         u64::from(self.prompt_tokens) + u64::from(self.output_tokens)
-    }
-}
-
-/// A sequence in the batch.
-#[derive(Debug)]
-pub struct Running<P> {
-    /// The request.
-    pub sequence: Sequence<P>,
-    /// When it joined the batch.
-    pub admitted_ns: i64,
-    /// When it had its first token; -1 before.
-    pub first_token_ns: i64,
-    /// The GPU's finished iterations when that of its first token began; less the tokens that it had made when it had to leave.
-    first_iteration: i64,
-    /// Tokens that it had made when it had to leave.
-    made: u32,
-    /// Tokens to compute before the next one can be made.
-    to_prefill: u32,
-    blocks: u32,
-}
-
-impl<P> Running<P> {
-    fn last_iteration(&self) -> u64 {
-        (self.first_iteration + i64::from(self.sequence.output_tokens)) as u64
-    }
-
-    /// Tokens made so far, on a GPU that has finished `iterations`.
-    fn tokens(&self, iterations: u64) -> u32 {
-        (iterations as i64 - self.first_iteration) as u32
-    }
-
-    /// Tokens that it holds in the last of `span` iterations more.
-    fn held(&self, iterations: u64, span: u64) -> u64 {
-        u64::from(self.sequence.prompt_tokens) + u64::from(self.tokens(iterations)) + span - 1
     }
 }
 
@@ -165,7 +134,7 @@ impl Limits {
 /// One GPU; all that is seen of it is seen through its [`Cluster`].
 #[derive(Debug)]
 pub struct Gpu<P> {
-    running: Vec<Running<P>>,
+    batch: Batch<P>,
     /// Whose prompt is computed in part.
     prefilling: Option<Running<P>>,
     /// Who had to leave, the youngest last. They come back before anybody else.
@@ -179,7 +148,7 @@ pub struct Gpu<P> {
     span: u64,
     /// While a batch is put together: when it begins at the latest.
     gathers_until_ns: Option<i64>,
-    /// How many at the end of `running` joined with the current iteration.
+    /// How many at the end of the batch joined with the current iteration.
     fresh: usize,
     busy_ns: i64,
 }
@@ -187,7 +156,7 @@ pub struct Gpu<P> {
 impl<P> Gpu<P> {
     fn new(kv_blocks: u32) -> Self {
         Self {
-            running: Vec::new(),
+            batch: Batch::new(),
             prefilling: None,
             preempted: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -204,7 +173,7 @@ impl<P> Gpu<P> {
 
     /// Sequences that have a place in the batch.
     fn joined(&self) -> usize {
-        self.running.len() + usize::from(self.prefilling.is_some())
+        self.batch.len() + usize::from(self.prefilling.is_some())
     }
 
     fn iterations_end_ns(&self) -> i64 {
@@ -279,30 +248,30 @@ impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
             self.begin(gpu, end_ns, limits, observer);
             return;
         }
-        // In a batch that runs to its end the longest answers stand in front, and those behind may have all their tokens.
-        let makes = self.running.partition_point(|running| {
-            limits.whole.is_none() || running.last_iteration() >= self.iterations + self.span
-        });
         if limits.grows {
             self.grow(self.span, limits);
         }
         self.iterations += self.span;
         self.busy_ns += end_ns - self.span_start_ns;
-        let fresh = self.running.len() - self.fresh;
-        for running in &mut self.running[fresh..] {
+        // In a batch that runs to its end the longest answers stand in front, and those behind may have all their tokens.
+        let whole = limits.whole.is_some();
+        let makes = if whole { self.batch.unfinished(self.iterations - 1) } else { self.batch.len() };
+        let fresh = self.batch.len() - self.fresh;
+        for running in self.batch.iter_mut().skip(fresh) {
             running.first_token_ns = end_ns;
         }
-        observer.iterations(gpu, end_ns, self.iteration_ns, self.span, &self.running[..makes], fresh.min(makes));
-        let iterations = self.iterations;
-        let whole = limits.whole.is_some();
-        let under_way = whole && self.running.iter().any(|running| running.last_iteration() > iterations);
-        let leaves = |running: &mut Running<P>| {
-            !under_way && (whole || running.last_iteration() <= iterations || running.sequence.payload.cancelled())
-        };
-        for running in self.running.extract_if(.., leaves) {
-            self.free_blocks += running.blocks;
+        let batch = &self.batch.as_slice()[..makes];
+        observer.iterations(gpu, end_ns, self.iteration_ns, self.span, batch, fresh.min(makes));
+        let (iterations, free_blocks) = (self.iterations, &mut self.free_blocks);
+        let leaves = |running: Running<P>| {
+            *free_blocks += running.blocks;
             let tokens = running.tokens(iterations).min(running.sequence.output_tokens);
             observer.finished(gpu, end_ns, running, tokens);
+        };
+        if !whole {
+            self.batch.remove_done(iterations, limits.grows, leaves);
+        } else if self.batch.unfinished(iterations) == 0 {
+            self.batch.remove_all(leaves);
         }
         if let Some(gone) = self.prefilling.take_if(|prefilling| prefilling.sequence.payload.cancelled()) {
             self.free_blocks += gone.blocks;
@@ -317,14 +286,14 @@ impl<P: Payload> Gpu<P> {
     fn begin(&mut self, gpu: usize, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) {
         self.fresh = 0;
         self.gathers_until_ns = limits.whole.and_then(|whole| self.gathers_until(now_ns, whole, limits.max_batch));
-        let goes_on = limits.whole.is_some() && !self.running.is_empty();
+        let goes_on = limits.whole.is_some() && !self.batch.is_empty();
         let all_have_room = !limits.grows || self.make_room(limits);
         let mut begun = None;
         if !goes_on && self.gathers_until_ns.is_none() {
             begun = self.prefill(gpu, now_ns, limits, all_have_room, observer);
             if let Some(whole) = limits.whole {
                 begun = begun.map(|seconds| seconds + whole.base_s);
-                self.running.sort_by_key(|running| Reverse(running.last_iteration()));
+                self.batch.sort_longest_first();
             }
         }
         self.span_start_ns = now_ns;
@@ -332,13 +301,12 @@ impl<P: Payload> Gpu<P> {
             self.span = 0;
             return;
         }
-        let load: f64 = self.running.iter().map(|running| running.sequence.cost_factor).sum();
-        let cost_s = limits.base_s + limits.per_sequence_s * load + begun.unwrap_or(0.0);
+        let cost_s = limits.base_s + limits.per_sequence_s * self.batch.weight() + begun.unwrap_or(0.0);
         self.iteration_ns = ns(cost_s).max(1);
         self.span = 1;
         // Who has to wait because somebody had to leave may join at the next boundary.
         if limits.skip && begun.is_none() && self.prefilling.is_none() && all_have_room {
-            self.span = self.until_next_has_all();
+            self.span = self.batch.until_next_has_all(self.iterations);
             if limits.grows {
                 self.span = self.until_full(self.span, limits);
             }
@@ -347,15 +315,9 @@ impl<P: Payload> Gpu<P> {
 
     /// Until when an idle GPU waits for more to begin with; `None` when it begins now, or has nothing to begin with.
     fn gathers_until(&self, now_ns: i64, whole: WholeBatches, most: usize) -> Option<i64> {
-        let head = self.waiting.front().filter(|_| self.running.is_empty())?;
+        let head = self.waiting.front().filter(|_| self.batch.is_empty())?;
         let until_ns = head.arrived_ns + whole.delay_ns;
         (self.waiting.len() < most && until_ns > now_ns).then_some(until_ns)
-    }
-
-    /// Iterations until the first of the running sequences has all its tokens.
-    fn until_next_has_all(&self) -> u64 {
-        let ahead = self.running.iter().map(Running::last_iteration).filter(|&last| last > self.iterations);
-        ahead.min().map_or(1, |last| last - self.iterations)
     }
 
     /// Compute prompts within what the answers leave of the iteration's tokens, strictly in order, and let the heads of the queues in for
@@ -368,12 +330,13 @@ impl<P: Payload> Gpu<P> {
         more: bool,
         observer: &mut impl Observer<P>,
     ) -> Option<f64> {
-        let decoding = self.running.len() as u64;
+        let decoding = self.batch.len() as u64;
         let mut left = limits.batched_tokens.map_or(u64::MAX, |most| most.saturating_sub(decoding));
         let mut seconds = None;
         while left > 0 {
             let next = self.prefilling.take();
-            let Some(mut next) = next.or_else(|| if more { self.join(gpu, now_ns, limits, observer) } else { None }) else {
+            let Some(mut next) = next.or_else(|| if more { self.join(gpu, now_ns, limits, observer) } else { None })
+            else {
                 break;
             };
             let tokens = u64::from(next.to_prefill).min(left) as u32;
@@ -387,11 +350,11 @@ impl<P: Payload> Gpu<P> {
             }
             next.first_iteration = self.iterations as i64 - i64::from(next.made);
             if next.first_token_ns < 0 {
-                self.running.push(next);
+                self.batch.insert(self.batch.len(), next);
                 self.fresh += 1;
             } else {
                 // It goes on with the answer that it had begun.
-                self.running.insert(self.running.len() - self.fresh, next);
+                self.batch.insert(self.batch.len() - self.fresh, next);
             }
         }
         seconds
@@ -444,7 +407,7 @@ impl<P: Payload> Gpu<P> {
         let mut nobody_left = true;
         while self.missing(1, limits) > u64::from(self.free_blocks) {
             let running = || {
-                let mut youngest = self.running.pop()?;
+                let mut youngest = self.batch.pop()?;
                 youngest.made = youngest.tokens(self.iterations);
                 Some(youngest)
             };
@@ -463,13 +426,14 @@ impl<P: Payload> Gpu<P> {
     /// Blocks that all that run need beyond theirs for so many iterations.
     fn missing(&self, span: u64, limits: &Limits) -> u64 {
         let needs = |running: &Running<P>| limits.blocks(running.held(self.iterations, span));
-        self.running.iter().map(|running| needs(running).saturating_sub(u64::from(running.blocks))).sum()
+        self.batch.as_slice().iter().map(|running| needs(running).saturating_sub(u64::from(running.blocks))).sum()
     }
 
     /// Give them those.
     fn grow(&mut self, span: u64, limits: &Limits) {
-        for running in &mut self.running {
-            let more = limits.blocks(running.held(self.iterations, span)).saturating_sub(u64::from(running.blocks)) as u32;
+        for running in self.batch.iter_mut() {
+            let more =
+                limits.blocks(running.held(self.iterations, span)).saturating_sub(u64::from(running.blocks)) as u32;
             running.blocks += more;
             self.free_blocks -= more;
         }

@@ -11,6 +11,7 @@
 //! (`tensor_queue`); stalls are a map between two clocks (`stall`).
 
 mod autoscale;
+mod batch;
 mod clients;
 mod closed_form;
 mod cluster;
@@ -44,11 +45,12 @@ pub use autoscale::{
     Across, AutoscalerConfig, FrontConfig, Fronted, Histogram, Operator, Outage, OverTime, Quantile, Quantity, Scaling,
     ScalingStep, Series, Signal,
 };
+pub use batch::Running;
 pub use closed_form::closed_form_runtime_s;
 pub use cluster::Cluster;
 pub use config::{ChatConfig, ClusterConfig, Faults, Router, StaticBatching, WorkflowConfig};
 pub use flow::{FlowBeside, FlowColumns, FlowConfig, FlowResult, FlowSummary, run_flow};
-pub use gpu::{Gpu, Observer, Payload, Refusal, Running, Sequence};
+pub use gpu::{Gpu, Observer, Payload, Refusal, Sequence};
 pub use judge::{Bound, Counts, Judge, Judged, JudgedMetric, Steps};
 pub use length::Length;
 pub use load::{Arrivals, Load, Plan, Process, Start, Think};

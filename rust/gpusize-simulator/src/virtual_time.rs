@@ -198,7 +198,9 @@ impl Beside<'_> {
 #[derive(Debug)]
 struct Slot(usize);
 
-impl Payload for Slot {}
+impl Payload for Slot {
+    const CANCELS: bool = false;
+}
 
 struct GpuDriver<'a> {
     load: &'a Load,

@@ -41,7 +41,8 @@ fn a_lone_prompt_takes_an_iteration_for_each_chunk_and_its_last_one_makes_the_fi
 #[test]
 fn no_answer_waits_longer_between_two_tokens_than_a_chunk_takes() {
     let chunked = ClusterConfig { max_batch: 8, max_batched_tokens: Some(64), ..config() };
-    let longest_s = chunked.iteration_base_s + 8.0 * chunked.iteration_per_sequence_s + 64.0 * chunked.prefill_per_token_s;
+    let longest_s =
+        chunked.iteration_base_s + 8.0 * chunked.iteration_per_sequence_s + 64.0 * chunked.prefill_per_token_s;
     let gaps = |config: &ClusterConfig| -> f64 {
         let each = times_s(&run(config, 8, 2000)).into_iter();
         each.map(|(first_s, last_s)| (last_s - first_s) / f64::from(OUTPUT - 1)).fold(0.0, f64::max)
@@ -82,7 +83,10 @@ fn a_full_cache_costs_the_youngest_its_work() {
 #[test]
 fn what_does_not_go_together_is_refused() {
     for (text, needle) in [
-        (r#"{"max_batched_tokens": 31}"#, "max_batched_tokens of the simulated cluster must be at least max_batch (32)"),
+        (
+            r#"{"max_batched_tokens": 31}"#,
+            "max_batched_tokens of the simulated cluster must be at least max_batch (32)",
+        ),
         (r#"{"static_batching": {}, "max_batched_tokens": 64}"#, "static_batching"),
         (r#"{"static_batching": {}, "kv_preemption": true}"#, "static_batching"),
     ] {

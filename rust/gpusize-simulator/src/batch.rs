@@ -1,0 +1,170 @@
+//! The sequences of one GPU that run. What every iteration asks of all of them is kept side by side, apart from the rest of them: there are
+//! tens of millions of iterations in an hour of a large cluster.
+
+use std::cmp::Reverse;
+
+use super::gpu::{Payload, Sequence};
+
+/// A sequence in the batch.
+#[derive(Debug)]
+pub struct Running<P> {
+    /// The request.
+    pub sequence: Sequence<P>,
+    /// When it joined the batch.
+    pub admitted_ns: i64,
+    /// When it had its first token; -1 before.
+    pub first_token_ns: i64,
+    /// The GPU's finished iterations when that of its first token began; less the tokens that it had made when it had to leave.
+    pub(super) first_iteration: i64,
+    /// Tokens that it had made when it had to leave.
+    pub(super) made: u32,
+    /// Tokens to compute before the next one can be made.
+    pub(super) to_prefill: u32,
+    pub(super) blocks: u32,
+}
+
+impl<P> Running<P> {
+    pub(super) fn last_iteration(&self) -> u64 {
+        (self.first_iteration + i64::from(self.sequence.output_tokens)) as u64
+    }
+
+    /// Tokens made so far, on a GPU that has finished `iterations`.
+    pub(super) fn tokens(&self, iterations: u64) -> u32 {
+        (iterations as i64 - self.first_iteration) as u32
+    }
+
+    /// Tokens that it holds in the last of `span` iterations more.
+    pub(super) fn held(&self, iterations: u64, span: u64) -> u64 {
+        u64::from(self.sequence.prompt_tokens) + u64::from(self.tokens(iterations)) + span - 1
+    }
+}
+
+/// They, in order of their first tokens; in a batch that runs to its end, the longest answers first.
+#[derive(Debug)]
+pub(super) struct Batch<P> {
+    running: Vec<Running<P>>,
+    /// The GPU's finished iterations when each has all its tokens, in the same order.
+    last: Vec<u64>,
+    /// Those among them whose cost factor is not 1.
+    uneven: usize,
+    /// Room for those that leave.
+    gone: Vec<Running<P>>,
+}
+
+impl<P> Batch<P> {
+    pub(super) fn new() -> Self {
+        Self { running: Vec::new(), last: Vec::new(), uneven: 0, gone: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(super) fn as_slice(&self) -> &[Running<P>] {
+        &self.running
+    }
+
+    /// What may be changed must not be when they end, or what they cost.
+    pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Running<P>> {
+        self.running.iter_mut()
+    }
+
+    /// Put one in at a place, which is at most the length.
+    pub(super) fn insert(&mut self, place: usize, running: Running<P>) {
+        self.uneven += usize::from(is_uneven(&running));
+        self.last.insert(place, running.last_iteration());
+        self.running.insert(place, running);
+    }
+
+    /// The last of them.
+    pub(super) fn pop(&mut self) -> Option<Running<P>> {
+        self.last.pop();
+        let running = self.running.pop()?;
+        self.uneven -= usize::from(is_uneven(&running));
+        Some(running)
+    }
+
+    pub(super) fn sort_longest_first(&mut self) {
+        self.running.sort_by_key(|running| Reverse(running.last_iteration()));
+        self.last.sort_by_key(|&last| Reverse(last));
+    }
+
+    /// The sum of their cost factors.
+    pub(super) fn weight(&self) -> f64 {
+        if self.uneven == 0 {
+            return self.running.len() as f64;
+        }
+        self.running.iter().map(|running| running.sequence.cost_factor).sum()
+    }
+
+    /// How many in front have tokens to make after so many iterations, in a batch that is sorted.
+    pub(super) fn unfinished(&self, iterations: u64) -> usize {
+        self.last.partition_point(|&last| last > iterations)
+    }
+
+    /// Iterations until the first of those that have not has all its tokens; at least 1.
+    pub(super) fn until_next_has_all(&self, iterations: u64) -> u64 {
+        let ahead = self.last.iter().filter(|&&last| last > iterations).min();
+        ahead.map_or(1, |last| last - iterations)
+    }
+}
+
+impl<P: Payload> Batch<P> {
+    /// Take out, in order, those that have all their tokens after so many iterations, and those that nobody waits for. With `keep_order`
+    /// the others stay in order.
+    pub(super) fn remove_done(&mut self, iterations: u64, keep_order: bool, each: impl FnMut(Running<P>)) {
+        if P::CANCELS || keep_order || self.uneven > 0 {
+            self.remove(|running, last| last <= iterations || running.sequence.payload.cancelled(), each);
+        } else {
+            self.swap_done(iterations, each);
+        }
+    }
+
+    /// The same where nobody asks who stands where, and all cost the same: nothing is moved but the last ones.
+    fn swap_done(&mut self, iterations: u64, each: impl FnMut(Running<P>)) {
+        let mut place = self.last.len();
+        while let Some(found) = self.last[..place].iter().rposition(|&last| last <= iterations) {
+            place = found;
+            self.last.swap_remove(place);
+            self.gone.push(self.running.swap_remove(place));
+        }
+        // As they came: that is the order in which they stood before any place was given to another.
+        self.gone.sort_unstable_by_key(|running| running.sequence.index);
+        self.gone.drain(..).for_each(each);
+    }
+
+    /// Take out all of them, in order.
+    pub(super) fn remove_all(&mut self, each: impl FnMut(Running<P>)) {
+        self.remove(|_, _| true, each);
+    }
+
+    fn remove(&mut self, gone: impl Fn(&Running<P>, u64) -> bool, mut each: impl FnMut(Running<P>)) {
+        let Some(first) = (0..self.len()).find(|&place| gone(&self.running[place], self.last[place])) else { return };
+        let (mut seen, mut kept) = (first, first);
+        let (last, uneven) = (&mut self.last, &mut self.uneven);
+        let leaves = |running: &mut Running<P>| {
+            let at = last[seen];
+            seen += 1;
+            let leaves = gone(running, at);
+            if !leaves {
+                last[kept] = at;
+                kept += 1;
+            }
+            leaves
+        };
+        for running in self.running.extract_if(first.., leaves) {
+            *uneven -= usize::from(is_uneven(&running));
+            each(running);
+        }
+        self.last.truncate(kept);
+    }
+}
+
+fn is_uneven<P>(running: &Running<P>) -> bool {
+    // Exactly 1, as where nothing is drawn: then the sum is their number.
+    running.sequence.cost_factor.to_bits() != 1.0_f64.to_bits()
+}
