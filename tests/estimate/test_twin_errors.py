@@ -16,7 +16,8 @@ from gpusize.estimate.twin.candidates import batching
 from gpusize.estimate.twin.conformal import SCALES, wider
 from gpusize.estimate.twin.contention import Contention
 from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.model_choice import MISFIT, UNLIKE, runtimes_off
+from gpusize.estimate.twin.model_choice import MISFIT, UNLIKE
+from gpusize.estimate.twin.resemblance import runtimes_off
 from gpusize.estimate.twin.simulate import Values
 from gpusize.estimate.twin.sizing import MOST_HALF, UNFIT, _open
 from gpusize.estimate.twin.visit_data import Objective

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["limits", "reported_tokens", "seen_at_once"]
+__all__ = ["held", "limits", "reached", "reported_tokens", "seen_at_once"]
 
 QUEUE_SHARE: Final = 0.15
 """A queue stands where so much of the requests in flight does not run."""
@@ -41,6 +41,37 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
     told = served_limit([each.served for each in visits])
     if told is not None and not told[1]:
         return told[0], None
+    batches = _queued(visits)
+    if not batches:
+        return None if told is None else told[0], None
+    most = max(each[1] for each in batches)
+    typical = float(np.median([each[0] for each in batches]))
+    # A limit of sequences is reached again and again by the same number; one of tokens by ever other sums.
+    often = float(np.median([each[3] for each in batches])), float(np.median([each[4] for each in batches]))
+    if typical >= STEADY_BATCH * most or most - typical <= 1.0 or (often[0] > OFTEN and often[0] > often[1]):
+        return int(most), None
+    return None, int(max(each[2] for each in batches))
+
+
+def reached(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
+    """The most sequences, and the most tokens, that ran at once where a queue stood, whichever of them the limit is.
+
+    A server's word for the sequences goes first. None where no queue stood.
+    """
+    told = served_limit([each.served for each in visits])
+    if told is not None and not told[1]:
+        return told[0], None
+    batches = _queued(visits)
+    if batches:
+        return int(max(each[1] for each in batches)), int(max(each[2] for each in batches))
+    seen = seen_at_once(visits)
+    return seen[0] if seen is not None and seen[1] else None, None
+
+
+def _queued(visits: Sequence[Observed]) -> list[tuple[float, float, float, float, float]]:
+    """Of each visit with a queue: sequences in the mean and at most, tokens at most, and how often both were full."""
+    import numpy as np
+
     batches: list[tuple[float, float, float, float, float]] = []
     for visit in visits:
         known = reported_tokens(visit)
@@ -58,15 +89,7 @@ def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
         if running < (1 - QUEUE_SHARE) * visit.users:
             _, tokens, filled = _level_of(times, order, held, low, high)
             batches.append((running, most, tokens, full, filled))
-    if not batches:
-        return None if told is None else told[0], None
-    most = max(each[1] for each in batches)
-    typical = float(np.median([each[0] for each in batches]))
-    # A limit of sequences is reached again and again by the same number; one of tokens by ever other sums.
-    reached = float(np.median([each[3] for each in batches])), float(np.median([each[4] for each in batches]))
-    if typical >= STEADY_BATCH * most or most - typical <= 1.0 or (reached[0] > OFTEN and reached[0] > reached[1]):
-        return int(most), None
-    return None, int(max(each[2] for each in batches))
+    return batches
 
 
 def seen_at_once(visits: Sequence[Observed]) -> tuple[int, bool] | None:
@@ -86,6 +109,32 @@ def seen_at_once(visits: Sequence[Observed]) -> tuple[int, bool] | None:
         _, most, full = _level_of(times, order, np.ones(int(known.sum())), *visit.window)
         found.append((round(most), most < visit.users - 1 and full > MOSTLY))
     return max(found, default=None)
+
+
+def held(visits: Sequence[Observed]) -> int | None:
+    """The most tokens that were in the cache at once if it fills token by token; None where no tokens are known.
+
+    Answers are taken to grow evenly. Where some had to leave for others that is too much: they held nothing meanwhile.
+    """
+    import numpy as np
+
+    found = []
+    for visit in visits:
+        known = reported_tokens(visit) & (visit.last_s > visit.first_s)
+        if known.sum() < 20:
+            continue
+        prompts = np.nan_to_num(visit.tokens_in[known], nan=0.0)
+        rate = visit.tokens_out[known] / (visit.last_s - visit.first_s)[known]
+        # A prompt is there at once, its answer grows: together a line, between two moments a sum of lines.
+        at_zero = prompts - rate * visit.first_s[known]
+        times = np.concatenate([visit.last_s[known], visit.first_s[known]])
+        order = np.argsort(times, kind="stable")
+        slope = np.cumsum(np.concatenate([-rate, rate])[order])
+        level = np.cumsum(np.concatenate([-at_zero, at_zero])[order]) + slope * times[order]
+        inside = (times[order] >= visit.window[0]) & (times[order] <= visit.window[1])
+        if inside.any():
+            found.append(float(np.quantile(level[inside], 1 - OVERLAP)))
+    return int(max(found)) if found else None
 
 
 def _moments(visit: Observed, known: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:

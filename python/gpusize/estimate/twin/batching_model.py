@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.batch_limit import limits, reported_tokens, seen_at_once
+from gpusize.estimate.twin.batch_limit import held, limits, reached, reported_tokens, seen_at_once
 from gpusize.estimate.twin.least_squares import inside, non_negative, triangle
 from gpusize.estimate.twin.lives import Lives
-from gpusize.estimate.twin.server_figures import steps
+from gpusize.estimate.twin.server_figures import served_limit, steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,6 +58,9 @@ class Service:
         whole: where a batch runs to the end of its longest answer before the next begins: what it costs beside its
             iterations, and how long the first of one that is not full waits for others, s.
         seen: most sequences that were seen at once, and whether that surely is the limit; see ``seen_at_once``.
+        batched_tokens: tokens of an iteration, those of answers first; None where prompts are computed whole.
+        preempts: whether a cache of ``kv_tokens`` fills token by token and the youngest has to leave when it is full;
+            else whole requests are reserved.
     """
 
     base_s: float
@@ -68,6 +71,8 @@ class Service:
     noise: float = 0.0
     whole: tuple[float, float] | None = None
     seen: tuple[int, bool] | None = None
+    batched_tokens: int | None = None
+    preempts: bool = False
 
 
 class Fits:
@@ -89,13 +94,33 @@ class Fits:
         return [each.design(np.array([1.0, 0.0, 0.0])) for each in self.lives]
 
     @cached_property
+    def told(self) -> bool:
+        """Whether the server said how many requests it works on at once."""
+        said = served_limit([each.served for each in self._visits])
+        return said is not None and not said[1]
+
+    @cached_property
+    def reached(self) -> tuple[int | None, int | None]:
+        """Most sequences, and most tokens, that ran at once where a queue stood; None where none did."""
+        return reached(self._visits)
+
+    @cached_property
+    def held(self) -> int | None:
+        """Most tokens in the cache at once if it fills token by token, as ``batch_limit.held``."""
+        return held(self._visits)
+
+    @cached_property
     def limits(self) -> tuple[int | None, int | None]:
         """Sequences and tokens that run at once, as ``batch_limit.limits``."""
         return limits(self._visits)
 
 
 def fit_service(
-    visits: Sequence[Observed], *, prompts_alone: bool = False, shared: Fits | None = None
+    visits: Sequence[Observed],
+    *,
+    prompts_alone: bool = False,
+    shared: Fits | None = None,
+    batched_tokens: int | None = None,
 ) -> Service | None:
     """Costs and limits; None where records do not tell tokens and first tokens, nor the server its steps.
 
@@ -105,6 +130,8 @@ def fit_service(
             of their other tokens. Each that joins brings a prompt and tokens, so lives of answers hardly tell them
             apart. A server that spends more on a first token than its prompt is fitted better without.
         shared: of the same visits, where they are fitted several times.
+        batched_tokens: tokens of an iteration, where prompts are computed in chunks of so many. A prompt that is alone
+            then takes an iteration for each.
     """
     import numpy as np
 
@@ -115,11 +142,11 @@ def fit_service(
     lives = shared.lives
     if sum(each.took.size for each in lives) < FEWEST:
         return None
-    alone, waits = _alone(visits)
+    alone, waits = _alone(visits, batched_tokens)
     first = triangle(alone, waits)
     took = [each.took * each.scale for each in lives]
     kept: list[NDArray[np.bool_] | slice] = [slice(None)] * len(took)
-    known_s = _prompt_cost(visits) if prompts_alone else None
+    known_s = _prompt_cost(visits, batched_tokens) if prompts_alone else None
     if prompts_alone and known_s is None:
         return None
     designs, costs = shared.even, np.zeros(3)
@@ -141,7 +168,10 @@ def fit_service(
     batch, tokens = shared.limits
     seen = seen_at_once(visits)
     base_s, per_sequence_s, per_prompt_token_s = (float(each) for each in costs)
-    return Service(base_s, per_sequence_s, per_prompt_token_s, batch, tokens, _noise(visits, costs), seen=seen)
+    noise = _noise(visits, costs, batched_tokens)
+    return Service(
+        base_s, per_sequence_s, per_prompt_token_s, batch, tokens, noise, seen=seen, batched_tokens=batched_tokens
+    )
 
 
 def streamed(visits: Sequence[Observed]) -> bool:
@@ -149,8 +179,15 @@ def streamed(visits: Sequence[Observed]) -> bool:
     return sum(int((reported_tokens(each) & (each.tokens_out >= 3)).sum()) for each in visits) >= FEWEST
 
 
-def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows for first tokens of requests that had the target to themselves: t0 + t1 + p P each.
+def _chunks(prompts: NDArray[np.float64], batched_tokens: int | None) -> NDArray[np.float64]:
+    """Iterations that a prompt takes which is alone, shape (n,)."""
+    import numpy as np
+
+    return np.maximum(1.0, np.ceil(prompts / batched_tokens)) if batched_tokens else np.ones(prompts.size)
+
+
+def _alone(visits: Sequence[Observed], batched_tokens: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rows for first tokens of requests that had the target to themselves: t0 + t1 + p P each, a t0 for each chunk.
 
     They tell prompts from tokens where all answers have the same lengths, and weigh as much as all other rows together.
     """
@@ -162,13 +199,17 @@ def _alone(visits: Sequence[Observed]) -> tuple[NDArray[np.float64], NDArray[np.
             continue
         known = reported_tokens(visit) & np.isfinite(visit.tokens_in)
         waits, prompts = (visit.first_s - visit.sent_s)[known], visit.tokens_in[known]
-        rows.append(np.stack([np.ones(prompts.size), np.ones(prompts.size), prompts, waits], axis=1))
+        chunks = _chunks(prompts, batched_tokens)
+        rows.append(np.stack([chunks, np.ones(prompts.size), prompts, waits], axis=1))
     found = np.concatenate(rows) if rows else np.empty((0, 4))
     return found[:, :3], found[:, 3]
 
 
-def _prompt_cost(visits: Sequence[Observed]) -> float | None:
-    """Seconds per prompt token from requests that were alone; None where there are too few."""
+def _prompt_cost(visits: Sequence[Observed], batched_tokens: int | None) -> float | None:
+    """Seconds per prompt token from requests that were alone; None where there are too few.
+
+    Their chunks are taken to cost as much as their tokens, beside the prompt: nearly all of both is t0.
+    """
     import numpy as np
 
     waits, paces, prompts = [], [], []
@@ -181,11 +222,12 @@ def _prompt_cost(visits: Sequence[Observed]) -> float | None:
     if sum(each.size for each in waits) < FEWEST_ALONE:
         return None
     wait, pace, prompt = (np.concatenate(each) for each in (waits, paces, prompts))
+    rest = wait - _chunks(prompt, batched_tokens) * np.median(pace)
     usual = inside(wait - pace)
-    return max(0.0, float((wait - np.median(pace))[usual].sum() / prompt[usual].sum()))
+    return max(0.0, float(rest[usual].sum() / prompt[usual].sum()))
 
 
-def _noise(visits: Sequence[Observed], costs: NDArray[np.float64]) -> float:
+def _noise(visits: Sequence[Observed], costs: NDArray[np.float64], batched_tokens: int | None) -> float:
     """Spread of what requests cost beyond their tokens, from first tokens of requests that were alone.
 
     Alone, the first token comes after t0 + f (t1 + p P); the logarithm of f is normal with this standard deviation.
@@ -201,7 +243,7 @@ def _noise(visits: Sequence[Observed], costs: NDArray[np.float64]) -> float:
     own = per_sequence_s + per_prompt_token_s * prompts
     if not (own > 0).all():
         return 0.0
-    factor = (waits - base_s) / own
+    factor = (waits - base_s * _chunks(prompts, batched_tokens)) / own
     factor = factor[np.isfinite(factor) & (factor > 0)]
     if factor.size < FEWEST or factor.size < 0.9 * waits.size:
         return 0.0

@@ -32,11 +32,12 @@ def batching(
     joint: bool,
     prompts_alone: bool = False,
     shared: Fits | None = None,
-) -> Replica | None:
+    batched_tokens: int | None = None,
+) -> Batching | None:
     """The simulated cluster's own model; None where the records do not tell what it needs. See ``fit_service``."""
     if _known(curves) is None:
         return None
-    service = fit_service(visits, prompts_alone=prompts_alone, shared=shared)
+    service = fit_service(visits, prompts_alone=prompts_alone, shared=shared, batched_tokens=batched_tokens)
     return None if service is None else _served(service, visits, curves, joint=joint)
 
 
@@ -52,7 +53,7 @@ def _known(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
     return None if bounds is None or any(metric not in METRICS for metric, _ in bounds) else bounds
 
 
-def _served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
+def _served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Batching | None:
     """A replica with the measured prompts and answers, in pairs; None where there are too few."""
     import numpy as np
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import Fits
-from gpusize.estimate.twin.calibration import CHECKED, REQUESTS, Candidate, calibrated, stretch_of
-from gpusize.estimate.twin.candidates import batching, flow, measured, static
-from gpusize.estimate.twin.load import ClusterLoad
-from gpusize.estimate.twin.simulate import Batching, Replica
+from gpusize.estimate.twin.calibration import Candidate, calibrated
+from gpusize.estimate.twin.candidates import flow, measured, static
+from gpusize.estimate.twin.mechanics import likest, resembles
+from gpusize.estimate.twin.resemblance import runtimes_off
 from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR
-from gpusize.estimate.twin.visit_data import Objective
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.attainment_curve import Share
@@ -26,6 +24,8 @@ MISFIT: Final = 0.03
 """A model whose times are further off than this near the capacity may not answer while another is nearer."""
 EVEN_MISFIT: Final = 0.08
 """Likewise where the measured curve is the other, whose noise is as much."""
+BENT: Final = 0.1
+"""One that repeats all other times may answer up to so much: it is corrected, and a curve cannot be off at its own."""
 UNLIKE: Final = 0.05
 """There runtimes, too, must be nearer than this to the measured ones: a curve without a mechanism can have no wrong
 one."""
@@ -65,16 +65,11 @@ def choose(
         found.append(together)
     if model in (None, "batching"):
         reach = 0.25 if even else 0.6
-        shared = Fits(visits)
-        fits = [batching(visits, curves, joint=joint, prompts_alone=alone, shared=shared) for alone in (True, False)]
-        tried = [
-            calibrated("batching", each, curves, capacities, prior=0.004, reach=reach, sampled=sampled)
-            for each in fits
-            if each is not None
-        ]
-        best = min(tried, key=lambda each: each.distance, default=None)
-        if best is not None:
-            if model is not None or _repeats(best, visits, capacities[binding], even=even and together is None):
+        likely = likest(visits, curves, capacities[binding], joint=joint, shared=Fits(visits))
+        if likely is not None:
+            best = calibrated("batching", likely, curves, capacities, prior=0.004, reach=reach, sampled=sampled)
+            near = best.distance <= BENT and resembles(likely, visits, capacities[binding])
+            if model is not None or near or _repeats(best, visits, capacities[binding], even=even and together is None):
                 return best
             found.append(best)
     if together is not None and (together.distance <= MOST_STATIC or model is not None):
@@ -127,49 +122,3 @@ def _stretches(curve: Curve, capacity: float) -> tuple[float, float]:
     above = min(found.value + error, 1.0 - 1e-9)
     below = max(found.value - error, 1e-9)
     return 0.5 * (stretch(above) - stretch(below)), found.freedom
-
-
-SHARES: Final = (0.5, 0.9)
-REACH: Final = 0.6
-"""Levels so far from the capacity are looked at, in log users."""
-
-
-def runtimes_off(replica: Replica, visits: Sequence[Observed], capacity: float) -> float:
-    """Root of the mean square of log(simulated / measured) beyond chance, of the median or the ninth decile.
-
-    Infinite for a replica that no mechanism is known of, and where no settled level lies near.
-
-    Args:
-        replica: fitted; its bounds and their corrections do not matter.
-        visits: closed loops without pauses on one replica.
-        capacity: users.
-    """
-    if not isinstance(replica, Batching):
-        return math.inf
-    timed = replace(replica, bounds=(("runtime", 1.0),), joint=False, factors=(1.0,))
-    curve = _runtimes(visits)
-    off: dict[float, list[tuple[float, float]]] = {share: [] for share in SHARES}
-    for level in curve.levels:
-        if not level.settled or level.logs.size < REQUESTS or abs(math.log(level.users / max(1.0, capacity))) > REACH:
-            continue
-        trial = timed.trial(ClusterLoad(users=level.users), CHECKED)
-        for share in SHARES:
-            found = curve.tail(level, share)
-            if found is not None:
-                off[share].append((stretch_of([trial], 0, share, found[0]) - found[0], found[1]))
-    return max((_beyond(each) for each in off.values() if each), default=math.inf)
-
-
-def _runtimes(visits: Sequence[Observed]) -> Curve:
-    """The levels by their runtimes in seconds, infinite for requests that failed."""
-    import numpy as np
-
-    seen = [replace(each, values=np.where(each.ok, each.last_s - each.due_s, np.inf)[None, :]) for each in visits]
-    return Curve(Objective((), SHARES[0], 1.0), 0, seen)
-
-
-def _beyond(pairs: Sequence[tuple[float, float]]) -> float:
-    """Weighted by their standard errors, whose squares do not count as differences."""
-    weights = [1 / (error**2 + 1e-4) for _, error in pairs]
-    square = sum(w * (x * x - error**2) for w, (x, error) in zip(weights, pairs, strict=True)) / sum(weights)
-    return math.sqrt(max(0.0, square))

@@ -40,6 +40,8 @@ ROUNDS: Final = 24.0
 WARMUP_ROUNDS: Final = 4.0
 FEWEST: Final = 4_000
 MOST: Final = 100_000
+MOST_AT_ONCE: Final = 100_000
+"""Sequences at once where no limit is known."""
 METRICS: Final = {"runtime": "runtime", "service": "service", "ttft": "ttft", "itl_mean": "itl_mean"}
 
 
@@ -233,9 +235,12 @@ class Batching(Rated):
             "iteration_per_sequence_s": service.per_sequence_s,
             "prefill_per_token_s": service.per_prompt_token_s,
             "noise_sigma": service.noise,
-            "max_batch": service.max_batch or 100_000,
+            # Of the tokens of an iteration, all but those of a chunk may be answers'.
+            "max_batch": min(service.max_batch or MOST_AT_ONCE, service.batched_tokens or MOST_AT_ONCE),
             "static_batching": whole,
+            "max_batched_tokens": service.batched_tokens,
             "kv_blocks": max(service.kv_tokens or 2**31, largest),
+            "kv_preemption": service.preempts,
             "kv_block_tokens": 1,
             "gpus": replicas,
             "router": router,

@@ -1,0 +1,147 @@
+"""What a replica that batches does besides: its limits, the price of prompts, chunks, a cache that fills.
+
+The records tell the costs of iterations, but several things move times only a little, and cannot be read off them:
+whether a batch is full by its sequences, by its tokens or by both; whether a first token costs more than its prompt;
+whether prompts are computed in chunks; whether a cache is reserved or fills token by token. So each is tried, and that
+one is taken with which the simulated replica repeats the records best: medians and ninth deciles of runtimes, first
+tokens and gaps at the levels near the capacity, each difference over its standard error. The SLO's own quantile has no
+say in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.twin.candidates import batching
+from gpusize.estimate.twin.resemblance import Records
+
+if TYPE_CHECKING:
+    from gpusize.estimate.twin.attainment_curve import Curve
+    from gpusize.estimate.twin.batching_model import Fits
+    from gpusize.estimate.twin.simulate import Batching
+    from gpusize.estimate.twin.visit_data import Observed
+
+__all__ = ["likest", "resembles"]
+
+METRICS: Final = ("runtime", "ttft", "itl_mean")
+CHUNKS: Final = (256, 512, 1024, 2048, 4096, 8192)
+"""Tokens of an iteration that engines are run with."""
+HEAVY: Final = 0.2
+"""A prompt that takes less of an iteration's base hurts nobody, in one piece or in several."""
+REQUESTS: Final = 6_000
+"""Of a simulation that is held against a level."""
+HELD: Final = (0.7, 0.8, 0.9, 1.0)
+"""Sizes of a cache that fills, over what seems to have been held: who had to leave seems to hold something too."""
+LIMIT: Final = 2.0
+"""What a limit more has to take off the sum of squares: as much as chance takes off (Akaike 1974)."""
+CHANCE: Final = 1.5
+"""A sum of squares so many times its quantiles, or less, is chance: quantiles of a level are off together."""
+NEARLY: Final = 4.0
+"""Likewise where a replica is as near as a model is expected to be: twice what chance makes of a difference."""
+PLAINLY: Final = 0.7
+"""A further mechanism is taken where so large a part of the sum of squares is left, or less."""
+SURELY: Final = 12.0
+"""And the sum falls by as much: what chance alone takes off is less."""
+
+
+def likest(
+    visits: Sequence[Observed], curves: Sequence[Curve], capacity: float, *, joint: bool, shared: Fits
+) -> Batching | None:
+    """The fitted replica that repeats the records best; see ``candidates.batching``.
+
+    Args:
+        visits: closed loops without pauses on one replica.
+        curves: one per objective.
+        capacity: users, near which records are repeated.
+        joint: whether one share is asked for of requests that keep all bounds.
+        shared: of the same visits.
+    """
+
+    def fitted(alone: bool, chunk: int | None = None) -> Batching | None:  # noqa: FBT001
+        return batching(visits, curves, joint=joint, prompts_alone=alone, shared=shared, batched_tokens=chunk)
+
+    tried = [(alone, each) for alone in (True, False) for each in _limited(fitted(alone), shared)]
+    if not tried:
+        return None
+    records = Records(visits, capacity, METRICS)
+    if not records.metrics:
+        return tried[0][1]
+    unlike = [_unlike(records, each) for _, each in tried]
+    alone, best = tried[unlike.index(min(unlike))]
+    best = _plainly(records, best, lambda: _chunked(best, lambda chunk: fitted(alone, chunk)))
+    filled = best
+    return _plainly(records, filled, lambda: _filled(filled, shared))
+
+
+def resembles(replica: Batching, visits: Sequence[Observed], capacity: float) -> bool:
+    """Whether a replica repeats the records nearly, all their times together."""
+    records = Records(visits, capacity, METRICS)
+    return records.quantiles > 0 and _unlike(records, replica) <= NEARLY * records.quantiles
+
+
+def _plainly(records: Records, known: Batching, others: Callable[[], Sequence[Batching]]) -> Batching:
+    """The best of the others where it is plainly better, else the known one; nothing is better than chance allows."""
+    plain = _unlike(records, known)
+    if plain <= CHANCE * records.quantiles:
+        return known
+    tried = others()
+    each = [_unlike(records, other) for other in tried]
+    if not each or min(each) > min(PLAINLY * plain, plain - SURELY):
+        return known
+    return tried[each.index(min(each))]
+
+
+def _unlike(records: Records, replica: Batching) -> float:
+    return records.unlike(replica, REQUESTS) + LIMIT * _limits(replica)
+
+
+def _limits(replica: Batching) -> int:
+    """How many limits it has."""
+    return (replica.service.max_batch is not None) + (replica.service.kv_tokens is not None)
+
+
+def _limited(replica: Batching | None, shared: Fits) -> list[Batching]:
+    """The replica, and the same with the other limits that a queue may have stood before.
+
+    Without any, too: where prompts wait for each other, the queue is theirs and not the batch's. What the server itself
+    says of its limit is not questioned.
+    """
+    if replica is None:
+        return []
+    if shared.told:
+        return [replica]
+    sequences, tokens = shared.reached
+    found = [replica]
+    for batch, kv in ((None, None), (sequences, None), (None, tokens), (sequences, tokens)):
+        service = replace(replica.service, max_batch=batch, kv_tokens=kv)
+        if all(service != each.service for each in found):
+            found.append(replace(replica, service=service))
+    return found
+
+
+def _filled(replica: Batching, shared: Fits) -> list[Batching]:
+    """The same with a cache that fills token by token, of several sizes."""
+    if shared.held is None:
+        return []
+    service = replica.service
+    each = [round(share * shared.held) for share in HELD]
+    return [replace(replica, service=replace(service, kv_tokens=tokens, preempts=True)) for tokens in each]
+
+
+def _chunked(replica: Batching, fitted: Callable[[int], Batching | None]) -> list[Batching]:
+    """The same with prompts in chunks that would make a difference."""
+    import numpy as np
+
+    service = replica.service
+    long = float(np.quantile(replica.prompt_tokens, 0.9))
+    if service.per_prompt_token_s * long < HEAVY * service.base_s:
+        return []
+    found = []
+    for chunk in CHUNKS:
+        other = fitted(chunk) if chunk < 4 * long else None
+        if other is not None:
+            limited = replace(other.service, max_batch=service.max_batch, kv_tokens=service.kv_tokens)
+            found.append(replace(other, service=limited))
+    return found
