@@ -53,6 +53,7 @@ def command(
     together: question.Together = False,
     headroom: question.Headroom = "0%",
     spare: question.Spare = 0,
+    risk: question.Risk = question.RISK,
     label: question.Labels = None,
     allow: question.Allow = None,
     skip_damaged: question.SkipDamaged = False,

@@ -76,6 +76,7 @@ def command(
     together: question.Together = False,
     headroom: question.Headroom = "0%",
     spare: question.Spare = 0,
+    risk: question.Risk = question.RISK,
     arrivals: over.Arrivals = None,
     arrivals_format: over.ArrivalsFormat = None,
     arrivals_from: over.ArrivalsFrom = None,

@@ -17,6 +17,7 @@ __all__ = [
     "Headroom",
     "Labels",
     "Process",
+    "Risk",
     "Router",
     "Runs",
     "SkipDamaged",
@@ -36,6 +37,8 @@ STORED = "the run's own"
 """Default of what a run folder knows."""
 MOST = 1_000_000
 """GPUs and replicas, as in ``gpusize.base.numeric``."""
+RISK = 1.5
+"""As in ``gpusize.estimate.question``, which takes long to import."""
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")]
 Users = Annotated[float | None, listed("users", QUESTION, show_default=STORED)]
@@ -48,6 +51,7 @@ Think = Annotated[str | None, listed("think", TWIN, help="Let users pause after 
 Router = Annotated[str, option("Route requests: least_loaded, round_robin or random.", "RULE", TWIN)]
 Process = Annotated[str, listed("process", TWIN, help="Arrivals at a rate: poisson or constant.")]
 Together = Annotated[bool, option("The same requests must meet all SLOs.", panel=TWIN, names=("--together",))]
+Risk = Annotated[float, option("Weigh a replica too few this many times as heavily as one too many.", "RATIO", TWIN)]
 Labels = Annotated[list[str] | None, listed("label", RUNS, help="Read only runs with this label.")]
 Allow = Annotated[list[str] | None, option("Let runs differ in this: targets, models or dataset.", "WHAT", RUNS)]
 SkipDamaged = Annotated[
@@ -64,7 +68,7 @@ def fields(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: a pause or a share is out of range.
     """
-    plain = ("gpus", "gpus_per_replica", "router", "process", "together", "spare")
+    plain = ("gpus", "gpus_per_replica", "router", "process", "together", "spare", "risk")
     asked = {name: given[name] for name in plain}
     return {
         **asked,

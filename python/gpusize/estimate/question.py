@@ -13,7 +13,7 @@ from gpusize.base.errors import UsageError
 if TYPE_CHECKING:
     from gpusize.analysis.level import LevelData
 
-__all__ = ["Estimate", "Method", "Question", "binding", "gpus_text", "whole_gpus", "with_reserve"]
+__all__ = ["RISK", "Estimate", "Method", "Question", "binding", "gpus_text", "whole_gpus", "with_reserve"]
 
 FUZZ: Final = 1e-9
 """Relative rounding error of the arithmetic; 22.0000000000001 GPUs are 22."""
@@ -24,6 +24,9 @@ SCALE_OUT: Final = "capacity grows in proportion to the number of GPUs"
 IN_FLIGHT: Final = (
     "users act as the test did: all at once, each asks again after its answer (and the think time, if any)"
 )
+RISK: Final = 1.5
+"""See ``Question.risk``."""
+MOST_RISK: Final = 1000.0
 THINKS: Final = ("none", "fixed", "exponential")
 ROUTERS: Final = ("least_loaded", "round_robin", "random")
 PROCESSES: Final = ("poisson", "constant")
@@ -48,6 +51,8 @@ class Question:
         headroom: GPUs on top of what is needed, as a share of it; any method adds them.
         spare: replicas on top of that, as for one that fails.
         token_rate: output tokens per second that ``rate`` was worked out from; None where none were asked for.
+        risk: how many times as much a replica too few costs as one too many; the twin's count has the least expected
+            cost.
 
     Raises:
         UsageError: a number is not positive, there is no SLO for users, or users and a rate are asked for at once.
@@ -67,6 +72,7 @@ class Question:
     headroom: float = 0.0
     spare: int = 0
     token_rate: float | None = None
+    risk: float = RISK
 
     def __post_init__(self) -> None:
         self._check_loop()
@@ -103,6 +109,12 @@ class Question:
         for name, share in (("think_s", self.think_s), ("headroom", self.headroom), ("spare", float(self.spare))):
             if not (math.isfinite(share) and share >= 0):
                 raise UsageError(f"{name} must not be below 0", name, "leave it out for none")
+        if not (math.isfinite(self.risk) and 0 < self.risk <= MOST_RISK):
+            raise UsageError(
+                f"risk must be above 0 and at most {MOST_RISK:g}, not {self.risk:g}",
+                "risk",
+                "say how many times as much a replica too few costs as one too many",
+            )
         if (self.think_s > 0) != (self.think != "none"):
             raise UsageError("a pause needs both a length and a kind", "think", "give both, as 2 s and exponential")
 

@@ -10,9 +10,9 @@ docs/reference/twin.md has the formulas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpusize.estimate.question import Estimate, Question, whole_gpus
 from gpusize.estimate.twin.words import around, details, loop, refused, warnings, with_served
@@ -97,7 +97,7 @@ class Fitted:
 
         if self._reason is not None:
             return self._reason
-        found = self._sizer.model(_cluster_load(question), lengths=lengths)
+        found = self._sizer.model(_cluster_load(question), lengths=lengths, risk=question.risk)
         return found.reason or "" if isinstance(found, Sized) else found
 
     def answer(self, question: Question) -> Estimate:
@@ -121,7 +121,8 @@ class Fitted:
         least, per = min(visit.gpus for visit in self._visits), question.gpus_per_replica
         if least % per:
             return replace(base, reason=f"{least} GPUs were measured, which is not a whole number of replicas of {per}")
-        found = _answered(base, self._sizer.size(_cluster_load(question)), self._visits, self._sizer.curves, question)
+        sized = self._sizer.size(_cluster_load(question), risk=question.risk)
+        found = _answered(base, sized, self._visits, self._sizer.curves, question)
         return with_served(found, [visit for visit in self._visits if visit.gpus == least])
 
     def performance(self, question: Question, gpus: int) -> Performance | None:
@@ -245,6 +246,7 @@ def _answered(
         next_levels=around(found, visits),
         next_counts=() if several else (2 * tested, 4 * tested),
         details=told
+        | _neighbours(found, gpus)
         | {
             "raw_interval": [
                 None if low is None else low * tested,
@@ -252,3 +254,9 @@ def _answered(
             ]
         },
     )
+
+
+def _neighbours(found: Sized, gpus: Callable[[int | None, float | None], int | None]) -> dict[str, Any]:
+    """What one replica less and one more would keep, in GPUs; nothing where those are parts of what was tested."""
+    each = [{**one, "gpus": gpus(one["replicas"], one["replicas"])} for one in found.neighbours]
+    return {"neighbours": each} if len({one["gpus"] for one in each}) == len(each) > 1 else {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from statistics import NormalDist
+from typing import Any, Final
 
 from gpusize.estimate.isotonic import t_quantile
+from gpusize.estimate.question import RISK
 from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.calibration import Candidate
 from gpusize.estimate.twin.candidates import batching, flow
@@ -18,11 +20,11 @@ from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.model_choice import choose
 from gpusize.estimate.twin.performance import Performance, performance
 from gpusize.estimate.twin.routed_mixture import curve_capacity
-from gpusize.estimate.twin.simulate import Replica
+from gpusize.estimate.twin.simulate import Batching, Replica
 from gpusize.estimate.twin.sizing_result import Sized, flat, missed, never, unfit
 from gpusize.estimate.twin.visit_data import Objective, Observed
 
-__all__ = ["Model", "Sized", "Sizer", "size"]
+__all__ = ["Model", "Sized", "Sizer", "lean", "size"]
 
 UNFIT: Final = 0.5
 """No model that is further off may answer."""
@@ -31,11 +33,8 @@ MOST_HALF: Final = 1.5
 MOST_BIAS: Final = 0.5
 MOST_ERRORS: Final = 2
 """Standard errors by which the loss between replicas may be smaller before none is said to be enough."""
-CAUTION: Final = (0.15, 0.005)
-"""Part of the interval's upper half, and of the load, by which the count leans to the safe side: too few costs more."""
-OWN_CAUTION: Final[Mapping[str, float]] = {"flow": 0.02}
-"""A further part of the load for some models: flow asks for 1 to 2.5 % too few in the median of each of the suite's
-development seeds."""
+HALF: Final = 1.96
+"""Standard errors in half an interval of 95 %."""
 
 
 def size(
@@ -43,6 +42,20 @@ def size(
 ) -> Sized:
     """Answer from closed-loop visits of one replica."""
     return Sizer(visits, objectives).size(asked, model=model)
+
+
+def lean(half: float, risk: float) -> float:
+    """The logarithm of the factor by which a load is taken for larger, so that the count has the least expected cost.
+
+    A replica too few costs ``risk`` times as much as one too many. The need is lognormal about the best guess, and the
+    count that costs least is the one that suffices with a probability of risk / (1 + risk): the newsvendor's quantile
+    (Arrow, Harris and Marschak, Econometrica 19, 1951).
+
+    Args:
+        half: upper half of the 95 % interval of the need's logarithm; may be infinite.
+        risk: above 0.
+    """
+    return NormalDist().inv_cdf(risk / (1 + risk)) * min(half, MOST_BIAS) / HALF
 
 
 @dataclass(frozen=True)
@@ -53,11 +66,13 @@ class Model:
         fit: the replica, and its errors.
         targets: the share that each objective asks for.
         loss: what replicas cost each other.
+        risk: how many times as much a replica too few costs as one too many.
     """
 
     fit: Candidate
     targets: tuple[float, ...]
     loss: Contention
+    risk: float = RISK
 
     def error(self, replicas: int) -> float:
         """Standard error of the logarithm of what bounds so many replicas keep: as slow, or as fast, they may be."""
@@ -69,8 +84,8 @@ class Model:
         Halves are infinite where a side is open.
         """
         wide = self.error(replicas)
-        sides, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
-        return _bias(sides[1], self.fit.name), less, more
+        _, less, more = _halves(self.fit, counter, replicas, counter.raw(replicas, 1.0), wide)
+        return lean(more, self.risk), less, more
 
 
 class Sizer:
@@ -95,8 +110,8 @@ class Sizer:
         self._fits: dict[tuple[bool, str | None], Candidate | None] = {}
         self._losses: dict[tuple[str, str], Contention] = {}
 
-    def size(self, asked: ClusterLoad, *, model: str | None = None) -> Sized:
-        """The fewest replicas for a load; ``model`` for one that is to answer whatever the others say."""
+    def size(self, asked: ClusterLoad, *, model: str | None = None, risk: float = RISK) -> Sized:
+        """The fewest replicas for a load; ``model`` for one that is to answer whatever the others say; see ``lean``."""
         known = [each for each in self._capacities if each is not None]
         if not known and len({each.users for each in self._visits}) < 2:
             return Sized(reason="one load alone does not show how times grow with it", details={"refusal": "data"})
@@ -110,7 +125,7 @@ class Sizer:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
             return unfit(chosen)
-        return _counted(chosen, asked, self._objectives, capacity, self._loss(chosen, asked.router))
+        return _counted(chosen, asked, self._objectives, capacity, self._loss(chosen, asked.router), risk)
 
     def performance(self, asked: ClusterLoad, replicas: float) -> Performance | None:
         """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
@@ -121,7 +136,7 @@ class Sizer:
         loss = self._loss(chosen, asked.router)
         return performance(chosen.replica, asked, [each.target for each in self._objectives], loss, replicas)
 
-    def model(self, asked: ClusterLoad, *, lengths: bool = False) -> Model | Sized:
+    def model(self, asked: ClusterLoad, *, lengths: bool = False, risk: float = RISK) -> Model | Sized:
         """What a load is simulated with, whatever its size; a refusal where nothing could be fitted.
 
         With ``lengths`` requests are to be of other lengths than the measured ones, which only batching and static
@@ -142,7 +157,7 @@ class Sizer:
         if chosen.distance > UNFIT:
             return unfit(chosen)
         targets = tuple(each.target for each in self._objectives)
-        return Model(chosen, targets, self._loss(chosen, asked.router))
+        return Model(chosen, targets, self._loss(chosen, asked.router), risk)
 
     def _chosen(self, asked: ClusterLoad, model: str | None) -> Candidate | None:
         if (asked.even, model) not in self._fits:
@@ -170,7 +185,12 @@ class Sizer:
 
 
 def _counted(
-    chosen: Candidate, asked: ClusterLoad, objectives: Sequence[Objective], capacity: float, loss: Contention
+    chosen: Candidate,
+    asked: ClusterLoad,
+    objectives: Sequence[Objective],
+    capacity: float,
+    loss: Contention,
+    risk: float,
 ) -> Sized:
     shares = [each.target for each in objectives]
     guess = mean_field(asked, capacity, chosen.replica.residence_s(capacity))
@@ -185,7 +205,7 @@ def _counted(
     if first is None:
         return never(chosen, loss)
     wide = _wide(chosen, loss, first)
-    found = _interval(chosen, counter, first, wide)
+    found = _interval(chosen, counter, first, wide, risk)
     if found is None:
         return never(chosen, loss)
     if weaker:
@@ -201,16 +221,47 @@ def _counted(
         "kappa": loss.kappa,
         "counts": loss.counts,
         "runs": counter.runs,
+        "mechanics": _mechanics(chosen.replica),
         **found.details,
     }
-    return replace(found, capacity=capacity, model=chosen.name, details=details)
+    around = _neighbours(counter, found, objectives)
+    return replace(found, capacity=capacity, model=chosen.name, details=details, neighbours=around)
 
 
-def _interval(chosen: Candidate, counter: Counter, first: int, wide: float) -> Sized | None:
+def _mechanics(replica: Replica) -> dict[str, float | int | bool | None] | None:
+    """What a fitted replica's iterations cost and hold; None where it has none."""
+    if not isinstance(replica, Batching):
+        return None
+    service = replica.service
+    return {
+        "iteration_base_s": service.base_s,
+        "iteration_per_sequence_s": service.per_sequence_s,
+        "prefill_per_token_s": service.per_prompt_token_s,
+        "max_batch": service.max_batch,
+        "max_batched_tokens": service.batched_tokens,
+        "kv_tokens": service.kv_tokens,
+        "kv_preemption": service.preempts,
+    }
+
+
+def _neighbours(counter: Counter, found: Sized, objectives: Sequence[Objective]) -> tuple[dict[str, Any], ...]:
+    """What the replicas, one less and one more are expected to keep of the objective that decides; not of a mean."""
+    share = objectives[found.binding].share
+    if found.replicas is None or share is None:
+        return ()
+    each = []
+    for replicas in range(max(1, found.replicas - 1), found.replicas + 2):
+        over = counter.overrun(counter.asked.load, replicas)
+        kept = 0.0 if over else counter.run(counter.asked.load, replicas, 1.0).shares[found.binding]
+        each.append({"replicas": replicas, "attainment": kept, "asked": share})
+    return tuple(each)
+
+
+def _interval(chosen: Candidate, counter: Counter, first: int, wide: float, risk: float) -> Sized | None:
     """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top."""
     raw = counter.raw(first, 1.0)
     sides, less, more = _halves(chosen, counter, first, raw, wide)
-    bias = _bias(sides[1], chosen.name)
+    bias = lean(more, risk)
     best = counter.fewest(1.0, first, -bias)
     if best is None:
         return None
@@ -242,16 +293,6 @@ def _halves(
 def _open(half: float) -> float:
     """Half an interval, infinite where it is so wide that it says nothing: nor can such loads be simulated."""
     return half if half <= MOST_HALF else math.inf
-
-
-def _bias(half: float, model: str) -> float:
-    """The logarithm of the factor by which a load is taken for larger, so that the count leans to the safe side.
-
-    Args:
-        half: upper half of the interval of the count's logarithm, by the bounds' errors alone; may be infinite.
-        model: what was simulated.
-    """
-    return CAUTION[0] * min(half, MOST_BIAS) + CAUTION[1] + OWN_CAUTION.get(model, 0.0)
 
 
 def _wide(chosen: Candidate, loss: Contention, replicas: int) -> float:

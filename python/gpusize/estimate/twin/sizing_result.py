@@ -38,6 +38,7 @@ class Sized:
     model: str = ""
     reason: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    neighbours: tuple[dict[str, Any], ...] = ()
 
 
 def consistent(found: Sized, users: float) -> Sized:

@@ -22,6 +22,7 @@ __all__ = [
     "line_of",
     "line_text",
     "method_text",
+    "neighbours_text",
     "next_text",
     "remark",
     "truth_text",
@@ -100,6 +101,24 @@ def interval_text(estimate: Estimate) -> str:
     if low is None or high is None:
         return f"at most {_gpus(high)}" if high is not None else f"at least {_gpus(low or 0)}"
     return f"{low} to {_gpus(high)}" if low != high else _gpus(low)
+
+
+def neighbours_text(estimate: Estimate) -> str:
+    """What one replica less and one more are expected to keep; nothing where the count is no longer the middle one."""
+    each = estimate.details.get("neighbours") or []
+    counted = estimate.details.get("gpus_without_reserve", estimate.gpus)
+    if counted is None or counted not in [one["gpus"] for one in each]:
+        return ""
+    asked = each[0]["asked"]
+    parts = [f"{_gpus(one['gpus'])}: {_percent(one['attainment'])}" for one in each]
+    text = f"{', '.join(parts)} of the requests within the SLO, {_percent(asked)} asked for"
+    fewer = [one["gpus"] for one in each if one["gpus"] < counted and one["attainment"] >= asked]
+    return f"{text}; {_gpus(fewer[0])} may do, the count leans to the safe side" if fewer else text
+
+
+def _percent(share: float) -> str:
+    """As many digits as tell it from all and from nothing."""
+    return f"{plain_number(100 * share, 3 if 0.01 <= share <= 0.99 else 4)} %"
 
 
 def how_sure(estimate: Estimate) -> str:

@@ -1,0 +1,116 @@
+"""The count of least expected cost, and what one replica less or more would keep."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpusize.analysis.slo import Slo
+from gpusize.base.errors import UsageError
+from gpusize.cli import question_options
+from gpusize.engine.session import core
+from gpusize.estimate.methods import Estimate, Question, estimate
+from gpusize.estimate.question import RISK
+from gpusize.estimate.twin.sizing import MOST_BIAS, lean
+from gpusize.report.summary.words import neighbours_text
+from tests.estimate.virtual import CLUSTER, level
+
+SLO = Slo.parse("p95 runtime <= 8s")
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return [level(users, requests=1500 if users > 12 else 200) for users in (1, 4, 12, 20, 22, 24, 26, 30)]
+
+
+def ask(levels, users=100, **more) -> Estimate:
+    [found] = estimate(levels, Question(users, [SLO], **more), "twin")
+    return found
+
+
+@given(st.floats(1.0, 20.0), st.floats(0.02, 0.4), st.floats(3.0, 60.0))
+def test_the_count_costs_least_of_all_over_needs_that_are_drawn(risk: float, half: float, guess: float):
+    # By the losses themselves: what the formula of the quantile knows nothing of.
+    spread = half / 1.96
+    needs = np.ceil(guess * np.exp(spread * np.random.default_rng(1).standard_normal(40_000)))
+    counts = np.arange(1, math.ceil(4 * guess) + 2)
+    cost = [float(np.where(needs > n, risk * (needs - n), n - needs).mean()) for n in counts]
+    found = math.ceil(guess * math.exp(lean(half, risk)))
+    # Where two counts cost the same but for the draws, either will do.
+    assert cost[found - 1] <= 1.02 * min(cost) + 0.005
+
+
+def test_as_likely_too_few_as_too_many_leans_nowhere_and_more_risk_leans_further():
+    assert lean(0.2, 1.0) == pytest.approx(0.0, abs=1e-12)
+    leans = [lean(0.2, risk) for risk in (0.5, 1.0, 1.5, 3.0, 20.0)]
+    assert leans == sorted(leans)
+    assert lean(math.inf, 3.0) == lean(MOST_BIAS, 3.0)
+
+
+def test_more_risk_never_asks_for_fewer_and_the_best_guess_stays(levels):
+    found = [ask(levels, 600, risk=risk) for risk in (0.2, 1.0, RISK, 5.0, 100.0)]
+    counts = [each.gpus or 0 for each in found]
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0]
+    assert len({each.gpus_raw for each in found}) == 1
+    assert ask(levels).gpus == ask(levels, risk=RISK).gpus
+
+
+@pytest.mark.parametrize("risk", [0.0, -1.0, math.nan, math.inf, 2000.0])
+def test_a_risk_is_a_ratio(risk: float):
+    with pytest.raises(UsageError, match="risk must be above 0 and at most 1000"):
+        Question(1, [SLO], risk=risk)
+
+
+def test_the_command_has_the_same_default():
+    assert question_options.RISK == RISK
+
+
+def test_the_neighbours_are_what_the_true_cluster_keeps(levels):
+    found = ask(levels)
+    each = found.details["neighbours"]
+    assert [one["gpus"] for one in each] == [found.gpus - 1, found.gpus, found.gpus + 1]
+    assert all(one["asked"] == 0.95 for one in each)
+    shares = [one["attainment"] for one in each]
+    assert shares == sorted(shares)
+    for one in each:
+        assert one["attainment"] == pytest.approx(_kept(one["gpus"]), abs=0.04)
+
+
+def _kept(gpus: int) -> float:
+    """Share of requests within the bound by the cluster that the levels were measured on, from its rows."""
+    config = {**CLUSTER, "gpus": gpus, "seed": 5}
+    asked = {
+        "arrivals": {"closed": {"users": 100}},
+        "requests": 20_000,
+        "warmup_requests": 1000,
+        "prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}},
+    }
+    stream, _ = core().simulate(json.dumps(config), json.dumps(asked))
+    rows = pl.DataFrame(stream).filter(~pl.col("warmup"))
+    took = (rows["end_ns"] - rows["due_ns"]).to_numpy() / 1e9
+    return float((took <= 8.0).mean())
+
+
+def test_what_is_said_of_the_neighbours(levels):
+    found = ask(levels)
+    text = neighbours_text(found)
+    assert text.startswith(f"{found.gpus - 1} GPU")
+    assert "of the requests within the SLO, 95 % asked for" in text
+    assert neighbours_text(ask(levels, headroom=0.5)) == text
+    careful = ask(levels, 600, risk=100.0)
+    fewer = [one["gpus"] for one in careful.details["neighbours"] if one["attainment"] >= 0.95]
+    assert (min(fewer) < careful.gpus) == ("leans to the safe side" in neighbours_text(careful))
+    assert neighbours_text(Estimate("slope", 1, 10, gpus=3)) == ""
+
+
+def test_single_replicas_have_no_fewer(levels):
+    [found] = estimate(levels, Question(2, [SLO]), "twin")
+    assert found.gpus == 1
+    assert [one["gpus"] for one in found.details["neighbours"]] == [1, 2]
