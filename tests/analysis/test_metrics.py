@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gpusize.analysis.metrics import METRICS, QUANTILES, by_second, markdown, metric
+from gpusize.analysis.metrics import METRICS, QUANTILES, by_second, metric
+from gpusize.analysis.metrics_page import markdown
 from gpusize.base.errors import UsageError
 from tests.analysis.synthetic import MS, frame
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gpusize.analysis.delivery.delivery import Delivery, delivery_of
 from gpusize.analysis.generator import generator_cpu, generator_limits, longer_by
 from gpusize.analysis.remarks import remarks
+from gpusize.analysis.server_times import disagreement
 from gpusize.analysis.steadiness import drift_of, growth_of, steadiness_of
 from gpusize.analysis.tokens import token_counts
 from gpusize.analysis.windows import Little, little_of
@@ -19,7 +20,7 @@ __all__ = ["FINDINGS", "Checks", "check", "unbelieved"]
 
 SHED_SHARE: Final = 0.01
 """Share of requests that were shed from which the target is saturated, whatever else is seen."""
-FINDINGS: Final = frozenset(("saturated", "drift", "tokens"))
+FINDINGS: Final = frozenset(("saturated", "drift", "tokens", "server-times"))
 """Flags that say something of the target or of its answers; the load itself is not in doubt."""
 _UNBELIEVED: Final = frozenset(("little", "generator-limited"))
 
@@ -110,6 +111,10 @@ def _with_findings(checks: Checks, level: LevelData) -> Checks:
         if each.events_flagged:
             flags.append("tokens")
             alerts.append(f"counts of tokens differ: {each}")
+    wrong = disagreement(level)
+    if wrong is not None:
+        flags.append("server-times")
+        alerts.append(f"the server's times are not those of the requests: {wrong}")
     return checks._replace(flags=flags, alerts=alerts, remarks=notes, saturated=saturated, drift=drift, steady=steady)
 
 

@@ -31,7 +31,6 @@ __all__ = [
     "Metric",
     "Span",
     "by_second",
-    "markdown",
     "metric",
     "of_request",
     "read_as",
@@ -76,6 +75,7 @@ class Metric:
             where each request is a call of that nature.
         item: the field of it in an imported level's items; empty where these do not have it.
         names: what other tools call it in SLOs, and what their name means.
+        said: whether only servers that say it make it known, so that a summary without such a server leaves it out.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Metric:
     request: Mapping[str, str] = field(default_factory=dict)
     item: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    said: bool = False
 
     @property
     def label(self) -> str:
@@ -190,6 +191,13 @@ def _output_rate() -> pl.Expr:
 
     service_ns = pl.col("end_ns") - pl.col("sent_ns")
     return pl.when(service_ns > 0).then(pl.col("tokens_out") * NS_PER_S / service_ns).otherwise(None)
+
+
+def _outside() -> pl.Expr:
+    import polars as pl
+
+    took_ns = pl.col("end_ns") - pl.col("sent_ns")
+    return took_ns - pl.col("server_queue_ns").fill_null(0) - pl.col("server_service_ns")
 
 
 _TOLD: Final = "as the server reported"
@@ -303,6 +311,39 @@ _ALL: Final = (
     _plain("tokens_out", "tokens", "tokens_out", _TOLD),
     _plain("tokens_cached", "tokens", "tokens_cached", _TOLD),
     _time("first_byte", "sent_ns", "first_byte_ns"),
+    _plain(
+        "server_queue",
+        "s",
+        "server_queue_ns",
+        "how long the server says that the request waited in it",
+        title="server queue",
+        summary=True,
+        shown={"p50": 11, "p95": 7},
+        said=True,
+    ),
+    _plain(
+        "server_service",
+        "s",
+        "server_service_ns",
+        "how long the server says that it served the request, from its turn to its end",
+        title="server service",
+        summary=True,
+        shown={"p95": 11},
+        said=True,
+    ),
+    Metric(
+        "outside_server",
+        "s",
+        "end_ns - sent_ns - server_queue_ns - server_service_ns",
+        "sent",
+        "records",
+        "what the server does not account for: network, proxies, its own front, the client; a queue that it does not "
+        "tell of is in it",
+        _outside,
+        title="outside server",
+        summary=True,
+        said=True,
+    ),
     _time(
         "lateness",
         "due_ns",
@@ -397,57 +438,3 @@ def metric(name: str) -> Metric:
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(METRICS)}"
         raise UsageError(f"unknown metric {name!r}", None, hint)
     return found
-
-
-_FROM: Final = {"due": "due", "sent": "sent", "none": "–"}
-_SLO_TEXT: Final = """
-## In an SLO
-
-    [pNN|mean|share] METRIC [from due|from sent] OP NUMBER UNIT
-
-`p95 runtime <= 10s`, `p99.9 ttft from sent < 200ms`, `mean itl_mean <= 30ms`, `share ok >= 99%`. Times take us, ms, s,
-min or h. `runtime from sent` is `service` and `ttft from sent` is `ttft_sent`. A share is that of `ok`, of `error` (all
-that is not ok) or of one outcome, as in `share timeout <= 0.1%`; its unit, `%`, may be left out. Without a word before
-the metric every request must keep the bound.
-
-An SLO is judged by attainment: the share of requests due in the steady window that ended ok within the bound. `p95`
-asks for an attainment of 95 %. Every outcome but `ok` is a miss, except `cancelled`, which counts nowhere, as does a
-request that ended ok and does not have the metric. A failed request makes a mean endless.
-
-`llm_latency` is judged by [calls](calls.md): the share of the LLM calls, of requests due in the window, that
-ended ok within the bound. A failed request of which no call failed is one miss more.
-
-Of a [sampled level](windows.md#sampled-levels) the attainment of `runtime`, `service`, `ttft` and `ttft_sent` is that
-of all requests, by histograms, with the bound's own bucket split evenly; of other metrics, of the requests with a row.
-
-The summary's `goodput` is the part of `achieved_rate` that kept the bounds of all SLOs on percentiles, with
-times from due; `goodput_sent` is the same from the send: `service` stands for `runtime`, `ttft_sent` for `ttft`.
-"""
-
-
-def markdown() -> str:
-    """The table as the text of ``docs/reference/metrics.md``."""
-    head = (
-        "# Metrics\n\n"
-        "Made from the table in `gpusize/analysis/metrics.py`; a test fails when the two differ.\n\n"
-        "Times are shown in seconds. `from` says what a time counts from: `due`, when the schedule wanted the request\n"
-        "sent, or `sent`, just before the first write. Columns are those of [records](records.md)\n"
-        "or, for `llm_latency`, of [calls](calls.md).\n\n"
-        "| metric | unit | formula | from | table | note |\n|---|---|---|---|---|---|\n"
-    )
-    rows = (f"| `{m.name}` | {m.unit} | `{m.formula}` | {_FROM[m.origin]} | {m.table} | {m.note} |\n" for m in _ALL)
-    return head + "".join(rows) + _where() + _SLO_TEXT
-
-
-def _where() -> str:
-    """Where each metric is to be found, beside SLOs."""
-    places = {
-        f"Quantiles in the summary ({', '.join(QUANTILES)})": [m for m in _ALL if m.summary],
-        "By replica and by model": [m for m in _ALL if m.parts],
-        "By the second, of every request that ended ok": list(by_second("ok").values()),
-        "By the second, of every request that was sent": list(by_second("sent").values()),
-        "Prometheus histograms of a run": [m for m in _ALL if m.exported],
-        "Only of answers that come in parts": [m for m in _ALL if m.streamed],
-    }
-    lines = (f"| {place} | {', '.join(f'`{m.name}`' for m in found)} |\n" for place, found in places.items())
-    return "\n## Where they are\n\n| where | metrics |\n|---|---|\n" + "".join(lines)

@@ -22,8 +22,9 @@ from gpusize.analysis.goodput import goodput
 from gpusize.analysis.histograms import COUNTED, histogram_count, histogram_quantiles
 from gpusize.analysis.metrics import NS_PER_S, QUANTILES, Metric
 from gpusize.analysis.server_columns import server_figures
+from gpusize.analysis.server_times import says_times
 from gpusize.analysis.slo import Slo
-from gpusize.analysis.summary_columns import OF_CALLS, OF_LEVELS, SUMMARY_COLUMNS, summary_schema
+from gpusize.analysis.summary_columns import OF_CALLS, OF_LEVELS, OF_SERVERS, SUMMARY_COLUMNS, summary_schema
 from gpusize.analysis.throughput import throughput
 from gpusize.records.schema import OUTCOMES
 
@@ -54,11 +55,11 @@ def summarize(levels: Sequence[LevelData], slos: Sequence[Slo] = ()) -> pl.DataF
     )
     told = [server_figures(level) for level in levels]
     rows = [
-        _row(level, slos, seen) | (_llm(level) if calls else {}) | server
+        _row(level, slos, seen) | (_llm(level) if calls else {}) | server | _said(level)
         for level, server in zip(levels, told, strict=True)
     ]
     _mark_plateaus(rows)
-    schema = summary_schema(seen, len(slos), calls=calls, server=any(told))
+    schema = summary_schema(seen, len(slos), calls=calls, server=any(told), said=any(map(says_times, levels)))
     return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=schema, orient="row")
 
 
@@ -172,6 +173,14 @@ def _llm(level: LevelData) -> dict[str, Any]:
         "llm_calls_failed": calls.filter(~pl.col("outcome").is_in(["ok", "cancelled"])).height,
         "llm_calls_per_request": calls.height / requests if requests else None,
     }
+
+
+def _said(level: LevelData) -> dict[str, Any]:
+    """What servers say of single requests; empty where they say nothing."""
+    if not says_times(level):
+        return {}
+    found = [(each, each.quantiles(level.ok(*each.columns), _PROBS)) for each in OF_SERVERS]
+    return {name: value for each, values in found for name, value in _named(each, values).items()}
 
 
 def _python_alerts(level: LevelData) -> list[str]:

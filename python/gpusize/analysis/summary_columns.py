@@ -9,12 +9,15 @@ from typing import Any, Final
 from gpusize.analysis.metrics import METRICS, QUANTILES, Metric
 from gpusize.analysis.server_columns import SERVER_COLUMNS
 
-__all__ = ["OF_CALLS", "OF_LEVELS", "SUMMARY_COLUMNS", "quantile_columns", "summary_schema"]
+__all__ = ["OF_CALLS", "OF_LEVELS", "OF_SERVERS", "SUMMARY_COLUMNS", "quantile_columns", "summary_schema"]
 
-OF_LEVELS: Final = tuple(m for m in METRICS.values() if m.summary and m.table != "calls")
+OF_LEVELS: Final = tuple(m for m in METRICS.values() if m.summary and m.table != "calls" and not m.said)
 """Metrics whose quantiles every summary has."""
 OF_CALLS: Final = tuple(m for m in METRICS.values() if m.summary and m.table == "calls")
 """Those that it has where calls inside requests are known."""
+
+OF_SERVERS: Final = tuple(m for m in METRICS.values() if m.summary and m.said)
+"""Those that it has where servers say of single requests how long they took."""
 
 
 def quantile_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, str]]:
@@ -72,12 +75,13 @@ SUMMARY_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 Beside them: ``err_<outcome>`` for the outcomes that occurred. Where LLM calls inside requests are known
 ``llm_latency_<q>_s`` as for the other times, and ``llm_calls``, ``llm_calls_failed`` and ``llm_calls_per_request``, of
 requests due in the window (an import has the times only). Where servers or GPUs were watched the columns of
-``analysis.server_columns.SERVER_COLUMNS``. And per SLO k (from 0) ``slo_<k>`` (its text), ``slo_<k>_attainment``,
+``analysis.server_columns.SERVER_COLUMNS``. Where servers said how long requests took in them the quantiles of
+``OF_SERVERS``. And per SLO k (from 0) ``slo_<k>`` (its text), ``slo_<k>_attainment``,
 ``slo_<k>_over`` (requests, or calls, over the bound or failed), ``slo_<k>_met``.
 """
 
 
-def summary_schema(seen: Sequence[str], slos: int, *, calls: bool, server: bool) -> dict[str, Any]:
+def summary_schema(seen: Sequence[str], slos: int, *, calls: bool, server: bool, said: bool = False) -> dict[str, Any]:
     """Types of the columns.
 
     Args:
@@ -85,6 +89,7 @@ def summary_schema(seen: Sequence[str], slos: int, *, calls: bool, server: bool)
         slos: number of SLOs.
         calls: whether LLM calls are known.
         server: whether servers or GPUs were watched.
+        said: whether servers said of single requests how long they took.
     """
     import polars as pl
 
@@ -102,6 +107,8 @@ def summary_schema(seen: Sequence[str], slos: int, *, calls: bool, server: bool)
         schema |= {"llm_calls": pl.Int64, "llm_calls_failed": pl.Int64, "llm_calls_per_request": pl.Float64}
     if server:
         schema |= dict.fromkeys(SERVER_COLUMNS, pl.Float64)
+    if said:
+        schema |= dict.fromkeys(quantile_columns(OF_SERVERS), pl.Float64)
     for k in range(slos):
         schema[f"slo_{k}"] = pl.String
         schema[f"slo_{k}_attainment"] = pl.Float64

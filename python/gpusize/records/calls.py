@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpusize.base.errors import StoreError
 from gpusize.base.files import storing
 from gpusize.base.regular_files import part_files
-from gpusize.records.schema import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, check_schema, outcome_dtype
+from gpusize.records.schema import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, check_schema, outcome_dtype, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +85,7 @@ def write_spans(folder: Path, rows: Sequence[Mapping[str, Any]], prefix: str = "
         with storing(folder / name):
             (folder / "spans").mkdir(exist_ok=True)
             frame = pl.DataFrame({column: columns[column] for column in schema}, schema=schema)
-            frame.write_parquet(folder / name, compression="lz4", metadata={SCHEMA_KEY: str(RECORDS_VERSION)})
+            frame.write_parquet(folder / name, compression="lz4", metadata={SCHEMA_KEY: version_of(schema)})
         parts.append(name)
     return parts
 

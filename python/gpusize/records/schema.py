@@ -21,24 +21,27 @@ __all__ = [
     "RECORDS_VERSION",
     "SCHEMA_KEY",
     "SCHEMA_VERSION",
+    "SERVER_TIMES",
     "ArrowStream",
     "check_schema",
     "column",
     "empty",
     "first_line",
     "from_arrow",
+    "has_column",
     "has_events",
     "outcome_dtype",
     "quantiles",
     "record_dtypes",
     "scan",
     "scan_stored",
+    "version_of",
 ]
 
 SCHEMA_VERSION: Final = 1
 """The newest version of run folders that this reader knows."""
 
-RECORDS_VERSION: Final = 2
+RECORDS_VERSION: Final = 3
 """The newest version of records that this reader knows. Older ones are read with nulls where they lack a column."""
 
 EVENTS: Final = "events_ns"
@@ -106,6 +109,8 @@ _ADDED: Final = {
     "itl_max_ns": "Int64",
 }
 """Columns of version 2. A part leaves them out when none of its rows has a value."""
+SERVER_TIMES: Final = ("server_queue_ns", "server_service_ns")
+"""Columns of version 3, likewise: how long the server says that a request waited in it and was served."""
 
 
 class ArrowStream(Protocol):
@@ -119,7 +124,13 @@ def record_dtypes() -> dict[str, pl.DataType]:
     import polars as pl
 
     plain = {name: getattr(pl, kind)() for name, kind in {**_TYPES, **_ADDED}.items()}
-    return {**plain, EVENTS: pl.List(pl.Int64())}
+    said = dict.fromkeys(SERVER_TIMES, pl.Int64())
+    return {**plain, **said, EVENTS: pl.List(pl.Int64())}
+
+
+def version_of(columns: Iterable[str]) -> str:
+    """The version that a part with these columns says: the first that has them, so that older readers take it."""
+    return str(RECORDS_VERSION if set(SERVER_TIMES) & set(columns) else 2)
 
 
 def outcome_dtype() -> pl.Enum:
@@ -163,7 +174,7 @@ def _decode(frame: pl.LazyFrame, where: str) -> pl.LazyFrame:
 
     schema = frame.collect_schema()
     _check_columns(schema, where)
-    absent = [name for name in (*_ADDED, EVENTS) if name not in schema]
+    absent = [name for name in (*_ADDED, *SERVER_TIMES, EVENTS) if name not in schema]
     if absent:
         dtypes = record_dtypes()
         none = {"reasoning_events": 0}
@@ -201,7 +212,7 @@ def scan(paths: Iterable[Path]) -> pl.LazyFrame:
         check_schema(stated, str(part), RECORDS_VERSION)
         _check_columns(columns, str(part))
         stored["outcome"] = columns["outcome"]
-    # Without a schema Polars takes the first part's, and parts of one level may differ in the columns of version 2.
+    # Without a schema Polars takes the first part's, and parts of one level may differ in what version 1 lacks.
     frame = pl.scan_parquet(parts, glob=False, schema=stored, missing_columns="insert", extra_columns="ignore")
     return _decode(frame.with_columns(pl.col("reasoning_events").fill_null(0)), str(parts[0].parent))
 
@@ -226,9 +237,14 @@ def scan_stored(paths: Sequence[Path], names: Sequence[str]) -> pl.LazyFrame:
 
 def has_events(folder: Path) -> bool:
     """Whether a part of a level's records has the times of all events; by the footers alone."""
+    return has_column(folder, EVENTS)
+
+
+def has_column(folder: Path, name: str) -> bool:
+    """Whether a part of a level's records has a column that others leave out; by the footers alone."""
     import polars as pl
 
-    return any(EVENTS in pl.scan_parquet(part, glob=False).collect_schema() for part in part_files(folder / "records"))
+    return any(name in pl.scan_parquet(part, glob=False).collect_schema() for part in part_files(folder / "records"))
 
 
 def from_arrow(batches: ArrowStream) -> pl.LazyFrame:

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use gpusize_engine::record::columns::NO_TIME;
 use gpusize_engine::spec::ResponseSpec;
 use gpusize_engine::wire::calls::{CallReader, Calls};
 use gpusize_engine::wire::interpret::{Answer, Found, Interpreter};
@@ -13,7 +14,9 @@ use crate::readers::sse::{Event, reference, split};
 /// As the API of each kind of server gives it: chat, typed events, steps beside the events.
 const SPECS: [&str; 4] = [
     r#"{"content":"/choices/0/delta/content","reasoning":"/choices/0/delta/reasoning_content","tokens_in":"/usage/prompt_tokens",
-        "tokens_out":"/usage/completion_tokens","tokens_cached":"/usage/prompt_tokens_details/cached_tokens","error":"/error","end":"[DONE]"}"#,
+        "tokens_out":"/usage/completion_tokens","tokens_cached":"/usage/prompt_tokens_details/cached_tokens","error":"/error","end":"[DONE]",
+        "server_queue":[{"at":"/metrics/queue_time_ms","unit":"ms"},{"header":"x-queue-time","unit":"ms"}],
+        "server_service":[{"at":["/metrics/time_to_first_token_ms","/metrics/generation_time_ms"],"unit":"ms"}]}"#,
     r#"{"content":[{"at":"/delta","if":{"at":"/type","is":["response.output_text.delta"]}}],"tokens_in":["/response/usage/input_tokens","/usage/in"],
         "error":["/response/error","/error"],"end":{"at":"/type","is":["response.completed"]},"success_if":{"at":"/status","is":["ok",1,true]}}"#,
     r#"{"content":["/a/0","/a/b",""],"json":"by_type","error":"/error/message"}"#,
@@ -58,6 +61,8 @@ pub fn sse(bytes: &[u8]) {
         }
     }
     let spans = calls.take();
+    let said = answer.times;
+    assert!([said.queue_ns, said.service_ns].iter().all(|ns| *ns >= 0 || *ns == NO_TIME));
     assert!(spans.len() <= MAX_CALLS && spans.is_sorted_by_key(|span| span.start_ns));
     assert!(answer.error.is_none_or(|error| is_bounded(&error)));
 }

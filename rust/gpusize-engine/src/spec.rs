@@ -2,6 +2,7 @@
 
 mod mix;
 mod response;
+mod times;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ pub use response::{
     CallsSpec, Condition, ConditionalPlace, ContentSign, End, Endings, Framing, JsonRule, Literal, Place, Places,
     ResponseSpec, Sign, Signs,
 };
+pub use times::{DocumentTime, FieldTime, TimePlace, Unit as TimeUnit};
 
 /// Where requests go and how a response is read.
 #[derive(Clone, Debug, Deserialize, Serialize)]

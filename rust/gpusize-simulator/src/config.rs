@@ -60,6 +60,8 @@ pub struct ClusterConfig {
     pub chat: ChatConfig,
     /// Whether the prefix of a conversation that was served before is cached.
     pub prefix_cache: bool,
+    /// Whether an answer says how long its request waited and was served, as vLLM's do with `--enable-per-request-metrics`.
+    pub per_request_metrics: bool,
     /// What `/generate/full` does.
     pub workflow: WorkflowConfig,
 }
@@ -152,6 +154,7 @@ impl Default for ClusterConfig {
             kserve: KserveConfig::default(),
             chat: ChatConfig::default(),
             prefix_cache: false,
+            per_request_metrics: false,
             workflow: WorkflowConfig::default(),
         }
     }

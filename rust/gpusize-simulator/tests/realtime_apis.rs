@@ -182,6 +182,39 @@ fn a_conversation_goes_on_from_its_cached_turns() {
 }
 
 #[test]
+fn answers_say_how_long_they_waited_and_were_served() {
+    let config = ClusterConfig { per_request_metrics: true, gpus: 1, ..quick() };
+    let server = start(config);
+    let streamed = json!({"stream": true, "stream_options": {"include_usage": true}});
+    let input = |extra: &Value| {
+        let mut body = chat(extra);
+        body["input"] = json!("a question");
+        body
+    };
+    let events = post(&server, "/v1/chat/completions", &chat(&streamed)).events();
+    let (last, others) = events.split_last().expect("an event");
+    assert!(others.iter().all(|event| event.get("metrics").is_none()));
+    let stream = post(&server, "/v1/responses", &input(&json!({"stream": true})));
+    let ended = stream.text().lines().filter_map(|line| line.strip_prefix("data: ")).last().expect("an event");
+    let of_responses: Value = serde_json::from_str(ended).expect("JSON");
+    for metrics in [
+        &last["metrics"],
+        &post(&server, "/v1/chat/completions", &chat(&json!({}))).json()["metrics"],
+        &post(&server, "/v1/responses", &input(&json!({}))).json()["metrics"],
+        &of_responses["response"]["metrics"],
+    ] {
+        let ms = |name: &str| metrics[name].as_f64().expect(name);
+        // Ten iterations of one sequence, the first with its prompt; nobody else is there.
+        assert!((0.0..50.0).contains(&ms("queue_time_ms")), "{metrics}");
+        assert!((ms("mean_itl_ms") * 9.0 - ms("generation_time_ms")).abs() < 1e-6, "{metrics}");
+        let served_ms = ms("time_to_first_token_ms") + ms("generation_time_ms");
+        assert!((ms("tokens_per_second") * served_ms / 1e3 - 10.0).abs() < 1e-6, "{metrics}");
+    }
+    let silent = post(&start(quick()), "/v1/chat/completions", &chat(&json!({}))).json();
+    assert!(silent.get("metrics").is_none());
+}
+
+#[test]
 fn the_chat_of_a_workflow_server_is_never_streamed() {
     let server = start(quick());
     let answer =

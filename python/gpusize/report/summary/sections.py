@@ -50,6 +50,7 @@ def _sections(source: ReportSource, sweep: Sweep) -> list[Section]:
         _parts("models", "Models", _of(source, sweep, "models")),
         _model_stats(_of(source, sweep, "model_stats")),
         _calls(sweep),
+        _server_times(sweep),
         _lengths(_of(source, sweep, "lengths")),
         _tokens(_of(source, sweep, "tokens")),
     ]
@@ -175,6 +176,25 @@ def _calls(sweep: Sweep) -> Section | None:
     ]
     note = "The calls of language models inside the requests; percentiles are over calls that ended ok."
     return section("calls", "LLM calls", note, replace(sweep, rows=tuple(rows)), columns)
+
+
+def _server_times(sweep: Sweep) -> Section | None:
+    said = [each for each in METRICS.values() if each.said]
+    rows = [row for row in sweep.rows if any(finite(row.get(each.column("p50"))) is not None for each in said)]
+    if not rows:
+        return None
+    shown = {"p50": 1, "p95": 2, "max": 5}
+    columns = [
+        column
+        for each in (METRICS["service"], *said)
+        for column in metric_columns(rows, each, shown)
+        if any(cell.text != DASH for cell in column.cells)
+    ]
+    note = (
+        "By the server's own clock, request by request: how long it let it wait, and from its turn to its end. "
+        "What is left of service is outside: network, proxies, the server's front, the client."
+    )
+    return section("server_times", "What the server says of requests", note, replace(sweep, rows=tuple(rows)), columns)
 
 
 def _lengths(sweep: Sweep) -> Section | None:

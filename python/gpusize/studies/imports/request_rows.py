@@ -18,13 +18,14 @@ from gpusize.records.intact import checksums
 from gpusize.records.schema import (
     EVENTS,
     OUTCOMES,
-    RECORDS_VERSION,
     SCHEMA_KEY,
     SCHEMA_VERSION,
+    SERVER_TIMES,
     first_line,
     outcome_dtype,
     record_dtypes,
     scan,
+    version_of,
 )
 from gpusize.targets.workflow.record import ErrorLog
 
@@ -51,6 +52,7 @@ _ORDER: Final = (
 )
 _ADDED: Final = (
     *("reasoning_events", "first_output_ns", "itl_min_ns", "itl_mean_ns", "itl_p50_ns", "itl_p99_ns", "itl_max_ns"),
+    *SERVER_TIMES,
     EVENTS,
 )
 """Columns that a part leaves out where none of its rows has a value."""
@@ -162,7 +164,7 @@ def write_requests(folder: Path, visit: int, level: RequestLevel, origin_ns: int
         frame = pl.concat(held)
         empty = [column for column in _ADDED if frame[column].null_count() == frame.height]
         stored = frame.drop(empty).with_columns(pl.col("outcome").to_physical().cast(pl.UInt8))
-        stored.write_parquet(folder / name, compression="lz4", metadata={SCHEMA_KEY: str(RECORDS_VERSION)})
+        stored.write_parquet(folder / name, compression="lz4", metadata={SCHEMA_KEY: version_of(stored.columns)})
         parts.append(name)
         held.clear()
 

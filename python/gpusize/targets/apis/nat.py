@@ -25,6 +25,9 @@ _CALLS: Final = {
 # A workflow that fails in the middle of a stream writes {"code": …, "message": …} there, under status 200.
 _ERRORS: Final = ("/error", {"at": "/message", "if": {"at": "/code", "is": None}})
 
+# What a model behind a workflow says of its times is not true of the workflow.
+_SILENT: Final = {"server_queue": None, "server_service": None}
+
 
 class NatGenerate(Generic):
     """``{"input_message": value}``, answered by ``{"value": …}``; ``/generate/full`` streams the steps before it.
@@ -45,7 +48,9 @@ class NatChat(OpenAiChat):
     name = "nat-chat"
     nature = None  # a workflow: one request may call any number of models
     default_path = "/chat/stream"
-    spec = OpenAiChat.spec.changed({"end": None, "error": _ERRORS, "success_if": {"at": "/choices/0", "is": None}})
+    spec = OpenAiChat.spec.changed(
+        {**_SILENT, "end": None, "error": _ERRORS, "success_if": {"at": "/choices/0", "is": None}}
+    )
 
     def __init__(self, options: ApiOptions) -> None:
         super().__init__(options)

@@ -9,6 +9,7 @@ from gpusize.targets.apis.base import ResponseSpec, row_error
 from gpusize.targets.apis.history import prompts_by_turn
 from gpusize.targets.apis.openai_common import STREAM_END, USAGE, OpenAiApi, content_row
 from gpusize.targets.apis.response_spec import any_of
+from gpusize.targets.apis.server_times import OF_LANGUAGE_MODELS
 from gpusize.workload.dataset import Row
 
 __all__ = ["OpenAiCompletions"]
@@ -19,6 +20,7 @@ _RESPONSE: Final = ResponseSpec(
     end=STREAM_END,
     success_if=any_of("/choices/0/finish_reason", USAGE["tokens_out"]),
     **USAGE,
+    **OF_LANGUAGE_MODELS,
 )
 
 

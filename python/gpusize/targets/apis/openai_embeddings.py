@@ -8,6 +8,7 @@ from gpusize.base.errors import UsageError
 from gpusize.targets.apis.base import ApiOptions, ResponseSpec, row_error
 from gpusize.targets.apis.openai_common import OpenAiApi, content_row
 from gpusize.targets.apis.response_spec import any_of
+from gpusize.targets.apis.server_times import OF_HEADS
 from gpusize.workload.dataset import Row
 
 __all__ = ["OpenAiEmbeddings"]
@@ -18,6 +19,7 @@ _RESPONSE: Final = ResponseSpec(
     tokens_in="/usage/prompt_tokens",
     tokens_cached="/usage/prompt_tokens_details/cached_tokens",
     success_if=any_of("/data/0/embedding/0"),
+    **OF_HEADS,
 )
 
 

@@ -9,6 +9,7 @@ from gpusize.targets.apis.base import Place, ResponseSpec, row_error
 from gpusize.targets.apis.history import messages_by_turn
 from gpusize.targets.apis.openai_common import OpenAiApi, content_row
 from gpusize.targets.apis.response_spec import any_of
+from gpusize.targets.apis.server_times import OF_LANGUAGE_MODELS, within
 from gpusize.workload.dataset import Row
 
 __all__ = ["OpenAiResponses"]
@@ -58,6 +59,8 @@ _RESPONSE: Final = ResponseSpec(
         _if("/delta", type_at="/type", types=_THOUGHT),
         *_items([("reasoning", "content/0/text"), ("reasoning", "summary/0/text")]),
     ),
+    server_queue=within("response", OF_LANGUAGE_MODELS["server_queue"]),
+    server_service=within("response", OF_LANGUAGE_MODELS["server_service"]),
     tokens_in=_usage("input_tokens"),
     tokens_out=_usage("output_tokens"),
     tokens_cached=_usage("input_tokens_details/cached_tokens"),

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
+from gpusize.targets.apis.server_times import times_from_text
 
 __all__ = ["response_from_texts"]
 
 _LISTS: Final = frozenset({"content", "reasoning"})
 _PLACES: Final = frozenset({"tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning", "error"})
+_TIMES: Final = frozenset({"server_queue", "server_service"})
 _WRITE: Final = "write it as content=/text"
 
 
@@ -21,6 +23,7 @@ def response_from_texts(texts: Any) -> dict[str, Any]:
     ``content=/a,/b`` is a list of pointers, ``success=200-204`` a range of statuses, ``end=[DONE]`` a text,
     ``end=/type:response.completed`` and ``success_if=/status:ok`` conditions; several values of a condition are
     separated by commas, without any the value has to be there. ``success_if=content`` wants some content.
+    ``server_queue=/metrics/queue_time_ms:ms`` is a time with its unit (`targets.apis.server_times.times_from_text`).
     ``error=`` switches a field off.
 
     Raises:
@@ -47,6 +50,8 @@ def _value(name: str, text: str) -> Any:
     if name in _PLACES:
         pointers = [pointer.strip() for pointer in text.split(",") if pointer.strip()]
         return pointers[0] if len(pointers) == 1 else pointers
+    if name in _TIMES:
+        return times_from_text(text, f"response {name}")
     if name == "success":
         return _statuses(text)
     if name == "calls":

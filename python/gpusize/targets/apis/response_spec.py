@@ -8,13 +8,14 @@ condition, or ``"content"``: some content or reasoning, tensors too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
 
 from gpusize.base.errors import UsageError
 from gpusize.base.text import shown
+from gpusize.targets.apis.pointers import pointer
+from gpusize.targets.apis.server_times import TimePlace, time_places
 
 __all__ = ["Condition", "Framing", "JsonRule", "Place", "ResponseSpec", "Sign", "any_of"]
 
@@ -33,10 +34,10 @@ Place = str | Mapping[str, Any]
 Sign = Literal["content"] | Condition
 """What a success brings: content, or a document that satisfies a condition."""
 
-_POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)+")
 _PLACES: Final = ("content", "reasoning", "tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning", "error")
 _ALWAYS_LISTS: Final = ("content", "reasoning")
-_OPTIONAL: Final = ("success_if", "calls")
+_TIMES: Final = ("server_queue", "server_service")
+_OPTIONAL: Final = ("success_if", "calls", *_TIMES)
 _CALL_NEEDS: Final = ("kind", "id", "name", "time_s")
 _CALL_MAY: Final = ("tokens_in", "tokens_out")
 _CALL_TEXTS: Final = ("field", "start", "end")
@@ -54,6 +55,10 @@ class ResponseSpec:
         tokens_out: its count of generated tokens, likewise.
         tokens_cached: its count of prompt tokens found in its cache.
         tokens_reasoning: its count of reasoning tokens among the generated ones.
+        server_queue: how long the server says that a request waited in it, as `targets.apis.server_times` has it: one
+            place, or several of which the first that is there counts. What comes later in a stream replaces what came
+            before, and a document what a header said.
+        server_service: how long it says that it served the request, from its turn to its end, likewise.
         error: places; something other than null at any of them makes a successful status an error.
         end: the event that ends a stream, as its text or as a condition, or several of these; a stream without any of
             them is truncated.
@@ -76,6 +81,8 @@ class ResponseSpec:
     tokens_out: Sequence[Place] | Place | None = None
     tokens_cached: Sequence[Place] | Place | None = None
     tokens_reasoning: Sequence[Place] | Place | None = None
+    server_queue: Sequence[TimePlace] | TimePlace | None = None
+    server_service: Sequence[TimePlace] | TimePlace | None = None
     error: Sequence[Place] | Place | None = "/error"
     end: Sequence[str | Condition] | str | Condition | None = None
     success: tuple[int, int] = (200, 299)
@@ -90,6 +97,8 @@ class ResponseSpec:
                 raise UsageError(f'"{shown(value)}" is not a {name} rule', f"response {name}", f"use one of {known}")
         for name in _PLACES:
             object.__setattr__(self, name, _places(getattr(self, name), f"response {name}"))
+        for name in _TIMES:
+            object.__setattr__(self, name, time_places(getattr(self, name), f"response {name}"))
         object.__setattr__(self, "end", _end(self.end))
         if self.success_if is not None:
             object.__setattr__(self, "success_if", _signs(self.success_if))
@@ -117,13 +126,15 @@ class ResponseSpec:
         """The engine's ResponseSpec, ready for JSON.
 
         Of the token counts and ``error`` a single plain pointer stands as a text and none as null, several as a list;
-        ``success_if`` and ``calls`` are left out when they are not set.
+        ``success_if``, ``calls`` and the server's times are left out when they are not set.
         """
         plain = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in _PLACES:
             plain[name] = list(plain[name])
             if name not in _ALWAYS_LISTS:
                 plain[name] = _short(plain[name])
+        for name in _TIMES:
+            plain[name] = list(plain[name]) or None
         plain["success"] = list(plain["success"])
         return {name: value for name, value in plain.items() if value is not None or name not in _OPTIONAL}
 
@@ -134,12 +145,6 @@ def _short(places: list[Place]) -> Any:
     return places[0] if len(places) == 1 and isinstance(places[0], str) else places
 
 
-def _pointer(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not _POINTER.fullmatch(value):
-        raise UsageError(f'"{shown(value)}" is not a JSON pointer', where, "begin it with /, as /choices/0/text")
-    return value
-
-
 def _places(value: Any, where: str) -> tuple[Place, ...]:
     if value is None or value == "":
         return ()
@@ -148,14 +153,14 @@ def _places(value: Any, where: str) -> tuple[Place, ...]:
 
 def _place(value: Any, where: str) -> Place:
     if not isinstance(value, Mapping):
-        return _pointer(value, where)
+        return pointer(value, where)
     if not value.keys() <= {"at", "if"} or "at" not in value:
         raise UsageError(
             f"{shown(dict(value))} is not a place",
             where,
             'write {"at": "/delta", "if": {"at": "/type", "is": ["text"]}}',
         )
-    at = _pointer(value["at"], where)
+    at = pointer(value["at"], where)
     return {"at": at, "if": _condition(value["if"], where)} if value.get("if") is not None else at
 
 
@@ -173,12 +178,12 @@ def _condition(value: Any, where: str) -> dict[str, Any]:
             raise UsageError(
                 f"{shown(wanted)} are not values to compare with", where, "give texts, numbers or booleans"
             )
-    return {"at": _pointer(value["at"], where), "is": wanted}
+    return {"at": pointer(value["at"], where), "is": wanted}
 
 
-def any_of(*pointers: str) -> tuple[Sign, ...]:
-    """Content, or something at one of ``pointers``: what tells an empty answer from one that is none."""
-    return ("content", *({"at": pointer, "is": None} for pointer in pointers))
+def any_of(*places: str) -> tuple[Sign, ...]:
+    """Content, or something at one of ``places``: what tells an empty answer from one that is none."""
+    return ("content", *({"at": each, "is": None} for each in places))
 
 
 def _signs(value: Any) -> Any:
@@ -223,8 +228,8 @@ def _calls(value: Any) -> dict[str, Any]:
             raise UsageError(f'"{name}" is missing', where, f"give {', '.join(known)}")
         rule[name] = text
     for name in (*_CALL_NEEDS, *_CALL_MAY):
-        pointer = value.get(name)
-        if pointer is None and name in _CALL_NEEDS:
+        at = value.get(name)
+        if at is None and name in _CALL_NEEDS:
             raise UsageError(f'"{name}" is missing', where, f"give {', '.join(known)}")
-        rule[name] = None if pointer is None else _pointer(pointer, f"{where} {name}")
+        rule[name] = None if at is None else pointer(at, f"{where} {name}")
     return rule

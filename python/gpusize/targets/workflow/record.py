@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from gpusize.base.errors import UsageError
 from gpusize.base.files import storing
 from gpusize.base.text import said, well_formed
-from gpusize.records.schema import OUTCOMES, RECORDS_VERSION, SCHEMA_KEY, record_dtypes
+from gpusize.records.schema import OUTCOMES, SCHEMA_KEY, SERVER_TIMES, record_dtypes, version_of
 from gpusize.targets.workflow.mark_calls import Call, RequestCalls, outcome_of, serving
 
 if TYPE_CHECKING:
@@ -295,10 +295,10 @@ class PartWriter:
 
         name = f"records/part-{len(self.parts):05d}.parquet"
         file = self._folder / name
-        schema = record_dtypes()
+        schema = {name: kind for name, kind in record_dtypes().items() if name not in SERVER_TIMES}
         frame = pl.DataFrame({column: [row.get(column) for row in rows] for column in schema}, schema=schema)
         with storing(file):
-            frame.write_parquet(file, compression="lz4", metadata={SCHEMA_KEY: str(RECORDS_VERSION)})
+            frame.write_parquet(file, compression="lz4", metadata={SCHEMA_KEY: version_of(frame.columns)})
         self.parts.append(name)
 
     def _write_table(self, table: str, frame: pl.DataFrame) -> None:
@@ -307,7 +307,7 @@ class PartWriter:
         file = self._folder / name
         with storing(file):
             file.parent.mkdir(exist_ok=True)
-            frame.write_parquet(file, compression="lz4", metadata={SCHEMA_KEY: str(RECORDS_VERSION)})
+            frame.write_parquet(file, compression="lz4", metadata={SCHEMA_KEY: version_of(frame.columns)})
         parts.append(name)
 
 

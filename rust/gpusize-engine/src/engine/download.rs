@@ -168,7 +168,11 @@ impl<'a> Arrivals<'a> {
         row.first_byte_ns = self.now;
         row.end_ns = self.now;
         row.status = fields.head.status;
-        reader.begin(format, &fields.head);
+        let mut head = fields.head;
+        if !format.head_times.is_empty() {
+            head.times = format.head_times.of_fields(&fields.fields);
+        }
+        reader.begin(format, &head);
         match replies.as_mut().filter(|_| format.interpreter.success(row.status)) {
             Some(replies) => replies.head(&fields.fields),
             None => Ok(()),

@@ -79,7 +79,8 @@ impl Exchange {
         Self {
             begun: Vec::new(),
             awaits_answer: true,
-            response: Response::new(target.method == "HEAD", target.max_header_bytes, target.max_body_bytes),
+            response: Response::new(target.method == "HEAD", target.max_header_bytes, target.max_body_bytes)
+                .with_times(worker.context.format.head_times.clone()),
             low_water: 1,
         }
     }

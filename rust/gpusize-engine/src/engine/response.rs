@@ -12,6 +12,7 @@ use crate::wire::http1::Head;
 use crate::wire::interpret::{Answer, Found, Interpreter};
 use crate::wire::message::MAX_MESSAGE;
 use crate::wire::sse::{Piece, Splitter};
+use crate::wire::times::HeadTimes;
 use gpusize_base::clock;
 use gpusize_base::error::Error;
 
@@ -27,6 +28,9 @@ const MAX_TIMES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct ResponseFormat {
     pub interpreter: Interpreter,
+    pub head_times: HeadTimes,
+    /// Whether an answer may say how long its server took.
+    says_times: bool,
     calls: Option<CallReader>,
     keeps_times: bool,
     max_body_bytes: usize,
@@ -37,6 +41,8 @@ impl ResponseFormat {
     pub fn new(target: &TargetSpec) -> Self {
         Self {
             interpreter: Interpreter::new(&target.response),
+            head_times: HeadTimes::new(&target.response),
+            says_times: !(target.response.server_queue.is_empty() && target.response.server_service.is_empty()),
             calls: target.response.calls.as_ref().map(CallReader::new),
             keeps_times: target.record_events,
             max_body_bytes: usize::try_from(target.max_body_bytes).unwrap_or(usize::MAX),
@@ -159,6 +165,10 @@ impl Reader {
         };
         self.framing = Some(framing);
         self.fills = framing != Framing::Whole || self.reads_whole;
+        if format.says_times && !head.times.is_none() {
+            self.content.answer.times = head.times;
+            self.fills = true;
+        }
         if format.calls.is_some() {
             let clocks = clock::pair();
             self.content.calls.reset(clocks.wall_ns - clocks.mono_ns);
@@ -303,6 +313,9 @@ pub fn counts(format: &ResponseFormat, reader: &mut Reader, row: &mut Row) {
     row.tokens_out = answer.tokens_out;
     row.tokens_cached = answer.tokens_cached;
     row.tokens_reasoning = answer.tokens_reasoning;
+    if format.says_times {
+        (row.server_queue_ns, row.server_service_ns) = (answer.times.queue_ns, answer.times.service_ns);
+    }
     if row.events > 1 {
         row.itl = gaps.digest();
     }

@@ -47,6 +47,7 @@ pub struct Chunk {
     reasoning_events: Sparse<u32>,
     stream_times: [Sparse<i64>; 3],
     itl: [Sparse<i64>; 5],
+    server: [Sparse<i64>; 2],
     events_ns: Option<Lists>,
     /// Buckets of the gaps of those that ended ok, and how many each row has; counted, not kept.
     gap_places: Vec<u16>,
@@ -84,7 +85,7 @@ impl Chunk {
 
     /// Bytes of one row in memory, without the times of its events.
     pub const ROW_BYTES: u64 =
-        4 + 2 + 8 + 2 + 4 + 2 + 2 + 8 + 2 + 2 + 2 + 4 + 9 * 8 + 4 + 4 * 4 + 2 * 8 + 2 + 1 + 4 + 4 + 6 * 8;
+        4 + 2 + 8 + 2 + 4 + 2 + 2 + 8 + 2 + 2 + 2 + 4 + 9 * 8 + 4 + 4 * 4 + 2 * 8 + 2 + 1 + 4 + 4 + 6 * 8 + 2 * 8;
 
     /// A chunk with this many event times or calls is full whatever its rows.
     const LARGEST_PARTS: usize = 1 << 20;
@@ -113,6 +114,7 @@ impl Chunk {
             reasoning_events: Sparse::default(),
             stream_times: Default::default(),
             itl: Default::default(),
+            server: Default::default(),
             events_ns: None,
             gap_places: Vec::new(),
             gap_counts: Sparse::default(),
@@ -132,12 +134,17 @@ impl Chunk {
         std::mem::replace(&mut self.spans, SpanChunk::new(self.common))
     }
 
-    /// Whether no row has a value in any of the columns that version 2 of the schema added.
-    pub fn is_plain(&self) -> bool {
-        self.stream_times[2].is_empty()
+    /// The first version of the schema that has a column for every value.
+    pub fn version(&self) -> u32 {
+        let is_plain = self.stream_times[2].is_empty()
             && self.reasoning_events.is_empty()
             && self.itl[0].is_empty()
-            && self.events_ns.is_none()
+            && self.events_ns.is_none();
+        match self.server.iter().all(Sparse::is_empty) {
+            false => 3,
+            true if is_plain => 1,
+            true => 2,
+        }
     }
 
     /// Bytes in memory.
@@ -239,6 +246,7 @@ impl Chunk {
         self.reasoning_events.keep(marks);
         self.stream_times.iter_mut().for_each(|column| column.keep(marks));
         self.itl.iter_mut().for_each(|column| column.keep(marks));
+        self.server.iter_mut().for_each(|column| column.keep(marks));
         if let Some(lists) = &mut self.events_ns {
             lists.keep(marks);
         }
@@ -253,6 +261,9 @@ impl Chunk {
         let tokens = [r.tokens_in, r.tokens_out, r.tokens_cached, r.tokens_reasoning];
         for (column, value) in self.tokens.iter_mut().zip(tokens) {
             column.push(at, value.unwrap_or(NO_COUNT), NO_COUNT);
+        }
+        for (column, value) in self.server.iter_mut().zip([r.server_queue_ns, r.server_service_ns]) {
+            column.push(at, value, NO_TIME);
         }
         self.error_id.push(at, r.error_id.unwrap_or(NO_COUNT), NO_COUNT);
         self.stream.push(at, r.stream, 0);
@@ -325,6 +336,7 @@ impl Chunk {
             first_output,
         ];
         columns.extend(self.itl.map(|times| times.into_array::<Int64Type>(n, NO_TIME)));
+        columns.extend(self.server.map(|times| times.into_array::<Int64Type>(n, NO_TIME)));
         let fields = if let Some(lists) = self.events_ns {
             columns.push(lists.into_array());
             schema_with_events()
@@ -418,6 +430,21 @@ mod tests {
     }
 
     #[test]
+    fn what_servers_say_has_columns_of_its_own() {
+        let mut chunk = Chunk::new(Common::default(), 4);
+        for (seq, queue_ns, service_ns) in [(0, NO_TIME, NO_TIME), (1, 5, NO_TIME), (2, NO_TIME, 0), (3, 7, 8)] {
+            let row = Row::due(Due { seq, ..Due::default() });
+            assert_eq!(chunk.version(), if seq < 2 { 1 } else { 3 });
+            chunk.push(&Row { server_queue_ns: queue_ns, server_service_ns: service_ns, ..row });
+        }
+        chunk.sample(3);
+        let batch = chunk.into_batch().unwrap();
+        let column = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().clone();
+        assert_eq!(column("server_queue_ns").iter().collect::<Vec<_>>(), [None, Some(7)]);
+        assert_eq!(column("server_service_ns").iter().collect::<Vec<_>>(), [None, Some(8)]);
+    }
+
+    #[test]
     fn a_batch_holds_conversations_streams_and_event_times() {
         let mut chunk = Chunk::new(Common::default(), 4).with_events();
         chunk.push(&Row::due(Due::default()));
@@ -428,7 +455,7 @@ mod tests {
         row.events_ns = Some(Box::new([70, 77]));
         chunk.push(&row);
         chunk.push(&Row { events: 1, ..Row::due(Due { seq: 2, ..Due::default() }) });
-        assert!(!chunk.is_plain() && chunk.bytes() == 3 * Chunk::ROW_BYTES + 2 * 8);
+        assert!(chunk.version() == 2 && chunk.bytes() == 3 * Chunk::ROW_BYTES + 2 * 8);
         let batch = chunk.into_batch().unwrap();
         assert_eq!((batch.num_rows(), batch.num_columns()), (3, schema_with_events().fields().len()));
         let column = |name: &str| batch.column_by_name(name).unwrap();

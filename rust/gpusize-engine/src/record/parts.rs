@@ -13,7 +13,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
-use super::schema::VERSION;
+use super::schema::version_of;
 
 /// A part is closed after this many rows or this long, whichever comes first: a crash loses no more.
 const PART_ROWS: usize = 1 << 18;
@@ -63,6 +63,11 @@ impl Parts {
     /// Whether the open part has these columns.
     pub fn has(&self, schema: &SchemaRef) -> bool {
         self.open.as_ref().is_some_and(|p| p.schema == *schema)
+    }
+
+    /// The version of the records in the open part; 1 where there is none.
+    pub fn version(&self) -> u32 {
+        self.open.as_ref().map_or(1, |p| version_of(&p.schema))
     }
 
     /// Time until the open part is due.
@@ -133,7 +138,8 @@ fn open(dir: &std::path::Path, number: usize, schema: SchemaRef) -> io::Result<P
     let path = dir.join(name(number));
     let unfinished = path.with_extension("unfinished");
     let file = File::create(&unfinished)?;
-    let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties())).map_err(io_error)?;
+    let writer =
+        ArrowWriter::try_new(file, schema.clone(), Some(properties(version_of(&schema).max(2)))).map_err(io_error)?;
     Ok(Part { writer, schema, unfinished, path, rows: 0, since: Instant::now() })
 }
 
@@ -144,8 +150,10 @@ const STEADY: [&str; 11] =
 /// Nearly every column is whole numbers, and deltas fold a time that creeps on. A steady column costs an eighth of that
 /// as it is: the compressor takes a run of one value in large steps. Dictionaries, statistics and a compressor of all
 /// columns would each cost more than all the rest of a record (measured by instructions per row).
-fn properties() -> WriterProperties {
-    let version = KeyValue::new("gpusize.schema".to_owned(), VERSION.to_string());
+///
+/// What has no column of version 3 is said to be of version 2, so that a reader of that version takes it.
+fn properties(version: u32) -> WriterProperties {
+    let version = KeyValue::new("gpusize.schema".to_owned(), version.to_string());
     let builder = WriterProperties::builder()
         .set_encoding(Encoding::DELTA_BINARY_PACKED)
         .set_column_encoding(ColumnPath::from("name"), Encoding::DELTA_BYTE_ARRAY)

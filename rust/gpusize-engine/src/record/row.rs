@@ -80,6 +80,10 @@ pub struct Row {
     pub tokens_cached: Option<u32>,
     /// Reasoning tokens.
     pub tokens_reasoning: Option<u32>,
+    /// How long the server says that the request waited in it.
+    pub server_queue_ns: i64,
+    /// How long it says that it served the request.
+    pub server_service_ns: i64,
     /// Bytes read.
     pub bytes_in: u64,
     /// Bytes written.
@@ -129,6 +133,8 @@ impl Row {
             tokens_out: None,
             tokens_cached: None,
             tokens_reasoning: None,
+            server_queue_ns: NO_TIME,
+            server_service_ns: NO_TIME,
             bytes_in: 0,
             bytes_out: 0,
             status: NO_STATUS,
@@ -148,7 +154,9 @@ impl Row {
         let tokens = [self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_reasoning];
         let counted = tokens.iter().fold(self.error_id.is_some(), |any, count| any | count.is_some());
         let connected = (self.connect_ns != NO_TIME) | (self.tls_ns != NO_TIME);
+        let said = (self.server_queue_ns != NO_TIME) | (self.server_service_ns != NO_TIME);
         counted
+            | said
             | connected
             | (self.target | self.model | self.stream != 0)
             | self.session.is_some()

@@ -11,7 +11,7 @@ use arrow_array::RecordBatch;
 
 use super::columns::Chunk;
 use super::parts::{PART_AGE, Parts};
-use super::schema::PLAIN_COLUMNS;
+use super::schema::{VERSION, places_of};
 use super::spans::SpanChunk;
 use gpusize_base::clock;
 
@@ -165,16 +165,18 @@ impl WriterThread {
     }
 
     fn take_rows(&mut self, chunk: Chunk) {
-        let plain = chunk.is_plain();
+        let mut version = chunk.version();
         self.kept_bytes += chunk.bytes() + BATCH_BYTES;
         let batch = match chunk.into_batch() {
             Ok(batch) => batch,
             Err(e) => return self.lose(io::Error::other(e)),
         };
         // What no row has would still cost every row its place in every column. A part that has begun keeps its columns.
-        let has_all = |tables: &[Parts; 4]| tables[Table::Rows as usize].has(batch.schema_ref());
-        if plain && !self.tables.as_ref().is_some_and(has_all) {
-            match batch.project(&(0..PLAIN_COLUMNS).collect::<Vec<_>>()) {
+        if let Some(tables) = &self.tables {
+            version = version.max(tables[Table::Rows as usize].version());
+        }
+        if version < VERSION {
+            match batch.project(&places_of(version, batch.schema_ref())) {
                 Ok(batch) => self.write(Table::Rows, &batch),
                 Err(e) => self.note(Err(io::Error::other(e))),
             }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::times::TimePlace;
+
 /// How an answer is cut into events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -247,6 +249,10 @@ pub struct ResponseSpec {
     pub tokens_cached: Places,
     /// Where the server reports reasoning tokens.
     pub tokens_reasoning: Places,
+    /// Where the server says how long a request waited in it; the first place that holds a number.
+    pub server_queue: Vec<TimePlace>,
+    /// Where it says how long it served the request, from its turn to its end.
+    pub server_service: Vec<TimePlace>,
     /// Present and not null at any of these: the answer is an error whatever its status.
     pub error: Places,
     /// What ends a stream; one without any of these is truncated.
@@ -271,6 +277,8 @@ impl Default for ResponseSpec {
             tokens_out: Places::default(),
             tokens_cached: Places::default(),
             tokens_reasoning: Places::default(),
+            server_queue: Vec::new(),
+            server_service: Vec::new(),
             error: Places::default(),
             end: Endings::default(),
             success: (200, 299),

@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName};
 
 use super::WireError;
 use super::body::Body;
+use super::times::{HeadTimes, ServerTimes};
 
 /// Where a server says how long the JSON before its tensors is.
 const JSON_LENGTH: &str = "inference-header-content-length";
@@ -25,6 +26,8 @@ pub struct Head {
     pub content: Content,
     /// Bytes of the JSON that stands before tensors in the body (KServe's binary extension).
     pub json_length: Option<usize>,
+    /// How long the server says that it took.
+    pub times: ServerTimes,
     length: Length,
 }
 
@@ -72,6 +75,7 @@ pub struct Response {
     head_request: bool,
     max_header_bytes: usize,
     max_body_bytes: u64,
+    times: HeadTimes,
 }
 
 impl Response {
@@ -85,7 +89,15 @@ impl Response {
             head_request,
             max_header_bytes,
             max_body_bytes,
+            times: HeadTimes::default(),
         }
+    }
+
+    /// Look for what the server says of its times.
+    #[must_use]
+    pub fn with_times(mut self, times: HeadTimes) -> Self {
+        self.times = times;
+        self
     }
 
     /// Be ready for another response.
@@ -180,6 +192,9 @@ impl Response {
         self.last_head.clear();
         self.head = Head { status, keep_alive: head.version == Some(1), ..Head::default() };
         self.head.read(head.headers)?;
+        if !self.times.is_empty() {
+            self.head.times = self.times.of_lines(head.headers);
+        }
         if self.head_request || status == 204 || status == 304 {
             self.head.length = Length::Bytes(0);
         }

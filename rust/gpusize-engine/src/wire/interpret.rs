@@ -5,6 +5,7 @@ use sonic_rs::{JsonValueTrait, LazyValue};
 use super::http1::Content;
 use super::message::{bounded, message_of};
 use super::places::{Pointers, Test, Values};
+use super::times::{DocumentTimes, ServerTimes};
 use crate::spec::{End, Framing, JsonRule, Place, Places, ResponseSpec, Sign, Signs};
 
 /// Longest text of contents that is kept of one answer.
@@ -50,6 +51,7 @@ struct Needs {
 pub struct Interpreter {
     pointers: Pointers,
     uses: Vec<Use>,
+    times: DocumentTimes,
     ends: Ends,
     needs: Needs,
     framing: Framing,
@@ -80,6 +82,8 @@ pub struct Answer {
     pub tokens_cached: Option<u32>,
     /// Reasoning tokens.
     pub tokens_reasoning: Option<u32>,
+    /// How long the server says that it took.
+    pub times: ServerTimes,
     /// Whether the end marker came.
     pub ended: bool,
     /// Whether some document brought what a success has to bring.
@@ -121,6 +125,7 @@ impl Interpreter {
         add(&spec.tokens_cached, Role::TokensCached, true);
         add(&spec.tokens_reasoning, Role::TokensReasoning, true);
         add(&spec.error, Role::Error, false);
+        let times = DocumentTimes::new(spec, &mut pointers);
         let mut ends = Ends { texts: Vec::new(), events: Vec::new() };
         for end in &spec.end.0 {
             match end {
@@ -133,6 +138,7 @@ impl Interpreter {
         Self {
             pointers,
             uses,
+            times,
             ends,
             needs,
             framing: spec.framing,
@@ -253,6 +259,7 @@ impl Interpreter {
                 }
             }
         }
+        self.times.read(values, &mut answer.times);
         answer.ended = answer.ended || self.ends.events.iter().any(|test| test.holds(values));
         // Where nobody said what content is, every event is.
         if self.uses.is_empty() {

@@ -13,6 +13,7 @@ pub mod nested;
 pub mod places;
 pub mod request;
 pub mod sse;
+pub mod times;
 pub mod tls;
 pub mod trace;
 

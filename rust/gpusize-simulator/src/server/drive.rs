@@ -144,6 +144,10 @@ impl Observer<Rc<Ticket>> for Delivery<'_> {
         for running in batch {
             running.sequence.payload.deliver(count as u32, world_ns);
         }
+        for running in &batch[fresh..] {
+            let admitted_ns = self.shared.stalls.borrow().to_world_ns(running.admitted_ns);
+            running.sequence.payload.begin(admitted_ns, world_ns);
+        }
         let counts = &mut self.metrics.gpus[gpu];
         counts.note_iteration(iteration_ns, batch.len(), fresh);
         for running in &batch[fresh..] {

@@ -33,6 +33,8 @@ pub(super) struct Writer {
     cached_tokens: Option<u32>,
     finish_reason: &'static str,
     content: Content,
+    /// What it says of its times.
+    metrics: Option<Box<dyn Fn() -> Value>>,
 }
 
 impl Writer {
@@ -53,7 +55,14 @@ impl Writer {
                 (false, false) => "stop",
             },
             content,
+            metrics: submitted.metrics(&shared.config).map(|metrics| Box::new(metrics) as Box<dyn Fn() -> Value>),
         }
+    }
+
+    /// With the usage, as JSON: what the answer says of its times, once it has ended.
+    fn usage_and_metrics(&self, tokens: u32) -> String {
+        let metrics = self.metrics.as_ref().map(|metrics| format!(r#","metrics":{}"#, metrics()));
+        format!("{}{}", self.usage(tokens), metrics.unwrap_or_default())
     }
 
     fn usage(&self, tokens: u32) -> Value {
@@ -78,7 +87,7 @@ impl Writer {
         };
         let reason = self.finish_reason;
         let choice = format!(r#"{{"index":0,{content},"logprobs":null,"finish_reason":"{reason}"}}"#);
-        let usage = self.usage(tokens);
+        let usage = self.usage_and_metrics(tokens);
         let (id, created, model) = (&self.id, self.created, &self.model);
         Bytes::from(format!(
             r#"{{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":[{choice}],"usage":{usage}}}"#
@@ -176,7 +185,7 @@ impl Writer {
                 tail = self.event(&self.choice(nothing, Some(self.finish_reason)), usage);
             }
             if include_usage {
-                tail.push_str(&self.event("", Some(&self.usage(made).to_string())));
+                tail.push_str(&self.event("", Some(&self.usage_and_metrics(made))));
             }
             tail.push_str("data: [DONE]\n\n");
             Bytes::from(tail)

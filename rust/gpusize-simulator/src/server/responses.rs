@@ -78,6 +78,8 @@ struct Writer {
     max_output_tokens: Option<i64>,
     prompt_tokens: u32,
     cut: bool,
+    /// What it says of its times.
+    metrics: Option<Box<dyn Fn() -> Value>>,
 }
 
 impl Writer {
@@ -90,6 +92,7 @@ impl Writer {
             max_output_tokens: request.max_output_tokens,
             prompt_tokens: submitted.prompt_tokens,
             cut: submitted.service.cut,
+            metrics: submitted.metrics(&shared.config).map(|metrics| Box::new(metrics) as Box<dyn Fn() -> Value>),
         }
     }
 
@@ -136,6 +139,9 @@ impl Writer {
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": u64::from(self.prompt_tokens) + u64::from(tokens),
         });
+        if let Some(metrics) = &self.metrics {
+            response["metrics"] = metrics();
+        }
         response
     }
 

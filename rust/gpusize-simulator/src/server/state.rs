@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -74,6 +75,15 @@ pub(super) struct Submitted {
     pub arrived_ns: i64,
     pub service: Service,
     pub ticket: Result<Rc<Ticket>, Refusal>,
+}
+
+impl Submitted {
+    /// What the answer says of the request's times, once it has ended; None where it says nothing of them.
+    pub(super) fn metrics(&self, config: &ClusterConfig) -> Option<impl Fn() -> Value + use<>> {
+        let ticket = self.ticket.as_ref().ok().filter(|_| config.per_request_metrics).cloned()?;
+        let arrived_ns = self.arrived_ns;
+        Some(move || ticket.metrics(arrived_ns))
+    }
 }
 
 impl Shared {

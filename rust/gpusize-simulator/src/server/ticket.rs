@@ -5,6 +5,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use serde_json::{Value, json};
+
 use super::super::Payload;
 
 /// Shared by the cluster and by whoever answers; the cluster's share ends with the service. Times are nanoseconds from the server's
@@ -19,6 +21,8 @@ pub(super) struct Ticket {
     /// When the first token that has not been taken was made; -1 when all were taken.
     pending_since_ns: Cell<i64>,
     end_ns: Cell<i64>,
+    /// When it joined a batch, and when it had its first token.
+    turn_ns: Cell<(i64, i64)>,
     waker: Cell<Option<Waker>>,
 }
 
@@ -38,6 +42,7 @@ impl Ticket {
             done: Cell::new(false),
             pending_since_ns: Cell::new(-1),
             end_ns: Cell::new(-1),
+            turn_ns: Cell::new((-1, -1)),
             waker: Cell::new(None),
         })
     }
@@ -51,6 +56,11 @@ impl Ticket {
             }
             self.wake();
         }
+    }
+
+    /// It joined a batch at `admitted_ns`, and had its first token at `first_token_ns`.
+    pub(super) fn begin(&self, admitted_ns: i64, first_token_ns: i64) {
+        self.turn_ns.set((admitted_ns, first_token_ns));
     }
 
     /// The cluster has made the last token, at `end_ns`.
@@ -82,6 +92,20 @@ impl Ticket {
     /// When the last token was made.
     pub(super) fn end_ns(&self) -> i64 {
         self.end_ns.get()
+    }
+
+    /// What vLLM says of a request that arrived at `arrived_ns` and has ended.
+    pub(super) fn metrics(&self, arrived_ns: i64) -> Value {
+        let ((admitted_ns, first_ns), end_ns, tokens) = (self.turn_ns.get(), self.end_ns.get(), self.made.get());
+        let ms = |from_ns: i64, to_ns: i64| (to_ns - from_ns) as f64 / 1e6;
+        let gaps = tokens.saturating_sub(1);
+        json!({
+            "time_to_first_token_ms": ms(admitted_ns, first_ns),
+            "generation_time_ms": ms(first_ns, end_ns),
+            "queue_time_ms": ms(arrived_ns, admitted_ns),
+            "mean_itl_ms": (gaps > 0).then(|| ms(first_ns, end_ns) / f64::from(gaps)),
+            "tokens_per_second": f64::from(tokens) / (ms(admitted_ns, end_ns) / 1e3).max(1e-9),
+        })
     }
 
     /// When the first token that nobody had taken yet was made; all are taken now.

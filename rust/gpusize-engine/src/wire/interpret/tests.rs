@@ -236,3 +236,71 @@ fn any_sign_of_a_success_will_do() {
     plain.read(b"words", &mut a);
     assert_eq!(plain.lacks(&a), None);
 }
+
+/// A document in which most of what is looked for is there, and something of another kind elsewhere.
+fn random_event(draw: &mut impl FnMut(u64) -> u64) -> serde_json::Value {
+    use serde_json::{Value, json};
+    let mut number = || match draw(8) {
+        0 => Value::Null,
+        1 => json!("12.5"),
+        2 => json!(draw(1_000_000)),
+        3 => json!(-(draw(1_000) as f64) / 8.0),
+        4 => json!([1.5]),
+        _ => json!(draw(100_000_000) as f64 / 1_000.0),
+    };
+    let mut event = json!({
+        "id": "x", "choices": [{"delta": {"content": "a"}}],
+        "metrics": {"queue_time_ms": number(), "time_to_first_token_ms": number(), "generation_time_ms": number()},
+        "stats": {"time_in_queue_in_ms": number(), "generation_time_in_ms": number()},
+        "timings": {"prompt_ms": number(), "predicted_ms": number()},
+    });
+    for name in ["metrics", "stats", "timings", "choices"] {
+        match draw(3) {
+            0 => drop(event.as_object_mut().unwrap().remove(name)),
+            1 if draw(2) == 0 => event[name] = Value::Null,
+            _ => {}
+        }
+    }
+    event
+}
+
+#[test]
+fn times_are_those_that_another_reader_finds() {
+    let places: [(&str, &[&[&str]]); 2] = [
+        ("server_queue", &[&["/metrics/queue_time_ms"], &["/stats/time_in_queue_in_ms"]]),
+        (
+            "server_service",
+            &[
+                &["/metrics/time_to_first_token_ms", "/metrics/generation_time_ms"],
+                &["/stats/generation_time_in_ms"],
+                &["/timings/prompt_ms", "/timings/predicted_ms"],
+            ],
+        ),
+    ];
+    let mut given = serde_json::json!({"content": "/choices/0/delta/content"});
+    for (name, all) in places {
+        given[name] = all.iter().map(|at| serde_json::json!({"at": at, "unit": "ms"})).collect();
+    }
+    let interpreter = Interpreter::new(&serde_json::from_value(given).unwrap());
+    let mut state = 7_u64;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut said = 0;
+    for _ in 0..5_000 {
+        let (mut answer, mut want) = (Answer::default(), [crate::record::columns::NO_TIME; 2]);
+        for _ in 0..1 + draw(3) {
+            let event = random_event(&mut draw);
+            for (want, (_, all)) in want.iter_mut().zip(places) {
+                let sum = |at: &&[&str]| at.iter().map(|at| event.pointer(at)?.as_f64()).sum::<Option<f64>>();
+                let first = all.iter().filter_map(sum).find(|ms| *ms >= 0.0);
+                *want = first.map_or(*want, |ms| (ms * 1e6).round() as i64);
+            }
+            interpreter.read(event.to_string().as_bytes(), &mut answer);
+        }
+        assert_eq!([answer.times.queue_ns, answer.times.service_ns], want);
+        said += u32::from(!answer.times.is_none());
+    }
+    assert!((1_000..4_900).contains(&said), "{said}");
+}
