@@ -17,6 +17,8 @@ __all__ = ["levels_from_frames"]
 
 TIMES: Final = ("due", "sent", "first_token", "last_token", "end")
 """Each is a column of seconds (``due_s``) or of nanoseconds (``due_ns``)."""
+SAID: Final = ("server_queue", "server_service")
+"""Durations by the server's word, in the same units."""
 COUNTS: Final = ("tokens_in", "tokens_out")
 STATES: Final = ("done", "interrupted")
 THINKS: Final = ("fixed", "exponential")
@@ -28,7 +30,8 @@ def levels_from_frames(records: pl.DataFrame | pl.LazyFrame, levels: pl.DataFram
 
     Columns of ``records``: ``visit``; ``due_s`` or ``due_ns``, when a request was due, from any origin; ``end_s`` or
     ``end_ns``, when its last byte came, null where it never did. Optional: ``sent`` (as due), ``first_token`` and
-    ``last_token`` in either unit, ``tokens_in``, ``tokens_out``, and ``outcome`` (``ok`` without such a column).
+    ``last_token`` in either unit, ``server_queue`` and ``server_service`` (durations that the server said) likewise,
+    ``tokens_in``, ``tokens_out``, and ``outcome`` (``ok`` without such a column).
 
     Columns of ``levels``: ``visit``; ``concurrency``, requests in flight, or ``rate``, requests per second. Optional:
     ``gpus``; ``think_s`` with ``think`` (``fixed``, ``exponential``), pauses of users; ``process`` of a rate
@@ -67,7 +70,7 @@ def _named(given: pl.DataFrame) -> pl.DataFrame:
 
     _need(given, "records", "visit")
     known: dict[str, pl.Expr] = {"visit": pl.col("visit")}
-    known |= {f"{name}_ns": expr for name in TIMES if (expr := _time(given, name)) is not None}
+    known |= {f"{name}_ns": expr for name in (*TIMES, *SAID) if (expr := _time(given, name)) is not None}
     for name in ("due", "end"):
         if f"{name}_ns" not in known:
             raise UsageError(f"records have no column {name}_s", "records", f"give {name}_s or {name}_ns")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["held", "limits", "reached", "reported_tokens", "seen_at_once"]
+__all__ = ["held", "limits", "reached", "reported_tokens", "said_at_once", "seen_at_once"]
 
 QUEUE_SHARE: Final = 0.15
 """A queue stands where so much of the requests in flight does not run."""
@@ -32,6 +32,15 @@ def reported_tokens(visit: Observed) -> NDArray[np.bool_]:
 
     finite = np.isfinite(visit.first_s) & np.isfinite(visit.last_s) & np.isfinite(visit.tokens_out)
     return finite & visit.ok & (visit.tokens_out >= 1)
+
+
+def _placed(visit: Observed) -> NDArray[np.bool_]:
+    """Which requests tell when they had their place in a batch: the server says so, or their tokens do; shape (m,)."""
+    import numpy as np
+
+    if visit.queue_s is None:
+        return reported_tokens(visit)
+    return visit.ok & np.isfinite(visit.last_s) & np.isfinite(visit.queue_s)
 
 
 def limits(visits: Sequence[Observed]) -> tuple[int | None, int | None]:
@@ -74,15 +83,16 @@ def _queued(visits: Sequence[Observed]) -> list[tuple[float, float, float, float
 
     batches: list[tuple[float, float, float, float, float]] = []
     for visit in visits:
-        known = reported_tokens(visit)
+        known = _placed(visit)
         if known.sum() < 20:
             continue
         judged = known & visit.steady
-        wait = np.median((visit.first_s - visit.sent_s)[judged]) if judged.any() else 0.0
-        took = np.median((visit.last_s - visit.first_s)[judged]) if judged.any() else 1.0
+        begun_s = visit.first_s if visit.queue_s is None else visit.sent_s + visit.queue_s
+        wait = np.median((begun_s - visit.sent_s)[judged]) if judged.any() else 0.0
+        took = np.median((visit.last_s - begun_s)[judged]) if judged.any() else 1.0
         if wait <= QUEUE_SHARE * took:
             continue
-        held = visit.tokens_out[known] + np.nan_to_num(visit.tokens_in[known], nan=0.0)
+        held = np.nan_to_num(visit.tokens_out[known]) + np.nan_to_num(visit.tokens_in[known])
         times, order = _moments(visit, known)
         low, high = visit.window
         running, most, full = _level_of(times, order, np.ones_like(held), low, high)
@@ -90,6 +100,28 @@ def _queued(visits: Sequence[Observed]) -> list[tuple[float, float, float, float
             _, tokens, filled = _level_of(times, order, held, low, high)
             batches.append((running, most, tokens, full, filled))
     return batches
+
+
+def said_at_once(visits: Sequence[Observed]) -> int | None:
+    """Requests that ran at once where a queue stood, by what the server said of each; None where it said nothing.
+
+    Of a limit in tokens the middle of how many ran.
+    """
+    import numpy as np
+
+    if any(visit.queue_s is None for visit in visits):
+        return None
+    most, tokens = limits(visits)
+    if most is not None or tokens is None:
+        return most
+    found = []
+    for visit in visits:
+        known = _placed(visit)
+        times, order = _moments(visit, known)
+        running, _, _ = _level_of(times, order, np.ones(int(known.sum())), *visit.window)
+        if known.sum() >= 20 and running < (1 - QUEUE_SHARE) * visit.users:
+            found.append(running)
+    return max(1, round(float(np.median(found)))) if found else None
 
 
 def seen_at_once(visits: Sequence[Observed]) -> tuple[int, bool] | None:
@@ -102,7 +134,7 @@ def seen_at_once(visits: Sequence[Observed]) -> tuple[int, bool] | None:
 
     found = []
     for visit in visits:
-        known = reported_tokens(visit)
+        known = _placed(visit)
         if known.sum() < 20:
             continue
         times, order = _moments(visit, known)
@@ -146,12 +178,26 @@ def _moments(visit: Observed, known: NDArray[np.bool_]) -> tuple[NDArray[np.floa
     """
     import numpy as np
 
-    first, last = visit.first_s[known], visit.last_s[known]
-    # A sequence has its place from the iteration on that ends with its first token.
-    pace_s = (last - first) / np.maximum(visit.tokens_out[known] - 1, 1)
-    times = np.concatenate([last, np.maximum(visit.sent_s[known], first - pace_s)])
+    last = visit.last_s[known]
+    times = np.concatenate([last, _begun_s(visit, known)])
     order = np.argsort(times, kind="stable")
     return times[order], order
+
+
+def _begun_s(visit: Observed, known: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """When sequences take their places; shape (m,)."""
+    import numpy as np
+
+    last = visit.last_s[known]
+    if visit.queue_s is not None:
+        # Where the way to the server takes long, the turn came later than the queue alone says.
+        begun_s = visit.sent_s[known] + visit.queue_s[known]
+        later_s = begun_s if visit.server_s is None else np.fmax(begun_s, last - visit.server_s[known])
+        return np.minimum(later_s, last)
+    first = visit.first_s[known]
+    # A sequence has its place from the iteration on that ends with its first token.
+    pace_s = (last - first) / np.maximum(visit.tokens_out[known] - 1, 1)
+    return np.asarray(np.maximum(visit.sent_s[known], first - pace_s))
 
 
 def _level_of(

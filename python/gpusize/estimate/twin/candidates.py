@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.batch_limit import limits
+from gpusize.estimate.twin.batch_limit import limits, said_at_once
 from gpusize.estimate.twin.batching_model import Fits, fit_service
 from gpusize.estimate.twin.flow_model import Flow, Measured
 from gpusize.estimate.twin.rates import rates_of
@@ -96,8 +96,11 @@ def flow(visits: Sequence[Observed], curves: Sequence[Curve]) -> Replica | None:
 def _limit(visits: Sequence[Observed]) -> int | None:
     """Most requests at work at once: as the server says; else as first tokens tell, unless times tell otherwise."""
     told, _ = limits(visits)
-    said = served_limit([each.served for each in visits])
-    return told if said is not None else limit_of(visits, told)
+    if served_limit([each.served for each in visits]) is not None:
+        return told
+    if all(each.queue_s is not None for each in visits):
+        return said_at_once(visits)
+    return limit_of(visits, told)
 
 
 def _bound(curve: Curve) -> tuple[str, float]:

@@ -51,6 +51,7 @@ class _Stays:
         left_s: the same ends, ascending.
         steady: which ended well within the steady part.
         later: which were sent after its beginning: unlike ``steady``, the last ones are not the short ones.
+        queue_s: how long each waited, where the server said so; NaN where it did not.
     """
 
     users: int
@@ -59,6 +60,7 @@ class _Stays:
     left_s: NDArray[np.float64]
     steady: NDArray[np.bool_]
     later: NDArray[np.bool_]
+    queue_s: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, visit: Observed) -> _Stays:
@@ -68,7 +70,8 @@ class _Stays:
         order = ended[np.argsort(visit.sent_s[ended], kind="stable")]
         ok, sent_s, last_s = visit.ok[order], visit.sent_s[order], visit.last_s[order]
         later = ok & (sent_s >= visit.window[0])
-        return cls(visit.users, sent_s, last_s, np.sort(last_s), ok & visit.steady[order], later)
+        queue_s = None if visit.queue_s is None else visit.queue_s[order]
+        return cls(visit.users, sent_s, last_s, np.sort(last_s), ok & visit.steady[order], later, queue_s)
 
     def served_s(self, limit: int | None) -> NDArray[np.float64]:
         """Time in service of each request where at most ``limit`` are worked on at once."""
@@ -78,6 +81,9 @@ class _Stays:
         if limit is not None and limit < begin_s.size:
             begin_s = begin_s.copy()
             begin_s[limit:] = np.maximum(begin_s[limit:], self.left_s[:-limit])
+            if self.queue_s is not None and self.users > limit:
+                # With fewer in flight what a server calls its queue is the step under way, which no place shortens.
+                begin_s = np.where(np.isfinite(self.queue_s), self.sent_s + self.queue_s, begin_s)
         # Where the limit is too small some end before they could have begun.
         found: NDArray[np.float64] = np.maximum(self.last_s - begin_s, 0.0)
         return found

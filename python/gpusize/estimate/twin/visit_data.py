@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.analysis.delivery.intended import think_s
 from gpusize.analysis.metrics import metric
+from gpusize.analysis.server_times import disagreement, says_times
 from gpusize.estimate.twin.server_figures import Served, served
+from gpusize.records.schema import SERVER_TIMES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +25,8 @@ __all__ = ["Objective", "Observed", "observe", "silent"]
 NS_PER_S: Final = 1e9
 FEWEST: Final = 10
 """With fewer requests in its window all of a visit count."""
+MOST_TOLD: Final = 0.95
+"""What a server says of fewer of its requests is not used."""
 ASKED: Final = ("ok", "error")
 """Shares that a request keeps by ending ok; any other names the outcome that it must not have."""
 
@@ -122,6 +126,9 @@ class Observed:
         values: one row per objective; shape (k, m).
         settled: whether a steady part was found; else everything counts, its beginning too.
         served: what the server said of itself meanwhile; None where nothing was sampled.
+        queue_s: how long each request waited in the server, as that said in its answer, NaN where it did not; shape
+            (m,). None where it said so of few of them, or what cannot be true.
+        server_s: how long the server served each, from its turn to its end, likewise.
     """
 
     users: int
@@ -139,6 +146,8 @@ class Observed:
     values: NDArray[np.float64]
     settled: bool = True
     served: Served | None = None
+    queue_s: NDArray[np.float64] | None = None
+    server_s: NDArray[np.float64] | None = None
 
     @property
     def residence_s(self) -> float:
@@ -178,6 +187,8 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
     import polars as pl
 
     columns = dict.fromkeys(name for each in objectives for name in each.columns)
+    said = says_times(visit) and disagreement(visit) is None
+    columns |= dict.fromkeys(SERVER_TIMES if said else ())
     records = visit.requests(*columns).select(*{**dict.fromkeys(_READ), **columns}).sort("due_ns").collect()
     if not records.height or not visit.concurrency:
         return None
@@ -188,6 +199,14 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
 
     def count(name: str) -> NDArray[np.float64]:
         return records[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+    ok = (records["outcome"] == "ok").to_numpy()
+
+    def told(name: str) -> NDArray[np.float64] | None:
+        if not said:
+            return None
+        found = count(name) / NS_PER_S
+        return found if np.isfinite(found[ok]).sum() > MOST_TOLD * ok.sum() else None
 
     due_s, last_s = seconds("due_ns"), seconds("end_ns")
     settled = any(i["name"] == "warmup" for i in visit.intervals)
@@ -210,9 +229,11 @@ def _visit(visit: LevelData, objectives: Sequence[Objective]) -> Observed | None
         last_s=last_s,
         tokens_in=count("tokens_in"),
         tokens_out=count("tokens_out"),
-        ok=(records["outcome"] == "ok").to_numpy(),
+        ok=ok,
         steady=steady,
         values=np.array([each.values(records) for each in objectives]).reshape(len(objectives), records.height),
         settled=settled,
         served=served(visit),
+        queue_s=told(SERVER_TIMES[0]),
+        server_s=told(SERVER_TIMES[1]),
     )
