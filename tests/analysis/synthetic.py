@@ -19,6 +19,7 @@ OPTIONAL = {
     "session", "turn", "fired_ns", "sent_ns", "connect_ns", "tls_ns", "first_byte_ns", "first_token_ns",
     "last_token_ns", "end_ns", "tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning", "status", "error_id",
     "first_output_ns", "itl_min_ns", "itl_mean_ns", "itl_p50_ns", "itl_p99_ns", "itl_max_ns", "events_ns",
+    "server_queue_ns", "server_service_ns",
 }  # fmt: skip
 
 

@@ -23,8 +23,20 @@ CLUSTER: Mapping[str, Any] = {
 COSTS = ("iteration_base_s", "iteration_per_sequence_s", "prefill_per_token_s")
 
 
-def level(users: int, *, gpus: int = 1, requests: int = 600, slowness: float = 1.0, **more: Any) -> LevelData:
-    """One level of so many users on so many GPUs, each of them slower by a factor, with nothing left out."""
+def level(
+    users: int,
+    *,
+    gpus: int = 1,
+    requests: int = 600,
+    slowness: float = 1.0,
+    said: bool = False,
+    whole: bool = False,
+    **more: Any,
+) -> LevelData:
+    """One level of so many users on so many GPUs, each of them slower by a factor, with nothing left out.
+
+    ``said``: the server says how long each request waited and was served. ``whole``: answers come in one piece.
+    """
     slowed = {name: slowness * CLUSTER[name] for name in COSTS}
     config = {**CLUSTER, **slowed, "gpus": gpus, "seed": users + 1000 * gpus, **more}
     asked = {
@@ -34,7 +46,7 @@ def level(users: int, *, gpus: int = 1, requests: int = 600, slowness: float = 1
         "prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}},
     }
     stream, _ = core().simulate(json.dumps(config), json.dumps(asked))
-    records = _records(pl.DataFrame(stream))
+    records = _records(pl.DataFrame(stream), said=said, whole=whole)
     setting = {"kind": "closed", "concurrency": users, "count": requests}
     due, end = records["due_ns"], records["end_ns"]
     meta = {
@@ -57,7 +69,7 @@ def level(users: int, *, gpus: int = 1, requests: int = 600, slowness: float = 1
     )
 
 
-def _records(rows: pl.DataFrame) -> pl.DataFrame:
+def _records(rows: pl.DataFrame, *, said: bool, whole: bool) -> pl.DataFrame:
     known = {
         "seq": pl.Series(range(rows.height)),
         "due_ns": rows["due_ns"],
@@ -72,6 +84,13 @@ def _records(rows: pl.DataFrame) -> pl.DataFrame:
         "tokens_out": rows["tokens_out"],
         "outcome": pl.Series(OUTCOMES, dtype=outcome_dtype()).gather(rows["outcome"]),
     }
+    if said:
+        known["server_queue_ns"] = rows["start_ns"] - rows["due_ns"]
+        known["server_service_ns"] = rows["end_ns"] - rows["start_ns"]
+    if whole:
+        for name in ("first_byte_ns", "first_token_ns", "last_token_ns", "events"):
+            known.pop(name)
+        known["events"] = pl.repeat(0, rows.height, eager=True)
     dtypes = {**record_dtypes(), "outcome": outcome_dtype()}
     zero = {"visit", "stream", "attempt", "row"}
     columns = [

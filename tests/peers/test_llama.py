@@ -12,6 +12,7 @@ import httpx
 import polars as pl
 import pytest
 
+from gpusize.records.schema import SERVER_TIMES
 from tests.peers.sizing import Gpusize, Sized
 from tests.peers.wire import Event, events, exchanges
 from tests.servers.llama import MODEL, LlamaServer
@@ -136,6 +137,9 @@ def test_whole_answers_and_their_usage(kind: str, llama: LlamaServer, tapped: Ta
         body(kind, prompt, stream=False) for prompt in PROMPTS
     ]
     assert [exchange.got["choices"] for exchange in ours] == [answer["choices"] for answer in theirs]
+    # Nor does it say how long it took, as llama-server does: unknown, not guessed.
+    assert not any("timings" in answer for answer in theirs)
+    assert records.select(SERVER_TIMES).null_count().row(0) == (len(PROMPTS),) * 2
     for column, name in (("tokens_in", "prompt_tokens"), ("tokens_out", "completion_tokens")):
         assert records[column].to_list() == [answer["usage"][name] for answer in theirs]
 

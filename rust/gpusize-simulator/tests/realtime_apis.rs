@@ -195,7 +195,7 @@ fn answers_say_how_long_they_waited_and_were_served() {
     let (last, others) = events.split_last().expect("an event");
     assert!(others.iter().all(|event| event.get("metrics").is_none()));
     let stream = post(&server, "/v1/responses", &input(&json!({"stream": true})));
-    let ended = stream.text().lines().filter_map(|line| line.strip_prefix("data: ")).last().expect("an event");
+    let ended = stream.text().lines().filter_map(|line| line.strip_prefix("data: ")).next_back().expect("an event");
     let of_responses: Value = serde_json::from_str(ended).expect("JSON");
     for metrics in [
         &last["metrics"],
