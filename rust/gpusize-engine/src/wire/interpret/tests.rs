@@ -290,7 +290,7 @@ fn times_are_those_that_another_reader_finds() {
     let mut said = 0;
     for _ in 0..5_000 {
         let (mut answer, mut want) = (Answer::default(), [crate::record::columns::NO_TIME; 2]);
-        for _ in 0..1 + draw(3) {
+        for _ in 0..=draw(3) {
             let event = random_event(&mut draw);
             for (want, (_, all)) in want.iter_mut().zip(places) {
                 let sum = |at: &&[&str]| at.iter().map(|at| event.pointer(at)?.as_f64()).sum::<Option<f64>>();
