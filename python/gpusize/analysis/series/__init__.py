@@ -9,5 +9,6 @@ from __future__ import annotations
 from gpusize.analysis.series.buckets import BucketRise, Percentile, bucket_rises
 from gpusize.analysis.series.counters import increases, total_increases
 from gpusize.analysis.series.gauges import gauge_at
+from gpusize.analysis.series.replicas import Steps, steps_of
 
-__all__ = ["BucketRise", "Percentile", "bucket_rises", "gauge_at", "increases", "total_increases"]
+__all__ = ["BucketRise", "Percentile", "Steps", "bucket_rises", "gauge_at", "increases", "steps_of", "total_increases"]
