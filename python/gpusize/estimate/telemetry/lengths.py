@@ -1,0 +1,200 @@
+"""Prompts and answers as pairs of tokens: from an access log, or from what histograms say of them.
+
+A histogram of lengths has buckets that are a factor of two wide. Its sum says the mean, and the sums of steps how much
+lengths spread: over steps with n requests the sum of their lengths, less n times the mean, has the variance n times
+that of one length. So within the buckets lengths have the density
+
+    exp(a u + b u^2)
+
+with a and b such that mean and variance are those (of all such densities the one of most entropy). That long prompts
+have long answers shows likewise in the products of both sums; pairs are drawn with that correlation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpusize.estimate.telemetry.production import Production
+
+__all__ = ["Lengths", "known_lengths", "within_buckets"]
+
+PAIRS: Final = 20_000
+GRID: Final = 24
+"""Lengths of each bucket that the density is worked out at."""
+FEWEST: Final = 100
+"""Fewer requests say nothing of how lengths spread."""
+FEWEST_STEPS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lengths:
+    """Requests as pairs.
+
+    Attributes:
+        prompt: tokens; shape (m,).
+        output: likewise, of the answer to each.
+        told_by: ``log`` or ``histograms``.
+    """
+
+    prompt: NDArray[np.uint32]
+    output: NDArray[np.uint32]
+    told_by: str
+
+
+def known_lengths(production: Production) -> Lengths | None:
+    """Lengths of the requests; None where neither a log nor histograms tell those of answers."""
+    import numpy as np
+
+    log = production.log
+    if log is not None and log.lengths is not None:
+        prompt, output = log.lengths
+        return Lengths(prompt.astype(np.uint32), output.astype(np.uint32), "log")
+    output_one = _marginal(production, "output_length")
+    if output_one is None:
+        return None
+    prompt_one = _marginal(production, "prompt_length")
+    link = _link(production)
+    rng = np.random.default_rng(1)
+    first = rng.normal(size=PAIRS)
+    second = link * first + np.sqrt(1 - link * link) * rng.normal(size=PAIRS)
+    places = [(np.argsort(np.argsort(each)) + 0.5) / PAIRS for each in (first, second)]
+    prompts = np.ones(PAIRS) if prompt_one is None else np.quantile(prompt_one, places[0], method="inverted_cdf")
+    outputs = np.quantile(output_one, places[1], method="inverted_cdf")
+    return Lengths(prompts.astype(np.uint32), outputs.astype(np.uint32), "histograms")
+
+
+def _marginal(production: Production, name: str) -> NDArray[np.float64] | None:
+    """Lengths, of equal weight; None without data."""
+    import numpy as np
+
+    buckets = production.steps.buckets.get(name)
+    if buckets is None:
+        return None
+    known = np.isfinite(buckets.counts).all(axis=1)
+    counts = np.diff(buckets.counts[known].sum(axis=0), prepend=0.0)
+    total = float(production.steps.rise(f"{name}_count")[known].sum())
+    if counts.sum() < FEWEST or not total > 0:
+        return None
+    mean = float(production.steps.rise(f"{name}_sum")[known].sum()) / total
+    return within_buckets(buckets.bounds, np.maximum(counts, 0.0), mean, _variance(production, name, mean))
+
+
+def _variance(production: Production, name: str, mean: float) -> float | None:
+    """Of one length, by the sums of steps; None where there are too few."""
+    return _covariance(production, name, mean, name, mean)
+
+
+def _covariance(production: Production, first: str, first_mean: float, second: str, second_mean: float) -> float | None:
+    import numpy as np
+
+    steps = production.steps
+    count = steps.rise(f"{first}_count")
+    off = steps.rise(f"{first}_sum") - count * first_mean, steps.rise(f"{second}_sum") - count * second_mean
+    known = np.isfinite(off[0]) & np.isfinite(off[1]) & (count > 0)
+    if known.sum() < FEWEST_STEPS or count[known].sum() < FEWEST:
+        return None
+    return float((off[0] * off[1])[known].sum() / count[known].sum())
+
+
+def _link(production: Production) -> float:
+    """Correlation of prompts and answers of the same requests; 0 where nothing tells it."""
+    import numpy as np
+
+    names = ("prompt_length", "output_length")
+    means = [
+        float(np.nansum(production.steps.rise(f"{name}_sum")))
+        / max(1.0, float(np.nansum(production.steps.rise(f"{name}_count"))))
+        for name in names
+    ]
+    both = _covariance(production, names[0], means[0], names[1], means[1])
+    each = [_covariance(production, name, mean, name, mean) for name, mean in zip(names, means, strict=True)]
+    if both is None or not all(each):
+        return 0.0
+    found = both / float(np.sqrt((each[0] or 1.0) * (each[1] or 1.0)))
+    steps = int((production.steps.rise("output_length_count") > 0).sum())
+    # What chance alone makes of so many steps is none.
+    return float(np.clip(found, -0.95, 0.95)) if abs(found) > 2 / np.sqrt(max(1, steps)) else 0.0
+
+
+def within_buckets(
+    bounds: NDArray[np.float64], counts: NDArray[np.float64], mean: float, variance: float | None
+) -> NDArray[np.float64]:
+    """So many lengths of equal weight that lie in the buckets as counted, with this mean and variance as far as they can.
+
+    Args:
+        bounds: upper bounds, ascending, the last infinite; shape (b,).
+        counts: in each bucket; shape (b,).
+        mean: of all.
+        variance: of all; None where nothing is known.
+
+    Returns:
+        Whole numbers from 1, ascending; shape (``PAIRS``,).
+    """
+    import numpy as np
+
+    lows = np.concatenate([[0.0], bounds[:-1]])
+    highs = np.where(np.isfinite(bounds), bounds, 4 * np.maximum(lows, 1.0))
+    there = counts > 0
+    grid, weight = [], []
+    for low, high, count in zip(lows[there], highs[there], counts[there], strict=True):
+        inside = np.unique(np.round(np.linspace(low + 1, max(high, low + 1), GRID)))
+        grid.append(inside)
+        weight.append(np.full(inside.size, count / counts.sum()))
+    # The density goes as 1/x inside a bucket before a and b bend it: buckets grow as their bounds do.
+    bent = [_bent(mean, variance, grid, weight, width) for width in (True, False)]
+    best = min(bent, key=lambda each: each[0])
+    values, shares = np.concatenate(grid), best[1]
+    upto = np.cumsum(shares) / shares.sum()
+    places = (np.arange(PAIRS) + 0.5) / PAIRS
+    return np.asarray(values[np.minimum(np.searchsorted(upto, places, "left"), values.size - 1)])
+
+
+def _bent(
+    mean: float, variance: float | None, grid: list[NDArray[np.float64]], weight: list[NDArray[np.float64]], both: bool
+) -> tuple[float, NDArray[np.float64]]:
+    """How far mean and variance are missed, and the shares of the grid; with ``both`` the variance bends too."""
+    import numpy as np
+
+    scale = max(mean, 1.0)
+    second = both and variance is not None
+    wanted = np.array([1.0, (variance or 0.0) / scale**2 + 1.0])[: 2 if second else 1]
+
+    def shares(bend: NDArray[np.float64]) -> NDArray[np.float64]:
+        parts = []
+        for inside, each in zip(grid, weight, strict=True):
+            u = inside / scale
+            power = -np.log(u) + bend[0] * u + (bend[1] * u * u if second else 0.0)
+            density = np.exp(power - power.max())
+            parts.append(each[0] * density / density.sum())
+        return np.concatenate(parts)
+
+    u = np.concatenate(grid) / scale
+
+    def off(bend: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = shares(bend)
+        return np.array([found @ u, found @ (u * u)])[: wanted.size] / wanted - 1
+
+    bend = np.zeros(wanted.size)
+    best = float(np.abs(off(bend)).max())
+    for _ in range(60):
+        here = off(bend)
+        step = 1e-4 * np.maximum(1.0, np.abs(bend))
+        slope = np.stack(
+            [(off(bend + step[k] * (np.arange(bend.size) == k)) - here) / step[k] for k in range(bend.size)], 1
+        )
+        move = np.linalg.lstsq(slope + 1e-9 * np.eye(bend.size), -here, rcond=None)[0]
+        move *= min(1.0, 8.0 / max(1e-12, float(np.abs(move).max())))
+        while float(np.abs(move).max()) > 1e-9 and float(np.abs(off(bend + move)).max()) > best:
+            move /= 2
+        bend = bend + move
+        best = float(np.abs(off(bend)).max())
+        if best < 1e-4 or float(np.abs(move).max()) <= 1e-9 or float(np.abs(bend).max()) > 400:
+            break
+    missed = off(bend)
+    # A mean that is missed is worse than a variance that is.
+    return float(np.abs(missed * np.array([3.0, 1.0])[: missed.size]).sum()) + (0.0 if second else 1e-3), shares(bend)

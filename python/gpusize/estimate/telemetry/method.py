@@ -1,0 +1,356 @@
+"""An estimate from telemetry alone: refusals first, then the count in the house's form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from gpusize.estimate.question import Estimate, Question, whole_gpus, with_reserve
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from gpusize.estimate.telemetry.access_log import AccessLog
+    from gpusize.estimate.telemetry.costs import Costs
+    from gpusize.estimate.telemetry.limits import Limit
+    from gpusize.estimate.telemetry.production import Production
+    from gpusize.estimate.telemetry.sizing import Counted
+    from gpusize.estimate.twin.load import ClusterLoad
+    from gpusize.estimate.twin.visit_data import Objective
+
+__all__ = ["NAME", "estimate_telemetry"]
+
+NAME: Final = "telemetry"
+FEWEST_STEPS: Final = 20
+FEWEST_REQUESTS: Final = 300
+REPLAYS: Final = 3
+UNFIT: Final = 0.25
+"""No replica may answer whose replay has means that are further off."""
+WIDEST: Final = 0.35
+"""An interval whose halves are wider, as a logarithm, tells nothing, unless it is of one or two replicas."""
+OPEN: Final = 0.12
+"""What was never seen may move the count by so much, as a logarithm, or by one replica."""
+LOAD_S: Final = 300
+
+
+def estimate_telemetry(
+    frame: pl.DataFrame | pl.LazyFrame,
+    question: Question,
+    *,
+    log: AccessLog | None = None,
+    batch_limit: int | None = None,
+) -> Estimate:
+    """Answer a question from scraped series alone.
+
+    Args:
+        frame: samples of vLLM's or SGLang's presets, with the columns of ``gpusize.records.series.series_schema``.
+        question: users or a rate, and SLOs on shares of requests: of runtime, service, ttft or itl_mean.
+        log: the access log of the same time, for lengths and their pairs.
+        batch_limit: the most requests that a replica works on at once, as its server was started with; None where it is
+            not known.
+
+    Returns:
+        The estimate; where the series do not tell, its ``reason`` says why and ``details["load"]`` which load would.
+    """
+    from gpusize.estimate.telemetry.costs import fit_costs, replica_of
+    from gpusize.estimate.telemetry.lengths import known_lengths
+    from gpusize.estimate.telemetry.limits import limit_of
+    from gpusize.estimate.telemetry.production import read_production
+    from gpusize.estimate.telemetry.replay import Day
+    from gpusize.estimate.telemetry.sizing import Sizing
+
+    production = read_production(frame, log)
+    base = Estimate(
+        NAME,
+        max(1, production.replicas) * question.gpus_per_replica,
+        question.users or None,
+        " and ".join(str(slo) for slo in question.slos) or None,
+        rate=question.rate,
+        think=question.think,
+        think_s=question.think_s,
+        details=_seen(production),
+    )
+    cannot = _cannot(production, question)
+    if cannot is not None:
+        return _refused(base, *cannot)
+    lengths = known_lengths(production)
+    if lengths is None:
+        return _refused(
+            base,
+            "lengths",
+            "nothing tells how long answers are: the series have no histogram of lengths",
+            "give an access log with output_tokens",
+        )
+    limit = limit_of(production, lengths, batch_limit)
+    costs = fit_costs(production, lengths, Day(production, question.router), limit)
+    if costs is None:
+        return _refused(
+            base,
+            "loads",
+            "one load alone does not show how times grow with it: all the time about as many requests were at work",
+            f"pull a time with {_busier(limit.most_seen)}",
+            at_once=2 * max(4.0, limit.most_seen),
+        )
+    base = replace(base, details={**base.details, **_fitted(costs, limit, lengths.told_by)})
+    if costs.off > UNFIT:
+        return _refused(
+            base,
+            "misfit",
+            f"no replica repeats what was scraped: its times are off by {costs.off:.0%}, the worst group of load by "
+            f"{costs.worst:.0%}; replicas may differ, share a host with others, or serve in another way than by "
+            "continuous batching",
+            "measure one replica by itself: gpusize run",
+        )
+    objectives = _objectives(question)
+    replica = replica_of(costs.service, lengths)
+    replays = [Day(production, question.router, seed=seed).run(replica) for seed in range(1, REPLAYS + 1)]
+    found = Sizing(production, lengths, costs, limit, objectives, _asked(question), replays).counted()
+    if found is None:
+        return _refused(
+            base, "never", "no number of replicas keeps the SLOs: one request alone misses them, by the costs", ""
+        )
+    base = replace(base, details={**base.details, **_counted_details(found)})
+    return _answered(base, production, found, limit, question)
+
+
+def _seen(production: Production) -> dict[str, Any]:
+    """What there was to look at."""
+    import numpy as np
+
+    steps, running = production.steps, production.running
+    known = np.isfinite(running)
+    return {
+        "steps": len(steps),
+        "steps_left_out": dict(steps.left_out),
+        "scrape_interval_s": steps.interval_s,
+        "replicas": production.replicas,
+        "requests": round(production.requests),
+        "most_at_work": float(running[known].max()) if known.any() else None,
+        "most_per_s": float(production.per_s.max()) if production.per_s.size else None,
+    }
+
+
+def _fitted(costs: Costs, limit: Limit, told_by: str) -> dict[str, Any]:
+    one = costs.service
+    return {
+        "model": "batching",
+        "service": {
+            "base_s": one.base_s,
+            "per_sequence_s": one.per_sequence_s,
+            "per_prompt_token_s": one.per_prompt_token_s,
+            "max_batch": limit.batch,
+            "kv_tokens": limit.cache_tokens,
+        },
+        "limit_reached": limit.reached,
+        "queues_seen": limit.queues,
+        "cache_holds": limit.cache,
+        "lengths": told_by,
+        "means_off": costs.off,
+    }
+
+
+def _counted_details(found: Counted) -> dict[str, Any]:
+    return {
+        "raw": {"best": found.raw, "free": found.free, "seen": found.seen, "low": found.low, "high": found.high},
+        "at_work_at_edge": found.at_work,
+        "per_s_at_edge": found.per_s,
+        "error": found.error,
+        "checks": [
+            {
+                "by": each.by,
+                "correction": each.correction,
+                "error": each.error,
+                "misfit": each.misfit,
+                "between": None if each.between is None else list(each.between),
+                "held": [[h.group, h.edge_s, h.share, h.n, h.off, h.error] for h in each.held],
+            }
+            for each in found.checks
+        ],
+    }
+
+
+def _refused(base: Estimate, refusal: str, reason: str, load: str, *, at_once: float | None = None) -> Estimate:
+    """No number: why, and which load would tell."""
+    levels = () if at_once is None else (math.ceil(at_once),)
+    told = f"{reason}; {load}" if load else reason
+    details = {**base.details, "refusal": refusal, "load": load or None}
+    return replace(base, reason=told, next_levels=levels, details=details)
+
+
+def _cannot(production: Production, question: Question) -> tuple[str, str, str] | None:
+    """What must be there, and is not: a word for it, why, and what to do."""
+    import numpy as np
+
+    from gpusize.estimate.telemetry.checks import HISTOGRAM
+
+    if not question.slos:
+        return "slo", "it sizes for SLOs", "give one, as --slo 'p95 ttft <= 500ms'"
+    for slo in question.slos:
+        if slo.kind != "percentile" or slo.metric not in HISTOGRAM or slo.op not in ("<=", "<"):
+            return (
+                "slo",
+                f"it judges shares of requests whose {', '.join(HISTOGRAM)} are at most a bound, not {slo}",
+                "",
+            )
+    steps = production.steps
+    if not len(steps):
+        return "series", "there are no two scrapes of a model server in it", "pull the preset vllm or sglang"
+    if len(steps) < FEWEST_STEPS or production.requests < FEWEST_REQUESTS:
+        what = f"{len(steps)} steps between scrapes with {production.requests:.0f} requests"
+        return "data", f"{what} are too few to fit a replica to", "pull a longer time"
+    need = {"running": steps.gauge("running")[:, 1], "itl": steps.rise("itl_sum"), "ttft": steps.rise("ttft_sum")}
+    missing = [name for name, values in need.items() if not np.isfinite(values).any()]
+    if missing:
+        return "series", f"there is no {' and no '.join(missing)}", "pull the preset vllm or sglang"
+    models = {text for text in map(_model_of, steps.replicas) if text is not None}
+    if len(models) > 1:
+        what = f"replicas serve {len(models)} models: {', '.join(sorted(models)[:3])}"
+        return "models", what, "choose one with --prometheus-match 'model_name=\"...\"'"
+    return None
+
+
+def _model_of(labels: str) -> str | None:
+    import json
+
+    found = json.loads(labels).get("model_name")
+    return None if found is None else str(found)
+
+
+def _busier(most_seen: float) -> str:
+    """What a time must have that the scraped one lacks."""
+    return f"twice as many requests at once on a replica at its busiest as now ({most_seen:.0f}), and half as many"
+
+
+def _answered(base: Estimate, production: Production, found: Counted, limit: Limit, question: Question) -> Estimate:
+    refusal = _unknown(base, found, limit, question)
+    if refusal is not None:
+        return refusal
+    per = question.gpus_per_replica
+    high = None if found.high is None else whole_gpus(found.high * per, per)
+    beyond = found.at_work > limit.most_seen
+    slos = question.slos
+    deciding = str(slos[found.binding]) if not question.together and found.binding < len(slos) else base.slo
+    answer = replace(
+        base,
+        slo=deciding,
+        gpus=whole_gpus(found.raw * per, per),
+        gpus_raw=found.raw * per,
+        gpus_low=min(whole_gpus(found.raw * per, per), whole_gpus(found.low * per, per)),
+        gpus_high=None if high is None else max(high, whole_gpus(found.raw * per, per)),
+        capacity_rate=question.rate / found.raw if question.rate is not None else None,
+        capacity_concurrency=found.at_work,
+        outside_tested_range=beyond,
+        assumptions=_assumptions(base, limit, question),
+        warnings=_warnings(base, found, limit, production, beyond=beyond),
+        tested_gpus=per,
+    )
+    return with_reserve(answer, question)
+
+
+def _unknown(base: Estimate, found: Counted, limit: Limit, question: Question) -> Estimate | None:
+    """A refusal where what the series leave open decides the count."""
+    per_replica = max(1, math.ceil(1.2 * found.at_work))
+    load = (
+        f"load one replica with about {per_replica:,} requests at once for {LOAD_S // 60} minutes, or pull a time in "
+        "which one was that busy"
+    )
+    seen = f"no scrape saw more than {limit.most_seen:.0f} at work on one replica"
+    if not math.isfinite(found.seen) or (
+        math.log(found.seen / found.free) > OPEN and _whole(found.seen) - _whole(found.free) > 1
+    ):
+        most = "without end" if not math.isfinite(found.seen) else f"{_whole(found.seen):,}"
+        why = (
+            f"{seen}, and the SLOs break at about {found.at_work:.0f}: whether a replica works on that many at once, "
+            f"and how slowly, nothing here tells ({_whole(found.free):,} replicas if it does, {most} if not)"
+        )
+        return _refused(base, "knee", why, load, at_once=per_replica)
+    check = found.checks[min(found.binding, len(found.checks) - 1)]
+    wide = found.high is None or (
+        max(math.log(found.high / found.raw), math.log(found.raw / found.low)) > WIDEST
+        and _whole(found.high) - _whole(found.low) > 2
+    )
+    if not wide:
+        return None
+    if check.by != "buckets" and check.between is not None and check.between[1] > 1.5 * check.between[0]:
+        low, high = check.between
+        upper = "no end" if math.isinf(high) else f"{high:g} s"
+        why = (
+            f"the bound of {question.slos[min(found.binding, len(question.slos) - 1)]} lies in the bucket from {low:g} s "
+            f"to {upper}, and nearly all or nearly none of the requests are in it: the share that keeps it is not known"
+        )
+        return _refused(
+            base, "buckets", why, "give an access log with durations, or ask for a bound at a bucket's edge"
+        )
+    ends = f"{_whole(found.low):,} to {'no end' if found.high is None else f'{_whole(found.high):,}'}"
+    why = f"the interval is from {ends} replicas; {seen}, and the SLOs break at about {found.at_work:.0f}"
+    return _refused(base, "knee", why, load, at_once=per_replica)
+
+
+def _whole(replicas: float) -> int:
+    return whole_gpus(replicas)
+
+
+def _assumptions(base: Estimate, limit: Limit, question: Question) -> tuple[str, ...]:
+    from gpusize.estimate.twin.words import loop
+
+    d = base.details
+    texts = [
+        f"rests on {d['steps']:,} steps between scrapes of {d['replicas']} "
+        f"replica{'' if d['replicas'] == 1 else 's'}, {d['scrape_interval_s']:.3g} s each, with {d['requests']:,} "
+        f"requests; the busiest had {limit.most_seen:.0f} at work",
+        "all replicas are alike, and requests will be like those that were seen",
+        "each replica serves with continuous batching at the costs that were fitted",
+        "replicas do not slow each other down",
+        loop(question),
+    ]
+    if limit.told:
+        texts.append(f"at most {limit.batch} requests are worked on at once, as you say")
+    elif limit.batch is not None:
+        texts.append(f"at most {limit.batch} requests are worked on at once, as scrapes show while others waited")
+    elif limit.cache is not None:
+        texts.append(f"a replica's cache holds about {limit.cache:.0f} requests, by what share of it was held")
+    return tuple(texts)
+
+
+def _warnings(base: Estimate, found: Counted, limit: Limit, production: Production, *, beyond: bool) -> tuple[str, ...]:
+    texts = []
+    if beyond:
+        texts.append(
+            f"extrapolated: the SLOs break with about {found.at_work:.0f} requests on a replica, and no scrape saw more "
+            f"than {limit.most_seen:.0f} at work"
+        )
+    off = float(base.details["means_off"])
+    if off > 0.05:
+        texts.append(f"the replayed day's times differ from the scraped ones by {off:.0%}, beyond chance")
+    if any(each.by == "means" for each in found.checks):
+        texts.append("no bucket near the bound tells shares of requests: only means were held against the replay")
+    preempted = float(_total(production, "preemptions"))
+    if preempted >= 1:
+        texts.append(f"servers preempted {preempted:,.0f} requests for lack of cache, which no model here covers")
+    left = sum(production.steps.left_out.values())
+    if left > 0.1 * (left + len(production.steps)):
+        texts.append(f"{left} steps were left out, as servers began again or scrapes were missed")
+    return tuple(texts)
+
+
+def _total(production: Production, name: str) -> float:
+    import numpy as np
+
+    return float(np.nansum(production.steps.rise(name)))
+
+
+def _objectives(question: Question) -> list[Objective]:
+    from gpusize.estimate.twin.visit_data import Objective
+
+    if question.together and len(question.slos) > 1:
+        return [Objective.joint(question.slos, question.slos[0].share)]
+    return [Objective.of(slo) for slo in question.slos]
+
+
+def _asked(question: Question) -> ClusterLoad:
+    from gpusize.estimate.twin.load import ClusterLoad
+
+    think = {"none": "none", "fixed": "constant", "exponential": "exponential"}[question.think]
+    users = question.users if question.rate is None else None
+    return ClusterLoad(users, question.rate, question.process, question.think_s, think, question.router)

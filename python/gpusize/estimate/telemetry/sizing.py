@@ -1,0 +1,198 @@
+"""From a fitted replica to a count with its interval: by what the pages show, and by what they leave open.
+
+What they leave open is how many requests a replica works on at once where no scrape saw it full. So it is counted
+twice: as if there were no limit but its cache's, and as if the most that was ever seen at work were the limit. That
+second count also stands for costs that rise faster beyond what was seen: either way a replica does no more than was
+seen. Where both come to the same the answer does not depend on it; where they are far apart nothing here tells which is
+true.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from gpusize.estimate.telemetry.checks import Check, check
+from gpusize.estimate.telemetry.costs import Costs, replica_of
+from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpusize.estimate.telemetry.lengths import Lengths
+    from gpusize.estimate.telemetry.limits import Limit
+    from gpusize.estimate.telemetry.production import Production
+    from gpusize.estimate.telemetry.replay import Replayed
+    from gpusize.estimate.twin.batching_model import Service
+    from gpusize.estimate.twin.load import ClusterLoad
+    from gpusize.estimate.twin.simulate import Batching
+    from gpusize.estimate.twin.visit_data import Objective
+
+__all__ = ["Counted", "Sizing"]
+
+ERRORS: Final = 2.0
+"""Standard errors on either side of the interval."""
+LEAST: Final = 0.01
+CAUTION: Final = (0.1, 0.01)
+"""Part of the interval's upper half, and of the load, by which the count leans to the safe side."""
+MOST_REACH: Final = 1.2
+BLUNT: Final = 0.6
+"""Part of the means' misfit that is taken for an error of bounds where no bucket tells better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Unrounded counts of replicas.
+
+    Attributes:
+        raw: the best.
+        free: as if nothing but the cache limited a batch.
+        seen: as if the most that was seen at work did.
+        low: fewer are not enough, by the errors.
+        high: more are not needed; None where no end is in sight.
+        binding: number of the SLO that decides.
+        at_work: requests on a replica at the edge, waiting ones among them.
+        per_s: requests per second of a replica there.
+        checks: of each SLO.
+        error: standard error of the logarithm of the bounds.
+    """
+
+    raw: float
+    free: float
+    seen: float
+    low: float
+    high: float | None
+    binding: int
+    at_work: float
+    per_s: float
+    checks: tuple[Check, ...]
+    error: float
+
+
+class Sizing:
+    """Counts for one question.
+
+    Args:
+        production: what was scraped.
+        lengths: of requests.
+        costs: as fitted.
+        limit: as seen.
+        objectives: what is to be kept.
+        asked: the load.
+        replays: of the day on the fitted replica.
+    """
+
+    def __init__(
+        self,
+        production: Production,
+        lengths: Lengths,
+        costs: Costs,
+        limit: Limit,
+        objectives: Sequence[Objective],
+        asked: ClusterLoad,
+        replays: Sequence[Replayed],
+    ) -> None:
+        self._production, self._lengths, self._costs, self._limit = production, lengths, costs, limit
+        self._asked, self._replays = asked, replays
+        self._targets = [each.target for each in objectives]
+        self._joint = len(objectives) == 1 and len(objectives[0].parts) > 1
+        self._bounds = [(part.metric, part.bound_s or 0.0) for each in objectives for part in each.parts]
+        self._of = [k for k, each in enumerate(objectives) for _ in each.parts]
+
+    def counted(self) -> Counted | None:
+        """The counts; None where no number of replicas keeps the SLOs, as one request alone misses them."""
+        service = self._costs.service
+        first = self._once(service, (0.0,) * len(self._bounds))
+        if first is None:
+            return None
+        raw, counter, whole = first
+        checks = tuple(
+            check(self._production, self._replays, metric, bound, self._targets[of], self._edge(raw, counter, whole)[1])
+            for (metric, bound), of in zip(self._bounds, self._of, strict=True)
+        )
+        corrections = tuple(each.correction for each in checks)
+        if self._joint:
+            corrections = (sum(corrections) / len(corrections),) * len(corrections)
+        best = self._once(service, corrections, whole)
+        if best is None:
+            return None
+        raw, counter, whole = best
+        binding = counter.binding(whole, 1.0)
+        deciding = max(checks, key=lambda each: each.error) if self._joint else checks[binding]
+        error = math.hypot(deciding.error, 0.5 * deciding.misfit, LEAST)
+        if deciding.by != "buckets":
+            error = math.hypot(error, BLUNT * self._costs.off)
+        free, seen = raw, raw
+        if not self._limit.reached:
+            narrow = replace(service, max_batch=max(1, round(self._limit.most_seen)))
+            there = self._once(narrow, corrections, whole)
+            seen = math.inf if there is None else max(raw, there[0])
+        less, more = self._sides(counter, whole, raw, error)
+        by_costs = self._by_costs(corrections, whole, raw)
+        less, more = math.hypot(less, by_costs), math.hypot(more, by_costs)
+        # Where it is not known which of both is true, the truth lies between.
+        middle = math.sqrt(free * seen) if math.isfinite(seen) else free
+        lean = CAUTION[0] * min(more, 0.5) + CAUTION[1]
+        high = seen * math.exp(more) if math.isfinite(seen) and math.isfinite(more) else None
+        at_work, per_s = self._edge(raw, counter, whole)
+        return Counted(
+            middle * math.exp(lean), free, seen, free * math.exp(-less), high, binding, at_work, per_s, checks, error
+        )
+
+    def _once(
+        self, service: Service, corrections: Sequence[float], guess: int | None = None
+    ) -> tuple[float, Counter, int] | None:
+        """Unrounded and whole count of replicas of a kind; None where no number is enough."""
+        replica = self._replica(service, corrections)
+        counter = Counter(replica, self._asked, self._targets)
+        begin = guess or mean_field(
+            self._asked, max(1.0, replica.rates.size / 2), replica.residence_s(replica.rates.size / 2)
+        )
+        whole = counter.fewest(1.0, begin)
+        return None if whole is None else (counter.raw(whole, 1.0), counter, whole)
+
+    def _replica(self, service: Service, corrections: Sequence[float]) -> Batching:
+        factors = tuple(math.exp(each) for each in corrections)
+        return replica_of(
+            service,
+            self._lengths,
+            self._bounds,
+            joint=self._joint,
+            factors=factors[:1] if self._joint else factors,
+            most=8 * max(8.0, self._limit.most_seen),
+        )
+
+    def _edge(self, raw: float, counter: Counter, whole: int) -> tuple[float, float]:
+        """Requests in flight and requests per second of a replica that carries all that it can."""
+        load = self._asked.load * whole / raw
+        found = counter.run(load, whole, 1.0)
+        if self._asked.users is None:
+            return found.in_flight / whole, load / whole
+        return found.in_flight / whole, load / whole / max(1e-9, found.runtime_s + self._asked.think_s)
+
+    def _sides(self, counter: Counter, whole: int, raw: float, error: float) -> tuple[float, float]:
+        """Halves of the interval of the count's logarithm, by the bounds' error: below and above."""
+        reach = min(MOST_REACH, ERRORS * error)
+        sides = []
+        for sign in (1, -1):
+            count = counter.fewest(math.exp(sign * reach), whole)
+            there = None if count is None else counter.raw(count, math.exp(sign * reach))
+            sides.append(math.inf if there is None else max(0.0, -sign * math.log(there / raw)))
+        if all(math.isfinite(each) for each in sides):
+            sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
+        return sides[0], sides[1]
+
+    def _by_costs(self, corrections: Sequence[float], whole: int, raw: float) -> float:
+        """What the costs' errors make of the count's logarithm, at ``ERRORS`` of them."""
+        import numpy as np
+
+        values, vectors = np.linalg.eigh(self._costs.covariance)
+        total = 0.0
+        for value, vector in zip(values, vectors.T, strict=True):
+            move = math.sqrt(max(0.0, float(value)))
+            if move < 0.002:
+                continue
+            there = self._once(self._costs.moved(vector * min(move, 1.0)), corrections, whole)
+            total += 0.0 if there is None else math.log(there[0] / raw) ** 2
+        return ERRORS * math.sqrt(total)
