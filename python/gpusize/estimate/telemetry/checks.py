@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.calibration import stretch_of
@@ -31,8 +32,11 @@ MEANS: Final = {"itl_mean": "itl"}
 """A histogram whose mean tells it where the other is not there."""
 FEWEST: Final = 60
 """Groups with fewer observations say too little."""
-AWAY: Final = (0.1, 0.15)
-"""What a replica gets wrong changes by so much per unit of the logarithm of the bound, and of the load."""
+AWAY: Final = (0.1, 0.15, 0.06)
+"""What a replica gets wrong changes by so much per unit of the logarithm of the bound, of that of the load, and of the
+normal quantile of the share."""
+EITHER: Final = 12
+"""So many observations must lie on either side of an edge."""
 FAR: Final = math.log(5.0)
 """Edges and loads that are further from those that are asked about are not looked at."""
 PRIOR: Final = 0.03
@@ -120,9 +124,10 @@ def check(
         target: the share that must keep it.
         edge_per_s: requests per second and replica at which the replica breaks it, as fitted so far.
     """
-    loads = _loads(production)
+    loads, normal = _loads(production), NormalDist()
+    at = normal.inv_cdf(min(max(target, 1e-3), 1 - 1e-4))
     between = edges_around(production, metric, bound_s)
-    held = _buckets(production, replays, metric, bound_s, target, loads, edge_per_s)
+    held = _buckets(production, replays, metric, bound_s, loads, edge_per_s)
     by = "buckets"
     if not held:
         held, by = _means(production, replays, metric, loads, edge_per_s), "means"
@@ -131,6 +136,7 @@ def check(
     away = [
         (AWAY[0] * math.log(each.edge_s / bound_s)) ** 2 * (each.share is not None)
         + (AWAY[1] * math.log(loads[each.group] / edge_per_s)) ** 2
+        + (0.0 if each.share is None else AWAY[2] * (normal.inv_cdf(each.share) - at)) ** 2
         for each in held
     ]
     variances = [each.error**2 + far for each, far in zip(held, away, strict=True)]
@@ -161,7 +167,6 @@ def _buckets(
     replays: Sequence[Replayed],
     metric: str,
     bound_s: float,
-    target: float,
     loads: NDArray[np.float64],
     edge_per_s: float,
 ) -> list[Held]:
@@ -183,7 +188,7 @@ def _buckets(
             continue
         for edge, count in zip(buckets.bounds[:-1], counts[:-1], strict=True):
             share = float(count / n)
-            if edge <= 0 or abs(math.log(edge / bound_s)) > FAR or not 0.02 < share < 1 - 0.25 * (1 - target):
+            if edge <= 0 or abs(math.log(edge / bound_s)) > FAR or min(share, 1 - share) * n < EITHER:
                 continue
             found.append(_held(trials, group, float(edge), share, n))
     return found
@@ -194,7 +199,7 @@ def _held(trials: Sequence[Values], group: int, edge_s: float, share: float, n: 
 
     around = math.log(edge_s)
     chance = math.sqrt(TOGETHER * share * (1 - share) * (1 / n + 1 / sum(each.ratios[0].size for each in trials)))
-    low, high = max(share - chance, 1e-4), min(share + chance, 1 - 1e-4)
+    low, high = max(share - chance, 0.5 * share), min(share + chance, 1 - 0.5 * (1 - share))
     each = [stretch_of([trial], 0, share, around) for trial in trials]
     slope = 0.5 * (stretch_of(trials, 0, high, around) - stretch_of(trials, 0, low, around))
     # Days of the same load differ by how their queues went; the pages are of one more of them.

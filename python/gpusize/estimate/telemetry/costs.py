@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from gpusize.estimate.telemetry.replay import Day
 from gpusize.estimate.twin.batching_model import Service
 from gpusize.estimate.twin.server_figures import Served, steps
 from gpusize.estimate.twin.simulate import Batching
@@ -25,20 +26,28 @@ if TYPE_CHECKING:
     from gpusize.estimate.telemetry.lengths import Lengths
     from gpusize.estimate.telemetry.limits import Limit
     from gpusize.estimate.telemetry.production import Production
-    from gpusize.estimate.telemetry.replay import Day
+    from gpusize.estimate.telemetry.replay import Replayed
 
 __all__ = ["Costs", "first_costs", "fit_costs", "replica_of"]
 
 FEWEST: Final = 50
 """Observations without which a group tells no mean."""
 TURNS: Final = 5
+DAYS: Final = 3
+"""Replays with other draws that tell how far days of the same load lie apart."""
+CHAOS: Final = 0.4
+DECIDES: Final = 9.0
+"""By how much the sum of squares must fall for a limit to be taken as seen: three standard errors."""
+OFTEN: Final = 3
+STEADY: Final = 0.97
+"""So many scrapes must have seen so much of the most: else a limit there would hardly show."""
 STEP: Final = 0.05
 LEAST: Final = 1e-4
 """Costs are at least this share of the time between tokens, so that logarithms exist."""
-NOISE: Final = (0.01, 0.03)
-"""What means of times between tokens, and of first tokens, are off even where much was seen: logarithms."""
-REACH: Final = 4.0
-"""Rates of a replica are told up to so many times the requests that it was seen with."""
+NOISE: Final = (0.01, 0.03, 0.1)
+"""What means of times between tokens, of first tokens and of waits are off even where much was seen: logarithms."""
+LITTLE: Final = 0.2
+"""Part of an iteration that is added to waits before their logarithms are compared."""
 QUEUED: Final = 0.2
 """A group with so many waiting for each at work: its first tokens tell of the queue and not of costs."""
 WEAK: Final = 3.0
@@ -140,92 +149,174 @@ def replica_of(
     return Batching(service, list(bounds), joint, lengths.prompt, lengths.output, k / cycle, factors)
 
 
-def fit_costs(production: Production, lengths: Lengths, day: Day, limit: Limit) -> Costs | None:
-    """Costs by which a replay has the times of the pages; None where loads do not differ enough to begin."""
+def fit_costs(production: Production, lengths: Lengths, router: str, limit: Limit) -> tuple[Costs, Limit]:
+    """Costs by which replays have the times of the pages, and the limit as far as these tell it.
+
+    Where no queue tells whether the most that was seen at work is the limit, both are fitted, and the times decide where
+    one explains them better by more than ``DECIDES``.
+    """
     import numpy as np
 
-    begun = first_costs(production, lengths)
-    if begun is None:
-        return None
-    moments = _Moments(production)
-    guess = np.log(np.array(begun))
-    service = Service(*begun, limit.batch, limit.cache_tokens)
+    days = [Day(production, router, seed=seed) for seed in range(1, DAYS + 1)]
+    fit = _Fit(production, lengths, days, first_costs(production, lengths) or _guess(production, lengths))
+    free = fit.best(limit.batch, limit.cache_tokens, fit.guess)
+    running = production.running[np.isfinite(production.running)]
+    if limit.reached or (running >= STEADY * limit.most_seen).sum() < OFTEN or limit.most_seen < 1:
+        fit.learn([free])
+        return fit.best(limit.batch, limit.cache_tokens, free.at).costs, limit
+    most = round(limit.most_seen)
+    narrow = fit.best(most, limit.cache_tokens, free.at)
+    fit.learn([free, narrow])
+    free = fit.best(limit.batch, limit.cache_tokens, free.at)
+    narrow = fit.best(most, limit.cache_tokens, narrow.at)
+    if narrow.sum_of_squares < free.sum_of_squares - DECIDES:
+        return narrow.costs, replace(limit, batch=most, reached=True)
+    return free.costs, limit
 
-    def off(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        base, sequence, prompt = (float(each) for each in np.exp(at))
-        moved = replace(service, base_s=base, per_sequence_s=sequence, per_prompt_token_s=prompt)
-        return moments.off(day.run(replica_of(moved, lengths)))
 
-    at, here = guess, off(guess)
-    best = float(here @ here)
-    inverse = np.zeros((3, 3))
-    for turn in range(TURNS):
-        slope = np.stack([(off(at + STEP * np.eye(3)[k]) - here) / STEP for k in range(3)], axis=1)
-        inverse = slope.T @ slope + np.eye(3) / WEAK**2
-        if turn == TURNS - 1:
-            break
-        move = np.linalg.solve(inverse, -(slope.T @ here) - (at - guess) / WEAK**2)
-        move *= min(1.0, 1.0 / max(1e-12, float(np.abs(move).max())))
-        for _ in range(3):
-            there = off(at + move)
-            if float(there @ there) < best:
-                break
-            move /= 3
-        else:
-            break
-        gain = best - float(there @ there)
-        at, here, best = at + move, there, float(there @ there)
-        if gain < 0.02 * best or float(np.abs(move).max()) < 0.003:
-            break
-    base, sequence, prompt = (float(each) for each in np.exp(at))
-    scale = max(1.0, best / max(1, here.size - 3))
-    logs = here * moments.errors
-    beyond = np.sqrt(np.maximum(0.0, logs**2 - moments.errors**2))
-    found = replace(service, base_s=base, per_sequence_s=sequence, per_prompt_token_s=prompt)
-    return Costs(
-        found, np.linalg.inv(inverse) * scale, float(np.sqrt((beyond**2).mean())), float(np.abs(logs).max(initial=0.0))
+def _guess(production: Production, lengths: Lengths) -> tuple[float, float, float]:
+    """Costs to begin with where all loads are much alike: half of an iteration for its own sake."""
+    import numpy as np
+
+    seconds, tokens = float(production.seconds().sum()), float(production.sums("itl_count").sum())
+    step_s = float(production.sums("itl_sum").sum()) / max(1.0, tokens)
+    firsts = float(production.sums("ttft_count").sum())
+    first_s = (float(production.sums("ttft_sum").sum()) - float(production.sums("queue_time_sum").sum())) / max(
+        1.0, firsts
     )
+    at_once = 1.0 + step_s * tokens / max(seconds, 1e-9)
+    own_s = max(first_s - step_s, 0.05 * step_s) if np.isfinite(first_s) else step_s
+    return 0.5 * step_s, 0.5 * step_s / at_once, own_s / float(lengths.prompt.mean())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Best:
+    """Where a fit has ended: the logarithms of its costs, how far off it is, and what comes of that."""
+
+    at: NDArray[np.float64]
+    sum_of_squares: float
+    costs: Costs
+
+
+class _Fit:
+    """Fits of one production under several limits."""
+
+    def __init__(
+        self, production: Production, lengths: Lengths, days: Sequence[Day], guess: tuple[float, float, float]
+    ) -> None:
+        import numpy as np
+
+        self._lengths, self._days = lengths, days
+        self._moments = _Moments(production)
+        self.guess = np.log(np.array(guess))
+
+    def learn(self, found: Sequence[_Best]) -> None:
+        """How far days of the same load lie apart by how their queues went: part of the moments' errors from now on."""
+        import numpy as np
+
+        spread = np.zeros(self._moments.errors.size)
+        for each in found:
+            replica = replica_of(each.costs.service, self._lengths)
+            logs = np.array([self._moments.logs(day.run(replica)) for day in self._days])
+            spread = np.maximum(spread, logs.std(axis=0, ddof=1))
+        # Of few days a spread is itself uncertain; and the pages and the replay are one day each.
+        self._moments.errors = np.hypot(self._moments.base, 1.6 * spread)
+
+    def best(self, batch: int | None, cache_tokens: int | None, begin: NDArray[np.float64]) -> _Best:
+        """The costs under a limit, by Gauss and Newton from ``begin``."""
+        import numpy as np
+
+        def service(at: NDArray[np.float64]) -> Service:
+            base, sequence, prompt = (float(each) for each in np.exp(at))
+            return Service(base, sequence, prompt, batch, cache_tokens)
+
+        def off(at: NDArray[np.float64]) -> NDArray[np.float64]:
+            return self._moments.logs(self._days[0].run(replica_of(service(at), self._lengths))) / self._moments.errors
+
+        at, here = begin, off(begin)
+        inverse = np.eye(3) / WEAK**2
+        for _ in range(TURNS):
+            slope = np.stack([(off(at + STEP * np.eye(3)[k]) - here) / STEP for k in range(3)], axis=1)
+            inverse = slope.T @ slope + np.eye(3) / WEAK**2
+            move = np.linalg.solve(inverse, -(slope.T @ here) - (at - self.guess) / WEAK**2)
+            move *= min(1.0, 1.0 / max(1e-12, float(np.abs(move).max())))
+            before = float(here @ here)
+            for _ in range(3):
+                there = off(at + move)
+                if float(there @ there) < before:
+                    break
+                move /= 3
+            else:
+                break
+            at, here = at + move, there
+            if before - float(here @ here) < 0.03 * before or float(np.abs(move).max()) < 0.003:
+                break
+        total = float(here @ here)
+        scale = max(1.0, total / max(1, here.size - 3))
+        logs = here * self._moments.errors
+        beyond = np.sqrt(np.maximum(0.0, logs**2 - 2 * self._moments.errors**2))
+        spread = float(np.sqrt((beyond**2).mean())) if beyond.size else 0.0
+        found = Costs(service(at), np.linalg.inv(inverse) * scale, spread, float(beyond.max(initial=0.0)))
+        return _Best(at, total, found)
 
 
 class _Moments:
-    """Means of the pages that a replay is held against, with their errors, all as logarithms."""
+    """Means of the pages that a replay is held against, as logarithms.
+
+    Attributes:
+        base: their errors by what they are from, without queues; shape (moments,).
+        errors: with what queues add, as far as it is known.
+    """
 
     def __init__(self, production: Production) -> None:
         import numpy as np
 
         tokens, firsts = production.sums("itl_count"), production.sums("ttft_count")
-        answers = production.sums("output_length_count")
+        answers = production.sums("request_time_count")
         self._step, self._first = production.mean("itl"), production.mean("ttft")
-        waiting = _means_of(production, production.waiting)
-        at_work = _means_of(production, production.running)
+        waiting, at_work = _means_of(production, production.waiting), _means_of(production, production.running)
         self._steps = np.flatnonzero((tokens >= FEWEST) & (self._step > 0))
-        free = np.nan_to_num(waiting) <= QUEUED * np.maximum(np.nan_to_num(at_work), 1.0)
-        self._firsts = np.flatnonzero((firsts >= FEWEST) & (self._first > 0) & free)
+        self._firsts = np.flatnonzero((firsts >= FEWEST) & (self._first > 0))
+        self._queue, queues = production.mean("queue_time"), production.sums("queue_time_count")
+        self._queues = np.flatnonzero((queues >= FEWEST) & np.isfinite(self._queue))
+        # Waits for the end of an iteration are there always, and say nothing.
+        self._least_s = LITTLE * float(np.nanmean(self._step)) if np.isfinite(self._step).any() else 1e-3
+        queued = np.nan_to_num(waiting) > QUEUED * np.maximum(np.nan_to_num(at_work), 1.0)
         # Tokens of one answer tell the same thing: answers count, not tokens.
         n = np.maximum(np.where(answers > 0, answers, firsts), 1.0)
-        self.errors = np.concatenate(
+        self.base = np.concatenate(
             [
                 np.hypot(NOISE[0], 0.5 / np.sqrt(n[self._steps])),
                 np.hypot(NOISE[1], 1.5 / np.sqrt(np.maximum(firsts[self._firsts], 1.0))),
+                np.hypot(NOISE[2], 3.0 / np.sqrt(queues[self._queues])),
             ]
         )
+        # Until days are replayed nothing is known of what queues do to one.
+        wide = np.concatenate(
+            [
+                np.zeros(self._steps.size),
+                np.where(queued[self._firsts], CHAOS, 0.0),
+                np.where(queued[self._queues], 2 * CHAOS, CHAOS),
+            ]
+        )
+        self.errors = np.hypot(self.base, wide)
 
-    def off(self, replayed: object) -> NDArray[np.float64]:
-        """What a replay's means are off over the errors; 0 where it has none. Shape (moments,)."""
+    def logs(self, replayed: Replayed) -> NDArray[np.float64]:
+        """Logarithms of what a replay's means are off; 0 where it has none. Shape (moments,)."""
         import numpy as np
 
-        from gpusize.estimate.telemetry.replay import Replayed
-
-        assert isinstance(replayed, Replayed)
-        step, first = replayed.step_s(), replayed.mean("ttft")
+        step, first, queue = replayed.step_s(), replayed.mean("ttft"), replayed.mean("queue_time")
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.concatenate(
                 [
                     np.log(step[self._steps] / self._step[self._steps]),
                     np.log(first[self._firsts] / self._first[self._firsts]),
+                    np.log(
+                        (queue[self._queues] + self._least_s) / (np.maximum(self._queue[self._queues], 0) + self._least_s)
+                    ),
                 ]
             )
-        return np.clip(np.nan_to_num(found), -3.0, 3.0) / self.errors
+        return np.clip(np.nan_to_num(found), -3.0, 3.0)
 
 
 def _means_of(production: Production, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -24,7 +24,6 @@ __all__ = ["NAME", "estimate_telemetry"]
 NAME: Final = "telemetry"
 FEWEST_STEPS: Final = 20
 FEWEST_REQUESTS: Final = 300
-REPLAYS: Final = 3
 UNFIT: Final = 0.25
 """No replica may answer whose replay has means that are further off."""
 WIDEST: Final = 0.35
@@ -58,7 +57,8 @@ def estimate_telemetry(
     from gpusize.estimate.telemetry.limits import limit_of
     from gpusize.estimate.telemetry.production import read_production
     from gpusize.estimate.telemetry.replay import Day
-    from gpusize.estimate.telemetry.sizing import Sizing
+    from gpusize.estimate.telemetry.sizing import REPLAYS, Sizing
+    from gpusize.estimate.telemetry.tails import sharper
 
     production = read_production(frame, log)
     base = Estimate(
@@ -83,15 +83,7 @@ def estimate_telemetry(
             "give an access log with output_tokens",
         )
     limit = limit_of(production, lengths, batch_limit)
-    costs = fit_costs(production, lengths, Day(production, question.router), limit)
-    if costs is None:
-        return _refused(
-            base,
-            "loads",
-            "one load alone does not show how times grow with it: all the time about as many requests were at work",
-            f"pull a time with {_busier(limit.most_seen)}",
-            at_once=2 * max(4.0, limit.most_seen),
-        )
+    costs, limit = fit_costs(production, lengths, question.router, limit)
     base = replace(base, details={**base.details, **_fitted(costs, limit, lengths.told_by)})
     if costs.off > UNFIT:
         return _refused(
@@ -103,9 +95,9 @@ def estimate_telemetry(
             "measure one replica by itself: gpusize run",
         )
     objectives = _objectives(question)
-    replica = replica_of(costs.service, lengths)
-    replays = [Day(production, question.router, seed=seed).run(replica) for seed in range(1, REPLAYS + 1)]
-    found = Sizing(production, lengths, costs, limit, objectives, _asked(question), replays).counted()
+    days = [Day(production, question.router, seed=seed) for seed in range(1, REPLAYS + 1)]
+    lengths = sharper(lengths, production, [day.run(replica_of(costs.service, lengths)) for day in days])
+    found = Sizing(production, lengths, costs, limit, objectives, _asked(question)).counted()
     if found is None:
         return _refused(
             base, "never", "no number of replicas keeps the SLOs: one request alone misses them, by the costs", ""
@@ -215,11 +207,6 @@ def _model_of(labels: str) -> str | None:
 
     found = json.loads(labels).get("model_name")
     return None if found is None else str(found)
-
-
-def _busier(most_seen: float) -> str:
-    """What a time must have that the scraped one lacks."""
-    return f"twice as many requests at once on a replica at its busiest as now ({most_seen:.0f}), and half as many"
 
 
 def _answered(base: Estimate, production: Production, found: Counted, limit: Limit, question: Question) -> Estimate:

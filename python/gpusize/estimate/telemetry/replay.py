@@ -75,7 +75,8 @@ class Day:
         due, start, first, end = (
             rows[name].to_numpy() / 1e9 - self._before_s for name in ("due_ns", "start_ns", "first_token_ns", "end_ns")
         )
-        return Replayed(due, start, first, end, rows["tokens_out"].to_numpy().astype(np.float64), self)
+        tokens = (rows[name].to_numpy().astype(np.float64) for name in ("prompt_tokens", "tokens_out"))
+        return Replayed(due, start, first, end, *tokens, self)
 
     def group_at(self, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
         """Group of each moment, -1 before the begin and after the end; shape (m,)."""
@@ -98,6 +99,7 @@ class Replayed:
     start_s: NDArray[np.float64]
     first_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
+    prompt: NDArray[np.float64]
     output: NDArray[np.float64]
     day: Day
 
@@ -111,6 +113,10 @@ class Replayed:
         """Group of load of each end."""
         return self.day.group_at(self.end_s)
 
+    def requests(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Tokens of answer and prompt, runtime and group of each request; shapes (m,)."""
+        return self.output, self.prompt, self.end_s - self.due_s, self.at_end
+
     def values(self, metric: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """A time of each request, NaN where it has none, and the group in which a server would tell it."""
         import numpy as np
@@ -120,6 +126,8 @@ class Replayed:
         if metric == "itl_mean":
             with np.errstate(divide="ignore", invalid="ignore"):
                 return np.where(self.output > 1, (self.end_s - self.first_s) / (self.output - 1), np.nan), self.at_end
+        if metric == "queue_time":
+            return self.start_s - self.due_s, self.at_end
         return self.end_s - self.due_s, self.at_end
 
     def step_s(self) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.telemetry.checks import Check, check
 from gpusize.estimate.telemetry.costs import Costs, replica_of
+from gpusize.estimate.telemetry.replay import Day
 from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from gpusize.estimate.telemetry.lengths import Lengths
     from gpusize.estimate.telemetry.limits import Limit
     from gpusize.estimate.telemetry.production import Production
-    from gpusize.estimate.telemetry.replay import Replayed
     from gpusize.estimate.twin.batching_model import Service
     from gpusize.estimate.twin.load import ClusterLoad
     from gpusize.estimate.twin.simulate import Batching
@@ -37,6 +37,10 @@ LEAST: Final = 0.01
 CAUTION: Final = (0.1, 0.01)
 """Part of the interval's upper half, and of the load, by which the count leans to the safe side."""
 MOST_REACH: Final = 1.2
+REPLAYS: Final = 3
+SMALL: Final = 0.02
+"""Errors of costs that are smaller are not looked at."""
+MOST_MOVED: Final = 1.0
 BLUNT: Final = 0.6
 """Part of the means' misfit that is taken for an error of bounds where no bucket tells better."""
 
@@ -80,7 +84,6 @@ class Sizing:
         limit: as seen.
         objectives: what is to be kept.
         asked: the load.
-        replays: of the day on the fitted replica.
     """
 
     def __init__(
@@ -91,10 +94,10 @@ class Sizing:
         limit: Limit,
         objectives: Sequence[Objective],
         asked: ClusterLoad,
-        replays: Sequence[Replayed],
     ) -> None:
         self._production, self._lengths, self._costs, self._limit = production, lengths, costs, limit
-        self._asked, self._replays = asked, replays
+        self._asked = asked
+        self._days = [Day(production, asked.router, seed=seed) for seed in range(1, REPLAYS + 1)]
         self._targets = [each.target for each in objectives]
         self._joint = len(objectives) == 1 and len(objectives[0].parts) > 1
         self._bounds = [(part.metric, part.bound_s or 0.0) for each in objectives for part in each.parts]
@@ -103,17 +106,12 @@ class Sizing:
     def counted(self) -> Counted | None:
         """The counts; None where no number of replicas keeps the SLOs, as one request alone misses them."""
         service = self._costs.service
-        first = self._once(service, (0.0,) * len(self._bounds))
-        if first is None:
-            return None
-        raw, counter, whole = first
-        checks = tuple(
-            check(self._production, self._replays, metric, bound, self._targets[of], self._edge(raw, counter, whole)[1])
-            for (metric, bound), of in zip(self._bounds, self._of, strict=True)
-        )
-        corrections = tuple(each.correction for each in checks)
-        if self._joint:
-            corrections = (sum(corrections) / len(corrections),) * len(corrections)
+        begun = self._counter(service, (0.0,) * len(self._bounds))
+        whole = begun.fewest(1.0, self._guess(begun))
+        # Where none is enough before anything was corrected, the busiest time is what is looked at.
+        edge_per_s = self._busiest() if whole is None else self._edge(float(whole), begun, whole)[1]
+        checks = self._checks(service, edge_per_s, self._days)
+        corrections = self._corrections(checks)
         best = self._once(service, corrections, whole)
         if best is None:
             return None
@@ -129,7 +127,7 @@ class Sizing:
             there = self._once(narrow, corrections, whole)
             seen = math.inf if there is None else max(raw, there[0])
         less, more = self._sides(counter, whole, raw, error)
-        by_costs = self._by_costs(corrections, whole, raw)
+        by_costs = self._by_costs(edge_per_s, whole, raw)
         less, more = math.hypot(less, by_costs), math.hypot(more, by_costs)
         # Where it is not known which of both is true, the truth lies between.
         middle = math.sqrt(free * seen) if math.isfinite(seen) else free
@@ -140,16 +138,39 @@ class Sizing:
             middle * math.exp(lean), free, seen, free * math.exp(-less), high, binding, at_work, per_s, checks, error
         )
 
+    def _checks(self, service: Service, edge_per_s: float, days: Sequence[Day]) -> tuple[Check, ...]:
+        """What replays of a service get wrong of each bound."""
+        replica = replica_of(service, self._lengths)
+        replays = [day.run(replica) for day in days]
+        return tuple(
+            check(self._production, replays, metric, bound, self._targets[of], edge_per_s)
+            for (metric, bound), of in zip(self._bounds, self._of, strict=True)
+        )
+
+    def _corrections(self, checks: Sequence[Check]) -> tuple[float, ...]:
+        found = tuple(each.correction for each in checks)
+        return (sum(found) / len(found),) * len(found) if self._joint else found
+
+    def _busiest(self) -> float:
+        """Requests per second of a replica in the busiest group."""
+        production = self._production
+        top = production.group == production.groups - 1
+        return float((production.per_s * production.alive)[top].sum() / max(1e-9, production.alive[top].sum()))
+
+    def _counter(self, service: Service, corrections: Sequence[float]) -> Counter:
+        return Counter(self._replica(service, corrections), self._asked, self._targets)
+
+    def _guess(self, counter: Counter) -> int:
+        replica = counter.replica
+        busy = max(1.0, 0.5 * float(len(replica.rates)))
+        return mean_field(self._asked, busy, replica.residence_s(busy))
+
     def _once(
         self, service: Service, corrections: Sequence[float], guess: int | None = None
     ) -> tuple[float, Counter, int] | None:
         """Unrounded and whole count of replicas of a kind; None where no number is enough."""
-        replica = self._replica(service, corrections)
-        counter = Counter(replica, self._asked, self._targets)
-        begin = guess or mean_field(
-            self._asked, max(1.0, replica.rates.size / 2), replica.residence_s(replica.rates.size / 2)
-        )
-        whole = counter.fewest(1.0, begin)
+        counter = self._counter(service, corrections)
+        whole = counter.fewest(1.0, guess or self._guess(counter))
         return None if whole is None else (counter.raw(whole, 1.0), counter, whole)
 
     def _replica(self, service: Service, corrections: Sequence[float]) -> Batching:
@@ -183,16 +204,21 @@ class Sizing:
             sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
         return sides[0], sides[1]
 
-    def _by_costs(self, corrections: Sequence[float], whole: int, raw: float) -> float:
-        """What the costs' errors make of the count's logarithm, at ``ERRORS`` of them."""
+    def _by_costs(self, edge_per_s: float, whole: int, raw: float) -> float:
+        """What the costs' errors make of the count's logarithm, at ``ERRORS`` of them.
+
+        Moved costs are held against the pages as the best ones are: what these correct is no error.
+        """
         import numpy as np
 
         values, vectors = np.linalg.eigh(self._costs.covariance)
         total = 0.0
         for value, vector in zip(values, vectors.T, strict=True):
-            move = math.sqrt(max(0.0, float(value)))
-            if move < 0.002:
+            error = math.sqrt(max(0.0, float(value)))
+            if error < SMALL:
                 continue
-            there = self._once(self._costs.moved(vector * min(move, 1.0)), corrections, whole)
+            moved = self._costs.moved(vector * min(error, MOST_MOVED))
+            corrections = self._corrections(self._checks(moved, edge_per_s, self._days[:1]))
+            there = self._once(moved, corrections, whole)
             total += 0.0 if there is None else math.log(there[0] / raw) ** 2
         return ERRORS * math.sqrt(total)
