@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
+import typer
+
+from gpusize.cli import from_metrics as metrics
 from gpusize.cli import question_options as question
 from gpusize.cli.command import Debug, Json, listed, option
 
@@ -15,11 +19,18 @@ EPILOG = """Examples:
 
   gpusize estimate runs/ --users 250 --slo 'p95 runtime <= 6s' --method all     # every method, side by side
 
-  gpusize estimate runs/1gpu runs/2gpu runs/4gpu --rate 40/s     # with the loss between GPUs"""
+  gpusize estimate runs/1gpu runs/2gpu runs/4gpu --rate 40/s     # with the loss between GPUs
+
+  gpusize estimate --from-metrics series --rate 40/s --slo 'p95 ttft <= 500ms'     # from production, without a run
+
+  gpusize estimate --from-metrics http://prometheus:9090 --from 2026-11-20T08:00:00Z --to 2026-11-20T20:00:00Z
+    --prometheus-match 'namespace="llm"' --rate 40/s --slo 'p95 ttft <= 500ms'"""
 
 
 def command(
-    runs: question.Runs,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")
+    ] = None,
     users: question.Users = None,
     rate: Annotated[
         str | None, option("Size for this many requests per second, as 40/s.", "RATE", question.QUESTION)
@@ -57,20 +68,35 @@ def command(
     label: question.Labels = None,
     allow: question.Allow = None,
     skip_damaged: question.SkipDamaged = False,
+    from_metrics: metrics.FromMetrics = None,
+    from_: metrics.From = None,
+    to: metrics.To = None,
+    access_log: metrics.AccessLog = None,
+    batch_limit: metrics.BatchLimit = None,
+    out: metrics.Out = None,
+    prometheus_match: metrics.Match = None,
+    prometheus_header: metrics.Header = None,
+    prometheus_token_env: metrics.TokenEnv = None,
+    prometheus_cacert: metrics.Cacert = None,
+    prometheus_insecure: metrics.Insecure = False,
     strict: Annotated[bool, listed("strict")] = False,
     json: Json = False,
     _debug: Debug = False,
 ) -> int:
-    """Estimate the GPU count from earlier runs. No load is sent."""
+    """Estimate the GPU count from earlier runs, or from series of production. No load is sent."""
     from gpusize.base.units import parse_rate
     from gpusize.cli.exit_code import judge
     from gpusize.cli.shared import conclude, print_json, print_result, tell_damaged, tell_read
     from gpusize.options.labels import labels_of
     from gpusize.result import open_run
 
-    asked = question.fields(locals())
+    given = dict(locals())
+    metrics.check(given)
+    asked = question.fields(given)
+    if from_metrics is not None:
+        return metrics.answer(given, asked)
     per_s = None if rate is None else parse_rate(rate, "rate")
-    result = open_run(runs, labels=labels_of(label), skip_damaged=skip_damaged).asking(users, slo or None, per_s)
+    result = open_run(runs or [], labels=labels_of(label), skip_damaged=skip_damaged).asking(users, slo or None, per_s)
     tell_read(slo)
     tell_damaged(result)
     estimates = result.estimates(

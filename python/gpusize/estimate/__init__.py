@@ -1,4 +1,4 @@
-"""How many GPUs: methods, the twin, laws of scaling, where to measure next, plans.
+"""How many GPUs: methods, the twin, telemetry alone, laws of scaling, where to measure next, plans.
 
 Names are imported when they are first used.
 """
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         levels_from_frames,
         to_calc_output,
     )
+    from gpusize.estimate.telemetry.access_log import read_access_log
+    from gpusize.estimate.telemetry.method import estimate_telemetry
 
 __all__ = [
     "ALL",
@@ -36,8 +38,17 @@ __all__ = [
     "comparable",
     "estimate",
     "estimate_frame",
+    "estimate_telemetry",
     "levels_from_frames",
+    "read_access_log",
     "to_calc_output",
 ]
 
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(__all__, "estimate.methods"))
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        **dict.fromkeys(__all__, "estimate.methods"),
+        "estimate_telemetry": "estimate.telemetry.method",
+        "read_access_log": "estimate.telemetry.access_log",
+    },
+)

@@ -30,6 +30,8 @@ HISTOGRAM: Final = {"runtime": "request_time", "service": "request_time", "ttft"
 """The histogram that tells a metric, by request."""
 MEANS: Final = {"itl_mean": "itl"}
 """A histogram whose mean tells it where the other is not there."""
+EDGES: Final = 2
+"""Edges of a group that are looked at."""
 FEWEST: Final = 60
 """Groups with fewer observations say too little."""
 AWAY: Final = (0.1, 0.15, 0.06)
@@ -133,13 +135,25 @@ def check(
         held, by = _means(production, replays, metric, loads, edge_per_s), "means"
     if not held:
         return Check(0.0, BLIND, 0.0, (), between, "nothing")
-    away = [
-        (AWAY[0] * math.log(each.edge_s / bound_s)) ** 2 * (each.share is not None)
-        + (AWAY[1] * math.log(loads[each.group] / edge_per_s)) ** 2
-        + (0.0 if each.share is None else AWAY[2] * (normal.inv_cdf(each.share) - at)) ** 2
-        for each in held
+
+    def variance(each: Held) -> float:
+        far = AWAY[1] * math.log(loads[each.group] / edge_per_s)
+        if each.share is None:
+            return each.error**2 + far**2
+        return (
+            math.hypot(
+                each.error, far, AWAY[0] * math.log(each.edge_s / bound_s), AWAY[2] * (normal.inv_cdf(each.share) - at)
+            )
+            ** 2
+        )
+
+    # Edges of one group are told by the same requests: those that say most, and no more.
+    held = [
+        each
+        for group in sorted({each.group for each in held})
+        for each in sorted((one for one in held if one.group == group), key=variance)[:EDGES]
     ]
-    variances = [each.error**2 + far for each, far in zip(held, away, strict=True)]
+    variances = [variance(each) for each in held]
     weights = [1 / each for each in variances]
     total = sum(weights)
     x = sum(w * each.off for w, each in zip(weights, held, strict=True)) / total

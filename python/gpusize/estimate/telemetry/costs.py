@@ -279,6 +279,9 @@ class _Moments:
         self._firsts = np.flatnonzero((firsts >= FEWEST) & (self._first > 0))
         self._queue, queues = production.mean("queue_time"), production.sums("queue_time_count")
         self._queues = np.flatnonzero((queues >= FEWEST) & np.isfinite(self._queue))
+        # Where servers are full they say how much they can do at most; elsewhere as much ends as comes.
+        self._ends = np.flatnonzero(answers >= FEWEST)
+        self._per_s = answers / np.maximum(production.seconds(), 1e-9)
         # Waits for the end of an iteration are there always, and say nothing.
         self._least_s = LITTLE * float(np.nanmean(self._step)) if np.isfinite(self._step).any() else 1e-3
         queued = np.nan_to_num(waiting) > QUEUED * np.maximum(np.nan_to_num(at_work), 1.0)
@@ -289,6 +292,7 @@ class _Moments:
                 np.hypot(NOISE[0], 0.5 / np.sqrt(n[self._steps])),
                 np.hypot(NOISE[1], 1.5 / np.sqrt(np.maximum(firsts[self._firsts], 1.0))),
                 np.hypot(NOISE[2], 3.0 / np.sqrt(queues[self._queues])),
+                np.hypot(NOISE[0], 1.0 / np.sqrt(answers[self._ends])),
             ]
         )
         # Until days are replayed nothing is known of what queues do to one.
@@ -297,6 +301,7 @@ class _Moments:
                 np.zeros(self._steps.size),
                 np.where(queued[self._firsts], CHAOS, 0.0),
                 np.where(queued[self._queues], 2 * CHAOS, CHAOS),
+                np.zeros(self._ends.size),
             ]
         )
         self.errors = np.hypot(self.base, wide)
@@ -312,8 +317,10 @@ class _Moments:
                     np.log(step[self._steps] / self._step[self._steps]),
                     np.log(first[self._firsts] / self._first[self._firsts]),
                     np.log(
-                        (queue[self._queues] + self._least_s) / (np.maximum(self._queue[self._queues], 0) + self._least_s)
+                        (queue[self._queues] + self._least_s)
+                        / (np.maximum(self._queue[self._queues], 0) + self._least_s)
                     ),
+                    np.log(replayed.per_s()[self._ends] / self._per_s[self._ends]),
                 ]
             )
         return np.clip(np.nan_to_num(found), -3.0, 3.0)

@@ -26,6 +26,10 @@ __all__ = ["Lengths", "known_lengths", "within_buckets"]
 PAIRS: Final = 20_000
 GRID: Final = 24
 """Lengths of each bucket that the density is worked out at."""
+HALVINGS: Final = 36
+STEEP: Final = 60.0
+SHARPEST: Final = 2_000.0
+"""How far densities are bent at most: to a spread of about a sixtieth of the mean."""
 FEWEST: Final = 100
 """Fewer requests say nothing of how lengths spread."""
 FEWEST_STEPS: Final = 20
@@ -145,56 +149,47 @@ def within_buckets(
         inside = np.unique(np.round(np.linspace(low + 1, max(high, low + 1), GRID)))
         grid.append(inside)
         weight.append(np.full(inside.size, count / counts.sum()))
-    # The density goes as 1/x inside a bucket before a and b bend it: buckets grow as their bounds do.
-    bent = [_bent(mean, variance, grid, weight, width) for width in (True, False)]
-    best = min(bent, key=lambda each: each[0])
-    values, shares = np.concatenate(grid), best[1]
+    shares = _bent(mean, variance, grid, weight)
+    values = np.concatenate(grid)
     upto = np.cumsum(shares) / shares.sum()
     places = (np.arange(PAIRS) + 0.5) / PAIRS
     return np.asarray(values[np.minimum(np.searchsorted(upto, places, "left"), values.size - 1)])
 
 
 def _bent(
-    mean: float, variance: float | None, grid: list[NDArray[np.float64]], weight: list[NDArray[np.float64]], both: bool
-) -> tuple[float, NDArray[np.float64]]:
-    """How far mean and variance are missed, and the shares of the grid; with ``both`` the variance bends too."""
+    mean: float, variance: float | None, grid: list[NDArray[np.float64]], weight: list[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Shares of the grid whose buckets, mean and variance are those wanted, as far as there are such.
+
+    The mean rises with a, the variance with b, whatever the other is: both are found by bisection, one inside the other.
+    Without a and b the density goes as 1/x inside a bucket: buckets grow as their bounds do.
+    """
     import numpy as np
 
-    scale = max(mean, 1.0)
-    second = both and variance is not None
-    wanted = np.array([1.0, (variance or 0.0) / scale**2 + 1.0])[: 2 if second else 1]
+    u = [each / mean - 1 for each in grid]
+    whole = np.concatenate(u)
+    falls = [-np.log(each) for each in grid]
 
-    def shares(bend: NDArray[np.float64]) -> NDArray[np.float64]:
+    def shares(a: float, b: float) -> NDArray[np.float64]:
         parts = []
-        for inside, each in zip(grid, weight, strict=True):
-            u = inside / scale
-            power = -np.log(u) + bend[0] * u + (bend[1] * u * u if second else 0.0)
+        for inside, fall, each in zip(u, falls, weight, strict=True):
+            power = fall + a * inside + b * inside * inside
             density = np.exp(power - power.max())
             parts.append(each[0] * density / density.sum())
         return np.concatenate(parts)
 
-    u = np.concatenate(grid) / scale
+    def at_mean(b: float) -> NDArray[np.float64]:
+        low, high = -STEEP - 2 * abs(b), STEEP + 2 * abs(b)
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if float(shares(middle, b) @ whole) < 0 else (low, middle)
+        return shares(0.5 * (low + high), b)
 
-    def off(bend: NDArray[np.float64]) -> NDArray[np.float64]:
-        found = shares(bend)
-        return np.array([found @ u, found @ (u * u)])[: wanted.size] / wanted - 1
-
-    bend = np.zeros(wanted.size)
-    best = float(np.abs(off(bend)).max())
-    for _ in range(60):
-        here = off(bend)
-        step = 1e-4 * np.maximum(1.0, np.abs(bend))
-        slope = np.stack(
-            [(off(bend + step[k] * (np.arange(bend.size) == k)) - here) / step[k] for k in range(bend.size)], 1
-        )
-        move = np.linalg.lstsq(slope + 1e-9 * np.eye(bend.size), -here, rcond=None)[0]
-        move *= min(1.0, 8.0 / max(1e-12, float(np.abs(move).max())))
-        while float(np.abs(move).max()) > 1e-9 and float(np.abs(off(bend + move)).max()) > best:
-            move /= 2
-        bend = bend + move
-        best = float(np.abs(off(bend)).max())
-        if best < 1e-4 or float(np.abs(move).max()) <= 1e-9 or float(np.abs(bend).max()) > 400:
-            break
-    missed = off(bend)
-    # A mean that is missed is worse than a variance that is.
-    return float(np.abs(missed * np.array([3.0, 1.0])[: missed.size]).sum()) + (0.0 if second else 1e-3), shares(bend)
+    if variance is None:
+        return at_mean(0.0)
+    wanted = variance / mean**2
+    low, high = -SHARPEST, STEEP
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if float(at_mean(middle) @ (whole * whole)) < wanted else (low, middle)
+    return at_mean(0.5 * (low + high))

@@ -145,7 +145,9 @@ def _fitted(costs: Costs, limit: Limit, told_by: str) -> dict[str, Any]:
 def _counted_details(found: Counted) -> dict[str, Any]:
     return {
         "raw": {"best": found.raw, "free": found.free, "seen": found.seen, "low": found.low, "high": found.high},
+        "binding": found.binding,
         "at_work_at_edge": found.at_work,
+        "busiest_per_s": found.busiest,
         "per_s_at_edge": found.per_s,
         "error": found.error,
         "checks": [

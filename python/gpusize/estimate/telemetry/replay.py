@@ -78,6 +78,12 @@ class Day:
         tokens = (rows[name].to_numpy().astype(np.float64) for name in ("prompt_tokens", "tokens_out"))
         return Replayed(due, start, first, end, *tokens, self)
 
+    def seconds(self) -> NDArray[np.float64]:
+        """Length of the bins of each group; shape (groups,)."""
+        import numpy as np
+
+        return np.asarray(np.bincount(self._group, minlength=self.groups) * self._bin_s)
+
     def group_at(self, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
         """Group of each moment, -1 before the begin and after the end; shape (m,)."""
         import numpy as np
@@ -129,6 +135,13 @@ class Replayed:
         if metric == "queue_time":
             return self.start_s - self.due_s, self.at_end
         return self.end_s - self.due_s, self.at_end
+
+    def per_s(self) -> NDArray[np.float64]:
+        """Requests that ended per second and replica in each group; shape (groups,)."""
+        import numpy as np
+
+        count = np.bincount(self.at_end[self.at_end >= 0], minlength=self.day.groups)
+        return np.asarray(count / (self.day.seconds() * self.day.replicas))
 
     def step_s(self) -> NDArray[np.float64]:
         """Mean time between tokens in each group; shape (groups,), NaN without any."""

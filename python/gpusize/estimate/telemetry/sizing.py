@@ -40,7 +40,7 @@ MOST_REACH: Final = 1.2
 REPLAYS: Final = 3
 SMALL: Final = 0.02
 """Errors of costs that are smaller are not looked at."""
-MOST_MOVED: Final = 1.0
+MOST_MOVED: Final = 0.15
 BLUNT: Final = 0.6
 """Part of the means' misfit that is taken for an error of bounds where no bucket tells better."""
 
@@ -58,6 +58,7 @@ class Counted:
         binding: number of the SLO that decides.
         at_work: requests on a replica at the edge, waiting ones among them.
         per_s: requests per second of a replica there.
+        busiest: requests per second of a replica in the busiest group of load.
         checks: of each SLO.
         error: standard error of the logarithm of the bounds.
     """
@@ -70,6 +71,7 @@ class Counted:
     binding: int
     at_work: float
     per_s: float
+    busiest: float
     checks: tuple[Check, ...]
     error: float
 
@@ -127,7 +129,7 @@ class Sizing:
             there = self._once(narrow, corrections, whole)
             seen = math.inf if there is None else max(raw, there[0])
         less, more = self._sides(counter, whole, raw, error)
-        by_costs = self._by_costs(edge_per_s, whole, raw)
+        by_costs = self._by_costs(edge_per_s, whole)
         less, more = math.hypot(less, by_costs), math.hypot(more, by_costs)
         # Where it is not known which of both is true, the truth lies between.
         middle = math.sqrt(free * seen) if math.isfinite(seen) else free
@@ -135,7 +137,17 @@ class Sizing:
         high = seen * math.exp(more) if math.isfinite(seen) and math.isfinite(more) else None
         at_work, per_s = self._edge(raw, counter, whole)
         return Counted(
-            middle * math.exp(lean), free, seen, free * math.exp(-less), high, binding, at_work, per_s, checks, error
+            middle * math.exp(lean),
+            free,
+            seen,
+            free * math.exp(-less),
+            high,
+            binding,
+            at_work,
+            per_s,
+            self._busiest(),
+            checks,
+            error,
         )
 
     def _checks(self, service: Service, edge_per_s: float, days: Sequence[Day]) -> tuple[Check, ...]:
@@ -204,12 +216,17 @@ class Sizing:
             sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
         return sides[0], sides[1]
 
-    def _by_costs(self, edge_per_s: float, whole: int, raw: float) -> float:
+    def _by_costs(self, edge_per_s: float, whole: int) -> float:
         """What the costs' errors make of the count's logarithm, at ``ERRORS`` of them.
 
         Moved costs are held against the pages as the best ones are: what these correct is no error.
         """
         import numpy as np
+
+        def count(service: Service) -> float | None:
+            corrections = self._corrections(self._checks(service, edge_per_s, self._days))
+            found = self._once(service, corrections, whole)
+            return None if found is None else found[0]
 
         values, vectors = np.linalg.eigh(self._costs.covariance)
         total = 0.0
@@ -217,8 +234,9 @@ class Sizing:
             error = math.sqrt(max(0.0, float(value)))
             if error < SMALL:
                 continue
-            moved = self._costs.moved(vector * min(error, MOST_MOVED))
-            corrections = self._corrections(self._checks(moved, edge_per_s, self._days[:1]))
-            there = self._once(moved, corrections, whole)
-            total += 0.0 if there is None else math.log(there[0] / raw) ** 2
+            # Small steps to both sides, and what comes of them in proportion: far away others would fit again.
+            step = min(error, MOST_MOVED)
+            up, down = (count(self._costs.moved(sign * step * vector)) for sign in (1, -1))
+            if up is not None and down is not None:
+                total += (0.5 * math.log(up / down) * error / step) ** 2
         return ERRORS * math.sqrt(total)

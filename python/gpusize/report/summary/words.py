@@ -33,6 +33,7 @@ METHODS: Final = {
     "slope": "straight line through the levels",
     "crossing": "where attainment crosses what the SLO needs, between two measured levels",
     "twin": "replicas fitted to what was measured, simulated until the fewest meet every SLO",
+    "telemetry": "replicas fitted to scraped series of production, simulated until the fewest meet every SLO",
     "scaling": "a law of scaling through the capacities of the measured GPU counts",
 }
 _LAWS = {"linear": "linear", "amdahl": "Amdahl's law", "usl": "Universal Scalability Law"}
