@@ -184,6 +184,10 @@ bench-search: setup $(STAMPS)/dev ## How often the interval of the search for th
 bench-prove: setup $(STAMPS)/dev ## How often proofs are wrong, and what they cost, on 200 simulated worlds in virtual time (ten minutes)
 	$(BIN)/python -m benches.prove --record
 
+.PHONY: bench-telemetry
+bench-telemetry: setup $(STAMPS)/dev ## Whether estimates from scrapes alone hold, and are refused rightly, on 200 simulated worlds (an hour)
+	$(BIN)/python -m benches.telemetry --record
+
 .PHONY: bench-compare
 bench-compare: setup $(STAMPS)/dev ## How often comparisons are wrong, and what they find, on simulated clusters and a real server (half an hour)
 	$(BIN)/python -m benches.compare --record

@@ -19,7 +19,7 @@ from benches.lib.procs import BenchFailed
 
 __all__ = ["run_foreign", "worlds_program"]
 
-_TIMES = ("due_ns", "first_token_ns", "end_ns")
+_TIMES = ("due_ns", "start_ns", "first_token_ns", "end_ns")
 _COUNTS = ("prompt_tokens", "tokens_out", "gpu", "user")
 
 _children: dict[int, subprocess.Popen[bytes]] = {}

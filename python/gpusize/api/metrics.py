@@ -1,4 +1,4 @@
-"""An estimate from what production told of itself: series that were pulled, or a Prometheus server that still has them."""
+"""An estimate from what production told of itself: pulled series, or a Prometheus server that still has them."""
 
 from __future__ import annotations
 

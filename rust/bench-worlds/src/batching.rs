@@ -117,6 +117,8 @@ pub struct BatchingServer<'a> {
     /// Prompt tokens that the iteration under way computes, by place in `prefilling`.
     chunks: Vec<u32>,
     preemptions: u64,
+    /// Taken into the batch and not told yet.
+    started: Vec<(u32, f64)>,
 }
 
 impl<'a> BatchingServer<'a> {
@@ -142,6 +144,7 @@ impl<'a> BatchingServer<'a> {
             grows_s: 0.0,
             chunks: Vec::new(),
             preemptions: 0,
+            started: Vec::new(),
         }
     }
 
@@ -291,6 +294,7 @@ impl<'a> BatchingServer<'a> {
             let reserved = if self.config.grow { prompt + made } else { whole };
             self.held += reserved;
             self.running += 1;
+            self.started.push((head.job.row, self.start_s));
             let slot = self.take_slot(head, reserved);
             self.admitted.push((slot, self.slots[slot as usize].generation));
             if head.to_compute == 0 {
@@ -390,6 +394,7 @@ impl Server for BatchingServer<'_> {
 
     fn step(&mut self, told: &mut Vec<Told>) {
         let Some(end_s) = self.next_s() else { return };
+        told.extend(self.started.drain(..).map(|(row, at_s)| Told::Started { row, at_s }));
         self.iterations += self.span as i64;
         let made = self.span * self.decoding;
         self.context += made;
@@ -449,6 +454,7 @@ mod tests {
             let mut done: Vec<u32> = Vec::new();
             for each in told {
                 match each {
+                    Told::Started { .. } => {}
                     Told::First { row, .. } => first.push(row),
                     Told::Done { row, .. } => done.push(row),
                 }

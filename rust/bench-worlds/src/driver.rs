@@ -20,6 +20,8 @@ use crate::spec::{Mechanics, Process, Request, Router, Think};
 pub struct Rows {
     /// When it was due, and sent: there is nothing between the client and the router.
     pub due_ns: Vec<i64>,
+    /// When it was first taken into a batch; never where the server does not tell.
+    pub start_ns: Vec<i64>,
     /// End of the first token's iteration; never where there are no tokens.
     pub first_token_ns: Vec<i64>,
     /// When it was answered.
@@ -37,6 +39,7 @@ pub struct Rows {
 impl Rows {
     fn push(&mut self, due_ns: i64, lengths: (u32, u32), gpu: usize, user: u32) {
         self.due_ns.push(due_ns);
+        self.start_ns.push(-1);
         self.first_token_ns.push(-1);
         self.end_ns.push(-1);
         self.prompt_tokens.push(lengths.0);
@@ -47,6 +50,7 @@ impl Rows {
 
     fn truncate(&mut self, len: usize) {
         self.due_ns.truncate(len);
+        self.start_ns.truncate(len);
         self.first_token_ns.truncate(len);
         self.end_ns.truncate(len);
         self.prompt_tokens.truncate(len);
@@ -145,7 +149,12 @@ impl<'a, S: Server> Driver<'a, S> {
                 }
             }
             (None, Some(rate)) => self.next_of_open_loop(0.0, rate),
-            (None, None) => {}
+            (None, None) => {
+                let request = self.request;
+                for (row, due_s) in request.load.due_s.iter().enumerate() {
+                    self.push(*due_s, row as u32);
+                }
+            }
         }
     }
 
@@ -207,6 +216,12 @@ impl<'a, S: Server> Driver<'a, S> {
         self.servers[gpu].step(&mut told);
         for each in told.drain(..) {
             match each {
+                Told::Started { row, at_s } => {
+                    let start_ns = &mut self.rows.start_ns[row as usize];
+                    if *start_ns < 0 {
+                        *start_ns = ns(self.clocks[gpu].to_world_s(at_s));
+                    }
+                }
                 Told::First { row, at_s } => {
                     self.rows.first_token_ns[row as usize] = ns(self.clocks[gpu].to_world_s(at_s));
                 }

@@ -1,7 +1,7 @@
 //! `bench-worlds`: one JSON request per line of standard input; for each, one JSON line and the columns of its rows on standard output.
 //!
 //! The line is `{"rows": N}` or `{"error": "..."}`. After the former come, little-endian and without anything between them, `due_ns`,
-//! `first_token_ns` and `end_ns` (i64), `prompt_tokens`, `tokens_out`, `gpu` and `user` (u32), each N long. It ends with its input.
+//! `start_ns`, `first_token_ns` and `end_ns` (i64), `prompt_tokens`, `tokens_out`, `gpu` and `user` (u32), each N long. It ends with its input.
 
 use std::io::{self, BufRead, Write};
 
@@ -25,7 +25,7 @@ fn main() -> io::Result<()> {
 
 fn write_rows(out: &mut impl Write, rows: &Rows) -> io::Result<()> {
     writeln!(out, "{}", serde_json::json!({ "rows": rows.due_ns.len() }))?;
-    for times in [&rows.due_ns, &rows.first_token_ns, &rows.end_ns] {
+    for times in [&rows.due_ns, &rows.start_ns, &rows.first_token_ns, &rows.end_ns] {
         let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
         out.write_all(&bytes)?;
     }

@@ -18,6 +18,13 @@ pub struct Job {
 /// What a server tells; times are its own, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Told {
+    /// It was taken into a batch, perhaps not for the first time.
+    Started {
+        /// Which request.
+        row: u32,
+        /// When.
+        at_s: f64,
+    },
     /// The first token was made.
     First {
         /// Of this request.

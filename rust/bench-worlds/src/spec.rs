@@ -60,7 +60,7 @@ pub enum Mechanics {
 }
 
 /// Users in a closed loop, or a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// Users of a closed loop.
@@ -69,6 +69,9 @@ pub struct Load {
     /// Requests per second of an open loop.
     #[serde(default)]
     pub rate: Option<f64>,
+    /// When requests come, ascending, instead of users and a rate; as many as are counted and before them.
+    #[serde(default)]
+    pub due_s: Vec<f64>,
     /// Gaps of an open loop.
     #[serde(default)]
     pub process: Process,
@@ -129,10 +132,14 @@ impl Request {
     /// Refuse what cannot run.
     pub fn check(&self) -> Result<(), String> {
         let load = &self.load;
-        match (load.users, load.rate) {
-            (Some(1..), None) => {}
-            (None, Some(rate)) if rate.is_finite() && rate > 0.0 => {}
-            _ => return Err("load: either users, at least 1, or a rate above 0".to_owned()),
+        match (load.users, load.rate, load.due_s.len()) {
+            (Some(1..), None, 0) => {}
+            (None, Some(rate), 0) if rate.is_finite() && rate > 0.0 => {}
+            (None, None, planned) if planned == (load.requests + load.warmup_requests) as usize => {}
+            _ => return Err("load: either users, at least 1, or a rate above 0, or a due time for each request".to_owned()),
+        }
+        if load.due_s.iter().any(|at| !at.is_finite() || *at < 0.0) || load.due_s.windows(2).any(|two| two[0] > two[1]) {
+            return Err("load: due times must ascend from 0".to_owned());
         }
         if self.gpus == 0 || load.requests == 0 {
             return Err("there must be at least one GPU and one request".to_owned());

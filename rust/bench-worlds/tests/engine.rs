@@ -161,6 +161,7 @@ fn whatever_happens_everybody_is_answered_once() {
         let (mut first, mut done) = (Vec::new(), Vec::new());
         for each in told {
             match each {
+                Told::Started { .. } => {}
                 Told::First { row, .. } => first.push(row),
                 Told::Done { row, .. } => done.push(row),
             }

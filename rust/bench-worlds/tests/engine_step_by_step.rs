@@ -148,6 +148,7 @@ fn by_the_server(config: &Engine, jobs: &[(f64, u32, u32)]) -> (Vec<(f64, f64)>,
     let mut times = vec![(0.0, 0.0); jobs.len()];
     for each in told {
         match each {
+            Told::Started { .. } => {}
             Told::First { row, at_s } => times[row as usize].0 = at_s,
             Told::Done { row, at_s } => times[row as usize].1 = at_s,
         }

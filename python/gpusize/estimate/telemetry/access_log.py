@@ -89,8 +89,8 @@ def read_access_log(path: Path) -> AccessLog:
     status = numbers("status")
     ok = ~np.isfinite(status) | np.isin(status, list(GOOD))
     order = np.argsort(due[ok], kind="stable")
-    columns: list[Any] = [each[ok][order] for each in (due, took, numbers("prompt_tokens"), numbers("output_tokens"))]
-    return AccessLog(path.name, *columns, failed=int((~ok).sum()))
+    prompt, output = numbers("prompt_tokens"), numbers("output_tokens")
+    return AccessLog(path.name, due[ok][order], took[ok][order], prompt[ok][order], output[ok][order], int((~ok).sum()))
 
 
 def _frame(path: Path) -> pl.DataFrame:

@@ -1,9 +1,9 @@
 """What a replay gets wrong of the SLOs' own histograms, near the bound and near the load at which they break.
 
 At a bucket's edge e the pages say which share of a group's requests kept it. The replay has that share at another time,
-e times a factor; its logarithm x is what the replica gets wrong there. Edges near the bound and loads near the one that
-is asked about count most. The weighted mean of x corrects the bounds, shrunk as in ``twin.calibration``; what is left of
-it is the misfit, and part of the interval.
+e times a factor; its logarithm x is what the replica gets wrong there. Edges near the bound and loads near the one
+that is asked about count most. The weighted mean of x corrects the bounds, shrunk as in ``twin.calibration``; what is
+left of it is the misfit, and part of the interval.
 """
 
 from __future__ import annotations

@@ -152,8 +152,8 @@ def replica_of(
 def fit_costs(production: Production, lengths: Lengths, router: str, limit: Limit) -> tuple[Costs, Limit]:
     """Costs by which replays have the times of the pages, and the limit as far as these tell it.
 
-    Where no queue tells whether the most that was seen at work is the limit, both are fitted, and the times decide where
-    one explains them better by more than ``DECIDES``.
+    Where no queue tells whether the most that was seen at work is the limit, both are fitted, and the times decide
+    where one explains them better by more than ``DECIDES``.
     """
     import numpy as np
 
@@ -231,7 +231,8 @@ class _Fit:
             return Service(base, sequence, prompt, batch, cache_tokens)
 
         def off(at: NDArray[np.float64]) -> NDArray[np.float64]:
-            return self._moments.logs(self._days[0].run(replica_of(service(at), self._lengths))) / self._moments.errors
+            replayed = self._days[0].run(replica_of(service(at), self._lengths))
+            return np.asarray(self._moments.logs(replayed) / self._moments.errors)
 
         at, here = begin, off(begin)
         inverse = np.eye(3) / WEAK**2
@@ -254,9 +255,14 @@ class _Fit:
         total = float(here @ here)
         scale = max(1.0, total / max(1, here.size - 3))
         logs = here * self._moments.errors
-        beyond = np.sqrt(np.maximum(0.0, logs**2 - 2 * self._moments.errors**2))
+        beyond = np.sqrt(np.maximum(0.0, logs**2 - 2 * self._moments.errors**2))[self._moments.judged]
         spread = float(np.sqrt((beyond**2).mean())) if beyond.size else 0.0
-        found = Costs(service(at), np.linalg.inv(inverse) * scale, spread, float(beyond.max(initial=0.0)))
+        found = Costs(
+            service(at),
+            np.asarray(np.linalg.inv(inverse) * scale, dtype=np.float64),
+            spread,
+            float(beyond.max(initial=0.0)),
+        )
         return _Best(at, total, found)
 
 
@@ -266,6 +272,7 @@ class _Moments:
     Attributes:
         base: their errors by what they are from, without queues; shape (moments,).
         errors: with what queues add, as far as it is known.
+        judged: which say whether the replica serves in another way.
     """
 
     def __init__(self, production: Production) -> None:
@@ -295,6 +302,9 @@ class _Moments:
                 np.hypot(NOISE[0], 1.0 / np.sqrt(answers[self._ends])),
             ]
         )
+        # One pause of a server in a day is much of all waits, and no sign of another mechanism.
+        self.judged = np.ones(self.base.size, dtype=bool)
+        self.judged[self._steps.size + self._firsts.size :][: self._queues.size] = False
         # Until days are replayed nothing is known of what queues do to one.
         wide = np.concatenate(
             [
@@ -323,7 +333,7 @@ class _Moments:
                     np.log(replayed.per_s()[self._ends] / self._per_s[self._ends]),
                 ]
             )
-        return np.clip(np.nan_to_num(found), -3.0, 3.0)
+        return np.asarray(np.clip(np.nan_to_num(found), -3.0, 3.0), dtype=np.float64)
 
 
 def _means_of(production: Production, values: NDArray[np.float64]) -> NDArray[np.float64]:

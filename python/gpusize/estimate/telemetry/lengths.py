@@ -26,7 +26,7 @@ __all__ = ["Lengths", "known_lengths", "within_buckets"]
 PAIRS: Final = 20_000
 GRID: Final = 24
 """Lengths of each bucket that the density is worked out at."""
-HALVINGS: Final = 36
+HALVINGS: Final = 26
 STEEP: Final = 60.0
 SHARPEST: Final = 2_000.0
 """How far densities are bent at most: to a spread of about a sixtieth of the mean."""
@@ -128,7 +128,7 @@ def _link(production: Production) -> float:
 def within_buckets(
     bounds: NDArray[np.float64], counts: NDArray[np.float64], mean: float, variance: float | None
 ) -> NDArray[np.float64]:
-    """So many lengths of equal weight that lie in the buckets as counted, with this mean and variance as far as they can.
+    """Lengths of equal weight that lie in the buckets as counted, with this mean and variance as far as they can.
 
     Args:
         bounds: upper bounds, ascending, the last infinite; shape (b,).
@@ -146,7 +146,7 @@ def within_buckets(
     there = counts > 0
     grid, weight = [], []
     for low, high, count in zip(lows[there], highs[there], counts[there], strict=True):
-        inside = np.unique(np.round(np.linspace(low + 1, max(high, low + 1), GRID)))
+        inside = np.unique(np.round(np.linspace(low + 1, max(high, low + 1), GRID))).astype(np.float64)
         grid.append(inside)
         weight.append(np.full(inside.size, count / counts.sum()))
     shares = _bent(mean, variance, grid, weight)
@@ -161,7 +161,8 @@ def _bent(
 ) -> NDArray[np.float64]:
     """Shares of the grid whose buckets, mean and variance are those wanted, as far as there are such.
 
-    The mean rises with a, the variance with b, whatever the other is: both are found by bisection, one inside the other.
+    The mean rises with a, the variance with b, whatever the other is: both are found by bisection, one inside the
+    other.
     Without a and b the density goes as 1/x inside a bucket: buckets grow as their bounds do.
     """
     import numpy as np

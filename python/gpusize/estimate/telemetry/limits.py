@@ -1,8 +1,8 @@
-"""How many requests a replica holds at once, where its pages show that it was full; and how many it was seen to hold."""
+"""How many requests a replica holds at once, where its pages show that it was full, and how many it was seen with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ STEADY: Final = 0.93
 """The same number is at work always where the middle of the scrapes is so near the largest."""
 FULL: Final = 0.9
 """A cache that is so full while requests wait is what limits them."""
-TOLD: Final = 1.0
-"""Scrapes whose cache was full in sum, from which on its size is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +66,20 @@ def limit_of(production: Production, lengths: Lengths, batch_limit: int | None =
     joining = np.nan_to_num(steps.rise("ttft_count") / steps.length_s * step_s)
     queued = known & (waiting > np.maximum(QUEUE, JOINING * joining))
     cache, tokens = _cache(running, use, lengths)
-    if queued.sum() < FEWEST:
-        return Limit(
-            most, batch_limit, cache, tokens, batch_limit is not None, int(queued.sum()), batch_limit is not None
-        )
+    queues, told = int(queued.sum()), batch_limit is not None
+    known_so_far = Limit(most, batch_limit, cache, tokens, reached=told, queues=queues, told=told)
+    if queues < FEWEST:
+        return known_so_far
     middle = float(np.median(running[queued]))
     full = cache is not None and float(np.nanmedian(use[queued])) >= FULL
-    if full:
-        return Limit(most, batch_limit, cache, tokens, True, int(queued.sum()), batch_limit is not None)
-    if batch_limit is not None:
-        return Limit(most, batch_limit, cache, tokens, True, int(queued.sum()), True)
+    if full or told:
+        return replace(known_so_far, reached=True)
     if middle >= STEADY * most or most - middle <= 1:
-        return Limit(most, round(most), cache, tokens, True, int(queued.sum()))
+        return replace(known_so_far, batch=round(most), reached=True)
     if cache is None and middle >= 0.5 * most:
         # Numbers that vary while others wait: tokens limit it, though no gauge says of how many.
-        return Limit(most, None, middle, round(middle * _held(lengths)), True, int(queued.sum()))
-    return Limit(most, None, cache, tokens, False, int(queued.sum()))
+        return replace(known_so_far, cache=middle, cache_tokens=round(middle * _held(lengths)), reached=True)
+    return known_so_far
 
 
 def _cache(running: object, use: object, lengths: Lengths) -> tuple[float | None, int | None]:

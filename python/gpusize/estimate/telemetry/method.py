@@ -26,8 +26,10 @@ FEWEST_STEPS: Final = 20
 FEWEST_REQUESTS: Final = 300
 UNFIT: Final = 0.25
 """No replica may answer whose replay has means that are further off."""
-WIDEST: Final = 0.35
-"""An interval whose halves are wider, as a logarithm, tells nothing, unless it is of one or two replicas."""
+NARROW: Final = 2
+"""Replicas between the ends of an interval that is narrow, however little was seen."""
+WIDEST: Final = 1.2
+"""An interval whose ends are further apart, as a logarithm, tells nothing, whatever was seen."""
 OPEN: Final = 0.12
 """What was never seen may move the count by so much, as a logarithm, or by one replica."""
 LOAD_S: Final = 300
@@ -147,7 +149,8 @@ def _counted_details(found: Counted) -> dict[str, Any]:
         "raw": {"best": found.raw, "free": found.free, "seen": found.seen, "low": found.low, "high": found.high},
         "binding": found.binding,
         "at_work_at_edge": found.at_work,
-        "busiest_per_s": found.busiest,
+        "busiest_in_flight": found.busiest,
+        "edge_shown": found.shown,
         "per_s_at_edge": found.per_s,
         "error": found.error,
         "checks": [
@@ -244,36 +247,38 @@ def _unknown(base: Estimate, found: Counted, limit: Limit, question: Question) -
         f"load one replica with about {per_replica:,} requests at once for {LOAD_S // 60} minutes, or pull a time in "
         "which one was that busy"
     )
-    seen = f"no scrape saw more than {limit.most_seen:.0f} at work on one replica"
-    if not math.isfinite(found.seen) or (
-        math.log(found.seen / found.free) > OPEN and _whole(found.seen) - _whole(found.free) > 1
+    seen = (
+        f"the busiest replica had {found.busiest:.3g} in flight over {LOAD_S // 60} minutes, and the SLOs break at "
+        f"about {found.at_work:.3g}"
+    )
+    if not found.shown and (
+        not math.isfinite(found.seen)
+        or (math.log(found.seen / found.free) > OPEN and _whole(found.seen) - _whole(found.free) > 1)
     ):
         most = "without end" if not math.isfinite(found.seen) else f"{_whole(found.seen):,}"
         why = (
-            f"{seen}, and the SLOs break at about {found.at_work:.0f}: whether a replica works on that many at once, "
-            f"and how slowly, nothing here tells ({_whole(found.free):,} replicas if it does, {most} if not)"
+            f"{seen}: whether a replica works on that many at once, and how slowly, nothing here tells "
+            f"({_whole(found.free):,} replicas if it does, {most} if it never works on more than the "
+            f"{limit.most_seen:.0f} that a scrape saw)"
         )
         return _refused(base, "knee", why, load, at_once=per_replica)
+    if found.high is not None:
+        spread = _whole(found.high) - _whole(found.low)
+        narrow = spread <= NARROW or (found.shown and math.log(found.high / found.low) <= WIDEST)
+        if narrow:
+            return None
     check = found.checks[min(found.binding, len(found.checks) - 1)]
-    wide = found.high is None or (
-        max(math.log(found.high / found.raw), math.log(found.raw / found.low)) > WIDEST
-        and _whole(found.high) - _whole(found.low) > 2
-    )
-    if not wide:
-        return None
     if check.by != "buckets" and check.between is not None and check.between[1] > 1.5 * check.between[0]:
         low, high = check.between
         upper = "no end" if math.isinf(high) else f"{high:g} s"
+        slo = question.slos[min(found.binding, len(question.slos) - 1)]
         why = (
-            f"the bound of {question.slos[min(found.binding, len(question.slos) - 1)]} lies in the bucket from {low:g} s "
-            f"to {upper}, and nearly all or nearly none of the requests are in it: the share that keeps it is not known"
+            f"the bound of {slo} lies in the bucket from {low:g} s to {upper}, and nearly all or nearly none of the "
+            "requests are in it: the share that keeps it is not known"
         )
-        return _refused(
-            base, "buckets", why, "give an access log with durations, or ask for a bound at a bucket's edge"
-        )
+        return _refused(base, "buckets", why, "ask for a bound at a bucket's edge, or give the server finer buckets")
     ends = f"{_whole(found.low):,} to {'no end' if found.high is None else f'{_whole(found.high):,}'}"
-    why = f"the interval is from {ends} replicas; {seen}, and the SLOs break at about {found.at_work:.0f}"
-    return _refused(base, "knee", why, load, at_once=per_replica)
+    return _refused(base, "knee", f"the interval is from {ends} replicas; {seen}", load, at_once=per_replica)
 
 
 def _whole(replicas: float) -> int:
@@ -284,10 +289,13 @@ def _assumptions(base: Estimate, limit: Limit, question: Question) -> tuple[str,
     from gpusize.estimate.twin.words import loop
 
     d = base.details
-    texts = [
+    rests = (
         f"rests on {d['steps']:,} steps between scrapes of {d['replicas']} "
         f"replica{'' if d['replicas'] == 1 else 's'}, {d['scrape_interval_s']:.3g} s each, with {d['requests']:,} "
-        f"requests; the busiest had {limit.most_seen:.0f} at work",
+        f"requests; the busiest had {limit.most_seen:.0f} at work"
+    )
+    texts = [
+        rests,
         "all replicas are alike, and requests will be like those that were seen",
         "each replica serves with continuous batching at the costs that were fitted",
         "replicas do not slow each other down",
@@ -306,8 +314,8 @@ def _warnings(base: Estimate, found: Counted, limit: Limit, production: Producti
     texts = []
     if beyond:
         texts.append(
-            f"extrapolated: the SLOs break with about {found.at_work:.0f} requests on a replica, and no scrape saw more "
-            f"than {limit.most_seen:.0f} at work"
+            f"extrapolated: the SLOs break with about {found.at_work:.0f} requests on a replica, and no scrape saw "
+            f"more than {limit.most_seen:.0f} at work"
         )
     off = float(base.details["means_off"])
     if off > 0.05:

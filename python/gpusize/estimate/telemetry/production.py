@@ -77,6 +77,27 @@ class Production:
         """Requests that waited at the end of each step; likewise."""
         return self.steps.gauge("waiting")[:, 1]
 
+    def busiest(self, over_s: float = 300.0) -> float:
+        """The most requests that a replica had on the mean over so long, waiting ones among them; 0 without gauges."""
+        import numpy as np
+
+        there = (self.running + np.nan_to_num(self.waiting)) * self.steps.length_s
+        most = 0.0
+        for number in range(len(self.steps.replicas)):
+            own = (self.steps.replica == number) & np.isfinite(there)
+            if not own.any():
+                continue
+            end_s = self.steps.end_ns[own] / 1e9
+            sums = np.concatenate([[0.0], np.cumsum(there[own])])
+            spent = np.concatenate([[0.0], np.cumsum(self.steps.length_s[own])])
+            first = np.searchsorted(end_s, end_s - over_s, "right")
+            last = np.arange(1, end_s.size + 1)
+            # The first windows are shorter, and count where there is nothing longer.
+            long = (last - first) * self.bin_s >= min(0.9 * over_s, 0.9 * (end_s[-1] - end_s[0]))
+            means = (sums[last] - sums[first]) / np.maximum(spent[last] - spent[first], 1e-9)
+            most = max(most, float(means[long].max(initial=0.0)))
+        return most
+
     def mean(self, name: str) -> NDArray[np.float64]:
         """Mean of a histogram's observations in each group, NaN without any; shape (groups,)."""
         import numpy as np

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Day", "Replayed"]
 
-MOST: Final = 60_000
+MOST: Final = 40_000
 """Requests of a replay: of a cluster that had more, fewer replicas are replayed with their part of the load."""
 WARMUP_S: Final = 900.0
 
@@ -75,8 +75,8 @@ class Day:
         due, start, first, end = (
             rows[name].to_numpy() / 1e9 - self._before_s for name in ("due_ns", "start_ns", "first_token_ns", "end_ns")
         )
-        tokens = (rows[name].to_numpy().astype(np.float64) for name in ("prompt_tokens", "tokens_out"))
-        return Replayed(due, start, first, end, *tokens, self)
+        prompt, output = (rows[name].to_numpy().astype(np.float64) for name in ("prompt_tokens", "tokens_out"))
+        return Replayed(due, start, first, end, prompt, output, self)
 
     def seconds(self) -> NDArray[np.float64]:
         """Length of the bins of each group; shape (groups,)."""

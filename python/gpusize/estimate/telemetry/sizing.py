@@ -38,6 +38,8 @@ CAUTION: Final = (0.1, 0.01)
 """Part of the interval's upper half, and of the load, by which the count leans to the safe side."""
 MOST_REACH: Final = 1.2
 REPLAYS: Final = 3
+SHOWN: Final = 0.7
+"""A replica that had so much of what it has at the edge shows what happens there."""
 SMALL: Final = 0.02
 """Errors of costs that are smaller are not looked at."""
 MOST_MOVED: Final = 0.15
@@ -58,7 +60,8 @@ class Counted:
         binding: number of the SLO that decides.
         at_work: requests on a replica at the edge, waiting ones among them.
         per_s: requests per second of a replica there.
-        busiest: requests per second of a replica in the busiest group of load.
+        busiest: the most requests in flight that a replica had on the mean over five minutes.
+        shown: whether that is near the edge: then the pages show what decides.
         checks: of each SLO.
         error: standard error of the logarithm of the bounds.
     """
@@ -72,6 +75,7 @@ class Counted:
     at_work: float
     per_s: float
     busiest: float
+    shown: bool
     checks: tuple[Check, ...]
     error: float
 
@@ -129,13 +133,15 @@ class Sizing:
             there = self._once(narrow, corrections, whole)
             seen = math.inf if there is None else max(raw, there[0])
         less, more = self._sides(counter, whole, raw, error)
-        by_costs = self._by_costs(edge_per_s, whole)
-        less, more = math.hypot(less, by_costs), math.hypot(more, by_costs)
+        at_work, per_s = self._edge(raw, counter, whole)
+        shown = self._production.busiest() >= SHOWN * at_work
+        if not (shown and deciding.by == "buckets"):
+            by_costs = self._by_costs(edge_per_s, whole)
+            less, more = math.hypot(less, by_costs), math.hypot(more, by_costs)
         # Where it is not known which of both is true, the truth lies between.
         middle = math.sqrt(free * seen) if math.isfinite(seen) else free
         lean = CAUTION[0] * min(more, 0.5) + CAUTION[1]
         high = seen * math.exp(more) if math.isfinite(seen) and math.isfinite(more) else None
-        at_work, per_s = self._edge(raw, counter, whole)
         return Counted(
             middle * math.exp(lean),
             free,
@@ -145,7 +151,8 @@ class Sizing:
             binding,
             at_work,
             per_s,
-            self._busiest(),
+            self._production.busiest(),
+            shown,
             checks,
             error,
         )
@@ -173,9 +180,8 @@ class Sizing:
         return Counter(self._replica(service, corrections), self._asked, self._targets)
 
     def _guess(self, counter: Counter) -> int:
-        replica = counter.replica
-        busy = max(1.0, 0.5 * float(len(replica.rates)))
-        return mean_field(self._asked, busy, replica.residence_s(busy))
+        busy = max(4.0, 2.0 * self._limit.most_seen)
+        return mean_field(self._asked, busy, counter.replica.residence_s(busy))
 
     def _once(
         self, service: Service, corrections: Sequence[float], guess: int | None = None

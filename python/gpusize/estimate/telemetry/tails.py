@@ -2,8 +2,8 @@
 
 Where nobody waits a request takes as long as its answer is, so the edges of runtimes are further edges of lengths. Of a
 replay it is known which length fell between which edges at which load; lengths are weighted until the replay's shares
-are those of the pages, by the algorithm of Richardson (1972) and Lucy (1974), which climbs the likelihood. Shares of the
-buckets of lengths, and their mean, stay what they are.
+are those of the pages, by the algorithm of Richardson (1972) and Lucy (1974), which climbs the likelihood. Shares of
+the buckets of lengths, and their mean, stay what they are.
 """
 
 from __future__ import annotations
