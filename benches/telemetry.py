@@ -68,6 +68,7 @@ MOST_REPLICAS = 20
 KINDS = ("own", "roofline", "preempting")
 MINUTES = (40.0, 120.0)
 MOST_REQUESTS = 120_000
+FEWEST_REQUESTS, MOST_S = 1_500, 12 * 3600.0
 PEAK = (0.25, 1.15)
 """The day's largest rate, as a share of what a replica carries at the SLOs' edge."""
 ENOUGH, OVER_S = 0.8, 300.0
@@ -180,6 +181,8 @@ def day(scenario: Scenario, rng: np.random.Generator) -> Production:
     mean = 0.65 * peak * edge_per_s
     replicas = max(1, min(replicas, int(MOST_REQUESTS / (mean * length_s))))
     length_s = max(1200.0, min(length_s, MOST_REQUESTS / (mean * replicas)))
+    # And where requests take minutes a day is a day.
+    length_s = max(length_s, min(MOST_S, FEWEST_REQUESTS / (mean * replicas)))
     minutes = np.arange(np.ceil(length_s / 60) + 1)
     wave = 0.5 - 0.5 * np.cos(2 * np.pi * (minutes / minutes.size + rng.uniform(0, 1)))
     noise = np.exp(np.convolve(rng.normal(0, 0.25, minutes.size + 4), np.ones(5) / 5, "valid"))

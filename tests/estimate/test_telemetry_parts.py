@@ -13,9 +13,9 @@ from benches.lib.scrapes import LENGTHS, Served
 from gpusize.base.errors import DatasetError
 from gpusize.estimate.telemetry.access_log import read_access_log
 from gpusize.estimate.telemetry.costs import fit_costs
-from gpusize.estimate.telemetry.lengths import known_lengths, within_buckets
+from gpusize.estimate.telemetry.lengths import Lengths, known_lengths, within_buckets
 from gpusize.estimate.telemetry.limits import limit_of
-from gpusize.estimate.telemetry.production import read_production
+from gpusize.estimate.telemetry.production import Production, read_production
 from tests.estimate.production_day import WALL_NS, day, scrapes, served
 from tests.estimate.virtual import CLUSTER
 
@@ -92,20 +92,25 @@ def test_fixed_lengths_are_found_in_a_wide_bucket():
     assert found.std() < 12
 
 
+def _lengths(production: Production) -> Lengths:
+    found = known_lengths(production)
+    assert found is not None
+    return found
+
+
 def test_a_limit_is_seen_where_others_wait():
     full = read_production(day(7.0, minutes=30, max_batch=20))
-    lengths = known_lengths(full)
-    limit = limit_of(full, lengths)
+    limit = limit_of(full, _lengths(full))
     assert (limit.batch, limit.reached, limit.most_seen) == (20, True, 20)
     free = read_production(day(2.0, minutes=30))
-    limit = limit_of(free, known_lengths(free))
+    limit = limit_of(free, _lengths(free))
     assert (limit.batch, limit.reached) == (None, False)
-    assert limit_of(free, known_lengths(free), 48).batch == 48
+    assert limit_of(free, _lengths(free), 48).batch == 48
 
 
 def test_costs_are_those_of_the_replica():
     found = read_production(day(4.0))
-    lengths = known_lengths(found)
+    lengths = _lengths(found)
     costs, _ = fit_costs(found, lengths, "least_loaded", limit_of(found, lengths))
     one = costs.service
     # What an iteration of some and of many takes, and what a prompt does: the sum is told better than its parts.

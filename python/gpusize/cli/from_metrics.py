@@ -61,11 +61,11 @@ def check(given: Mapping[str, Any]) -> None:
     from gpusize.base.errors import UsageError
 
     if given["from_metrics"] is None:
-        if not given["runs"]:
-            raise UsageError("there is nothing to estimate from", "runs", "name run folders, or give --from-metrics")
         name = next((each for each in OF_METRICS if given[each]), None)
         if name is not None:
             raise UsageError("it belongs to --from-metrics", name.rstrip("_"), "say which series to look at")
+        if not given["runs"]:
+            raise UsageError("there is nothing to estimate from", "runs", "name run folders, or give --from-metrics")
         return
     if given["runs"]:
         raise UsageError("runs and series are both given", "from_metrics", "estimate from one of them")
