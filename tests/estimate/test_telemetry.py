@@ -114,7 +114,7 @@ def test_a_bound_inside_a_bucket_that_holds_all_is_refused():
         prefill_per_token_s=0.0,
         output_tokens={"fixed": {"tokens": 100}},
     )
-    word, why = refusal(flat, Slo.parse("p95 runtime <= 3.2s"), rate=200.0, batch_limit=64)
+    word, why = refusal(flat, Slo.parse("p95 runtime <= 3.12s"), rate=200.0, batch_limit=64)
     assert word == "buckets"
     assert "lies in the bucket from 2.5 s to 5 s" in why
     assert "ask for a bound at a bucket's edge" in why

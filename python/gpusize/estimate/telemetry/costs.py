@@ -48,6 +48,10 @@ NOISE: Final = (0.01, 0.03, 0.1)
 """What means of times between tokens, of first tokens and of waits are off even where much was seen: logarithms."""
 LITTLE: Final = 0.2
 """Part of an iteration that is added to waits before their logarithms are compared."""
+CALM: Final = 0.5
+"""A group whose first tokens are waited for by more is left out of the first guess."""
+HUBER: Final = 3.0
+"""What is off by more errors counts in proportion, and no longer by its square: a pause of a server, or the like."""
 QUEUED: Final = 0.2
 """A group with so many waiting for each at work: its first tokens tell of the queue and not of costs."""
 WEAK: Final = 3.0
@@ -96,7 +100,8 @@ def first_costs(production: Production, lengths: Lengths) -> tuple[float, float,
     for k in range(production.groups):
         if tokens[k] < FEWEST or not np.isfinite(step_s[k]) or seconds[k] <= 0:
             continue
-        own_s = first_s[k] - queue_s[k]
+        # First tokens are told when they come, waits when requests end: their difference says little in a queue.
+        own_s = first_s[k] - queue_s[k] if queue_s[k] <= CALM * first_s[k] else np.nan
         told.append(
             Served(
                 step_s=float(step_s[k]),
@@ -158,8 +163,12 @@ def fit_costs(production: Production, lengths: Lengths, router: str, limit: Limi
     import numpy as np
 
     days = [Day(production, router, seed=seed) for seed in range(1, DAYS + 1)]
-    fit = _Fit(production, lengths, days, first_costs(production, lengths) or _guess(production, lengths))
-    free = fit.best(limit.batch, limit.cache_tokens, fit.guess)
+    begun = [each for each in (first_costs(production, lengths), _guess(production, lengths)) if each is not None]
+    fits = [_Fit(production, lengths, days, each) for each in begun]
+    tried = [each.best(limit.batch, limit.cache_tokens, each.guess) for each in fits]
+    # The law of the means knows no queue, and may begin far away where one stands most of the time.
+    number = min(range(len(tried)), key=lambda k: tried[k].sum_of_squares)
+    fit, free = fits[number], tried[number]
     running = production.running[np.isfinite(production.running)]
     if limit.reached or (running >= STEADY * limit.most_seen).sum() < OFTEN or limit.most_seen < 1:
         fit.learn([free])
@@ -232,7 +241,9 @@ class _Fit:
 
         def off(at: NDArray[np.float64]) -> NDArray[np.float64]:
             replayed = self._days[0].run(replica_of(service(at), self._lengths))
-            return np.asarray(self._moments.logs(replayed) / self._moments.errors)
+            off = self._moments.logs(replayed) / self._moments.errors
+            far = np.sqrt(np.maximum(2 * HUBER * np.abs(off) - HUBER**2, 0.0))
+            return np.asarray(np.where(np.abs(off) > HUBER, np.sign(off) * far, off))
 
         at, here = begin, off(begin)
         inverse = np.eye(3) / WEAK**2
@@ -254,7 +265,7 @@ class _Fit:
                 break
         total = float(here @ here)
         scale = max(1.0, total / max(1, here.size - 3))
-        logs = here * self._moments.errors
+        logs = self._moments.logs(self._days[0].run(replica_of(service(at), self._lengths)))
         beyond = np.sqrt(np.maximum(0.0, logs**2 - 2 * self._moments.errors**2))[self._moments.judged]
         spread = float(np.sqrt((beyond**2).mean())) if beyond.size else 0.0
         found = Costs(

@@ -24,12 +24,14 @@ __all__ = ["NAME", "estimate_telemetry"]
 NAME: Final = "telemetry"
 FEWEST_STEPS: Final = 20
 FEWEST_REQUESTS: Final = 300
-UNFIT: Final = 0.25
+UNFIT: Final = 0.5
 """No replica may answer whose replay has means that are further off."""
 NARROW: Final = 2
 """Replicas between the ends of an interval that is narrow, however little was seen."""
 WIDEST: Final = 1.2
 """An interval whose ends are further apart, as a logarithm, tells nothing, whatever was seen."""
+WIDE: Final = 1.5
+"""Upper over lower edge of a bucket that is too wide."""
 OPEN: Final = 0.12
 """What was never seen may move the count by so much, as a logarithm, or by one replica."""
 LOAD_S: Final = 300
@@ -251,9 +253,9 @@ def _unknown(base: Estimate, found: Counted, limit: Limit, question: Question) -
         f"the busiest replica had {found.busiest:.3g} in flight over {LOAD_S // 60} minutes, and the SLOs break at "
         f"about {found.at_work:.3g}"
     )
+    ends = sorted((found.free, found.seen))
     if not found.shown and (
-        not math.isfinite(found.seen)
-        or (math.log(found.seen / found.free) > OPEN and _whole(found.seen) - _whole(found.free) > 1)
+        not math.isfinite(found.seen) or (math.log(ends[1] / ends[0]) > OPEN and _whole(ends[1]) - _whole(ends[0]) > 1)
     ):
         most = "without end" if not math.isfinite(found.seen) else f"{_whole(found.seen):,}"
         why = (
@@ -268,7 +270,7 @@ def _unknown(base: Estimate, found: Counted, limit: Limit, question: Question) -
         if narrow:
             return None
     check = found.checks[min(found.binding, len(found.checks) - 1)]
-    if check.by != "buckets" and check.between is not None and check.between[1] > 1.5 * check.between[0]:
+    if found.shown and check.by != "buckets" and check.between is not None and _coarse(check.between):
         low, high = check.between
         upper = "no end" if math.isinf(high) else f"{high:g} s"
         slo = question.slos[min(found.binding, len(question.slos) - 1)]
@@ -277,8 +279,13 @@ def _unknown(base: Estimate, found: Counted, limit: Limit, question: Question) -
             "requests are in it: the share that keeps it is not known"
         )
         return _refused(base, "buckets", why, "ask for a bound at a bucket's edge, or give the server finer buckets")
-    ends = f"{_whole(found.low):,} to {'no end' if found.high is None else f'{_whole(found.high):,}'}"
-    return _refused(base, "knee", f"the interval is from {ends} replicas; {seen}", load, at_once=per_replica)
+    span = f"{_whole(found.low):,} to {'no end' if found.high is None else f'{_whole(found.high):,}'}"
+    return _refused(base, "knee", f"the interval is from {span} replicas; {seen}", load, at_once=per_replica)
+
+
+def _coarse(between: tuple[float, float]) -> bool:
+    """Whether a bucket is too wide for what lies inside it to be told."""
+    return between[1] > WIDE * between[0]
 
 
 def _whole(replicas: float) -> int:

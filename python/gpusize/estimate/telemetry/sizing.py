@@ -44,7 +44,8 @@ SMALL: Final = 0.02
 """Errors of costs that are smaller are not looked at."""
 MOST_MOVED: Final = 0.15
 BLUNT: Final = 0.6
-"""Part of the means' misfit that is taken for an error of bounds where no bucket tells better."""
+SHARP: Final = 0.2
+"""Parts of the means' misfit that are taken for an error of bounds: where no bucket tells, and where one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +126,12 @@ class Sizing:
         binding = counter.binding(whole, 1.0)
         deciding = max(checks, key=lambda each: each.error) if self._joint else checks[binding]
         error = math.hypot(deciding.error, 0.5 * deciding.misfit, LEAST)
-        if deciding.by != "buckets":
-            error = math.hypot(error, BLUNT * self._costs.off)
+        error = math.hypot(error, (BLUNT if deciding.by != "buckets" else SHARP) * self._costs.off)
         free, seen = raw, raw
         if not self._limit.reached:
             narrow = replace(service, max_batch=max(1, round(self._limit.most_seen)))
             there = self._once(narrow, corrections, whole)
-            seen = math.inf if there is None else max(raw, there[0])
+            seen = math.inf if there is None else there[0]
         less, more = self._sides(counter, whole, raw, error)
         at_work, per_s = self._edge(raw, counter, whole)
         shown = self._production.busiest() >= SHOWN * at_work
@@ -141,12 +141,12 @@ class Sizing:
         # Where it is not known which of both is true, the truth lies between.
         middle = math.sqrt(free * seen) if math.isfinite(seen) else free
         lean = CAUTION[0] * min(more, 0.5) + CAUTION[1]
-        high = seen * math.exp(more) if math.isfinite(seen) and math.isfinite(more) else None
+        high = max(free, seen) * math.exp(more) if math.isfinite(seen) and math.isfinite(more) else None
         return Counted(
             middle * math.exp(lean),
             free,
             seen,
-            free * math.exp(-less),
+            min(free, seen) * math.exp(-less),
             high,
             binding,
             at_work,
