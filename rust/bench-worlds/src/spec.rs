@@ -136,9 +136,14 @@ impl Request {
             (Some(1..), None, 0) => {}
             (None, Some(rate), 0) if rate.is_finite() && rate > 0.0 => {}
             (None, None, planned) if planned == (load.requests + load.warmup_requests) as usize => {}
-            _ => return Err("load: either users, at least 1, or a rate above 0, or a due time for each request".to_owned()),
+            _ => {
+                return Err(
+                    "load: either users, at least 1, or a rate above 0, or a due time for each request".to_owned()
+                );
+            }
         }
-        if load.due_s.iter().any(|at| !at.is_finite() || *at < 0.0) || load.due_s.windows(2).any(|two| two[0] > two[1]) {
+        if load.due_s.iter().any(|at| !at.is_finite() || *at < 0.0) || load.due_s.windows(2).any(|two| two[0] > two[1])
+        {
             return Err("load: due times must ascend from 0".to_owned());
         }
         if self.gpus == 0 || load.requests == 0 {
