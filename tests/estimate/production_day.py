@@ -29,9 +29,11 @@ def served(peak_per_s: float, *, minutes: int = 40, replicas: int = 2, seed: int
     load = {"arrivals": "plan", "prompt_tokens": PROMPTS}
     stream, _ = core().simulate(json.dumps(config), json.dumps(load), due=np.round(due_s * 1e9).astype("<i8").tobytes())
     rows = pl.DataFrame(stream)
-    times = (rows[name].to_numpy() / 1e9 for name in ("due_ns", "start_ns", "first_token_ns", "end_ns"))
-    tokens = (rows[name].to_numpy().astype(np.int64) for name in ("prompt_tokens", "tokens_out"))
-    return Served(rows["gpu"].to_numpy().astype(np.int64), *times, *tokens)
+    due, start, first, end = (
+        rows[name].to_numpy() / 1e9 for name in ("due_ns", "start_ns", "first_token_ns", "end_ns")
+    )
+    prompt, output = (rows[name].to_numpy().astype(np.int64) for name in ("prompt_tokens", "tokens_out"))
+    return Served(rows["gpu"].to_numpy().astype(np.int64), due, start, first, end, prompt, output)
 
 
 def day(peak_per_s: float, **more: Any) -> pl.DataFrame:
