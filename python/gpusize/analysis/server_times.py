@@ -36,7 +36,7 @@ def _says(visit: LevelData) -> bool:
 
     if visit.imported:
         return False
-    if visit.folder is not None and not any(has_column(visit.folder, name) for name in SERVER_TIMES):
+    if visit.folder is not None and not has_column(visit.folder, *SERVER_TIMES):
         return False
     said = pl.any_horizontal(pl.col(name).is_not_null().any() for name in SERVER_TIMES)
     return bool(visit.requests(*SERVER_TIMES).select(said).collect(engine="streaming").item())

@@ -240,11 +240,12 @@ def has_events(folder: Path) -> bool:
     return has_column(folder, EVENTS)
 
 
-def has_column(folder: Path, name: str) -> bool:
-    """Whether a part of a level's records has a column that others leave out; by the footers alone."""
+def has_column(folder: Path, *names: str) -> bool:
+    """Whether a part of a level's records has one of the columns that others leave out; by the footers alone."""
     import polars as pl
 
-    return any(name in pl.scan_parquet(part, glob=False).collect_schema() for part in part_files(folder / "records"))
+    parts = part_files(folder / "records")
+    return any(not pl.scan_parquet(part, glob=False).collect_schema().keys().isdisjoint(names) for part in parts)
 
 
 def from_arrow(batches: ArrowStream) -> pl.LazyFrame:
