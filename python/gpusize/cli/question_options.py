@@ -37,7 +37,7 @@ STORED = "the run's own"
 """Default of what a run folder knows."""
 MOST = 1_000_000
 """GPUs and replicas, as in ``gpusize.base.numeric``."""
-RISK = 1.5
+RISK = 2.0
 """As in ``gpusize.estimate.question``, which takes long to import."""
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")]

@@ -24,7 +24,7 @@ SCALE_OUT: Final = "capacity grows in proportion to the number of GPUs"
 IN_FLIGHT: Final = (
     "users act as the test did: all at once, each asks again after its answer (and the think time, if any)"
 )
-RISK: Final = 1.5
+RISK: Final = 2.0
 """See ``Question.risk``."""
 MOST_RISK: Final = 1000.0
 THINKS: Final = ("none", "fixed", "exponential")
