@@ -39,12 +39,20 @@ def test_the_count_is_the_true_one(busy: pl.DataFrame):
     assert found.gpus is not None
     assert abs(found.gpus - truth) <= 1
     assert found.gpus_low <= truth <= found.gpus_high
-    assert found.gpus - 1.1 < found.gpus_raw <= found.gpus
+    assert found.gpus - 2 < found.gpus_raw <= found.gpus
     said = " ".join(found.assumptions)
     assert f"rests on {found.details['steps']} steps between scrapes of 2 replicas, 15 s each" in said
     assert f"the busiest had {found.details['most_at_work']:.0f} at work" in said
     twice = ask(busy, users=160, gpus_per_replica=2, spare=1)
     assert twice.gpus == 2 * found.gpus + 2
+
+
+def test_more_risk_never_asks_for_fewer(busy: pl.DataFrame):
+    found = [ask(busy, users=160, risk=risk) for risk in (0.1, 2.0, 200.0)]
+    counts = [each.gpus for each in found]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+    assert len({each.gpus_raw for each in found}) == 1
 
 
 def test_what_was_not_seen_is_refused_with_the_load_that_tells(quiet: pl.DataFrame):

@@ -31,7 +31,7 @@ def service(seen: Sequence[Observed], capacity: float) -> Service:
     curves = [Curve(OBJECTIVES[0], 0, seen)]
     found = likest(seen, curves, capacity, joint=False, shared=Fits(seen))
     assert found is not None
-    return found.service
+    return found.replica.service
 
 
 def test_chunks_are_found_by_what_they_do_to_times():

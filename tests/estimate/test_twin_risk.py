@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from statistics import NormalDist
 
 import numpy as np
 import polars as pl
@@ -22,6 +23,8 @@ from gpusize.report.summary.words import neighbours_text
 from tests.estimate.virtual import CLUSTER, level
 
 SLO = Slo.parse("p95 runtime <= 8s")
+NORMAL = np.array([NormalDist().inv_cdf((k + 0.5) / 20_000) for k in range(20_000)])
+"""Quantiles that are as likely: sums over them are expectations."""
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +38,15 @@ def ask(levels, users=100, **more) -> Estimate:
 
 
 @given(st.floats(1.0, 20.0), st.floats(0.02, 0.4), st.floats(3.0, 60.0))
-def test_the_count_costs_least_of_all_over_needs_that_are_drawn(risk: float, half: float, guess: float):
+def test_the_count_costs_least_of_all_that_there_are(risk: float, half: float, guess: float):
     # By the losses themselves: what the formula of the quantile knows nothing of.
     spread = half / 1.96
-    needs = np.ceil(guess * np.exp(spread * np.random.default_rng(1).standard_normal(40_000)))
+    needs = np.ceil(guess * np.exp(spread * NORMAL))
     counts = np.arange(1, math.ceil(4 * guess) + 2)
     cost = [float(np.where(needs > n, risk * (needs - n), n - needs).mean()) for n in counts]
     found = math.ceil(guess * math.exp(lean(half, risk)))
-    # Where two counts cost the same but for the draws, either will do.
-    assert cost[found - 1] <= 1.02 * min(cost) + 0.005
+    # Where two counts cost the same but for the steps of the quantiles, either will do.
+    assert cost[found - 1] <= 1.002 * min(cost) + 0.002
 
 
 def test_as_likely_too_few_as_too_many_leans_nowhere_and_more_risk_leans_further():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from gpusize.cli import from_metrics as metrics
 from gpusize.cli import question_options as question
@@ -28,9 +25,7 @@ EPILOG = """Examples:
 
 
 def command(
-    runs: Annotated[
-        list[Path] | None, typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")
-    ] = None,
+    runs: question.RunsIfAny = None,
     users: question.Users = None,
     rate: Annotated[
         str | None, option("Size for this many requests per second, as 40/s.", "RATE", question.QUESTION)

@@ -20,6 +20,7 @@ __all__ = [
     "Risk",
     "Router",
     "Runs",
+    "RunsIfAny",
     "SkipDamaged",
     "Slos",
     "Spare",
@@ -40,7 +41,9 @@ MOST = 1_000_000
 RISK = 2.0
 """As in ``gpusize.estimate.question``, which takes long to import."""
 
-Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")]
+RUN_FOLDERS = typer.Argument(help="Run folders, or folders of runs. Equal levels count as repeats.")
+Runs = Annotated[list[Path], RUN_FOLDERS]
+RunsIfAny = Annotated[list[Path] | None, RUN_FOLDERS]
 Users = Annotated[float | None, listed("users", QUESTION, show_default=STORED)]
 Slos = Annotated[list[str] | None, listed("slo", QUESTION, show_default=STORED)]
 Gpus = Annotated[int | None, listed("gpus", QUESTION, help="GPUs that were measured, where the run does not say.")]

@@ -101,7 +101,7 @@ def estimate_telemetry(
     objectives = _objectives(question)
     days = [Day(production, question.router, seed=seed) for seed in range(1, REPLAYS + 1)]
     lengths = sharper(lengths, production, [day.run(replica_of(costs.service, lengths)) for day in days])
-    found = Sizing(production, lengths, costs, limit, objectives, _asked(question)).counted()
+    found = Sizing(production, lengths, costs, limit, objectives, _asked(question), question.risk).counted()
     if found is None:
         return _refused(
             base, "never", "no number of replicas keeps the SLOs: one request alone misses them, by the costs", ""
@@ -128,16 +128,9 @@ def _seen(production: Production) -> dict[str, Any]:
 
 
 def _fitted(costs: Costs, limit: Limit, told_by: str) -> dict[str, Any]:
-    one = costs.service
     return {
         "model": "batching",
-        "service": {
-            "base_s": one.base_s,
-            "per_sequence_s": one.per_sequence_s,
-            "per_prompt_token_s": one.per_prompt_token_s,
-            "max_batch": limit.batch,
-            "kv_tokens": limit.cache_tokens,
-        },
+        "mechanics": replace(costs.service, max_batch=limit.batch, kv_tokens=limit.cache_tokens).to_json(),
         "limit_reached": limit.reached,
         "queues_seen": limit.queues,
         "cache_holds": limit.cache,
@@ -221,6 +214,7 @@ def _answered(base: Estimate, production: Production, found: Counted, limit: Lim
     if refusal is not None:
         return refusal
     per = question.gpus_per_replica
+    count = whole_gpus(found.leaning * per, per)
     high = None if found.high is None else whole_gpus(found.high * per, per)
     beyond = found.at_work > limit.most_seen
     slos = question.slos
@@ -228,10 +222,10 @@ def _answered(base: Estimate, production: Production, found: Counted, limit: Lim
     answer = replace(
         base,
         slo=deciding,
-        gpus=whole_gpus(found.raw * per, per),
+        gpus=count,
         gpus_raw=found.raw * per,
-        gpus_low=min(whole_gpus(found.raw * per, per), whole_gpus(found.low * per, per)),
-        gpus_high=None if high is None else max(high, whole_gpus(found.raw * per, per)),
+        gpus_low=min(count, whole_gpus(found.low * per, per)),
+        gpus_high=None if high is None else max(high, count),
         capacity_rate=question.rate / found.raw if question.rate is not None else None,
         capacity_concurrency=found.at_work,
         outside_tested_range=beyond,

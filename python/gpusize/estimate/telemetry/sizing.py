@@ -17,6 +17,7 @@ from gpusize.estimate.telemetry.checks import Check, check
 from gpusize.estimate.telemetry.costs import Costs, replica_of
 from gpusize.estimate.telemetry.replay import Day
 from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
+from gpusize.estimate.twin.sizing import lean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +35,6 @@ __all__ = ["Counted", "Sizing"]
 ERRORS: Final = 2.0
 """Standard errors on either side of the interval."""
 LEAST: Final = 0.01
-CAUTION: Final = (0.1, 0.01)
-"""Part of the interval's upper half, and of the load, by which the count leans to the safe side."""
 MOST_REACH: Final = 1.2
 REPLAYS: Final = 3
 SHOWN: Final = 0.7
@@ -53,7 +52,8 @@ class Counted:
     """Unrounded counts of replicas.
 
     Attributes:
-        raw: the best.
+        raw: the best guess.
+        leaning: the one of least expected cost; see ``twin.sizing.lean``.
         free: as if nothing but the cache limited a batch.
         seen: as if the most that was seen at work did.
         low: fewer are not enough, by the errors.
@@ -68,6 +68,7 @@ class Counted:
     """
 
     raw: float
+    leaning: float
     free: float
     seen: float
     low: float
@@ -91,6 +92,7 @@ class Sizing:
         limit: as seen.
         objectives: what is to be kept.
         asked: the load.
+        risk: how many times as much a replica too few costs as one too many.
     """
 
     def __init__(
@@ -101,9 +103,10 @@ class Sizing:
         limit: Limit,
         objectives: Sequence[Objective],
         asked: ClusterLoad,
+        risk: float,
     ) -> None:
         self._production, self._lengths, self._costs, self._limit = production, lengths, costs, limit
-        self._asked = asked
+        self._asked, self._risk = asked, risk
         self._days = [Day(production, asked.router, seed=seed) for seed in range(1, REPLAYS + 1)]
         self._targets = [each.target for each in objectives]
         self._joint = len(objectives) == 1 and len(objectives[0].parts) > 1
@@ -140,10 +143,10 @@ class Sizing:
             less, more = math.hypot(less, by_costs), math.hypot(more, by_costs)
         # Where it is not known which of both is true, the truth lies between.
         middle = math.sqrt(free * seen) if math.isfinite(seen) else free
-        lean = CAUTION[0] * min(more, 0.5) + CAUTION[1]
         high = max(free, seen) * math.exp(more) if math.isfinite(seen) and math.isfinite(more) else None
         return Counted(
-            middle * math.exp(lean),
+            middle,
+            middle * math.exp(lean(more, self._risk)),
             free,
             seen,
             min(free, seen) * math.exp(-less),

@@ -74,6 +74,18 @@ class Service:
     batched_tokens: int | None = None
     preempts: bool = False
 
+    def to_json(self) -> dict[str, float | int | bool | None]:
+        """Costs and limits, by the names that the simulated cluster's configuration has for them."""
+        return {
+            "iteration_base_s": self.base_s,
+            "iteration_per_sequence_s": self.per_sequence_s,
+            "prefill_per_token_s": self.per_prompt_token_s,
+            "max_batch": self.max_batch,
+            "max_batched_tokens": self.batched_tokens,
+            "kv_tokens": self.kv_tokens,
+            "kv_preemption": self.preempts,
+        }
+
 
 class Fits:
     """What several fits to the same visits have in common, worked out when the first one asks for it."""

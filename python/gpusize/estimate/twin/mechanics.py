@@ -11,7 +11,7 @@ say in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpusize.estimate.twin.candidates import batching
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.simulate import Batching
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["likest", "resembles"]
+__all__ = ["Likely", "likest"]
 
 METRICS: Final = ("runtime", "ttft", "itl_mean")
 CHUNKS: Final = (256, 512, 1024, 2048, 4096, 8192)
@@ -46,9 +46,17 @@ SURELY: Final = 12.0
 """And the sum falls by as much: what chance alone takes off is less."""
 
 
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """A replica that repeats the records best, and whether it repeats them nearly, all their times together."""
+
+    replica: Batching
+    nearly: bool
+
+
 def likest(
     visits: Sequence[Observed], curves: Sequence[Curve], capacity: float, *, joint: bool, shared: Fits
-) -> Batching | None:
+) -> Likely | None:
     """The fitted replica that repeats the records best; see ``candidates.batching``.
 
     Args:
@@ -66,31 +74,27 @@ def likest(
     if not tried:
         return None
     records = Records(visits, capacity, METRICS)
-    if not records.metrics:
-        return tried[0][1]
-    unlike = [_unlike(records, each) for _, each in tried]
-    alone, best = tried[unlike.index(min(unlike))]
-    best = _plainly(records, best, lambda: _chunked(best, lambda chunk: fitted(alone, chunk)))
-    filled = best
-    return _plainly(records, filled, lambda: _filled(filled, shared))
+    if not records.quantiles:
+        return Likely(tried[0][1], nearly=False)
+    sums = [_unlike(records, each) for _, each in tried]
+    unlike = min(sums)
+    alone, best = tried[sums.index(unlike)]
+    unlike, best = _plainly(records, unlike, best, lambda known: _chunked(known, lambda chunk: fitted(alone, chunk)))
+    unlike, best = _plainly(records, unlike, best, lambda known: _filled(known, shared))
+    return Likely(best, nearly=unlike <= NEARLY * records.quantiles)
 
 
-def resembles(replica: Batching, visits: Sequence[Observed], capacity: float) -> bool:
-    """Whether a replica repeats the records nearly, all their times together."""
-    records = Records(visits, capacity, METRICS)
-    return records.quantiles > 0 and _unlike(records, replica) <= NEARLY * records.quantiles
-
-
-def _plainly(records: Records, known: Batching, others: Callable[[], Sequence[Batching]]) -> Batching:
+def _plainly(
+    records: Records, unlike: float, known: Batching, others: Callable[[Batching], Sequence[Batching]]
+) -> tuple[float, Batching]:
     """The best of the others where it is plainly better, else the known one; nothing is better than chance allows."""
-    plain = _unlike(records, known)
-    if plain <= CHANCE * records.quantiles:
-        return known
-    tried = others()
-    each = [_unlike(records, other) for other in tried]
-    if not each or min(each) > min(PLAINLY * plain, plain - SURELY):
-        return known
-    return tried[each.index(min(each))]
+    if unlike <= CHANCE * records.quantiles:
+        return unlike, known
+    tried = others(known)
+    sums = [_unlike(records, other) for other in tried]
+    if not sums or min(sums) > min(PLAINLY * unlike, unlike - SURELY):
+        return unlike, known
+    return min(sums), tried[sums.index(min(sums))]
 
 
 def _unlike(records: Records, replica: Batching) -> float:

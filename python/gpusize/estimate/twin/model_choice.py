@@ -10,7 +10,7 @@ from gpusize.estimate.twin.attainment_curve import Curve
 from gpusize.estimate.twin.batching_model import Fits
 from gpusize.estimate.twin.calibration import Candidate, calibrated
 from gpusize.estimate.twin.candidates import flow, measured, static
-from gpusize.estimate.twin.mechanics import likest, resembles
+from gpusize.estimate.twin.mechanics import likest
 from gpusize.estimate.twin.resemblance import runtimes_off
 from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR
 
@@ -67,8 +67,8 @@ def choose(
         reach = 0.25 if even else 0.6
         likely = likest(visits, curves, capacities[binding], joint=joint, shared=Fits(visits))
         if likely is not None:
-            best = calibrated("batching", likely, curves, capacities, prior=0.004, reach=reach, sampled=sampled)
-            near = best.distance <= BENT and resembles(likely, visits, capacities[binding])
+            best = calibrated("batching", likely.replica, curves, capacities, prior=0.004, reach=reach, sampled=sampled)
+            near = likely.nearly and best.distance <= BENT
             if model is not None or near or _repeats(best, visits, capacities[binding], even=even and together is None):
                 return best
             found.append(best)

@@ -221,27 +221,11 @@ def _counted(
         "kappa": loss.kappa,
         "counts": loss.counts,
         "runs": counter.runs,
-        "mechanics": _mechanics(chosen.replica),
+        "mechanics": chosen.replica.service.to_json() if isinstance(chosen.replica, Batching) else None,
         **found.details,
     }
     around = _neighbours(counter, found, objectives)
     return replace(found, capacity=capacity, model=chosen.name, details=details, neighbours=around)
-
-
-def _mechanics(replica: Replica) -> dict[str, float | int | bool | None] | None:
-    """What a fitted replica's iterations cost and hold; None where it has none."""
-    if not isinstance(replica, Batching):
-        return None
-    service = replica.service
-    return {
-        "iteration_base_s": service.base_s,
-        "iteration_per_sequence_s": service.per_sequence_s,
-        "prefill_per_token_s": service.per_prompt_token_s,
-        "max_batch": service.max_batch,
-        "max_batched_tokens": service.batched_tokens,
-        "kv_tokens": service.kv_tokens,
-        "kv_preemption": service.preempts,
-    }
 
 
 def _neighbours(counter: Counter, found: Sized, objectives: Sequence[Objective]) -> tuple[dict[str, Any], ...]:
