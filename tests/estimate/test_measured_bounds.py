@@ -118,9 +118,15 @@ def test_a_model_that_contradicts_what_it_was_fitted_to_gives_no_number():
     odd = consistent(found, 100)
     assert (odd.replicas, odd.details["refusal"]) == (None, "measured")
     assert odd.reason == (
-        "the static model says that 4.049 in flight are carried where the measured levels cross at 12.05, further "
-        "apart than its interval allows"
+        "the static model says that 4.049 in flight are carried, but the measured levels cross at 12.05, further off "
+        "than its interval allows"
     )
+    # The levels say no more than that 4 in flight are carried and 16 are not, and 100 / 36.9 < 4 < 100 / 16.5.
+    assert consistent(replace(found, between=(4, 16)), 100).replicas == 26
+    apart = consistent(replace(found, between=(8, 16)), 100)
+    assert apart.reason is not None
+    assert "cross between 8 and 16" in apart.reason
+    assert consistent(replace(found, between=(1, 2)), 100).replicas is None
     fine = consistent(replace(found, replicas=9, raw=8.4, raw_low=8.0, raw_high=9.1), 100)
     assert fine.capacity == pytest.approx(100 / 8.4)
     assert (

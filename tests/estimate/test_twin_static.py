@@ -138,3 +138,21 @@ def test_batches_of_requests_that_were_sent_apart_are_seen_without_tokens():
     slo = Slo.parse("p95 runtime <= 700ms")
     [found] = estimate(worlds.levels(serial, (1, 2, 4, 8, 12, 16, 20, 24), requests=400), Question(100, [slo]))
     assert found.details["model"] == "static"
+
+
+@pytest.mark.parametrize("loads", [(1, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16, 32, 40, 64)])
+@pytest.mark.parametrize("users", [60, 130, 200, 350])
+def test_steps_within_a_gap_between_levels_are_within_the_interval(users, loads):
+    """32 in flight are four batches, just what the SLO allows: a smooth line from 32 to 64 says that 36 are carried.
+
+    Nothing says that these are batches: their members are alike, and were sent together.
+    """
+    whole = worlds.Server(lambda members: 0.056 + 0.0003 * members, slots=8, whole=True)
+    slo = Slo.parse("p95 runtime <= 260ms")
+    [found] = estimate(worlds.levels(whole, loads, requests=400), Question(users, [slo]))
+    assert (found.method, found.details["model"]) == ("twin", "measured")
+    assert found.gpus_low <= -(-users // 32) <= found.gpus_high
+    # No further than the levels say: they are carried below the gap, and not above it.
+    below, above = max(load for load in loads if load <= 32), min(load for load in loads if load > 32)
+    assert found.gpus_low >= users // above
+    assert found.gpus_high <= -(-users // below) + 1

@@ -63,6 +63,7 @@ def test_batches_of_the_dynamic_batcher_are_seen(run: Path) -> None:
 def test_the_answer_rests_on_them_and_carries_what_was_measured(run: Path) -> None:
     told = _answer(run)
     assert told["details"]["model"] == "static"
-    assert told["gpus"] is not None
+    # Batches of 8 make the times rise in steps: 32 in flight are carried, and 33 are not, though 64 were measured next.
+    assert told["gpus"] == 7
     # Least loaded and without pauses each of many replicas carries about what the measured one did.
     assert 200 / told["gpus_raw"] == pytest.approx(told["capacity_concurrency"], rel=0.4)

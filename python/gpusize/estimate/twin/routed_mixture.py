@@ -7,12 +7,13 @@ one with k in flight, and answers come from both kinds in proportion to how many
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from gpusize.estimate.twin.attainment_curve import Curve
 
-__all__ = ["curve_capacity"]
+__all__ = ["curve_bracket", "curve_capacity", "curve_gap"]
 
 SURE: Final = 2.0
 """Standard errors by which the smallest load must miss."""
@@ -33,10 +34,7 @@ def curve_capacity(curve: Curve) -> float | None:
     least = curve.at(low)
     if least.value < share:
         return 0.0 if least.value + SURE * least.error < share else float(low)
-    # Below the smallest load that is surely missed, and above the largest one before it that is kept.
-    at = {each.users: curve.at(each.users) for each in curve.levels}
-    high = next((n for n, found in at.items() if found.value + SURE * found.error < share), high)
-    low = max(n for n, found in at.items() if n < high and found.value >= share)
+    low, high = curve_bracket(curve)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if curve.at(middle).value >= share else (low, middle)
@@ -44,6 +42,26 @@ def curve_capacity(curve: Curve) -> float | None:
     # Of users between two whole numbers per replica, part of the replicas carry one more.
     part = (inside - share) / (inside - outside) if inside > outside else 0.0
     return _users_of_part(low, part)
+
+
+def curve_bracket(curve: Curve) -> tuple[int, int]:
+    """The smallest measured load that surely misses, and the largest one below it that keeps: the capacity is between.
+
+    Where nothing surely misses, the largest load is the upper end, and where nothing keeps, the smallest is the lower.
+    """
+    share = curve.objective.target
+    low, high = curve.range
+    at = {each.users: curve.at(each.users) for each in curve.levels}
+    high = next((n for n, found in at.items() if found.value + SURE * found.error < share), high)
+    return max((n for n, found in at.items() if n < high and found.value >= share), default=low), high
+
+
+def curve_gap(curve: Curve, users: float) -> tuple[float, float]:
+    """How far below and above so many users the next measured levels are, in log c; 0 at a level."""
+    at = [each.users for each in curve.levels]
+    below = max((each for each in at if each <= users), default=users)
+    above = min((each for each in at if each >= users), default=users)
+    return math.log(users / below), math.log(above / users)
 
 
 def _users_of_part(low: int, part: float) -> float:

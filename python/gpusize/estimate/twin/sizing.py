@@ -19,7 +19,7 @@ from gpusize.estimate.twin.fewest_replicas import Counter, mean_field
 from gpusize.estimate.twin.load import ClusterLoad
 from gpusize.estimate.twin.model_choice import choose
 from gpusize.estimate.twin.performance import Performance, performance
-from gpusize.estimate.twin.routed_mixture import curve_capacity
+from gpusize.estimate.twin.routed_mixture import curve_bracket, curve_capacity, curve_gap
 from gpusize.estimate.twin.simulate import Batching, Replica
 from gpusize.estimate.twin.sizing_result import Sized, flat, missed, never, unfit
 from gpusize.estimate.twin.visit_data import Objective, Observed
@@ -125,7 +125,10 @@ class Sizer:
             return Sized(reason="the records do not tell enough to fit a model")
         if chosen.distance > UNFIT:
             return unfit(chosen)
-        return _counted(chosen, asked, self._objectives, capacity, self._loss(chosen, asked.router), risk)
+        curve = self.curves[self._capacities.index(capacity)]
+        gap = curve_gap(curve, capacity) if chosen.name == "measured" else (0.0, 0.0)
+        found = _counted(chosen, asked, self._objectives, capacity, self._loss(chosen, asked.router), risk, gap)
+        return replace(found, between=curve_bracket(curve))
 
     def performance(self, asked: ClusterLoad, replicas: float) -> Performance | None:
         """How so many replicas fare; of a part of one in proportion. None where no replica could be fitted."""
@@ -191,6 +194,7 @@ def _counted(
     capacity: float,
     loss: Contention,
     risk: float,
+    gap: tuple[float, float],
 ) -> Sized:
     shares = [each.target for each in objectives]
     guess = mean_field(asked, capacity, chosen.replica.residence_s(capacity))
@@ -205,7 +209,7 @@ def _counted(
     if first is None:
         return never(chosen, loss)
     wide = _wide(chosen, loss, first)
-    found = _interval(chosen, counter, first, wide, risk)
+    found = _interval(chosen, counter, first, wide, risk, gap)
     if found is None:
         return never(chosen, loss)
     if weaker:
@@ -241,10 +245,21 @@ def _neighbours(counter: Counter, found: Sized, objectives: Sequence[Objective])
     return tuple(each)
 
 
-def _interval(chosen: Candidate, counter: Counter, first: int, wide: float, risk: float) -> Sized | None:
-    """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top."""
+def _interval(
+    chosen: Candidate, counter: Counter, first: int, wide: float, risk: float, gap: tuple[float, float]
+) -> Sized | None:
+    """The count and its interval: bounds stretched by their errors, and what the suite shows to come on top.
+
+    Nobody knows the shape of a curve without a mechanism within a gap between its levels: batches make steps there. So
+    the capacity may be anywhere in it, which has a standard error of 1 / sqrt(12) of it.
+
+    Args:
+        gap: how far below the capacity and above it the next levels are, in log c.
+    """
     raw = counter.raw(first, 1.0)
     sides, less, more = _halves(chosen, counter, first, raw, wide)
+    unseen = HALF * sum(gap) / math.sqrt(12)
+    less, more = (min(math.hypot(a, unseen), a + b) for a, b in ((less, gap[1]), (more, gap[0])))
     bias = lean(more, risk)
     best = counter.fewest(1.0, first, -bias)
     if best is None:

@@ -25,7 +25,10 @@ FAR: Final = 50.0
 
 @dataclass(frozen=True)
 class Sized:
-    """A count with its interval, all in replicas, and what it rests on; ``reason`` where there is none."""
+    """A count with its interval, all in replicas, and what it rests on; ``reason`` where there is none.
+
+    ``capacity`` is where the measured levels cross, ``between`` the two of them that it lies between.
+    """
 
     replicas: int | None = None
     raw: float | None = None
@@ -39,10 +42,14 @@ class Sized:
     reason: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
     neighbours: tuple[dict[str, Any], ...] = ()
+    between: tuple[int, int] | None = None
 
 
 def consistent(found: Sized, users: float) -> Sized:
     """An answer whose capacity is what its unrounded count says; none where that is not what was measured.
+
+    Between two measured levels the times may rise in steps, as those of static batches do, so a crossing that is read
+    off a smooth line through them contradicts nobody: only the levels do.
 
     Args:
         found: an answer for users in flight, all replicas with the same number of them, none slower than when alone.
@@ -51,10 +58,12 @@ def consistent(found: Sized, users: float) -> Sized:
     capacity, raw = found.capacity, found.raw
     if capacity is None or raw is None:
         return found
-    if not (found.raw_low or 0.0) <= users / capacity <= (found.raw_high or math.inf):
+    kept, missed = found.between or (capacity, capacity)
+    if users / kept < (found.raw_low or 0.0) or users / missed > (found.raw_high or math.inf):
+        levels = f"at {kept:.4g}" if kept == missed else f"between {kept:.4g} and {missed:.4g}"
         reason = (
-            f"the {found.model} model says that {users / raw:.4g} in flight are carried where the measured levels "
-            f"cross at {capacity:.4g}, further apart than its interval allows"
+            f"the {found.model} model says that {users / raw:.4g} in flight are carried, but the measured levels cross "
+            f"{levels}, further off than its interval allows"
         )
         return Sized(reason=reason, model=found.model, details={**found.details, "refusal": "measured"})
     if users * FAR <= capacity:
