@@ -21,14 +21,25 @@ from tests.servers.tap import Tap
 
 HERE = Path(__file__).parent
 
+KUBE = ("test_cluster_", "test_hpa", "test_kube", "test_manifests", "test_runai_")
+"""Files about a control plane: all share one, and mostly wait for it."""
+SHARED = ("test_openai_client", "test_prometheus", "test_series_of_prometheus", "test_tritonclient")
+"""Files that compare what was said and counted, and no times."""
+
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever lies in this folder is about peers, and has the machine to itself: their times are compared."""
+    """Whatever lies in this folder is about peers. Those whose times are compared have the machine to themselves."""
     for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker("peers")
-            item.add_marker(pytest.mark.alone("each peer's server is started once, and times are compared"))
+        if not item.path.is_relative_to(HERE):
+            continue
+        item.add_marker("peers")
+        if item.path.name.startswith(KUBE):
+            item.add_marker(pytest.mark.waits("one control plane for all of them"))
+        elif item.path.name.startswith(SHARED):
+            item.add_marker(pytest.mark.realtime("servers of others, in real time"))
+        else:
+            item.add_marker(pytest.mark.alone("times are compared"))
 
 
 def _peer(name: str, piece: str = "packages") -> Path:
