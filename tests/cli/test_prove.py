@@ -68,6 +68,11 @@ def test_a_number_is_proved_and_the_rows_say_the_same(gpusize: Gpusize, measured
         assert result.certificate is not None
         page = (Path("proof") / side["run"] / "report.html").read_text(encoding="utf-8")
         assert "2 GPUs keep p95 runtime &lt;= 130ms, and 1 GPU does not" in page
+    again = ("estimate", f"proof/{told['asked']['run']}", "--users", "8", "--slo", "p95 runtime <= 130ms")
+    shown = json.loads(gpusize(*again, "--json").out)["certificate"]
+    assert (shown["conclusion"], shown["asked"]) == (told["conclusion"], told["asked"])
+    assert "Certificate" in gpusize(*again).out
+    assert json.loads(gpusize("estimate", runs, *again[2:], "--json").out)["certificate"] is None
 
 
 def test_a_server_that_dies_proves_nothing(

@@ -81,6 +81,11 @@ def print_result(
         console.print()
         print_search(result.search, console, str(result.path))
     print_sections(result, console)
+    if result.certificate is not None:
+        from gpusize.report.proof import print_certificate
+
+        console.print()
+        print_certificate(result.certificate, console)
     if estimates:
         console.print()
         print_estimates(estimates, console, result.truth if truth else None)

@@ -152,13 +152,14 @@ def result_document(
     """The one document of ``--json``.
 
     Keys: ``schema``, ``gpusize``, ``run``, ``path``, ``answer`` (a sentence or null), ``search`` (what a
-    search found, else null), ``slos``, ``summary`` (one object
+    search found, else null), ``certificate`` (what was proved by the run, else null), ``slos``, ``summary`` (one object
     per row), ``tables`` (those of ``Result.tables``, likewise, but for ``server``), ``estimates``, ``truth`` (of a
     simulated cluster, else null), ``warnings``, ``alerts``, ``sources`` (what was sampled beside the load: readings had
     and lost).
     """
     safe = [shown(each) for each in estimates]
     rows = source.summary.to_dicts()
+    certificate = getattr(source, "certificate", None)
     document = {
         "schema": DOCUMENT_SCHEMA,
         "gpusize": source.meta.get("gpusize"),
@@ -166,6 +167,7 @@ def result_document(
         "path": source.path,
         "answer": answer(safe[0]) if safe else None,
         "search": getattr(source, "search", None),
+        "certificate": None if certificate is None else certificate.to_json(),
         "slos": [slo.text for slo in sweep_of(source).slos],
         "summary": rows,
         # The rows of single GPUs are many; the summary has those for all, and tables/ the rest.
