@@ -15,7 +15,7 @@ from gpusize.estimate.twin.calibration import WIDEST, calibrated
 from gpusize.estimate.twin.candidates import batching
 from gpusize.estimate.twin.conformal import SCALES, wider
 from gpusize.estimate.twin.contention import Contention
-from gpusize.estimate.twin.load import ClusterLoad
+from gpusize.estimate.twin.load import ClusterLoad, Situation
 from gpusize.estimate.twin.model_choice import MISFIT, UNLIKE
 from gpusize.estimate.twin.resemblance import runtimes_off
 from gpusize.estimate.twin.simulate import Values
@@ -129,12 +129,28 @@ def test_runtimes_tell_a_model_without_the_mechanism():
 
 
 @pytest.mark.parametrize("key", SCALES)
-def test_intervals_are_as_wide_as_experience_says(key: tuple[str, bool]):
-    model, even = key
+def test_intervals_are_as_wide_as_experience_says(key: tuple[str, Situation]):
     kappa, delta = SCALES[key]
-    assert wider(0.1, model, even=even) == pytest.approx(kappa * math.hypot(0.1, delta))
-    assert wider(0.0, model, even=even) == pytest.approx(kappa * delta)
-    assert math.isinf(wider(math.inf, model, even=even))
+    assert wider(0.1, *key) == pytest.approx(kappa * math.hypot(0.1, delta))
+    assert wider(0.0, *key) == pytest.approx(kappa * delta)
+    assert math.isinf(wider(math.inf, *key))
+    # Experience never says that an error is smaller than chance alone makes it.
+    assert kappa >= 1
+
+
+@pytest.mark.parametrize(
+    "load, situation",
+    [
+        (ClusterLoad(users=10), "even"),
+        (ClusterLoad(users=10, think_s=1.0, think="constant"), "varying"),
+        (ClusterLoad(users=10, router="random"), "varying"),
+        (ClusterLoad(rate=10.0), "varying"),
+        (ClusterLoad(rate=10.0, router="round_robin"), "in turn"),
+        (ClusterLoad(users=10, router="round_robin"), "in turn"),
+    ],
+)
+def test_a_load_is_even_varying_or_in_turn(load: ClusterLoad, situation: Situation):
+    assert load.situation == situation
 
 
 def test_an_interval_that_says_nothing_is_open():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
-__all__ = ["ClusterLoad"]
+__all__ = ["ClusterLoad", "Situation"]
+
+Situation = Literal["even", "varying", "in turn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,16 @@ class ClusterLoad:
     def even(self) -> bool:
         """Whether replicas keep within one request of each other, all the time."""
         return self.users is not None and self.think == "none" and self.router == "least_loaded"
+
+    @property
+    def situation(self) -> Situation:
+        """What the load of a replica does: it is ``even``, or replicas get requests ``in turn``, or it is ``varying``.
+
+        Requests in turn go to a full replica as to an empty one, so the error of a cost adds up there.
+        """
+        if self.even:
+            return "even"
+        return "in turn" if self.router == "round_robin" else "varying"
 
     @property
     def load(self) -> float:

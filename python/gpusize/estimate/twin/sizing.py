@@ -285,7 +285,7 @@ def _halves(
     if all(math.isfinite(each) for each in sides):
         # Near saturation one side may be seen as nothing; both are estimates of one error.
         sides = [math.sqrt(0.5 * (sides[0] ** 2 + sides[1] ** 2))] * 2
-    less, more = (_open(wider(each, chosen.name, even=counter.asked.even)) for each in sides)
+    less, more = (_open(wider(each, chosen.name, counter.asked.situation)) for each in sides)
     return sides, less, more
 
 
