@@ -49,6 +49,14 @@ def test_a_budget_that_is_not_spent_says_why_the_search_ended() -> None:
     assert few.startswith("1,500 of the budget of 4000 were used")
 
 
+def test_a_search_that_knows_the_count_says_so() -> None:
+    said = dict(search_rows(replace(FOUND, reason="count", users=70.0)))["ended"]
+    assert (
+        said
+        == "the number of GPUs for 70 users is known; the capacity is known to within 8.3 %; without --users it goes on"
+    )
+
+
 def test_nothing_is_said_to_be_left_out_where_nothing_is() -> None:
     assert [label for label, _ in search_rows(FOUND)] == ["capacity", "ended", "cost"]
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpusize.analysis.read_levels import read_levels
+from gpusize.estimate.question import Question
+from gpusize.estimate.search.count import Count
 from gpusize.estimate.search.planner import Chosen, Over, Planner
 from gpusize.estimate.search.terms import searched
 from gpusize.estimate.search.visits import Visit, of_part, owed, visits_of
@@ -39,7 +41,8 @@ class Searching:
     def __init__(self, spec: RunSpec, terms: Adaptive, path: Path) -> None:
         # A system that allows fewer open files than the search may use connections bounds it sooner.
         bounded = replace(terms, most_users=spec.most_connections)
-        self._planner = Planner([Objective.of(slo) for slo in searched(spec.slos, spec.natures)], bounded)
+        self._count = None if spec.users is None else Count(Question(spec.users, spec.slos))
+        self._planner = Planner([Objective.of(slo) for slo in searched(spec.slos, spec.natures)], bounded, self._count)
         self._load = spec.load
         self._path = path
         self._known: dict[int, Visit] = {}
@@ -54,6 +57,8 @@ class Searching:
             if level.visit not in self._known:
                 for visit in visits_of([level], self._planner.objectives):
                     self._known[level.visit] = visit
+        if self._count is not None:
+            self._count.levels = [level for level in levels if level.meta.get("search")]
         visits = [self._known[level.visit] for level in levels if level.visit in self._known]
         chosen = self._next(visits)
         if isinstance(chosen, Over):

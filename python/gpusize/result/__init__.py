@@ -216,7 +216,9 @@ class Result(LevelTables):
 
         mine = [level for level in self.levels if level.folder is not None and self.path in level.folder.parents]
         levels = [level for level in mine if level.meta.get("search")]
-        return found_of(levels, self._stored_slos(), Adaptive.of(terms), self._natures)
+        users = self._option("users")
+        asked = None if users is None else float(users)
+        return found_of(levels, self._stored_slos(), Adaptive.of(terms), self._natures, asked)
 
     @cached_property
     def certificate(self) -> Certificate | None:

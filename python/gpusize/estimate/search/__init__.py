@@ -4,6 +4,7 @@ terms     precision, budget, limit
 visits    levels as the search sees them, and the load under which a target breaks
 margin    by how much a load keeps an SLO
 crossing  the capacity with its interval
+count     whether the count that it is for is known
 looks     where to measure next
 planner   the next level, or why the search is over
 result    what a search has found

@@ -7,8 +7,9 @@
 
 The looks come in stages whose ends are fixed before the first of them is taken: their number, and the part of the
 budget that is gone by then. Only at the end of a stage, which is a look at the capacity, the interval is held against
-the precision: a search that may stop at any moment stops when chance makes the interval short (Anscombe 1954; Chow and
-Robbins 1965), one that may stop three times hardly does. docs/reference/search.md has the measured coverage.
+the precision, and the count that the search is for against one number: a search that may stop at any moment stops when
+chance makes the interval short (Anscombe 1954; Chow and Robbins 1965), one that may stop three times hardly does.
+docs/reference/search.md has the measured coverage.
 
 A level that was stopped for errors or timeouts is a wall: the capacity lies below it, and if every other load keeps the
 SLOs, it is found by halving the distance. Where the load that had held breaks as well the target itself has failed, and
@@ -29,6 +30,7 @@ from gpusize.estimate.search.terms import REQUESTS, ROUNDS, Adaptive
 from gpusize.estimate.search.visits import REPEATS, BreakingLoad, breaking_load, looks_of, standing
 
 if TYPE_CHECKING:
+    from gpusize.estimate.search.count import Count
     from gpusize.estimate.search.visits import Visit
     from gpusize.estimate.twin.visit_data import Objective, Observed
 
@@ -53,7 +55,7 @@ FEWEST: Final = 5
 """A level of fewer requests than its users and these says nothing."""
 
 Why = Literal["grow", "edge", "below", "above", "again", "repeat", "check"]
-Reason = Literal["precision", "budget", "limit", "single", "failed"]
+Reason = Literal["precision", "count", "budget", "limit", "single", "failed"]
 _ORDER: Final[tuple[Why, ...]] = ("edge", "below", "above")
 
 
@@ -93,7 +95,8 @@ class Chosen:
 class Over:
     """The search is over.
 
-    ``precision`` reached, ``budget`` spent, ``limit`` of users, a ``single`` user misses, or the target has ``failed``.
+    ``precision`` reached, the ``count`` is one number, ``budget`` spent, ``limit`` of users, a ``single`` user misses,
+    or the target has ``failed``.
     """
 
     reason: Reason
@@ -106,10 +109,12 @@ class Planner:
     Attributes:
         objectives: the SLOs.
         terms: precision, budget and limit.
+        count: what the search is for; None where it is for the capacity alone.
     """
 
     objectives: Sequence[Objective]
     terms: Adaptive = field(default_factory=Adaptive)
+    count: Count | None = None
 
     def next(self, visits: Sequence[Visit]) -> Chosen | Over:
         """The level that follows on these, in their order, or why none does."""
@@ -120,8 +125,8 @@ class Planner:
             return alive
         visits = standing(visits)
         # A look at whether the target still answers is none at the capacity.
-        held = [each for each in visits if each.observed is not None and not each.failed]
-        seen = [each.observed for each in held if each.observed is not None and each.why != "check"]
+        held = [each for each in visits if not each.failed and each.why != "check"]
+        seen = [each.observed for each in held if each.observed is not None]
         wall = breaking_load(visits)
         repeat = self._repeated(found, spending)
         if repeat is not None:
@@ -141,7 +146,8 @@ class Planner:
         top = max(each.users for each in seen)
         if found.capacity is None and not search.missed(seen, top):
             return self._never_missed(top, seen, found, spending)
-        return self._look(search, seen, found, spending)
+        numbers = [each.number for each in held if each.observed is not None]
+        return self._look(search, seen, numbers, found, spending)
 
     def _alive(self, visits: Sequence[Visit], found: Crossing, spending: _Spending) -> Chosen | Over | None:
         """After the target broke: a load that had held once more, or the end; None where it still answers."""
@@ -197,7 +203,10 @@ class Planner:
         capacity = capacity_of(self.objectives, seen)
         return capacity is not None and top >= PAST * capacity
 
-    def _look(self, search: Search, seen: Sequence[Observed], found: Crossing, spending: _Spending) -> Chosen | Over:
+    def _look(
+        self, search: Search, seen: Sequence[Observed], numbers: Sequence[int], found: Crossing, spending: _Spending
+    ) -> Chosen | Over:
+        """The next look; at the end of a stage whether one is needed. ``numbers`` are the visits' that showed them."""
         # Growth that went on after a first look, when that took an early miss back, was no look.
         still = (k for k in range(len(seen) - 1, 0, -1) if not self._is_grown(search, seen[:k]))
         grown = next(still, 0) + 1
@@ -211,8 +220,11 @@ class Planner:
                 sent = (requests - spending.spent) / (looks - looked)
                 counted = max(round(sent) - 2 * users, round((LOOK_ROUNDS - 2) * users), LOOK_REQUESTS)
                 return self._chosen(Look(users, counted, 2 * users), _ORDER[looked % 3], found, spending)
-            if crossing(self.objectives, seen[: grown + looks]).precision <= self.terms.share:
+            shown = crossing(self.objectives, seen[: grown + looks])
+            if shown.precision <= self.terms.share:
                 return Over("precision")
+            if self.count is not None and self.count.is_one(shown, max(numbers[: grown + looks])):
+                return Over("count")
         return Over("budget")
 
     def _stages(self, seen: Sequence[Observed], spending: _Spending) -> list[tuple[int, float]]:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from gpusize.estimate.question import Question
+from gpusize.estimate.search.count import Count
 from gpusize.estimate.search.margin import Pooled
 from gpusize.estimate.search.planner import Over, Planner
 from gpusize.estimate.search.terms import Adaptive, searched
@@ -50,7 +52,8 @@ class Found:
         capacity: users that the target carries; None where none of the loads missed an SLO, 0 where a single user does.
         low: lower end of the 95 % interval.
         high: upper end, None where it is open.
-        reason: why the search ended: ``precision`` reached, ``budget`` spent, ``limit``: no SLO was missed up to the
+        reason: why the search ended: ``precision`` reached, ``count``: the interval of the count that it was for is
+            one number, ``budget`` spent, ``limit``: no SLO was missed up to the
             most users allowed, ``single``: one user misses one; ``ended``: it was cut short.
         slo: the SLO that decides; None where none was missed.
         wall: fewest users under whom the target broke; None where it did not.
@@ -62,13 +65,14 @@ class Found:
         limited: users of the loads that no level has shown without the generator being the limit; they count here
             where nothing better is known of them, and an estimate leaves them out.
         loads: how many loads were measured to their end.
+        users: what the count was searched for; None where the capacity alone was.
         length_s: seconds that the levels took together, from their first request to their last answer.
     """
 
     capacity: float | None
     low: float
     high: float | None
-    reason: Literal["precision", "budget", "limit", "single", "failed", "ended"]
+    reason: Literal["precision", "count", "budget", "limit", "single", "failed", "ended"]
     slo: str | None
     wall: int | None
     levels: int
@@ -79,6 +83,7 @@ class Found:
     limited: tuple[int, ...] = ()
     loads: int = 0
     length_s: float = 0.0
+    users: float | None = None
 
     @property
     def precision(self) -> float | None:
@@ -93,7 +98,11 @@ class Found:
 
 
 def found_of(
-    levels: Sequence[LevelData], slos: Sequence[Slo], terms: Adaptive, natures: Sequence[str | None] = ()
+    levels: Sequence[LevelData],
+    slos: Sequence[Slo],
+    terms: Adaptive,
+    natures: Sequence[str | None] = (),
+    users: float | None = None,
 ) -> Found | None:
     """What the levels of a search show; None without any.
 
@@ -102,8 +111,10 @@ def found_of(
         slos: what has to be kept.
         terms: what was asked for.
         natures: what a request to each target is (`records.run_json.nature_of`).
+        users: what the run was asked to size for.
     """
-    planner = Planner([Objective.of(slo) for slo in searched(slos, natures)], terms)
+    count = None if users is None else Count(Question(users, slos), levels)
+    planner = Planner([Objective.of(slo) for slo in searched(slos, natures)], terms, count)
     measured = visits_of(levels, planner.objectives)
     visits = of_part(measured)
     if not measured:
@@ -128,6 +139,7 @@ def found_of(
         limited=limited_loads(measured),
         loads=len({each.users for each in measured if each.observed is not None}),
         length_s=sum(each.length_s for each in measured),
+        users=users,
     )
 
 

@@ -67,6 +67,7 @@ def ended_text(found: Found) -> str:
     known = "" if precision is None else f"; the capacity is known to within {_percent(precision)}"
     return {
         "precision": f"the precision of {asked} is reached{known}",
+        "count": f"the number of GPUs for {_users(found.users or 0)} users is known{known}; without --users it goes on",
         "budget": f"{_spent(found)}, short of the precision of {asked}{known}",
         "limit": f"no SLO was missed up to {found.most_users} users; --most-users allows more",
         "single": "a single user already misses an SLO: there is no smaller load to try",
