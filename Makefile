@@ -179,6 +179,7 @@ bench-first-users: setup $(STAMPS)/dev ## Whether 200 systems as people try it o
 .PHONY: bench-search
 bench-search: setup $(STAMPS)/dev ## How often the interval of the search for the edge holds the truth, in virtual time
 	$(BIN)/python -m benches.search --record
+	$(BIN)/python -m benches.search_more --record
 
 .PHONY: bench-prove
 bench-prove: setup $(STAMPS)/dev ## How often proofs are wrong, and what they cost, on 200 simulated worlds in virtual time (ten minutes)

@@ -87,17 +87,18 @@ def _scenario(task: tuple[int, int, Adaptive]) -> list[Outcome]:
     [scenario] = draw(seed, 1, first=number)
     if scenario.expects != "answer" or scenario.visible.rate is not None or scenario.visible.think != "none":
         return []
-    truth = _Truth(scenario).capacity()
+    truth = Truth(scenario).capacity()
     return [] if truth is None else [_searched(scenario, truth, k, terms) for k in range(SEARCHES)]
 
 
-def _objectives(scenario: Scenario) -> list[Objective]:
+def objectives(scenario: Scenario) -> list[Objective]:
+    """What the scenario's cluster is to keep."""
     slos = scenario.visible.slos
     return [Objective.joint(slos, slos[0].share)] if scenario.visible.goodput else [Objective.of(slo) for slo in slos]
 
 
 def _searched(scenario: Scenario, truth: float, seed: int, terms: Adaptive) -> Outcome:
-    probe, planner = Probe(scenario, seed, BUDGET), Planner(_objectives(scenario), terms)
+    probe, planner = Probe(scenario, seed, BUDGET), Planner(objectives(scenario), terms)
     levels: list[LevelData] = []
     while not isinstance(chosen := planner.next(visits := visits_of(levels, planner.objectives)), Over):
         levels.append(probe.measure(chosen.look.users, requests=chosen.requests, closed=True))
@@ -107,7 +108,7 @@ def _searched(scenario: Scenario, truth: float, seed: int, terms: Adaptive) -> O
     return Outcome(scenario.name, scenario.kind, truth, *ends, probe.spent, len(levels), doubt)
 
 
-class _Truth:
+class Truth:
     """The capacity of the smallest measurable cluster, by long runs."""
 
     def __init__(self, scenario: Scenario) -> None:

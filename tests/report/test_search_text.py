@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpusize.estimate.search import Adaptive
+from gpusize.estimate.search.more import Again
 from gpusize.estimate.search.result import Found
 from gpusize.report.summary.search_text import chosen_text, search_rows
 
@@ -55,6 +56,15 @@ def test_a_search_that_knows_the_count_says_so() -> None:
         said
         == "the number of GPUs for 70 users is known; the capacity is known to within 8.3 %; without --users it goes on"
     )
+
+
+def test_what_as_much_again_would_buy_is_said() -> None:
+    again = Again(1500, 236.0, 2.0, 22.8, 25.2, 0.05)
+    said = dict(search_rows(replace(FOUND, again=again)))["more"]
+    assert said == "as much again (1,500 requests, about 3m56s) would show it to within about 5 %: 22.8 to 25.2 users"
+    hardly = replace(again, precision=0.08, low=22.1, high=25.9)
+    said = dict(search_rows(replace(FOUND, again=hardly)))["more"]
+    assert said == "as much again (1,500 requests, about 3m56s) would hardly narrow it"
 
 
 def test_nothing_is_said_to_be_left_out_where_nothing_is() -> None:

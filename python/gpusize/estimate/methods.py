@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpusize.base.errors import UsageError
+from gpusize.estimate.as_much_again import Spent, spent_on
 from gpusize.estimate.calculator_output import to_calc_output
 from gpusize.estimate.crossing import Crossing
 from gpusize.estimate.default import believed, default_answer, too_few
@@ -89,13 +90,14 @@ def estimate(
         answers = with_second_opinion([first, *(asking.ask(name, levels) for name in others)])
     else:
         answers = [asking.ask(method, asking.pooled)]
-    complete = [found.add_to(_with_changes(each, question)) for each in answers]
+    spent = spent_on(found.kept)
+    complete = [found.add_to(_with_changes(each, question, spent)) for each in answers]
     return [with_tokens(with_reserve(each, question), question) for each in complete]
 
 
-def _with_changes(answer: Estimate, question: Question) -> Estimate:
+def _with_changes(answer: Estimate, question: Question, spent: Spent | None) -> Estimate:
     """The answer with what would change it, and how those pause who are asked for."""
-    changes = what_would_change(answer, question)
+    changes = what_would_change(answer, question, spent)
     return replace(answer, changes=changes, think=question.think, think_s=question.think_s)
 
 

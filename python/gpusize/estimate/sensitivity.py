@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpusize.estimate.as_much_again import Spent, again_text
 from gpusize.estimate.question import Estimate, Question, gpus_text
 
 __all__ = ["what_would_change"]
@@ -9,14 +10,15 @@ __all__ = ["what_would_change"]
 ELSE = "with other requests, another model, server version or router, measure again"
 
 
-def what_would_change(answer: Estimate, question: Question) -> tuple[str, ...]:
+def what_would_change(answer: Estimate, question: Question, spent: Spent | None = None) -> tuple[str, ...]:
     """In sentences, from the most concrete to the most general; empty without an answer.
 
-    ``answer`` is without headroom and spare replicas: these change nothing about where it tips.
+    ``answer`` is without headroom and spare replicas: these change nothing about where it tips. ``spent`` is what a
+    search for the capacity has sent, where one chose the levels.
     """
     if answer.gpus is None:
         return ()
-    texts = (_load(answer, question), _interval(answer), _counts(answer), _pauses(question), ELSE)
+    texts = (_load(answer, question), _interval(answer, question, spent), _counts(answer), _pauses(question), ELSE)
     return tuple(text for text in texts if text)
 
 
@@ -40,7 +42,7 @@ def _load(answer: Estimate, question: Question) -> str:
     return ", ".join(texts)
 
 
-def _interval(answer: Estimate) -> str:
+def _interval(answer: Estimate, question: Question, spent: Spent | None) -> str:
     """What the measurement leaves open, and where more of it would help."""
     low, high = answer.gpus_low, answer.gpus_high
     if low is None and high is None:
@@ -52,7 +54,9 @@ def _interval(answer: Estimate) -> str:
     else:
         left = f"{low} to {gpus_text(high)} agree with what was measured"
     at = answer.capacity_concurrency
-    return f"more requests {'at the capacity' if at is None else f'with about {_about(at)} in flight'}: {left}"
+    then = "" if spent is None else again_text(answer, question, spent)
+    where = "at the capacity" if at is None else f"with about {_about(at)} in flight"
+    return f"more requests {where}: {left}{f'; {then}' if then else ''}"
 
 
 def _counts(answer: Estimate) -> str:

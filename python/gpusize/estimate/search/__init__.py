@@ -5,6 +5,7 @@ visits    levels as the search sees them, and the load under which a target brea
 margin    by how much a load keeps an SLO
 crossing  the capacity with its interval
 count     whether the count that it is for is known
+more      what as much again would buy
 looks     where to measure next
 planner   the next level, or why the search is over
 result    what a search has found

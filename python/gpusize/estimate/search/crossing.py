@@ -28,7 +28,7 @@ from gpusize.estimate.twin.static_batch_model import COMPANY_ERROR, surely_stati
 if TYPE_CHECKING:
     from gpusize.estimate.twin.visit_data import Objective, Observed
 
-__all__ = ["Crossing", "capacity_of", "crossing"]
+__all__ = ["Crossing", "added_half", "capacity_of", "crossing", "widened", "wider_half"]
 
 FURTHEST: Final = 1.5
 """Beyond so many times the largest load measured no end of an interval is looked for."""
@@ -89,14 +89,29 @@ def crossing(objectives: Sequence[Objective], visits: Sequence[Observed]) -> Cro
 def _wider(found: Crossing) -> Crossing:
     if not found.capacity:
         return found
-    added = math.hypot(UNSEEN, t_quantile(math.inf) * COMPANY_ERROR if found.static else 0.0)
+    added = added_half(static=found.static)
 
     def wider(ratio: float) -> float:
-        return math.exp(math.hypot(TIMES * math.log(ratio), added))
+        return math.exp(wider_half(math.log(ratio), added))
 
     low = found.capacity / wider(found.capacity / found.low) if found.low > 0 else 0.0
     high = None if found.high is None else found.capacity * wider(found.high / found.capacity)
     return replace(found, low=low, high=high)
+
+
+def added_half(*, static: bool) -> float:
+    """What half an interval's logarithm holds beside chance: what searches lack, and batches that run to their end."""
+    return math.hypot(UNSEEN, t_quantile(math.inf) * COMPANY_ERROR if static else 0.0)
+
+
+def wider_half(half: float, added: float) -> float:
+    """Half an interval, a logarithm, with what it holds beside chance."""
+    return math.hypot(TIMES * half, added)
+
+
+def widened(half: float, added: float) -> float:
+    """The half that became so wide: the reverse of ``wider_half``; 0 where all of it was added."""
+    return math.sqrt(max(0.0, half**2 - added**2)) / TIMES
 
 
 def capacity_of(objectives: Sequence[Objective], visits: Sequence[Observed]) -> float | None:

@@ -61,26 +61,32 @@ class Pooled:
     """
 
     curve: Curve
-    _seen: dict[int, Margin] = field(default_factory=dict, init=False)
+    _seen: dict[tuple[int, float], Margin] = field(default_factory=dict, init=False)
 
-    def at(self, users: int) -> Margin:
-        """The margin with so many requests in flight: attainment less its target; of a mean, bound over mean less 1."""
-        if users not in self._seen:
-            self._seen[users] = self._mean(users) if self.curve.objective.share is None else self._share(users)
-        return self._seen[users]
+    def at(self, users: int, times: float = 1.0) -> Margin:
+        """The margin with so many requests in flight: attainment less its target; of a mean, bound over mean less 1.
+
+        With ``times`` as it would be with so many times the requests in each level, and the same to see in them.
+        """
+        key = (users, times)
+        if key not in self._seen:
+            margin = self._mean if self.curve.objective.share is None else self._share
+            self._seen[key] = margin(users, times)
+        return self._seen[key]
 
     def even_error(self, share: float, n: int) -> float:
         """Standard error of the share of so many requests, with the design effect of all."""
         inside = min(max(share, 0.5 / n), 1 - 0.5 / n)
         return math.sqrt(self._design * inside * (1 - inside) / n)
 
-    def _share(self, users: int) -> Margin:
+    def _share(self, users: int, times: float) -> Margin:
         import numpy as np
 
         target = self.curve.objective.share or 0.0
         share, bent, error, freedom, n = np.array(self._near(users)).T
         total = float(n.sum())
         p = min(max(float(share @ n) / total, 0.5 / total), 1 - 0.5 / total)
+        n, error, freedom = times * n, error / math.sqrt(times), times * freedom
         even = np.sqrt(self._design * p * (1 - p) / n)
         weight = 1 / (even**2 + bent**2)
         weight /= weight.sum()
@@ -143,7 +149,7 @@ class Pooled:
             weights += n
         return max(1.0, total / weights)
 
-    def _mean(self, users: int) -> Margin:
+    def _mean(self, users: int, times: float) -> Margin:
         """Of a mean: read between the levels'; its error is the larger of the neighbours'."""
         import numpy as np
 
@@ -156,7 +162,7 @@ class Pooled:
         near = {right} if x[right] == at else {max(0, right - 1), right}
         error, freedom = max(_relative_error(np.exp(levels[k].logs), levels[k].edges) for k in near)
         ratio = self.curve.objective.bound / mean if mean > 0 and math.isfinite(mean) else 0.0
-        return Margin(ratio - 1.0, ratio * error, freedom)
+        return Margin(ratio - 1.0, ratio * error / math.sqrt(times), times * freedom)
 
 
 def _shares(kept: NDArray[np.bool_], edges: NDArray[np.intp]) -> tuple[float, float, float]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from gpusize.estimate.question import Question
 from gpusize.estimate.search.count import Count
 from gpusize.estimate.search.margin import Pooled
+from gpusize.estimate.search.more import Again, again
 from gpusize.estimate.search.planner import Over, Planner
 from gpusize.estimate.search.terms import Adaptive, searched
 from gpusize.estimate.search.visits import (
@@ -66,6 +67,7 @@ class Found:
             where nothing better is known of them, and an estimate leaves them out.
         loads: how many loads were measured to their end.
         users: what the count was searched for; None where the capacity alone was.
+        again: what as much again would show, where the budget ended the search; None where that cannot be foretold.
         length_s: seconds that the levels took together, from their first request to their last answer.
     """
 
@@ -84,6 +86,7 @@ class Found:
     loads: int = 0
     length_s: float = 0.0
     users: float | None = None
+    again: Again | None = None
 
     @property
     def precision(self) -> float | None:
@@ -140,6 +143,7 @@ def found_of(
         loads=len({each.users for each in measured if each.observed is not None}),
         length_s=sum(each.length_s for each in measured),
         users=users,
+        again=again(planner.objectives, visits, crossing) if reason == "budget" and not beyond else None,
     )
 
 

@@ -217,7 +217,9 @@ def _counted(
     details = {
         "edge": capacity,
         "error": chosen.error,
+        "freedom": chosen.freedom,
         "misfit": chosen.misfit,
+        "situation": asked.situation,
         "distance": chosen.distance,
         "calibration": math.exp(chosen.corrections[0]),
         "levels": chosen.levels,

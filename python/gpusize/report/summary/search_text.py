@@ -12,6 +12,7 @@ from gpusize.report.text import clean, count, finite, plain_number
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gpusize.estimate.search.more import Again
     from gpusize.estimate.search.result import Found
 
 __all__ = ["chosen_text", "found_text", "print_search", "search_rows"]
@@ -28,6 +29,8 @@ _WHY: Final = {
 _MOST_DIGITS: Final = 4
 WHOLE: Final = 0.9
 """Share of a budget from which it is said to be spent."""
+HARDLY: Final = 0.9
+"""Intervals that stay so wide have hardly changed."""
 _MOST_LOADS: Final = 12
 """Loads that are named one by one."""
 
@@ -89,6 +92,15 @@ def _spent(found: Found) -> str:
     return f"{gone} of the budget of {asked} were used: {why}"
 
 
+def again_text(again: Again, precision: float | None) -> str:
+    """What as much again would buy."""
+    cost = f"{count(again.requests)} requests, about {format_duration(max(1, round(again.length_s)))}"
+    known = f"to within about {_percent(again.precision)}"
+    if precision is not None and again.precision > HARDLY * precision:
+        return f"as much again ({cost}) would hardly narrow it"
+    return f"as much again ({cost}) would show it {known}: {_users(again.low)} to {_users(again.high)} users"
+
+
 def limited_text(found: Found, run: str = "RUN") -> str:
     """Which loads the generator was the limit of, what follows from that, and what to do; empty without any."""
     if not found.limited:
@@ -113,6 +125,7 @@ def search_rows(found: Found, run: str = "RUN") -> list[tuple[str, str]]:
         ("capacity", found_text(found)),
         ("ended", ended_text(found)),
         ("cost", cost),
+        *([("more", again_text(found.again, found.precision))] if found.again is not None else []),
         *([("left out", clean(limited, 600))] if limited else []),
         *(("doubt", clean(text, 400)) for text in found.remarks),
     ]
