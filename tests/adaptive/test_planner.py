@@ -110,6 +110,12 @@ def test_a_budget_of_time_is_kept() -> None:
     assert 190 < took < 290
 
 
+def test_a_budget_of_money_is_spent_as_the_time_that_it_pays_for() -> None:
+    timed, _, _ = search(Adaptive(precision=0.001, budget="4m"))
+    paid, _, over = search(Adaptive(precision=0.001, budget="2usd", gpu_hour_price="10 USD", gpus=3))
+    assert (paid, over) == (timed, Over("budget"))
+
+
 def test_no_load_misses_up_to_the_limit() -> None:
     chosen, levels, over = search(Adaptive(most_users=8))
     assert over == Over("limit")

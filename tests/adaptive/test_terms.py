@@ -30,6 +30,67 @@ def test_budgets(budget: Any, requests: int | None, time_s: float | None) -> Non
 
 
 @pytest.mark.parametrize(
+    "budget, price, gpus, time_s",
+    [
+        ("5usd", "2.5 USD", 4, 1800.0),
+        ("$5", "2.5usd", 4, 1800.0),
+        ("0.5 EUR", "€2", 1, 900.0),
+        ("5 chf", "2.5", 8, 900.0),
+        ("1_000 usd", "10 usd", 100, 3600.0),
+    ],
+)
+def test_a_budget_in_money_is_one_in_time(budget: str, price: str, gpus: int, time_s: float) -> None:
+    terms = Adaptive(budget=budget, gpu_hour_price=price, gpus=gpus)
+    assert terms.requests is None
+    assert terms.time_s == pytest.approx(time_s)
+    # What the time costs is what was to be spent.
+    assert terms.cost_s is not None
+    assert terms.money is not None
+    assert terms.cost_s * time_s == pytest.approx(terms.money.amount)
+    assert terms.cost_text(time_s) == f"{terms.money.amount:,.2f} {terms.money.currency}"
+    assert Adaptive.of(terms.options(), gpus) == terms
+    assert Adaptive.of(terms.facts(), terms.facts()["gpus"]) == terms
+
+
+@pytest.mark.parametrize("budget", ["10m", "1h30m", "90s", "4000", None])
+def test_times_and_requests_are_no_money(budget: str | None) -> None:
+    terms = Adaptive(budget=budget, gpu_hour_price="2.5 EUR", gpus=2)
+    assert terms.money is None
+    assert (terms.requests, terms.time_s) == (Adaptive(budget=budget).requests, Adaptive(budget=budget).time_s)
+    assert terms.cost_text(3600) == "5.00 EUR"
+    assert terms.cost_text(0.036) == "0.000050 EUR"
+    assert Adaptive(budget=budget).cost_text(3600) == ""
+
+
+@pytest.mark.parametrize(
+    "given, said, where",
+    [
+        ({"budget": "5usd"}, "needs the price of a GPU for an hour", "budget"),
+        ({"budget": "5usd", "gpu_hour_price": "2 EUR"}, "a budget in usd and a price in EUR are given", "budget"),
+        ({"budget": "5", "gpu_hour_price": "2 EUR"}, "too few", "budget"),
+        ({"budget": "5usd", "gpu_hour_price": "cheap"}, '"cheap" is not a price', "gpu_hour_price"),
+        ({"budget": "0usd", "gpu_hour_price": "2usd"}, '"0usd" is not a budget', "budget"),
+        ({"budget": "0.01usd", "gpu_hour_price": "40usd", "gpus": 8}, "too small", "budget"),
+    ],
+)
+def test_money_that_nobody_can_spend(given: dict[str, Any], said: str, where: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        Adaptive(**given)
+    assert caught.value.where == where
+
+
+def test_money_needs_the_number_of_gpus() -> None:
+    options = {"slo": ["p95 runtime <= 1s"], "budget": "5usd", "gpu_hour_price": "2.5"}
+    load, slos = load_from_options(options), as_slos(options["slo"])
+    found = terms_of(options, load, slos, LLM, 2)
+    assert found is not None
+    assert found.time_s == pytest.approx(3600)
+    with pytest.raises(UsageError, match="not known without the number of GPUs") as caught:
+        terms_of(options, load, slos, LLM, None)
+    assert caught.value.where == "gpus"
+
+
+@pytest.mark.parametrize(
     "given",
     [
         {"precision": "0"},

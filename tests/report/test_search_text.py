@@ -67,6 +67,16 @@ def test_what_as_much_again_would_buy_is_said() -> None:
     assert said == "as much again (1,500 requests, about 3m56s) would hardly narrow it"
 
 
+def test_what_it_cost_is_said_where_a_price_is_known() -> None:
+    terms = Adaptive(budget="5usd", gpu_hour_price="10", gpus=8)
+    said = dict(search_rows(replace(FOUND, terms=terms, length_s=90.0, again=Again(1500, 90.0, 2.0, 22.8, 25.2, 0.05))))
+    assert said["cost"].endswith("up to 60 users, 2.00 usd")
+    assert said["ended"].startswith("2.00 usd of the budget of 5 usd were used")
+    assert "(1,500 requests, about 1m30s, 2.00 usd)" in said["more"]
+    timed = replace(FOUND, terms=replace(terms, budget="4m"), length_s=90.0)
+    assert dict(search_rows(timed))["cost"].endswith("up to 60 users, 2.00")
+
+
 def test_nothing_is_said_to_be_left_out_where_nothing_is() -> None:
     assert [label for label, _ in search_rows(FOUND)] == ["capacity", "ended", "cost"]
 

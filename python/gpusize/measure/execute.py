@@ -16,7 +16,7 @@ from gpusize.analysis.sources import sources_of
 from gpusize.base.errors import StoreError
 from gpusize.base.interrupt import StopSwitch, on_interrupt
 from gpusize.base.secrets import without_secrets
-from gpusize.base.units import seconds_to_ns
+from gpusize.base.units import format_duration, seconds_to_ns
 from gpusize.engine.clock_log import ClockLog
 from gpusize.engine.hosts.gather import gathered
 from gpusize.engine.limits import allow_connections, allow_ports, source_notes
@@ -232,6 +232,8 @@ def _search_note(spec: RunSpec, terms: Adaptive) -> str:
     """What a search is going to cost: nobody has named its levels."""
     slos = " and ".join(map(str, spec.slos))
     most = f"at most {terms.budget} {'of levels' if terms.time_s else 'requests'}" if terms.budget else DEFAULT_BUDGET
+    if terms.money is not None and terms.time_s is not None:
+        most = f"at most {terms.budget}, {format_duration(round(terms.time_s))} of levels on {terms.gpus} GPUs"
     return (
         f"searching for the highest load within {slos}, to {100 * terms.share:g} %: {most} (--budget); "
         "--no-adaptive sweeps instead"

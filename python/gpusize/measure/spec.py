@@ -177,7 +177,7 @@ class RunSpec:
             seed=self.load.seed,
             levels=[each.setting for each in self.levels],
         )
-        return facts if self.adaptive is None else {**facts, "adaptive": self.adaptive.options()}
+        return facts if self.adaptive is None else {**facts, "adaptive": self.adaptive.facts()}
 
     @property
     def levels(self) -> list[Level]:

@@ -147,6 +147,7 @@ def run_spec(
         ]
         slos = as_slos(options.get("slo"))
         natures = [nature_of(each) for each in target.public()]
+        gpus = sum(int(each.get("gpus") or 0) for each in target.public())
         yield RunSpec(
             target=target,
             dataset=dataset,
@@ -164,7 +165,7 @@ def run_spec(
             command=command,
             options=_again(sent, options, ready),
             monitor=MonitorOptions.of(options),
-            adaptive=terms_of(options, sent.load, slos, natures),
+            adaptive=terms_of(options, sent.load, slos, natures, gpus or None),
             notes=list(dict.fromkeys(notes)),
             hosts=hosts_of(options, target, sent.load),
         )

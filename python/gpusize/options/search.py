@@ -60,7 +60,11 @@ def refuse_levels(options: Mapping[str, Any]) -> None:
 
 
 def terms_of(
-    options: Mapping[str, Any], load: Load, slos: Sequence[Slo], natures: Sequence[str | None]
+    options: Mapping[str, Any],
+    load: Load,
+    slos: Sequence[Slo],
+    natures: Sequence[str | None],
+    gpus: int | None = None,
 ) -> Adaptive | None:
     """The search that is asked for, or that the SLOs call for; None for the levels of the load.
 
@@ -69,6 +73,7 @@ def terms_of(
         load: how hard.
         slos: what has to be kept.
         natures: what a request to each target is (`records.run_json.nature_of`).
+        gpus: behind all targets; None where nobody said.
 
     Raises:
         UsageError: a search beside levels, or what belongs to a search without one.
@@ -79,7 +84,7 @@ def terms_of(
         refuse_levels(given)
         problem = cannot_search(slos, natures)
         if problem is None:
-            return Adaptive.of(options)
+            return _bounded(Adaptive.of(options, gpus))
         if options.get("adaptive"):
             raise problem
     alone = next((name for name in SEARCH_OPTIONS if name != "adaptive" and options.get(name) is not None), None)
@@ -87,3 +92,13 @@ def terms_of(
         todo = "add --adaptive and an SLO, and leave out the levels"
         raise UsageError(f"{alone} belongs to a search", alone, todo)
     return None
+
+
+def _bounded(terms: Adaptive) -> Adaptive:
+    """The search, whose budget is known to be one: of money it needs the number of GPUs.
+
+    Raises:
+        UsageError: it is not known.
+    """
+    _ = terms.time_s
+    return terms

@@ -205,8 +205,13 @@ GROUPS: Final[tuple[Group, ...]] = (
             Option("adaptive", "flag", "Search.", default="on with an SLO and no levels", off=True),
             Option("precision", "any", "Stop when the capacity is known to within this share.", "SHARE", "3%"),
             Option(
-                "budget", "any", "Stop after this many requests or this time: 4000 or 10m.", "N|TIME", "16000 requests"
+                "budget",
+                "any",
+                "Stop after this many requests, this time or this much money: 4000, 10m or 5usd.",
+                "N|TIME|MONEY",
+                "16000 requests",
             ),
+            Option("gpu_hour_price", "text", "Price of a GPU for an hour: 2.5 or '2.5 EUR'.", "PRICE"),
             Option("most_users", "whole", "Never send with more users than this.", "N", "4096"),
         ),
     ),

@@ -218,7 +218,7 @@ class Result(LevelTables):
         levels = [level for level in mine if level.meta.get("search")]
         users = self._option("users")
         asked = None if users is None else float(users)
-        return found_of(levels, self._stored_slos(), Adaptive.of(terms), self._natures, asked)
+        return found_of(levels, self._stored_slos(), Adaptive.of(terms, terms.get("gpus")), self._natures, asked)
 
     @cached_property
     def certificate(self) -> Certificate | None:

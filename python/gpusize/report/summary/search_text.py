@@ -12,7 +12,6 @@ from gpusize.report.text import clean, count, finite, plain_number
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gpusize.estimate.search.more import Again
     from gpusize.estimate.search.result import Found
 
 __all__ = ["chosen_text", "found_text", "print_search", "search_rows"]
@@ -86,15 +85,22 @@ def _spent(found: Found) -> str:
     if budget is None or used >= WHOLE * budget:
         return "the budget is spent"
     asked, gone = f"{found.terms.budget}", format_duration(round(used)) if found.terms.time_s else count(round(used))
+    if found.terms.money is not None:
+        gone = found.terms.cost_text(used)
     why = "its measurements were planned once the growth had shown the capacity, and the rest has no room for more"
     if found.capacity is None:
         why = "half of it is kept for measurements at the capacity, and no load up to then showed one"
     return f"{gone} of the budget of {asked} were used: {why}"
 
 
-def again_text(again: Again, precision: float | None) -> str:
-    """What as much again would buy."""
+def again_text(found: Found) -> str:
+    """What as much again would buy; empty where that is not known."""
+    again, precision = found.again, found.precision
+    if again is None:
+        return ""
+    price = found.terms.cost_text(again.length_s)
     cost = f"{count(again.requests)} requests, about {format_duration(max(1, round(again.length_s)))}"
+    cost += f", {price}" if price else ""
     known = f"to within about {_percent(again.precision)}"
     if precision is not None and again.precision > HARDLY * precision:
         return f"as much again ({cost}) would hardly narrow it"
@@ -120,12 +126,13 @@ def search_rows(found: Found, run: str = "RUN") -> list[tuple[str, str]]:
     limited = limited_text(found, run)
     levels = f"{found.levels} level{'' if found.levels == 1 else 's'}"
     users = f"{found.most_users} user{'' if found.most_users == 1 else 's'}"
-    cost = f"{count(found.requests)} requests in {levels}, up to {users}"
+    price = found.terms.cost_text(found.length_s)
+    cost = f"{count(found.requests)} requests in {levels}, up to {users}{f', {price}' if price else ''}"
     return [
         ("capacity", found_text(found)),
         ("ended", ended_text(found)),
         ("cost", cost),
-        *([("more", again_text(found.again, found.precision))] if found.again is not None else []),
+        *([("more", again_text(found))] if found.again is not None else []),
         *([("left out", clean(limited, 600))] if limited else []),
         *(("doubt", clean(text, 400)) for text in found.remarks),
     ]
