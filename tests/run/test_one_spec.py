@@ -290,6 +290,7 @@ CASES: dict[str, Case] = {
     **search("precision", "5%", precision="5%"),
     **search("budget", "4000", budget=4000),
     **search("most_users", 64, most_users=64),
+    **search("gpu_hour_price", "2.5 EUR", gpu_hour_price="2.5 EUR"),
     **beside("users", 12.5),
     "slo": Case({"slo": [SLO, "p99 ttft <= 2s"]}, run={"slos": [SLO, "p99 ttft <= 2s"]}),
     "out": Case({"out": "elsewhere"}, run={"out": "elsewhere"}, once=True),
