@@ -69,7 +69,7 @@ impl SimServer {
 /// Run the cluster in virtual time; the rows, and a JSON summary. Lengths and costs come beside the load, as little-endian arrays: one
 /// entry for each due time of a plan, or, without due times or with `resample`, a table to draw from.
 #[pyfunction]
-#[pyo3(signature = (config, load, *, due = None, prompt_tokens = None, output_tokens = None, cost_factors = None, resample = false, judge = None, autoscaler = None, rows = true))]
+#[pyo3(signature = (config, load, *, due = None, prompt_tokens = None, output_tokens = None, cached_tokens = None, cost_factors = None, resample = false, judge = None, autoscaler = None, rows = true))]
 #[allow(clippy::too_many_arguments)] // by name in Python
 pub fn simulate(
     py: Python<'_>,
@@ -78,6 +78,7 @@ pub fn simulate(
     due: Option<&[u8]>,
     prompt_tokens: Option<&[u8]>,
     output_tokens: Option<&[u8]>,
+    cached_tokens: Option<&[u8]>,
     cost_factors: Option<&[u8]>,
     resample: bool,
     judge: Option<&str>,
@@ -91,13 +92,22 @@ pub fn simulate(
     let due_ns = due.map(|bytes| numbers("due", bytes, i64::from_le_bytes)).transpose()?;
     let counts = |name, bytes: Option<&[u8]>| bytes.map(|bytes| numbers(name, bytes, u32::from_le_bytes)).transpose();
     let (prompts, outputs) = (counts("prompt_tokens", prompt_tokens)?, counts("output_tokens", output_tokens)?);
+    let cached = counts("cached_tokens", cached_tokens)?;
     let factors = cost_factors.map(|bytes| numbers("cost_factors", bytes, f64::from_le_bytes)).transpose()?;
     if factors.is_some() && due_ns.is_some() && !resample {
         let fix = "draw them together with the lengths (resample=True), or leave them out";
         return Err(UsageError::new_err(("cost factors do not go with due times", "cost_factors", fix)));
     }
-    let mix =
-        Mix { prompt_tokens: prompts.as_deref(), output_tokens: outputs.as_deref(), cost_factors: factors.as_deref() };
+    if cached.is_some() && due_ns.is_some() && !resample {
+        let fix = "draw them together with the lengths (resample=True), or leave them out";
+        return Err(UsageError::new_err(("cached tokens do not go with due times", "cached_tokens", fix)));
+    }
+    let mix = Mix {
+        prompt_tokens: prompts.as_deref(),
+        cached_tokens: cached.as_deref(),
+        output_tokens: outputs.as_deref(),
+        cost_factors: factors.as_deref(),
+    };
     let drawn = resample || due_ns.is_none();
     let own = if drawn { Mix::default() } else { mix };
     let plan = due_ns.as_deref().map(|due_ns| {

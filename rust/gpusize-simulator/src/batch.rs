@@ -14,9 +14,9 @@ pub struct Running<P> {
     pub admitted_ns: i64,
     /// When it had its first token; -1 before.
     pub first_token_ns: i64,
-    /// The GPU's finished iterations when that of its first token began; less the tokens that it had made when it had to leave.
+    /// The GPU's finished iterations when that of its first token began; less the tokens that it had made when it came.
     pub(super) first_iteration: i64,
-    /// Tokens that it had made when it had to leave.
+    /// Tokens that it had made when it had to leave, or when its prompt had been computed elsewhere.
     pub(super) made: u32,
     /// Tokens to compute before the next one can be made.
     pub(super) to_prefill: u32,
@@ -24,6 +24,19 @@ pub struct Running<P> {
 }
 
 impl<P> Running<P> {
+    /// One whose prompt is about to be computed, without blocks.
+    pub(super) fn waiting(sequence: Sequence<P>, now_ns: i64) -> Self {
+        Self {
+            to_prefill: sequence.prompt_tokens.saturating_sub(sequence.cached_tokens),
+            sequence,
+            admitted_ns: now_ns,
+            first_token_ns: -1,
+            first_iteration: 0,
+            made: 0,
+            blocks: 0,
+        }
+    }
+
     pub(super) fn last_iteration(&self) -> u64 {
         (self.first_iteration + i64::from(self.sequence.output_tokens)) as u64
     }

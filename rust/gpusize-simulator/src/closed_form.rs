@@ -12,7 +12,7 @@ use super::ClusterConfig;
 ///   L + 1 iterations of the GPU. In any such stretch every user is active in L of them and is prefilled once, so it costs
 ///   `(L + 1) b + c (L s + P p)`, whatever the users' phases; and one cycle is one runtime.
 ///
-/// `None` where this does not hold: static batching, chunked prompts, more than one GPU, a `concurrency` of 0 or above `max_batch`, or less KV cache than `concurrency`
+/// `None` where this does not hold: static batching, chunked prompts, prompts on servers of their own, more than one GPU, a `concurrency` of 0 or above `max_batch`, or less KV cache than `concurrency`
 /// sequences need. Noise, faults and stalls are left out.
 pub fn closed_form_runtime_s(
     config: &ClusterConfig,
@@ -22,7 +22,8 @@ pub fn closed_form_runtime_s(
 ) -> Option<f64> {
     let blocks = config.blocks(u64::from(prompt_tokens) + u64::from(output_tokens));
     let fits = blocks.saturating_mul(u64::from(concurrency)) <= u64::from(config.kv_blocks);
-    let other = config.static_batching.is_some() || config.max_batched_tokens.is_some();
+    let apart = config.prefill_servers.is_some();
+    let other = config.static_batching.is_some() || config.max_batched_tokens.is_some() || apart;
     if other || config.gpus != 1 || output_tokens == 0 || !(1..=config.max_batch).contains(&concurrency) || !fits {
         return None;
     }
@@ -35,7 +36,7 @@ pub fn closed_form_runtime_s(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StaticBatching;
+    use crate::{PrefillServers, StaticBatching};
 
     #[test]
     fn it_holds_only_where_it_is_derived() {
@@ -46,6 +47,8 @@ mod tests {
         assert_eq!(closed_form_runtime_s(&config, 8, 10, 200), None);
         let whole = ClusterConfig { static_batching: Some(StaticBatching::default()), ..config.clone() };
         assert_eq!(closed_form_runtime_s(&whole, 8, 10, 100), None);
+        let apart = ClusterConfig { prefill_servers: Some(PrefillServers::default()), ..config.clone() };
+        assert_eq!(closed_form_runtime_s(&apart, 8, 10, 100), None);
         assert_eq!(closed_form_runtime_s(&ClusterConfig { gpus: 2, ..config }, 8, 10, 100), None);
     }
 

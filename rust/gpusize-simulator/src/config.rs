@@ -32,6 +32,8 @@ pub struct ClusterConfig {
     /// Tokens of one iteration: one for each answer, and what is left for prompts, which are computed in chunks. Null: prompts are
     /// computed whole, whatever their length.
     pub max_batched_tokens: Option<u32>,
+    /// Servers that compute the prompts of a replica, whose iterations then make answers alone. Null: iterations do both.
+    pub prefill_servers: Option<PrefillServers>,
     /// Blocks of KV cache per GPU. A sequence holds the blocks of its whole length from admission to end, unless `kv_preemption`.
     pub kv_blocks: u32,
     /// Whether the cache fills token by token: when it is full, the youngest sequence has to leave and is computed again later.
@@ -74,6 +76,22 @@ pub struct StaticBatching {
     pub base_s: f64,
     /// How long the first of a batch that is not full waits for others.
     pub delay_s: f64,
+}
+
+/// Servers that compute prompts and make first tokens, each replica's own. What they compute goes over to where answers are made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PrefillServers {
+    /// How many there are.
+    pub servers: u32,
+    /// Cost of one of their iterations, beside its tokens.
+    pub base_s: f64,
+    /// Tokens of one of their iterations: prompts strictly in order, in chunks where they are longer. Null: one prompt at a time, whole.
+    pub max_batched_tokens: Option<u32>,
+    /// What it takes from a first token until the answer may go on, beside the cache's turn on the link.
+    pub transfer_s: f64,
+    /// For how long each token of a prompt holds the link up: a replica has one, and caches go over it one after the other.
+    pub transfer_per_token_s: f64,
 }
 
 /// What chat answers consist of, beside their text.
@@ -140,6 +158,7 @@ impl Default for ClusterConfig {
             max_batch: 32,
             static_batching: None,
             max_batched_tokens: None,
+            prefill_servers: None,
             kv_blocks: 4096,
             kv_preemption: false,
             kv_block_tokens: 16,
@@ -157,6 +176,12 @@ impl Default for ClusterConfig {
             per_request_metrics: false,
             workflow: WorkflowConfig::default(),
         }
+    }
+}
+
+impl Default for PrefillServers {
+    fn default() -> Self {
+        Self { servers: 1, base_s: 0.004, max_batched_tokens: None, transfer_s: 0.0, transfer_per_token_s: 0.0 }
     }
 }
 
@@ -192,12 +217,15 @@ impl ClusterConfig {
         if self.model.is_empty() {
             return Err(SimError::value("model", "must not be empty"));
         }
+        let apart = self.prefill_servers.unwrap_or_default();
         for (field, value, most) in [
             ("gpus", self.gpus, 100_000),
             ("max_batch", self.max_batch, 1_000_000),
             ("kv_blocks", self.kv_blocks, u32::MAX),
             ("kv_block_tokens", self.kv_block_tokens, u32::MAX),
             ("queue_limit", self.queue_limit.unwrap_or(1), u32::MAX),
+            ("prefill_servers.servers", apart.servers, 10_000),
+            ("prefill_servers.max_batched_tokens", apart.max_batched_tokens.unwrap_or(1), u32::MAX),
         ] {
             if !(1..=most).contains(&value) {
                 return Err(SimError::value(field, format!("must be between 1 and {most}, not {value}")));
@@ -213,6 +241,9 @@ impl ClusterConfig {
             ("start_delay_s", self.start_delay_s, 0.0, 1e9),
             ("static_batching.base_s", batches.base_s, 0.0, 3600.0),
             ("static_batching.delay_s", batches.delay_s, 0.0, 3600.0),
+            ("prefill_servers.base_s", apart.base_s, 0.0, 3600.0),
+            ("prefill_servers.transfer_s", apart.transfer_s, 0.0, 3600.0),
+            ("prefill_servers.transfer_per_token_s", apart.transfer_per_token_s, 0.0, 3600.0),
         ] {
             in_range(field, value, least, most)?;
         }
@@ -235,6 +266,10 @@ impl ClusterConfig {
     fn validate_batches(&self) -> Result<(), SimError> {
         if self.static_batching.is_some() && (self.max_batched_tokens.is_some() || self.kv_preemption) {
             let problem = "does not go with max_batched_tokens or kv_preemption: its batches are computed whole";
+            return Err(SimError::value("static_batching", problem));
+        }
+        if self.static_batching.is_some() && self.prefill_servers.is_some() {
+            let problem = "does not go with prefill_servers: its batches compute their own prompts";
             return Err(SimError::value("static_batching", problem));
         }
         match self.max_batched_tokens {

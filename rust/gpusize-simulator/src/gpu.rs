@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::batch::{Batch, Running};
 use super::cluster::{Cluster, Shape};
+use super::prefill::{PrefillLimits, Prefillers};
 use super::replica::{Replica, Serve, Watch};
 use super::{ClusterConfig, ns};
 
@@ -94,6 +95,8 @@ pub struct Limits {
     skip: bool,
     /// Batches are put together and run to their end; else sequences join and leave at every iteration.
     whole: Option<WholeBatches>,
+    /// Servers that prompts are computed by; else the iterations of the answers do that too.
+    apart: Option<PrefillLimits>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -118,6 +121,7 @@ impl Limits {
             whole: config
                 .static_batching
                 .map(|batches| WholeBatches { base_s: batches.base_s, delay_ns: ns(batches.delay_s) }),
+            apart: config.prefill_servers.map(|servers| PrefillLimits::new(&servers, config.prefill_per_token_s)),
         }
     }
 
@@ -129,6 +133,12 @@ impl Limits {
     fn blocks_to_join<P>(&self, sequence: &Sequence<P>) -> u64 {
         self.blocks(if self.grows { u64::from(sequence.prompt_tokens) } else { sequence.tokens() })
     }
+
+    /// Likewise one that has tokens already.
+    fn blocks_to_go_on<P>(&self, running: &Running<P>) -> u64 {
+        let made = u64::from(running.sequence.prompt_tokens) + u64::from(running.made);
+        self.blocks(if self.grows { made } else { running.sequence.tokens() })
+    }
 }
 
 /// One GPU; all that is seen of it is seen through its [`Cluster`].
@@ -137,9 +147,10 @@ pub struct Gpu<P> {
     batch: Batch<P>,
     /// Whose prompt is computed in part.
     prefilling: Option<Running<P>>,
-    /// Who had to leave, the youngest last. They come back before anybody else.
-    preempted: VecDeque<Running<P>>,
+    /// Who has tokens already and no place: had to leave, the youngest last, or comes from a server of prompts. They go before anybody else.
+    begun: VecDeque<Running<P>>,
     waiting: VecDeque<Sequence<P>>,
+    prefillers: Prefillers<P>,
     free_blocks: u32,
     iterations: u64,
     span_start_ns: i64,
@@ -154,12 +165,13 @@ pub struct Gpu<P> {
 }
 
 impl<P> Gpu<P> {
-    fn new(kv_blocks: u32) -> Self {
+    fn new(kv_blocks: u32, apart: Option<&PrefillLimits>) -> Self {
         Self {
             batch: Batch::new(),
             prefilling: None,
-            preempted: VecDeque::new(),
+            begun: VecDeque::new(),
             waiting: VecDeque::new(),
+            prefillers: Prefillers::new(apart),
             free_blocks: kv_blocks,
             iterations: 0,
             span_start_ns: 0,
@@ -176,6 +188,11 @@ impl<P> Gpu<P> {
         self.batch.len() + usize::from(self.prefilling.is_some())
     }
 
+    /// End of the iterations under way, or of the wait for more to begin with.
+    fn next_of_batch_ns(&self) -> Option<i64> {
+        if self.span == 0 { self.gathers_until_ns } else { Some(self.iterations_end_ns()) }
+    }
+
     fn iterations_end_ns(&self) -> i64 {
         self.span_start_ns + self.iteration_ns * self.span as i64
     }
@@ -187,20 +204,19 @@ impl<P> Replica for Gpu<P> {
     type Refusal = Refusal;
 
     fn load(&self) -> usize {
-        self.joined() + Replica::waiting(self)
+        self.joined() + self.prefillers.len() + Replica::waiting(self)
     }
 
     fn waiting(&self) -> usize {
-        self.waiting.len() + self.preempted.len()
+        self.waiting.len() + self.begun.len()
     }
 
     fn cache_usage(&self, limits: &Limits) -> Option<f64> {
         Some(1.0 - f64::from(self.free_blocks) / f64::from(limits.kv_blocks))
     }
 
-    /// End of the iterations under way, or of the wait for more to begin with.
     fn next_ns(&self, _limits: &Limits) -> Option<i64> {
-        if self.span == 0 { self.gathers_until_ns } else { Some(self.iterations_end_ns()) }
+        self.next_of_batch_ns().into_iter().chain(self.prefillers.next_ns()).min()
     }
 
     fn busy_ns(&self) -> i64 {
@@ -224,26 +240,27 @@ impl<P> Replica for Gpu<P> {
 impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
     /// Take a request at `now_ns`; `next_ns` may be another one afterwards.
     fn arrive(&mut self, now_ns: i64, sequence: Sequence<P>, limits: &Limits, observer: &mut O) {
+        if let Some(apart) = &limits.apart {
+            self.waiting.push_back(sequence);
+            return self.prefillers.begin(now_ns, &mut self.waiting, apart, observer);
+        }
         if self.span == 0 {
             self.waiting.push_back(sequence);
             // Nothing that is told of an idle one has its number.
             self.begin(0, now_ns, limits, observer);
             return;
         }
-        // The batch can only take it before a sequence leaves if nothing is in its way; then the span ends at the next boundary.
-        let fits = limits.whole.is_none()
-            && self.joined() < limits.max_batch
-            && limits.blocks_to_join(&sequence) <= u64::from(self.free_blocks);
-        if self.span > 1 && Replica::waiting(self) == 0 && fits {
-            let begun = (now_ns - self.span_start_ns) / self.iteration_ns + 1;
-            self.span = self.span.min(begun as u64);
-        }
+        let first = limits.whole.is_none() && Replica::waiting(self) == 0;
+        self.let_in_soon(now_ns, first, limits.blocks_to_join(&sequence), limits);
         self.waiting.push_back(sequence);
     }
 
     /// The iterations under way are over: tokens go out, sequences leave and join, the next iterations begin. Or the wait for more to begin
     /// with is.
     fn step(&mut self, gpu: usize, end_ns: i64, limits: &Limits, observer: &mut O) {
+        if let Some(apart) = limits.apart.as_ref().filter(|_| self.next_of_batch_ns() != Some(end_ns)) {
+            return self.receive(gpu, end_ns, limits, apart, observer);
+        }
         if self.span == 0 {
             self.begin(gpu, end_ns, limits, observer);
             return;
@@ -283,6 +300,35 @@ impl<P: Payload, O: Observer<P>> Serve<O> for Gpu<P> {
 }
 
 impl<P: Payload> Gpu<P> {
+    /// End the iterations under way at the next boundary, if one that has come `first` and needs so many blocks may join there: the batch
+    /// can only take it before a sequence leaves if nothing is in its way.
+    fn let_in_soon(&mut self, now_ns: i64, first: bool, blocks: u64, limits: &Limits) {
+        let fits = self.joined() < limits.max_batch && blocks <= u64::from(self.free_blocks);
+        if self.span > 1 && first && fits {
+            let begun = (now_ns - self.span_start_ns) / self.iteration_ns + 1;
+            self.span = self.span.min(begun as u64);
+        }
+    }
+
+    /// Let happen what is due at the servers of prompts, and take in whom they are done with.
+    fn receive(
+        &mut self,
+        gpu: usize,
+        now_ns: i64,
+        limits: &Limits,
+        apart: &PrefillLimits,
+        observer: &mut impl Observer<P>,
+    ) {
+        for running in self.prefillers.step(gpu, now_ns, &mut self.waiting, apart, observer) {
+            let first = self.begun.is_empty();
+            self.let_in_soon(now_ns, first, limits.blocks_to_go_on(&running), limits);
+            self.begun.push_back(running);
+        }
+        if self.span == 0 && !self.begun.is_empty() {
+            self.begin(gpu, now_ns, limits, observer);
+        }
+    }
+
     fn begin(&mut self, gpu: usize, now_ns: i64, limits: &Limits, observer: &mut impl Observer<P>) {
         self.fresh = 0;
         self.gathers_until_ns = limits.whole.and_then(|whole| self.gathers_until(now_ns, whole, limits.max_batch));
@@ -368,12 +414,12 @@ impl<P: Payload> Gpu<P> {
         limits: &Limits,
         observer: &mut impl Observer<P>,
     ) -> Option<Running<P>> {
-        while self.preempted.front().is_some_and(|first| first.sequence.payload.cancelled()) {
-            let Some(gone) = self.preempted.pop_front() else { break };
+        while self.begun.front().is_some_and(|first| first.sequence.payload.cancelled()) {
+            let Some(gone) = self.begun.pop_front() else { break };
             let tokens = gone.made;
             observer.finished(gpu, now_ns, gone, tokens);
         }
-        while self.waiting.front().is_some_and(|first| first.payload.cancelled()) {
+        while limits.apart.is_none() && self.waiting.front().is_some_and(|first| first.payload.cancelled()) {
             let Some(gone) = self.waiting.pop_front() else { break };
             observer.abandoned(gone);
         }
@@ -381,25 +427,20 @@ impl<P: Payload> Gpu<P> {
             return None;
         }
         let free = u64::from(self.free_blocks);
-        if let Some(first) = self.preempted.front() {
-            let blocks = limits.blocks(u64::from(first.to_prefill));
-            let mut back = if blocks <= free { self.preempted.pop_front()? } else { return None };
+        if let Some(first) = self.begun.front() {
+            let blocks = limits.blocks_to_go_on(first);
+            let mut back = if blocks <= free { self.begun.pop_front()? } else { return None };
             self.free_blocks -= blocks as u32;
             back.blocks = blocks as u32;
             return Some(back);
         }
+        if limits.apart.is_some() {
+            return None;
+        }
         let blocks = self.waiting.front().map(|first| limits.blocks_to_join(first)).filter(|&blocks| blocks <= free)?;
         let sequence = self.waiting.pop_front()?;
         self.free_blocks -= blocks as u32;
-        Some(Running {
-            to_prefill: sequence.prompt_tokens.saturating_sub(sequence.cached_tokens),
-            sequence,
-            admitted_ns: now_ns,
-            first_token_ns: -1,
-            first_iteration: 0,
-            made: 0,
-            blocks: blocks as u32,
-        })
+        Some(Running { blocks: blocks as u32, ..Running::waiting(sequence, now_ns) })
     }
 
     /// Give all that run the blocks of their next token, for which the youngest have to leave; whether nobody had to.
@@ -416,7 +457,7 @@ impl<P: Payload> Gpu<P> {
             // What it had computed is lost.
             youngest.to_prefill = youngest.sequence.prompt_tokens + youngest.made;
             youngest.blocks = 0;
-            self.preempted.push_front(youngest);
+            self.begun.push_front(youngest);
             nobody_left = false;
         }
         self.grow(1, limits);
@@ -463,7 +504,8 @@ impl<P: Payload> Cluster<Gpu<P>> {
             replicas: &config.replicas,
             start_delay_s: config.start_delay_s,
         };
-        Self::of(shape, Limits::new(config, skip), || Gpu::new(config.kv_blocks))
+        let limits = Limits::new(config, skip);
+        Self::of(shape, limits, || Gpu::new(config.kv_blocks, limits.apart.as_ref()))
     }
 
     /// Take a request at its `arrived_ns`, up to which the cluster must have advanced; returns its GPU.

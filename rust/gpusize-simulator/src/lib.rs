@@ -4,7 +4,7 @@
 //! and gives every running sequence one token. Sequences join and leave at the boundaries of iterations; a request that arrives
 //! during an iteration waits for its end, and one that arrives at the very end of an iteration waits for the next one to end.
 //!
-//! A cluster (`cluster`) is made of replicas of one kind (`replica`): GPUs (`gpu`), or servers of which only a curve is known
+//! A cluster (`cluster`) is made of replicas of one kind (`replica`): GPUs (`gpu`), whose prompts servers of their own may compute (`prefill`), or servers of which only a curve is known
 //! (`flow`). It has the router (`routing`), replicas that come and go (`replicas`, and `autoscale` decides how many, down to none) and the order of events; what a request costs is
 //! the replica's. Drivers tell it the time: `virtual_time` with the load's clients (`clients`, `load`, `connections`, `window`) and
 //! their books (`ledger`, `tally`, `judge`, `summary`), and `server` over HTTP and gRPC. Tensor models have a queue of their own
@@ -24,6 +24,7 @@ mod ledger;
 mod length;
 mod load;
 mod mix;
+mod prefill;
 mod replica;
 mod replicas;
 mod result;
@@ -48,7 +49,7 @@ pub use autoscale::{
 pub use batch::Running;
 pub use closed_form::closed_form_runtime_s;
 pub use cluster::Cluster;
-pub use config::{ChatConfig, ClusterConfig, Faults, Router, StaticBatching, WorkflowConfig};
+pub use config::{ChatConfig, ClusterConfig, Faults, PrefillServers, Router, StaticBatching, WorkflowConfig};
 pub use flow::{FlowBeside, FlowColumns, FlowConfig, FlowResult, FlowSummary, run_flow};
 pub use gpu::{Gpu, Observer, Payload, Refusal, Sequence};
 pub use judge::{Bound, Counts, Judge, Judged, JudgedMetric, Steps};

@@ -10,6 +10,8 @@ use gpusize_base::draw::Draw;
 pub struct Mix<'a> {
     /// Tokens of the prompts; none: as the load draws them.
     pub prompt_tokens: Option<&'a [u32]>,
+    /// Of the prompts' tokens, those that are in a cache and cost nothing; fewer than all of them. They go with `prompt_tokens` alone.
+    pub cached_tokens: Option<&'a [u32]>,
     /// Tokens of the answers; none: as the load or the cluster draws them.
     pub output_tokens: Option<&'a [u32]>,
     /// Factors on a request's share of iterations and on its prefill; none: 1. Noise comes on top.
@@ -32,6 +34,13 @@ impl Mix<'_> {
             same_length(field, tokens.len(), rows)?;
             if tokens.contains(&0) {
                 return Err(SimError::value(field, "must be at least 1 each"));
+            }
+        }
+        if let Some(cached) = self.cached_tokens {
+            let prompts = self.prompt_tokens.unwrap_or_default();
+            same_length("mix.cached_tokens", cached.len(), prompts.len())?;
+            if cached.iter().zip(prompts).any(|(cached, prompt)| cached >= prompt) {
+                return Err(SimError::value("mix.cached_tokens", "must be fewer than the tokens of their prompts"));
             }
         }
         let factors = self.cost_factors.unwrap_or_default();
@@ -60,7 +69,7 @@ pub(super) struct Brought<'a> {
 
 impl<'a> Brought<'a> {
     pub(super) fn new(seed: u64, plan: Plan<'a>, mix: Option<Mix<'a>>) -> Self {
-        let own = Mix { prompt_tokens: plan.prompt_tokens, output_tokens: plan.output_tokens, cost_factors: None };
+        let own = Mix { prompt_tokens: plan.prompt_tokens, output_tokens: plan.output_tokens, ..Mix::default() };
         let lots = mix.and_then(|mix| mix.len()).map(|rows| Lots::new(seed, rows));
         Self { mix: mix.unwrap_or(own), lots }
     }
@@ -71,6 +80,10 @@ impl<'a> Brought<'a> {
 
     pub(super) fn prompt_tokens(&self, row: usize) -> Option<u32> {
         self.mix.prompt_tokens.map(|tokens| tokens[self.place(row)])
+    }
+
+    pub(super) fn cached_tokens(&self, row: usize) -> u32 {
+        self.mix.cached_tokens.map_or(0, |tokens| tokens[self.place(row)])
     }
 
     pub(super) fn output_tokens(&self, row: usize) -> Option<u32> {
@@ -118,14 +131,19 @@ mod tests {
     #[test]
     fn rows_are_drawn_whole_and_evenly() {
         let (prompts, outputs) = ([10, 20, 30], [1, 2, 3]);
-        let mix =
-            Mix { prompt_tokens: Some(&prompts), output_tokens: Some(&outputs), cost_factors: Some(&[0.5, 1.0, 1.5]) };
+        let mix = Mix {
+            prompt_tokens: Some(&prompts),
+            cached_tokens: Some(&[1, 2, 3]),
+            output_tokens: Some(&outputs),
+            cost_factors: Some(&[0.5, 1.0, 1.5]),
+        };
         mix.validate().unwrap();
         let brought = Brought::new(1, Plan::default(), Some(mix));
         let mut counts = [0; 3];
         for row in 0..3000 {
             let output = brought.output_tokens(row).unwrap();
             assert_eq!(brought.prompt_tokens(row), Some(10 * output));
+            assert_eq!(brought.cached_tokens(row), output);
             assert!((brought.cost_factor(row) - 0.5 * f64::from(output)).abs() < 1e-12);
             counts[output as usize - 1] += 1;
         }
@@ -140,6 +158,11 @@ mod tests {
             (Mix { prompt_tokens: Some(&[]), ..Mix::default() }, "mix of the simulated cluster must have between 1"),
             (Mix { output_tokens: Some(&[3, 0]), ..Mix::default() }, "mix.output_tokens"),
             (Mix { prompt_tokens: Some(&[1, 2]), output_tokens: Some(&[1]), ..Mix::default() }, "mix.output_tokens"),
+            (
+                Mix { prompt_tokens: Some(&[5]), cached_tokens: Some(&[5]), ..Mix::default() },
+                "fewer than the tokens of their prompts",
+            ),
+            (Mix { output_tokens: Some(&[5]), cached_tokens: Some(&[0]), ..Mix::default() }, "mix.cached_tokens"),
             (Mix { prompt_tokens: Some(&[1]), cost_factors: Some(&[]), ..Mix::default() }, "mix.cost_factors"),
             (Mix { cost_factors: Some(&[1.0, f64::NAN]), ..Mix::default() }, "above 0 and at most 1e6, not NaN"),
         ] {

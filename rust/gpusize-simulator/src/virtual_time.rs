@@ -252,7 +252,7 @@ impl<'a> GpuDriver<'a> {
             index,
             arrived_ns: self.now_ns,
             prompt_tokens: request.input,
-            cached_tokens: 0,
+            cached_tokens: self.brought.cached_tokens(row),
             output_tokens: service.output_tokens,
             cost_factor: service.cost_factor * self.brought.cost_factor(row),
             payload: Slot(slot),

@@ -157,7 +157,7 @@ fn refused_requests_are_no_fast_answers() {
 #[test]
 fn a_mix_is_drawn_from_row_by_row_whatever_the_loop() {
     let (prompts, outputs) = ([100, 2000, 30], [10, 20, 200]);
-    let mix = Mix { prompt_tokens: Some(&prompts), output_tokens: Some(&outputs), cost_factors: None };
+    let mix = Mix { prompt_tokens: Some(&prompts), output_tokens: Some(&outputs), ..Mix::default() };
     let config = ClusterConfig::default();
     let run = |load: &Load, beside| run_beside(&config, load, beside).expect("a mix").columns;
     let closed = run(&Load::closed(9, 900), Beside { mix: Some(mix), ..Beside::default() });
