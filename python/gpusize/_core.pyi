@@ -250,6 +250,7 @@ def simulate(
     due: bytes | None = None,
     prompt_tokens: bytes | None = None,
     output_tokens: bytes | None = None,
+    cached_tokens: bytes | None = None,
     cost_factors: bytes | None = None,
     resample: bool = False,
     judge: str | None = None,
@@ -261,7 +262,8 @@ def simulate(
     With arrivals ``"plan"``, ``due`` has the due times as little-endian i64 (ns from the start, ascending), and the
     token counts of each request may follow as little-endian u32. Without ``due``, or with ``resample``, the token
     counts and ``cost_factors`` (little-endian f64) are a table, one row per measured request, from which rows are
-    drawn with replacement: a function of the seed and the request's number.
+    drawn with replacement: a function of the seed and the request's number. ``cached_tokens`` (little-endian u32, fewer
+    than those of their prompts) are a further column of it: they cost no prefill.
 
     ``judge`` is the JSON of bounds, ``{"bounds": [{"metric": "runtime", "bound_s": 2.0}], "every_s": 1.0}``; what
     becomes of them is ``judged`` in the summary. ``autoscaler`` is the JSON of a policy and its signals, which scales

@@ -31,11 +31,13 @@ def level(
     slowness: float = 1.0,
     said: bool = False,
     whole: bool = False,
+    brought: Mapping[str, bytes] | None = None,
     **more: Any,
 ) -> LevelData:
     """One level of so many users on so many GPUs, each of them slower by a factor, with nothing left out.
 
     ``said``: the server says how long each request waited and was served. ``whole``: answers come in one piece.
+    ``brought``: tables that lengths are drawn from, as the core takes them.
     """
     slowed = {name: slowness * CLUSTER[name] for name in COSTS}
     config = {**CLUSTER, **slowed, "gpus": gpus, "seed": users + 1000 * gpus, **more}
@@ -45,7 +47,7 @@ def level(
         "warmup_requests": 0,
         "prompt_tokens": {"uniform": {"min_tokens": 50, "max_tokens": 400}},
     }
-    stream, _ = core().simulate(json.dumps(config), json.dumps(asked))
+    stream, _ = core().simulate(json.dumps(config), json.dumps(asked), **(brought or {}))
     records = _records(pl.DataFrame(stream), said=said, whole=whole)
     setting = {"kind": "closed", "concurrency": users, "count": requests}
     due, end = records["due_ns"], records["end_ns"]

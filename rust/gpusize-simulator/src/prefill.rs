@@ -1,5 +1,5 @@
 //! Servers of a replica that compute prompts and nothing else, and the way from them to where answers are made: prefill and decode apart,
-//! as vLLM, SGLang and TensorRT-LLM can be run.
+//! as engines for language models can be run.
 
 use std::collections::{BTreeMap, VecDeque};
 

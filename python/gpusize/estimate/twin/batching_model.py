@@ -22,11 +22,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpusize.estimate.twin.batch_limit import held, limits, reached, reported_tokens, seen_at_once
 from gpusize.estimate.twin.least_squares import inside, non_negative, triangle
 from gpusize.estimate.twin.lives import Lives
+from gpusize.estimate.twin.prefill_servers import Apart, Prompts
 from gpusize.estimate.twin.server_figures import served_limit, steps
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["Fits", "Service", "fit_service", "streamed"]
+__all__ = ["Fits", "Service", "fit_service", "lone_costs", "streamed"]
 
 FEWEST: Final = 20
 """Fewer answers tell no costs."""
@@ -61,6 +62,7 @@ class Service:
         batched_tokens: tokens of an iteration, those of answers first; None where prompts are computed whole.
         preempts: whether a cache of ``kv_tokens`` fills token by token and the youngest has to leave when it is full;
             else whole requests are reserved.
+        apart: servers that prompts are computed by; None where iterations do that beside the answers.
     """
 
     base_s: float
@@ -73,8 +75,9 @@ class Service:
     seen: tuple[int, bool] | None = None
     batched_tokens: int | None = None
     preempts: bool = False
+    apart: Apart | None = None
 
-    def to_json(self) -> dict[str, float | int | bool | None]:
+    def to_json(self) -> dict[str, Any]:
         """Costs and limits, by the names that the simulated cluster's configuration has for them."""
         return {
             "iteration_base_s": self.base_s,
@@ -84,6 +87,7 @@ class Service:
             "max_batched_tokens": self.batched_tokens,
             "kv_tokens": self.kv_tokens,
             "kv_preemption": self.preempts,
+            "prefill_servers": None if self.apart is None else self.apart.to_json(),
         }
 
 
@@ -97,6 +101,11 @@ class Fits:
     def lives(self) -> list[Lives]:
         """The answers of each visit."""
         return [found for each in self._visits if (found := Lives.of(each)) is not None]
+
+    @cached_property
+    def prompts(self) -> list[Prompts]:
+        """The prompts of each visit."""
+        return [found for each in self._visits if (found := Prompts.of(each)) is not None]
 
     @cached_property
     def even(self) -> list[NDArray[np.float64]]:
@@ -237,6 +246,16 @@ def _prompt_cost(visits: Sequence[Observed], batched_tokens: int | None) -> floa
     rest = wait - _chunks(prompt, batched_tokens) * np.median(pace)
     usual = inside(wait - pace)
     return max(0.0, float(rest[usual].sum() / prompt[usual].sum()))
+
+
+def lone_costs(visits: Sequence[Observed], service: Service) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Prompts of requests that were alone, and what each cost beside its iterations, s; shapes (n,)."""
+    import numpy as np
+
+    rows, waits = _alone(visits, service.batched_tokens)
+    tokens = rows[:, 2] if rows.size else np.empty(0)
+    base_s = service.base_s * rows[:, 0] if rows.size else np.empty(0)
+    return tokens, waits - base_s - service.per_sequence_s
 
 
 def _noise(visits: Sequence[Observed], costs: NDArray[np.float64], batched_tokens: int | None) -> float:

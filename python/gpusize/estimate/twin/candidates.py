@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpusize.estimate.twin.batching_model import Service
     from gpusize.estimate.twin.visit_data import Observed
 
-__all__ = ["batching", "flow", "measured", "static"]
+__all__ = ["batching", "flow", "measured", "served", "static"]
 
 FEWEST: Final = 20
 
@@ -38,13 +38,13 @@ def batching(
     if _known(curves) is None:
         return None
     service = fit_service(visits, prompts_alone=prompts_alone, shared=shared, batched_tokens=batched_tokens)
-    return None if service is None else _served(service, visits, curves, joint=joint)
+    return None if service is None else served(service, visits, curves, joint=joint)
 
 
 def static(visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Replica | None:
     """The same where batches run to their end; None where something else explains it. See ``surely_static``."""
     found = None if _known(curves) is None else surely_static(visits)
-    return None if found is None else _served(found, visits, curves, joint=joint)
+    return None if found is None else served(found, visits, curves, joint=joint)
 
 
 def _known(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
@@ -53,8 +53,15 @@ def _known(curves: Sequence[Curve]) -> list[tuple[str, float]] | None:
     return None if bounds is None or any(metric not in METRICS for metric, _ in bounds) else bounds
 
 
-def _served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Batching | None:
-    """A replica with the measured prompts and answers, in pairs; None where there are too few."""
+def served(service: Service, visits: Sequence[Observed], curves: Sequence[Curve], *, joint: bool) -> Batching | None:
+    """A replica with the measured prompts and answers, in pairs; None where there are too few.
+
+    Args:
+        service: what it costs and holds.
+        visits: that prompts and answers are taken from.
+        curves: one per objective, of times that a simulated request has.
+        joint: whether one share is asked for of requests that keep all bounds.
+    """
     import numpy as np
 
     prompts, outputs = [], []

@@ -23,6 +23,7 @@ class Lives:
     Attributes:
         n: tokens after the first; shape (m,).
         took: seconds for them.
+        beside: other answers that ran when it had its first token.
         begin: index of the piece of the time line at which each begins.
         end: likewise, the one after its last.
         lasts: length of each piece, s; shape (p,).
@@ -33,6 +34,7 @@ class Lives:
 
     n: NDArray[np.float64]
     took: NDArray[np.float64]
+    beside: NDArray[np.float64]
     begin: NDArray[np.intp]
     end: NDArray[np.intp]
     lasts: NDArray[np.float64]
@@ -41,14 +43,20 @@ class Lives:
     prompts: NDArray[np.float64]
 
     @classmethod
-    def of(cls, visit: Observed) -> Lives | None:
-        """The answers of a visit with at least three tokens; None without any."""
+    def of(cls, visit: Observed, *, begun_s: NDArray[np.float64] | None = None) -> Lives | None:
+        """The answers of a visit with at least three tokens; None without any.
+
+        Args:
+            visit: with tokens.
+            begun_s: from when on each runs, shape (m,); None: from its first token.
+        """
         import numpy as np
 
         known = reported_tokens(visit)
         if known.sum() < 3:
             return None
-        first, last, n = visit.first_s[known], visit.last_s[known], visit.tokens_out[known]
+        begun = visit.first_s if begun_s is None else begun_s
+        first, last, n = begun[known], visit.last_s[known], visit.tokens_out[known]
         prompts = np.nan_to_num(visit.tokens_in[known], nan=0.0)
         counted = (n >= 3) & (last > first)
         if not counted.any():
@@ -57,13 +65,15 @@ class Lives:
         begin, end = np.searchsorted(times, first), np.searchsorted(times, last)
         size = times.size
         change = np.bincount(begin, minlength=size) - np.bincount(end, minlength=size)
+        running = np.cumsum(change)[:-1].astype(float)
         return cls(
             n[counted] - 1,
             (last - first)[counted],
+            running[begin[counted]] - 1,
             begin[counted],
             end[counted],
             np.diff(times),
-            np.cumsum(change)[:-1].astype(float),
+            running,
             np.concatenate([[0.0], np.cumsum(np.bincount(begin, minlength=size))]),
             np.concatenate([[0.0], np.cumsum(np.bincount(begin, weights=prompts, minlength=size))]),
         )

@@ -14,7 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpusize.estimate.twin.candidates import batching
+from gpusize.estimate.twin.batching_model import Service, lone_costs
+from gpusize.estimate.twin.candidates import batching, served
+from gpusize.estimate.twin.prefill_servers import at_once, decoding_costs, fit_apart, lone_prompts, prompt_noise
+from gpusize.estimate.twin.prefix_hits import with_hits
 from gpusize.estimate.twin.resemblance import Records
 
 if TYPE_CHECKING:
@@ -34,6 +37,12 @@ REQUESTS: Final = 6_000
 """Of a simulation that is held against a level."""
 HELD: Final = (0.7, 0.8, 0.9, 1.0)
 """Sizes of a cache that fills, over what seems to have been held: who had to leave seems to hold something too."""
+FEW: Final = 5.0
+"""Users who hardly wait for each other."""
+ROOMS: Final = (0.9, 1.05, 1.25)
+"""Sizes of a cache, over what those hold who seem to be served at once."""
+SPREAD: Final = 0.15
+"""Standard deviation of the logarithm of prompts' costs, below which they are all as dear."""
 LIMIT: Final = 2.0
 """What a limit more has to take off the sum of squares: as much as chance takes off (Akaike 1974)."""
 CHANCE: Final = 1.5
@@ -70,18 +79,34 @@ def likest(
     def fitted(alone: bool, chunk: int | None = None) -> Batching | None:  # noqa: FBT001
         return batching(visits, curves, joint=joint, prompts_alone=alone, shared=shared, batched_tokens=chunk)
 
-    tried = [(alone, each) for alone in (True, False) for each in _limited(fitted(alone), shared)]
-    if not tried:
-        return None
     records = Records(visits, capacity, METRICS)
+    whole = {alone: _limited(fitted(alone), shared) for alone in (True, False)}
     if not records.quantiles:
-        return Likely(tried[0][1], nearly=False)
-    sums = [_unlike(records, each) for _, each in tried]
-    unlike = min(sums)
-    alone, best = tried[sums.index(unlike)]
-    unlike, best = _plainly(records, unlike, best, lambda known: _chunked(known, lambda chunk: fitted(alone, chunk)))
-    unlike, best = _plainly(records, unlike, best, lambda known: _filled(known, shared))
+        first = next(iter([*whole[True], *whole[False]]), None)
+        return None if first is None else Likely(first, nearly=False)
+    mixed = _least(records, [*whole[True], *whole[False]])
+    apart = _least(records, _apart(visits, curves, capacity, joint=joint, shared=shared))
+    if apart is not None and (mixed is None or apart[0] <= mixed[0] - SURELY):
+        unlike, best = apart
+    elif mixed is not None:
+        unlike, best = mixed
+        alone = best in whole[True]
+        unlike, best = _plainly(
+            records, unlike, best, lambda known: _chunked(known, lambda chunk: fitted(alone, chunk))
+        )
+        unlike, best = _plainly(records, unlike, best, lambda known: _filled(known, shared))
+    else:
+        return None
+    hit = _least(records, _hit(best, visits, shared))
+    if hit is not None and hit[0] <= unlike - LIMIT:
+        unlike, best = hit
     return Likely(best, nearly=unlike <= NEARLY * records.quantiles)
+
+
+def _least(records: Records, replicas: Sequence[Batching]) -> tuple[float, Batching] | None:
+    """The one that repeats the records best, and its sum; None of none."""
+    sums = [_unlike(records, each) for each in replicas]
+    return (min(sums), replicas[sums.index(min(sums))]) if sums else None
 
 
 def _plainly(
@@ -90,11 +115,10 @@ def _plainly(
     """The best of the others where it is plainly better, else the known one; nothing is better than chance allows."""
     if unlike <= CHANCE * records.quantiles:
         return unlike, known
-    tried = others(known)
-    sums = [_unlike(records, other) for other in tried]
-    if not sums or min(sums) > min(PLAINLY * unlike, unlike - SURELY):
+    found = _least(records, others(known))
+    if found is None or found[0] > min(PLAINLY * unlike, unlike - SURELY):
         return unlike, known
-    return min(sums), tried[sums.index(min(sums))]
+    return found
 
 
 def _unlike(records: Records, replica: Batching) -> float:
@@ -132,6 +156,52 @@ def _filled(replica: Batching, shared: Fits) -> list[Batching]:
     service = replica.service
     each = [round(share * shared.held) for share in HELD]
     return [replace(replica, service=replace(service, kv_tokens=tokens, preempts=True)) for tokens in each]
+
+
+def _apart(
+    visits: Sequence[Observed], curves: Sequence[Curve], capacity: float, *, joint: bool, shared: Fits
+) -> list[Batching]:
+    """Replicas whose prompts are computed by servers of their own, where first tokens do not wait for answers.
+
+    Where answers wait for room in the cache, all loads together do not tell what they cost: so the costs are also taken
+    from the loads where nobody waits, and the room from how many are made at once where somebody does.
+    """
+    import numpy as np
+
+    servers = fit_apart(shared.prompts)
+    if servers is None:
+        return []
+    noise = prompt_noise(shared.prompts, servers)
+    found: list[Batching] = []
+    few = [each for each in visits if each.users <= max(FEW, capacity / 3)]
+    for some in (visits, few):
+        decoding = decoding_costs(some)
+        if decoding is None:
+            continue
+        apart = replace(servers, transfer_s=decoding.transfer_s, transfer_per_token_s=decoding.transfer_per_token_s)
+        service = Service(
+            decoding.base_s, decoding.per_sequence_s, servers.per_prompt_token_s, None, None, noise, apart=apart
+        )
+        replica = served(service, visits, curves, joint=joint)
+        if replica is None:
+            continue
+        found.append(replica)
+        most = at_once(visits, decoding)
+        if most is not None:
+            tokens = most * float(np.mean(replica.prompt_tokens + 0.5 * replica.output_tokens))
+            rooms = [round(share * tokens) for share in ROOMS]
+            found += [replace(replica, service=replace(service, kv_tokens=room, preempts=True)) for room in rooms]
+    return found
+
+
+def _hit(replica: Batching, visits: Sequence[Observed], shared: Fits) -> list[Batching]:
+    """The same with prompts that are in the cache in part, where those that are as long cost different amounts."""
+    service = replica.service
+    if service.noise < SPREAD:
+        return []
+    lone = lone_costs(visits, service) if service.apart is None else lone_prompts(shared.prompts, service.apart)
+    found = with_hits(replica, *lone)
+    return [] if found is None else [found]
 
 
 def _chunked(replica: Batching, fitted: Callable[[int], Batching | None]) -> list[Batching]:

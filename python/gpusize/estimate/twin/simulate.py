@@ -183,6 +183,7 @@ class Batching(Rated):
         output_tokens: the answers to them, shape (n,).
         rates: requests per second by active requests, for first guesses.
         factors: on the bounds of each objective: what calibration found.
+        cached_tokens: of each prompt's tokens, those that cost nothing, shape (n,); None: all cost.
     """
 
     service: Service
@@ -193,6 +194,7 @@ class Batching(Rated):
     rates: NDArray[np.float64]
     factors: tuple[float, ...] = (1.0,)
     certain: bool = False
+    cached_tokens: NDArray[np.uint32] | None = None
 
     def run(
         self, asked: ClusterLoad, replicas: int, *, stretch: float = 1.0, seed: int = 1, requests: int | None = None
@@ -239,6 +241,7 @@ class Batching(Rated):
             "max_batch": min(service.max_batch or MOST_AT_ONCE, service.batched_tokens or MOST_AT_ONCE),
             "static_batching": whole,
             "max_batched_tokens": service.batched_tokens,
+            "prefill_servers": None if service.apart is None else service.apart.to_json(),
             "kv_blocks": max(service.kv_tokens or 2**31, largest),
             "kv_preemption": service.preempts,
             "kv_block_tokens": 1,
@@ -255,6 +258,7 @@ class Batching(Rated):
             json.dumps(asks),
             prompt_tokens=self.prompt_tokens.tobytes(),
             output_tokens=self.output_tokens.tobytes(),
+            cached_tokens=None if self.cached_tokens is None else self.cached_tokens.tobytes(),
             judge=asking,
             rows=asking is None,
         )
